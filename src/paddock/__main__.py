@@ -1,0 +1,7 @@
+"""`python -m paddock`."""
+
+import sys
+
+from paddock.cli.main import run
+
+sys.exit(run())

@@ -1,0 +1,168 @@
+"""API keys: made, checked, listed, revoked."""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+import uuid
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Sequence
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+from paddock.auth.secrets import digest, looks_like_secret, new_secret, read_secret, shown_prefix, write_secret
+from paddock.errors import Forbidden, InvalidInput, Unauthorized, Unavailable
+from paddock.model.keys import DEFAULT_TENANT, Key, Principal, Scope
+from paddock.store.keys import KeyStore
+
+LOCAL_KEY = "local"
+_CACHED = 1024
+_CACHED_FOR = timedelta(seconds=5)
+"""Bounds how long a revocation that happened elsewhere, or whose caller was cancelled, goes unseen."""
+_USE_NOTED_EVERY = timedelta(minutes=1)
+
+
+class Keys:
+    """The keys of all tenants. One server has one of these, so that revoking is seen at once."""
+
+    def __init__(self, store: KeyStore, now: Callable[[], datetime] = lambda: datetime.now(UTC)) -> None:
+        self._store = store
+        self._now = now
+        self._cache: OrderedDict[str, tuple[Key, datetime]] = OrderedDict()
+        self._revocations = 0
+
+    async def create(
+        self,
+        name: str,
+        tenant: str = DEFAULT_TENANT,
+        scopes: Iterable[Scope] = (Scope.SANDBOXES_WRITE,),
+        expires_at: datetime | None = None,
+        *,
+        granted_by: Principal | None = None,
+    ) -> tuple[Key, str]:
+        """Make a key. The secret is returned here and never again.
+
+        A key cannot grant more than its holder has: with `granted_by`, raises `Forbidden` for scopes or a tenant that
+        are not theirs. Raises `InvalidInput` for a key that could never be used.
+        """
+        now = self._now()
+        wanted = frozenset(scopes)
+        if granted_by:
+            _check_grant(granted_by, tenant, wanted)
+        if not wanted:
+            raise InvalidInput("A key needs at least one scope.")
+        if expires_at is not None and (expires_at.tzinfo is None or expires_at <= now):
+            raise InvalidInput("A key must expire in the future, at a time with a time zone.")
+        secret = new_secret()
+        try:
+            key = Key(
+                id=f"key-{uuid.uuid4().hex[:16]}",
+                name=name,
+                tenant=tenant,
+                scopes=wanted,
+                prefix=shown_prefix(secret),
+                created_at=now,
+                expires_at=expires_at,
+            )
+        except ValueError:
+            raise InvalidInput(
+                "A key's name has 1 to 100 characters, a tenant's up to 63 letters, digits, dots, dashes, underscores."
+            ) from None
+        return await self._store.insert(key, digest(secret)), secret
+
+    async def authenticate(self, secret: str) -> Principal:
+        """Who holds this secret. Raises `Unauthorized`, saying no more than that for secrets that were never ours."""
+        if not looks_like_secret(secret):
+            raise Unauthorized("This is not an API key of this server; use one that `paddock keys create` printed.")
+        hashed = digest(secret)
+        now = self._now()
+        key = self._cached(hashed, now) or await self._find(secret, hashed, now)
+        if key is None:
+            raise Unauthorized("This is not an API key of this server; use one that `paddock keys create` printed.")
+        if key.revoked_at is not None:
+            raise Unauthorized(f"The key {key.name} has been revoked; use another.")
+        if key.expires_at is not None and key.expires_at <= now:
+            raise Unauthorized(f"The key {key.name} has expired; make another.")
+        if key.last_used_at is None or now - key.last_used_at >= _USE_NOTED_EVERY:
+            await self._note_use(key, hashed, now)
+        return Principal(tenant=key.tenant, key_id=key.id, scopes=key.scopes)
+
+    async def revoke(self, key_id: str, tenant: str | None = None) -> Key:
+        """Stop a key from working, from now on. Idempotent. Raises `NotFound`, also for another tenant's key."""
+        try:
+            return await self._store.revoke(key_id, self._now(), tenant)
+        finally:
+            # Also when cancelled: the key may be revoked all the same.
+            self._revocations += 1
+            for hashed in [hashed for hashed, (key, _) in self._cache.items() if key.id == key_id]:
+                del self._cache[hashed]
+
+    async def list(self, tenant: str | None = None) -> Sequence[Key]:
+        """All keys of a tenant, or all there are, revoked and expired ones too."""
+        return await self._store.list(tenant)
+
+    async def exist(self) -> bool:
+        """Whether any key would be accepted now."""
+        return await self._store.count_usable(self._now()) > 0
+
+    async def ensure_local_key(self, path: Path) -> str | None:
+        """The secret for the command line on this machine, kept in a file, made if there is no key yet.
+
+        Made anew when the file was lost. `None` when the owner has revoked it and made other keys.
+        """
+        secret = await asyncio.to_thread(read_secret, path)
+        if secret and await self._accepts(secret):
+            return secret
+        lost = [key for key in await self.list(DEFAULT_TENANT) if key.name == LOCAL_KEY and key.revoked_at is None]
+        if not lost and await self.exist():
+            return None
+        for key in lost:
+            await self.revoke(key.id)
+        _, secret = await self.create(LOCAL_KEY, DEFAULT_TENANT, [Scope.ADMIN])
+        await asyncio.to_thread(write_secret, path, secret)
+        return secret
+
+    async def _accepts(self, secret: str) -> bool:
+        try:
+            await self.authenticate(secret)
+        except Unauthorized:
+            return False
+        return True
+
+    def _cached(self, hashed: str, now: datetime) -> Key | None:
+        key, read_at = self._cache.get(hashed, (None, now))
+        return key if now - read_at < _CACHED_FOR else None
+
+    async def _find(self, secret: str, hashed: str, now: datetime) -> Key | None:
+        revocations = self._revocations
+        for key, stored in await self._store.by_prefix(shown_prefix(secret)):
+            if hmac.compare_digest(stored, hashed):
+                # What was read before a revocation must not outlive it.
+                if revocations == self._revocations:
+                    self._remember(hashed, key, now)
+                return key
+        return None
+
+    async def _note_use(self, key: Key, hashed: str, now: datetime) -> None:
+        if hashed in self._cache:
+            _, read_at = self._cache[hashed]
+            self._remember(hashed, key.model_copy(update={"last_used_at": now}), read_at)
+        try:
+            await self._store.used(key.id, now)
+        except Unavailable:
+            pass  # a full disk must not lock people out
+
+    def _remember(self, hashed: str, key: Key, read_at: datetime) -> None:
+        self._cache[hashed] = key, read_at
+        self._cache.move_to_end(hashed)
+        if len(self._cache) > _CACHED:
+            self._cache.popitem(last=False)
+
+
+def _check_grant(granted_by: Principal, tenant: str, scopes: frozenset[Scope]) -> None:
+    granted_by.require(Scope.KEYS_ADMIN)
+    if tenant != granted_by.tenant and not granted_by.allows(Scope.ADMIN):
+        raise Forbidden("This key can make keys for its own tenant only.")
+    beyond = sorted(scope for scope in scopes if not granted_by.allows(scope))
+    if beyond:
+        raise Forbidden(f"This key lacks {', '.join(beyond)}, so it cannot grant it.")

@@ -1,0 +1,153 @@
+"""What every command is handed: its common options, the configuration, the way to the server."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+from paddock.cli.failure import CliError, NoServer
+from paddock.cli.output import Output
+
+if TYPE_CHECKING:
+    from paddock.cli.client import Client
+    from paddock.config import Loaded
+
+DEFAULT_URL = "http://127.0.0.1:8420"
+
+
+@dataclass(frozen=True)
+class Target:
+    """A server and the key for it."""
+
+    url: str
+    key: str | None
+
+
+class Cli:
+    """One run of the command."""
+
+    def __init__(
+        self,
+        *,
+        as_json: bool = False,
+        server: str | None = None,
+        data: str | None = None,
+        config: str | None = None,
+        debug: bool = False,
+    ) -> None:
+        self.out = Output(as_json)
+        self.as_json = as_json
+        self.debug = debug
+        self._server = server
+        self._data = data
+        self._config = config
+
+    @cached_property
+    def loaded(self) -> Loaded:
+        """The configuration, with where its values came from. Raises `ConfigError`."""
+        return self.load({})
+
+    def load(self, flags: dict[str, Any]) -> Loaded:
+        """The configuration with some flags on top."""
+        from paddock.config import load
+
+        return load(flags={"config": self._config, "data": self._data, **flags})
+
+    @property
+    def data(self) -> Path:
+        return self.loaded.config.data
+
+    def client(self) -> Client:
+        """A client of the server. Raises `NoServer` when there cannot be one."""
+        from paddock.cli.client import Client
+
+        target = self.target()
+        return Client(target.url, target.key)
+
+    def target(self) -> Target:
+        """Where the server is and which key it takes.
+
+        The local key is an administrator's, so it is only shown to the server of this data directory, or to one on
+        this machine that was named.
+        """
+        named = self._server or os.environ.get("PADDOCK_URL")
+        key = os.environ.get("PADDOCK_API_KEY")
+        if named:
+            url = _checked(named)
+            if key is None and _is_local(url):
+                key = self._local_key()
+            return Target(url, key)
+        running = server_of(self.data)
+        if running is None and key is None:
+            raise no_server(DEFAULT_URL)
+        return Target(running or DEFAULT_URL, key or self._local_key())
+
+    def _local_key(self) -> str | None:
+        from paddock.auth.secrets import read_secret
+
+        path = self.data / "local.key"
+        try:
+            return read_secret(path)
+        except PermissionError:
+            raise CliError(
+                f"{path} belongs to another user", hint="set PADDOCK_API_KEY to a key of your own"
+            ) from None
+
+
+def no_server(url: str) -> NoServer:
+    return NoServer(f"no Paddock server at {url}; start one with: paddock serve")
+
+
+def server_of(data: Path) -> str | None:
+    """The address of the server that uses a data directory now, if one does."""
+    import json
+
+    if not is_served(data):
+        return None
+    try:
+        document = json.loads((data / "server.json").read_text(encoding="utf-8"))
+        return str(document["url"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def is_served(data: Path) -> bool:
+    """Whether a server holds a data directory's lock."""
+    import fcntl
+
+    try:
+        descriptor = os.open(data / "server.lock", os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return False
+    except PermissionError:
+        raise CliError(f"{data} belongs to another user", hint="choose another directory with --data") from None
+    try:
+        # Shared, so that two that only look never take each other for a server.
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(descriptor)
+    return False
+
+
+def _checked(text: str) -> str:
+    url = text if "://" in text else f"http://{text}"
+    try:
+        parts = urlsplit(url)
+        usable = parts.scheme in ("http", "https") and parts.hostname and (parts.port is None or parts.port > 0)
+    except ValueError:
+        usable = False
+    if not usable:
+        raise CliError(f"{text!r} is not the address of a server", hint=f"write it like {DEFAULT_URL}")
+    return url.rstrip("/")
+
+
+def _is_local(url: str) -> bool:
+    from paddock.auth.exposure import is_loopback
+
+    return is_loopback(urlsplit(url).hostname or "")

@@ -1,0 +1,133 @@
+"""What commands print: tables and facts for people, JSON for programs."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+_WIDE = 100_000
+"""Columns when nobody looks: what reads a pipe wants whole lines."""
+_STYLES = {
+    "Running": "green",
+    "Ready": "green",
+    "Paused": "yellow",
+    "Pending": "cyan",
+    "Creating": "cyan",
+    "Failed": "red",
+    "Terminated": "dim",
+    "yes": "green",
+    "no": "yellow",
+    "✓": "green",
+    "✗": "red",
+    "!": "yellow",
+}
+
+
+class Output:
+    """Standard output, for people or for programs."""
+
+    def __init__(self, as_json: bool) -> None:
+        self.as_json = as_json
+
+    @property
+    def for_people(self) -> bool:
+        """Whether someone looks at it."""
+        return not self.as_json and sys.stdout.isatty()
+
+    def line(self, text: str = "") -> None:
+        sys.stdout.write(f"{plain(text)}\n")
+        sys.stdout.flush()
+
+    def document(self, document: Any) -> None:
+        """One JSON document, the whole answer of a command."""
+        sys.stdout.write(json.dumps(document, indent=2, ensure_ascii=False, default=str) + "\n")
+
+    def event(self, document: Any) -> None:
+        """One line of a stream of JSON documents."""
+        sys.stdout.write(json.dumps(document, ensure_ascii=False, default=str) + "\n")
+        sys.stdout.flush()
+
+    def table(self, columns: Sequence[str], rows: Iterable[Sequence[str]], *, wraps: Sequence[str] = ()) -> None:
+        """Aligned columns. On a terminal cells are cut to fit, except in the columns of `wraps`, which are folded."""
+        from rich.table import Table
+        from rich.text import Text
+
+        table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
+        for name in columns:
+            folded = name in wraps
+            table.add_column(name, no_wrap=not folded, overflow="fold" if folded else "ellipsis")
+        for row in rows:
+            table.add_row(*(Text(plain(cell), style=_STYLES.get(cell, "")) for cell in row))
+        self._console().print(table)
+
+    def facts(self, facts: Iterable[tuple[str, str]]) -> None:
+        """Names and values, one pair a line."""
+        from rich.table import Table
+        from rich.text import Text
+
+        table = Table(box=None, pad_edge=False, show_header=False, padding=(0, 2, 0, 0))
+        table.add_column(no_wrap=True)
+        table.add_column(overflow="fold")
+        for name, value in facts:
+            table.add_row(Text(name, style="bold"), Text(plain(value), style=_STYLES.get(value, "")))
+        self._console().print(table)
+
+    def _console(self) -> Console:
+        from rich.console import Console
+
+        width = None if sys.stdout.isatty() else _WIDE
+        return Console(file=sys.stdout, width=width, highlight=False, markup=False, emoji=False)
+
+
+def plain(text: str) -> str:
+    """Text that cannot steer a terminal: what comes from a box or another user is shown, never obeyed."""
+    return "".join(letter if letter.isprintable() or letter == "\n" else "\N{REPLACEMENT CHARACTER}" for letter in text)
+
+
+def moment(text: str | None) -> datetime | None:
+    """A time as the server writes it."""
+    return datetime.fromisoformat(text) if text else None
+
+
+def ago(when: datetime | None, now: datetime | None = None) -> str:
+    """How long something has been there: `42s`, `5m`, `3h`, `2d`."""
+    return "" if when is None else span(((now or datetime.now(UTC)) - when).total_seconds())
+
+
+def until(when: datetime | None, now: datetime | None = None) -> str:
+    """How long something still has, or `never` when it has no end."""
+    if when is None:
+        return "never"
+    left = (when - (now or datetime.now(UTC))).total_seconds()
+    return "now" if left <= 0 else f"in {span(left)}"
+
+
+def span(seconds: float) -> str:
+    """A duration in its largest whole unit, of which there are two or more where a smaller one tells more."""
+    whole = max(0, int(seconds))
+    for size, unit in ((86400, "d"), (3600, "h"), (60, "m")):
+        if whole >= 2 * size or (whole >= size and unit == "d"):
+            return f"{whole // size}{unit}"
+    return f"{whole}s"
+
+
+def size(count: float | None) -> str:
+    """Bytes as people read them: `1.4 GiB`."""
+    if count is None:
+        return ""
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if abs(count) < 1024:
+            return f"{count:.0f} {unit}" if unit == "B" or count >= 100 else f"{count:.1f} {unit}"
+        count /= 1024
+    return f"{count:.1f} TiB"
+
+
+def pairs(mapping: Mapping[str, Any] | None) -> str:
+    """`a=1 b=2`."""
+    return " ".join(f"{name}={value}" for name, value in (mapping or {}).items())

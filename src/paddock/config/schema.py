@@ -1,0 +1,212 @@
+"""Every setting, its default and what it does."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+
+from paddock.config.units import Bytes, Cpus, PortRange, Ports, Seconds
+
+
+class Section(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True, validate_default=True)
+
+
+class ServerConfig(Section):
+    """Where Paddock listens."""
+
+    host: str = "127.0.0.1"
+    """Address to listen on. Anything but a loopback address needs an API key to exist."""
+    port: int = Field(default=8420, ge=0, le=65535)
+    """Port to listen on; 0 takes any free one."""
+    allowed_hosts: tuple[str, ...] = ()
+    """Names accepted in the `Host` header besides loopback names, which guards against DNS rebinding."""
+    cors_origins: tuple[str, ...] = ()
+    """Web origins that may call the API from a browser."""
+    max_body: Bytes = Field(default=64 * 2**20, ge=1024)
+    """Largest JSON body the API reads. What passes through to a box is not limited."""
+    shutdown_grace: Seconds = 10
+    """How long open requests may go on after the server is told to stop."""
+
+
+class LimitsConfig(Section):
+    """What one box may use."""
+
+    cpu: Cpus | None = Field(default=None, gt=0)
+    """CPUs, fractions allowed."""
+    memory: Bytes | None = Field(default=None, ge=16 * 2**20)
+    """Memory, counting what the box keeps in tmpfs and page cache."""
+    pids: int | None = Field(default=None, ge=4)
+    """Processes and threads."""
+    disk: Bytes | None = Field(default=None, ge=2**20)
+    """What the box may write to its own layer and workspace."""
+    files: int | None = Field(default=None, ge=64)
+    """Open files per process."""
+
+
+class SandboxesConfig(Section):
+    """How sandboxes are made, and how long they live."""
+
+    default_backend: str = "local"
+    """Backend for sandboxes that name none."""
+    default_image: str = "code"
+    """Image for sandboxes that name none."""
+    default_timeout: Seconds | None = Field(default=3600, gt=0)
+    """Life of a sandbox that asks for none; `null` keeps it until it is deleted."""
+    max_timeout: Seconds = Field(default=7 * 86400, gt=0)
+    """Longest life that may be asked for."""
+    idle_timeout: Seconds | None = Field(default=None, gt=0)
+    """End a sandbox that nobody has used for this long; `null` never does."""
+    start_timeout: Seconds = Field(default=30, gt=0)
+    """How long a box may take until it answers."""
+    limits: LimitsConfig = LimitsConfig(cpu=2, memory=2 * 2**30, pids=512, disk=10 * 2**30, files=65536)
+    """Limits of a sandbox that asks for none."""
+    max_limits: LimitsConfig = LimitsConfig()
+    """Most that may be asked for; `null` sets no bound."""
+    allowed_host_paths: tuple[Path, ...] = ()
+    """Host directories that sandboxes may mount. Empty allows none."""
+    shared: Path | None = None
+    """Directory every box sees read-only as `/shared`; `null` means `shared` in the data directory."""
+    keep_ended: Seconds = 3600
+    """How long an ended sandbox stays listed."""
+    min_free_disk: Bytes = 2**30
+    """No sandbox starts while the data directory's disk has less free space than this."""
+    port_range: Ports = PortRange(20000, 29999)
+    """Host ports that direct endpoints of sandboxes are taken from."""
+    reconcile_every: Seconds = Field(default=15, gt=0)
+    """How often what is recorded is compared with what exists."""
+
+    @field_validator("limits", mode="after")
+    @classmethod
+    def _unset_limits_keep_their_defaults(cls, limits: LimitsConfig) -> LimitsConfig:
+        default: LimitsConfig = cls.model_fields["limits"].default
+        return default.model_copy(update={name: getattr(limits, name) for name in limits.model_fields_set})
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if self.default_timeout is not None and self.default_timeout > self.max_timeout:
+            raise ValueError("default_timeout is longer than max_timeout")
+        for name in LimitsConfig.model_fields:
+            limit, bound = getattr(self.limits, name), getattr(self.max_limits, name)
+            if limit is not None and bound is not None and limit > bound:
+                raise ValueError(f"limits.{name} is more than max_limits.{name}")
+        return self
+
+
+class Quota(Section):
+    """What one tenant may have at a time."""
+
+    sandboxes: int | None = Field(default=100, ge=0)
+    """Sandboxes that have not ended."""
+    snapshots: int | None = Field(default=100, ge=0)
+    """Snapshots."""
+    memory: Bytes | None = Field(default=None, ge=0)
+    """Sum of the memory limits of its sandboxes."""
+    cpu: Cpus | None = Field(default=None, ge=0)
+    """Sum of the CPU limits of its sandboxes."""
+
+
+class QuotasConfig(Quota):
+    """What each tenant may have at a time; `null` sets no bound."""
+
+    tenants: Mapping[str, Quota] = {}
+    """Other quotas for single tenants; what one leaves out is as above."""
+
+    def of(self, tenant: str) -> Quota:
+        """The quota that holds for one tenant."""
+        own = self.tenants.get(tenant, Quota())
+        return Quota(
+            **{name: getattr(own if name in own.model_fields_set else self, name) for name in Quota.model_fields}
+        )
+
+
+class PoolConfig(Section):
+    """Boxes started ahead of need."""
+
+    name: str = Field(pattern=r"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$")
+    """Name by which sandboxes ask for the pool."""
+    image: str
+    """Image its boxes start from."""
+    size: int = Field(default=2, ge=0, le=1000)
+    """Boxes kept ready."""
+    limits: LimitsConfig = LimitsConfig()
+    """Limits of its boxes; what is left out is as in `sandboxes.limits`."""
+
+
+class ImagesConfig(Section):
+    """Where images come from and how much of them is kept."""
+
+    recipes: tuple[Path, ...] = ()
+    """Directories with recipes of your own, searched before the ones Paddock brings."""
+    mirror: str | None = None
+    """Debian mirror to build from; `null` uses Debian's own."""
+    aliases: Mapping[str, str] = {}
+    """Other names for images, such as an OCI reference that a recipe of yours stands in for."""
+    cache_size: Bytes | None = 20 * 2**30
+    """Unused images beyond this size are removed, oldest first; `null` keeps all."""
+    cache_age: Seconds | None = 30 * 86400
+    """Images unused for this long are removed; `null` keeps all."""
+
+
+class LocalConfig(Section):
+    """The `local` backend."""
+
+    uid_base: int = Field(default=1_200_000_000, ge=100_000, le=4_000_000_000)
+    """First host user id given to boxes when Paddock runs as root."""
+    uid_count: int = Field(default=65536, ge=1)
+    """How many host user ids may be given to boxes."""
+    cgroup_parent: Path | None = None
+    """cgroup directory that boxes' cgroups are made in; `null` finds one."""
+    disk_check_every: Seconds = Field(default=2, gt=0)
+    """How often what a box has written is measured where the file system cannot limit it."""
+    unsafe_disable_seccomp: bool = False
+    """Run boxes without the system call filter. Only for finding out why a program fails."""
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if self.uid_base + self.uid_count > 2**32 - 2:
+            raise ValueError("uid_base plus uid_count is more than the largest user id")
+        return self
+
+
+class LogConfig(Section):
+    """What the server says on standard error."""
+
+    level: Literal["debug", "info", "warning", "error"] = "info"
+    """Least serious messages shown."""
+    format: Literal["auto", "json", "console"] = "auto"
+    """`auto` is `console` on a terminal and `json` elsewhere."""
+
+
+class Config(Section):
+    """Everything Paddock can be told."""
+
+    data: Path = Field(
+        default_factory=lambda: Path("~/.paddock").expanduser(), json_schema_extra={"shown": "~/.paddock"}
+    )
+    """Directory for the database, boxes, snapshots, images and the local key."""
+    server: ServerConfig = ServerConfig()
+    sandboxes: SandboxesConfig = SandboxesConfig()
+    quotas: QuotasConfig = QuotasConfig()
+    pools: tuple[PoolConfig, ...] = ()
+    """Pools that exist from the start."""
+    images: ImagesConfig = ImagesConfig()
+    local: LocalConfig = LocalConfig()
+    log: LogConfig = LogConfig()
+
+    @field_validator("pools")
+    @classmethod
+    def _names_are_unique(cls, pools: tuple[PoolConfig, ...]) -> tuple[PoolConfig, ...]:
+        names = [pool.name for pool in pools]
+        twice = sorted({name for name in names if names.count(name) > 1})
+        if twice:
+            raise ValueError(f"more than one pool is named {', '.join(twice)}")
+        return pools
+
+    @property
+    def shared(self) -> Path:
+        """The directory every box sees read-only as `/shared`."""
+        return self.sandboxes.shared or self.data / "shared"

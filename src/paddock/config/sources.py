@@ -1,0 +1,163 @@
+"""Reads one source of settings, a file, an environment or flags, into a layer that remembers where each value stood."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from paddock.config.walk import Key, annotation_at, bare
+
+PREFIX = "PADDOCK_"
+RESERVED = frozenset({"PADDOCK_CONFIG", "PADDOCK_API_KEY", "PADDOCK_URL"})
+"""Variables that are not settings: the file to read, and what the command line client uses."""
+
+_REFERENCE = re.compile(r"\$\$\{|\$\{(?:([A-Za-z_][A-Za-z0-9_]*)(:-[^}]*)?\})?")
+
+
+@dataclass
+class Layer:
+    """What one source says."""
+
+    base: Path
+    """Directory that relative paths in this source start from."""
+    tree: dict[str, Any] = field(default_factory=dict)
+    origins: dict[Key, str] = field(default_factory=dict)
+    hidden: dict[Key, str] = field(default_factory=dict)
+    """Values that must not be shown, because they were taken from the environment by `${NAME}`."""
+    problems: list[str] = field(default_factory=list)
+
+
+def read_environment(environ: Mapping[str, str], base: Path) -> Layer:
+    """Settings from `PADDOCK_SECTION__KEY` variables."""
+    layer = Layer(base)
+    for name in sorted(environ):
+        if name.startswith(PREFIX) and name not in RESERVED:
+            key = tuple(name.removeprefix(PREFIX).lower().split("__"))
+            _put(layer, key, _from_text(environ[name], key), f"environment {name}")
+    return layer
+
+
+def read_flags(flags: Mapping[str, Any], base: Path) -> Layer:
+    """Settings from flags by dotted key; `None` means the flag was not given."""
+    layer = Layer(base)
+    for dotted, value in flags.items():
+        if value is not None:
+            key = tuple(dotted.split("."))
+            given = _from_text(value, key) if isinstance(value, str) else _plain(value)
+            _put(layer, key, given, f"flag --{key[-1].replace('_', '-')}")
+    return layer
+
+
+def read_file(path: Path, shown: str, environ: Mapping[str, str]) -> Layer:
+    """Settings from a YAML file, with `${NAME}` replaced from the environment."""
+    layer = Layer(path.parent)
+    try:
+        loader = yaml.SafeLoader(path.read_text(encoding="utf-8"))
+        node = loader.get_single_node()
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
+        layer.problems.append(f"{shown}: cannot be read: {reason}")
+        return layer
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark
+        layer.problems.append(f"{shown}:{mark.line + 1 if mark else 1}: not valid YAML: {error.problem}")
+        return layer
+    except yaml.YAMLError as error:
+        layer.problems.append(f"{shown}: not valid YAML: {error}")
+        return layer
+    if node is None:
+        return layer
+    if not isinstance(node, yaml.MappingNode):
+        layer.problems.append(f"{shown}:{node.start_mark.line + 1}: expected settings such as `server:`")
+        return layer
+    layer.tree = _FileReader(layer, loader, shown, environ).value(node, (), ())
+    return layer
+
+
+class _FileReader:
+    def __init__(self, layer: Layer, loader: yaml.SafeLoader, shown: str, environ: Mapping[str, str]) -> None:
+        self.layer = layer
+        self.loader = loader
+        self.shown = shown
+        self.environ = environ
+
+    def value(self, node: yaml.Node, key: Key, above: tuple[yaml.Node, ...]) -> Any:
+        where = self.layer.origins.setdefault(key, f"{self.shown}:{node.start_mark.line + 1}")
+        if node in above:
+            self.layer.problems.append(f"{where}: {'.'.join(key)} contains itself")
+            return None
+        if isinstance(node, yaml.MappingNode):
+            return self.mapping(node, key, (*above, node))
+        if isinstance(node, yaml.SequenceNode):
+            return [self.value(item, (*key, str(i)), (*above, node)) for i, item in enumerate(node.value)]
+        try:
+            value = self.loader.construct_object(node)
+        except (yaml.YAMLError, ValueError):
+            self.layer.problems.append(f"{where}: {'.'.join(key)}: {node.value!r} is not a value Paddock can read")
+            return None
+        return self.replaced(value, key, where) if isinstance(value, str) and "${" in value else value
+
+    def mapping(self, node: yaml.MappingNode, key: Key, above: tuple[yaml.Node, ...]) -> dict[str, Any]:
+        seen: set[str] = set()
+        for name, _ in node.value:
+            if name.value in seen:
+                line = name.start_mark.line + 1
+                self.layer.problems.append(f"{self.shown}:{line}: {'.'.join((*key, name.value))} is set twice")
+            seen.add(name.value)
+        self.loader.flatten_mapping(node)
+        tree = {}
+        for name, item in node.value:
+            inner = (*key, str(name.value))
+            self.layer.origins[inner] = f"{self.shown}:{name.start_mark.line + 1}"
+            tree[inner[-1]] = self.value(item, inner, above)
+        return tree
+
+    def replaced(self, text: str, key: Key, where: str) -> str:
+        def one(match: re.Match[str]) -> str:
+            name, default = match[1], match[2]
+            if match[0] == "$${":
+                return "${"
+            if name is None:
+                self.layer.problems.append(f"{where}: {'.'.join(key)}: write ${{NAME}}, or $${{ for a plain ${{")
+                return ""
+            found = self.environ.get(name, "")
+            if not found and default is None and name not in self.environ:
+                self.layer.problems.append(f"{where}: {'.'.join(key)}: the environment has no {name}")
+            return found or (default or ":-")[2:]
+
+        value = _REFERENCE.sub(one, text)
+        if any(match[1] for match in _REFERENCE.finditer(text)):
+            self.layer.hidden[key] = value
+        return value
+
+
+def _put(layer: Layer, key: Key, value: Any, origin: str) -> None:
+    branch = layer.tree
+    for depth, part in enumerate(key[:-1], 1):
+        branch = branch.setdefault(part, {})
+        if not isinstance(branch, dict):
+            layer.problems.append(f"{origin}: {'.'.join(key[:depth])} is already set as a whole")
+            return
+    branch[key[-1]] = value
+    layer.origins[key] = origin
+
+
+def _from_text(text: str, key: Key) -> Any:
+    """Plain text, but YAML where it is plainly meant: `null`, `[a, b]`, `{a: b}`; `a,b` for lists."""
+    if text == "null" or text[:1] in ("[", "{"):
+        try:
+            return yaml.safe_load(text)
+        except yaml.YAMLError:
+            return text
+    if getattr(bare(annotation_at(key)), "__origin__", None) is tuple:
+        return [part.strip() for part in text.split(",") if part.strip()]
+    return text
+
+
+def _plain(value: Any) -> Any:
+    return list(value) if isinstance(value, (tuple, set, frozenset)) else value

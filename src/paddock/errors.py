@@ -1,0 +1,150 @@
+"""Every error a user can meet, each with a stable code and a message that says what to do next."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+
+class PaddockError(Exception):
+    """Something went wrong in Paddock."""
+
+    code: ClassVar[str] = "INTERNAL_ERROR"
+
+    def __init__(self, message: str = "") -> None:
+        super().__init__(message or (type(self).__doc__ or "").strip())
+
+    @property
+    def message(self) -> str:
+        return str(self.args[0])
+
+
+class InvalidInput(PaddockError):
+    """The request is not valid."""
+
+    code = "INVALID_INPUT"
+
+
+class ConfigError(InvalidInput):
+    """The configuration is not valid."""
+
+    code = "INVALID_CONFIG"
+
+
+class Unauthorized(PaddockError):
+    """A valid API key is needed."""
+
+    code = "UNAUTHORIZED"
+
+
+class Forbidden(PaddockError):
+    """This key may not do that."""
+
+    code = "FORBIDDEN"
+
+
+class NotFound(PaddockError):
+    """There is no such thing."""
+
+    code = "NOT_FOUND"
+
+
+class SandboxNotFound(NotFound):
+    """There is no such sandbox."""
+
+    code = "SANDBOX_NOT_FOUND"
+
+
+class SnapshotNotFound(NotFound):
+    """There is no such snapshot."""
+
+    code = "SNAPSHOT_NOT_FOUND"
+
+
+class PoolNotFound(NotFound):
+    """There is no such pool."""
+
+    code = "POOL_NOT_FOUND"
+
+
+class ImageNotFound(NotFound):
+    """There is no such image."""
+
+    code = "IMAGE_NOT_FOUND"
+
+
+class Conflict(PaddockError):
+    """The thing is not in a state that allows this."""
+
+    code = "CONFLICT"
+
+
+class AlreadyRunning(Conflict):
+    """Another Paddock server uses this data directory."""
+
+    code = "ALREADY_RUNNING"
+
+
+class QuotaExceeded(PaddockError):
+    """The tenant's quota is used up."""
+
+    code = "QUOTA_EXCEEDED"
+
+
+class PoolExhausted(PaddockError):
+    """Every box of the pool is taken."""
+
+    code = "POOL_EXHAUSTED"
+
+
+class TooLarge(PaddockError):
+    """The body is too large."""
+
+    code = "TOO_LARGE"
+
+
+class Unsupported(PaddockError):
+    """This backend cannot do that."""
+
+    code = "UNSUPPORTED"
+
+
+class Unavailable(PaddockError):
+    """The machine cannot do this now."""
+
+    code = "UNAVAILABLE"
+
+
+class HostFull(Unavailable):
+    """The host's disk is too full to start another sandbox."""
+
+    code = "HOST_FULL"
+
+
+class BoxError(PaddockError):
+    """The box is broken; whatever it was asked to do may not have happened."""
+
+    code = "SANDBOX_BROKEN"
+
+
+class BoxStartError(BoxError):
+    """The box did not start."""
+
+    code = "SANDBOX_START_FAILED"
+
+
+class BoxGone(BoxError):
+    """The box has ended."""
+
+    code = "SANDBOX_GONE"
+
+
+class BoxTimeout(BoxError):
+    """The box did not answer in time."""
+
+    code = "SANDBOX_TIMEOUT"
+
+
+class BuildError(PaddockError):
+    """The image could not be built."""
+
+    code = "IMAGE_BUILD_FAILED"

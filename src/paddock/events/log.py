@@ -1,0 +1,92 @@
+"""Appends events and lets any number of readers follow them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+from paddock.events.window import Window
+from paddock.model.events import Event, EventType
+from paddock.store.database import Store
+from paddock.store.events import EventStore
+
+_PAGE = 256
+
+
+class EventLog:
+    """The one writer of the events table. Make it with `EventLog.open`."""
+
+    def __init__(self, events: EventStore, window: Window) -> None:
+        self._events = events
+        self._window = window
+
+    @classmethod
+    async def open(cls, store: Store, *, remember: int = 1024) -> EventLog:
+        """Start where the table ends. `remember` is how many events are kept in memory for those who follow."""
+        events = EventStore(store)
+        return cls(events, Window(await events.newest(), remember))
+
+    async def append(
+        self, stream: str, type: EventType, data: Mapping[str, Any] | None = None, *, tenant: str
+    ) -> Event:
+        """Record that something happened. When this returns the event is on disk and followers can see it.
+
+        Appends that wait at the same time share one flush. A cancelled append may still be recorded.
+        Raises `Unavailable`, with nothing recorded, when the disk is full.
+        """
+        loop = asyncio.get_running_loop()
+
+        # Not done by this coroutine: it may be cancelled while the event is being written, and followers would miss it.
+        def publish(event: Event) -> None:
+            if not loop.is_closed():
+                loop.call_soon_threadsafe(self._window.add, event)
+
+        return await asyncio.wrap_future(self._events.append(stream, type, data or {}, tenant, publish))
+
+    async def read(
+        self, stream: str | None = None, after: int = 0, limit: int = 100, *, tenant: str | None = None
+    ) -> Sequence[Event]:
+        """Events of one stream after a number, or of all streams (`None`) after a sequence number, oldest first."""
+        return (await self._events.read(stream, after, limit, tenant)).events
+
+    async def follow(
+        self, stream: str | None = None, after: int = 0, *, tenant: str | None = None
+    ) -> AsyncIterator[Event]:
+        """Events as `read` gives them, and then each new one as it happens, none missed and none twice.
+
+        Goes on until the log is closed or the caller stops.
+        """
+        place = after
+        # Until the table has been read once, nothing is known to have been seen.
+        seen = -1
+        while True:
+            news = self._window.news(stream)
+            found = self._window.since(seen, stream, tenant)
+            if found is None:
+                floor = self._window.floor
+                page = await self._events.read(stream, place, _PAGE, tenant)
+                found = page.events
+                seen = found[-1].sequence if len(found) == _PAGE else max(seen, page.newest, floor)
+            elif not found:
+                if self._window.closed:
+                    return
+                await news.wait()
+                continue
+            else:
+                seen = found[-1].sequence
+            for event in found:
+                number = event.sequence if stream is None else event.number
+                # The window may hold what the cursor has already passed.
+                if number > place:
+                    place = number
+                    yield event
+
+    async def prune(self, before: datetime) -> int:
+        """Forget events older than `before`, and say how many; the last one of a stream that may go on stays."""
+        return await self._events.prune(before)
+
+    def close(self) -> None:
+        """Let followers finish with what has been recorded."""
+        self._window.close()

@@ -1,0 +1,1 @@
+"""Many sandboxes: made, kept, counted and ended."""

@@ -1,0 +1,173 @@
+"""What goes on behind: adopting, expiring, measuring, and removing what has no owner."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime, timedelta
+
+import structlog
+
+from paddock.errors import Conflict, PaddockError, SandboxNotFound
+from paddock.fleet.admission import ALIVE
+from paddock.fleet.fleet import Fleet
+from paddock.model.events import EventType
+from paddock.model.sandbox import BoxHealth, Sandbox, SandboxState, SnapshotState
+
+EXPIRE_EVERY = 1.0
+MEASURE_AFTER = 16 * 2**20
+"""Disks are measured when the host's free space has shrunk by this much, and from time to time anyway."""
+MEASURE_ANYWAY = 30.0
+EVERYTHING = 1_000_000
+log = structlog.get_logger()
+
+
+class Keeper:
+    """Keeps a fleet's records and the machine in step."""
+
+    def __init__(self, fleet: Fleet) -> None:
+        self._fleet = fleet
+        self._tasks: list[asyncio.Task[None]] = []
+        self._kills: dict[str, int] = {}
+        self._free = 0
+        self._measured_at = 0.0
+        self._unowned: set[str] = set()
+
+    async def open(self) -> None:
+        """Take over what an earlier server left, then watch."""
+        await self._adopt()
+        await self._settle_snapshots()
+        await self._remove_unowned(certain=True)
+        await self._fleet.pools.open()
+        settings = self._fleet.config
+        for work, every in (
+            (self._expire, EXPIRE_EVERY),
+            (self._measure, settings.local.disk_check_every),
+            (self._reconcile, settings.sandboxes.reconcile_every),
+        ):
+            self._tasks.append(asyncio.create_task(_repeat(work, every), name=work.__name__))
+
+    async def close(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    async def _all(self, *states: SandboxState) -> list[Sandbox]:
+        found, _ = await self._fleet.sandboxes.list(states=states or None, page_size=EVERYTHING)
+        return list(found)
+
+    async def _adopt(self) -> None:
+        for sandbox in await self._all(*ALIVE):
+            if sandbox.state is SandboxState.STOPPING:
+                await self._fleet.end(sandbox, sandbox.reason or "deleted", keep=False)
+                continue
+            health = BoxHealth.GONE
+            if sandbox.record:
+                health = (await self._fleet.backend.status(sandbox.record)).health
+            if sandbox.state is SandboxState.PENDING:
+                await self._fail(sandbox, "interrupted", "the server stopped while the sandbox was starting")
+            elif health is BoxHealth.GONE:
+                await self._fail(sandbox, "lost", "the box ended while no server was running")
+            else:
+                state = SandboxState.PAUSED if health is BoxHealth.PAUSED else SandboxState.RUNNING
+                adopted = await self._fleet.sandboxes.transition(sandbox.id, ALIVE, state)
+                self._fleet.watch(adopted)
+                await self._fleet.tell(adopted, EventType.SANDBOX_ADOPTED)
+
+    async def _fail(self, sandbox: Sandbox, reason: str, message: str) -> None:
+        failed = await self._fleet.sandboxes.transition(sandbox.id, ALIVE, SandboxState.FAILED, reason, message)
+        await self._fleet.tell(failed, EventType.SANDBOX_FAILED, reason=reason, message=message)
+
+    async def _settle_snapshots(self) -> None:
+        kept = set(await self._fleet.backend.snapshots())
+        listed, _ = await self._fleet.snapshots.list(page_size=EVERYTHING)
+        for snapshot in listed:
+            if snapshot.state is SnapshotState.CREATING:
+                await self._fleet.snapshots.transition(
+                    snapshot.id, [snapshot.state], SnapshotState.FAILED, "interrupted", "the server stopped meanwhile"
+                )
+            elif snapshot.state is SnapshotState.DELETING:
+                await self._fleet.backend.delete_snapshot(snapshot.id)
+                await self._fleet.snapshots.delete(snapshot.id)
+        ready = {snapshot.id for snapshot in listed if snapshot.state is SnapshotState.READY}
+        for snapshot_id in kept - ready:
+            await self._fleet.backend.delete_snapshot(snapshot_id)
+
+    async def _expire(self) -> None:
+        for sandbox in await self._fleet.sandboxes.expired(datetime.now(UTC)):
+            await self._end(sandbox, "expired", "its time was up")
+
+    async def _end(self, sandbox: Sandbox, reason: str, message: str) -> None:
+        try:
+            await self._fleet.end(sandbox, reason, keep=True, message=message)
+        except (Conflict, SandboxNotFound):
+            pass  # Somebody else ended it, or it is still starting and will be met again.
+
+    async def _measure(self) -> None:
+        """End the commands of boxes that have written more than they may."""
+        now = asyncio.get_running_loop().time()
+        free = shutil.disk_usage(self._fleet.config.data).free
+        if free > self._free:
+            self._free = free
+        if self._free - free < MEASURE_AFTER and now - self._measured_at < MEASURE_ANYWAY:
+            return
+        self._free, self._measured_at = free, now
+        for sandbox in await self._all(SandboxState.RUNNING):
+            limit = sandbox.limits.disk
+            used = await self._fleet.backend.disk_used(sandbox.record)
+            if limit is not None and used > limit:
+                await self._fleet.tell(sandbox, EventType.DISK_FULL, used=used, limit=limit)
+                await self._fleet.backend.end_commands(sandbox.record)
+                log.warning("sandbox wrote more than it may; its commands were ended", sandbox=sandbox.id, used=used)
+
+    async def _reconcile(self) -> None:
+        await self._count_memory_kills()
+        await self._end_idle()
+        await self._forget_ended()
+        await self._remove_unowned(certain=False)
+
+    async def _count_memory_kills(self) -> None:
+        for sandbox in await self._all(SandboxState.RUNNING):
+            kills = (await self._fleet.backend.status(sandbox.record)).out_of_memory_kills
+            if kills > self._kills.get(sandbox.id, 0):
+                await self._fleet.tell(sandbox, EventType.OUT_OF_MEMORY, kills=kills)
+            self._kills[sandbox.id] = kills
+
+    async def _end_idle(self) -> None:
+        limit = self._fleet.config.sandboxes.idle_timeout
+        if limit is None:
+            return
+        for sandbox in await self._all(SandboxState.RUNNING):
+            try:
+                idle = (await self._fleet.client(sandbox).state()).get("idle_seconds", 0)
+            except PaddockError:
+                continue
+            if isinstance(idle, int | float) and idle > limit:
+                await self._end(sandbox, "idle", f"nobody used it for {idle:.0f} s")
+
+    async def _forget_ended(self) -> None:
+        before = datetime.now(UTC) - timedelta(seconds=self._fleet.config.sandboxes.keep_ended)
+        for sandbox in await self._all(SandboxState.FAILED, SandboxState.TERMINATED):
+            if sandbox.changed_at < before:
+                await self._fleet.end(sandbox, "forgotten", keep=False)
+                self._kills.pop(sandbox.id, None)
+
+    async def _remove_unowned(self, certain: bool) -> None:
+        """Remove what no record speaks of; while the server runs, only what was unowned the last time too."""
+        owned = {sandbox.id for sandbox in await self._all()}
+        owned |= set(self._fleet.starting) | self._fleet.pools.box_ids() | self._fleet.pools.being_started
+        unowned = set(await self._fleet.backend.leftovers()) - owned
+        for box_id in unowned if certain else unowned & self._unowned:
+            log.warning("removing a box without an owner", box=box_id)
+            await self._fleet.backend.remove(box_id)
+        self._unowned = unowned
+
+
+async def _repeat(work: Callable[[], Awaitable[None]], every: float) -> None:
+    while True:
+        await asyncio.sleep(every)
+        try:
+            await work()
+        except Exception as error:
+            log.error("housekeeping failed and will be tried again", work=work.__name__, error=repr(error))

@@ -1,0 +1,230 @@
+"""Boxes started ahead of need.
+
+A box of a pool has never been anybody's: it is claimed once and removed when its sandbox ends. Pools of the
+configuration belong to nobody and serve every tenant; the others serve the tenant that made them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import secrets
+from collections import deque
+from collections.abc import AsyncIterator, Coroutine, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+
+import structlog
+
+from paddock.config.schema import Config
+from paddock.errors import Conflict, Forbidden, PaddockError, PoolNotFound
+from paddock.fleet.requests import CreateSandbox, ImageSource, new_id
+from paddock.model.sandbox import BoxSpec, Image, Limits, Pool
+from paddock.sandbox.base import Backend
+from paddock.store.pools import PoolStore
+
+EVERYBODY = ""
+RETRY = 5.0
+AT_ONCE = 2
+"""Boxes started ahead of need at the same time."""
+log = structlog.get_logger()
+
+
+@dataclass(frozen=True)
+class Ready:
+    """A box that waits to be claimed."""
+
+    id: str
+    token: str
+    pool: str
+    digest: str
+    limits: Limits
+    record: Mapping[str, Any]
+
+
+@dataclass
+class _Reservoir:
+    pool: Pool
+    boxes: deque[Ready] = field(default_factory=deque)
+    starting: int = 0
+    retry_at: float = 0.0
+
+
+class Pools:
+    """Keeps every pool full, behind the backs of those who take from it."""
+
+    def __init__(self, backend: Backend, images: ImageSource, store: PoolStore, config: Config) -> None:
+        self._backend = backend
+        self._images = images
+        self._store = store
+        self._config = config
+        self._reservoirs: dict[tuple[str, str], _Reservoir] = {}
+        self._tasks: set[asyncio.Task[Any]] = set()
+        self._slots = asyncio.Semaphore(max(4, 2 * (os.cpu_count() or 1)))
+        self._wanted = 0
+        """Boxes somebody is waiting for; refilling stands back while there are any."""
+        self._changed = asyncio.Event()
+        self.being_started: set[str] = set()
+
+    async def open(self) -> None:
+        now = datetime.now(UTC)
+        for settings in self._config.pools:
+            limits = self._merged(Limits(**settings.limits.model_dump()))
+            facts = settings.model_dump(include={"name", "image", "size"})
+            pool = Pool(tenant=EVERYBODY, limits=limits, created_at=now, **facts)
+            self._reservoirs[EVERYBODY, pool.name] = _Reservoir(pool)
+        for pool in await self._store.list():
+            self._reservoirs[pool.tenant, pool.name] = _Reservoir(pool)
+        self.spawn(self._refill())
+
+    async def create(self, tenant: str, name: str, image: str, size: int, limits: Limits) -> Pool:
+        if (EVERYBODY, name) in self._reservoirs:
+            raise Conflict(f"a pool {name} is in the configuration already")
+        self._images.resolve(image)
+        now = datetime.now(UTC)
+        pool = Pool(name=name, tenant=tenant, image=image, size=size, limits=self._merged(limits), created_at=now)
+        await self._store.insert(pool)
+        self._reservoirs[tenant, name] = _Reservoir(pool)
+        self._changed.set()
+        return pool
+
+    async def get(self, tenant: str, name: str) -> Pool:
+        return self._find(tenant, name).pool
+
+    async def list(self, tenant: str) -> Sequence[Pool]:
+        return sorted((reservoir.pool for reservoir in self._open_to(tenant)), key=lambda pool: pool.name)
+
+    async def resize(self, tenant: str, name: str, size: int) -> Pool:
+        reservoir = self._own(tenant, name)
+        reservoir.pool = await self._store.update(tenant, name, size=size)
+        while len(reservoir.boxes) > size:
+            self.spawn(self._backend.remove(reservoir.boxes.popleft().id))
+        self._changed.set()
+        return reservoir.pool
+
+    async def delete(self, tenant: str, name: str) -> None:
+        reservoir = self._own(tenant, name)
+        await self._store.delete(tenant, name)
+        del self._reservoirs[tenant, name]
+        await self._empty(reservoir)
+
+    def counts(self, tenant: str, name: str) -> tuple[int, int]:
+        """How many boxes are ready, and how many are being started."""
+        reservoir = self._find(tenant, name)
+        return len(reservoir.boxes), reservoir.starting
+
+    def box_ids(self) -> set[str]:
+        return {box.id for reservoir in self._reservoirs.values() for box in reservoir.boxes}
+
+    def take(self, tenant: str, request: CreateSandbox, image: Image, limits: Limits) -> Ready | None:
+        """A ready box for this request, if a pool fits it and has one."""
+        if request.snapshot or request.volumes or request.holes:
+            return None
+        for reservoir in self._candidates(tenant, request, image, limits):
+            while reservoir.boxes:
+                box = reservoir.boxes.popleft()
+                self._changed.set()
+                if box.digest == image.digest:
+                    return box
+                self.spawn(self._backend.remove(box.id))  # Its image has been built anew since.
+        return None
+
+    @asynccontextmanager
+    async def starting(self) -> AsyncIterator[None]:
+        """Room to start a box that somebody waits for."""
+        self._wanted += 1
+        try:
+            async with self._slots:
+                yield
+        finally:
+            self._wanted -= 1
+            self._changed.set()
+
+    def spawn(self, work: Coroutine[Any, Any, Any]) -> None:
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def close(self) -> None:
+        for task in list(self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        for reservoir in self._reservoirs.values():
+            await self._empty(reservoir)
+
+    def _candidates(self, tenant: str, request: CreateSandbox, image: Image, limits: Limits) -> Sequence[_Reservoir]:
+        if request.pool is not None:
+            return [self._find(tenant, request.pool)]
+        return [r for r in self._open_to(tenant) if r.pool.image == image.name and r.pool.limits == limits]
+
+    def _open_to(self, tenant: str) -> Sequence[_Reservoir]:
+        return [reservoir for key, reservoir in self._reservoirs.items() if key[0] in (tenant, EVERYBODY)]
+
+    def _find(self, tenant: str, name: str) -> _Reservoir:
+        found = self._reservoirs.get((tenant, name)) or self._reservoirs.get((EVERYBODY, name))
+        if found is None:
+            raise PoolNotFound(f"there is no pool {name}")
+        return found
+
+    def _own(self, tenant: str, name: str) -> _Reservoir:
+        reservoir = self._find(tenant, name)
+        if reservoir.pool.tenant != tenant:
+            raise Forbidden(f"pool {name} is set in the configuration; change it there")
+        return reservoir
+
+    def _merged(self, limits: Limits) -> Limits:
+        defaults = Limits(**self._config.sandboxes.limits.model_dump())
+        return defaults.model_copy(update=limits.model_dump(exclude_none=True))
+
+    async def _empty(self, reservoir: _Reservoir) -> None:
+        while reservoir.boxes:
+            await self._backend.remove(reservoir.boxes.popleft().id)
+
+    async def _refill(self) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            self._changed.clear()
+            for reservoir in list(self._reservoirs.values()):
+                lacking = reservoir.pool.size - len(reservoir.boxes) - reservoir.starting
+                if loop.time() < reservoir.retry_at:
+                    continue
+                for _ in range(min(lacking, AT_ONCE - len(self.being_started)) if self._wanted == 0 else 0):
+                    box_id = new_id()
+                    self.being_started.add(box_id)
+                    reservoir.starting += 1
+                    self.spawn(self._add(reservoir, box_id))
+            try:
+                await asyncio.wait_for(self._changed.wait(), RETRY)
+            except TimeoutError:
+                continue
+
+    async def _add(self, reservoir: _Reservoir, box_id: str) -> None:
+        pool = reservoir.pool
+        try:
+            image = self._images.resolve(pool.image)
+            spec = BoxSpec(id=box_id, image=image, token=secrets.token_urlsafe(32), hostname=box_id, limits=pool.limits)
+            async with self._slots:
+                record = await self._backend.start(spec)
+            box = Ready(spec.id, spec.token, pool.name, image.digest, pool.limits, record)
+            wanted = self._reservoirs.get((pool.tenant, pool.name)) is reservoir
+            if wanted and len(reservoir.boxes) < reservoir.pool.size:
+                reservoir.boxes.append(box)
+                self.spawn(self._watch(reservoir, box))
+            else:
+                await self._backend.remove(spec.id)
+        except PaddockError as error:
+            reservoir.retry_at = asyncio.get_running_loop().time() + RETRY
+            log.warning("pool could not be filled", pool=pool.name, error=str(error))
+        finally:
+            self.being_started.discard(box_id)
+            reservoir.starting -= 1
+            self._changed.set()
+
+    async def _watch(self, reservoir: _Reservoir, box: Ready) -> None:
+        await self._backend.wait(box.record)
+        if box in reservoir.boxes:
+            reservoir.boxes.remove(box)
+            await self._backend.remove(box.id)
+            self._changed.set()

@@ -1,0 +1,101 @@
+"""Which directories a sandbox may see, and where they are on the host."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+
+from paddock.errors import Forbidden, InvalidInput, NotFound
+from paddock.fleet.requests import VolumeRequest
+from paddock.model.sandbox import Mount
+
+CLAIM = re.compile(r"[a-z0-9]([-a-z0-9]{0,251}[a-z0-9])?")
+RESERVED = ("/proc", "/dev", "/sys", "/run/paddock", "/opt/paddock")
+
+
+@dataclass(frozen=True)
+class Granted:
+    """The mounts of one sandbox, and the named volumes that go when it goes."""
+
+    mounts: tuple[Mount, ...]
+    temporary: tuple[str, ...] = ()
+
+
+class Volumes:
+    """Named volumes of every tenant, and the host directories that may be mounted."""
+
+    def __init__(self, directory: Path, allowed: Sequence[Path]) -> None:
+        self._directory = directory
+        self._allowed = [path.resolve() for path in allowed]
+
+    def grant(self, tenant: str, requests: Iterable[VolumeRequest]) -> Granted:
+        """Check what is asked for and make the named volumes that do not exist yet."""
+        mounts: list[Mount] = []
+        temporary: list[str] = []
+        targets: set[str] = set()
+        for request in requests:
+            target = _target(request.target)
+            if target in targets:
+                raise InvalidInput(f"two volumes are to be mounted at {target}")
+            targets.add(target)
+            if request.host_path is not None:
+                source, sub_path = self._host(request.host_path)
+                sub_path = "/".join(part for part in (sub_path, _sub_path(request.sub_path)) if part)
+            elif request.claim is not None:
+                source, made = self._named(tenant, request)
+                sub_path = _sub_path(request.sub_path)
+                if made and request.delete_with_sandbox:
+                    temporary.append(request.claim)
+            else:
+                raise InvalidInput(f"volume {request.name} names neither a host path nor a claim")
+            mounts.append(Mount(source=source, target=target, read_only=request.read_only, sub_path=sub_path or None))
+        return Granted(tuple(mounts), tuple(temporary))
+
+    def delete(self, tenant: str, claims: Iterable[str]) -> None:
+        for claim in claims:
+            if CLAIM.fullmatch(claim):
+                shutil.rmtree(self._directory / tenant / claim, ignore_errors=True)
+
+    def _host(self, path: str) -> tuple[Path, str]:
+        """The allowed directory a host path lies below, and the rest of the way, which is walked without leaving it."""
+        wanted = Path(os.path.realpath(path))
+        for allowed in self._allowed:
+            if wanted == allowed or allowed in wanted.parents:
+                if not wanted.exists():
+                    raise InvalidInput(f"{path} does not exist on the host")
+                return allowed, "" if wanted == allowed else str(wanted.relative_to(allowed))
+        listed = ", ".join(map(str, self._allowed)) or "none"
+        raise Forbidden(f"{path} may not be mounted; sandboxes.allowed_host_paths has: {listed}")
+
+    def _named(self, tenant: str, request: VolumeRequest) -> tuple[Path, bool]:
+        assert request.claim is not None
+        if not CLAIM.fullmatch(request.claim):
+            raise InvalidInput(f"{request.claim!r} is no name for a volume: use lower-case letters, digits and dashes")
+        path = self._directory / tenant / request.claim
+        if path.is_dir():
+            return path, False
+        if not request.create:
+            raise NotFound(f"there is no volume {request.claim}, and createIfNotExists is false")
+        path.mkdir(parents=True, mode=0o755)
+        return path, True
+
+
+def _target(path: str) -> str:
+    if "\0" in path or not path.startswith("/"):
+        raise InvalidInput(f"{path!r} is no place for a volume: give an absolute path")
+    target = os.path.normpath("/" + path.lstrip("/"))
+    if target == "/" or any(target == taken or target.startswith(taken + "/") for taken in RESERVED):
+        raise InvalidInput(f"nothing can be mounted at {target}")
+    return target
+
+
+def _sub_path(path: str | None) -> str:
+    if not path:
+        return ""
+    if "\0" in path or path.startswith("/") or ".." in PurePosixPath(path).parts:
+        raise InvalidInput(f"subPath {path!r} must stay below its volume")
+    return os.path.normpath(path).removeprefix(".")

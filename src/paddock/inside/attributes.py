@@ -1,0 +1,111 @@
+"""Owner, group, mode and the description of a file."""
+
+from __future__ import annotations
+
+import os
+import stat
+from functools import lru_cache
+
+from .commands import rfc3339
+from .errors import ApiError, invalid
+from .fields import optional
+from .places import Place
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+
+class Attributes:
+    """What a request wants a file to be; modes are octal digits read as a number, as in 755."""
+
+    def __init__(self, document: dict[str, Any]) -> None:
+        self.mode = _mode(optional(document, "mode", int))
+        self.uid = _identity(optional(document, "owner", str), "user")
+        self.gid = _identity(optional(document, "group", str), "group")
+
+    def apply(self, descriptor: int) -> None:
+        if self.uid != -1 or self.gid != -1:
+            os.chown(descriptor, self.uid, self.gid)
+        if self.mode is not None:
+            os.chmod(descriptor, self.mode)
+
+
+def describe(shown: str, status: os.stat_result) -> dict[str, Any]:
+    """Describe a file; a name that is not UTF-8 is shown with U+FFFD, and exactly in `path_raw`."""
+    kind = stat.S_IFMT(status.st_mode)
+    description: dict[str, Any] = {
+        "path": printable(shown),
+        "size": status.st_size,
+        "modified_at": rfc3339(status.st_mtime),
+        "created_at": rfc3339(status.st_ctime),
+        "owner": user_name(status.st_uid),
+        "group": group_name(status.st_gid),
+        "mode": int(f"{stat.S_IMODE(status.st_mode):o}"),
+        "type": {stat.S_IFREG: "file", stat.S_IFDIR: "directory", stat.S_IFLNK: "symlink"}.get(kind, "other"),
+    }
+    if description["path"] != shown:
+        description["path_raw"] = percent_encode(shown)
+    return description
+
+
+def describe_place(place: Place) -> dict[str, Any]:
+    return describe(place.shown, place.stat())
+
+
+def printable(text: str) -> str:
+    return text.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
+
+
+def percent_encode(text: str) -> str:
+    safe = b"/-._~0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
+    return "".join(chr(byte) if byte in safe else f"%{byte:02X}" for byte in os.fsencode(text))
+
+
+@lru_cache(256)
+def user_name(uid: int) -> str:
+    import pwd
+
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:
+        return str(uid)
+
+
+@lru_cache(256)
+def group_name(gid: int) -> str:
+    import grp
+
+    try:
+        return grp.getgrgid(gid).gr_name
+    except KeyError:
+        return str(gid)
+
+
+def _mode(digits: int | None) -> int | None:
+    if digits is None or digits == 0:
+        return None
+    try:
+        mode = int(str(digits), 8)
+    except ValueError:
+        raise invalid(f"'mode' must be octal digits such as 644, not {digits}") from None
+    if not 0 <= mode <= 0o7777:
+        raise invalid(f"'mode' must be octal digits up to 7777, not {digits}")
+    return mode
+
+
+def _identity(name: str | None, kind: str) -> int:
+    if not name:
+        return -1
+    if name.isascii() and name.isdigit():
+        return int(name)
+    try:
+        if kind == "user":
+            import pwd
+
+            return pwd.getpwnam(name).pw_uid
+        import grp
+
+        return grp.getgrnam(name).gr_gid
+    except KeyError:
+        raise ApiError(400, "INVALID_FILE_METADATA", f"no {kind} named {name!r}") from None

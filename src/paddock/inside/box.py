@@ -1,0 +1,92 @@
+"""Everything one daemon holds, wired once and handed to the handlers."""
+
+from __future__ import annotations
+
+import os
+import threading
+
+from .activity import Activity
+from .commands import CommandRequest, Commands
+from .environment import Environment
+from .errors import ApiError
+from .processes import Processes
+from .settings import Settings
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from .contexts import Contexts
+    from .metrics import Meter
+    from .sessions import Sessions
+    from .terminals import Terminals
+
+ENTRYPOINT = "entrypoint"
+
+
+class Box:
+    """The parts that only some boxes use are made when they are first asked for."""
+
+    def __init__(self, settings: Settings) -> None:
+        os.makedirs(settings.state, 0o700, exist_ok=True)
+        self.settings = settings
+        self.activity = Activity()
+        self.processes = Processes()
+        self.environment = Environment(settings)
+        self.commands = Commands(self.processes, self.environment, settings.state)
+        self._lock = threading.RLock()
+        self._claimed = False
+        self._sessions: Sessions | None = None
+        self._contexts: Contexts | None = None
+        self._terminals: Terminals | None = None
+        self._meter: Meter | None = None
+
+    def start_entrypoint(self, words: tuple[str, ...]) -> None:
+        self.commands.start(CommandRequest({"argv": list(words)}), ENTRYPOINT)
+
+    def claim(self, env: dict[str, str], entrypoint: tuple[str, ...] | None, cwd: str | None) -> None:
+        """Turn a box from a pool into somebody's box; possible once."""
+        with self._lock:
+            if self._claimed:
+                raise ApiError(409, "ALREADY_CLAIMED", "this box has been claimed already")
+            if cwd is not None and not os.path.isdir(cwd):
+                raise ApiError(400, "INVALID_REQUEST_BODY", f"the working directory does not exist: {cwd}")
+            self._claimed = True
+            self.environment.box = env
+            self.environment.cwd = cwd or self.environment.cwd
+        if entrypoint is not None:
+            self.start_entrypoint(entrypoint)
+
+    @property
+    def sessions(self) -> Sessions:
+        with self._lock:
+            if self._sessions is None:
+                from .sessions import Sessions
+
+                self._sessions = Sessions(self.processes, self.environment, self.settings.state)
+            return self._sessions
+
+    @property
+    def contexts(self) -> Contexts:
+        with self._lock:
+            if self._contexts is None:
+                from .contexts import Contexts
+
+                self._contexts = Contexts(self.processes, self.environment, self.settings.state)
+            return self._contexts
+
+    @property
+    def terminals(self) -> Terminals:
+        with self._lock:
+            if self._terminals is None:
+                from .terminals import Terminals
+
+                self._terminals = Terminals(self.processes, self.environment, self.settings.user.shell)
+            return self._terminals
+
+    @property
+    def meter(self) -> Meter:
+        with self._lock:
+            if self._meter is None:
+                from .metrics import Meter
+
+                self._meter = Meter()
+            return self._meter

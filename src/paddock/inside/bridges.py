@@ -1,0 +1,44 @@
+"""Loopback ports in the box that lead to Unix sockets the host serves."""
+
+from __future__ import annotations
+
+import socket
+import threading
+
+from .pump import join
+from .settings import Bridge
+
+MAX_CONNECTIONS = 256
+
+
+def open_bridge(bridge: Bridge) -> None:
+    listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    listener.bind(("127.0.0.1", bridge.port))
+    listener.listen(128)
+    threading.Thread(target=_accept, args=(listener, bridge.socket), daemon=True).start()
+
+
+def _accept(listener: socket.socket, path: str) -> None:
+    slots = threading.BoundedSemaphore(MAX_CONNECTIONS)
+    while True:
+        slots.acquire()
+        try:
+            client, _ = listener.accept()
+            threading.Thread(target=_carry, args=(client, path, slots), daemon=True).start()
+        except (OSError, RuntimeError):
+            slots.release()
+            threading.Event().wait(0.05)
+
+
+def _carry(client: socket.socket, path: str, slots: threading.BoundedSemaphore) -> None:
+    """Dial the path anew each time: the host may have put a new socket there."""
+    with client, socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as host:
+        try:
+            client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            host.connect(path)
+            join(client, host)
+        except OSError:
+            pass
+        finally:
+            slots.release()

@@ -1,0 +1,1 @@
+"""HTTP in, domain out: one module per family of routes."""

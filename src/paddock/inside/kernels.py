@@ -1,0 +1,98 @@
+"""The daemon's side of a Python context."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import socket
+import sys
+
+from .errors import not_supported
+from .events import completed, event, failed
+from .interpreters import Execution, Interpreter
+from .kernel import CHANNEL
+from .pipes import OutputPipes
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+
+class KernelExecution(Execution):
+    def __init__(self, kernel: PythonKernel, channel: int, exited: int) -> None:
+        super().__init__(channel, exited)
+        self._kernel = kernel
+        self._channel = channel
+        self._received = b""
+        self._done = False
+        self._error: dict[str, Any] | None = None
+
+    def feed(self, descriptor: int, data: bytes) -> bytes:
+        if descriptor != self._channel or not data:
+            self.over = True
+            return b""
+        *lines, self._received = (self._received + data).split(b"\n")
+        return b"".join(self._translate(json.loads(line)) for line in lines)
+
+    def last_event(self) -> bytes:
+        if self._error is not None:
+            if self.reason:
+                self._error = {**self._error, "evalue": self.reason}
+            return failed(self.duration, self._error["ename"], self._error["evalue"], self._error["traceback"])
+        if not self._done:
+            child = self._kernel.child
+            exit_code = child.wait(5.0) if child is not None else None
+            why = self.reason or f"the kernel died with exit code {exit_code}"
+            return failed(self.duration, "KernelDied", f"{why}; its variables are lost, the next run starts anew", [])
+        return completed(self.duration)
+
+    def _translate(self, message: dict[str, Any]) -> bytes:
+        if "count" in message:
+            return event("execution_count", execution_count=message["count"])
+        if "result" in message:
+            forms = message["result"]
+            return event("result", results={**forms, "text": forms["text/plain"]})
+        if "error" in message:
+            self._error = message["error"]
+        self._done = self.over = "done" in message
+        return b""
+
+
+class PythonKernel(Interpreter):
+    """A Python process with one namespace."""
+
+    _socket: socket.socket | None = None
+
+    def _start_process(self) -> None:
+        variables = self._environment.variables({})
+        python = shutil.which("python3", path=variables["PATH"]) or sys.executable
+        if not python:
+            raise not_supported("Python contexts need python3, which is not on the box's PATH")
+        self._socket, theirs = socket.socketpair()
+        with theirs:
+            self.child = self._processes.spawn(
+                [python, os.path.abspath(sys.argv[0]), "--kernel"],
+                cwd=self._cwd,
+                env={**variables, CHANNEL: str(theirs.fileno())},
+                marker=self.id,
+                pass_fds=(theirs.fileno(),),
+            )
+
+    def _discard_process(self) -> None:
+        if self.child is not None and self._socket is not None:
+            self.child.close()
+            self._socket.close()
+            self.child = None
+
+    def _begin(self, code: str, cwd: str, pipes: OutputPipes) -> Execution:
+        assert self.child is not None and self._socket is not None
+        message = json.dumps({"code": code}).encode("ascii") + b"\n"
+        try:
+            socket.send_fds(self._socket, [message[:1024]], [pipes.stdout_writer, pipes.stderr_writer])
+            self._socket.sendall(message[1024:])
+        except OSError:
+            pass  # The kernel just died; its exit says so.
+        pipes.close_writers()
+        return KernelExecution(self, self._socket.fileno(), self.child.exited_fd)
+

@@ -1,0 +1,100 @@
+"""Starts the daemon, and reaps like an init does until it is told to end."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from .box import Box
+
+USAGE = "usage: python3 -I -S inside.pyz (--config-fd N | --config FILE)"
+THREAD_STACK = 512 * 1024
+
+_PR_SET_DUMPABLE = 4
+_PR_SET_CHILD_SUBREAPER = 36
+
+
+def main(arguments: Sequence[str]) -> int:
+    if list(arguments) == ["--kernel"]:
+        from .kernel import serve
+
+        return serve()
+    if len(arguments) != 2 or arguments[0] not in ("--config-fd", "--config"):
+        print(USAGE, file=sys.stderr)
+        return 2
+    from .settings import SettingsError, read_settings
+
+    hide_from_the_box()
+    try:
+        source = int(arguments[1]) if arguments[0] == "--config-fd" else os.open(arguments[1], os.O_RDONLY)
+        settings = read_settings(source)
+    except (SettingsError, OSError, ValueError) as error:
+        print(f"inside: {error}", file=sys.stderr)
+        return 2
+
+    from .box import Box
+    from .server import Server, open_listener
+
+    threading.stack_size(THREAD_STACK)
+    box = Box(settings)
+    init = Init(box)
+    server = Server(box, open_listener(settings.listen))
+    for bridge in settings.bridges:
+        from .bridges import open_bridge
+
+        open_bridge(bridge)
+    if settings.entrypoint is not None:
+        box.start_entrypoint(settings.entrypoint)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    return init.run()
+
+
+def hide_from_the_box() -> None:
+    """Keep other processes of the same user out of our memory and descriptors, and adopt orphans."""
+    import ctypes
+
+    libc = ctypes.CDLL(None, use_errno=True)
+    libc.prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0)
+    if os.getpid() != 1:
+        libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    for name in os.listdir("/proc/self/fd"):
+        try:
+            if int(name) > 2:
+                os.set_inheritable(int(name), False)
+        except OSError:
+            pass
+
+
+class Init:
+    """The main thread: woken by signals, it reaps children and ends the box when asked to."""
+
+    def __init__(self, box: Box) -> None:
+        self._box = box
+        self._wakeups, writer = os.pipe()
+        os.set_blocking(writer, False)
+        signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
+        for number in (signal.SIGCHLD, signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, lambda *_: None)
+        self._ended = threading.Event()
+
+    def run(self) -> int:
+        ending: threading.Thread | None = None
+        while not self._ended.is_set():
+            numbers = os.read(self._wakeups, 256)
+            self._box.processes.reap()
+            if ending is None and not {signal.SIGTERM, signal.SIGINT}.isdisjoint(numbers):
+                ending = threading.Thread(target=self._shut_down, daemon=True)
+                ending.start()
+        sys.stdout.flush()
+        os._exit(0)
+
+    def _shut_down(self) -> None:
+        self._box.processes.shut_down()
+        self._ended.set()
+        os.kill(os.getpid(), signal.SIGCHLD)

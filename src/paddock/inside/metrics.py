@@ -1,0 +1,91 @@
+"""How much processor time and memory the box uses."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+_UNLIMITED = 1 << 60
+_V2 = "/sys/fs/cgroup"
+
+
+class Meter:
+    """Reads the box's own control group where it is visible, the machine's counters otherwise."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._last = (time.monotonic(), _cpu_seconds())
+
+    def read(self) -> dict[str, Any]:
+        cores = _cpu_count()
+        total, used = _memory()
+        return {
+            "cpu_count": cores,
+            "cpu_used_pct": self._cpu_percentage(cores),
+            "mem_total_mib": round(total / 1048576, 2),
+            "mem_used_mib": round(used / 1048576, 2),
+            "timestamp": int(time.time() * 1000),
+        }
+
+    def _cpu_percentage(self, cores: float) -> float:
+        now, spent = time.monotonic(), _cpu_seconds()
+        with self._lock:
+            then, before = self._last
+            if now - then < 0.05:
+                time.sleep(0.05)
+                now, spent = time.monotonic(), _cpu_seconds()
+            self._last = (now, spent)
+        return round(max(0.0, min(100.0, 100.0 * (spent - before) / (now - then) / cores)), 2)
+
+
+def _cpu_count() -> float:
+    quota, period = _words(f"{_V2}/cpu.max") or ["max", "100000"]
+    if quota == "max":
+        quota = (_words(f"{_V2}/cpu/cpu.cfs_quota_us") or ["-1"])[0]
+        period = (_words(f"{_V2}/cpu/cpu.cfs_period_us") or ["100000"])[0]
+    cores = len(os.sched_getaffinity(0))
+    return min(float(cores), int(quota) / int(period)) if int(quota) > 0 else float(cores)
+
+
+def _cpu_seconds() -> float:
+    for line in _lines(f"{_V2}/cpu.stat"):
+        if line.startswith("usage_usec "):
+            return int(line.split()[1]) / 1e6
+    if usage := _words(f"{_V2}/cpuacct/cpuacct.usage"):
+        return int(usage[0]) / 1e9
+    fields = (_lines("/proc/stat") or ["cpu 0 0 0 0 0 0 0 0"])[0].split()[1:9]
+    busy = sum(int(field) for position, field in enumerate(fields) if position not in (3, 4))
+    return float(busy) / os.sysconf("SC_CLK_TCK")
+
+
+def _memory() -> tuple[int, int]:
+    machine = {line.split(":")[0]: int(line.split()[1]) * 1024 for line in _lines("/proc/meminfo") if ":" in line}
+    total = machine.get("MemTotal", 0)
+    pairs = (
+        ("memory.max", "memory.current"),
+        ("memory/memory.limit_in_bytes", "memory/memory.usage_in_bytes"),
+    )
+    for limit_name, used_name in pairs:
+        limit, used = _words(f"{_V2}/{limit_name}"), _words(f"{_V2}/{used_name}")
+        if limit and used:
+            bounded = limit[0] != "max" and int(limit[0]) < _UNLIMITED
+            return min(total, int(limit[0])) if bounded else total, int(used[0])
+    return total, total - machine.get("MemAvailable", 0)
+
+
+def _lines(path: str) -> list[str]:
+    try:
+        with open(path, encoding="ascii") as stream:
+            return stream.read().splitlines()
+    except OSError:
+        return []
+
+
+def _words(path: str) -> list[str]:
+    lines = _lines(path)
+    return lines[0].split() if lines else []

@@ -1,0 +1,199 @@
+"""Carries the output of something that runs to a client that may be slow, or gone."""
+
+from __future__ import annotations
+
+import os
+import select
+import socket
+import time
+
+from .events import OutputEvents, event
+from .http import Chunks
+from .pipes import READ_SIZE, READABLE, bytes_waiting
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+HIGH_WATER = 512 * 1024
+PARTIAL_LINE_DELAY = 0.2
+PING_INTERVAL = 15.0
+DELIVERY_TIMEOUT = 300.0
+
+
+class Ending:
+    """Watches the descriptors that tell when an execution is over."""
+
+    def __init__(self, *descriptors: int) -> None:
+        self.descriptors = descriptors
+        self.over = False
+
+    def feed(self, descriptor: int, data: bytes) -> bytes:
+        """Take what was read (nothing at end of file) and return events to pass on."""
+        self.over = True
+        return b""
+
+
+class Relay:
+    """One loop over the outputs, the ending and the client.
+
+    Memory stays bounded: while the client does not take what is queued, the outputs are not read,
+    so the pipe fills and the writer waits. A client that leaves is reported once through `on_gone`;
+    the rest of the output is then read and thrown away, so that whatever runs can end.
+    """
+
+    def __init__(self, chunks: Chunks, ending: Ending, deadline: float | None = None) -> None:
+        self._chunks = chunks
+        self._client: socket.socket | None = chunks.wire.socket
+        self._ending = ending
+        self._deadline = deadline
+        self._client_interest = select.POLLIN  # Dropped when the client sends its next request early.
+        self._outputs: dict[int, OutputEvents] = {}
+        self._queue = bytearray()
+        self._flush_at: float | None = None
+        self._ping_at = time.monotonic() + PING_INTERVAL
+        self.on_deadline: Callable[[], None] = lambda: None
+        self.on_gone: Callable[[], None] = lambda: None
+
+    def add(self, fd: int, output: OutputEvents) -> None:
+        os.set_blocking(fd, False)
+        self._outputs[fd] = output
+
+    @property
+    def open_outputs(self) -> list[int]:
+        return list(self._outputs)
+
+    def push(self, frames: bytes) -> None:
+        """Queue events for the client."""
+        if frames and self._client is not None:
+            self._queue += self._chunks.frame(frames)
+            self._ping_at = time.monotonic() + PING_INTERVAL
+
+    def run(self) -> bool:
+        """Relay until the ending is over; True when the client is still there."""
+        if self._client is not None:
+            self._client.setblocking(False)
+        while not self._ending.over:
+            self._step()
+        self._drain_outputs()
+        for output in self._outputs.values():
+            self.push(output.flush())
+        return self._client is not None
+
+    def deliver(self, timeout: float = DELIVERY_TIMEOUT) -> bool:
+        """Send what is still queued; True when all of it left."""
+        give_up = time.monotonic() + timeout
+        while self._queue and self._client is not None and time.monotonic() < give_up:
+            poller = select.poll()
+            poller.register(self._client, select.POLLOUT)
+            poller.poll(1000)
+            self._send()
+        return self._client is not None and not self._queue
+
+    def _step(self) -> None:
+        poller = select.poll()
+        for descriptor in self._ending.descriptors:
+            poller.register(descriptor, select.POLLIN)
+        throttled = len(self._queue) > HIGH_WATER
+        if not throttled:
+            for fd in self._outputs:
+                poller.register(fd, select.POLLIN)
+        if self._client is not None:
+            poller.register(self._client, self._client_interest | (select.POLLOUT if self._queue else 0))
+        ready = dict(poller.poll(self._patience()))
+        client_fd = self._client.fileno() if self._client is not None else -1
+        for fd in [fd for fd in self._outputs if ready.get(fd, 0) & READABLE]:
+            self._read_output(fd)
+        for descriptor in self._ending.descriptors:
+            if ready.get(descriptor, 0) & READABLE and not self._ending.over:
+                self._read_ending(descriptor)
+        if ready.get(client_fd, 0) & (READABLE | select.POLLNVAL):
+            self._check_client()
+        self._send()
+        self._keep_time()
+
+    def _patience(self) -> float | None:
+        moments = [moment for moment in (self._deadline, self._flush_at) if moment is not None]
+        if self._client is not None:
+            moments.append(self._ping_at)
+        return max(0.0, min(moments) - time.monotonic()) * 1000 + 1 if moments else None
+
+    def _keep_time(self) -> None:
+        now = time.monotonic()
+        if self._deadline is not None and now >= self._deadline:
+            self._deadline = None
+            self.on_deadline()
+        if self._flush_at is not None and now >= self._flush_at:
+            self._flush_at = None
+            for output in self._outputs.values():
+                self.push(output.flush(final=False))
+        if now >= self._ping_at and self._client is not None:
+            self.push(event("ping"))
+
+    def _read_output(self, fd: int) -> bool:
+        try:
+            data = os.read(fd, READ_SIZE)
+        except BlockingIOError:
+            return False
+        except OSError:
+            data = b""
+        output = self._outputs[fd]
+        if not data:
+            self.push(output.flush())
+            del self._outputs[fd]
+            return False
+        self.push(output.feed(data))
+        if not output.pending:
+            if not any(other.pending for other in self._outputs.values()):
+                self._flush_at = None
+        elif self._flush_at is None:
+            self._flush_at = time.monotonic() + PARTIAL_LINE_DELAY
+        return True
+
+    def _read_ending(self, descriptor: int) -> None:
+        try:
+            data = os.read(descriptor, READ_SIZE)
+        except OSError:
+            data = b""
+        self._drain_outputs()
+        self.push(self._ending.feed(descriptor, data))
+
+    def _drain_outputs(self) -> None:
+        """Take what was written before now, without waiting for more."""
+        for fd in self.open_outputs:
+            waiting = bytes_waiting(fd)
+            while waiting > 0 and self._read_output(fd):
+                waiting -= READ_SIZE
+                if len(self._queue) > HIGH_WATER and not self.deliver(DELIVERY_TIMEOUT):
+                    self._leave()
+
+    def _check_client(self) -> None:
+        if self._client is None:
+            return
+        try:
+            gone = not self._client.recv(1, socket.MSG_PEEK)
+        except BlockingIOError:
+            return
+        except OSError:
+            gone = True
+        if gone:
+            self._leave()
+        else:
+            self._client_interest = 0
+
+    def _send(self) -> None:
+        while self._queue and self._client is not None:
+            try:
+                sent = self._client.send(memoryview(self._queue)[:HIGH_WATER])
+            except BlockingIOError:
+                return
+            except OSError:
+                return self._leave()
+            del self._queue[:sent]
+
+    def _leave(self) -> None:
+        if self._client is not None:
+            self._client = None
+            self._queue.clear()
+            self.on_gone()
+

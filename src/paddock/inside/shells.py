@@ -1,0 +1,120 @@
+"""A bash that keeps its directory, variables and functions between commands.
+
+The shell reads commands from one descriptor and reports their exit codes on another, so nothing a
+command prints can be taken for either. When it exits (`exit 3`, an interrupt), it leaves its state in
+a file that the next shell starts from.
+"""
+
+from __future__ import annotations
+
+import os
+
+from .commands import TIMED_OUT, find_shell
+from .environment import Environment
+from .errors import not_supported
+from .events import ended
+from .interpreters import Execution, Interpreter
+from .pipes import OutputPipes, close_all, write_all
+from .processes import Processes
+
+_LOOP = """
+__paddock_save() {{
+  {{ declare -p; declare -f; alias -p; printf 'cd -- %q\\n' "$PWD"; }} >"$__paddock_saved" 2>/dev/null
+}}
+if [[ -s {saved} ]]; then source {saved} 2>/dev/null; fi
+__paddock_saved={saved}
+trap __paddock_save EXIT
+shopt -s expand_aliases
+set -- bash
+while IFS= read -r -d '' -u {commands} __paddock_output &&
+      IFS= read -r -d '' -u {commands} __paddock_directory &&
+      IFS= read -r -d '' -u {commands} __paddock_command; do
+  __paddock_back=$PWD
+  [[ -z $__paddock_directory ]] || cd -- "$__paddock_directory"
+  eval "$__paddock_command" >"$__paddock_output.out" 2>"$__paddock_output.err" {commands}<&- {results}>&-
+  printf '%s\\0' "$?" >&{results}
+  [[ -z $__paddock_directory ]] || cd -- "$__paddock_back"
+done
+"""
+
+
+class ShellExecution(Execution):
+    def __init__(self, shell: Shell, results: int, exited: int) -> None:
+        super().__init__(results, exited)
+        self._shell = shell
+        self._results = results
+        self._received = b""
+
+    def feed(self, descriptor: int, data: bytes) -> bytes:
+        if descriptor == self._results:
+            self._received += data
+        self.over = b"\0" in self._received or not data
+        return b""
+
+    def last_event(self) -> bytes:
+        number, complete, _ = self._received.partition(b"\0")
+        child = self._shell.child
+        exit_code = int(number) if complete else (child.wait() if child is not None else None)
+        if self.reason:
+            exit_code = TIMED_OUT
+        return ended(self.duration, 1 if exit_code is None else exit_code, self.reason)
+
+
+class Shell(Interpreter):
+    """A bash session."""
+
+    def __init__(self, processes: Processes, environment: Environment, cwd: str, state: str) -> None:
+        super().__init__(processes, environment, cwd)
+        self._directory = os.path.join(state, f"session-{self.id}")
+        os.makedirs(self._directory, 0o700)
+        self._commands = -1
+        self._results = -1
+        self._count = 0
+
+    def close(self) -> None:
+        super().close()
+        for name in os.listdir(self._directory):
+            os.unlink(os.path.join(self._directory, name))
+        os.rmdir(self._directory)
+
+    def _start_process(self) -> None:
+        bash = find_shell()
+        if not bash.endswith("bash"):
+            raise not_supported("sessions need bash, which this box does not have")
+        commands_read, self._commands = os.pipe()
+        self._results, results_write = os.pipe()
+        script = _LOOP.format(
+            saved=f"'{os.path.join(self._directory, 'saved')}'", commands=commands_read, results=results_write
+        )
+        try:
+            self.child = self._processes.spawn(
+                [bash, "--noprofile", "--norc", "-c", script],
+                cwd=self._cwd,
+                env=self._environment.variables({}),
+                marker=self.id,
+                pass_fds=(commands_read, results_write),
+            )
+        finally:
+            close_all((commands_read, results_write))
+
+    def _discard_process(self) -> None:
+        if self.child is not None:
+            self.child.close()
+            close_all((self._commands, self._results))
+            self.child = None
+
+    def _begin(self, code: str, cwd: str, pipes: OutputPipes) -> Execution:
+        assert self.child is not None
+        self._count += 1
+        output = os.path.join(self._directory, str(self._count))
+        pipes.replace_by_fifos(output + ".out", output + ".err")
+        message = "\0".join((output, cwd, code, "")).encode("utf-8", "surrogateescape")
+        execution = ShellExecution(self, self._results, self.child.exited_fd)
+        self._hand_over(message)
+        return execution
+
+    def _hand_over(self, message: bytes) -> None:
+        try:
+            write_all(self._commands, message)
+        except BrokenPipeError:
+            pass  # The shell just died; its exit says so.

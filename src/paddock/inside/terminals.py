@@ -1,0 +1,222 @@
+"""Terminals: shells that live on while clients come and go."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import select
+import signal
+import struct
+import termios
+import threading
+
+from .commands import find_shell
+from .environment import Environment
+from .errors import ApiError
+from .pipes import READ_SIZE, OutputPipes, close_all, write_all
+from .processes import Child, Processes
+from .scrollback import STDERR, STDOUT, Scrollback
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+MAX_TERMINALS = 64
+MAX_LAG = 512 * 1024
+STUCK_CLIENT = 30.0
+LEAVING_CLIENT = 0.5
+
+# A session leader without a terminal that opens one makes it its controlling terminal.
+_ADOPT_TERMINAL = 'exec 0<>"$1" 1>&0 2>&0; shift; exec "$@"'
+
+
+class Terminal:
+    """One shell behind a pseudo-terminal, or behind plain pipes; it starts with its first client."""
+
+    def __init__(self, processes: Processes, environment: Environment, cwd: str, words: list[str]) -> None:
+        self.id = os.urandom(16).hex()
+        self.output = Scrollback()
+        self.lock = threading.RLock()
+        self.child: Child | None = None
+        self.is_pty = True
+        self.launch_failed = False
+        self._processes = processes
+        self._environment = environment
+        self._cwd = cwd
+        self._words = words
+        self._input = -1
+        self._sent = -1
+        self._holder: Callable[[], None] | None = None
+        self._released = threading.Condition()
+
+    @property
+    def running(self) -> bool:
+        return self.child is not None and self.child.exit_code is None
+
+    def start(self, pty: bool) -> bool:
+        """Start the shell; False when that has been done already."""
+        with self.lock:
+            if self.child is not None:
+                return False
+            self.is_pty = pty
+            try:
+                self._start_pty() if pty else self._start_pipes()
+            except OSError:
+                self.launch_failed = True
+                raise
+            return True
+
+    def write(self, data: bytes) -> None:
+        write_all(self._input, data)
+
+    def resize(self, columns: int, rows: int) -> None:
+        if self.is_pty and self.running:
+            size = struct.pack("HHHH", min(rows, 0xFFFF), min(columns, 0xFFFF), 0, 0)
+            fcntl.ioctl(self._input, termios.TIOCSWINSZ, size)
+
+    def signal(self, name: str) -> bool:
+        """Signal what runs in the foreground; False when there is no such signal."""
+        number = getattr(signal, name, None) if name.startswith("SIG") else None
+        if not isinstance(number, signal.Signals) or self.child is None:
+            return False
+        group = os.tcgetpgrp(self._input) if self.is_pty and self.running else 0
+        if group > 0 and group != self.child.pid:
+            os.killpg(group, number)
+        else:
+            self.child.signal(number)
+        return True
+
+    def acquire(self, evict: Callable[[], None], takeover: bool, timeout: float = 5.0) -> bool:
+        """Become the one client; with `takeover`, the present one is asked to leave first."""
+        with self._released:
+            if self._holder is not None and takeover:
+                threading.Thread(target=self._holder, daemon=True).start()
+            patience = timeout if takeover else LEAVING_CLIENT
+            if not self._released.wait_for(lambda: self._holder is None, patience):
+                return False
+            self._holder = evict
+            return True
+
+    def release(self) -> None:
+        with self._released:
+            self._holder = None
+            self._released.notify_all()
+        self.report_progress(-1)
+
+    def report_progress(self, offset: int) -> None:
+        """Say how far the client has been served, so that output waits for it."""
+        with self.output.changed:
+            self._sent = offset
+            self.output.changed.notify_all()
+
+    def close(self) -> None:
+        if self.child is not None:
+            self.child.signal(signal.SIGHUP)
+            self._processes.terminate(self.child)
+        if self._holder is not None:
+            self._holder()
+
+    def _start_pty(self) -> None:
+        master, slave = os.openpty()
+        try:
+            self._input = master
+            fcntl.ioctl(master, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
+            variables = self._environment.variables({})
+            variables.setdefault("TERM", "xterm-256color")
+            words = ["/bin/sh", "-c", _ADOPT_TERMINAL, "sh", os.ttyname(slave), *self._words]
+            self.child = self._processes.spawn(words, cwd=self._cwd, env=variables, marker=self.id)
+        except BaseException:
+            close_all((master, slave))
+            raise
+        # Held open until the end: a terminal nobody has open yet reads as one that was hung up.
+        self._pump({master: STDOUT}, slave)
+
+    def _start_pipes(self) -> None:
+        pipes = OutputPipes()
+        stdin, self._input = os.pipe()
+        try:
+            self.child = self._processes.spawn(
+                self._words,
+                cwd=self._cwd,
+                env=self._environment.variables({}),
+                marker=self.id,
+                stdin=stdin,
+                stdout=pipes.stdout_writer,
+                stderr=pipes.stderr_writer,
+            )
+        finally:
+            pipes.close_writers()
+            os.close(stdin)
+        self._pump({pipes.stdout: STDOUT, pipes.stderr: STDERR})
+
+    def _pump(self, sources: dict[int, int], *held: int) -> None:
+        threading.Thread(target=self._collect, args=(sources, held), daemon=True).start()
+
+    def _collect(self, sources: dict[int, int], held: tuple[int, ...]) -> None:
+        assert self.child is not None
+        poller = select.poll()
+        for descriptor in (*sources, self.child.exited_fd):
+            poller.register(descriptor, select.POLLIN)
+        exited = False
+        left = set(sources)
+        while left and not (exited and not poller.poll(0)):
+            for descriptor, _ in poller.poll():
+                if descriptor == self.child.exited_fd:
+                    exited = True
+                    poller.unregister(descriptor)
+                elif data := _read(descriptor):
+                    self.output.append(sources[descriptor], data)
+                    self._wait_for_client()
+                else:
+                    poller.unregister(descriptor)
+                    left.discard(descriptor)
+        self.child.wait()
+        self.child.close()
+        self.output.finish()
+        close_all({*sources, *held, self._input})
+
+    def _wait_for_client(self) -> None:
+        with self.output.changed:
+            self.output.changed.wait_for(
+                lambda: self._sent < 0 or self.output.end - self._sent < MAX_LAG, timeout=STUCK_CLIENT
+            )
+
+
+class Terminals:
+    def __init__(self, processes: Processes, environment: Environment, shell: str) -> None:
+        self._processes = processes
+        self._environment = environment
+        self._shell = shell
+        self._lock = threading.Lock()
+        self._all: dict[str, Terminal] = {}
+
+    def create(self, cwd: str, command: str) -> Terminal:
+        directory = self._environment.directory(cwd, self._environment.variables({}))
+        shell = self._shell if self._shell and os.access(self._shell, os.X_OK) else find_shell()
+        words = [find_shell(), "-c", command] if command else [shell]
+        terminal = Terminal(self._processes, self._environment, directory, words)
+        with self._lock:
+            if len(self._all) >= MAX_TERMINALS:
+                raise ApiError(400, "RUNTIME_ERROR", f"a box keeps at most {MAX_TERMINALS} terminals; delete some")
+            self._all[terminal.id] = terminal
+        return terminal
+
+    def get(self, identifier: str) -> Terminal:
+        with self._lock:
+            terminal = self._all.get(identifier)
+        if terminal is None:
+            raise ApiError(404, "CONTEXT_NOT_FOUND", f"no terminal {identifier!r}")
+        return terminal
+
+    def delete(self, identifier: str) -> None:
+        terminal = self.get(identifier)
+        with self._lock:
+            self._all.pop(identifier, None)
+        terminal.close()
+
+
+def _read(descriptor: int) -> bytes:
+    try:
+        return os.read(descriptor, READ_SIZE)
+    except OSError:
+        return b""  # EIO: the last process closed the terminal.

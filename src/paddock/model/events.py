@@ -1,0 +1,52 @@
+"""What can happen, and the record of one thing that did."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import StrEnum
+from typing import Any
+
+from pydantic import AwareDatetime
+
+from paddock.model.sandbox import Frozen
+
+
+class EventType(StrEnum):
+    SANDBOX_CREATED = "sandbox.created"
+    SANDBOX_RUNNING = "sandbox.running"
+    SANDBOX_PAUSED = "sandbox.paused"
+    SANDBOX_RESUMED = "sandbox.resumed"
+    SANDBOX_RENEWED = "sandbox.renewed"
+    SANDBOX_ADOPTED = "sandbox.adopted"
+    SANDBOX_STOPPING = "sandbox.stopping"
+    SANDBOX_ENDED = "sandbox.ended"
+    SANDBOX_FAILED = "sandbox.failed"
+    SNAPSHOT_CREATED = "snapshot.created"
+    SNAPSHOT_READY = "snapshot.ready"
+    SNAPSHOT_FAILED = "snapshot.failed"
+    SNAPSHOT_DELETED = "snapshot.deleted"
+    POOL_CREATED = "pool.created"
+    POOL_CHANGED = "pool.changed"
+    POOL_DELETED = "pool.deleted"
+    DISK_FULL = "disk.full"
+    OUT_OF_MEMORY = "oom"
+
+    @property
+    def last(self) -> bool:
+        """Whether nothing can follow it in its stream, whose name is never used again."""
+        return self in (EventType.SANDBOX_ENDED, EventType.SANDBOX_FAILED, EventType.SNAPSHOT_DELETED)
+
+
+class Event(Frozen):
+    """One thing that happened."""
+
+    sequence: int
+    """Its place among all events; grows, never reused, may have gaps."""
+    stream: str
+    """What it happened to, such as `sandbox/ID`."""
+    number: int
+    """Its place in its stream: 1, 2, 3 …"""
+    type: EventType
+    tenant: str
+    at: AwareDatetime
+    data: Mapping[str, Any] = {}

@@ -1,0 +1,1 @@
+"""Boxes: the contract, the backends that keep it, and the images they start from."""

@@ -1,0 +1,146 @@
+"""Where Debian packages come from: the configured mirror, or the host's own apt sources."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import subprocess
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from urllib.parse import urlsplit, urlunsplit
+
+_SOURCE_LINE = re.compile(r"deb\s+(?:\[(?P<options>[^\]]*)\]\s+)?(?P<uri>\S+)\s+(?P<suite>\S+)\s+(?P<components>.+)")
+_FETCH_OPTION = re.compile(
+    r'(Acquire::(?:http|https|ftp|Retries|Check-Valid-Until|Check-Date|ForceIPv4|ForceIPv6)\S*) "(.*)";'
+)
+
+
+@dataclass(frozen=True)
+class Source:
+    """One apt source, in the words of deb822."""
+
+    uri: str
+    suites: tuple[str, ...]
+    components: tuple[str, ...]
+    options: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def keyring(self) -> Path | None:
+        """The host's file of keys this source is signed with, if it names one."""
+        signed_by = self.options.get("Signed-By", "")
+        return Path(signed_by) if signed_by.startswith("/") else None
+
+    @property
+    def public(self) -> Source:
+        """The same without a user name and password."""
+        parts = urlsplit(self.uri)
+        return replace(self, uri=urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2])))
+
+    def stanza(self) -> str:
+        fields = {
+            "Types": "deb",
+            "URIs": self.uri,
+            "Suites": " ".join(self.suites),
+            "Components": " ".join(self.components),
+            **self.options,
+        }
+        return "".join(f"{key}: {value}\n" for key, value in fields.items())
+
+
+def stanzas(sources: Iterable[Source]) -> str:
+    """The text of a `.sources` file."""
+    return "\n".join(source.stanza() for source in sources)
+
+
+def sources_for(suite: str, mirror: str | None, apt_directory: Path = Path("/etc/apt")) -> list[Source]:
+    """What to build a suite from; empty when mmdebstrap's own default is all there is.
+
+    `mirror` is an address, or one or more `deb …` lines.
+    """
+    if mirror is None:
+        return host_sources(suite, apt_directory)
+    lines = _one_line_sources(mirror)
+    return lines or [Source(uri=mirror.strip(), suites=(suite,), components=("main",))]
+
+
+def host_sources(suite: str, apt_directory: Path) -> list[Source]:
+    """The host's sources of a Debian suite, its updates and its security fixes; not third parties'."""
+    found: list[Source] = []
+    parts = apt_directory / "sources.list.d"
+    for path in (apt_directory / "sources.list", *sorted(parts.glob("*.list"))):
+        if path.is_file():
+            found += _one_line_sources(path.read_text(errors="replace"))
+    for path in sorted(parts.glob("*.sources")):
+        found += _deb822_sources(path.read_text(errors="replace"))
+    wanted = (suite, f"{suite}-updates", f"{suite}-security")
+    kept = [
+        replace(source, suites=tuple(name for name in source.suites if name in wanted))
+        for source in found
+        if _is_debian(source) and any(name in wanted for name in source.suites)
+    ]
+    return kept if any(suite in source.suites for source in kept) else []
+
+
+def fetch_options() -> dict[str, str]:
+    """How the host's apt reaches its sources: proxies, certificates, patience."""
+    try:
+        dump = subprocess.run(["apt-config", "dump"], capture_output=True, text=True, timeout=20, check=True).stdout
+    except (OSError, subprocess.SubprocessError):
+        return {}
+    matches = (_FETCH_OPTION.fullmatch(line) for line in dump.splitlines())
+    return {match[1]: match[2] for match in matches if match and match[2]}
+
+
+def _one_line_sources(text: str) -> list[Source]:
+    sources = []
+    for line in text.splitlines():
+        match = _SOURCE_LINE.fullmatch(line.split("#")[0].strip())
+        if match is None:
+            continue
+        given = dict(item.partition("=")[::2] for item in shlex.split(match["options"] or ""))
+        options = {"Signed-By": given["signed-by"]} if given.get("signed-by") else {}
+        if given.get("trusted") == "yes":
+            options["Trusted"] = "yes"
+        sources.append(Source(match["uri"], (match["suite"],), tuple(match["components"].split()), options))
+    return sources
+
+
+def _deb822_sources(text: str) -> list[Source]:
+    sources = []
+    for paragraph in re.split(r"\n\s*\n", text):
+        fields = _fields(paragraph)
+        if "deb" not in fields.get("types", "").split() or fields.get("enabled", "yes").lower() in ("no", "false"):
+            continue
+        kept = {"Signed-By": "signed-by", "Trusted": "trusted"}
+        options = {key: fields[name] for key, name in kept.items() if fields.get(name)}
+        for uri in fields.get("uris", "").split():
+            suites, components = fields.get("suites", "").split(), fields.get("components", "").split()
+            sources.append(Source(uri, tuple(suites), tuple(components), options))
+    return sources
+
+
+def _fields(paragraph: str) -> dict[str, str]:
+    fields: dict[str, str] = {}
+    name = ""
+    for line in paragraph.splitlines():
+        if line.startswith("#"):
+            continue
+        if line[:1] in (" ", "\t") and name:
+            # Kept with its indentation: keys written into the file are continuation lines.
+            fields[name] += f"\n{line}"
+        elif ":" in line:
+            key, _, value = line.partition(":")
+            name = key.strip().lower()
+            fields[name] = value.strip()
+    return fields
+
+
+def _is_debian(source: Source) -> bool:
+    """Whether a source is Debian's archive or a mirror of it, as far as its entry tells."""
+    if not source.uri.startswith(("http://", "https://", "ftp://")) or "main" not in source.components:
+        return False
+    keyring = source.keyring
+    if keyring and keyring.name.startswith("debian-archive"):
+        return True
+    return urlsplit(source.uri).path.rstrip("/").rpartition("/")[2].startswith("debian")

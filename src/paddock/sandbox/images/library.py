@@ -1,0 +1,155 @@
+"""Finds recipes and says which digest each would build to."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import platform
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import platformdirs
+
+from paddock.errors import ConfigError
+from paddock.model.sandbox import User
+from paddock.sandbox.images.recipe import HOST, Recipe, RecipeService, check_name, load_recipe, source_path
+
+BUILDER_VERSION = 1
+"""Part of every digest: raise it when the builder makes something else of the same recipe."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A recipe with everything it inherits, ready to be built."""
+
+    name: str
+    path: Path
+    recipe: Recipe
+    digest: str
+    suite: str
+    base: Plan | None
+    sources: Mapping[str, Path]
+    """Where the files with a `source` are, by their place in the image."""
+
+    @property
+    def user(self) -> User:
+        if self.recipe.user is not None:
+            return User(**self.recipe.user.model_dump())
+        return self.base.user if self.base else User()
+
+    @property
+    def env(self) -> dict[str, str]:
+        return {**(self.base.env if self.base else {}), **self.recipe.env}
+
+    @property
+    def services(self) -> tuple[RecipeService, ...]:
+        own = {service.name for service in self.recipe.services}
+        inherited = self.base.services if self.base else ()
+        return (*(service for service in inherited if service.name not in own), *self.recipe.services)
+
+    @property
+    def nested_namespaces(self) -> bool:
+        if self.recipe.nested_namespaces is not None:
+            return self.recipe.nested_namespaces
+        return self.base.nested_namespaces if self.base else False
+
+
+@dataclass(frozen=True)
+class _Seen:
+    stamps: Mapping[Path, tuple[int, int, int]]
+    plan: Plan
+
+
+class RecipeLibrary:
+    """All recipes of some directories; a later directory's recipe hides an earlier one's of the same name."""
+
+    def __init__(self, directories: Sequence[Path]) -> None:
+        self._directories = tuple(directories)
+        self._seen: dict[str, _Seen] = {}
+
+    def names(self) -> list[str]:
+        found = (path.stem for directory in self._directories for path in directory.glob("*.yaml"))
+        return sorted({name for name in found if name != HOST})
+
+    def find(self, name: str) -> Path | None:
+        """The file of a recipe, or None when no directory has one."""
+        for directory in reversed(self._directories):
+            path = directory / f"{name}.yaml"
+            if path.is_file():
+                return path
+        return None
+
+    def plan(self, name: str) -> Plan:
+        """Everything needed to build a recipe. Raises `ConfigError` when it, or a base of it, is wrong."""
+        return self._plan(name, ())
+
+    def _plan(self, name: str, above: tuple[str, ...]) -> Plan:
+        if name in above:
+            raise ConfigError(f"recipes are based on each other in a circle: {' -> '.join((*above, name))}")
+        check_name(name)
+        path = self.find(name)
+        if path is None:
+            needed_by = f", which recipe '{above[-1]}' is based on" if above else ""
+            raise ConfigError(f"no recipe named '{name}'{needed_by}; known: {', '.join(self.names()) or 'none'}")
+        seen = self._seen.get(name)
+        if seen and seen.plan.path == path and self._unchanged(seen, (*above, name)):
+            return seen.plan
+        # Stamped before reading, so that a file changed meanwhile is read again the next time.
+        stamps = {path: _stamp(path)}
+        recipe = load_recipe(path)
+        base = None if recipe.suite else self._plan(recipe.base, (*above, name))
+        sources = {
+            target: source_path(path, target, file) for target, file in recipe.files.items() if file.source is not None
+        }
+        stamps |= {source: _stamp(source) for source in sources.values()}
+        plan = Plan(
+            name=name,
+            path=path,
+            recipe=recipe,
+            digest=recipe_digest(recipe, base.digest if base else None, sources),
+            suite=base.suite if base else recipe.suite or "",
+            base=base,
+            sources=sources,
+        )
+        self._seen[name] = _Seen(stamps, plan)
+        return plan
+
+    def _unchanged(self, seen: _Seen, above: tuple[str, ...]) -> bool:
+        try:
+            same = all(_stamp(path) == stamp for path, stamp in seen.stamps.items())
+        except OSError:
+            return False
+        base = seen.plan.base
+        return same and (base is None or self._plan(base.name, above) is base)
+
+
+def recipe_digest(
+    recipe: Recipe, base_digest: str | None, sources: Mapping[str, Path], builder_version: int = BUILDER_VERSION
+) -> str:
+    """The SHA-256 of everything a build depends on, whatever order the recipe lists mappings and packages in."""
+    data = recipe.model_dump(mode="json", exclude_defaults=True, exclude={"description"})
+    data["apt"] = sorted(set(recipe.apt))
+    contents = {target: hashlib.sha256(source.read_bytes()).hexdigest() for target, source in sources.items()}
+    for target in contents:
+        data["files"][target]["source"] = contents[target]
+    document = {
+        "architecture": platform.machine(),
+        "base": base_digest or recipe.base,
+        "builder": builder_version,
+        "recipe": data,
+    }
+    return hashlib.sha256(json.dumps(document, sort_keys=True, ensure_ascii=True).encode()).hexdigest()
+
+
+def default_recipe_directories(configured: Sequence[Path] = ()) -> list[Path]:
+    """Where recipes are looked for, least important first: shipped, the user's own, the configured ones."""
+    package = Path(__file__).resolve().parents[2]
+    checkout = package.parents[1] / "images"
+    shipped = checkout if (package.parents[1] / "pyproject.toml").is_file() else package / "recipes"
+    return [shipped, Path(platformdirs.user_config_dir("paddock")) / "images", *configured]
+
+
+def _stamp(path: Path) -> tuple[int, int, int]:
+    status = path.stat()
+    return status.st_mtime_ns, status.st_size, status.st_ino

@@ -1,0 +1,289 @@
+"""Control groups of one machine, whichever layout it has: v1, v2 or both at once.
+
+A box gets one group in each hierarchy that helps: memory, cpu and pids limits wherever those controllers live, and
+freezing and killing where the kernel offers them. Without the right to make groups there are none, and the callers
+fall back to per-process limits.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from paddock.model.sandbox import Limits
+
+CPU_PERIOD = 100_000
+CONTROLLERS = ("memory", "cpu", "pids", "freezer")
+
+
+@dataclass(frozen=True)
+class Hierarchy:
+    """One mounted tree of control groups and what of it we use."""
+
+    path: Path
+    """The directory that holds the boxes' groups."""
+    version: int
+    controllers: frozenset[str]
+
+
+@dataclass(frozen=True)
+class Cgroups:
+    """The groups of all boxes of one data directory."""
+
+    hierarchies: tuple[Hierarchy, ...] = ()
+    reason: str = ""
+    """Why there are none, when there are none."""
+    controllers: frozenset[str] = field(init=False)
+
+    def __post_init__(self) -> None:
+        found = frozenset[str]().union(*(h.controllers for h in self.hierarchies))
+        object.__setattr__(self, "controllers", found)
+
+    def create(self, box_id: str) -> list[Path]:
+        directories = [hierarchy.path / box_id for hierarchy in self.hierarchies]
+        for directory in directories:
+            directory.mkdir(exist_ok=True)
+        return directories
+
+    def limit(self, box_id: str, limits: Limits) -> None:
+        for hierarchy in self.hierarchies:
+            for name, value in _settings(hierarchy, limits):
+                _write(hierarchy.path / box_id / name, value)
+
+    def freeze(self, box_id: str, frozen: bool, timeout: float = 10.0) -> None:
+        """Stop or go on; returns once the kernel says that every process has. Raises `TimeoutError`."""
+        hierarchy = self._with("freezer")
+        directory = hierarchy.path / box_id
+        if hierarchy.version == 2:
+            _write(directory / "cgroup.freeze", "1" if frozen else "0")
+        else:
+            _write(directory / "freezer.state", "FROZEN" if frozen else "THAWED")
+        deadline = time.monotonic() + timeout
+        while self.frozen(box_id) != frozen:
+            if time.monotonic() > deadline:
+                raise TimeoutError("the box's processes could not be frozen")
+            time.sleep(0.002)
+
+    def frozen(self, box_id: str) -> bool:
+        hierarchy = self._with("freezer")
+        directory = hierarchy.path / box_id
+        if hierarchy.version == 2:
+            return _flat(directory / "cgroup.events").get("frozen") == 1
+        return (directory / "freezer.state").read_text().strip() == "FROZEN"
+
+    def processes(self, box_id: str) -> set[int]:
+        pids: set[int] = set()
+        for hierarchy in self.hierarchies:
+            for procs in _procs_files(hierarchy.path / box_id):
+                try:
+                    pids.update(int(line) for line in procs.read_text().split())
+                except FileNotFoundError:
+                    continue
+        return pids
+
+    def kill(self, box_id: str, spare: frozenset[int] = frozenset(), timeout: float = 10.0) -> None:
+        """Kill every process of the box until none but `spare` is left. Raises `TimeoutError`."""
+        deadline = time.monotonic() + timeout
+        while victims := self.processes(box_id) - spare:
+            for pid in victims:
+                try:
+                    os.kill(pid, signal.SIGKILL)
+                except ProcessLookupError:
+                    pass
+            if not spare:
+                self.thaw(box_id)
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"processes of box {box_id} would not die: {sorted(victims)}")
+            time.sleep(0.002)
+
+    def remove(self, box_id: str, timeout: float = 5.0) -> None:
+        deadline = time.monotonic() + timeout
+        for hierarchy in self.hierarchies:
+            for directory in _deepest_first(hierarchy.path / box_id):
+                while True:
+                    try:
+                        directory.rmdir()
+                        break
+                    except FileNotFoundError:
+                        break
+                    except OSError:
+                        if time.monotonic() > deadline:
+                            raise
+                        time.sleep(0.002)
+
+    def boxes(self) -> set[str]:
+        return {entry.name for h in self.hierarchies if h.path.is_dir() for entry in h.path.iterdir() if entry.is_dir()}
+
+    def out_of_memory_kills(self, box_id: str) -> int:
+        for hierarchy in self.hierarchies:
+            if "memory" in hierarchy.controllers:
+                name = "memory.events" if hierarchy.version == 2 else "memory.oom_control"
+                return _flat(hierarchy.path / box_id / name).get("oom_kill", 0)
+        return 0
+
+    def dissolve(self) -> None:
+        """Remove the groups that held the boxes', once no box is left."""
+        for hierarchy in self.hierarchies:
+            for directory in (hierarchy.path, hierarchy.path.parent):
+                try:
+                    directory.rmdir()
+                except OSError:
+                    break
+
+    @property
+    def freezable(self) -> bool:
+        return "freezer" in self.controllers
+
+    def _with(self, controller: str) -> Hierarchy:
+        return next(h for h in self.hierarchies if controller in h.controllers)
+
+    def thaw(self, box_id: str) -> None:
+        """Let go of the box's processes if they are frozen: in a v1 group a frozen process cannot die."""
+        if not self.freezable:
+            return
+        hierarchy = self._with("freezer")
+        name, value = ("cgroup.freeze", "0") if hierarchy.version == 2 else ("freezer.state", "THAWED")
+        try:
+            _write(hierarchy.path / box_id / name, value)
+        except FileNotFoundError:
+            pass
+
+
+def find(instance: str, parent: str | None = None) -> Cgroups:
+    """Find where this process may make groups, and make the ones that will hold the boxes' groups.
+
+    `parent` is a path below each hierarchy's mount point; by default root uses `/paddock`, and an ordinary user its
+    own group where that was delegated to it.
+    """
+    hierarchies: list[Hierarchy] = []
+    wanted = set(CONTROLLERS)
+    problem = "no control groups are mounted"
+    for mount_point, version, offered in _mounted():
+        controllers = offered & wanted
+        try:
+            base = _base(mount_point, version, parent)
+            if version == 2:
+                base, controllers = _prepare_v2(mount_point, base, controllers)
+                controllers |= {"freezer"} & wanted
+            if not controllers:
+                continue
+            path = base / instance
+            path.mkdir(parents=True, exist_ok=True)
+            if version == 2:
+                _delegate(path, controllers - {"freezer"})
+            _probe(path)
+        except OSError as error:
+            problem = f"{mount_point}: {error.strerror or error}"
+            continue
+        wanted -= controllers
+        hierarchies.append(Hierarchy(path, version, frozenset(controllers)))
+    return Cgroups(tuple(hierarchies), "" if hierarchies else problem)
+
+
+def _settings(hierarchy: Hierarchy, limits: Limits) -> Iterator[tuple[str, str]]:
+    second = hierarchy.version == 2
+    if limits.memory is not None and "memory" in hierarchy.controllers:
+        yield ("memory.max" if second else "memory.limit_in_bytes"), str(limits.memory)
+        if second:
+            yield "memory.swap.max", "0"
+    if limits.pids is not None and "pids" in hierarchy.controllers:
+        yield "pids.max", str(limits.pids)
+    if limits.cpu is not None and "cpu" in hierarchy.controllers:
+        quota = max(1000, int(limits.cpu * CPU_PERIOD))
+        if second:
+            yield "cpu.max", f"{quota} {CPU_PERIOD}"
+        else:
+            yield "cpu.cfs_period_us", str(CPU_PERIOD)
+            yield "cpu.cfs_quota_us", str(quota)
+
+
+def _mounted() -> list[tuple[Path, int, set[str]]]:
+    """Mounted hierarchies with the controllers each offers, v1 first: a controller bound there is not in v2."""
+    found: list[tuple[Path, int, set[str]]] = []
+    for line in Path("/proc/self/mountinfo").read_text().splitlines():
+        left, _, right = line.partition(" - ")
+        kind, _, options = right.split(" ", 2)
+        mount_point = Path(left.split(" ")[4])
+        if kind == "cgroup":
+            found.append((mount_point, 1, set(options.split(",")) & set(CONTROLLERS)))
+        elif kind == "cgroup2":
+            offered = (mount_point / "cgroup.controllers").read_text().split()
+            found.append((mount_point, 2, set(offered) & set(CONTROLLERS)))
+    return sorted(found, key=lambda item: item[1])
+
+
+def _base(mount_point: Path, version: int, parent: str | None) -> Path:
+    if parent is not None:
+        return mount_point / parent.strip("/")
+    if os.geteuid() == 0:
+        return mount_point / "paddock"
+    return mount_point / _own_group(version).strip("/") / "paddock"
+
+
+def _own_group(version: int) -> str:
+    for line in Path("/proc/self/cgroup").read_text().splitlines():
+        number, names, path = line.split(":", 2)
+        if version == 2 and number == "0" and not names:
+            return path
+    raise PermissionError(1, "an ordinary user has no group of its own in cgroup v1")
+
+
+def _prepare_v2(mount_point: Path, base: Path, controllers: set[str]) -> tuple[Path, set[str]]:
+    """Pass the controllers down from the mount point to `base`; give up those that some level withholds."""
+    base.mkdir(parents=True, exist_ok=True)
+    if os.geteuid() != 0:
+        _step_aside(base.parent)
+    levels = [mount_point, *(mount_point / part for part in _ancestors(base.relative_to(mount_point)))]
+    for level in levels:
+        controllers = controllers & set((level / "cgroup.controllers").read_text().split())
+        _delegate(level, controllers)
+    return base, controllers
+
+
+def _step_aside(group: Path) -> None:
+    """Move this process to a leaf: a v2 group with processes of its own cannot pass controllers on."""
+    leaf = group / "server"
+    leaf.mkdir(exist_ok=True)
+    _write(leaf / "cgroup.procs", str(os.getpid()))
+
+
+def _ancestors(relative: Path) -> list[Path]:
+    return [*reversed([p for p in relative.parents if p != Path()]), relative]
+
+
+def _delegate(level: Path, controllers: set[str]) -> None:
+    active = set((level / "cgroup.subtree_control").read_text().split())
+    for controller in controllers - active:
+        _write(level / "cgroup.subtree_control", f"+{controller}")
+
+
+def _probe(path: Path) -> None:
+    probe = path / "probe"
+    probe.mkdir(exist_ok=True)
+    probe.rmdir()
+
+
+def _write(path: Path, value: str) -> None:
+    with path.open("w") as file:
+        file.write(value)
+
+
+def _flat(path: Path) -> Mapping[str, int]:
+    try:
+        pairs = (line.split() for line in path.read_text().splitlines())
+        return {pair[0]: int(pair[1]) for pair in pairs if len(pair) == 2}
+    except OSError:
+        return {}
+
+
+def _deepest_first(directory: Path) -> list[Path]:
+    return [Path(path) for path, _, _ in os.walk(directory, topdown=False)]
+
+
+def _procs_files(directory: Path) -> Iterator[Path]:
+    for path, _, _ in os.walk(directory):
+        yield Path(path) / "cgroup.procs"

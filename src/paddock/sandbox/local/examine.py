@@ -1,0 +1,97 @@
+"""What the machine must have for local boxes, and how to mend what it lacks."""
+
+from __future__ import annotations
+
+import ctypes.util
+import os
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+from paddock.sandbox.base import Finding
+from paddock.sandbox.local.cgroups import Cgroups
+
+GIBIBYTE = 2**30
+
+
+def findings(data: Path, groups: Cgroups) -> list[Finding]:
+    return list(_findings(data, groups))
+
+
+def _findings(data: Path, groups: Cgroups) -> Iterator[Finding]:
+    for program, package in (("bwrap", "bubblewrap"), ("cp", "coreutils"), ("tar", "tar")):
+        found = shutil.which(program)
+        yield Finding(
+            check=program, ok=found is not None, detail=found or "not on PATH", fix=f"apt-get install {package}"
+        )
+    library = ctypes.util.find_library("seccomp")
+    yield Finding(
+        check="libseccomp", ok=library is not None, detail=library or "missing", fix="apt-get install libseccomp2"
+    )
+    python = Path("/usr/bin/python3")
+    yield Finding(
+        check="host image",
+        ok=python.exists(),
+        detail="the host's /usr has python3" if python.exists() else "/usr/bin/python3 is missing",
+        fix="apt-get install python3, or use a built image: paddock image build code",
+        required=False,
+    )
+    yield _kernel()
+    yield _user_namespaces()
+    yield from _groups(groups)
+    yield _disk(data)
+
+
+def _kernel() -> Finding:
+    release = os.uname().release
+    major, minor = (int(part) for part in release.split("-")[0].split(".")[:2])
+    return Finding(
+        check="kernel",
+        ok=(major, minor) >= (5, 12),
+        detail=release,
+        fix="Linux 5.12 or newer is needed (overlay mounts in user namespaces, mount_setattr)",
+    )
+
+
+def _user_namespaces() -> Finding:
+    command = ["bwrap", "--unshare-user", "--unshare-net", "--ro-bind", "/", "/", "true"]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=20, check=False)
+        ok, detail = done.returncode == 0, done.stderr.strip() or "can be made"
+    except (OSError, subprocess.TimeoutExpired) as error:
+        ok, detail = False, str(error)
+    fix = (
+        "allow them: sysctl -w kernel.unprivileged_userns_clone=1 user.max_user_namespaces=28633; on Ubuntu also "
+        "sysctl -w kernel.apparmor_restrict_unprivileged_userns=0; in a container, run it with --privileged"
+    )
+    return Finding(check="user namespaces", ok=ok, detail=detail, fix=fix)
+
+
+def _groups(groups: Cgroups) -> Iterator[Finding]:
+    where = ", ".join(f"v{h.version} {h.path.parent}" for h in groups.hierarchies) or groups.reason
+    for controller, without in (
+        ("memory", "memory is limited per process only"),
+        ("cpu", "CPU time is not limited"),
+        ("pids", "processes are limited by RLIMIT_NPROC"),
+        ("freezer", "pausing stops processes one by one"),
+    ):
+        ok = controller in groups.controllers
+        yield Finding(
+            check=f"cgroup {controller}",
+            ok=ok,
+            detail=where if ok else f"{without} ({where})",
+            fix="run as root, or in a delegated group: systemd-run --user --scope -p Delegate=yes paddock serve",
+            required=False,
+        )
+
+
+def _disk(data: Path) -> Finding:
+    free = shutil.disk_usage(data).free
+    return Finding(
+        check="disk",
+        ok=free > 5 * GIBIBYTE,
+        detail=f"{free / GIBIBYTE:.1f} GiB free below {data}",
+        fix="free some space, or choose another data directory with --data",
+        required=False,
+    )

@@ -1,0 +1,304 @@
+"""Builds one box's file tree in private namespaces, then becomes bubblewrap.
+
+Runs as a program of its own, `python3 -I -S launch.py`, with a JSON plan on standard input: mount namespaces belong to
+a process, and the server's must not change. Standard library only, few imports, since every cold start pays for them.
+
+Everything is mounted here, before any privilege is dropped, so that the box's user needs no way into the data
+directory; and everything lives in a mount namespace that dies with the box, so that nothing can leak.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import resource
+import stat
+import sys
+from typing import Any
+
+CLONE_NEWNS = 0x00020000
+CLONE_NEWUSER = 0x10000000
+MS_NOSUID = 2
+MS_NODEV = 4
+MS_REC = 0x4000
+MS_PRIVATE = 1 << 18
+AT_EMPTY_PATH = 0x1000
+AT_RECURSIVE = 0x8000
+OPEN_TREE_CLONE = 1
+MOVE_MOUNT_F_EMPTY_PATH = 4
+MOVE_MOUNT_T_EMPTY_PATH = 0x40
+MOUNT_ATTR_RDONLY = 1
+MOUNT_ATTR_NOSUID = 2
+MOUNT_ATTR_NODEV = 4
+MOUNT_ATTR_IDMAP = 0x100000
+RESOLVE_NO_MAGICLINKS = 2
+RESOLVE_IN_ROOT = 0x10
+
+# Numbers from 424 on are the same on every architecture.
+SYS_OPEN_TREE = 428
+SYS_MOVE_MOUNT = 429
+SYS_OPENAT2 = 437
+SYS_MOUNT_SETATTR = 442
+
+STAGE = "/tmp"  # Any directory that exists everywhere and that everyone may enter; only this process sees the mount.
+
+libc = ctypes.CDLL(None, use_errno=True)
+
+
+class OpenHow(ctypes.Structure):
+    _fields_ = [("flags", ctypes.c_uint64), ("mode", ctypes.c_uint64), ("resolve", ctypes.c_uint64)]
+
+
+class MountAttr(ctypes.Structure):
+    _fields_ = [
+        ("attr_set", ctypes.c_uint64),
+        ("attr_clr", ctypes.c_uint64),
+        ("propagation", ctypes.c_uint64),
+        ("userns_fd", ctypes.c_uint64),
+    ]
+
+
+def checked(result: int, what: str) -> int:
+    if result < 0:
+        number = ctypes.get_errno()
+        raise OSError(number, f"{what}: {os.strerror(number)}")
+    return result
+
+
+def syscall(number: int, what: str, *arguments: Any) -> int:
+    return checked(libc.syscall(ctypes.c_long(number), *arguments), what)
+
+
+def mount(source: str, target: str, kind: str | None, flags: int, options: str = "") -> None:
+    result = libc.mount(
+        source.encode(), target.encode(), kind.encode() if kind else None, ctypes.c_ulong(flags), options.encode()
+    )
+    checked(result, f"mount {kind or source} on {target}")
+
+
+def open_in(root: int, path: str, flags: int) -> int:
+    """Open `path` as a process chrooted to `root` would, so that no symlink leads out of the box's tree."""
+    how = OpenHow(flags | os.O_CLOEXEC, 0, RESOLVE_IN_ROOT | RESOLVE_NO_MAGICLINKS)
+    return syscall(SYS_OPENAT2, f"open {path}", root, os.fsencode(path), ctypes.byref(how), ctypes.sizeof(how))
+
+
+def open_directory(root: int, path: str) -> int:
+    """Open a directory below `root`, creating what is missing of it."""
+    here = open_in(root, "/", os.O_PATH | os.O_DIRECTORY)
+    walked = ""
+    for name in path.strip("/").split("/"):
+        if not name:
+            continue
+        walked += "/" + name
+        try:
+            following = open_in(root, walked, os.O_PATH | os.O_DIRECTORY)
+        except FileNotFoundError:
+            os.mkdir(name, 0o755, dir_fd=here)
+            following = open_in(root, walked, os.O_PATH | os.O_DIRECTORY)
+        os.close(here)
+        here = following
+    return here
+
+
+def open_mount_point(root: int, path: str, directory: bool) -> int:
+    if directory:
+        return open_directory(root, path)
+    parent, name = os.path.split(path)
+    above = open_directory(root, parent)
+    try:
+        os.close(os.open(name, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o644, dir_fd=above))
+    except FileExistsError:
+        pass
+    os.close(above)
+    return open_in(root, path, os.O_PATH)
+
+
+def clone_mount(source: int) -> int:
+    flags = OPEN_TREE_CLONE | os.O_CLOEXEC | AT_EMPTY_PATH | AT_RECURSIVE
+    return syscall(SYS_OPEN_TREE, "open_tree", source, b"", ctypes.c_uint(flags))
+
+
+def set_attributes(tree: int, attributes: MountAttr, recursive: bool = True) -> None:
+    flags = AT_EMPTY_PATH | (AT_RECURSIVE if recursive else 0)
+    syscall(
+        SYS_MOUNT_SETATTR,
+        "mount_setattr",
+        tree,
+        b"",
+        ctypes.c_uint(flags),
+        ctypes.byref(attributes),
+        ctypes.c_size_t(ctypes.sizeof(attributes)),
+    )
+
+
+def attach(tree: int, target: int) -> None:
+    flags = MOVE_MOUNT_F_EMPTY_PATH | MOVE_MOUNT_T_EMPTY_PATH
+    syscall(SYS_MOVE_MOUNT, "move_mount", tree, b"", target, b"", ctypes.c_uint(flags))
+
+
+def write(path: str, text: str) -> None:
+    with open(path, "w") as file:
+        file.write(text)
+
+
+def owner_namespace(owner: int, group: int, box: int) -> int:
+    """A user namespace in which `owner` on disk is `box` in the sandbox, for an idmapped mount."""
+    ready, told = os.pipe2(os.O_CLOEXEC)
+    hold, release = os.pipe2(os.O_CLOEXEC)
+    child = os.fork()
+    if child == 0:
+        status = 1 if libc.unshare(CLONE_NEWUSER) else 0
+        os.write(told, bytes([status]))
+        os.close(release)
+        os.read(hold, 1)
+        os._exit(0)
+    try:
+        if os.read(ready, 1) != b"\0":
+            raise OSError("no user namespace for an idmapped mount")
+        write(f"/proc/{child}/uid_map", f"{owner} {box} 1")
+        write(f"/proc/{child}/gid_map", f"{group} {box} 1")
+        return os.open(f"/proc/{child}/ns/user", os.O_RDONLY | os.O_CLOEXEC)
+    finally:
+        for descriptor in (ready, told, hold, release):
+            os.close(descriptor)
+        os.waitpid(child, 0)
+
+
+def map_owner(tree: int, source: int, box: int) -> None:
+    """Make the owner of a mounted host directory the box's user, both ways, where the file system can."""
+    info = os.stat(source)
+    if info.st_uid == box:
+        return
+    namespace = owner_namespace(info.st_uid, info.st_gid, box)
+    try:
+        set_attributes(tree, MountAttr(MOUNT_ATTR_IDMAP, 0, 0, namespace), recursive=False)
+    except OSError:
+        pass  # Not every file system can; permissions then stay as they are on disk.
+    finally:
+        os.close(namespace)
+
+
+def bind(root: int, item: dict[str, Any], box_uid: int | None) -> None:
+    source = os.open(item["source"], os.O_PATH | os.O_CLOEXEC)
+    if item["sub_path"]:
+        above, source = source, open_in(source, item["sub_path"], os.O_PATH)
+        os.close(above)
+    tree = clone_mount(source)
+    if box_uid is not None and item.get("map_owner"):
+        map_owner(tree, source, box_uid)
+    attributes = MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV | (MOUNT_ATTR_RDONLY if item["read_only"] else 0)
+    set_attributes(tree, MountAttr(attributes, 0, 0, 0))
+    target = open_mount_point(root, item["target"], stat.S_ISDIR(os.stat(source).st_mode))
+    attach(tree, target)
+    for descriptor in (source, tree, target):
+        os.close(descriptor)
+
+
+def mount_overlay(plan: dict[str, Any], privileged: bool) -> int:
+    # Paths go in as /proc/self/fd links: an overlay's option string has no way to say a colon or a comma.
+    layers = {
+        name: os.open(plan[name], os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC) for name in ("lower", "upper", "work")
+    }
+    options = ",".join(
+        f"{option}=/proc/self/fd/{layers[name]}"
+        for option, name in (("lowerdir", "lower"), ("upperdir", "upper"), ("workdir", "work"))
+    )
+    if not privileged:
+        options += ",userxattr"
+    mount("overlay", plan["root"], "overlay", MS_NOSUID | MS_NODEV, options)
+    for descriptor in layers.values():
+        os.close(descriptor)
+    return os.open(plan["root"], os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+
+
+def write_files(root: int, files: dict[str, str]) -> None:
+    for path, content in files.items():
+        parent, name = os.path.split(path)
+        directory = open_directory(root, parent)
+        try:
+            os.unlink(name, dir_fd=directory)
+        except FileNotFoundError:
+            pass
+        flags = os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC
+        descriptor = os.open(name, flags, 0o644, dir_fd=directory)
+        os.write(descriptor, content.encode())
+        os.close(descriptor)
+        os.close(directory)
+
+
+def give(root: int, path: str, image_uid: int, box: int) -> None:
+    """Hand the image user's own files below `path` to the box's user; the overlay copies what changes owner."""
+    top = open_directory(root, path)
+    readable = os.open(".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=top)
+    os.close(top)
+    for _, directories, files, directory in os.fwalk(".", dir_fd=readable, follow_symlinks=False):
+        for name in (*directories, *files):
+            if os.stat(name, dir_fd=directory, follow_symlinks=False).st_uid == image_uid:
+                os.chown(name, box, box, dir_fd=directory, follow_symlinks=False)
+    os.fchown(readable, box, box)
+    os.close(readable)
+
+
+def enter_namespaces(privileged: bool) -> None:
+    uid, gid = os.getuid(), os.getgid()
+    checked(libc.unshare(CLONE_NEWNS | (0 if privileged else CLONE_NEWUSER)), "unshare")
+    if not privileged:
+        write("/proc/self/setgroups", "deny")
+        write("/proc/self/uid_map", f"0 {uid} 1")
+        write("/proc/self/gid_map", f"0 {gid} 1")
+    mount("none", "/", None, MS_REC | MS_PRIVATE)
+
+
+def stage(plan: dict[str, Any], privileged: bool) -> None:
+    box_uid = plan["host_uid"]
+    root = mount_overlay(plan, privileged)
+    if box_uid is not None:
+        give(root, plan["home"], plan["image_uid"], box_uid)
+    for path in ("/proc", "/dev"):
+        os.close(open_directory(root, path))
+    write_files(root, plan["files"])
+    for item in plan["binds"]:
+        bind(root, item, box_uid)
+    tree = clone_mount(root)
+    target = os.open(STAGE, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    attach(tree, target)
+
+
+def drop_privileges(uid: int) -> None:
+    os.setgroups([])
+    os.setresgid(uid, uid, uid)
+    os.setresuid(uid, uid, uid)
+
+
+def main() -> None:
+    plan = json.load(sys.stdin)
+    for directory in plan["cgroups"]:
+        write(f"{directory}/cgroup.procs", str(os.getpid()))
+    for name, value in plan["rlimits"].items():
+        kind = getattr(resource, name)
+        ceiling = resource.getrlimit(kind)[1]
+        value = value if ceiling == resource.RLIM_INFINITY else min(value, ceiling)
+        resource.setrlimit(kind, (value, value))
+    os.umask(0o022)
+    privileged = plan["host_uid"] is not None
+    enter_namespaces(privileged)
+    stage(plan, privileged)
+    os.chdir("/")
+    if privileged:
+        drop_privileges(plan["host_uid"])
+    if os.fork():
+        os._exit(0)
+    os.setsid()
+    null = os.open("/dev/null", os.O_RDONLY)
+    os.dup2(null, 0)
+    for descriptor in plan["keep"]:
+        os.set_inheritable(descriptor, True)
+    os.execv(plan["argv"][0], plan["argv"])
+
+
+if __name__ == "__main__":
+    try:
+        main()
+    except OSError as error:
+        sys.exit(f"launch: {error}")

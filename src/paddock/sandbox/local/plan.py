@@ -1,0 +1,119 @@
+"""What a box is made of, worked out before anything is started."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from paddock.model.sandbox import BoxSpec, Limits, Mount
+from paddock.sandbox.local.layout import BoxFiles
+
+LAUNCHER = str(Path(__file__).with_name("launch.py"))
+PYTHON = "/usr/bin/python3"
+INSIDE = "/opt/paddock/inside.pyz"
+HOLES = "/run/paddock/holes"
+WORKSPACE = "/workspace"
+SHARED = "/shared"
+STAGE = "/tmp"  # noqa: S108 — where launch.py leaves the finished tree, in a mount namespace of its own
+PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+
+
+def merged(defaults: Limits, given: Limits) -> Limits:
+    return defaults.model_copy(update=given.model_dump(exclude_none=True))
+
+
+def environment(spec: BoxSpec) -> dict[str, str]:
+    """What every program of the box starts with."""
+    user = spec.image.user
+    basic = {
+        "HOME": user.home,
+        "USER": user.name,
+        "LOGNAME": user.name,
+        "SHELL": user.shell,
+        "PATH": PATH,
+        "LANG": "C.UTF-8",
+        "PADDOCK_SANDBOX_ID": spec.id,
+    }
+    return {**basic, **spec.image.env, **spec.env}
+
+
+def inside_config(spec: BoxSpec, listener: int, limits: Limits, grouped: frozenset[str]) -> dict[str, Any]:
+    """The document `inside` reads when it starts."""
+    user = spec.image.user
+    return {
+        "listen": {"fd": listener},
+        "token": spec.token,
+        "env": environment(spec),
+        "cwd": WORKSPACE,
+        "user": {"name": user.name, "home": user.home, "shell": user.shell},
+        "entrypoint": list(spec.entrypoint) if spec.entrypoint else None,
+        "state": "/var/tmp/paddock",  # noqa: S108 — a path in the box
+        "bridges": [{"port": hole.port, "socket": f"{HOLES}/{hole.name}.sock"} for hole in spec.holes],
+        "rlimits": dict(_inner_rlimits(limits, grouped)),
+    }
+
+
+def bwrap_arguments(spec: BoxSpec, limits: Limits, filters: list[int], report: int) -> bytes:
+    """Arguments for `bwrap --args`: what a descriptor holds, no process list shows."""
+    user = spec.image.user
+    assert limits.memory is not None
+    words = [
+        "--unshare-user", "--unshare-pid", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup-try", "--unshare-net",
+        "--uid", str(user.uid), "--gid", str(user.gid), "--hostname", spec.hostname, "--as-pid-1",
+        "--json-status-fd", str(report),
+        "--bind", STAGE, "/", "--proc", "/proc", "--dev", "/dev",
+        "--perms", "1777", "--size", str(limits.memory // 2), "--tmpfs", "/dev/shm",  # noqa: S108
+        "--remount-ro", "/dev", "--clearenv", "--chdir", WORKSPACE,
+    ]  # fmt: skip
+    if not spec.image.nested_namespaces:
+        words.append("--disable-userns")
+    for descriptor in filters:
+        words += ["--add-seccomp-fd", str(descriptor)]
+    for name, value in environment(spec).items():
+        words += ["--setenv", name, value]
+    return b"".join(word.encode(errors="surrogateescape") + b"\0" for word in words)
+
+
+def bwrap_command(bwrap: str, arguments: int, config: int) -> list[str]:
+    return [bwrap, "--args", str(arguments), "--", PYTHON, "-I", "-S", INSIDE, "--config-fd", str(config)]
+
+
+def etc_files(hostname: str) -> dict[str, str]:
+    return {
+        "/etc/hostname": f"{hostname}\n",
+        "/etc/hosts": f"127.0.0.1 localhost {hostname}\n::1 localhost\n",
+        "/etc/resolv.conf": "",
+    }
+
+
+def binds(spec: BoxSpec, files: BoxFiles, inside: Path, shared: Path | None) -> list[dict[str, Any]]:
+    """Every mount of the box besides its image, in the order they are made."""
+    own = [
+        *spec.image.binds,
+        Mount(source=inside, target=INSIDE, read_only=True),
+        Mount(source=files.holes, target=HOLES, read_only=True),
+        Mount(source=files.workspace, target=WORKSPACE),
+    ]
+    given = [*spec.mounts]
+    if shared is not None and shared.is_dir():
+        given.insert(0, Mount(source=shared, target=SHARED, read_only=True))
+    return [*(_bind(mount, map_owner=False) for mount in own), *(_bind(mount, map_owner=True) for mount in given)]
+
+
+def _bind(mount: Mount, map_owner: bool) -> dict[str, Any]:
+    return {**mount.model_dump(mode="json"), "map_owner": map_owner}
+
+
+def outer_rlimits(limits: Limits) -> dict[str, int]:
+    """Limits set before the box's user namespace exists: they hold in any."""
+    assert limits.files is not None and limits.disk is not None
+    return {"RLIMIT_CORE": 0, "RLIMIT_NOFILE": limits.files, "RLIMIT_FSIZE": limits.disk}
+
+
+def _inner_rlimits(limits: Limits, grouped: frozenset[str]) -> Iterator[tuple[str, int]]:
+    """Limits `inside` sets on itself, so that processes are counted in the box's namespace, not for the host's user."""
+    if "pids" not in grouped and limits.pids is not None:
+        yield "NPROC", limits.pids
+    if "memory" not in grouped and limits.memory is not None:
+        yield "DATA", limits.memory

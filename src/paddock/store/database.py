@@ -1,0 +1,220 @@
+"""Opens the database and runs units of work in it.
+
+A unit of work is a plain function of a connection. Writes go through one thread that runs whatever is waiting as one
+transaction, so many writers share one flush to disk; reads go to a few threads of their own and never wait for writes.
+One hop to a thread per unit is also what makes it fast: an async driver takes one hop per statement
+(docs/decisions/0010-sqlite-durability.md has the figures).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, Generic, Self, TypeAlias, TypeVar
+
+from sqlalchemy import Connection, Engine, create_engine, event
+from sqlalchemy.exc import DBAPIError, IntegrityError
+from sqlalchemy.pool import QueuePool
+
+from paddock.errors import ConfigError, Unavailable
+from paddock.store.faults import explained
+from paddock.store.migrate import migrate
+
+T = TypeVar("T")
+Work: TypeAlias = Callable[[Connection], T]
+
+_READERS = 4
+_LARGEST_BATCH = 256
+_BUSY_SECONDS = 5.0
+
+
+class _Job(Generic[T]):
+    """A write that waits for its turn."""
+
+    def __init__(self, work: Work[T]) -> None:
+        self.work = work
+        self.future: Future[T] = Future()
+        self.result: T | None = None
+        self.error: BaseException | None = None
+
+    def settle(self) -> None:
+        if self.error is not None:
+            self.future.set_exception(self.error)
+        else:
+            self.future.set_result(self.result)  # type: ignore[arg-type]
+
+
+class Store:
+    """The open database. Make one with `Store.open` and `close` it, or use it as an async context manager."""
+
+    def __init__(self, path: Path, engine: Engine, writer: Connection) -> None:
+        self.path = path
+        self._engine = engine
+        self._writer = writer
+        self._waiting: deque[_Job[Any]] = deque()
+        self._write_thread = ThreadPoolExecutor(1, "store-write")
+        self._read_threads = ThreadPoolExecutor(_READERS, "store-read")
+        self._closing = threading.Lock()
+        self._closed = False
+
+    @classmethod
+    async def open(cls, where: str | Path) -> Self:
+        """Open the database at a path or `sqlite:///` address, made or brought up to date as needed.
+
+        Raises `ConfigError` for an address of another kind or a database made by a newer Paddock,
+        `Unavailable` when it cannot be read or written.
+        """
+        path = _path(where)
+        return await asyncio.to_thread(cls._open, path)
+
+    @classmethod
+    def _open(cls, path: Path) -> Self:
+        engine = None
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            # SQLite gives its journal the same permissions; both hold tokens of boxes.
+            os.close(os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600))
+            engine = _engine(path)
+            migrate(engine, path)
+            return cls(path, engine, engine.connect().execution_options(writes=True))
+        except (OSError, DBAPIError) as error:
+            if engine:
+                engine.dispose()
+            raise explained(error, path) from error
+        except BaseException:
+            if engine:
+                engine.dispose()
+            raise
+
+    async def close(self) -> None:
+        """Finish what is waiting and let go of the file. Later calls raise `Unavailable`."""
+        with self._closing:
+            self._closed = True
+        await asyncio.to_thread(self._close)
+
+    def _close(self) -> None:
+        self._write_thread.shutdown(wait=True)
+        self._read_threads.shutdown(wait=True)
+        self._writer.close()
+        self._engine.dispose()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    async def write(self, work: Work[T]) -> T:
+        """Run `work` in a transaction and return its result once it is safely on disk.
+
+        When it raises, nothing of it is kept. It may run more than once, so it must not change anything but the
+        database. If the caller is cancelled, the work may or may not happen.
+        """
+        return await asyncio.wrap_future(self.submit(work))
+
+    def submit(self, work: Work[T]) -> Future[T]:
+        """Queue a write. Futures are settled in the order of the writes, and after they are on disk."""
+        job = _Job(work)
+        with self._closing:
+            if self._closed:
+                raise Unavailable("The database is closed; the server is stopping.")
+            self._waiting.append(job)
+            self._write_thread.submit(self._write_waiting)
+        return job.future
+
+    async def read(self, work: Work[T]) -> T:
+        """Run `work` on one consistent view of all that was written before."""
+        with self._closing:
+            if self._closed:
+                raise Unavailable("The database is closed; the server is stopping.")
+            future = self._read_threads.submit(self._read, work)
+        return await asyncio.wrap_future(future)
+
+    def _read(self, work: Work[T]) -> T:
+        try:
+            with self._engine.connect() as connection, connection.begin():
+                return work(connection)
+        except DBAPIError as error:
+            raise explained(error, self.path) from error
+
+    def _write_waiting(self) -> None:
+        jobs: list[_Job[Any]] = []
+        while self._waiting and len(jobs) < _LARGEST_BATCH:
+            job = self._waiting.popleft()
+            if job.future.set_running_or_notify_cancel():
+                jobs.append(job)
+        if len(jobs) > 1 and not self._write_together(jobs):
+            for job in jobs:
+                self._write_alone(job)
+        elif len(jobs) == 1:
+            self._write_alone(jobs[0])
+        for job in jobs:
+            job.settle()
+
+    def _write_alone(self, job: _Job[Any]) -> None:
+        job.error = None
+        try:
+            with self._writer.begin():
+                job.result = job.work(self._writer)
+        except DBAPIError as error:
+            job.error = explained(error, self.path)
+            job.error.__cause__ = error
+        except BaseException as error:  # it belongs to whoever asked for the work
+            job.error = error
+
+    def _write_together(self, jobs: list[_Job[Any]]) -> bool:
+        """Run all in one transaction. False, with nothing kept, when the database itself fails."""
+        try:
+            with self._writer.begin():
+                for job in jobs:
+                    self._writer.exec_driver_sql("SAVEPOINT job")
+                    try:
+                        job.result = job.work(self._writer)
+                    except Exception as error:
+                        if isinstance(error, DBAPIError) and not isinstance(error, IntegrityError):
+                            raise
+                        job.error = explained(error, self.path) if isinstance(error, DBAPIError) else error
+                        self._writer.exec_driver_sql("ROLLBACK TO job")
+                    self._writer.exec_driver_sql("RELEASE job")
+        except Exception:  # whichever job it was finds out when it runs alone
+            return False
+        return True
+
+
+def _path(where: str | Path) -> Path:
+    text = str(where)
+    if "://" in text and not text.startswith("sqlite:///"):
+        raise ConfigError(
+            f"Paddock keeps its data in SQLite so far; {text.split('://')[0]} addresses are not supported."
+        )
+    return Path(text.removeprefix("sqlite:///"))
+
+
+def _engine(path: Path) -> Engine:
+    engine = create_engine(
+        f"sqlite:///{path}",
+        poolclass=QueuePool,
+        pool_size=_READERS + 1,
+        max_overflow=0,
+        connect_args={"check_same_thread": False, "timeout": _BUSY_SECONDS},
+    )
+
+    @event.listens_for(engine, "connect")
+    def prepare(connection: Any, _: object) -> None:
+        # Without this, Python's driver decides by itself when transactions begin.
+        connection.isolation_level = None
+        for pragma in ("journal_mode = WAL", "synchronous = FULL", "foreign_keys = ON", "cache_size = -8192"):
+            connection.execute(f"PRAGMA {pragma}")
+
+    @event.listens_for(engine, "begin")
+    def begin(connection: Connection) -> None:
+        # A transaction that starts as a reader and then writes can fail at once where waiting would have done.
+        writes = connection.get_execution_options().get("writes")
+        connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
+
+    return engine

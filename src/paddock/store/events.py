@@ -1,0 +1,90 @@
+"""Named queries about events."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
+from datetime import UTC, datetime
+from typing import Any, NamedTuple
+
+from sqlalchemy import ColumnElement, Connection, bindparam, delete, func, insert, select
+
+from paddock.model.events import Event, EventType
+from paddock.store.database import Store
+from paddock.store.rows import to_model
+from paddock.store.tables import events
+
+_LAST = [kind for kind in EventType if kind.last]
+
+
+class Page(NamedTuple):
+    """Events in order, and the sequence number of the newest event there was when they were read."""
+
+    events: Sequence[Event]
+    newest: int
+
+
+class EventStore:
+    """The events table. `events.EventLog` is what others use."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        number = select(func.coalesce(func.max(events.c.number), 0) + 1).where(
+            events.c.stream == bindparam("of_stream")
+        )
+        self._append = (
+            insert(events).values(number=number.scalar_subquery()).returning(events.c.sequence, events.c.number)
+        )
+
+    def append(
+        self, stream: str, kind: EventType, data: Mapping[str, Any], tenant: str, settled: Callable[[Event], None]
+    ) -> Future[Event]:
+        """Queue one event. Once it is on disk `settled` is called with it, from the store's thread, in order."""
+
+        def work(connection: Connection) -> Event:
+            at = datetime.now(UTC)
+            values = {"stream": stream, "type": kind, "tenant": tenant, "at": at, "data": dict(data)}
+            sequence, number = connection.execute(self._append, values | {"of_stream": stream}).one()
+            return Event(sequence=sequence, number=number, **values)
+
+        def done(finished: Future[Event]) -> None:
+            if not finished.cancelled() and finished.exception() is None:
+                settled(finished.result())
+
+        future = self._store.submit(work)
+        future.add_done_callback(done)
+        return future
+
+    async def read(self, stream: str | None, after: int, limit: int, tenant: str | None = None) -> Page:
+        """Events of one stream after a number, or of all streams after a sequence number."""
+        place = events.c.sequence if stream is None else events.c.number
+        conditions: list[ColumnElement[bool]] = [place > after]
+        if stream is not None:
+            conditions.append(events.c.stream == stream)
+        if tenant is not None:
+            conditions.append(events.c.tenant == tenant)
+        statement = select(events).where(*conditions).order_by(place).limit(limit)
+
+        def work(connection: Connection) -> Page:
+            found = [to_model(Event, row) for row in connection.execute(statement).mappings()]
+            return Page(found, _newest(connection))
+
+        return await self._store.read(work)
+
+    async def newest(self) -> int:
+        """The sequence number of the newest event, 0 if there is none."""
+        return await self._store.read(_newest)
+
+    async def prune(self, before: datetime) -> int:
+        """Forget events older than `before`, and say how many.
+
+        The newest event of a stream that may go on stays, because the next one is numbered after it.
+        """
+        newer = events.alias()
+        newest = select(func.max(newer.c.number)).where(newer.c.stream == events.c.stream).scalar_subquery()
+        statement = delete(events).where(events.c.at < before, (events.c.number != newest) | events.c.type.in_(_LAST))
+        return await self._store.write(lambda connection: connection.execute(statement).rowcount)
+
+
+def _newest(connection: Connection) -> int:
+    return int(connection.execute(select(func.coalesce(func.max(events.c.sequence), 0))).scalar_one())

@@ -1,0 +1,189 @@
+"""Named queries about sandboxes."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+from sqlalchemy import ColumnElement, Connection, delete, func, insert, select, update
+
+from paddock.errors import Conflict, InvalidInput, SandboxNotFound
+from paddock.model.sandbox import Sandbox, SandboxState
+from paddock.store.database import Store
+from paddock.store.rows import check_columns, to_model, to_row
+from paddock.store.tables import sandboxes
+
+_ENDED = [state for state in SandboxState if not state.alive]
+_ALIVE = [state for state in SandboxState if state.alive]
+
+
+class SandboxStore:
+    """What is known of every sandbox. Methods that take a tenant see only that tenant's; `None` sees all."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    async def insert(self, sandbox: Sandbox) -> Sandbox:
+        """Keep a new sandbox.
+
+        If one of the same tenant with the same request key exists, that one is returned and nothing is kept, so that
+        asking twice creates once. Raises `Conflict` if the id is taken.
+        """
+
+        def work(connection: Connection) -> Sandbox:
+            if sandbox.request_key is not None:
+                earlier = _one(connection, *_request(sandbox.tenant, sandbox.request_key))
+                if earlier:
+                    return earlier
+            connection.execute(insert(sandboxes), to_row(sandbox))
+            return sandbox
+
+        return await self._store.write(work)
+
+    async def get(self, sandbox_id: str, tenant: str | None = None) -> Sandbox:
+        """Raises `SandboxNotFound`, also for what belongs to another tenant."""
+        return await self._store.read(lambda connection: _known(connection, sandbox_id, tenant))
+
+    async def by_request_key(self, tenant: str, request_key: str) -> Sandbox | None:
+        """The sandbox an earlier request with this key made, if any."""
+        return await self._store.read(lambda connection: _one(connection, *_request(tenant, request_key)))
+
+    async def list(
+        self,
+        tenant: str | None = None,
+        *,
+        states: Collection[SandboxState] | None = None,
+        metadata: Mapping[str, str] | None = None,
+        page: int = 1,
+        page_size: int = 100,
+    ) -> tuple[Sequence[Sandbox], int]:
+        """One page of those that match, newest first, and how many match in all."""
+        if page < 1 or page_size < 1:
+            raise InvalidInput("Pages are counted from 1 and hold at least one sandbox.")
+        conditions = _matching(tenant, states, metadata)
+
+        def work(connection: Connection) -> tuple[Sequence[Sandbox], int]:
+            total = connection.execute(select(func.count()).select_from(sandboxes).where(*conditions)).scalar_one()
+            rows = connection.execute(
+                select(sandboxes)
+                .where(*conditions)
+                .order_by(sandboxes.c.created_at.desc(), sandboxes.c.id.desc())
+                .limit(page_size)
+                .offset((page - 1) * page_size)
+            )
+            return [to_model(Sandbox, row) for row in rows.mappings()], total
+
+        return await self._store.read(work)
+
+    async def update(self, sandbox_id: str, **fields: Any) -> Sandbox:
+        """Change fields other than the state. Raises `SandboxNotFound`."""
+        if "state" in fields:
+            raise TypeError("the state changes by transition()")
+        values = check_columns(sandboxes, fields)
+
+        def work(connection: Connection) -> Sandbox:
+            connection.execute(update(sandboxes).where(sandboxes.c.id == sandbox_id).values(values))
+            return _known(connection, sandbox_id, None)
+
+        return await self._store.write(work)
+
+    async def transition(
+        self,
+        sandbox_id: str,
+        from_states: Collection[SandboxState],
+        to_state: SandboxState,
+        reason: str | None = None,
+        message: str | None = None,
+        **fields: Any,
+    ) -> Sandbox:
+        """Change the state, and other fields with it, if the sandbox is in one of `from_states`.
+
+        Raises `Conflict` naming the state it is in otherwise, `SandboxNotFound` if there is none.
+        """
+        values = check_columns(sandboxes, fields) | {
+            "state": to_state,
+            "reason": reason,
+            "message": message,
+            "changed_at": datetime.now(UTC),
+        }
+
+        def work(connection: Connection) -> Sandbox:
+            changed = connection.execute(
+                update(sandboxes)
+                .where(sandboxes.c.id == sandbox_id, sandboxes.c.state.in_(list(from_states)))
+                .values(values)
+            )
+            sandbox = _known(connection, sandbox_id, None)
+            if not changed.rowcount:
+                raise Conflict(f"Sandbox {sandbox_id} is {sandbox.state}, so it cannot become {to_state}.")
+            return sandbox
+
+        return await self._store.write(work)
+
+    async def expired(self, now: datetime) -> Sequence[Sandbox]:
+        """Those that should have ended by now and have not, longest overdue first."""
+        statement = (
+            select(sandboxes)
+            .where(sandboxes.c.expires_at <= now, sandboxes.c.state.in_(_ALIVE))
+            .order_by(sandboxes.c.expires_at)
+        )
+
+        def work(connection: Connection) -> Sequence[Sandbox]:
+            return [to_model(Sandbox, row) for row in connection.execute(statement).mappings()]
+
+        return await self._store.read(work)
+
+    async def counts(self, tenant: str | None = None) -> Mapping[tuple[str, SandboxState], int]:
+        """How many there are by tenant and state."""
+        statement = (
+            select(sandboxes.c.tenant, sandboxes.c.state, func.count())
+            .where(*_matching(tenant, None, None))
+            .group_by(sandboxes.c.tenant, sandboxes.c.state)
+        )
+
+        def work(connection: Connection) -> Mapping[tuple[str, SandboxState], int]:
+            return {(name, SandboxState(state)): count for name, state, count in connection.execute(statement)}
+
+        return await self._store.read(work)
+
+    async def delete(self, sandbox_id: str) -> None:
+        """Forget a sandbox. Idempotent."""
+        statement = delete(sandboxes).where(sandboxes.c.id == sandbox_id)
+        await self._store.write(lambda connection: connection.execute(statement).rowcount)
+
+    async def delete_ended(self, before: datetime) -> int:
+        """Forget those that ended before a moment, and say how many."""
+        statement = delete(sandboxes).where(sandboxes.c.state.in_(_ENDED), sandboxes.c.changed_at < before)
+        return await self._store.write(lambda connection: connection.execute(statement).rowcount)
+
+
+def _matching(
+    tenant: str | None, states: Collection[SandboxState] | None, metadata: Mapping[str, str] | None
+) -> list[ColumnElement[bool]]:
+    conditions: list[ColumnElement[bool]] = []
+    if tenant is not None:
+        conditions.append(sandboxes.c.tenant == tenant)
+    if states is not None:
+        conditions.append(sandboxes.c.state.in_(list(states)))
+    for key, value in (metadata or {}).items():
+        if '"' in key or "\\" in key:
+            raise InvalidInput(f"{key!r} cannot be a metadata key; leave out quotes and backslashes.")
+        conditions.append(sandboxes.c.metadata[key].as_string() == value)
+    return conditions
+
+
+def _request(tenant: str, request_key: str) -> list[ColumnElement[bool]]:
+    return [sandboxes.c.tenant == tenant, sandboxes.c.request_key == request_key]
+
+
+def _one(connection: Connection, *conditions: ColumnElement[bool]) -> Sandbox | None:
+    row = connection.execute(select(sandboxes).where(*conditions)).mappings().first()
+    return to_model(Sandbox, row) if row else None
+
+
+def _known(connection: Connection, sandbox_id: str, tenant: str | None) -> Sandbox:
+    found = _one(connection, sandboxes.c.id == sandbox_id, *_matching(tenant, None, None))
+    if not found:
+        raise SandboxNotFound(f"There is no sandbox {sandbox_id}.")
+    return found

@@ -1,0 +1,13 @@
+"""What backends are checked with."""
+
+from __future__ import annotations
+
+import pytest
+
+from paddock.model.sandbox import Image
+from tests.contract.backends.support import host_image
+
+
+@pytest.fixture(scope="session")
+def image(tmp_path_factory: pytest.TempPathFactory) -> Image:
+    return host_image(tmp_path_factory.mktemp("images"))

@@ -1,0 +1,255 @@
+"""Boxes driven from plain test functions, and proof that nothing of them is left."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import secrets
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Coroutine, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, TypeVar
+
+from paddock.model.sandbox import BoxSpec, BoxStatus, Image
+from paddock.sandbox.client import Command, Inside, Result
+from paddock.sandbox.images.store import ImageStore
+from paddock.sandbox.local import processes
+from paddock.sandbox.local.backend import LocalBackend, LocalSettings
+from paddock.sandbox.local.layout import BoxFiles
+
+T = TypeVar("T")
+
+REPOSITORY = Path(__file__).resolve().parents[3]
+ORDINARY_UID = 65_533
+UIDS_PER_YARD = 500
+
+
+def eventually(condition: Callable[[], T], timeout: float = 10.0) -> T:
+    """Wait for a condition, and return what it found."""
+    deadline = time.monotonic() + timeout
+    while not (found := condition()):
+        assert time.monotonic() < deadline, f"did not happen within {timeout} seconds"
+        time.sleep(0.005)
+    return found
+
+
+@dataclass(frozen=True)
+class Pen:
+    """One running box."""
+
+    backend: LocalBackend
+    data: Path
+    record: dict[str, Any]
+
+    @property
+    def id(self) -> str:
+        return str(self.record["id"])
+
+    @property
+    def files(self) -> BoxFiles:
+        return BoxFiles(self.data / "boxes" / self.id)
+
+    @property
+    def first_process(self) -> int:
+        """The host's number of the box's pid 1."""
+        return int(processes.bwrap_report(self.files.report)["child-pid"])
+
+    @property
+    def monitor(self) -> int:
+        """The host's number of the bubblewrap process that waits for the box."""
+        return parent_of(self.first_process)
+
+    def run(self, command: str | Sequence[str], *, stdin: str | None = None, timeout: float = 20.0) -> Result:
+        async def talk() -> Result:
+            async with Inside(self.backend.address(self.record)) as inside:
+                return await inside.run(Command(command, stdin=stdin))
+
+        return asyncio.run(asyncio.wait_for(talk(), timeout))
+
+    def python(self, code: str, *arguments: str, timeout: float = 20.0) -> Result:
+        return self.run(["/usr/bin/python3", "-I", "-c", code, *arguments], timeout=timeout)
+
+    def output(self, command: str | Sequence[str]) -> str:
+        """What a command that must succeed writes."""
+        result = self.run(command)
+        assert result.exit_code == 0, (result.stdout, result.stderr)
+        return result.stdout.decode(errors="replace")
+
+    def start(self, command: str) -> str:
+        async def talk() -> str:
+            async with Inside(self.backend.address(self.record)) as inside:
+                return await inside.start(command)
+
+        return asyncio.run(asyncio.wait_for(talk(), 10))
+
+    def write(self, path: str, content: bytes, mode: int = 755) -> None:
+        async def talk() -> None:
+            async with Inside(self.backend.address(self.record)) as inside:
+                await inside.write_file(path, content, mode=mode)
+
+        asyncio.run(asyncio.wait_for(talk(), 20))
+
+    def status(self) -> BoxStatus:
+        return asyncio.run(self.backend.status(self.record))
+
+    def answers(self) -> bool:
+        return self.run("echo here").stdout == b"here\n"
+
+
+@dataclass
+class Yard:
+    """A data directory of its own, the boxes started in it, and what must be gone at the end."""
+
+    settings: LocalSettings
+    image: Image
+    backend: LocalBackend = field(init=False)
+    _number: int = 0
+
+    def __post_init__(self) -> None:
+        self.backend = LocalBackend(self.settings)
+
+    @property
+    def data(self) -> Path:
+        return self.settings.data
+
+    def spec(self, **changes: Any) -> BoxSpec:
+        self._number += 1
+        return BoxSpec(**{"id": f"pen-{self._number}", "image": self.image, "token": secrets.token_hex(8), **changes})
+
+    def start(self, **changes: Any) -> Pen:
+        record = self.do(self.backend.start(self.spec(**changes)))
+        return Pen(self.backend, self.data, dict(record))
+
+    def remove(self, pen: Pen) -> None:
+        self.do(self.backend.remove(pen.id))
+
+    def do(self, work: Coroutine[Any, Any, T], timeout: float = 60.0) -> T:
+        return asyncio.run(asyncio.wait_for(work, timeout))
+
+    @contextmanager
+    def box(self, **changes: Any) -> Iterator[Pen]:
+        pen = self.start(**changes)
+        try:
+            yield pen
+        finally:
+            self.remove(pen)
+
+    def close(self) -> None:
+        for box_id in self.do(self.backend.leftovers()):
+            self.do(self.backend.remove(box_id))
+        for snapshot in self.do(self.backend.snapshots()):
+            self.do(self.backend.delete_snapshot(snapshot))
+        self.do(self.backend.close())
+
+
+@contextmanager
+def yard(directory: Path, image: Image, **changes: Any) -> Iterator[Yard]:
+    """A place for boxes that asserts, when it closes, that nothing of them is left on the machine."""
+    data = directory / f"yard-{secrets.token_hex(6)}"
+    base = 1_300_000_000 + secrets.randbelow(1_000_000) * UIDS_PER_YARD
+    made = Yard(replace(LocalSettings(data=data, uid_base=base, uid_count=UIDS_PER_YARD), **changes), image)
+    try:
+        yield made
+    finally:
+        made.close()
+    assert_nothing_left(made.settings)
+
+
+def assert_nothing_left(settings: LocalSettings) -> None:
+    """No process, mount, control group, directory, user number or socket of a data directory exists any more."""
+    mark = settings.data.name
+    eventually(lambda: not list(_processes_of(settings)), 5)
+    assert mark not in Path("/proc/self/mountinfo").read_text(), "a mount is left"
+    for name in ("boxes", "snapshots", "sockets"):
+        assert os.listdir(settings.data / name) == [], f"something is left in {name}"
+    fresh = LocalBackend(settings)
+    groups = [hierarchy.path for hierarchy in fresh._cgroups.hierarchies]
+    assert asyncio.run(fresh.leftovers()) == []
+    if fresh._uids is not None:
+        assert fresh._uids.take() == settings.uid_base, "a user number is still taken"
+    asyncio.run(fresh.close())
+    assert not [path for path in groups if path.exists()], "a control group is left"
+
+
+def _processes_of(settings: LocalSettings) -> Iterator[int]:
+    mark = settings.data.name
+    uids = range(settings.uid_base, settings.uid_base + settings.uid_count)
+    for entry in os.listdir("/proc"):
+        if entry.isdigit() and int(entry) != os.getpid():
+            try:
+                if os.stat(f"/proc/{entry}").st_uid in uids or mark in Path(f"/proc/{entry}/mountinfo").read_text():
+                    yield int(entry)
+                elif any(mark in os.readlink(f"/proc/{entry}/fd/{name}") for name in os.listdir(f"/proc/{entry}/fd")):
+                    yield int(entry)
+            except OSError:
+                continue
+
+
+def parent_of(pid: int) -> int:
+    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2].split()[1])
+
+
+def kill(pid: int) -> None:
+    os.kill(pid, signal.SIGKILL)
+
+
+def host_image(directory: Path) -> Image:
+    """This machine's own /usr: the image every machine can have."""
+    return ImageStore(directory, recipe_dirs=()).resolve("host")
+
+
+class NoOrdinaryUser(Exception):
+    """No Python that an ordinary user could run was found."""
+
+
+def ordinary_python() -> list[str]:
+    """The words that run this Python's packages as a user that owns nothing."""
+    drop = ["setpriv", f"--reuid={ORDINARY_UID}", f"--regid={ORDINARY_UID}", "--clear-groups", "--"]
+    site_packages = next(path for path in sys.path if path.endswith("site-packages"))
+    search = os.pathsep.join([str(REPOSITORY / "src"), site_packages])
+    version = f"{sys.version_info.major}.{sys.version_info.minor}"
+    ask = "import sys, pytest, paddock; print('%d.%d' % sys.version_info[:2])"
+    for python in (sys.executable, f"/usr/bin/python{version}", "/usr/bin/python3"):
+        words = [*drop, "env", f"PYTHONPATH={search}", "PYTHONDONTWRITEBYTECODE=1", python]
+        asked = subprocess.run([*words, "-c", ask], capture_output=True, text=True, check=False, cwd="/")
+        if asked.returncode == 0 and asked.stdout.strip() == version:
+            return words
+    raise NoOrdinaryUser(
+        f"an ordinary user can run no Python {version} with these packages: {sys.executable} is out of its reach and "
+        f"/usr/bin/python3 is missing or of another version"
+    )
+
+
+@dataclass(frozen=True)
+class Tally:
+    """How a test run as an ordinary user went."""
+
+    passed: int
+    skipped: int
+    failed: int
+    report: str
+
+
+def run_as_ordinary_user(*arguments: str, timeout: float = 240.0) -> Tally:
+    """Run pytest in this repository as a user that owns nothing but a temporary directory."""
+    words = ordinary_python()
+    with tempfile.TemporaryDirectory(prefix="paddock-ordinary-") as home:
+        os.chown(home, ORDINARY_UID, ORDINARY_UID)
+        position = words.index("env") + 1
+        words[position:position] = ["-i", f"HOME={home}", "USER=ordinary", f"PATH={os.environ['PATH']}", "LANG=C.UTF-8"]
+        pytest = ["-m", "pytest", "-p", "no:cacheprovider", f"--basetemp={home}/tests", "-q", "-rs", *arguments]
+        done = subprocess.run([*words, *pytest], cwd=REPOSITORY, capture_output=True, text=True, timeout=timeout, check=False)
+
+    def count(what: str) -> int:
+        found = re.search(rf"(\d+) {what}", done.stdout.rstrip().rpartition("\n")[2])
+        return int(found[1]) if found else 0
+
+    failed = count("failed") + count("error") + (0 if done.returncode in (0, 1) else 1)
+    return Tally(count("passed"), count("skipped"), failed, done.stdout + done.stderr)

@@ -1,0 +1,56 @@
+"""The local backend keeps the contract, for root and for an ordinary user."""
+
+from __future__ import annotations
+
+import os
+import secrets
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from paddock.sandbox.conformance import BackendConformance
+from paddock.sandbox.local.backend import LocalBackend, LocalSettings
+from tests.contract.backends.support import (
+    UIDS_PER_YARD,
+    NoOrdinaryUser,
+    assert_nothing_left,
+    run_as_ordinary_user,
+)
+
+
+@pytest.fixture(scope="module")
+def settings(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalSettings]:
+    data = tmp_path_factory.mktemp("data") / f"yard-{secrets.token_hex(6)}"
+    base = 1_300_000_000 + secrets.randbelow(1_000_000) * UIDS_PER_YARD
+    made = LocalSettings(data=data, uid_base=base, uid_count=UIDS_PER_YARD)
+    yield made
+    assert_nothing_left(made)
+
+
+@pytest.fixture
+def make_backend(settings: LocalSettings) -> Callable[[], LocalBackend]:
+    return lambda: LocalBackend(settings)
+
+
+class TestLocal(BackendConformance):
+    """As whoever runs the tests."""
+
+
+CHECKS = [name for name in dir(BackendConformance) if name.startswith("test_")]
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.skipif(os.geteuid() != 0, reason="already run as an ordinary user; root's half needs root")
+def test_an_ordinary_user_keeps_the_contract_too() -> None:
+    try:
+        tally = run_as_ordinary_user(__file__, "-k", "TestLocal")
+    except NoOrdinaryUser as reason:
+        pytest.skip(str(reason))
+    assert tally.failed == 0, tally.report
+    assert tally.passed + tally.skipped == len(CHECKS), tally.report
+    assert tally.passed >= len(CHECKS) - 3, tally.report
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="only shows that root's half was not run")
+def test_root_keeps_the_contract() -> None:
+    pytest.skip("root's half needs root")

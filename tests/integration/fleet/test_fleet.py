@@ -1,0 +1,371 @@
+"""Sandboxes of many tenants, from creation to end."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import time
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from paddock.errors import (
+    BoxStartError,
+    Conflict,
+    Forbidden,
+    HostFull,
+    ImageNotFound,
+    InvalidInput,
+    QuotaExceeded,
+    SandboxNotFound,
+    SnapshotNotFound,
+    Unsupported,
+)
+from paddock.fleet.requests import CreateSandbox, VolumeRequest
+from paddock.model.events import EventType
+from paddock.model.sandbox import Limits, SandboxState, SnapshotState
+from paddock.sandbox.client import Command
+
+from .conftest import running, until
+
+pytestmark = pytest.mark.anyio
+ME = "me"
+
+
+async def test_a_sandbox_runs_commands_and_is_forgotten_when_deleted(data: Path) -> None:
+    async with running(data) as machine:
+        fleet = machine.fleet
+        sandbox = await fleet.create(ME, CreateSandbox(env={"GREETING": "hello"}, metadata={"purpose": "test"}))
+        assert sandbox.state is SandboxState.RUNNING
+        inside = await fleet.inside(ME, sandbox.id)
+        result = await inside.run('echo "$GREETING from $PADDOCK_SANDBOX_ID"')
+        assert result.stdout.decode() == f"hello from {sandbox.id}\n"
+        await fleet.delete(ME, sandbox.id)
+        with pytest.raises(SandboxNotFound):
+            await fleet.get(ME, sandbox.id)
+        assert await machine.backend.leftovers() == []
+        kinds = [event.type for event in await fleet.events.read(f"sandbox/{sandbox.id}")]
+        assert set(kinds[:2]) == {EventType.SANDBOX_CREATED, EventType.SANDBOX_RUNNING}
+        assert kinds[2:] == [EventType.SANDBOX_STOPPING, EventType.SANDBOX_ENDED]
+
+
+async def test_another_tenants_sandbox_does_not_exist(data: Path) -> None:
+    async with running(data) as machine:
+        fleet = machine.fleet
+        sandbox = await fleet.create(ME, CreateSandbox())
+        for call in (fleet.get, fleet.delete, fleet.pause, fleet.resume, fleet.inside, fleet.snapshot):
+            with pytest.raises(SandboxNotFound):
+                await call("somebody else", sandbox.id)
+        assert (await fleet.list("somebody else"))[1] == 0
+
+
+async def test_asking_twice_with_one_key_makes_one_sandbox(data: Path) -> None:
+    async with running(data) as machine:
+        request = CreateSandbox(request_key="order-7")
+        made = await asyncio.gather(*(machine.fleet.create(ME, request) for _ in range(8)))
+        again = await machine.fleet.create(ME, request)
+        assert {sandbox.id for sandbox in made} == {again.id}
+        assert list(await machine.backend.leftovers()) == [again.id]
+
+
+async def test_what_cannot_be_made_is_refused_and_leaves_nothing(data: Path) -> None:
+    async with running(data) as machine:
+        for request, error in (
+            (CreateSandbox(image="no-such-image"), ImageNotFound),
+            (CreateSandbox(snapshot="snap-0"), SnapshotNotFound),
+            (CreateSandbox(image="host", snapshot="snap-0"), InvalidInput),
+            (CreateSandbox(timeout=0), InvalidInput),
+            (CreateSandbox(timeout=1e9), InvalidInput),
+            (CreateSandbox(network_default="allow"), Unsupported),
+            (CreateSandbox(volumes=(VolumeRequest(name="v", host_path="/etc", target="/v"),)), Forbidden),
+            (CreateSandbox(volumes=(VolumeRequest(name="v", claim="x", target="/proc/v"),)), InvalidInput),
+            (CreateSandbox(volumes=(VolumeRequest(name="v", claim="x", target="/v", sub_path="../y"),)), InvalidInput),
+        ):
+            with pytest.raises(error):
+                await machine.fleet.create(ME, request)
+        assert await machine.backend.leftovers() == []
+        assert (await machine.fleet.list(ME))[1] == 0
+
+
+async def test_a_tenant_gets_no_more_than_its_quota(data: Path) -> None:
+    async with running(data, quotas={"sandboxes": 1, "tenants": {"big": {"sandboxes": 2}}}) as machine:
+        await machine.fleet.create(ME, CreateSandbox())
+        with pytest.raises(QuotaExceeded, match="delete one first"):
+            await machine.fleet.create(ME, CreateSandbox())
+        for _ in range(2):
+            await machine.fleet.create("big", CreateSandbox())
+
+
+async def test_quotas_hold_when_many_ask_at_once(data: Path) -> None:
+    async with running(data, quotas={"sandboxes": 3}) as machine:
+        asked = [machine.fleet.create(ME, CreateSandbox()) for _ in range(8)]
+        results = await asyncio.gather(*asked, return_exceptions=True)
+        assert sum(isinstance(result, QuotaExceeded) for result in results) == 5
+
+
+async def test_a_full_host_starts_nothing(data: Path) -> None:
+    async with running(data, sandboxes={"min_free_disk": 2**60}) as machine:
+        with pytest.raises(HostFull):
+            await machine.fleet.create(ME, CreateSandbox())
+
+
+async def test_a_sandbox_ends_when_its_time_is_up_unless_renewed(data: Path) -> None:
+    async with running(data) as machine:
+        fleet = machine.fleet
+        short, renewed = [await fleet.create(ME, CreateSandbox(timeout=0.5)) for _ in range(2)]
+        await fleet.renew(ME, renewed.id, datetime.now(UTC) + timedelta(minutes=5))
+
+        async def ended() -> bool:
+            return (await fleet.get(ME, short.id)).state is SandboxState.TERMINATED
+
+        await until(ended)
+        assert (await fleet.get(ME, short.id)).reason == "expired"
+        assert (await fleet.get(ME, renewed.id)).state is SandboxState.RUNNING
+        with pytest.raises(InvalidInput):
+            await fleet.renew(ME, renewed.id, datetime.now(UTC) - timedelta(seconds=1))
+        with pytest.raises(Conflict):
+            await fleet.renew(ME, short.id, datetime.now(UTC) + timedelta(minutes=5))
+
+
+async def test_an_unused_sandbox_ends_but_a_busy_one_stays(data: Path) -> None:
+    async with running(data, sandboxes={"idle_timeout": 0.5}) as machine:
+        fleet = machine.fleet
+        idle, busy = [await fleet.create(ME, CreateSandbox()) for _ in range(2)]
+        await (await fleet.inside(ME, busy.id)).start("sleep 60")
+
+        async def ended() -> bool:
+            return (await fleet.get(ME, idle.id)).state is SandboxState.TERMINATED
+
+        await until(ended)
+        assert (await fleet.get(ME, idle.id)).reason == "idle"
+        assert (await fleet.get(ME, busy.id)).state is SandboxState.RUNNING
+
+
+async def test_a_killed_box_is_reported_and_its_files_are_kept_for_a_while(data: Path) -> None:
+    async with running(data) as machine:
+        fleet = machine.fleet
+        sandbox = await fleet.create(ME, CreateSandbox())
+        identity = machine.backend._identity(sandbox.id)
+        assert identity is not None
+        os.kill(identity.pid, signal.SIGKILL)
+
+        async def failed() -> bool:
+            return (await fleet.get(ME, sandbox.id)).state is SandboxState.FAILED
+
+        await until(failed)
+        assert (await fleet.get(ME, sandbox.id)).reason == "killed"
+        with pytest.raises(Conflict):
+            await fleet.inside(ME, sandbox.id)
+        assert list(await machine.backend.leftovers()) == [sandbox.id]
+        await fleet.delete(ME, sandbox.id)
+
+
+async def test_pause_stops_the_clock_of_a_box(data: Path) -> None:
+    async with running(data) as machine:
+        fleet = machine.fleet
+        sandbox = await fleet.create(ME, CreateSandbox())
+        inside = await fleet.inside(ME, sandbox.id)
+        assert (await fleet.pause(ME, sandbox.id)).state is SandboxState.PAUSED
+        with pytest.raises(Conflict):
+            await fleet.pause(ME, sandbox.id)
+        with pytest.raises(Conflict):
+            await fleet.inside(ME, sandbox.id)
+        assert (await fleet.resume(ME, sandbox.id)).state is SandboxState.RUNNING
+        assert (await inside.run("true")).exit_code == 0
+
+
+async def test_a_snapshot_starts_new_sandboxes_with_what_the_first_had_written(data: Path) -> None:
+    async with running(data) as machine:
+        fleet = machine.fleet
+        first = await fleet.create(ME, CreateSandbox())
+        await (await fleet.inside(ME, first.id)).run("echo kept > /workspace/a; echo kept > ~/b; mkdir /tmp/d")
+        snapshot = await fleet.snapshot(ME, first.id, "before lunch")
+
+        async def ready() -> bool:
+            return (await fleet.snapshots.get(snapshot.id, ME)).state is SnapshotState.READY
+
+        await until(ready)
+        await fleet.delete(ME, first.id)
+        second = await fleet.create(ME, CreateSandbox(snapshot=snapshot.id))
+        inside = await fleet.inside(ME, second.id)
+        result = await inside.run("cat /workspace/a ~/b && rm /workspace/a && rmdir /tmp/d && touch ~/c")
+        assert (result.exit_code, result.stdout) == (0, b"kept\nkept\n"), result
+        with pytest.raises(SnapshotNotFound):
+            await fleet.create("somebody else", CreateSandbox(snapshot=snapshot.id))
+        await fleet.delete_snapshot(ME, snapshot.id)
+        assert await machine.backend.snapshots() == []
+
+
+async def test_a_box_that_writes_too_much_loses_its_commands_and_lives(data: Path) -> None:
+    async with running(data, local={"disk_check_every": 0.05}) as machine:
+        fleet = machine.fleet
+        sandbox = await fleet.create(ME, CreateSandbox(limits=Limits(disk=32 * 2**20)))
+        inside = await fleet.inside(ME, sandbox.id)
+        filler = "i=0; while true; do head -c 4M /dev/zero > /workspace/f$i; i=$((i+1)); done"
+        result = await inside.run(Command(filler, timeout=30))
+        assert result.exit_code == 137, result
+        kinds = [event.type for event in await fleet.events.read(f"sandbox/{sandbox.id}")]
+        assert EventType.DISK_FULL in kinds
+        assert (await inside.run("rm -f /workspace/f*; echo fine")).stdout == b"fine\n"
+
+
+async def test_a_named_volume_outlives_its_sandbox_unless_it_was_temporary(data: Path) -> None:
+    async with running(data) as machine:
+        fleet = machine.fleet
+        kept = VolumeRequest(name="a", claim="kept", target="/kept")
+        gone = VolumeRequest(name="b", claim="gone", target="/gone", delete_with_sandbox=True)
+        first = await fleet.create(ME, CreateSandbox(volumes=(kept, gone)))
+        result = await (await fleet.inside(ME, first.id)).run(
+            "mkdir /kept/sub && echo 1 > /kept/sub/x && echo 2 > /gone/y"
+        )
+        assert result.exit_code == 0, result
+        await fleet.delete(ME, first.id)
+        assert not (data / "volumes" / ME / "gone").exists()
+        part = VolumeRequest(name="a", claim="kept", target="/part", sub_path="sub", read_only=True)
+        second = await fleet.create(ME, CreateSandbox(volumes=(part,)))
+        result = await (await fleet.inside(ME, second.id)).run("cat /part/x; echo 3 > /part/x")
+        assert result.stdout == b"1\n"
+        assert b"Read-only" in result.stderr
+
+
+async def test_a_host_directory_is_mounted_only_from_allowed_places(
+    data: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    allowed = tmp_path_factory.mktemp("allowed")
+    (allowed / "project").mkdir()
+    (allowed / "project" / "file").write_text("mine")
+    (allowed / "trap").symlink_to("/etc")
+    async with running(data, sandboxes={"allowed_host_paths": [allowed]}) as machine:
+        fleet = machine.fleet
+        project = VolumeRequest(name="p", host_path=f"{allowed}/project", target="/project")
+        sandbox = await fleet.create(ME, CreateSandbox(volumes=(project,)))
+        result = await (await fleet.inside(ME, sandbox.id)).run("cat /project/file && echo new > /project/made")
+        assert (result.exit_code, result.stdout) == (0, b"mine"), result
+        made = (allowed / "project" / "made").stat()
+        assert (made.st_uid, made.st_gid) == (os.getuid(), os.getgid())
+        for path in (f"{allowed}/../escape", f"{allowed}/trap", "/"):
+            with pytest.raises(Forbidden):
+                await fleet.create(ME, CreateSandbox(volumes=(project.model_copy(update={"host_path": path}),)))
+        with pytest.raises(InvalidInput, match="does not exist"):
+            missing = project.model_copy(update={"host_path": f"{allowed}/missing"})
+            await fleet.create(ME, CreateSandbox(volumes=(missing,)))
+
+
+async def test_a_link_in_a_volume_cannot_lead_out_of_it(data: Path) -> None:
+    """The box of an earlier sandbox may have left anything in a named volume."""
+    async with running(data) as machine:
+        fleet = machine.fleet
+        volume = VolumeRequest(name="v", claim="trap", target="/v")
+        first = await fleet.create(ME, CreateSandbox(volumes=(volume,)))
+        await (await fleet.inside(ME, first.id)).run("ln -s /etc /v/absolute; ln -s ../../../../../etc /v/relative")
+        for name in ("absolute", "relative"):
+            with pytest.raises(BoxStartError):
+                await fleet.create(ME, CreateSandbox(volumes=(volume.model_copy(update={"sub_path": name}),)))
+
+
+async def test_a_port_of_a_box_is_reached_on_loopback(data: Path) -> None:
+    async with running(data) as machine:
+        fleet = machine.fleet
+        sandbox = await fleet.create(ME, CreateSandbox())
+        inside = await fleet.inside(ME, sandbox.id)
+        await inside.write_file("/workspace/page", b"from the box")
+        await inside.start("cd /workspace && exec python3 -m http.server 8000 --bind 127.0.0.1")
+        address, _ = await fleet.endpoint(ME, sandbox.id, 8000)
+        host, port = address.split(":")
+
+        async def fetch() -> bytes:
+            reader, writer = await asyncio.open_connection(host, int(port))
+            writer.write(b"GET /page HTTP/1.0\r\n\r\n")
+            try:
+                return await reader.read()
+            except ConnectionError:
+                return b""
+            finally:
+                writer.close()
+
+        async def answered() -> bool:
+            return (await fetch()).endswith(b"from the box")
+
+        await until(answered)
+        assert await fleet.endpoint(ME, sandbox.id, 8000) == (address, sandbox.token)
+        await fleet.delete(ME, sandbox.id)
+        with pytest.raises(ConnectionRefusedError):
+            await fetch()
+
+
+async def test_boxes_outlive_the_fleet_and_are_adopted_by_the_next(data: Path) -> None:
+    async with running(data) as machine:
+        kept = [await machine.fleet.create(ME, CreateSandbox()) for _ in range(3)]
+        inside = await machine.fleet.inside(ME, kept[0].id)
+        command = await inside.start("for i in $(seq 1 200); do echo $i; sleep 0.01; done")
+        await machine.fleet.pause(ME, kept[1].id)
+        identity = machine.backend._identity(kept[2].id)
+    assert identity is not None
+    os.kill(identity.pid, signal.SIGKILL)
+    async with running(data) as machine:
+        states = [(await machine.fleet.get(ME, sandbox.id)).state for sandbox in kept]
+        assert states == [SandboxState.RUNNING, SandboxState.PAUSED, SandboxState.FAILED]
+        inside = await machine.fleet.inside(ME, kept[0].id)
+        output = b"".join([event.data async for event in inside.follow(command) if hasattr(event, "data")])
+        assert output.split() == [str(number).encode() for number in range(1, 201)]
+
+
+async def test_what_has_no_owner_is_removed(data: Path) -> None:
+    async with running(data) as machine:
+        sandbox = await machine.fleet.create(ME, CreateSandbox())
+        await machine.fleet.sandboxes.delete(sandbox.id)
+
+        async def gone() -> bool:
+            return not await machine.backend.leftovers()
+
+        await until(gone)
+
+
+async def test_a_pool_hands_out_each_box_once_and_fills_up_again(data: Path) -> None:
+    pools = [{"name": "ready", "image": "host", "size": 2}]
+    async with running(data, pools=pools) as machine:
+        fleet = machine.fleet
+
+        async def full() -> bool:
+            return fleet.pools.counts(ME, "ready") == (2, 0)
+
+        await until(full)
+        waiting = fleet.pools.box_ids()
+        started = time.monotonic()
+        sandboxes = [
+            await fleet.create(tenant, CreateSandbox(pool="ready", env={"WHO": tenant})) for tenant in ("a", "b")
+        ]
+        assert {sandbox.id for sandbox in sandboxes} == waiting
+        assert time.monotonic() - started < 1.0
+        for tenant, sandbox in zip("ab", sandboxes, strict=True):
+            inside = await fleet.inside(tenant, sandbox.id)
+            assert (await inside.run("echo $WHO; ls -A /workspace")).stdout.decode() == f"{tenant}\n"
+        third = await fleet.create("a", CreateSandbox())
+        assert third.state is SandboxState.RUNNING
+        await until(full)
+        for box_id in fleet.pools.box_ids():
+            identity = machine.backend._identity(box_id)
+            assert identity is not None
+            os.kill(identity.pid, signal.SIGKILL)
+        assert (await fleet.create("a", CreateSandbox(pool="ready"))).state is SandboxState.RUNNING
+        await until(full)
+
+
+async def test_a_tenants_own_pool_is_resized_and_deleted(data: Path) -> None:
+    async with running(data, pools=[{"name": "shared", "image": "host", "size": 0}]) as machine:
+        pools = machine.fleet.pools
+        await pools.create(ME, "mine", "host", 1, Limits())
+        with pytest.raises(Conflict):
+            await pools.create(ME, "shared", "host", 1, Limits())
+        with pytest.raises(Forbidden):
+            await pools.delete(ME, "shared")
+
+        async def grown() -> bool:
+            return pools.counts(ME, "mine") == (2, 0)
+
+        await pools.resize(ME, "mine", 2)
+        await until(grown)
+        await pools.delete(ME, "mine")
+        assert [pool.name for pool in await pools.list(ME)] == ["shared"]
