@@ -108,7 +108,7 @@ class Relay:
             if ready.get(descriptor, 0) & READABLE and not self._ending.over:
                 self._read_ending(descriptor)
         if ready.get(client_fd, 0) & (READABLE | select.POLLNVAL):
-            self._check_client()
+            self._check_client(hung_up=bool(ready[client_fd] & (READABLE - select.POLLIN)))
         self._send()
         self._keep_time()
 
@@ -167,15 +167,20 @@ class Relay:
                 if len(self._queue) > HIGH_WATER and not self.deliver(DELIVERY_TIMEOUT):
                     self._leave()
 
-    def _check_client(self) -> None:
+    def _check_client(self, hung_up: bool) -> None:
+        """Tell a client that left from one that only said all it has to say.
+
+        On a Unix socket the kernel knows the difference; on TCP both look like a client that left.
+        """
         if self._client is None:
             return
         try:
-            gone = not self._client.recv(1, socket.MSG_PEEK)
+            silent = not self._client.recv(1, socket.MSG_PEEK)
         except BlockingIOError:
             return
         except OSError:
-            gone = True
+            silent = hung_up = True
+        gone = silent and (hung_up or self._client.family != socket.AF_UNIX)
         if gone:
             self._leave()
         else:

@@ -202,10 +202,13 @@ class Inside:
         await self._ask("PUT", "/archive", params={"path": path}, data=content, timeout=None)
 
     @asynccontextmanager
-    async def websocket(self, path: str, **arguments: Any) -> AsyncIterator[aiohttp.ClientWebSocketResponse]:
+    async def websocket(
+        self, path: str, *, raw: bool = False, **arguments: Any
+    ) -> AsyncIterator[aiohttp.ClientWebSocketResponse]:
+        """A conversation with the daemon, or below `/proxy` with a program; with `raw`, `path` is sent as it is."""
         try:
             async with self._session.ws_connect(
-                self._url(path), autoping=False, max_msg_size=MAX_ANSWER, **arguments
+                self._url(path, raw), autoping=False, max_msg_size=MAX_ANSWER, **arguments
             ) as ws:
                 yield ws
         except aiohttp.WSServerHandshakeError as error:
@@ -217,10 +220,13 @@ class Inside:
     async def request(
         self, method: str, path: str, *, raw: bool = False, headers: CIMultiDict[str] | None = None, **arguments: Any
     ) -> AsyncIterator[aiohttp.ClientResponse]:
-        """One exchange with the daemon; unless `raw`, an answer of 400 and up is raised."""
+        """One exchange with the daemon; unless `raw`, an answer of 400 and up is raised.
+
+        With `raw`, `path` is sent byte for byte, with its query.
+        """
         try:
             async with self._session.request(
-                method, self._url(path), headers=headers, allow_redirects=False, **arguments
+                method, self._url(path, raw), headers=headers, allow_redirects=False, **arguments
             ) as answer:
                 if answer.status >= 400 and not raw:
                     raise _refusal(answer.status, (await _read(answer, MAX_LINE)).decode(errors="replace"))
@@ -232,7 +238,11 @@ class Inside:
         except aiohttp.ClientPayloadError as error:
             raise BoxGone("the box broke off in the middle of an answer") from error
 
-    def _url(self, path: str) -> URL:
+    def _url(self, path: str, raw: bool = False) -> URL:
+        if raw:  # Joining would resolve `..` and empty segments, which mean something to the program that gets them.
+            where, _, query = path.partition("?")
+            authority = self._base.authority
+            return URL.build(scheme="http", authority=authority, path=where, query_string=query, encoded=True)
         return self._base.join(URL(path, encoded=True)) if "%" in path else self._base.join(URL(path))
 
     async def _ask(self, method: str, path: str, *, timeout: float | None = QUICK, **arguments: Any) -> bytes:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
+from tests.contract.backends.support import host_image
 
 from paddock.model.sandbox import Image
-from tests.contract.backends.support import host_image
 
 
 @pytest.fixture(scope="session")

@@ -184,9 +184,9 @@ def _processes_of(settings: LocalSettings) -> Iterator[int]:
     for entry in os.listdir("/proc"):
         if entry.isdigit() and int(entry) != os.getpid():
             try:
-                if os.stat(f"/proc/{entry}").st_uid in uids or mark in Path(f"/proc/{entry}/mountinfo").read_text():
-                    yield int(entry)
-                elif any(mark in os.readlink(f"/proc/{entry}/fd/{name}") for name in os.listdir(f"/proc/{entry}/fd")):
+                mounts = Path(f"/proc/{entry}/mountinfo").read_text()
+                files = [os.readlink(f"/proc/{entry}/fd/{name}") for name in os.listdir(f"/proc/{entry}/fd")]
+                if os.stat(f"/proc/{entry}").st_uid in uids or any(mark in text for text in (mounts, *files)):
                     yield int(entry)
             except OSError:
                 continue
@@ -205,7 +205,7 @@ def host_image(directory: Path) -> Image:
     return ImageStore(directory, recipe_dirs=()).resolve("host")
 
 
-class NoOrdinaryUser(Exception):
+class NoOrdinaryUserError(Exception):
     """No Python that an ordinary user could run was found."""
 
 
@@ -221,7 +221,7 @@ def ordinary_python() -> list[str]:
         asked = subprocess.run([*words, "-c", ask], capture_output=True, text=True, check=False, cwd="/")
         if asked.returncode == 0 and asked.stdout.strip() == version:
             return words
-    raise NoOrdinaryUser(
+    raise NoOrdinaryUserError(
         f"an ordinary user can run no Python {version} with these packages: {sys.executable} is out of its reach and "
         f"/usr/bin/python3 is missing or of another version"
     )
@@ -245,7 +245,9 @@ def run_as_ordinary_user(*arguments: str, timeout: float = 240.0) -> Tally:
         position = words.index("env") + 1
         words[position:position] = ["-i", f"HOME={home}", "USER=ordinary", f"PATH={os.environ['PATH']}", "LANG=C.UTF-8"]
         pytest = ["-m", "pytest", "-p", "no:cacheprovider", f"--basetemp={home}/tests", "-q", "-rs", *arguments]
-        done = subprocess.run([*words, *pytest], cwd=REPOSITORY, capture_output=True, text=True, timeout=timeout, check=False)
+        done = subprocess.run(
+            [*words, *pytest], cwd=REPOSITORY, capture_output=True, text=True, timeout=timeout, check=False
+        )
 
     def count(what: str) -> int:
         found = re.search(rf"(\d+) {what}", done.stdout.rstrip().rpartition("\n")[2])

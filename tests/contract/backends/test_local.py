@@ -7,15 +7,15 @@ import secrets
 from collections.abc import Callable, Iterator
 
 import pytest
-
-from paddock.sandbox.conformance import BackendConformance
-from paddock.sandbox.local.backend import LocalBackend, LocalSettings
 from tests.contract.backends.support import (
     UIDS_PER_YARD,
-    NoOrdinaryUser,
+    NoOrdinaryUserError,
     assert_nothing_left,
     run_as_ordinary_user,
 )
+
+from paddock.sandbox.conformance import BackendConformance
+from paddock.sandbox.local.backend import LocalBackend, LocalSettings
 
 
 @pytest.fixture(scope="module")
@@ -44,7 +44,7 @@ CHECKS = [name for name in dir(BackendConformance) if name.startswith("test_")]
 def test_an_ordinary_user_keeps_the_contract_too() -> None:
     try:
         tally = run_as_ordinary_user(__file__, "-k", "TestLocal")
-    except NoOrdinaryUser as reason:
+    except NoOrdinaryUserError as reason:
         pytest.skip(str(reason))
     assert tally.failed == 0, tally.report
     assert tally.passed + tally.skipped == len(CHECKS), tally.report

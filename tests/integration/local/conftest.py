@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests.contract.backends.support import Pen, Yard, host_image, yard
 
 from paddock.model.sandbox import Image
-from tests.contract.backends.support import Pen, Yard, host_image, yard
 
 
 @pytest.fixture(scope="session")

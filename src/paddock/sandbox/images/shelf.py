@@ -238,12 +238,12 @@ def disarm(root: Path) -> None:
     """Take set-user-id bits and file capabilities from programs, and remove device nodes."""
     for path, status in _walk(root):
         if stat.S_ISCHR(status.st_mode) or stat.S_ISBLK(status.st_mode):
-            os.unlink(path)  # noqa: PTH108
+            os.unlink(path)
         elif stat.S_ISREG(status.st_mode):
             with contextlib.suppress(OSError):
                 os.removexattr(path, "security.capability", follow_symlinks=False)
             if status.st_mode & (stat.S_ISUID | stat.S_ISGID):
-                os.chmod(path, stat.S_IMODE(status.st_mode) & ~(stat.S_ISUID | stat.S_ISGID))  # noqa: PTH101
+                os.chmod(path, stat.S_IMODE(status.st_mode) & ~(stat.S_ISUID | stat.S_ISGID))
 
 
 def _walk(root: Path) -> Iterator[tuple[str, os.stat_result]]:

@@ -10,13 +10,13 @@ import shutil
 import socket
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, ParamSpec
 
-from paddock.errors import BoxError, BoxGone, BoxStartError, SnapshotNotFound, Unavailable, Unsupported
+from paddock.errors import BoxError, BoxGone, BoxStartError, Conflict, SnapshotNotFound, Unavailable, Unsupported
 from paddock.model.sandbox import Address, BoxHealth, BoxSpec, BoxStatus, Limits
 from paddock.sandbox.base import Backend, Feature, Finding, Record
 from paddock.sandbox.client import Inside
@@ -25,6 +25,8 @@ from paddock.sandbox.local.layout import BoxFiles
 from paddock.sandbox.local.processes import Identity
 from paddock.sandbox.local.uids import Uids
 from paddock.sandbox.zipapp import pack
+
+P = ParamSpec("P")
 
 
 @dataclass(frozen=True)
@@ -74,9 +76,9 @@ class LocalBackend(Backend):
         return frozenset(found)
 
     async def start(self, spec: BoxSpec) -> Record:
-        record = await asyncio.to_thread(self._reserve, spec)
+        record = self._reserve(spec)  # Quicker than a thread, and never cancelled half-way.
         try:
-            await asyncio.to_thread(self._fill, spec, record)
+            await _to_the_end(self._fill, spec, record)
             await self._launch(spec, record)
             await self._answered(record)
         except BaseException as error:
@@ -100,7 +102,7 @@ class LocalBackend(Backend):
         return await self.status(record)
 
     async def limit(self, record: Record, limits: Limits) -> None:
-        await asyncio.to_thread(self._cgroups.limit, record["id"], limits)
+        await asyncio.to_thread(self._limit, record["id"], limits)
 
     async def pause(self, record: Record) -> None:
         await asyncio.to_thread(self._freeze, record["id"], True)
@@ -109,7 +111,13 @@ class LocalBackend(Backend):
         await asyncio.to_thread(self._freeze, record["id"], False)
 
     async def snapshot(self, record: Record, snapshot_id: str) -> None:
-        await asyncio.to_thread(self._keep, record, snapshot_id)
+        if (self._snapshots / snapshot_id).exists():
+            raise Conflict(f"snapshot {snapshot_id} exists already")
+        try:
+            await _to_the_end(self._keep, record, snapshot_id)
+        except asyncio.CancelledError:
+            await self.delete_snapshot(snapshot_id)
+            raise
 
     async def delete_snapshot(self, snapshot_id: str) -> None:
         await asyncio.to_thread(layout.remove_tree, self._snapshots / snapshot_id)
@@ -218,7 +226,12 @@ class LocalBackend(Backend):
                 stderr=log,
                 pass_fds=keep,
             )
-            await launcher.communicate(json.dumps(whole).encode())
+            try:
+                await launcher.communicate(json.dumps(whole).encode())
+            except BaseException:
+                launcher.kill()
+                await launcher.wait()
+                raise
         if launcher.returncode:
             raise BoxStartError("the box could not be set up")
 
@@ -246,6 +259,13 @@ class LocalBackend(Backend):
         return BoxStatus(
             health=BoxHealth.GONE, exit_code=code, reason=reason, message=message, out_of_memory_kills=kills
         )
+
+    def _limit(self, box_id: str, limits: Limits) -> None:
+        self._living(box_id)
+        try:
+            self._cgroups.limit(box_id, limits)
+        except OSError as error:
+            raise Conflict(f"sandbox {box_id} cannot be limited to that: {error.strerror}") from error
 
     def _freeze(self, box_id: str, frozen: bool) -> None:
         identity = self._living(box_id)
@@ -292,7 +312,9 @@ class LocalBackend(Backend):
     def _end_commands(self, box_id: str) -> None:
         identity = self._living(box_id)
         if self._cgroups.hierarchies:
-            monitors = {pid for pid in self._cgroups.processes(box_id) if not _inside_box(pid, identity)}
+            # Only bubblewrap's monitor is in the host's pid namespace; a box may have made others below its own.
+            host = processes.pid_namespace(os.getpid())
+            monitors = {pid for pid in self._cgroups.processes(box_id) if processes.pid_namespace(pid) == host}
             self._cgroups.kill(box_id, spare=frozenset({identity.pid, *monitors}))
         else:
             processes.kill_all(identity.pid_namespace, spare=identity.pid)
@@ -304,8 +326,11 @@ class LocalBackend(Backend):
         identity = self._identity(box_id)
         if identity is not None:
             processes.kill_first(identity, thaw=lambda: self._cgroups.thaw(box_id))
-        if box_id in self._cgroups.boxes():
+        grouped = box_id in self._cgroups.boxes()
+        if grouped:
             self._cgroups.kill(box_id)
+        processes.kill_writers(files.log)  # A start that was broken off has not said yet what it started.
+        if grouped:
             self._cgroups.remove(box_id)
         try:
             os.unlink(self._socket(box_id))
@@ -331,8 +356,15 @@ def _bwrap() -> str:
     return found
 
 
-def _inside_box(pid: int, identity: Identity) -> bool:
-    return processes.pid_namespace(pid) == identity.pid_namespace
+async def _to_the_end(function: Callable[P, None], *arguments: P.args, **named: P.kwargs) -> None:
+    """Run a function in a thread; when cancelled, see it end first, so that it does not go on unseen."""
+    task = asyncio.create_task(asyncio.to_thread(function, *arguments, **named))
+    try:
+        await asyncio.shield(task)
+    except asyncio.CancelledError:
+        await asyncio.wait([task])
+        task.exception()
+        raise
 
 
 def _why_not_started(error: BaseException, tail: str) -> str:

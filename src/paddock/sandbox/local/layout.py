@@ -73,7 +73,9 @@ class BoxFiles:
 
     def log_tail(self, limit: int = 2000) -> str:
         try:
-            return self.log.read_bytes()[-limit:].decode(errors="replace").strip()
+            with self.log.open("rb") as file:
+                file.seek(max(0, os.fstat(file.fileno()).st_size - limit))
+                return file.read(limit).decode(errors="replace").strip()
         except OSError:
             return ""
 
@@ -81,7 +83,7 @@ class BoxFiles:
 def copy_tree(source: Path, target: Path) -> None:
     """Copy a tree as it is, special files, links and attributes included, never following a link."""
     command = ["cp", "-a", "--reflink=auto", "--no-target-directory", "--", str(source), str(target)]
-    subprocess.run(command, check=True, capture_output=True)
+    subprocess.run([*_all_seeing(), *command], check=True, capture_output=True)
 
 
 def change_owner(directory: Path, before: int, after: int) -> None:
@@ -101,8 +103,28 @@ def remove_tree(directory: Path) -> None:
 
 
 def disk_used(*directories: Path) -> int:
-    """Bytes allocated below the directories, each inode counted once."""
-    command = ["du", "--summarize", "--total", "--block-size=1", "--one-file-system", "--", *map(str, directories)]
-    done = subprocess.run(command, check=False, capture_output=True, text=True)
-    last = done.stdout.rstrip().rpartition("\n")[2]
-    return int(last.split("\t")[0]) if last else 0
+    """Bytes allocated below the directories, each inode counted once.
+
+    A file system has only so many inodes: what takes more of them than its bytes would suggest is charged for those.
+    """
+    return max(_du("--block-size=1", *directories), _du("--inodes", *directories) * _bytes_per_inode(directories[0]))
+
+
+def _du(unit: str, *directories: Path) -> int:
+    command = ["du", "--summarize", "--total", unit, "--one-file-system", "--", *map(str, directories)]
+    done = subprocess.run([*_all_seeing(), *command], check=False, capture_output=True)
+    last = done.stdout.rstrip().rpartition(b"\n")[2]
+    return int(last.split(b"\t")[0]) if last else 0
+
+
+def _bytes_per_inode(directory: Path) -> int:
+    try:
+        whole = os.statvfs(directory)
+    except OSError:
+        return 0
+    return whole.f_blocks * whole.f_frsize // whole.f_files if whole.f_files else 0
+
+
+def _all_seeing() -> list[str]:
+    """Words before a command that let it into directories the box has closed to its own, and so to our, user."""
+    return [] if os.geteuid() == 0 else ["unshare", "--user", "--map-root-user", "--"]

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from paddock.errors import InvalidInput
 from paddock.model.sandbox import BoxSpec, Limits, Mount
 from paddock.sandbox.local.layout import BoxFiles
 
@@ -72,6 +73,9 @@ def bwrap_arguments(spec: BoxSpec, limits: Limits, filters: list[int], report: i
         words += ["--add-seccomp-fd", str(descriptor)]
     for name, value in environment(spec).items():
         words += ["--setenv", name, value]
+    if any("\0" in word for word in words):
+        # It would end the word early, and the rest would be taken for further arguments, mounts among them.
+        raise InvalidInput("the environment, hostname and user of a box must not contain NUL characters")
     return b"".join(word.encode(errors="surrogateescape") + b"\0" for word in words)
 
 

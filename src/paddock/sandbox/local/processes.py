@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import fcntl
 import json
 import os
 import signal
@@ -12,6 +13,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+NS_GET_PARENT = 0xB702
+ENDED = ("Z", "X", "x")
 
 
 @dataclass(frozen=True)
@@ -23,7 +27,9 @@ class Identity:
     boot: str
 
     def alive(self) -> bool:
-        return self.boot == boot_id() and pid_namespace(self.pid) == self.pid_namespace
+        return (
+            self.boot == boot_id() and pid_namespace(self.pid) == self.pid_namespace and state(self.pid) not in ENDED
+        )
 
 
 def boot_id() -> str:
@@ -31,7 +37,7 @@ def boot_id() -> str:
 
 
 def pid_namespace(pid: int) -> int | None:
-    """The number of the process's pid namespace, or None when the process is gone (or only its husk is left)."""
+    """The number of the process's pid namespace, or None when the process is gone."""
     try:
         link = os.readlink(f"/proc/{pid}/ns/pid")
         return int(link.removeprefix("pid:[").removesuffix("]"))
@@ -39,10 +45,50 @@ def pid_namespace(pid: int) -> int | None:
         return None
 
 
+def state(pid: int) -> str:
+    """The letter the kernel has for what the process does, `X` when there is none."""
+    try:
+        text = Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return "X"
+    return text.rpartition(") ")[2][:1]
+
+
 def members(namespace: int) -> set[int]:
-    """Every process of a pid namespace, as numbered on the host."""
-    pids = (int(entry) for entry in os.listdir("/proc") if entry.isdigit())
-    return {pid for pid in pids if pid_namespace(pid) == namespace}
+    """Every living process of a pid namespace and of those made inside it, as numbered on the host."""
+    belongs = {namespace: True, pid_namespace(os.getpid()): False}
+    found = set()
+    for pid in _all():
+        number = pid_namespace(pid)
+        if number is None:
+            continue
+        if number not in belongs:
+            belongs[number] = namespace in _ancestors(pid)
+        if belongs[number] and state(pid) not in ENDED:
+            found.add(pid)
+    return found
+
+
+def _all() -> list[int]:
+    return [int(entry) for entry in os.listdir("/proc") if entry.isdigit()]
+
+
+def _ancestors(pid: int) -> set[int]:
+    """The pid namespaces that a process's own was made in, as far up as this process may see."""
+    found: set[int] = set()
+    try:
+        descriptor = os.open(f"/proc/{pid}/ns/pid", os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return found
+    while True:
+        try:
+            above = fcntl.ioctl(descriptor, NS_GET_PARENT)
+        except OSError:
+            return found
+        finally:
+            os.close(descriptor)
+        found.add(os.fstat(above).st_ino)
+        descriptor = above
 
 
 def send(pids: set[int], number: signal.Signals) -> None:
@@ -53,16 +99,24 @@ def send(pids: set[int], number: signal.Signals) -> None:
             pass
 
 
-def stop_all(namespace: int, rounds: int = 100) -> None:
-    """Stop every process of a namespace; processes born meanwhile are caught in the next round."""
-    stopped: set[int] = set()
-    for _ in range(rounds):
-        fresh = members(namespace) - stopped
-        if not fresh:
-            return
-        send(fresh, signal.SIGSTOP)
-        stopped |= fresh
-    raise TimeoutError("the box makes processes faster than they can be stopped")
+def stop_all(namespace: int, timeout: float = 10.0) -> None:
+    """Stop every process of a namespace. Raises `TimeoutError`.
+
+    Processes may be born meanwhile, and those not stopped yet may wake others: two looks in a row must find all still.
+    A process in an uninterruptible wait stops when that ends, and cannot act before.
+    """
+    deadline = time.monotonic() + timeout
+    signalled: set[int] = set()
+    still = 0
+    while still < 2:
+        now = members(namespace)
+        moving = {pid for pid in now if not (stopped(pid) or (pid in signalled and state(pid) == "D"))}
+        send(moving, signal.SIGSTOP)
+        signalled |= moving
+        still = 0 if moving else still + 1
+        if time.monotonic() > deadline:
+            raise TimeoutError("the box's processes could not be stopped")
+        time.sleep(0.001)
 
 
 def continue_all(namespace: int) -> None:
@@ -80,11 +134,32 @@ def kill_all(namespace: int, spare: int, timeout: float = 10.0) -> None:
 
 
 def stopped(pid: int) -> bool:
+    return state(pid) == "T"
+
+
+def kill_writers(log: Path, timeout: float = 10.0) -> None:
+    """Kill every process whose standard output is this file. Raises `TimeoutError`."""
+    deadline = time.monotonic() + timeout
+    while victims := _writers(log):
+        send(victims, signal.SIGKILL)
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"processes would not die: {sorted(victims)}")
+        time.sleep(0.001)
+
+
+def _writers(log: Path) -> set[int]:
+    found: set[int] = set()
     try:
-        text = Path(f"/proc/{pid}/stat").read_text()
+        wanted = log.stat()
     except OSError:
-        return False
-    return text.rpartition(") ")[2].startswith("T")
+        return found
+    for pid in _all():
+        try:
+            if os.path.samestat(os.stat(f"/proc/{pid}/fd/1"), wanted):
+                found.add(pid)
+        except OSError:
+            continue
+    return found
 
 
 def kill_first(identity: Identity, thaw: Callable[[], None], timeout: float = 10.0) -> None:
@@ -102,7 +177,7 @@ def kill_first(identity: Identity, thaw: Callable[[], None], timeout: float = 10
         signal.pidfd_send_signal(descriptor, signal.SIGKILL)
         thaw()
         deadline = time.monotonic() + timeout
-        while pid_namespace(identity.pid) == identity.pid_namespace:
+        while identity.alive():
             if time.monotonic() > deadline:
                 raise TimeoutError(f"process {identity.pid} would not die")
             time.sleep(0.001)

@@ -2,8 +2,8 @@
 
 The first is a list of calls: what is not on it is answered `ENOSYS`, so that C libraries fall back to older calls,
 and what is known but refused is answered `EPERM`, as containers do. The second looks at arguments: no new
-namespaces, no files that would change who runs them, no sockets but the ordinary kinds (a virtual machine's `vsock`
-would lead to its host), no typing into somebody else's terminal.
+namespaces, no files that would change who runs them or what they may, no sockets but the ordinary kinds (a virtual
+machine's `vsock` would lead to its host), no typing into somebody else's terminal.
 """
 
 from __future__ import annotations
@@ -62,6 +62,9 @@ CLONE_NAMESPACES = (0x00020000, 0x02000000, 0x04000000, 0x08000000, 0x10000000, 
 SET_ID_BITS = (0o4000, 0o2000)
 MODE_ARGUMENT = {"chmod": 1, "fchmod": 1, "fchmodat": 2, "mkdir": 1, "mkdirat": 2, "mknod": 1, "mknodat": 2, "creat": 1}
 OPEN_ARGUMENTS = {"open": (1, 2), "openat": (2, 3)}
+CREATING = (os.O_CREAT, os.O_TMPFILE & ~os.O_DIRECTORY)
+ATTRIBUTE_CALLS = frozenset({"setxattr", "lsetxattr", "fsetxattr", "setxattrat"})
+"""Root of a namespace of its own could give a program on a mounted host directory capabilities that count outside."""
 TERMINAL_INJECTION = (0x5412, 0x541C)
 """TIOCSTI and TIOCLINUX."""
 SOCKET_FAMILIES = frozenset({1, 2, 10, 16})
@@ -105,7 +108,10 @@ def _arguments(seccomp: Any, nested_namespaces: bool) -> Any:
             rules.add_rule(refuse, name, has_bit(MODE_ARGUMENT[name], bit))
         for name in _known(seccomp, set(OPEN_ARGUMENTS)):
             flags, mode = OPEN_ARGUMENTS[name]
-            rules.add_rule(refuse, name, has_bit(flags, os.O_CREAT), has_bit(mode, bit))
+            for creating in CREATING:
+                rules.add_rule(refuse, name, has_bit(flags, creating), has_bit(mode, bit))
+    for name in _known(seccomp, set(ATTRIBUTE_CALLS)) if nested_namespaces else ():
+        rules.add_rule(seccomp.ERRNO(errno.EOPNOTSUPP), name)
     for request in TERMINAL_INJECTION:
         # The kernel reads 32 bits of the request; comparing all 64 could be passed by with a bit above them.
         rules.add_rule(refuse, "ioctl", seccomp.Arg(1, seccomp.MASKED_EQ, LOW_WORD, request))
@@ -113,6 +119,8 @@ def _arguments(seccomp: Any, nested_namespaces: bool) -> Any:
         rules.add_rule(no_family, "socket", seccomp.Arg(0, seccomp.EQ, family))
     rules.add_rule(no_family, "socket", seccomp.Arg(0, seccomp.GT, LAST_FAMILY))
     rules.add_rule(no_family, "socket", seccomp.Arg(0, seccomp.EQ, 16), seccomp.Arg(2, seccomp.NE, 0))
+    # Some kinds of socket are loaded into the kernel, or made, by asking for a pair of them.
+    rules.add_rule(no_family, "socketpair", seccomp.Arg(0, seccomp.NE, 1))
     return rules
 
 

@@ -1,0 +1,54 @@
+# Everything starts here: `make run` does the main job end to end, `make test` checks everything.
+# Both set up what they need first, and say what they do.
+
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+PEERS := .venv-peers
+
+.PHONY: help setup setup-test setup-bench run test lint check format bench requirements docs clean
+
+help: ## Show what can be made
+	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+setup: ## Install what running needs (system packages, Python packages)
+	@PYTHON=$(PYTHON) scripts/setup run
+
+setup-test: ## Install what the tests need as well
+	@PYTHON=$(PYTHON) scripts/setup test
+
+setup-bench: ## Install what the benchmarks compare with (Docker's engine) as well
+	@PYTHON=$(PYTHON) scripts/setup bench
+
+run: setup ## Do the main job end to end: a fenced computer, work done in it, the result brought back
+	@$(BIN)/python scripts/demo.py
+
+test: setup-test lint ## Run every check and every test
+	$(BIN)/python -m pytest
+
+lint: setup-test ## Check style, types and who imports whom
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports --no-cache
+
+format: ## Put the code into the house style
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+bench: setup-bench ## Measure against a peer or a limit in the same run
+	$(BIN)/python bench/sandbox.py
+
+docs: ## Write the generated pages of docs/reference anew
+	$(BIN)/python -m paddock.config.reference > docs/reference/configuration.md
+	$(BIN)/python -m paddock.cli.reference > docs/reference/cli.md
+
+requirements: ## Pin every dependency anew, with hashes
+	scripts/pin
+
+clean: ## Remove what set-up made here (not ~/.paddock)
+	rm -rf $(VENV) $(PEERS) .make dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .schemathesis

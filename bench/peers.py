@@ -1,0 +1,214 @@
+"""The things that are compared: a Docker engine and a Paddock server, each in directories of its own."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import json
+import signal
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any, Self
+
+import aiohttp
+
+from paddock.model.sandbox import Address, Image
+from paddock.sandbox.client import Inside
+from paddock.sandbox.images import ImageStore
+
+START = 60.0
+
+
+async def run(*words: str, stdin: bytes | None = None) -> str:
+    """Run a program to its end and return what it printed; failing is an error."""
+    process = await asyncio.create_subprocess_exec(
+        *words, stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
+    )
+    output, errors = await process.communicate(stdin)
+    if process.returncode:
+        raise RuntimeError(f"{' '.join(words)}: {errors.decode(errors='replace')}")
+    return output.decode()
+
+
+async def _end(process: asyncio.subprocess.Process) -> None:
+    process.send_signal(signal.SIGTERM)
+    try:
+        await asyncio.wait_for(process.wait(), 30)
+    except TimeoutError:
+        process.kill()
+        await process.wait()
+
+
+def small_files(directory: Path, count: int) -> Path:
+    directory.mkdir(parents=True)
+    for number in range(count):
+        folder = directory / f"{number // 100}"
+        folder.mkdir(exist_ok=True)
+        (folder / f"{number}.txt").write_text(f"file {number}\n" * 8)
+    return directory
+
+
+class Docker:
+    """A Docker engine started for this run."""
+
+    def __init__(self, socket: Path) -> None:
+        self._socket = socket
+        self.image = "paddock-bench"
+
+    async def __call__(self, *words: str) -> str:
+        return await run("docker", "-H", f"unix://{self._socket}", *words)
+
+    @classmethod
+    @asynccontextmanager
+    async def start(cls, directory: Path, store: ImageStore, image: Image) -> AsyncIterator[Self]:
+        directory.mkdir(parents=True)
+        docker = cls(directory / "docker.sock")
+        with (directory / "log").open("wb") as log:
+            engine = await asyncio.create_subprocess_exec(
+                "dockerd",
+                *("--host", f"unix://{directory}/docker.sock", "--data-root", f"{directory}/data"),
+                *("--exec-root", f"{directory}/exec", "--pidfile", f"{directory}/pid"),
+                *("--bridge=none", "--iptables=false"),
+                stdout=log,
+                stderr=log,
+            )
+        try:
+            async with asyncio.timeout(START):
+                while True:
+                    try:
+                        await docker("version")
+                        break
+                    except RuntimeError:
+                        await asyncio.sleep(0.2)
+            archive = directory / "root.tar"
+            with archive.open("wb") as file:
+                await asyncio.to_thread(store.export_tar, image, file)
+            await docker("import", str(archive), docker.image)
+            archive.unlink()
+            yield docker
+        finally:
+            await _end(engine)
+
+
+class Paddock:
+    """A Paddock server started for this run, spoken to as any client would."""
+
+    def __init__(self, data: Path, image: Image) -> None:
+        self._data = data
+        self._image = image
+        server = json.loads((data / "server.json").read_text())
+        self._url = server["url"].rstrip("/")
+        self._session = aiohttp.ClientSession(
+            headers={"Authorization": f"Bearer {(data / 'local.key').read_text().strip()}"},
+            connector=aiohttp.TCPConnector(limit=0),
+            read_bufsize=2**20,
+        )
+        self._tokens: dict[str, str] = {}
+
+    @classmethod
+    @asynccontextmanager
+    async def start(cls, data: Path, images: Path, image: Image, pool: int) -> AsyncIterator[Self]:
+        data.mkdir(parents=True)
+        (data / "images").symlink_to(images.resolve())
+        settings = data / "paddock.yaml"
+        pools = [{"name": "bench", "image": image.name, "size": pool}]
+        settings.write_text(
+            json.dumps({"data": str(data), "server": {"port": 0}, "pools": pools, "quotas": {"sandboxes": 1000}})
+        )
+        with (data / "log").open("wb") as log:
+            server = await asyncio.create_subprocess_exec(
+                *(sys.executable, "-m", "paddock", "serve", "--config", str(settings)), stdout=log, stderr=log
+            )
+        paddock = None
+        try:
+            async with asyncio.timeout(START):
+                while not (data / "server.json").exists():
+                    await asyncio.sleep(0.05)
+            paddock = cls(data, image)
+            yield paddock
+        finally:
+            if paddock is not None:
+                await paddock.delete_all()
+                await paddock._session.close()
+            await _end(server)
+
+    async def _call(self, method: str, path: str, **arguments: Any) -> Any:
+        async with self._session.request(method, f"{self._url}/v1{path}", **arguments) as answer:
+            body = await answer.read()
+            if answer.status >= 400:
+                raise RuntimeError(f"{method} {path}: {answer.status} {body.decode(errors='replace')}")
+            return json.loads(body) if answer.content_type == "application/json" and body else body
+
+    async def create(self, **request: Any) -> str:
+        body = {"timeout": 600, "resourceLimits": {}, "entrypoint": ["true"], **request}
+        if "extensions" not in request:
+            body["image"] = {"uri": self._image.name}
+        del body["entrypoint"]
+        return str((await self._call("POST", "/sandboxes", json=body))["id"])
+
+    async def execute(self, sandbox: str, command: str) -> None:
+        output = await self._call("POST", f"/sandboxes/{sandbox}/proxy/44772/command", json={"command": command})
+        assert b"execution_complete" in output, output
+
+    @asynccontextmanager
+    async def inside(self, sandbox: str) -> AsyncIterator[Inside]:
+        """The box's own socket, without the server in between."""
+        endpoint = await self._call("GET", f"/sandboxes/{sandbox}/endpoints/44772")
+        token = endpoint["headers"]["X-EXECD-ACCESS-TOKEN"]
+        async with Inside(Address(token=token, socket=self._data / "sockets" / sandbox)) as client:
+            yield client
+
+    async def upload(self, sandbox: str, path: str, content: bytes) -> None:
+        form = aiohttp.FormData()
+        form.add_field("metadata", json.dumps({"path": path}), filename="metadata", content_type="application/json")
+        form.add_field("file", io.BytesIO(content), filename="file", content_type="application/octet-stream")
+        await self._call("POST", f"/sandboxes/{sandbox}/proxy/44772/files/upload", data=form)
+
+    async def download(self, sandbox: str, path: str, size: int) -> None:
+        url = f"{self._url}/v1/sandboxes/{sandbox}/proxy/44772/files/download"
+        received = 0
+        async with self._session.get(url, params={"path": path}) as answer:
+            async for piece in answer.content.iter_any():
+                received += len(piece)
+        assert received == size, (received, size)
+
+    async def put_tree(self, sandbox: str, tree: Path, target: str) -> None:
+        pack = await asyncio.create_subprocess_exec(
+            "tar", "-C", str(tree), "-cf", "-", ".", stdout=asyncio.subprocess.PIPE, limit=2**20
+        )
+        assert pack.stdout is not None
+        await self._call("POST", f"/sandboxes/{sandbox}/proxy/44772/directories", json={target: {"mode": 755}})
+        path = f"/sandboxes/{sandbox}/proxy/44772/archive"
+        await self._call("PUT", path, params={"path": target}, data=pack.stdout)
+        await pack.wait()
+
+    async def get_tree(self, sandbox: str, source: str, target: Path) -> None:
+        target.mkdir()
+        unpack = await asyncio.create_subprocess_exec(
+            "tar", "-C", str(target), "-xf", "-", stdin=asyncio.subprocess.PIPE
+        )
+        assert unpack.stdin is not None
+        url = f"{self._url}/v1/sandboxes/{sandbox}/proxy/44772/archive"
+        async with self._session.get(url, params={"path": source}) as answer:
+            async for piece in answer.content.iter_any():
+                unpack.stdin.write(piece)
+                await unpack.stdin.drain()
+        unpack.stdin.close()
+        assert await unpack.wait() == 0
+
+    async def pool_is_full(self, size: int) -> None:
+        async with asyncio.timeout(START):
+            while (await self._call("GET", "/pools/bench"))["status"]["available"] < size:
+                await asyncio.sleep(0.05)
+
+    def proportional_memory(self, sandbox: str) -> int:
+        """What the box's processes take, shared pages counted by share."""
+        report = (self._data / "boxes" / sandbox / "report.jsonl").read_text().splitlines()[0]
+        text = Path(f"/proc/{json.loads(report)['child-pid']}/smaps_rollup").read_text()
+        return 1024 * next(int(line.split()[1]) for line in text.splitlines() if line.startswith("Pss:"))
+
+    async def delete_all(self) -> None:
+        while items := (await self._call("GET", "/sandboxes", params={"pageSize": "100"}))["items"]:
+            await asyncio.gather(*(self._call("DELETE", f"/sandboxes/{item['id']}") for item in items))

@@ -1,0 +1,1 @@
+"""HTTP in, calls of the fleet out."""

@@ -1,0 +1,54 @@
+"""Who a request comes from: keys in headers, and what routes demand of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Annotated
+from urllib.parse import parse_qsl
+
+from fastapi import Depends, Request
+from starlette.types import Scope as AsgiScope
+
+from paddock.errors import Unauthorized
+from paddock.model.keys import Principal, Scope
+
+API_KEY = b"open-sandbox-api-key"
+PRINCIPAL = "paddock.principal"
+NO_KEY = "Send an API key as `Authorization: Bearer KEY` or `OPEN-SANDBOX-API-KEY: KEY`."
+
+
+def header(scope: AsgiScope, name: bytes) -> str:
+    """A header's first value, or nothing."""
+    return next((value.decode("latin-1") for key, value in scope["headers"] if key == name), "")
+
+
+def bearer(scope: AsgiScope) -> str:
+    """What stands in `Authorization: Bearer`."""
+    scheme, _, secret = header(scope, b"authorization").partition(" ")
+    return secret.strip() if scheme.lower() == "bearer" else ""
+
+
+def secret_of(scope: AsgiScope) -> str:
+    """The key a request shows. A browser cannot set headers on a WebSocket, so there it may be in the address."""
+    secret = header(scope, API_KEY).strip() or bearer(scope)
+    return secret or (token_of(scope) if scope["type"] == "websocket" else "")
+
+
+def token_of(scope: AsgiScope) -> str:
+    return dict(parse_qsl(scope["query_string"].decode("latin-1"))).get("token", "")
+
+
+def _allowed(needed: Scope) -> Callable[[Request], Principal]:
+    def check(request: Request) -> Principal:
+        principal = request.scope.get(PRINCIPAL)
+        if not isinstance(principal, Principal):
+            raise Unauthorized(NO_KEY)
+        principal.require(needed)
+        return principal
+
+    return check
+
+
+Reader = Annotated[Principal, Depends(_allowed(Scope.SANDBOXES_READ))]
+Writer = Annotated[Principal, Depends(_allowed(Scope.SANDBOXES_WRITE))]
+KeyAdmin = Annotated[Principal, Depends(_allowed(Scope.KEYS_ADMIN))]

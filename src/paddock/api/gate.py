@@ -1,0 +1,70 @@
+"""Lets in who has a key, keeps out what is too large, and shows the way to a box or to the routes."""
+
+from __future__ import annotations
+
+from starlette.exceptions import HTTPException
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from paddock.api.access import NO_KEY, PRINCIPAL, header, secret_of
+from paddock.api.errors import refuse_websocket, send_error, status_of
+from paddock.api.proxy import Proxy
+from paddock.auth.keys import Keys
+from paddock.errors import PaddockError, TooLarge, Unauthorized
+
+OPEN = frozenset({"/health", "/healthz", "/readyz", "/version", "/docs", "/openapi.json"})
+OPEN_PATHS = OPEN | {f"/v1{path}" for path in ("/health", "/healthz", "/readyz", "/version")}
+
+
+class Gate:
+    def __init__(self, routes: ASGIApp, proxy: Proxy, keys: Keys, max_body: int) -> None:
+        self._routes = routes
+        self._proxy = proxy
+        self._keys = keys
+        self._max_body = max_body
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        target = self._proxy.match(scope)
+        try:
+            if target is not None:
+                await self._proxy.serve(target, scope, receive, send)
+            elif scope["type"] == "websocket":
+                await refuse_websocket(send, scope.get("extensions") or {}, 404, "NOT_FOUND", "no WebSocket is here")
+            elif scope["path"] in OPEN_PATHS:
+                await self._routes(scope, self._measured(receive), send)
+            else:
+                await self._admit(scope)
+                await self._routes(scope, self._measured(receive), send)
+        except PaddockError as error:
+            if scope["type"] == "websocket":
+                extensions = scope.get("extensions") or {}
+                await refuse_websocket(send, extensions, status_of(error), error.code, error.message)
+            else:
+                await send_error(send, status_of(error), error.code, error.message)
+
+    async def _admit(self, scope: Scope) -> None:
+        """Before a byte of the body is read."""
+        secret = secret_of(scope)
+        if not secret:
+            raise Unauthorized(NO_KEY)
+        scope[PRINCIPAL] = await self._keys.authenticate(secret)
+        length = header(scope, b"content-length")
+        if length.isdigit() and int(length) > self._max_body:
+            raise TooLarge(self._too_large())
+
+    def _measured(self, receive: Receive) -> Receive:
+        """Bodies may come without saying how long they are."""
+        size = 0
+
+        async def measured() -> Message:
+            nonlocal size
+            message = await receive()
+            size += len(message.get("body", b""))
+            if size > self._max_body:
+                # Only an error of the framework's own passes through the framework's reading of bodies.
+                raise HTTPException(413, self._too_large())
+            return message
+
+        return measured
+
+    def _too_large(self) -> str:
+        return f"the body is larger than server.max_body ({self._max_body} bytes)"

@@ -1,0 +1,94 @@
+"""The parts that every message of the API is made of."""
+
+from __future__ import annotations
+
+import difflib
+import math
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Annotated, Any
+
+from pydantic import (
+    AfterValidator,
+    AwareDatetime,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    WithJsonSchema,
+    model_validator,
+)
+from pydantic.alias_generators import to_camel
+
+
+class Asked(BaseModel):
+    """What a client sends. Unknown fields are refused: one that is overlooked would be a promise not kept."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, alias_generator=to_camel)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _no_nul(cls, data: Any) -> Any:
+        if _has_nul(data):
+            raise ValueError("text cannot contain NUL characters")
+        return data
+
+
+class Said(BaseModel):
+    """What the server answers."""
+
+    model_config = ConfigDict(frozen=True, alias_generator=to_camel, populate_by_name=True)
+
+
+class Pagination(Said):
+    page: int = Field(ge=1)
+    page_size: int = Field(ge=1)
+    total_items: int = Field(ge=0)
+    total_pages: int = Field(ge=0)
+    has_next_page: bool
+
+    @classmethod
+    def of(cls, page: int, page_size: int, total: int) -> Pagination:
+        pages = math.ceil(total / page_size)
+        return cls(page=page, page_size=page_size, total_items=total, total_pages=pages, has_next_page=page < pages)
+
+
+def nearest_field(name: str) -> str | None:
+    """The field of some request that a misspelt one was probably meant to be."""
+    known = {field.alias or field_name for kind in _below(Asked) for field_name, field in kind.model_fields.items()}
+    return next(iter(difflib.get_close_matches(name, sorted(known), 1)), None)
+
+
+def _below(kind: type[BaseModel]) -> Sequence[type[BaseModel]]:
+    return [inner for child in kind.__subclasses__() for inner in (child, *_below(child))]
+
+
+def _has_nul(data: Any) -> bool:
+    if isinstance(data, str):
+        return "\0" in data
+    if isinstance(data, Mapping):
+        return any(_has_nul(key) or _has_nul(value) for key, value in data.items())
+    return isinstance(data, list) and any(map(_has_nul, data))
+
+
+def _only_text(value: Any) -> Any:
+    if not isinstance(value, (str, datetime)):
+        raise ValueError("must be a time such as 2026-01-31T12:00:00Z")
+    return value
+
+
+def _to_utc(moment: datetime) -> datetime:
+    try:
+        return moment.astimezone(UTC)
+    except OverflowError:
+        raise ValueError("lies outside the calendar") from None
+
+
+Moment = Annotated[
+    AwareDatetime,
+    Field(strict=False),
+    BeforeValidator(_only_text),
+    AfterValidator(_to_utc),
+    WithJsonSchema({"type": "string", "format": "date-time"}),
+]
+"""A time with its zone, as RFC 3339 writes it."""
