@@ -35,7 +35,8 @@ def secret_of(scope: AsgiScope) -> str:
 
 
 def token_of(scope: AsgiScope) -> str:
-    return dict(parse_qsl(scope["query_string"].decode("latin-1"))).get("token", "")
+    query: bytes = scope["query_string"]
+    return dict(parse_qsl(query.decode("latin-1"))).get("token", "")
 
 
 def _allowed(needed: Scope) -> Callable[[Request], Principal]:

@@ -18,7 +18,7 @@ from paddock.model.sandbox import Limits
 
 ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
 LABEL = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
-LABEL_PREFIX = re.compile(r"(?=.{1,253}/)([a-z0-9]([-a-z0-9]*[a-z0-9])?\.)*[a-z0-9]([-a-z0-9]*[a-z0-9])?")
+DOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?(\.[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?)*")
 RESERVED_PREFIX = "opensandbox.io/"
 LONGEST_STRING = 128 * 1024 - 1
 """More than this the kernel does not pass to a program in one piece."""
@@ -166,7 +166,7 @@ def check_metadata_key(key: str) -> None:
     prefix, slash, name = key.rpartition("/")
     if key.startswith(RESERVED_PREFIX):
         raise InvalidInput(f"metadata: keys that begin with {RESERVED_PREFIX} are reserved")
-    if not LABEL.fullmatch(name) or (slash and not LABEL_PREFIX.fullmatch(prefix + "/", 0, len(prefix))):
+    if len(prefix) > 253 or not LABEL.fullmatch(name) or (slash and not DOMAIN.fullmatch(prefix)):
         raise InvalidInput(
             f"metadata: {key[:80]!r} is no key; use up to 63 letters, digits, '-', '_' and '.', "
             "perhaps after a domain name and a slash"

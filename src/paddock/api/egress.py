@@ -134,7 +134,7 @@ async def _read(receive: Receive) -> bytes:
     body = b""
     while True:
         message = await receive()
-        body += message.get("body", b"")
+        body += bytes(message.get("body", b""))
         if len(body) > MAX_BODY:
             raise TooLarge(f"a policy may have {MAX_BODY} bytes")
         if not message.get("more_body"):

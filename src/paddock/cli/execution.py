@@ -17,6 +17,7 @@ from paddock.cli.failure import CliError, ConnectionLost, NoServer, Refused, war
 
 RECONNECT_SECONDS = 60.0
 """How long the server may be away before we give up on it."""
+_CURSOR = "EXECD-COMMANDS-TAIL-CURSOR"
 _GATEWAY = (502, 503, 504)
 
 
@@ -75,7 +76,6 @@ class Execution:
         self._client = client
         self._sandbox = sandbox_id
         self._sink = sink
-        self._known: asyncio.Future[str] | None = None
         self.id: str | None = None
         self.cursor = 0
 
@@ -129,6 +129,14 @@ class Execution:
                     told = True
                 await asyncio.sleep(0.25)
 
+    async def catch_up(self) -> None:
+        """Pass on what it has written so far, and no more."""
+        end = await self._written()
+        while self.cursor < end:
+            async for documents in self._pieces():
+                if self._take(documents) or self.cursor >= end:
+                    return
+
     async def interrupt(self) -> None:
         """Ask it to end; after two seconds it is made to."""
         if self.id is not None:
@@ -137,6 +145,11 @@ class Execution:
             except Refused as error:
                 if error.status != 404:
                     raise
+
+    async def _written(self) -> int:
+        path = self._path(f"/command/{self.id}/logs")
+        async with self._client.request("GET", path, params={"cursor": str(2**62)}) as answer:
+            return int(answer.headers.get(_CURSOR, 0))
 
     async def _pieces(self) -> AsyncIterator[list[dict[str, Any]]]:
         path = self._path(f"/command/{self.id}/logs")

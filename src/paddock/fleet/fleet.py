@@ -333,12 +333,13 @@ class Fleet:
     async def _claim(self, sandbox: Sandbox, ready: Ready) -> Mapping[str, Any] | None:
         """Make a pool's box this sandbox's; None when the box turns out to be broken."""
         try:
-            async with Inside(self.backend.address(ready.record)) as inside:
-                await inside.claim(sandbox.env, sandbox.entrypoint)
+            client = self.client(sandbox.model_copy(update={"record": ready.record}))
+            await client.claim(sandbox.env, sandbox.entrypoint)
             if sandbox.limits != ready.limits:
                 await self.backend.limit(ready.record, sandbox.limits)
             return ready.record
         except PaddockError:
+            await self._disconnect(sandbox.id)
             await self.backend.remove(ready.id)
             return None
 
@@ -361,6 +362,7 @@ class Fleet:
             return await self.backend.start(spec)
 
     async def _undo(self, sandbox: Sandbox, granted: Granted, error: BaseException) -> None:
+        await self._disconnect(sandbox.id)
         await self.backend.remove(sandbox.id)
         self.volumes.delete(sandbox.tenant, granted.temporary)
         await self.sandboxes.delete(sandbox.id)

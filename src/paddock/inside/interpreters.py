@@ -109,9 +109,12 @@ class Interpreter:
         self.interrupt()
 
     def _insist(self, execution: Execution, child: Child) -> None:
-        give_up = time.monotonic() + GRACE
-        while not execution.over and time.monotonic() < give_up and child.exit_code is None:
-            child.wait(0.05)
+        """Ask again: a signal that falls between two programs of a shell is lost on both."""
+        for attempt in range(1, int(GRACE / 0.05)):
+            if execution.over or child.wait(0.05) is not None:
+                return
+            if attempt % 10 == 0:
+                child.signal(signal.SIGINT)
         if not execution.over:
             self._processes.terminate(child)
 

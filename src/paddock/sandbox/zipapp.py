@@ -1,4 +1,9 @@
-"""Packs `paddock.inside` into the one file that every box starts with."""
+"""Packs `paddock.inside` into the one file that every box starts with.
+
+It holds the sources and, for a box whose Python has the same bytecode as ours, the compiled modules,
+which start in half the time. Those are marked as never to be checked against their source, because
+zipimport would compare times that a reproducible archive does not have.
+"""
 
 from __future__ import annotations
 
@@ -20,10 +25,10 @@ def pack(target_dir: Path) -> Path:
     entries = {"__main__.py": _MAIN}
     for path in sorted(_SOURCE.rglob("*.py")):
         entries[f"inside/{path.relative_to(_SOURCE).as_posix()}"] = path.read_bytes()
-    entries |= {name + "c": _compiled(name, source) for name, source in entries.items()}
     target = target_dir / f"inside-{_digest(entries)}.pyz"
     if target.exists():
         return target
+    entries |= {name + "c": _compiled(name, source) for name, source in entries.items()}
     target_dir.mkdir(parents=True, exist_ok=True)
     descriptor, temporary = tempfile.mkstemp(dir=target_dir, prefix=".inside-")
     try:
@@ -45,7 +50,7 @@ def _compiled(name: str, source: bytes) -> bytes:
 
 
 def _digest(entries: dict[str, bytes]) -> str:
-    digest = hashlib.sha256()
+    digest = hashlib.sha256(importlib.util.MAGIC_NUMBER)
     for name, data in sorted(entries.items()):
         digest.update(f"{name}\0{len(data)}\0".encode() + data)
     return digest.hexdigest()[:16]

@@ -248,8 +248,8 @@ async def test_a_host_directory_is_mounted_only_from_allowed_places(
         for path in (f"{allowed}/../escape", f"{allowed}/trap", "/"):
             with pytest.raises(Forbidden):
                 await fleet.create(ME, CreateSandbox(volumes=(project.model_copy(update={"host_path": path}),)))
+        missing = project.model_copy(update={"host_path": f"{allowed}/missing"})
         with pytest.raises(InvalidInput, match="does not exist"):
-            missing = project.model_copy(update={"host_path": f"{allowed}/missing"})
             await fleet.create(ME, CreateSandbox(volumes=(missing,)))
 
 

@@ -9,7 +9,6 @@ import os
 import shutil
 import socket
 import subprocess
-import sys
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -21,6 +20,7 @@ from paddock.model.sandbox import Address, BoxHealth, BoxSpec, BoxStatus, Limits
 from paddock.sandbox.base import Backend, Feature, Finding, Record
 from paddock.sandbox.client import Inside
 from paddock.sandbox.local import cgroups, examine, layout, plan, processes, seccomp
+from paddock.sandbox.local.launcher import FIRST_KEPT, Launcher
 from paddock.sandbox.local.layout import BoxFiles
 from paddock.sandbox.local.processes import Identity
 from paddock.sandbox.local.uids import Uids
@@ -61,6 +61,7 @@ class LocalBackend(Backend):
         self._boot = processes.boot_id()
         self._cgroups = cgroups.find(_instance(settings.data), settings.cgroup_parent)
         self._inside = pack(settings.data / "inside")
+        self._launcher = Launcher()
         self._uids: Uids | None = None
         if os.geteuid() == 0:
             taken = (BoxFiles(path).read_facts().get("uid") for path in self._boxes.iterdir())
@@ -145,6 +146,7 @@ class LocalBackend(Backend):
     async def close(self) -> None:
         if not await self.leftovers():
             self._cgroups.dissolve()
+        self._launcher.close()
         os.close(self._sockets)
 
     def holes(self, record: Record) -> Path:
@@ -193,19 +195,21 @@ class LocalBackend(Backend):
         files = self._files(spec.id)
         limits = plan.merged(self._settings.defaults, spec.limits)
         with ExitStack() as held:
-            listener = held.enter_context(self._listen(spec.id)).fileno()
-            log = held.enter_context(files.log.open("ab"))
-            report = held.enter_context(files.report.open("ab")).fileno()
-
-            def hand_over(name: str, content: bytes) -> int:
-                return held.enter_context(processes.memory_file(name, content))
-
-            inside = plan.inside_config(spec, listener, limits, self._cgroups.controllers)
-            config = hand_over("inside", json.dumps(inside).encode())
+            log = held.enter_context(files.log.open("ab")).fileno()
+            kept = [
+                held.enter_context(self._listen(spec.id)).fileno(),
+                held.enter_context(files.report.open("ab")).fileno(),
+            ]
+            listener, report, config, arguments, *filters = range(FIRST_KEPT, FIRST_KEPT + 6)
             programs = seccomp.programs(spec.image.nested_namespaces) if self._settings.filter_system_calls else ()
-            filters = [hand_over("seccomp", program) for program in programs]
-            arguments = hand_over("arguments", plan.bwrap_arguments(spec, limits, filters, report))
-            keep = [listener, report, config, arguments, *filters]
+            filters = filters[: len(programs)]
+            inside = plan.inside_config(spec, listener, limits, self._cgroups.controllers)
+            for name, content in (
+                ("inside", json.dumps(inside).encode()),
+                ("arguments", plan.bwrap_arguments(spec, limits, filters, report)),
+                *(("seccomp", program) for program in programs),
+            ):
+                kept.append(held.enter_context(processes.memory_file(name, content)))
             whole = {
                 "lower": str(spec.image.root),
                 **{name: str(getattr(files, name)) for name in ("upper", "work", "root")},
@@ -216,24 +220,10 @@ class LocalBackend(Backend):
                 "rlimits": plan.outer_rlimits(limits),
                 "files": plan.etc_files(spec.hostname),
                 "binds": plan.binds(spec, files, self._inside, self._settings.shared),
-                "keep": keep,
                 "argv": plan.bwrap_command(_bwrap(), arguments, config),
             }
-            launcher = await asyncio.create_subprocess_exec(
-                *(sys.executable, "-I", "-S", plan.LAUNCHER),
-                stdin=asyncio.subprocess.PIPE,
-                stdout=log,
-                stderr=log,
-                pass_fds=keep,
-            )
-            try:
-                await launcher.communicate(json.dumps(whole).encode())
-            except BaseException:
-                launcher.kill()
-                await launcher.wait()
-                raise
-        if launcher.returncode:
-            raise BoxStartError("the box could not be set up")
+            if not await self._launcher.launch(whole, log, kept):
+                raise BoxStartError("the box could not be set up")
 
     def _listen(self, box_id: str) -> socket.socket:
         listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
@@ -326,11 +316,10 @@ class LocalBackend(Backend):
         identity = self._identity(box_id)
         if identity is not None:
             processes.kill_first(identity, thaw=lambda: self._cgroups.thaw(box_id))
-        grouped = box_id in self._cgroups.boxes()
-        if grouped:
+        else:
+            processes.kill_writers(files.log)  # A start that was broken off has not said yet what it started.
+        if box_id in self._cgroups.boxes():
             self._cgroups.kill(box_id)
-        processes.kill_writers(files.log)  # A start that was broken off has not said yet what it started.
-        if grouped:
             self._cgroups.remove(box_id)
         try:
             os.unlink(self._socket(box_id))

@@ -1,7 +1,8 @@
 """Builds one box's file tree in private namespaces, then becomes bubblewrap.
 
-Runs as a program of its own, `python3 -I -S launch.py`, with a JSON plan on standard input: mount namespaces belong to
-a process, and the server's must not change. Standard library only, few imports, since every cold start pays for them.
+Runs as a program of its own, `python3 -I -S launch.py`, since mount namespaces belong to a process and the server's
+must not change. It is started once and forks for each plan it is sent, so that no start pays for an interpreter.
+Standard library only.
 
 Everything is mounted here, before any privilege is dropped, so that the box's user needs no way into the data
 directory; and everything lives in a mount namespace that dies with the box, so that nothing can leak.
@@ -13,6 +14,8 @@ import ctypes
 import json
 import os
 import resource
+import signal
+import socket
 import stat
 import sys
 from typing import Any
@@ -271,8 +274,8 @@ def drop_privileges(uid: int) -> None:
     os.setresuid(uid, uid, uid)
 
 
-def main() -> None:
-    plan = json.load(sys.stdin)
+def carry_out(plan: dict[str, Any], kept: list[int]) -> None:
+    """Make the box's tree and leave bubblewrap running on it, in a session of its own."""
     for directory in plan["cgroups"]:
         write(f"{directory}/cgroup.procs", str(os.getpid()))
     for name, value in plan["rlimits"].items():
@@ -288,17 +291,47 @@ def main() -> None:
     if privileged:
         drop_privileges(plan["host_uid"])
     if os.fork():
-        os._exit(0)
+        return
     os.setsid()
-    null = os.open("/dev/null", os.O_RDONLY)
-    os.dup2(null, 0)
-    for descriptor in plan["keep"]:
+    for descriptor in kept:
         os.set_inheritable(descriptor, True)
     os.execv(plan["argv"][0], plan["argv"])
 
 
-if __name__ == "__main__":
+def launch(descriptors: list[int], first_kept: int) -> None:
+    """Carry out one plan and say so; whoever waits for the word and sees the pipe end without it reads the log."""
+    document, log, finish, *given = descriptors
+    os.dup2(log, 1)
+    os.dup2(log, 2)
+    kept = [os.dup2(descriptor, first_kept + place, inheritable=False) for place, descriptor in enumerate(given)]
+    with open(document, "rb") as file:
+        plan = json.load(file)
     try:
-        main()
+        carry_out(plan, kept)
     except OSError as error:
-        sys.exit(f"launch: {error}")
+        os.write(2, f"launch: {error}\n".encode())
+        os._exit(1)
+    os.write(finish, b"!")
+    os._exit(0)
+
+
+def main(door: socket.socket, first_kept: int) -> None:
+    """Fork for each plan that comes in, until the server hangs up."""
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    while True:
+        message, descriptors, _, _ = socket.recv_fds(door, 16, 32, socket.MSG_CMSG_CLOEXEC)
+        if not message:
+            return
+        if os.fork() == 0:
+            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+            door.close()
+            try:
+                launch(descriptors, first_kept)
+            finally:
+                os._exit(1)
+        for descriptor in descriptors:
+            os.close(descriptor)
+
+
+if __name__ == "__main__":
+    main(socket.socket(fileno=int(sys.argv[1])), int(sys.argv[2]))

@@ -10,7 +10,6 @@ from paddock.errors import InvalidInput
 from paddock.model.sandbox import BoxSpec, Limits, Mount
 from paddock.sandbox.local.layout import BoxFiles
 
-LAUNCHER = str(Path(__file__).with_name("launch.py"))
 PYTHON = "/usr/bin/python3"
 INSIDE = "/opt/paddock/inside.pyz"
 HOLES = "/run/paddock/holes"

@@ -27,9 +27,7 @@ class Identity:
     boot: str
 
     def alive(self) -> bool:
-        return (
-            self.boot == boot_id() and pid_namespace(self.pid) == self.pid_namespace and state(self.pid) not in ENDED
-        )
+        return self.boot == boot_id() and pid_namespace(self.pid) == self.pid_namespace and state(self.pid) not in ENDED
 
 
 def boot_id() -> str:

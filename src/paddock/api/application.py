@@ -1,0 +1,69 @@
+"""Puts the routes and what stands before them together."""
+
+from __future__ import annotations
+
+from fastapi import FastAPI
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import HTMLResponse, JSONResponse
+from starlette.exceptions import HTTPException
+from starlette.middleware.cors import CORSMiddleware
+from starlette.types import ASGIApp
+
+from paddock.api import (
+    diagnostics,
+    egress,
+    errors,
+    events,
+    general,
+    images,
+    keys,
+    pages,
+    pools,
+    sandboxes,
+    snapshots,
+)
+from paddock.api.front import Front
+from paddock.api.gate import Gate
+from paddock.api.proxy import Proxy
+from paddock.api.services import Services
+from paddock.errors import PaddockError
+
+ROOMS = (general, sandboxes, snapshots, diagnostics, egress, pools, events, images, keys)
+SHOWN_TO_BROWSERS = ["X-Request-ID", "Retry-After", "Location", "EXECD-COMMANDS-TAIL-CURSOR"]
+
+
+def make_app(services: Services) -> ASGIApp:
+    """The whole API as one ASGI application."""
+    settings = services.config.server
+    app: ASGIApp = Gate(make_routes(services), Proxy(services.fleet, services.keys), services.keys, settings.max_body)
+    if settings.cors_origins:
+        app = CORSMiddleware(
+            app,
+            allow_origins=list(settings.cors_origins),
+            allow_methods=["*"],
+            allow_headers=["*"],
+            expose_headers=SHOWN_TO_BROWSERS,
+            max_age=600,
+        )
+    return Front(app, settings)
+
+
+def make_routes(services: Services) -> FastAPI:
+    """The routes alone, without keys, limits and proxy."""
+    app = FastAPI(title="Paddock", docs_url=None, redoc_url=None, openapi_url=None, redirect_slashes=False)
+    for room in ROOMS:
+        app.include_router(room.routes(services))
+    app.add_exception_handler(PaddockError, errors.paddock_error)
+    app.add_exception_handler(RequestValidationError, errors.validation_error)
+    app.add_exception_handler(HTTPException, errors.http_error)
+    app.add_exception_handler(Exception, errors.unexpected_error)
+
+    @app.get("/openapi.json", include_in_schema=False)
+    def openapi() -> JSONResponse:
+        return JSONResponse(pages.describe(app))
+
+    @app.get("/docs", include_in_schema=False)
+    def docs() -> HTMLResponse:
+        return HTMLResponse(pages.page(pages.describe(app)), headers={"Content-Security-Policy": pages.POLICY})
+
+    return app

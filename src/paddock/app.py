@@ -1,0 +1,298 @@
+"""Wires everything together, and serves it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import logging
+import os
+import resource
+import secrets
+import signal
+import socket
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import AsyncExitStack
+from importlib.metadata import EntryPoint, entry_points
+from pathlib import Path
+from typing import Any, Self
+
+import structlog
+import uvicorn
+import uvloop
+from starlette.types import ASGIApp
+
+from paddock.api.application import make_app
+from paddock.api.services import Services
+from paddock.auth.exposure import check_exposure
+from paddock.auth.keys import Keys
+from paddock.config.schema import Config, LogConfig
+from paddock.errors import ConfigError, Unavailable
+from paddock.events.log import EventLog
+from paddock.fleet.fleet import Fleet
+from paddock.fleet.keeper import Keeper
+from paddock.model.sandbox import Limits
+from paddock.sandbox.base import Backend
+from paddock.sandbox.images import ImageStore, default_recipe_directories
+from paddock.sandbox.local.backend import LocalBackend, LocalSettings
+from paddock.store.database import Store
+from paddock.store.keys import KeyStore
+from paddock.store.lock import DataLock
+
+BACKENDS = "paddock.backends"
+DATABASE = "paddock.db"
+LOCAL_KEY = "local.key"
+SERVER_FILE = "server.json"
+MAX_WEBSOCKET_MESSAGE = 16 * 2**20
+log = structlog.get_logger()
+
+
+class Paddock:
+    """Everything one server has, open from `async with` until its end. Boxes go on after that."""
+
+    config: Config
+    store: Store
+    events: EventLog
+    keys: Keys
+    images: ImageStore
+    backend: Backend
+    fleet: Fleet
+    app: ASGIApp
+
+    def __init__(self, config: Config) -> None:
+        self.config = config
+        self._held = AsyncExitStack()
+
+    async def __aenter__(self) -> Self:
+        async with AsyncExitStack() as held:
+            held.enter_context(DataLock.acquire(self.config.data))
+            self.store = await held.enter_async_context(await Store.open(self.config.data / DATABASE))
+            self.events = await EventLog.open(self.store)
+            held.callback(self.events.close)
+            self.keys = Keys(KeyStore(self.store))
+            self.images = make_image_store(self.config)
+            self.backend = await asyncio.to_thread(make_backend, self.config)
+            held.push_async_callback(self.backend.close)
+            self.fleet = Fleet(
+                backend=self.backend, images=self.images, store=self.store, events=self.events, config=self.config
+            )
+            held.push_async_callback(self.fleet.close)
+            keeper = Keeper(self.fleet)
+            held.push_async_callback(keeper.close)
+            await keeper.open()
+            self.app = make_app(Services(self.config, self.fleet, self.keys, self.images, self.events))
+            self._held = held.pop_all()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._held.aclose()
+
+    @property
+    def local_key_path(self) -> Path:
+        """Where the key for the command line on this machine is kept."""
+        return self.config.data / LOCAL_KEY
+
+
+def build(config: Config) -> Paddock:
+    """A server that is not open yet: `async with build(config) as paddock:`."""
+    return Paddock(config)
+
+
+def make_image_store(config: Config) -> ImageStore:
+    settings = config.images
+    recipes = [*settings.recipes, *default_recipe_directories()]
+    return ImageStore(config.data / "images", recipes, settings.mirror, settings.aliases)
+
+
+def make_backend(config: Config) -> Backend:
+    """The configured backend. Raises `ConfigError` naming the known ones if there is none of that name."""
+    found = {entry.name: entry for entry in entry_points(group=BACKENDS)}
+    name = config.sandboxes.default_backend
+    if name not in found:
+        known = ", ".join(sorted(found)) or "none"
+        raise ConfigError(f"sandboxes.default_backend: there is no backend {name!r}; known are: {known}")
+    kind = _load(found[name])
+    if issubclass(kind, LocalBackend):
+        return kind(local_settings(config))
+    backend: Backend = kind(config)
+    return backend
+
+
+def local_settings(config: Config) -> LocalSettings:
+    local = config.local
+    config.shared.mkdir(parents=True, exist_ok=True)
+    return LocalSettings(
+        data=config.data,
+        shared=config.shared,
+        uid_base=local.uid_base,
+        uid_count=local.uid_count,
+        cgroup_parent=str(local.cgroup_parent) if local.cgroup_parent else None,
+        start_timeout=config.sandboxes.start_timeout,
+        defaults=Limits(**config.sandboxes.limits.model_dump()),
+        filter_system_calls=not local.unsafe_disable_seccomp,
+    )
+
+
+def serve(config: Config, on_ready: Callable[[str], None] = lambda url: None) -> None:
+    """Serve until told to stop by SIGTERM or SIGINT. `on_ready` is given the address once it answers."""
+    configure_logging(config.log)
+    raise_open_files()
+    uvloop.run(_serve(config, on_ready))
+
+
+async def _serve(config: Config, on_ready: Callable[[str], None]) -> None:
+    async with build(config) as paddock:
+        check_exposure(config.server.host, await paddock.keys.exist())
+        await paddock.keys.ensure_local_key(paddock.local_key_path)
+        listener = listen(config.server.host, config.server.port)
+        url = address_of(listener, config.server.host)
+        record = config.data / SERVER_FILE
+
+        def ready() -> None:
+            write_server_file(record, url)
+            log.info("serving", url=url, data=str(config.data))
+            on_ready(url)
+
+        try:
+            await _Server(paddock, ready).serve([listener])
+        finally:
+            listener.close()
+            record.unlink(missing_ok=True)
+
+
+class _Server(uvicorn.Server):
+    """uvicorn, except that signals end it without ending the process, and open streams do not hold it up."""
+
+    def __init__(self, paddock: Paddock, ready: Callable[[], None]) -> None:
+        settings = uvicorn.Config(
+            paddock.app,
+            http="httptools",
+            ws="websockets-sansio",
+            ws_max_size=MAX_WEBSOCKET_MESSAGE,
+            ws_per_message_deflate=False,
+            lifespan="off",
+            log_config=None,
+            access_log=False,
+            proxy_headers=False,
+            server_header=False,
+            timeout_graceful_shutdown=max(1, round(paddock.config.server.shutdown_grace)),
+        )
+        super().__init__(settings)
+        self._paddock = paddock
+        self._ready = ready
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        # uvicorn's own raises the signal again when it is done, and the process would end before we have cleaned up.
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.add_signal_handler(number, self.handle_exit, number, None)
+        try:
+            yield
+        finally:
+            for number in (signal.SIGINT, signal.SIGTERM):
+                loop.remove_signal_handler(number)
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        self._ready()
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        self._paddock.events.close()  # Ends the streams of those who follow.
+        await super().shutdown(sockets)
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """A listening socket. Raises `Unavailable` if the address is taken, `ConfigError` if it is none of this machine."""
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(
+            host.strip("[]") or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
+        listener = socket.socket(family, kind, protocol)
+    except OSError as error:
+        raise ConfigError(f"server.host: {host!r} is no address of this machine: {error.strerror}") from None
+    try:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind(address)
+        listener.listen(2048)
+        listener.setblocking(False)
+    except OSError as error:
+        listener.close()
+        raise Unavailable(
+            f"{host}:{port} cannot be listened on: {error.strerror}; stop what uses it or set another server.port"
+        ) from None
+    return listener
+
+
+def address_of(listener: socket.socket, host: str) -> str:
+    """Where the server is reached from this machine."""
+    bound, port = listener.getsockname()[:2]
+    if bound in ("0.0.0.0", "::"):  # noqa: S104
+        bound = "127.0.0.1"
+    elif host == "localhost":
+        bound = host
+    return f"http://[{bound}]:{port}" if ":" in bound else f"http://{bound}:{port}"
+
+
+def write_server_file(path: Path, url: str) -> None:
+    """Tell the command line where the server is. Whole or not at all, and for the owner's eyes only."""
+    partial = path.with_name(f"{path.name}.{secrets.token_hex(4)}")
+    with open(os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600), "w") as file:
+        json.dump({"pid": os.getpid(), "url": url}, file)
+    partial.replace(path)
+
+
+def configure_logging(settings: LogConfig) -> None:
+    """Our log lines and those of libraries, in one shape, on standard error."""
+    pretty = settings.format == "console" or (settings.format == "auto" and sys.stderr.isatty())
+    level = logging.getLevelNamesMapping()[settings.level.upper()]
+    shared: list[Any] = [
+        structlog.contextvars.merge_contextvars,
+        structlog.stdlib.add_log_level,
+        structlog.processors.TimeStamper(fmt="iso", utc=True),
+    ]
+    renderer: Any = structlog.dev.ConsoleRenderer() if pretty else structlog.processors.JSONRenderer()
+    final: list[Any] = [structlog.stdlib.ProcessorFormatter.remove_processors_meta]
+    if not pretty:
+        final.append(structlog.processors.format_exc_info)
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(structlog.stdlib.ProcessorFormatter(foreign_pre_chain=shared, processors=[*final, renderer]))
+    root = logging.getLogger()
+    root.handlers[:] = [handler]
+    root.setLevel(max(level, logging.INFO))
+    # Libraries report every step; what matters of it are their warnings.
+    for name in ("uvicorn", "uvicorn.error", "websockets", "aiohttp", "asyncio", "alembic"):
+        logging.getLogger(name).setLevel(max(level, logging.WARNING))
+    structlog.configure(
+        processors=[*shared, structlog.stdlib.ProcessorFormatter.wrap_for_formatter],
+        wrapper_class=structlog.make_filtering_bound_logger(level),
+        logger_factory=_Loggers(handler),
+        cache_logger_on_first_use=False,
+    )
+
+
+class _Loggers:
+    """Makes the logger that structlog hands finished lines to."""
+
+    def __init__(self, handler: logging.Handler) -> None:
+        self._logger = logging.Logger("paddock", logging.DEBUG)
+        self._logger.addHandler(handler)
+
+    def __call__(self, *_: object) -> logging.Logger:
+        return self._logger
+
+
+def raise_open_files() -> None:
+    """Each box and each connection takes a descriptor or two."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft < hard:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
+
+def _load(entry: EntryPoint) -> type[Any]:
+    try:
+        kind: type[Any] = entry.load()
+    except ImportError as error:
+        raise ConfigError(f"the backend {entry.name!r} cannot be loaded: {error}") from error
+    return kind

@@ -1,0 +1,242 @@
+"""Tar archives in and out of the host's own directories.
+
+What is unpacked here was packed in a box, which may be hostile. So nothing is ever reached through a link: every
+directory on the way is opened by itself, files are made anew, and links are made last, when nothing is written any more.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import stat
+import tarfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import IO
+
+from paddock.cli.failure import CliError
+
+_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_HEADERS = (tarfile.XHDTYPE, tarfile.XGLTYPE, tarfile.SOLARIS_XHDTYPE, tarfile.GNUTYPE_LONGNAME, tarfile.GNUTYPE_LONGLINK)
+_LARGEST_HEADER = 2**20
+_PIECE = 2**18
+
+
+class UnsafeArchive(CliError):
+    """The archive would write outside the directory it is unpacked in."""
+
+    code = "UNSAFE_ARCHIVE"
+
+
+class _Member(tarfile.TarInfo):
+    """Refuses headers that would be read into memory whole."""
+
+    def _proc_member(self, archive: tarfile.TarFile) -> tarfile.TarInfo:
+        if self.type in _HEADERS and self.size > _LARGEST_HEADER:
+            raise UnsafeArchive(f"the archive has a header of {self.size} bytes")
+        return super()._proc_member(archive)  # type: ignore[misc, no-any-return]
+
+
+def pack(source: Path, name: str, target: IO[bytes]) -> None:
+    """Write a file or directory as a tar stream in which it is called `name` (`.` for a directory's content)."""
+    with tarfile.open(fileobj=target, mode="w|", format=tarfile.PAX_FORMAT, dereference=False) as archive:
+        archive.add(source, arcname=name, filter=_packed)
+
+
+def tree_size(source: Path) -> int:
+    """Bytes of all files, roughly what `pack` will write."""
+    if source.is_symlink() or not source.is_dir():
+        return source.lstat().st_size
+    total = 0
+    for directory, _, files in os.walk(source):
+        for name in files:
+            total += os.lstat(os.path.join(directory, name)).st_size
+    return total
+
+
+def _packed(entry: tarfile.TarInfo) -> tarfile.TarInfo | None:
+    if not (entry.isreg() or entry.isdir() or entry.issym() or entry.islnk()):
+        return None  # sockets and pipes mean nothing elsewhere
+    entry.uid = entry.gid = 0
+    entry.uname = entry.gname = ""
+    return entry
+
+
+class Unpacker:
+    """Unpacks one tar stream below one directory."""
+
+    def __init__(self, directory: Path, *, skip_unsafe: bool = False, skipped: Callable[[str], None] | None = None) -> None:
+        self._root = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        self._skip_unsafe = skip_unsafe
+        self._skipped = skipped or (lambda message: None)
+        self._made: set[str] = set()
+        self._links: list[tuple[list[str], str]] = []
+        self._directories: dict[str, tuple[list[str], int, float]] = {}
+
+    def unpack(self, stream: IO[bytes]) -> None:
+        """Raises `UnsafeArchive` for what a hostile box could harm the host with, `CliError` for a broken archive."""
+        try:
+            with tarfile.open(fileobj=stream, mode="r|*", tarinfo=_Member, errorlevel=2) as archive:
+                for member in archive:
+                    # Otherwise every entry of a large tree is kept.
+                    archive.members = []  # type: ignore[attr-defined]
+                    self._take(archive, member)
+            for parts, target in self._links:
+                self._make_link(parts, target)
+            self._finish_directories()
+        except (tarfile.TarError, EOFError) as error:
+            raise CliError(f"the archive is broken: {error}") from None
+        finally:
+            os.close(self._root)
+
+    def _take(self, archive: tarfile.TarFile, member: tarfile.TarInfo) -> None:
+        try:
+            parts = _parts(member.name)
+            if member.issym():
+                _check_link(parts, member.linkname)
+            elif not (member.isreg() or member.isdir() or member.islnk()):
+                raise UnsafeArchive(f"{member.name!r} is a device or a pipe")
+        except UnsafeArchive as problem:
+            if not self._skip_unsafe:
+                problem.hint = "nothing outside was touched; --skip-unsafe leaves such entries out"
+                raise
+            return self._skipped(problem.message)
+        if not parts:
+            return None
+        if member.isdir():
+            os.close(self._open(parts))
+            self._directories["/".join(parts)] = (parts, member.mode & 0o777, member.mtime)
+        elif member.issym():
+            self._links.append((parts, member.linkname))
+        elif member.islnk():
+            self._make_hard_link(parts, member.linkname)
+        else:
+            source = archive.extractfile(member)
+            assert source is not None
+            self._make_file(parts, source, member)
+        return None
+
+    def _open(self, parts: list[str]) -> int:
+        """A directory below the root, made as needed, never reached through a link."""
+        current = os.dup(self._root)
+        for part in parts:
+            try:
+                try:
+                    os.mkdir(part, 0o755, dir_fd=current)
+                except FileExistsError:
+                    pass
+                below = os.open(part, _DIRECTORY, dir_fd=current)
+            except OSError as error:
+                raise UnsafeArchive(f"{'/'.join(parts)!r} is in the way here and is not a directory") from error
+            finally:
+                os.close(current)
+            current = below
+        return current
+
+    def _make_file(self, parts: list[str], source: IO[bytes], member: tarfile.TarInfo) -> None:
+        directory = self._open(parts[:-1])
+        try:
+            _clear(parts[-1], directory)
+            flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+            with os.fdopen(os.open(parts[-1], flags, 0o600, dir_fd=directory), "wb") as target:
+                while data := source.read(_PIECE):
+                    target.write(data)
+                target.flush()
+                os.fchmod(target.fileno(), member.mode & 0o777)
+                os.utime(target.fileno(), (member.mtime, member.mtime))
+        finally:
+            os.close(directory)
+        self._made.add("/".join(parts))
+
+    def _make_hard_link(self, parts: list[str], linkname: str) -> None:
+        target = _parts(linkname)
+        if "/".join(target) not in self._made:
+            raise UnsafeArchive(f"{'/'.join(parts)!r} links to {linkname!r}, which is not in the archive before it")
+        source, directory = self._open(target[:-1]), self._open(parts[:-1])
+        try:
+            _clear(parts[-1], directory)
+            os.link(target[-1], parts[-1], src_dir_fd=source, dst_dir_fd=directory, follow_symlinks=False)
+        finally:
+            os.close(source)
+            os.close(directory)
+        self._made.add("/".join(parts))
+
+    def _make_link(self, parts: list[str], target: str) -> None:
+        directory = self._open(parts[:-1])
+        try:
+            _clear(parts[-1], directory)
+            os.symlink(target, parts[-1], dir_fd=directory)
+        finally:
+            os.close(directory)
+
+    def _finish_directories(self) -> None:
+        # Last and deepest first: a directory nobody may write to must be filled before.
+        for name in sorted(self._directories, reverse=True):
+            parts, mode, mtime = self._directories[name]
+            try:
+                directory = self._open(parts)
+            except UnsafeArchive:
+                continue  # a later entry of the same name replaced it
+            try:
+                os.fchmod(directory, mode)
+                os.utime(directory, (mtime, mtime))
+            finally:
+                os.close(directory)
+
+
+def _parts(name: str) -> list[str]:
+    parts = [part for part in name.split("/") if part not in ("", ".")]
+    if name.startswith("/") or ".." in parts or "\0" in name:
+        raise UnsafeArchive(f"the archive's entry {name!r} leads out of its directory")
+    return parts
+
+
+def _check_link(parts: list[str], target: str) -> None:
+    """Only links that go up first and then down, and not above the top, stay inside whatever other links there are."""
+    steps = [step for step in target.split("/") if step not in ("", ".")]
+    up = next((i for i, step in enumerate(steps) if step != ".."), len(steps))
+    if target.startswith("/") or ".." in steps[up:] or up > len(parts) - 1 or not target or "\0" in target:
+        raise UnsafeArchive(f"the link {'/'.join(parts)!r} points to {target!r}, out of its directory")
+
+
+def _clear(name: str, directory: int) -> None:
+    try:
+        kind = os.stat(name, dir_fd=directory, follow_symlinks=False).st_mode
+    except FileNotFoundError:
+        return
+    if stat.S_ISDIR(kind):
+        raise CliError(f"{name!r} is a directory here and a file there; remove one of them")
+    os.unlink(name, dir_fd=directory)
+
+
+class Pieces(io.RawIOBase):
+    """Calls a function with everything that is written to it."""
+
+    def __init__(self, take: Callable[[bytes], None]) -> None:
+        self._take = take
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, data: bytes) -> int:  # type: ignore[override]
+        self._take(bytes(data))
+        return len(data)
+
+
+class Source(io.RawIOBase):
+    """Reads what a function gives, until it gives nothing."""
+
+    def __init__(self, give: Callable[[], bytes]) -> None:
+        self._give = give
+        self._rest = b""
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, target: bytearray) -> int:  # type: ignore[override]
+        if not self._rest:
+            self._rest = self._give()
+        count = min(len(target), len(self._rest))
+        target[:count] = self._rest[:count]
+        self._rest = self._rest[count:]
+        return count

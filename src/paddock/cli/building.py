@@ -1,0 +1,72 @@
+"""What a build looks like while it goes on."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from paddock.cli.output import Output, plain, span
+
+if TYPE_CHECKING:
+    from paddock.sandbox.images import Progress
+
+Watch = Callable[["Progress"], None]
+
+
+@contextmanager
+def watching(out: Output, name: str) -> Iterator[Watch]:
+    """Show a build's progress: live on a terminal, a line for every step elsewhere, JSON lines for programs."""
+    if out.as_json:
+        yield _as_events(out, name)
+    elif sys.stdout.isatty():
+        with _live(name) as watch:
+            yield watch
+    else:
+        yield _as_lines(out, name)
+
+
+def _as_events(out: Output, name: str) -> Watch:
+    def watch(now: Progress) -> None:
+        document: dict[str, Any] = {"image": name, "event": "progress", "step": now.step, "fraction": now.fraction}
+        out.event(document | ({"line": now.line} if now.line else {}))
+
+    return watch
+
+
+def _as_lines(out: Output, name: str) -> Watch:
+    began = time.monotonic()
+    last = ""
+
+    def watch(now: Progress) -> None:
+        nonlocal last
+        if now.step != last:
+            last = now.step
+            out.line(f"{name}  {span(time.monotonic() - began):>5}  {now.step}")
+
+    return watch
+
+
+@contextmanager
+def _live(name: str) -> Iterator[Watch]:
+    from rich.console import Console, Group
+    from rich.live import Live
+    from rich.progress import BarColumn, TextColumn, TimeElapsedColumn
+    from rich.progress import Progress as Bar
+    from rich.text import Text
+
+    console = Console(highlight=False)
+    bar = Bar(
+        TextColumn("{task.description}", markup=False), BarColumn(24), TimeElapsedColumn(), console=console, expand=False
+    )
+    task = bar.add_task(name, total=None)
+    below = Text("", style="dim", no_wrap=True, overflow="ellipsis")
+    with Live(Group(bar, below), console=console, transient=True, refresh_per_second=8):
+
+        def watch(now: Progress) -> None:
+            bar.update(task, description=f"{name}: {now.step}"[:44].ljust(44), total=None if now.fraction is None else 1.0, completed=now.fraction or 0.0)
+            below.plain = f"  {plain(now.line)}"
+
+        yield watch

@@ -1,0 +1,106 @@
+"""`paddock sandbox cp`: files and directories in and out of a sandbox."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from paddock.cli.commands import command
+from paddock.cli.context import Cli
+from paddock.cli.failure import CliError, UsageProblem, warn
+from paddock.cli.output import size
+
+Report = Callable[[int], None]
+
+
+def register(boxes: typer.Typer) -> None:
+    command(
+        boxes,
+        "cp",
+        server=True,
+        examples="""
+            paddock sandbox cp report.pdf 3f2a:/workspace/
+            paddock sandbox cp src 3f2a:/workspace/src
+            paddock sandbox cp 3f2a:/workspace/out results
+            paddock sandbox cp 3f2a:/workspace/. .
+        """,
+    )(copy)
+
+
+@dataclass(frozen=True)
+class Place:
+    """One side of a copy."""
+
+    sandbox: str | None
+    path: str
+
+
+def parse_place(text: str) -> Place:
+    """`SANDBOX:/path`, or a path here; a path with a colon before its first slash is written `./a:b`."""
+    sandbox, colon, path = text.partition(":")
+    if not colon or "/" in sandbox or sandbox in ("", ".", ".."):
+        return Place(None, text)
+    if not path.startswith("/"):
+        raise UsageProblem(f"{text!r}: write an absolute path behind the colon, as in {sandbox}:/workspace")
+    return Place(sandbox, path)
+
+
+async def copy(
+    cli: Cli,
+    source: Annotated[str, typer.Argument(metavar="SOURCE", help="SANDBOX:/PATH, or a path here.", show_default=False)],
+    target: Annotated[str, typer.Argument(metavar="TARGET", help="The same, the other side.", show_default=False)],
+    skip_unsafe: Annotated[
+        bool, typer.Option("--skip-unsafe", help="Leave out what could harm this machine instead of refusing all.")
+    ] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress.")] = False,
+) -> None:
+    """Copy files and directories into a sandbox or out of it.
+
+    A target that is a directory gets the source inside it; SOURCE/. stands for a directory's content. Modes are kept,
+    owners are not. What comes out of a sandbox is checked: links that lead elsewhere, devices and the like are refused.
+    """
+    from paddock.cli import transfer
+    from paddock.cli.find import find
+
+    origin, goal = parse_place(source), parse_place(target)
+    if (origin.sandbox is None) == (goal.sandbox is None):
+        raise UsageProblem("one of SOURCE and TARGET must be SANDBOX:/PATH")
+    if origin.sandbox is None and not Path(origin.path).exists():
+        raise CliError(f"there is no {origin.path} here")
+    async with cli.client() as client:
+        sandbox_id = await find(client, origin.sandbox or goal.sandbox or "")
+        with _progress(f"{source} → {target}", quiet or cli.as_json) as report:
+            if origin.sandbox is None:
+                count = await transfer.upload(client, sandbox_id, Path(origin.path), goal.path, report)
+                place = goal.path
+            else:
+                count, place = await transfer.download(
+                    client, sandbox_id, origin.path, Path(goal.path), report, skip_unsafe=skip_unsafe, skipped=warn
+                )
+    if cli.as_json:
+        cli.out.document({"source": source, "target": target, "bytes": count, "path": place})
+    elif cli.out.for_people and not quiet:
+        cli.out.line(f"copied {size(count)} to {place}")
+
+
+@contextmanager
+def _progress(title: str, quiet: bool) -> Iterator[Report]:
+    """A line on standard error that counts bytes, where somebody looks."""
+    if quiet or not sys.stderr.isatty():
+        yield lambda count: None
+        return
+    from rich.console import Console
+    from rich.progress import DownloadColumn, Progress, SpinnerColumn, TextColumn, TransferSpeedColumn
+
+    console = Console(stderr=True, highlight=False)
+    columns = (SpinnerColumn(), TextColumn("{task.description}", markup=False), DownloadColumn(True), TransferSpeedColumn())
+    with Progress(*columns, console=console, transient=True) as progress:
+        width = max(20, console.width - 40)
+        task = progress.add_task(title if len(title) <= width else f"…{title[-width:]}", total=None)
+        yield lambda count: progress.update(task, completed=count)

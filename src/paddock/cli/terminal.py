@@ -1,0 +1,165 @@
+"""Our terminal joined to one in a box."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import sys
+import termios
+import time
+import tty
+from typing import Any
+
+from paddock.cli.client import Client
+from paddock.cli.failure import ConnectionLost, NoServer, Refused
+
+STDIN, STDOUT, STDERR, REPLAY = 0, 1, 2, 3
+TAKEN_OVER = 4001
+RECONNECT_SECONDS = 30.0
+
+
+class Escape:
+    """Finds `~.` at the start of a line in what is typed. `~~` there stands for one `~`."""
+
+    def __init__(self) -> None:
+        self._line_start = True
+        self._tilde = False
+
+    def feed(self, typed: bytes) -> tuple[bytes, bool]:
+        """What to pass on, and whether to leave."""
+        passed = bytearray()
+        for byte in typed:
+            letter = bytes((byte,))
+            if self._tilde:
+                self._tilde = False
+                if letter == b".":
+                    return bytes(passed), True
+                if letter != b"~":
+                    passed += b"~"
+                passed += letter
+                self._line_start = letter in b"\r\n"
+            elif self._line_start and letter == b"~":
+                self._tilde = True
+            else:
+                passed += letter
+                self._line_start = letter in b"\r\n\x03\x04"
+        return bytes(passed), False
+
+
+class Terminal:
+    """One session in a terminal of a box; survives a restart of the server."""
+
+    def __init__(self, client: Client, path: str) -> None:
+        self._client = client
+        self._path = path
+        self._position = 0
+        self._escape = Escape()
+        self._typed: asyncio.Queue[bytes] = asyncio.Queue()
+        self._connected_at = 0.0
+
+    async def run(self) -> int | None:
+        """Show it until it ends. Returns its exit code, or None when it was left running."""
+        before = termios.tcgetattr(sys.stdin)
+        loop = asyncio.get_running_loop()
+        sizes = asyncio.Event()
+        loop.add_signal_handler(signal.SIGWINCH, sizes.set)
+        stop = asyncio.current_task()
+        for number in (signal.SIGTERM, signal.SIGHUP):
+            loop.add_signal_handler(number, lambda: stop.cancel() if stop else None)
+        loop.add_reader(sys.stdin.fileno(), self._read)
+        try:
+            tty.setraw(sys.stdin)
+            return await self._stay(sizes)
+        except asyncio.CancelledError:
+            return None
+        finally:
+            loop.remove_reader(sys.stdin.fileno())
+            for number in (signal.SIGWINCH, signal.SIGTERM, signal.SIGHUP):
+                loop.remove_signal_handler(number)
+            termios.tcsetattr(sys.stdin, termios.TCSADRAIN, before)
+
+    async def _stay(self, sizes: asyncio.Event) -> int | None:
+        last_seen = time.monotonic()
+        while True:
+            try:
+                return await self._connect(sizes)
+            except (ConnectionLost, NoServer, Refused) as error:
+                if isinstance(error, Refused) and error.status not in (502, 503, 504):
+                    raise
+                last_seen = max(last_seen, self._connected_at)
+                if time.monotonic() - last_seen > RECONNECT_SECONDS:
+                    raise
+                await asyncio.sleep(0.25)
+
+    async def _connect(self, sizes: asyncio.Event) -> int | None:
+        # Whoever held it before, ourselves on a connection that broke, makes room.
+        async with self._client.websocket(f"{self._path}/ws", since=str(self._position), takeover="1") as ws:
+            self._connected_at = time.monotonic()
+            sizes.set()
+            tasks = [
+                asyncio.ensure_future(self._show(ws)),
+                asyncio.ensure_future(self._type(ws)),
+                asyncio.ensure_future(_resize(ws, sizes)),
+            ]
+            try:
+                done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+                first = next(iter(done))
+                return first.result()
+            finally:
+                self._connected_at = time.monotonic()
+                for task in tasks:
+                    task.cancel()
+                await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _show(self, ws: Any) -> int | None:
+        async for message in ws:
+            if isinstance(message.data, bytes):
+                self._output(message.data)
+                continue
+            frame = json.loads(message.data)
+            if frame.get("type") == "exit":
+                return int(frame.get("exit_code") or 0)
+            if frame.get("type") == "error" and frame.get("code") == "START_FAILED":
+                raise Refused(500, "START_FAILED", str(frame.get("error")))
+        if ws.close_code == TAKEN_OVER:
+            raise Refused(409, "TAKEN_OVER", "somebody else has attached to this terminal")
+        raise ConnectionLost("the connection to the terminal broke off")
+
+    def _output(self, frame: bytes) -> None:
+        if frame[0] == REPLAY:
+            first, data = int.from_bytes(frame[1:9], "big"), frame[9:]
+            self._position = first + len(data)
+        elif frame[0] in (STDOUT, STDERR):
+            data = frame[1:]
+            self._position += len(data)
+        else:
+            return
+        view = memoryview(data)
+        while view:
+            view = view[os.write(sys.stdout.fileno(), view) :]
+
+    async def _type(self, ws: Any) -> None:
+        while True:
+            typed = await self._typed.get()
+            passed, left = self._escape.feed(typed)
+            if passed:
+                await ws.send_bytes(bytes((STDIN,)) + passed)
+            if left or not typed:
+                return
+
+    def _read(self) -> None:
+        try:
+            self._typed.put_nowait(os.read(sys.stdin.fileno(), 64 * 1024))
+        except OSError:
+            self._typed.put_nowait(b"")
+
+
+async def _resize(ws: Any, sizes: asyncio.Event) -> None:
+    while True:
+        await sizes.wait()
+        sizes.clear()
+        columns, rows = os.get_terminal_size(sys.stdout.fileno())
+        if columns and rows:
+            await ws.send_str(json.dumps({"type": "resize", "cols": columns, "rows": rows}))

@@ -1,0 +1,185 @@
+"""A box sees and touches no process but its own, and of those not the first."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from pathlib import Path
+
+from tests.contract.backends.support import Pen, eventually, parent_of
+
+from paddock.model.sandbox import BoxHealth
+
+PTRACE = """
+import ctypes, os
+libc = ctypes.CDLL(None, use_errno=True)
+libc.ptrace.restype = ctypes.c_long
+def attempt(request):
+    done = libc.ptrace(request, 1, None, None)
+    return ctypes.get_errno() if done < 0 else 0
+print(attempt(16), attempt(0x4206))
+local = ctypes.create_string_buffer(8)
+class Piece(ctypes.Structure):
+    _fields_ = [("base", ctypes.c_void_p), ("length", ctypes.c_size_t)]
+here = Piece(ctypes.addressof(local), 8)
+there = Piece(0x400000, 8)
+print(libc.process_vm_readv(1, ctypes.byref(here), 1, ctypes.byref(there), 1, 0), ctypes.get_errno())
+print(libc.process_vm_writev(1, ctypes.byref(here), 1, ctypes.byref(there), 1, 0), ctypes.get_errno())
+fd = os.pidfd_open(1)
+print(libc.syscall(438, fd, 0, 0), ctypes.get_errno())
+"""
+
+
+def test_only_the_boxs_own_processes_are_listed(pen: Pen) -> None:
+    listed = {int(line) for line in pen.output("ls /proc | grep '^[0-9]'").split()}
+    assert 1 in listed
+    assert max(listed) < 2000
+    assert os.getpid() not in listed or os.getpid() < 2000
+    assert str(pen.data).encode() not in pen.run("cat /proc/[0-9]*/cmdline /proc/[0-9]*/environ").stdout
+
+
+def test_no_process_of_the_host_can_be_signalled(pen: Pen) -> None:
+    with subprocess.Popen(["sleep", "60"]) as victim:
+        try:
+            code = (
+                "import os, sys\n"
+                "hit = []\n"
+                "for pid in range(2, 200000):\n"
+                "    if pid == os.getpid(): continue\n"
+                "    try: os.kill(pid, 0); hit.append(pid)\n"
+                "    except OSError: pass\n"
+                "print(all(os.path.exists(f'/proc/{pid}') for pid in hit), len(hit) < 50)\n"
+            )
+            assert pen.python(code).stdout == b"True True\n"
+            pen.run("kill -9 -1")
+            assert victim.poll() is None
+        finally:
+            victim.kill()
+    assert pen.answers()
+
+
+def test_the_first_process_cannot_be_killed_or_stopped_from_within(pen: Pen) -> None:
+    for name in ("KILL", "STOP", "SEGV", "TSTP", "HUP", "USR1", "ALRM"):
+        pen.run(f"kill -{name} 1")
+    assert pen.status().health is BoxHealth.RUNNING
+    assert pen.answers()
+
+
+def test_the_first_process_keeps_its_secrets(pen: Pen) -> None:
+    assert Path(f"/proc/{pen.first_process}/fd").exists()
+    for name in ("mem", "environ", "maps", "auxv", "stack", "syscall", "pagemap", "fd/0", "fdinfo/0", "map_files"):
+        assert pen.run(["cat", f"/proc/1/{name}"]).exit_code != 0, name
+    for name in ("root", "cwd", "exe", "ns/pid", "ns/mnt"):
+        assert pen.run(["readlink", f"/proc/1/{name}"]).exit_code != 0, name
+    assert pen.run("ls /proc/1/fd /proc/1/root/").stdout == b""
+    assert str(pen.record["token"]).encode() not in pen.run("cat /proc/*/cmdline /proc/*/environ; env").stdout
+
+
+def test_the_first_process_cannot_be_traced_or_read(pen: Pen, nested: Pen) -> None:
+    refused = b"1 1\n-1 1\n-1 1\n-1 1\n"
+    assert pen.python(PTRACE).stdout == refused
+    inner = nested.run(["unshare", "--user", "--map-root-user", "python3", "-c", PTRACE])
+    assert inner.stdout == refused, inner
+
+
+def test_tracing_ones_own_children_works(pen: Pen) -> None:
+    """Debuggers are for the box's own programs."""
+    code = (
+        "import ctypes, os, signal\n"
+        "child = os.fork()\n"
+        "if child == 0: signal.pause()\n"
+        "libc = ctypes.CDLL(None)\n"
+        "print(libc.ptrace(0x4206, child, None, None))\n"
+        "os.kill(child, 9)\n"
+    )
+    assert pen.python(code).stdout == b"0\n"
+
+
+def test_only_the_first_process_is_handed_what_leads_out(pen: Pen) -> None:
+    """Neither the report that `remove` trusts nor the program filter is open in the box."""
+    directory = f"/proc/{pen.first_process}/fd"
+    links = [os.readlink(f"{directory}/{name}") for name in os.listdir(directory)]
+    assert not [link for link in links if link.endswith("report.jsonl") or "memfd" in link], links
+    assert not [link for link in links if str(pen.data) in link and not link.endswith("/log")], links
+    code = "import os; print(sorted(os.readlink(f'/proc/self/fd/{n}').split(':')[0] for n in '012'), os.listdir('/proc/self/fd'))"
+    shown = pen.python(code).stdout.decode()
+    assert "log" not in shown
+    assert "socket" not in shown
+
+
+def test_a_box_has_no_capabilities(pen: Pen) -> None:
+    sets = [line.split()[1] for line in pen.output("grep ^Cap /proc/self/status").splitlines()]
+    assert sets == ["0" * 16] * 5
+    for name in ("self", "1"):
+        assert "Seccomp:\t2" in pen.output(f"cat /proc/{name}/status")
+
+
+def test_other_boxes_are_other_users(pen: Pen, neighbour: Pen) -> None:
+    uids = [os.stat(f"/proc/{box.monitor}").st_uid for box in (pen, neighbour)]
+    if os.geteuid() == 0:
+        assert len({0, *uids}) == 3
+    else:
+        assert set(uids) == {os.geteuid()}
+    namespaces = [
+        {os.readlink(f"/proc/{pid}/ns/{kind}") for pid in (os.getpid(), pen.first_process, neighbour.first_process)}
+        for kind in ("user", "pid", "mnt", "net", "ipc", "uts")
+    ]
+    assert [len(found) for found in namespaces] == [3] * 6
+
+
+def test_ending_commands_reaches_processes_in_namespaces_of_their_own(nested: Pen) -> None:
+    """A process must not outlive `end_commands` in a pid namespace it made."""
+    nested.start(
+        "unshare --user --map-root-user --pid --fork --mount-proc sh -c 'while :; do sleep 0.05; date > /tmp/b; done'"
+    )
+    eventually(lambda: nested.run("cat /tmp/b").stdout)
+    import asyncio
+
+    asyncio.run(nested.backend.end_commands(nested.record))
+    assert int(nested.output("ls /proc | grep -c '^[0-9]'")) <= 5
+    assert nested.answers()
+
+
+def test_pausing_reaches_processes_in_namespaces_of_their_own(nested: Pen) -> None:
+    import asyncio
+
+    nested.start("exec unshare --user --map-root-user --pid --fork sh -c 'while :; do :; done'")
+    first = nested.first_process
+
+    def spinning() -> list[int]:
+        found = []
+        for entry in os.listdir("/proc"):
+            try:
+                if entry.isdigit() and b"while :; do :; done" in Path(f"/proc/{entry}/cmdline").read_bytes():
+                    found.append(int(entry))
+            except OSError:
+                continue
+        return [pid for pid in found if _below(pid, first)]
+
+    eventually(lambda: len(spinning()) >= 2)
+
+    def used() -> int:
+        return sum(int(Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2].split()[11]) for pid in spinning())
+
+    asyncio.run(nested.backend.pause(nested.record))
+    try:
+        before = used()
+        with subprocess.Popen(["sleep", "0.2"]):
+            pass
+        assert used() == before
+    finally:
+        asyncio.run(nested.backend.resume(nested.record))
+    eventually(lambda: used() > before)
+    asyncio.run(nested.backend.end_commands(nested.record))
+    assert spinning() == []
+
+
+def _below(pid: int, ancestor: int) -> bool:
+    while pid > 1:
+        if pid == ancestor:
+            return True
+        try:
+            pid = parent_of(pid)
+        except OSError:
+            return False
+    return False
