@@ -101,7 +101,7 @@ def build(config: Config) -> Paddock:
 
 def make_image_store(config: Config) -> ImageStore:
     settings = config.images
-    recipes = [*settings.recipes, *default_recipe_directories()]
+    recipes = default_recipe_directories(settings.recipes)
     return ImageStore(config.data / "images", recipes, settings.mirror, settings.aliases)
 
 

@@ -17,7 +17,13 @@ from typing import IO
 from paddock.cli.failure import CliError
 
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-_HEADERS = (tarfile.XHDTYPE, tarfile.XGLTYPE, tarfile.SOLARIS_XHDTYPE, tarfile.GNUTYPE_LONGNAME, tarfile.GNUTYPE_LONGLINK)
+_HEADERS = (
+    tarfile.XHDTYPE,
+    tarfile.XGLTYPE,
+    tarfile.SOLARIS_XHDTYPE,
+    tarfile.GNUTYPE_LONGNAME,
+    tarfile.GNUTYPE_LONGLINK,
+)
 _LARGEST_HEADER = 2**20
 _PIECE = 2**18
 
@@ -65,7 +71,9 @@ def _packed(entry: tarfile.TarInfo) -> tarfile.TarInfo | None:
 class Unpacker:
     """Unpacks one tar stream below one directory."""
 
-    def __init__(self, directory: Path, *, skip_unsafe: bool = False, skipped: Callable[[str], None] | None = None) -> None:
+    def __init__(
+        self, directory: Path, *, skip_unsafe: bool = False, skipped: Callable[[str], None] | None = None
+    ) -> None:
         self._root = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         self._skip_unsafe = skip_unsafe
         self._skipped = skipped or (lambda message: None)

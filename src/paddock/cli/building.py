@@ -59,14 +59,23 @@ def _live(name: str) -> Iterator[Watch]:
 
     console = Console(highlight=False)
     bar = Bar(
-        TextColumn("{task.description}", markup=False), BarColumn(24), TimeElapsedColumn(), console=console, expand=False
+        TextColumn("{task.description}", markup=False),
+        BarColumn(24),
+        TimeElapsedColumn(),
+        console=console,
+        expand=False,
     )
     task = bar.add_task(name, total=None)
     below = Text("", style="dim", no_wrap=True, overflow="ellipsis")
     with Live(Group(bar, below), console=console, transient=True, refresh_per_second=8):
 
         def watch(now: Progress) -> None:
-            bar.update(task, description=f"{name}: {now.step}"[:44].ljust(44), total=None if now.fraction is None else 1.0, completed=now.fraction or 0.0)
+            bar.update(
+                task,
+                description=f"{name}: {now.step}"[:44].ljust(44),
+                total=None if now.fraction is None else 1.0,
+                completed=now.fraction or 0.0,
+            )
             below.plain = f"  {plain(now.line)}"
 
         yield watch

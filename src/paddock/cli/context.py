@@ -61,6 +61,11 @@ class Cli:
     def data(self) -> Path:
         return self.loaded.config.data
 
+    @property
+    def names_server(self) -> bool:
+        """Whether a server was named, so that none must be looked for."""
+        return bool(self._server or os.environ.get("PADDOCK_URL"))
+
     def client(self) -> Client:
         """A client of the server. Raises `NoServer` when there cannot be one."""
         from paddock.cli.client import Client
@@ -93,9 +98,7 @@ class Cli:
         try:
             return read_secret(path)
         except PermissionError:
-            raise CliError(
-                f"{path} belongs to another user", hint="set PADDOCK_API_KEY to a key of your own"
-            ) from None
+            raise CliError(f"{path} belongs to another user", hint="set PADDOCK_API_KEY to a key of your own") from None
 
 
 def no_server(url: str) -> NoServer:

@@ -99,7 +99,12 @@ def _progress(title: str, quiet: bool) -> Iterator[Report]:
     from rich.progress import DownloadColumn, Progress, SpinnerColumn, TextColumn, TransferSpeedColumn
 
     console = Console(stderr=True, highlight=False)
-    columns = (SpinnerColumn(), TextColumn("{task.description}", markup=False), DownloadColumn(True), TransferSpeedColumn())
+    columns = (
+        SpinnerColumn(),
+        TextColumn("{task.description}", markup=False),
+        DownloadColumn(True),
+        TransferSpeedColumn(),
+    )
     with Progress(*columns, console=console, transient=True) as progress:
         width = max(20, console.width - 40)
         task = progress.add_task(title if len(title) <= width else f"…{title[-width:]}", total=None)

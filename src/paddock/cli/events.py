@@ -13,6 +13,7 @@ from paddock.cli.context import Cli
 from paddock.cli.failure import ConnectionLost, NoServer
 from paddock.cli.output import moment, pairs
 
+_PAGE = 1000
 _RECONNECT_SECONDS = 60.0
 
 
@@ -21,30 +22,64 @@ def register(app: typer.Typer) -> None:
         app,
         "events",
         server=True,
-        examples="paddock events\npaddock events --follow --json\npaddock events --stream sandbox/sb-0123456789abcdef",
+        examples="paddock events\npaddock events --follow --json\npaddock events --sandbox 3f2a",
     )(events)
 
 
 async def events(
     cli: Cli,
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on as things happen.")] = False,
-    after: Annotated[int, typer.Option(help="Only those after this sequence number.", min=0)] = 0,
-    stream: Annotated[str | None, typer.Option(help="Only of this stream, such as sandbox/ID.")] = None,
+    after: Annotated[int, typer.Option(help="Only those after this number.", min=0)] = 0,
+    sandbox: Annotated[str | None, typer.Option(metavar="SANDBOX", help="Only of this sandbox.")] = None,
 ) -> None:
-    """Show what has happened to sandboxes, snapshots and pools."""
-    reader = _Reader(cli, after, stream)
+    """Show what has happened to sandboxes, snapshots and pools.
+
+    With --json, one document a line; after a break, go on with --after and the last `sequence` seen (`number` with
+    --sandbox).
+    """
+    from paddock.cli.find import find
+
+    place = "sequence" if sandbox is None else "number"
     async with cli.client() as client:
+        path = "/v1/events" if sandbox is None else f"/v1/sandboxes/{await find(client, sandbox)}/events"
         last_seen = time.monotonic()
         while True:
             try:
-                async for documents in reader.read(client, follow):
-                    last_seen = time.monotonic()
-                    for document in documents:
-                        reader.show(document)
                 if not follow:
-                    return
+                    return await _all(cli, client, path, after)
+                query = {"after": str(after)}
+                headers = {"Accept": "text/event-stream"}
+                async with client.request("GET", path, params=query, headers=headers) as answer:
+                    async for documents in client.lines(answer):
+                        last_seen = time.monotonic()
+                        for event in documents:
+                            after = int(event.get(place, after))
+                            _show(cli, event)
+                            if sandbox and event.get("type") in ("sandbox.ended", "sandbox.failed"):
+                                return None
                 raise ConnectionLost("the server ended the stream")
             except (ConnectionLost, NoServer):
                 if not follow or time.monotonic() - last_seen > _RECONNECT_SECONDS:
                     raise
                 await asyncio.sleep(0.25)
+
+
+async def _all(cli: Cli, client: Any, path: str, after: int) -> None:
+    headers = {"Accept": "application/json"}
+    while True:
+        page = await client.ask("GET", path, params={"after": str(after), "limit": str(_PAGE)}, headers=headers)
+        for event in page["items"]:
+            _show(cli, event)
+        after = page["next"]
+        if len(page["items"]) < _PAGE:
+            return
+
+
+def _show(cli: Cli, event: dict[str, Any]) -> None:
+    if cli.as_json:
+        return cli.out.event(event)
+    at = moment(event.get("at"))
+    when = f"{at.astimezone():%m-%d %H:%M:%S}" if at else ""
+    facts = {name: value for name, value in (event.get("data") or {}).items() if value not in (None, {}, "")}
+    name = str(event.get("stream", "")).partition("/")[2]
+    return cli.out.line(f"{when}  {event.get('type', ''):<18} {name}  {pairs(facts)}".rstrip())

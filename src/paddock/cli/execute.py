@@ -13,7 +13,17 @@ import typer
 from paddock.cli import parse
 from paddock.cli.commands import command
 from paddock.cli.context import Cli
-from paddock.cli.failure import BROKEN_PIPE, INTERRUPTED, OURS, USAGE, CliError, UsageProblem, exit_code_of, report, warn
+from paddock.cli.failure import (
+    BROKEN_PIPE,
+    INTERRUPTED,
+    OURS,
+    USAGE,
+    CliError,
+    UsageProblem,
+    exit_code_of,
+    report,
+    warn,
+)
 from paddock.cli.sandbox import SandboxArgument
 from paddock.errors import PaddockError
 
@@ -42,13 +52,19 @@ def execute(
     words: Annotated[
         list[str] | None, typer.Argument(metavar="[-- COMMAND...]", help="The command and its words.")
     ] = None,
-    shell: Annotated[str | None, typer.Option("-c", metavar="TEXT", help="Text for the sandbox's shell instead.")] = None,
+    shell: Annotated[
+        str | None, typer.Option("-c", metavar="TEXT", help="Text for the sandbox's shell instead.")
+    ] = None,
     cwd: Annotated[str | None, typer.Option("--cwd", "-w", metavar="DIR", help="Directory to run it in.")] = None,
-    env: Annotated[list[str] | None, typer.Option("--env", "-e", metavar="K=V", help="Variable, more than once.")] = None,
+    env: Annotated[
+        list[str] | None, typer.Option("--env", "-e", metavar="K=V", help="Variable, more than once.")
+    ] = None,
     env_file: Annotated[list[Path] | None, typer.Option(metavar="FILE", help="File of K=V lines.")] = None,
     timeout: Annotated[str | None, typer.Option(metavar="TIME", help="End it after this long, with code 124.")] = None,
     user: Annotated[str | None, typer.Option(metavar="UID[:GID]", help="Who to run it as.")] = None,
-    detach: Annotated[bool, typer.Option("--detach", "-d", help="Print the command's id and leave it running.")] = False,
+    detach: Annotated[
+        bool, typer.Option("--detach", "-d", help="Print the command's id and leave it running.")
+    ] = False,
     attached: Annotated[
         bool, typer.Option("--attached", help="End it when the connection does; for output of any size.")
     ] = False,

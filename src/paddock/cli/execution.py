@@ -18,7 +18,8 @@ from paddock.cli.failure import CliError, ConnectionLost, NoServer, Refused, war
 RECONNECT_SECONDS = 60.0
 """How long the server may be away before we give up on it."""
 _CURSOR = "EXECD-COMMANDS-TAIL-CURSOR"
-_GATEWAY = (502, 503, 504)
+PASSING = ("UNAVAILABLE", "HTTP_502", "HTTP_503", "HTTP_504")
+"""Refusals by a server that is starting or stopping, or by something in front of it."""
 
 
 @dataclass(frozen=True)
@@ -117,7 +118,7 @@ class Execution:
                         return ending
                 raise ConnectionLost("the connection broke off")
             except (ConnectionLost, NoServer, Refused) as error:
-                if isinstance(error, Refused) and error.status not in _GATEWAY:
+                if isinstance(error, Refused) and error.server_code not in PASSING:
                     raise
                 if time.monotonic() - last_seen > RECONNECT_SECONDS:
                     raise ConnectionLost(

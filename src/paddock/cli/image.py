@@ -128,7 +128,9 @@ async def remove(
     in_use = await digests_in_use(config, images)
     removed: list[str] = []
     for name in names:
-        removed += [f"{name.partition('@')[0]}@{digest[:_DIGEST]}" for digest in await images.remove_async(name, in_use)]
+        removed += [
+            f"{name.partition('@')[0]}@{digest[:_DIGEST]}" for digest in await images.remove_async(name, in_use)
+        ]
     if cli.as_json:
         return cli.out.document({"removed": removed})
     return cli.out.line("\n".join(removed))

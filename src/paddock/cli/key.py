@@ -41,7 +41,9 @@ def register(app: typer.Typer) -> None:
 async def create(
     cli: Cli,
     name: Annotated[str, typer.Argument(metavar="NAME", help="What to call it.", show_default=False)],
-    scope: Annotated[list[str] | None, typer.Option("--scope", metavar="SCOPE", help=f"What it may do: {_SCOPES}.")] = None,
+    scope: Annotated[
+        list[str] | None, typer.Option("--scope", metavar="SCOPE", help=f"What it may do: {_SCOPES}.")
+    ] = None,
     tenant: Annotated[str | None, typer.Option(help="Whose it is.  [default: your own]")] = None,
     expires: Annotated[str | None, typer.Option(metavar="TIME", help="How long it works, such as 30d.")] = None,
 ) -> None:
@@ -100,7 +102,9 @@ async def list_(
 
 async def revoke(
     cli: Cli,
-    keys: Annotated[list[str], typer.Argument(metavar="KEY...", help="Ids, or beginnings of secrets.", show_default=False)],
+    keys: Annotated[
+        list[str], typer.Argument(metavar="KEY...", help="Ids, or beginnings of secrets.", show_default=False)
+    ],
 ) -> None:
     """Stop API keys from working, from now on."""
     if _through_server(cli):

@@ -23,7 +23,6 @@ def register(boxes: typer.Typer) -> None:
         examples="""
             paddock sandbox logs 3f2a --follow
             paddock sandbox logs 3f2a --command 0123456789abcdef0123456789abcdef
-            paddock sandbox logs 3f2a --box
         """,
     )(logs)
 
@@ -36,7 +35,6 @@ async def logs(
         str, typer.Option("--command", metavar="ID", help="A command started with exec --detach.", show_default=False)
     ] = ENTRYPOINT,
     cursor: Annotated[int, typer.Option(help="Skip what was written before this offset.", min=0)] = 0,
-    box: Annotated[bool, typer.Option("--box", help="What the box itself said while it started and ran.")] = False,
 ) -> None:
     """Show what a sandbox's entrypoint, or a background command, has written."""
     from paddock.cli.execution import Execution, Sink
@@ -44,10 +42,6 @@ async def logs(
 
     async with cli.client() as client:
         sandbox_id = await find(client, sandbox)
-        if box:
-            async with client.request("GET", f"/v1/sandboxes/{sandbox_id}/diagnostics/logs") as answer:
-                text = (await answer.read()).decode("utf-8", "replace")
-            return cli.out.document({"id": sandbox_id, "logs": text}) if cli.as_json else cli.out.line(text.rstrip("\n"))
         execution = Execution(client, sandbox_id, Sink(cli.as_json))
         execution.id, execution.cursor = command, cursor
         try:
@@ -58,7 +52,7 @@ async def logs(
         except Refused as error:
             if error.status == 404 and command == ENTRYPOINT and error.server_code != "SANDBOX_NOT_FOUND":
                 raise CliError(
-                    f"sandbox {sandbox_id} has no entrypoint", hint="name a command with --command, or see --box"
+                    f"sandbox {sandbox_id} has no entrypoint", hint="name a command with --command ID"
                 ) from None
             raise
     return None

@@ -26,6 +26,14 @@ Start here:
 """
 
 
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        from paddock import __version__
+
+        sys.stdout.write(f"paddock {__version__}\n")
+        raise typer.Exit
+
+
 def build() -> typer.Typer:
     """All commands."""
     app = typer.Typer(name="paddock", help=_HELP, no_args_is_help=True, rich_markup_mode=None)
@@ -97,13 +105,11 @@ def _misused(error: Exception, as_json: bool) -> int:
 
 
 def _top(
-    version: Annotated[bool, typer.Option("--version", help="Show the version and leave.", is_eager=True)] = False,
+    version: Annotated[
+        bool, typer.Option("--version", help="Show the version and leave.", is_eager=True, callback=_show_version)
+    ] = False,
 ) -> None:
-    if version:
-        from paddock import __version__
-
-        sys.stdout.write(f"paddock {__version__}\n")
-        raise typer.Exit
+    pass
 
 
 if __name__ == "__main__":

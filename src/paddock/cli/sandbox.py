@@ -43,9 +43,7 @@ def register(app: typer.Typer) -> typer.Typer:
         server=True,
         examples="paddock sandbox list\npaddock sandbox list --state Running --metadata team=a",
     )(list_)
-    command(
-        boxes, "show", server=True, examples="paddock sandbox show 3f2a\npaddock sandbox show builder --json"
-    )(show)
+    command(boxes, "show", server=True, examples="paddock sandbox show 3f2a\npaddock sandbox show builder --json")(show)
     command(boxes, "pause", server=True, examples="paddock sandbox pause 3f2a")(pause)
     command(boxes, "resume", server=True, examples="paddock sandbox resume 3f2a")(resume)
     command(boxes, "renew", server=True, examples="paddock sandbox renew 3f2a --for 2h")(renew)
@@ -78,7 +76,9 @@ async def create(
     timeout: Annotated[
         str | None, typer.Option(metavar="TIME", help="How long it lives, such as 30m; `none` until it is removed.")
     ] = None,
-    env: Annotated[list[str] | None, typer.Option("--env", "-e", metavar="K=V", help="Variable, more than once.")] = None,
+    env: Annotated[
+        list[str] | None, typer.Option("--env", "-e", metavar="K=V", help="Variable, more than once.")
+    ] = None,
     env_file: Annotated[list[Path] | None, typer.Option(metavar="FILE", help="File of K=V lines.")] = None,
     cpu: Annotated[str | None, typer.Option(metavar="N", help="CPUs, such as 0.5 or 500m.")] = None,
     memory: Annotated[str | None, typer.Option(metavar="SIZE", help="Memory, such as 512Mi.")] = None,
@@ -118,7 +118,9 @@ async def create(
         request["entrypoint"] = entrypoint or _split(words or "")
     began = time.monotonic()
     async with cli.client() as client:
-        sandbox = await client.post("/v1/sandboxes", {key: value for key, value in request.items() if value or key == "timeout"})
+        sandbox = await client.post(
+            "/v1/sandboxes", {key: value for key, value in request.items() if value or key == "timeout"}
+        )
         if wait:
             sandbox = await _settled(cli, client, sandbox)
     if cli.as_json:
@@ -127,7 +129,9 @@ async def create(
         cli.out.line(str(sandbox["id"]))
     else:
         took = time.monotonic() - began
-        cli.out.line(f"{sandbox['id']}  {_state(sandbox)} in {took:.2f} s, expires {until(moment(sandbox.get('expiresAt')))}")
+        cli.out.line(
+            f"{sandbox['id']}  {_state(sandbox)} in {took:.2f} s, expires {until(moment(sandbox.get('expiresAt')))}"
+        )
 
 
 async def list_(

@@ -76,7 +76,9 @@ async def _run(cli: Cli, wanted: str, words: list[str], cwd: str | None, attach:
             attach = str((await client.post(pty, request))["session_id"])
         exit_code = await Terminal(client, f"{pty}/{attach}").run()
         if exit_code is None:
-            sys.stderr.write(f"\nleft it running; come back with:\n  paddock sandbox shell {sandbox_id} --attach {attach}\n")
+            sys.stderr.write(
+                f"\nleft it running; come back with:\n  paddock sandbox shell {sandbox_id} --attach {attach}\n"
+            )
             return 0
         try:
             await client.delete(f"{pty}/{attach}")

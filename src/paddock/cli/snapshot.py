@@ -84,7 +84,13 @@ async def snapshots(
             cli.out.line("There are no snapshots. Make one: paddock sandbox snapshot SANDBOX")
         return None
     rows = [
-        [str(item["id"]), _state(item), str(item.get("sandboxId", "")), ago(moment(item.get("createdAt"))), item.get("name") or ""]
+        [
+            str(item["id"]),
+            _state(item),
+            str(item.get("sandboxId", "")),
+            ago(moment(item.get("createdAt"))),
+            item.get("name") or "",
+        ]
         for item in found
     ]
     return cli.out.table(["ID", "STATE", "SANDBOX", "AGE", "NAME"], rows)

@@ -13,6 +13,7 @@ import tty
 from typing import Any
 
 from paddock.cli.client import Client
+from paddock.cli.execution import PASSING
 from paddock.cli.failure import ConnectionLost, NoServer, Refused
 
 STDIN, STDOUT, STDERR, REPLAY = 0, 1, 2, 3
@@ -86,7 +87,7 @@ class Terminal:
             try:
                 return await self._connect(sizes)
             except (ConnectionLost, NoServer, Refused) as error:
-                if isinstance(error, Refused) and error.status not in (502, 503, 504):
+                if isinstance(error, Refused) and error.server_code not in PASSING:
                     raise
                 last_seen = max(last_seen, self._connected_at)
                 if time.monotonic() - last_seen > RECONNECT_SECONDS:

@@ -196,6 +196,29 @@ def parent_of(pid: int) -> int:
     return int(Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2].split()[1])
 
 
+def descends(pid: int, ancestor: int) -> bool:
+    while pid > 1:
+        if pid == ancestor:
+            return True
+        try:
+            pid = parent_of(pid)
+        except OSError:
+            return False
+    return False
+
+
+def running(words: str) -> list[int]:
+    """The processes that have these words on their command line."""
+    found = []
+    for entry in os.listdir("/proc"):
+        try:
+            if entry.isdigit() and words.encode() in Path(f"/proc/{entry}/cmdline").read_bytes():
+                found.append(int(entry))
+        except OSError:
+            continue
+    return found
+
+
 def kill(pid: int) -> None:
     os.kill(pid, signal.SIGKILL)
 

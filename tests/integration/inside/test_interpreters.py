@@ -201,7 +201,9 @@ def test_interrupt_and_timeout_keep_the_variables(daemon: Daemon, context: Conte
             pass
         assert context.run("1").error() == "SESSION_BUSY"
         assert daemon.call("DELETE", f"/code?id={identifier}").status == 200
-        assert next_event(response)["error"]["ename"] == "KeyboardInterrupt"
+        while (event := next_event(response))["type"] != "error":
+            pass
+        assert event["error"]["ename"] == "KeyboardInterrupt"
     assert context.result("x")["text"] == "1"
 
 

@@ -51,14 +51,16 @@ def test_a_shell_on_a_real_terminal(daemon: Daemon) -> None:
 
 def test_ctrl_c_and_signals_reach_the_foreground(daemon: Daemon) -> None:
     with attach(daemon, create(daemon)) as client:
-        client.type("trap 'echo caught$((1+1))' INT; sh -c 'echo first$((1+1)); exec sleep 300'\n")
+        client.type("PS1='<'prompt'>'\n")
+        client.output_until(b"<prompt>")
+        client.type("sh -c 'echo first$((1+1)); exec sleep 300'\n")
         client.output_until(b"first2")
         client.type("\x03")
-        client.output_until(b"caught2")
+        client.output_until(b"<prompt>")
         client.type("sh -c 'echo second$((1+1)); exec sleep 300'\n")
         client.output_until(b"second2")
         client.send_json(type="signal", signal="SIGINT")
-        client.output_until(b"caught2")
+        client.output_until(b"<prompt>")
 
 
 def test_replay_from_an_offset(daemon: Daemon) -> None:

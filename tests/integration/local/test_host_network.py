@@ -8,7 +8,7 @@ import socket
 from pathlib import Path
 
 import pytest
-from tests.contract.backends.support import Pen
+from tests.contract.backends.support import Pen, eventually
 
 OPEN = "import socket, sys; socket.socket(*map(int, sys.argv[1:]))"
 
@@ -36,8 +36,6 @@ def test_abstract_sockets_of_the_host_and_of_other_boxes_are_out_of_reach(pen: P
         assert b"ConnectionRefusedError" in pen.python(connect).stderr
     serve = f"import socket,time; s=socket.socket(socket.AF_UNIX); s.bind('\\\\0{name}'); s.listen(); print(1); time.sleep(60)"
     neighbour.start(f'exec python3 -c "{serve}"')
-    from tests.contract.backends.support import eventually
-
     eventually(lambda: neighbour.python(connect).exit_code == 0)
     assert b"ConnectionRefusedError" in pen.python(connect).stderr
 

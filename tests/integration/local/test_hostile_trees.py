@@ -8,12 +8,15 @@ import time
 import pytest
 from tests.contract.backends.support import Yard
 
+from paddock.errors import BoxError
+
 DEEP = """
 import os
-os.chdir("/workspace")
-for _ in range(3000):
-    os.mkdir("d" * 20)
-    os.chdir("d" * 20)
+import sys
+os.chdir(sys.argv[1])
+for _ in range(int(sys.argv[2])):
+    os.mkdir("d")
+    os.chdir("d")
 open("bottom", "w").close()
 """
 
@@ -49,7 +52,7 @@ os.chmod(os.path.expanduser("~/x"), 0)
 @pytest.mark.parametrize("code", [DEEP, NAMES, CLOSED], ids=["deep", "names", "closed"])
 def test_a_hostile_tree_is_measured_kept_restored_and_removed(place: Yard, code: str) -> None:
     with place.box() as pen:
-        made = pen.python(code)
+        made = pen.python(code, "/workspace", "1500")
         assert made.exit_code == 0, made.stderr
         assert place.do(place.backend.disk_used(pen.record)) > 0
         place.do(place.backend.snapshot(pen.record, "hostile"))
@@ -67,12 +70,24 @@ def test_a_hostile_tree_is_measured_kept_restored_and_removed(place: Yard, code:
 
 def test_a_deep_tree_in_the_home_directory_does_not_keep_a_copy_from_starting(place: Yard) -> None:
     with place.box() as pen:
-        made = pen.python(DEEP.replace("/workspace", "/home/agent"))
+        made = pen.python(DEEP, "/home/agent", "1500")
         assert made.exit_code == 0, made.stderr
         place.do(place.backend.snapshot(pen.record, "deep-home"))
     with place.box(snapshot="deep-home") as copy:
         assert copy.answers()
     place.do(place.backend.delete_snapshot("deep-home"))
+
+
+def test_a_tree_too_deep_for_any_path_is_refused_and_removed(place: Yard) -> None:
+    with place.box() as pen:
+        made = pen.python(DEEP, "/workspace", "5000")
+        assert made.exit_code == 0, made.stderr
+        assert place.do(place.backend.disk_used(pen.record)) > 5000 * 4096
+        with pytest.raises(BoxError, match="could not be copied"):
+            place.do(place.backend.snapshot(pen.record, "too-deep"))
+        assert place.do(place.backend.snapshots()) == []
+        assert pen.answers()
+    assert not pen.files.directory.exists()
 
 
 def test_many_files_go_quickly(place: Yard) -> None:

@@ -278,8 +278,10 @@ class LocalBackend(Backend):
                 layout.copy_tree(files.directory / name, partial / name)
             (partial / "snapshot.json").write_text(json.dumps({"uid": record["uid"]}))
             partial.rename(self._snapshots / snapshot_id)
-        except BaseException:
+        except BaseException as error:
             layout.remove_tree(partial)
+            if isinstance(error, subprocess.CalledProcessError):
+                raise BoxError(f"the box's files could not be copied: {_last_line(error)}") from error
             raise
         finally:
             if not was_frozen:
@@ -356,11 +358,16 @@ async def _to_the_end(function: Callable[P, None], *arguments: P.args, **named: 
         raise
 
 
+def _last_line(error: subprocess.CalledProcessError) -> str:
+    said: bytes = error.stderr or b""
+    return said.decode(errors="replace").strip().rpartition("\n")[2][-500:] or str(error)
+
+
 def _why_not_started(error: BaseException, tail: str) -> str:
     if isinstance(error, TimeoutError):
         what = "the box did not answer in time"
     elif isinstance(error, subprocess.CalledProcessError):
-        what = (error.stderr or b"").decode(errors="replace").strip() or str(error)
+        what = _last_line(error)
     else:
         what = str(error)
     if "execvp /usr/bin/python3" in tail:

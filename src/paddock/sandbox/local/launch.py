@@ -235,10 +235,17 @@ def give(root: int, path: str, image_uid: int, box: int) -> None:
     top = open_directory(root, path)
     readable = os.open(".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=top)
     os.close(top)
-    for _, directories, files, directory in os.fwalk(".", dir_fd=readable, follow_symlinks=False):
-        for name in (*directories, *files):
-            if os.stat(name, dir_fd=directory, follow_symlinks=False).st_uid == image_uid:
-                os.chown(name, box, box, dir_fd=directory, follow_symlinks=False)
+    pending = ["."]  # Not os.fwalk: a tree as deep as a box likes would exhaust its recursion.
+    while pending:
+        path = pending.pop()
+        directory = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=readable)
+        with os.scandir(directory) as entries:
+            for entry in entries:
+                if entry.stat(follow_symlinks=False).st_uid == image_uid:
+                    os.chown(entry.name, box, box, dir_fd=directory, follow_symlinks=False)
+                if entry.is_dir(follow_symlinks=False):
+                    pending.append(f"{path}/{entry.name}")
+        os.close(directory)
     os.fchown(readable, box, box)
     os.close(readable)
 

@@ -1,0 +1,181 @@
+"""`paddock doctor`: says whether this machine can run sandboxes, and what to do where it cannot."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncIterator, Iterator
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from paddock.cli.commands import command
+from paddock.cli.context import Cli, is_served, server_of
+from paddock.cli.failure import FAILED, CliError
+from paddock.errors import PaddockError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from paddock.config import Config
+    from paddock.sandbox.base import Finding
+
+_BUILDERS = (("mmdebstrap", "mmdebstrap", "build images"), ("skopeo", "skopeo", "pull OCI images"))
+
+
+def register(app: typer.Typer) -> None:
+    command(app, "doctor", examples="paddock doctor\npaddock doctor --no-trial --json")(doctor)
+
+
+async def doctor(
+    cli: Cli,
+    trial: Annotated[bool, typer.Option(help="Start a sandbox, run `true` in it, remove it.")] = True,
+) -> int:
+    """Check this machine, and say what to do about what is missing.
+
+    The exit code is 1 only if something is missing that sandboxes cannot run without.
+    """
+    found: list[Finding] = []
+    async for finding in _examine(cli, trial):
+        found.append(finding)
+    healthy = all(finding.ok or not finding.required for finding in found)
+    if cli.as_json:
+        cli.out.document({"healthy": healthy, "findings": [finding.model_dump(mode="json") for finding in found]})
+        return 0 if healthy else FAILED
+    cli.out.table(
+        ["", "CHECK", "FOUND"],
+        [[_mark(finding), finding.check, _told(finding)] for finding in found],
+        wraps=["FOUND"],
+    )
+    missing = sum(not finding.ok for finding in found)
+    if not healthy:
+        cli.out.line("\nSandboxes cannot run here yet; see what to do above.")
+    elif missing:
+        cli.out.line(f"\nSandboxes run here. {missing} things could be better.")
+    else:
+        cli.out.line("\nEverything is in order.")
+    return 0 if healthy else FAILED
+
+
+async def _examine(cli: Cli, trial: bool) -> AsyncIterator[Finding]:
+    from paddock.sandbox.base import Finding
+
+    try:
+        loaded = cli.loaded
+    except PaddockError as error:
+        yield Finding(check="configuration", ok=False, detail=error.message, fix="mend the file, then run this again")
+        return
+    yield Finding(check="configuration", ok=True, detail=str(loaded.file or "no file, all defaults"))
+    config = loaded.config
+    for finding in _data_directory(config.data):
+        yield finding
+        if not finding.ok and finding.required:
+            return
+    yield _port(config)
+    from paddock.app import make_backend
+
+    usable = True
+    try:
+        backend = make_backend(config)
+        try:
+            for finding in await backend.examine():
+                usable = usable and (finding.ok or not finding.required)
+                yield finding
+        finally:
+            await backend.close()
+    except (PaddockError, OSError) as error:
+        usable = False
+        yield Finding(check="backend", ok=False, detail=str(error))
+    for finding in _programs():
+        yield finding
+    if trial and usable:
+        yield await _trial(cli, config)
+
+
+def _data_directory(data: Path) -> Iterator[Finding]:
+    import os
+    import stat
+
+    from paddock.sandbox.base import Finding
+
+    try:
+        data.mkdir(mode=0o700, parents=True, exist_ok=True)
+        writable = os.access(data, os.R_OK | os.W_OK | os.X_OK)
+    except OSError as error:
+        yield Finding(
+            check="data directory", ok=False, detail=f"{data}: {error.strerror}", fix="choose another: --data"
+        )
+        return
+    yield Finding(
+        check="data directory", ok=writable, detail=str(data), fix="make it yours, or choose another with --data"
+    )
+    mode = stat.S_IMODE(data.stat().st_mode)
+    if mode & 0o077:
+        yield Finding(
+            check="permissions",
+            ok=False,
+            detail=f"others may look into {data} ({mode:o})",
+            fix=f"chmod 700 {data}",
+            required=False,
+        )
+
+
+def _port(config: Config) -> Finding:
+    import socket
+
+    from paddock.sandbox.base import Finding
+
+    host, port = config.server.host, config.server.port
+    where = f"{host}:{port}"
+    if is_served(config.data):
+        return Finding(check="server", ok=True, detail=f"running at {server_of(config.data) or where}")
+    fix = "stop what uses it, or choose another with --port or server.port"
+    try:
+        with socket.create_server((host, port)):
+            return Finding(check="port", ok=True, detail=f"{where} is free")
+    except OSError as error:
+        return Finding(check="port", ok=False, detail=f"{where}: {error.strerror}", fix=fix, required=False)
+
+
+def _programs() -> Iterator[Finding]:
+    import shutil
+
+    from paddock.sandbox.base import Finding
+
+    for program, package, purpose in _BUILDERS:
+        found = shutil.which(program)
+        yield Finding(
+            check=program,
+            ok=found is not None,
+            detail=found or f"not on PATH; needed to {purpose}",
+            fix=f"apt-get install {package}",
+            required=False,
+        )
+
+
+async def _trial(cli: Cli, config: Config) -> Finding:
+    from paddock.cli.trial import through_server, without_server
+    from paddock.sandbox.base import Finding
+
+    try:
+        if is_served(config.data):
+            async with cli.client() as client:
+                timings = await through_server(client)
+        else:
+            timings = await without_server(config)
+    except (PaddockError, OSError, TimeoutError) as error:
+        message = str(error) or type(error).__name__
+        return Finding(check="trial", ok=False, detail=message, fix="see what failed above; run with --debug for more")
+    start, run, remove = (f"{seconds * 1000:.0f} ms" for seconds in timings)
+    return Finding(
+        check="trial", ok=True, detail=f"a sandbox started in {start}, ran `true` in {run}, went in {remove}"
+    )
+
+
+def _mark(finding: Finding) -> str:
+    if finding.ok:
+        return "✓"
+    return "✗" if finding.required else "!"
+
+
+def _told(finding: Finding) -> str:
+    return finding.detail if finding.ok or not finding.fix else f"{finding.detail}\n→ {finding.fix}"

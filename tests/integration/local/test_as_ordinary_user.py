@@ -1,0 +1,22 @@
+"""The same attempts against boxes that an ordinary user runs."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from tests.contract.backends.support import NoOrdinaryUserError, run_as_ordinary_user
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.skipif(os.geteuid() != 0, reason="already run as an ordinary user; root's half needs root")
+def test_no_attempt_succeeds_against_an_ordinary_users_boxes() -> None:
+    directory = Path(__file__).parent
+    try:
+        tally = run_as_ordinary_user(str(directory), f"--ignore={__file__}")
+    except NoOrdinaryUserError as reason:
+        pytest.skip(str(reason))
+    assert tally.failed == 0, tally.report
+    assert tally.passed >= 150, tally.report
+    assert tally.skipped <= 12, tally.report
