@@ -16,10 +16,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from paddock.events import EventLog
+from paddock.events.log import EventLog
 from paddock.model.events import EventType
 from paddock.model.sandbox import Sandbox, SandboxState
-from paddock.store import Store
+from paddock.store.database import Store
 from paddock.store.sandboxes import SandboxStore
 
 ROUNDS = 500

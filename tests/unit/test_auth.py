@@ -7,11 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from paddock.auth import Keys, check_exposure
+from paddock.auth.exposure import check_exposure
+from paddock.auth.keys import Keys
 from paddock.auth.secrets import new_secret
 from paddock.errors import ConfigError, Forbidden, InvalidInput, NotFound, Unauthorized, Unavailable
 from paddock.model.keys import Key, Principal, Scope
-from paddock.store import Store
+from paddock.store.database import Store
 from paddock.store.keys import KeyStore
 
 pytestmark = pytest.mark.anyio

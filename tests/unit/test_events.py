@@ -12,10 +12,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from paddock.events import EventLog
+from paddock.events.log import EventLog
 from paddock.events.window import Window
 from paddock.model.events import Event, EventType
-from paddock.store import Store
+from paddock.store.database import Store
 from paddock.store.events import Page
 
 pytestmark = pytest.mark.anyio

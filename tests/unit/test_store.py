@@ -8,7 +8,7 @@ import pytest
 
 from paddock.errors import Conflict, InvalidInput, PoolNotFound, SandboxNotFound, SnapshotNotFound
 from paddock.model.sandbox import Limits, Pool, Sandbox, SandboxState, Snapshot, SnapshotState
-from paddock.store import Store
+from paddock.store.database import Store
 from paddock.store.pools import PoolStore
 from paddock.store.sandboxes import SandboxStore
 from paddock.store.snapshots import SnapshotStore

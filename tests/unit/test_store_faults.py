@@ -21,10 +21,10 @@ from sqlalchemy.dialects import postgresql
 from sqlalchemy.schema import CreateTable
 
 from paddock.errors import AlreadyRunning, ConfigError, Unavailable
-from paddock.events import EventLog
+from paddock.events.log import EventLog
 from paddock.model.events import EventType
-from paddock.store import Store, database, tables
-from paddock.store.database import Work
+from paddock.store import database, tables
+from paddock.store.database import Store, Work
 from paddock.store.lock import DataLock
 from paddock.store.migrate import HEAD, migrate, settings
 
@@ -32,9 +32,9 @@ pytestmark = pytest.mark.anyio
 
 WRITER = """
 import asyncio, pathlib, sys
-from paddock.events import EventLog
+from paddock.events.log import EventLog
 from paddock.model.events import EventType
-from paddock.store import Store
+from paddock.store.database import Store
 
 async def one(log, stream):
     while True:

@@ -1,7 +1,7 @@
 """Tar archives in and out of the host's own directories.
 
 What is unpacked here was packed in a box, which may be hostile. So nothing is ever reached through a link: every
-directory on the way is opened by itself, files are made anew, and links are made last, when nothing is written any more.
+directory on the way is opened by itself, files are made anew, and links are made last, after all that is written.
 """
 
 from __future__ import annotations
@@ -43,29 +43,25 @@ class _Member(tarfile.TarInfo):
         return super()._proc_member(archive)  # type: ignore[misc, no-any-return]
 
 
-def pack(source: Path, name: str, target: IO[bytes]) -> None:
-    """Write a file or directory as a tar stream in which it is called `name` (`.` for a directory's content)."""
-    with tarfile.open(fileobj=target, mode="w|", format=tarfile.PAX_FORMAT, dereference=False) as archive:
-        archive.add(source, arcname=name, filter=_packed)
+def pack(source: Path, name: str, target: IO[bytes]) -> int:
+    """Write a file or directory as a tar stream in which it is called `name` (`.` for a directory's content).
 
-
-def tree_size(source: Path) -> int:
-    """Bytes of all files, roughly what `pack` will write."""
-    if source.is_symlink() or not source.is_dir():
-        return source.lstat().st_size
+    Returns how many bytes its files have.
+    """
     total = 0
-    for directory, _, files in os.walk(source):
-        for name in files:
-            total += os.lstat(os.path.join(directory, name)).st_size
+
+    def packed(entry: tarfile.TarInfo) -> tarfile.TarInfo | None:
+        nonlocal total
+        if not (entry.isreg() or entry.isdir() or entry.issym() or entry.islnk()):
+            return None  # sockets and pipes mean nothing elsewhere
+        entry.uid = entry.gid = 0
+        entry.uname = entry.gname = ""
+        total += entry.size
+        return entry
+
+    with tarfile.open(fileobj=target, mode="w|", format=tarfile.PAX_FORMAT, dereference=False) as archive:
+        archive.add(source, arcname=name, filter=packed)
     return total
-
-
-def _packed(entry: tarfile.TarInfo) -> tarfile.TarInfo | None:
-    if not (entry.isreg() or entry.isdir() or entry.issym() or entry.islnk()):
-        return None  # sockets and pipes mean nothing elsewhere
-    entry.uid = entry.gid = 0
-    entry.uname = entry.gname = ""
-    return entry
 
 
 class Unpacker:
@@ -78,6 +74,8 @@ class Unpacker:
         self._skip_unsafe = skip_unsafe
         self._skipped = skipped or (lambda message: None)
         self._made: set[str] = set()
+        self.total = 0
+        """Bytes of all files so far."""
         self._links: list[tuple[list[str], str]] = []
         self._directories: dict[str, tuple[list[str], int, float]] = {}
 
@@ -148,7 +146,7 @@ class Unpacker:
             flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
             with os.fdopen(os.open(parts[-1], flags, 0o600, dir_fd=directory), "wb") as target:
                 while data := source.read(_PIECE):
-                    target.write(data)
+                    self.total += target.write(data)
                 target.flush()
                 os.fchmod(target.fileno(), member.mode & 0o777)
                 os.utime(target.fileno(), (member.mtime, member.mtime))

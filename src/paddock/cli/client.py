@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterable, AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from types import TracebackType
 from typing import Any, Self
@@ -53,13 +53,13 @@ class Client:
     ) -> None:
         await self._session.close()
 
-    async def get(self, path: str, **query: Any) -> Any:
+    async def get(self, path: str, /, **query: Any) -> Any:
         return await self.ask("GET", path, params=_query(query))
 
     async def post(self, path: str, document: Any = None, *, timeout: float = STARTING) -> Any:
         return await self.ask("POST", path, json=document, timeout=timeout)
 
-    async def delete(self, path: str, **query: Any) -> Any:
+    async def delete(self, path: str, /, **query: Any) -> Any:
         return await self.ask("DELETE", path, params=_query(query), timeout=STARTING)
 
     async def ask(self, method: str, path: str, *, timeout: float = QUICK, **arguments: Any) -> Any:
@@ -174,6 +174,3 @@ def _parse(line: bytes) -> dict[str, Any] | None:
 
 def _query(query: Mapping[str, Any]) -> dict[str, str]:
     return {name: str(value) for name, value in query.items() if value is not None}
-
-
-Content = AsyncIterable[bytes]

@@ -21,7 +21,7 @@ def register(app: typer.Typer) -> None:
 
 def show(
     cli: Cli,
-    section: Annotated[str | None, typer.Argument(metavar="[KEY]", help="Only this setting or section.")] = None,
+    section: Annotated[str | None, typer.Argument(metavar="KEY", help="Only this setting or section.")] = None,
     changed: Annotated[bool, typer.Option("--changed", help="Only what is not the default.")] = False,
 ) -> None:
     """Show every setting, its value, and where it came from. Secrets are masked."""

@@ -6,14 +6,13 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from paddock.cli.commands import command
 from paddock.cli.context import Cli
-from paddock.cli.failure import CliError, UsageProblem, warn
+from paddock.cli.failure import UsageProblem, warn
 from paddock.cli.output import size
 
 Report = Callable[[int], None]
@@ -71,17 +70,17 @@ async def copy(
     origin, goal = parse_place(source), parse_place(target)
     if (origin.sandbox is None) == (goal.sandbox is None):
         raise UsageProblem("one of SOURCE and TARGET must be SANDBOX:/PATH")
-    if origin.sandbox is None and not Path(origin.path).exists():
-        raise CliError(f"there is no {origin.path} here")
+    if origin.sandbox is None:
+        transfer.check_source(origin.path)
     async with cli.client() as client:
         sandbox_id = await find(client, origin.sandbox or goal.sandbox or "")
         with _progress(f"{source} → {target}", quiet or cli.as_json) as report:
             if origin.sandbox is None:
-                count = await transfer.upload(client, sandbox_id, Path(origin.path), goal.path, report)
+                count = await transfer.upload(client, sandbox_id, origin.path, goal.path, report)
                 place = goal.path
             else:
                 count, place = await transfer.download(
-                    client, sandbox_id, origin.path, Path(goal.path), report, skip_unsafe=skip_unsafe, skipped=warn
+                    client, sandbox_id, origin.path, goal.path, report, skip_unsafe=skip_unsafe, skipped=warn
                 )
     if cli.as_json:
         cli.out.document({"source": source, "target": target, "bytes": count, "path": place})

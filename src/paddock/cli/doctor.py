@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import AsyncIterator, Iterator
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from paddock.cli.commands import command
 from paddock.cli.context import Cli, is_served, server_of
-from paddock.cli.failure import FAILED, CliError
+from paddock.cli.failure import FAILED
 from paddock.errors import PaddockError
 
 if TYPE_CHECKING:
@@ -71,17 +70,13 @@ async def _examine(cli: Cli, trial: bool) -> AsyncIterator[Finding]:
         if not finding.ok and finding.required:
             return
     yield _port(config)
-    from paddock.app import make_backend
+    from paddock.cli.trial import examine
 
     usable = True
     try:
-        backend = make_backend(config)
-        try:
-            for finding in await backend.examine():
-                usable = usable and (finding.ok or not finding.required)
-                yield finding
-        finally:
-            await backend.close()
+        for finding in await examine(config):
+            usable = usable and (finding.ok or not finding.required)
+            yield finding
     except (PaddockError, OSError) as error:
         usable = False
         yield Finding(check="backend", ok=False, detail=str(error))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
 from typing import Annotated, Any
 
@@ -29,7 +28,7 @@ def register(app: typer.Typer) -> None:
 async def events(
     cli: Cli,
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on as things happen.")] = False,
-    after: Annotated[int, typer.Option(help="Only those after this number.", min=0)] = 0,
+    after: Annotated[int, typer.Option(metavar="N", help="Only those after this number.", min=0)] = 0,
     sandbox: Annotated[str | None, typer.Option(metavar="SANDBOX", help="Only of this sandbox.")] = None,
 ) -> None:
     """Show what has happened to sandboxes, snapshots and pools.
@@ -37,6 +36,8 @@ async def events(
     With --json, one document a line; after a break, go on with --after and the last `sequence` seen (`number` with
     --sandbox).
     """
+    import asyncio
+
     from paddock.cli.find import find
 
     place = "sequence" if sandbox is None else "number"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import signal
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -28,6 +27,8 @@ from paddock.cli.sandbox import SandboxArgument
 from paddock.errors import PaddockError
 
 if TYPE_CHECKING:
+    import asyncio
+
     from paddock.cli.client import Client
     from paddock.cli.execution import Ending, Execution
 
@@ -49,9 +50,7 @@ def register(boxes: typer.Typer) -> None:
 def execute(
     cli: Cli,
     sandbox: SandboxArgument,
-    words: Annotated[
-        list[str] | None, typer.Argument(metavar="[-- COMMAND...]", help="The command and its words.")
-    ] = None,
+    words: Annotated[list[str] | None, typer.Argument(metavar="COMMAND", help="The command and its words.")] = None,
     shell: Annotated[
         str | None, typer.Option("-c", metavar="TEXT", help="Text for the sandbox's shell instead.")
     ] = None,
@@ -75,6 +74,8 @@ def execute(
     Its output, exit code and piped standard input are passed through. Ctrl-C interrupts it; a second one leaves it.
     Exit codes: its own, 128 + N when signal N ended it, 124 after --timeout, 125 when Paddock itself failed.
     """
+    import asyncio
+
     if bool(words) == (shell is not None):
         raise UsageProblem("say what to run: a command behind --, or shell text with -c")
     document: dict[str, Any] = {"argv": words} if words else {"command": shell}
@@ -136,6 +137,8 @@ async def _attended(
     client: Client, execution: Execution, work: Awaitable[Ending], feeding: Awaitable[None] | None
 ) -> Ending | None:
     """Wait for the command while signals and standard input are passed on. None when told to leave it."""
+    import asyncio
+
     loop = asyncio.get_running_loop()
     following = asyncio.ensure_future(work)
     feeder = asyncio.ensure_future(feeding) if feeding else None

@@ -39,7 +39,7 @@ def register(app: typer.Typer) -> None:
 async def build(
     cli: Cli,
     names: Annotated[
-        list[str] | None, typer.Argument(metavar="IMAGE...", help="Recipes, or OCI references to pull.")
+        list[str] | None, typer.Argument(metavar="IMAGE", help="Recipes, or OCI references to pull.")
     ] = None,
     everything: Annotated[bool, typer.Option("--all", help="All recipes there are.")] = False,
 ) -> None:
@@ -118,7 +118,7 @@ def show(
 
 async def remove(
     cli: Cli,
-    names: Annotated[list[str], typer.Argument(metavar="IMAGE...", help="Names, or NAME@DIGEST.", show_default=False)],
+    names: Annotated[list[str], typer.Argument(metavar="IMAGE", help="Names, or NAME@DIGEST.", show_default=False)],
 ) -> None:
     """Remove images. Those that sandboxes or snapshots need are refused."""
     from paddock.cli.local import digests_in_use, image_store

@@ -21,7 +21,7 @@ _SCOPES = "sandboxes:read, sandboxes:write, images:write, keys:admin or admin"
 
 
 def register(app: typer.Typer) -> None:
-    for name in ("key", "keys"):
+    for name in ("key", "keys"):  # the plural, because it is what fingers type
         keys = group("Make, list and revoke API keys.")
         app.add_typer(keys, name=name, hidden=name == "keys")
         command(
@@ -44,7 +44,7 @@ async def create(
     scope: Annotated[
         list[str] | None, typer.Option("--scope", metavar="SCOPE", help=f"What it may do: {_SCOPES}.")
     ] = None,
-    tenant: Annotated[str | None, typer.Option(help="Whose it is.  [default: your own]")] = None,
+    tenant: Annotated[str | None, typer.Option(metavar="NAME", help="Whose it is.  [default: your own]")] = None,
     expires: Annotated[str | None, typer.Option(metavar="TIME", help="How long it works, such as 30d.")] = None,
 ) -> None:
     """Make an API key. Its secret is printed now and never again."""
@@ -76,7 +76,7 @@ async def list_(
         async with cli.client() as client:
             found = await client.items("/v1/keys")
     else:
-        from paddock.auth import Keys
+        from paddock.auth.keys import Keys
         from paddock.cli.local import open_store
         from paddock.store.keys import KeyStore
 
@@ -103,7 +103,7 @@ async def list_(
 async def revoke(
     cli: Cli,
     keys: Annotated[
-        list[str], typer.Argument(metavar="KEY...", help="Ids, or beginnings of secrets.", show_default=False)
+        list[str], typer.Argument(metavar="KEY", help="Ids, or beginnings of secrets.", show_default=False)
     ],
 ) -> None:
     """Stop API keys from working, from now on."""
@@ -113,7 +113,7 @@ async def revoke(
             for item in ids:
                 await client.delete(f"/v1/keys/{item}")
     else:
-        from paddock.auth import Keys
+        from paddock.auth.keys import Keys
         from paddock.cli.local import open_store
         from paddock.store.keys import KeyStore
 
@@ -130,7 +130,7 @@ async def revoke(
 async def _create_here(
     cli: Cli, name: str, scopes: list[str], tenant: str | None, expires: datetime | None
 ) -> dict[str, Any]:
-    from paddock.auth import Keys
+    from paddock.auth.keys import Keys
     from paddock.cli.local import open_store
     from paddock.model.keys import DEFAULT_TENANT, Scope
     from paddock.store.keys import KeyStore

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from paddock.config import Config
     from paddock.sandbox.images import ImageStore
-    from paddock.store import Store
+    from paddock.store.database import Store
 
 DATABASE = "paddock.db"
 
@@ -31,9 +32,9 @@ def image_store(config: Config) -> ImageStore:
 @asynccontextmanager
 async def open_store(data: Path) -> AsyncIterator[Store]:
     """The database, made if there is none yet."""
-    from paddock.store import Store
+    from paddock.store.database import Store
 
-    data.mkdir(mode=0o700, parents=True, exist_ok=True)
+    await asyncio.to_thread(data.mkdir, 0o700, parents=True, exist_ok=True)
     async with await Store.open(data / DATABASE) as store:
         yield store
 

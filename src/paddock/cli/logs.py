@@ -34,7 +34,7 @@ async def logs(
     command: Annotated[
         str, typer.Option("--command", metavar="ID", help="A command started with exec --detach.", show_default=False)
     ] = ENTRYPOINT,
-    cursor: Annotated[int, typer.Option(help="Skip what was written before this offset.", min=0)] = 0,
+    cursor: Annotated[int, typer.Option(metavar="N", help="Skip what was written before this offset.", min=0)] = 0,
 ) -> None:
     """Show what a sandbox's entrypoint, or a background command, has written."""
     from paddock.cli.execution import Execution, Sink
@@ -55,4 +55,3 @@ async def logs(
                     f"sandbox {sandbox_id} has no entrypoint", hint="name a command with --command ID"
                 ) from None
             raise
-    return None

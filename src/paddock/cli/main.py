@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Annotated
 
 import typer
 
-from paddock.cli import config, copy, doctor, events, execute, image, key, logs, sandbox, serve, shell, snapshot
-from paddock.cli.commands import command
-from paddock.cli.context import Cli
 from paddock.cli.failure import BROKEN_PIPE, FAILED, INTERRUPTED, USAGE, exit_code_of, report, show
 
 _HELP = """\
@@ -34,33 +32,47 @@ def _show_version(wanted: bool) -> None:
         raise typer.Exit
 
 
-def build() -> typer.Typer:
-    """All commands."""
+COMMANDS: Mapping[str, tuple[str, ...]] = {
+    "serve": ("serve",),
+    "doctor": ("doctor",),
+    "sandbox": ("sandbox", "execute", "shell", "copy", "logs", "snapshot"),
+    "image": ("image",),
+    "key": ("key",),
+    "keys": ("key",),
+    "config": ("config",),
+    "events": ("events",),
+    "version": ("version",),
+}
+"""Every command at the top, and the modules that bring it; only those of the command that runs are imported."""
+SUMMARIES: Mapping[str, str] = {
+    "serve": "Start the server.",
+    "doctor": "Check this machine, and say what to do about what is missing.",
+    "sandbox": "Make, use and remove sandboxes.",
+    "image": "Build, list and remove images.",
+    "key": "Make, list and revoke API keys.",
+    "config": "Look at the configuration.",
+    "events": "Show what has happened to sandboxes, snapshots and pools.",
+    "version": "Show which Paddock this is.",
+}
+
+
+def build(wanted: str | None = None) -> typer.Typer:
+    """All commands; or only the one `wanted` whole, and of the others the names and what they are for."""
     app = typer.Typer(name="paddock", help=_HELP, no_args_is_help=True, rich_markup_mode=None)
     app.callback()(_top)
-    serve.register(app)
-    boxes = sandbox.register(app)
-    for module in (execute, shell, copy, logs, snapshot):
-        module.register(boxes)
-    image.register(app)
-    key.register(app)
-    config.register(app)
-    doctor.register(app)
-    events.register(app)
-    command(app, "version", examples="paddock version --json")(version)
+    for name, summary in SUMMARIES.items():
+        modules = COMMANDS[name]
+        if wanted is None or modules == COMMANDS.get(wanted):
+            place = app
+            for module in modules:
+                place = importlib.import_module(f"paddock.cli.{module}").register(place) or place
+        else:
+            app.command(name, help=summary)(_stub)
     return app
 
 
-def version(cli: Cli) -> None:
-    """Show which Paddock this is."""
-    import platform
-
-    from paddock import __version__
-
-    if cli.as_json:
-        cli.out.document({"paddock": __version__, "python": platform.python_version(), "system": platform.platform()})
-    else:
-        cli.out.line(f"paddock {__version__} (Python {platform.python_version()}, {platform.platform()})")
+def _stub() -> None:
+    raise AssertionError("only the command that was asked for is run")
 
 
 def run(arguments: Sequence[str] | None = None) -> int:
@@ -69,7 +81,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
     own = words[: words.index("--")] if "--" in words else words
     as_json, debug = "--json" in own, "--debug" in own
     try:
-        code = build()(words, prog_name="paddock", standalone_mode=False)
+        code = build(_command_of(words))(words, prog_name="paddock", standalone_mode=False)
         sys.stdout.flush()
         return code if isinstance(code, int) else 0
     except BrokenPipeError:
@@ -87,6 +99,13 @@ def run(arguments: Sequence[str] | None = None) -> int:
             raise
         report(error, as_json=as_json)
         return exit_code_of(error)
+
+
+def _command_of(words: Sequence[str]) -> str | None:
+    """The command someone asks for; None when all must be there, for completion."""
+    if "_PADDOCK_COMPLETE" in os.environ:
+        return None
+    return next((word for word in words if word in COMMANDS), "")
 
 
 def _misused(error: Exception, as_json: bool) -> int:

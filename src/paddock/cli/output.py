@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from rich.console import Console
+    from rich.table import Table
 
 _WIDE = 100_000
 """Columns when nobody looks: what reads a pipe wants whole lines."""
@@ -64,7 +64,7 @@ class Output:
             table.add_column(name, no_wrap=not folded, overflow="fold" if folded else "ellipsis")
         for row in rows:
             table.add_row(*(Text(plain(cell), style=_STYLES.get(cell, "")) for cell in row))
-        self._console().print(table)
+        self._print(table)
 
     def facts(self, facts: Iterable[tuple[str, str]]) -> None:
         """Names and values, one pair a line."""
@@ -76,13 +76,16 @@ class Output:
         table.add_column(overflow="fold")
         for name, value in facts:
             table.add_row(Text(name, style="bold"), Text(plain(value), style=_STYLES.get(value, "")))
-        self._console().print(table)
+        self._print(table)
 
-    def _console(self) -> Console:
+    def _print(self, table: Table) -> None:
         from rich.console import Console
 
         width = None if sys.stdout.isatty() else _WIDE
-        return Console(file=sys.stdout, width=width, highlight=False, markup=False, emoji=False)
+        console = Console(file=sys.stdout, width=width, highlight=False, markup=False, emoji=False)
+        with console.capture() as capture:
+            console.print(table)
+        sys.stdout.write("".join(f"{line.rstrip()}\n" for line in capture.get().splitlines()))
 
 
 def plain(text: str) -> str:
@@ -130,4 +133,5 @@ def size(count: float | None) -> str:
 
 def pairs(mapping: Mapping[str, Any] | None) -> str:
     """`a=1 b=2`."""
-    return " ".join(f"{name}={value}" for name, value in (mapping or {}).items())
+    shown = {name: value if isinstance(value, str) else json.dumps(value) for name, value in (mapping or {}).items()}
+    return " ".join(f"{name}={value}" for name, value in shown.items())

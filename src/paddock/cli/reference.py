@@ -23,9 +23,9 @@ on. With `--json` errors are `{"error": {"code", "message", "hint"?}}` on standa
 | 124, 125 | `sandbox exec`: the command ran into `--timeout`; Paddock itself failed |
 | 130 | interrupted |
 
-Commands that need a server find it by `--server`, else `PADDOCK_URL`, else the one that uses the data directory, and show
-it the key in `PADDOCK_API_KEY`, else the data directory's `local.key`. Colours are left out when the output is not a
-terminal or `NO_COLOR` is set. `paddock --install-completion` sets up completion for your shell.
+Commands that need a server find it by `--server`, else `PADDOCK_URL`, else the one that uses the data directory, and
+show it the key in `PADDOCK_API_KEY`, else the data directory's `local.key`. Colours are left out when the output is
+not a terminal or `NO_COLOR` is set. `paddock --install-completion` sets up completion for your shell.
 """
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import sys
 import time
 from pathlib import Path
@@ -67,12 +66,14 @@ async def create(
     cli: Cli,
     entrypoint: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[-- COMMAND...]", help="What the sandbox runs from the start.", show_default=False),
+        typer.Argument(metavar="COMMAND", help="What the sandbox runs from the start.", show_default=False),
     ] = None,
-    image: Annotated[str | None, typer.Option("--image", "-i", help="Image, or the configured default.")] = None,
-    snapshot: Annotated[str | None, typer.Option(help="Start from a snapshot instead.")] = None,
-    pool: Annotated[str | None, typer.Option(help="Take a box that is ready from this pool.")] = None,
-    name: Annotated[str | None, typer.Option(help="Name to call it by; kept as its metadata `name`.")] = None,
+    image: Annotated[
+        str | None, typer.Option("--image", "-i", metavar="IMAGE", help="Image, or the configured default.")
+    ] = None,
+    snapshot: Annotated[str | None, typer.Option(metavar="ID", help="Start from a snapshot instead.")] = None,
+    pool: Annotated[str | None, typer.Option(metavar="NAME", help="Take a box that is ready from this pool.")] = None,
+    name: Annotated[str | None, typer.Option(metavar="NAME", help="Name to call it by.")] = None,
     timeout: Annotated[
         str | None, typer.Option(metavar="TIME", help="How long it lives, such as 30m; `none` until it is removed.")
     ] = None,
@@ -85,9 +86,13 @@ async def create(
     disk: Annotated[str | None, typer.Option(metavar="SIZE", help="What it may write, such as 2Gi.")] = None,
     volume: Annotated[
         list[str] | None,
-        typer.Option("--volume", "-v", metavar="SOURCE:/TARGET[:ro]", help="Host directory or named volume."),
+        typer.Option(
+            "--volume", "-v", metavar="SRC:/DIR[:ro]", help="What to mount: a host directory, or a volume's name."
+        ),
     ] = None,
-    metadata: Annotated[list[str] | None, typer.Option("--metadata", "-m", metavar="K=V", help="Label.")] = None,
+    metadata: Annotated[
+        list[str] | None, typer.Option("--metadata", "-m", metavar="K=V", help="Label, more than once.")
+    ] = None,
     words: Annotated[
         str | None, typer.Option("--entrypoint", metavar="WORDS", help="As COMMAND, in one argument.")
     ] = None,
@@ -206,12 +211,14 @@ async def renew(
 async def remove(
     cli: Cli,
     sandboxes: Annotated[
-        list[str] | None, typer.Argument(metavar="SANDBOX...", help="Ids, beginnings of them, or names.")
+        list[str] | None, typer.Argument(metavar="SANDBOX", help="Ids, beginnings of them, or names.")
     ] = None,
     everything: Annotated[bool, typer.Option("--all", help="Remove all there are.")] = False,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask before removing all.")] = False,
 ) -> None:
     """Remove sandboxes, with all that is in them."""
+    import asyncio
+
     from paddock.cli.find import choose
 
     if bool(sandboxes) == everything:
@@ -278,6 +285,8 @@ async def _change(cli: Cli, wanted: str, verb: str, becomes: str) -> None:
 
 async def _settled(cli: Cli, client: Any, sandbox: dict[str, Any]) -> dict[str, Any]:
     """The sandbox once it is no longer on its way to another state."""
+    import asyncio
+
     deadline = time.monotonic() + _WAIT_SECONDS
     pause = 0.05
     while True:

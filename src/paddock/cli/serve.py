@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -12,7 +11,6 @@ from paddock.cli.context import Cli
 
 if TYPE_CHECKING:
     from paddock.config import Config
-    from paddock.sandbox.base import Finding
 
 
 def register(app: typer.Typer) -> None:
@@ -29,13 +27,22 @@ def register(app: typer.Typer) -> None:
 
 def serve(
     cli: Cli,
-    host: Annotated[str | None, typer.Option(help="Address to listen on.  [default: 127.0.0.1]")] = None,
-    port: Annotated[int | None, typer.Option(help="Port to listen on; 0 takes a free one.  [default: 8420]")] = None,
-    image: Annotated[str | None, typer.Option(help="Image of sandboxes that name none.  [default: code]")] = None,
+    host: Annotated[
+        str | None, typer.Option(metavar="ADDRESS", help="Address to listen on.  [default: 127.0.0.1]")
+    ] = None,
+    port: Annotated[
+        int | None, typer.Option(metavar="PORT", help="Port to listen on; 0 takes a free one.  [default: 8420]")
+    ] = None,
+    image: Annotated[
+        str | None, typer.Option(metavar="IMAGE", help="Image of sandboxes that name none.  [default: code]")
+    ] = None,
     log_level: Annotated[str | None, typer.Option(metavar="LEVEL", help="debug, info, warning or error.")] = None,
     log_format: Annotated[str | None, typer.Option(metavar="FORMAT", help="auto, json or console.")] = None,
 ) -> None:
-    """Start the server, until Ctrl-C or SIGTERM. Sandboxes go on, and the next server finds them again."""
+    """Start the server.
+
+    It runs until Ctrl-C or SIGTERM. Sandboxes go on, and the next server on the same data directory finds them again.
+    """
     config = cli.load(
         {
             "server.host": host,
@@ -47,16 +54,15 @@ def serve(
     ).config
     from paddock import app
 
+    missing = [] if cli.as_json else _missing(config)
+
     def ready(url: str) -> None:
         if cli.as_json:
             cli.out.event(
                 {"event": "ready", "url": url, "data": str(config.data), "key": str(config.data / "local.key")}
             )
             return
-        cli.out.line(_banner(config, url))
-        for line in _missing(config):
-            cli.out.line(line)
-        sys.stdout.flush()
+        cli.out.line("\n".join([_banner(config, url), *missing]))
 
     app.serve(config, on_ready=ready)
 
@@ -70,16 +76,24 @@ def _banner(config: Config, url: str) -> str:
         f"  API reference  {url}/docs",
         f"  data           {config.data}",
         f"  key            {key if key.exists() else 'the ones you made; see: paddock key list'}",
-        "  next           paddock sandbox create --image host",
+        "  try            paddock sandbox create --image host",
     ]
     return "\n".join(rows)
 
 
 def _missing(config: Config) -> list[str]:
-    """What this machine cannot do, in one line each."""
-    from paddock.sandbox.local import cgroups, examine
+    """What this machine lacks, one line each. A server that is there already says so better itself."""
+    import asyncio
 
-    if config.sandboxes.default_backend != "local":
+    from paddock.cli.context import is_served
+    from paddock.cli.trial import examine
+    from paddock.errors import PaddockError
+
+    if is_served(config.data):
         return []
-    found: list[Finding] = examine.quick(cgroups) if hasattr(examine, "quick") else []
-    return [f"  missing        {finding.check}: {finding.detail}" for finding in found if not finding.ok]
+    try:
+        config.data.mkdir(mode=0o700, parents=True, exist_ok=True)
+        found = asyncio.run(examine(config))
+    except (PaddockError, OSError):
+        return []  # the server meets the same and explains it
+    return [f"  missing        {item.check}: {item.detail}" for item in found if not item.ok]

@@ -31,7 +31,7 @@ def shell(
     cli: Cli,
     sandbox: SandboxArgument,
     words: Annotated[
-        list[str] | None, typer.Argument(metavar="[-- COMMAND...]", help="What to run instead of a shell.")
+        list[str] | None, typer.Argument(metavar="COMMAND", help="What to run instead of a shell.")
     ] = None,
     cwd: Annotated[str | None, typer.Option("--cwd", "-w", metavar="DIR", help="Directory to start in.")] = None,
     attach: Annotated[str | None, typer.Option(metavar="ID", help="Come back to a terminal that was left.")] = None,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
 from typing import Annotated, Any
 
@@ -38,10 +37,12 @@ def register(boxes: typer.Typer) -> None:
 async def snapshot(
     cli: Cli,
     sandbox: SandboxArgument,
-    name: Annotated[str | None, typer.Option(help="Name to tell it by.")] = None,
+    name: Annotated[str | None, typer.Option(metavar="NAME", help="Name to tell it by.")] = None,
     wait: Annotated[bool, typer.Option(help="Wait until it is ready.")] = True,
 ) -> None:
     """Keep what a sandbox has written, to start others from it."""
+    import asyncio
+
     from paddock.cli.find import find
 
     async with cli.client() as client:

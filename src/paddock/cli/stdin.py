@@ -17,7 +17,7 @@ from collections.abc import AsyncIterator, Mapping
 from typing import Any
 
 from paddock.cli.client import Client
-from paddock.cli.failure import CliError, ConnectionLost, Refused
+from paddock.cli.failure import CliError, ConnectionLost
 
 INLINE = 2**20
 """Most that is sent along: every byte may take six in JSON, of which the daemon reads 8 MiB."""
@@ -78,13 +78,13 @@ class Input:
 
     async def _read(self) -> bytes:
         loop = asyncio.get_running_loop()
-        ready = loop.create_future()
+        ready = asyncio.Event()
         try:
-            loop.add_reader(self._descriptor, lambda: ready.done() or ready.set_result(None))
+            loop.add_reader(self._descriptor, ready.set)
         except PermissionError:  # files are always ready, and epoll refuses to say so
             return await asyncio.to_thread(os.read, self._descriptor, _CHUNK)
         try:
-            await ready
+            await ready.wait()
         finally:
             loop.remove_reader(self._descriptor)
         return os.read(self._descriptor, _CHUNK)
@@ -129,7 +129,13 @@ class Feeder:
                         task.cancel()
                     await asyncio.gather(reading, sending, return_exceptions=True)
         finally:
-            await asyncio.shield(self._clean_up(path))
+            # Awaited even when cancelled: the client closes right after.
+            cleaning = asyncio.ensure_future(self._clean_up(path))
+            try:
+                await asyncio.shield(cleaning)
+            except asyncio.CancelledError:
+                await cleaning
+                raise
 
     async def _send(self, ws: Any) -> None:
         async for data in self._source.pieces():
@@ -137,14 +143,11 @@ class Feeder:
         await ws.send_bytes(_STDIN + bytes(4))
 
     async def _clean_up(self, path: str) -> None:
-        for call in (
-            self._client.delete(path),
-            self._client.delete(self._client.box(self._sandbox, "/files"), path=self._pipe),
-        ):
+        for gone, query in ((path, {}), (self._client.box(self._sandbox, "/files"), {"path": self._pipe})):
             try:
-                await call
-            except (Refused, CliError):
-                pass  # usually gone already; the box forgets them when it ends
+                await self._client.delete(gone, **query)
+            except CliError:
+                pass  # usually gone already; and with the box it goes anyway
 
 
 async def _drain(ws: Any) -> bool:

@@ -8,6 +8,7 @@ import queue
 import tempfile
 import threading
 from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -20,58 +21,93 @@ _AHEAD = 16
 _KIND = 'if [ -d "$1" ]; then exit 10; elif [ -e "$1" ]; then exit 11; else exit 12; fi'
 
 
-async def upload(client: Client, sandbox_id: str, source: Path, target: str, report: Report) -> int:
-    """Copy a file or directory of the host into a box. Returns how many bytes were sent."""
-    contents = str(source).endswith("/.") or source == Path(".") or source == Path("..")
-    resolved = source.resolve() if contents or source.is_symlink() else source.absolute()
-    kind = await kind_of(client, sandbox_id, target)
-    if resolved.is_dir():
+@dataclass(frozen=True)
+class Upload:
+    """What is packed, under which name, and the directory of the box it is unpacked in."""
+
+    source: Path
+    name: str
+    directory: str
+
+
+def check_source(text: str) -> None:
+    if not os.path.lexists(text):
+        raise CliError(f"there is no {text} here")
+
+
+def plan_upload(text: str, target: str, kind: str | None) -> Upload:
+    """Where a path of the host goes, given what the target is in the box now."""
+    contents = means_contents(text)
+    path = Path(text)
+    # A link that is named is followed; those inside a directory are copied as links.
+    source = path.resolve() if contents or path.is_symlink() else path.absolute()
+    name = Path(os.path.abspath(text)).name
+    if source.is_dir():
         if kind == "file":
             raise CliError(f"{target} is a file in the sandbox; a directory cannot go there")
-        into = target if contents or kind is None else str(PurePosixPath(target) / source.absolute().name)
-        directory, name = into, "."
-    elif kind == "directory" or target.endswith("/"):
-        directory, name = target, source.absolute().name
-    else:
-        directory, name = str(PurePosixPath(target).parent), PurePosixPath(target).name
-    sent = 0
+        return Upload(source, ".", target if contents or kind is None else str(PurePosixPath(target) / name))
+    if kind == "directory" or target.endswith("/"):
+        return Upload(source, name, target)
+    return Upload(source, PurePosixPath(target).name, str(PurePosixPath(target).parent))
+
+
+def plan_download(source: str, kind: str, text: str) -> Path:
+    """Where a path of the box goes on the host. Raises `CliError` if it cannot."""
+    target = Path(text)
+    inside = target.is_dir() and not (kind == "directory" and means_contents(source))
+    place = target / PurePosixPath(source).name if inside else target
+    if not place.parent.is_dir():
+        raise CliError(f"there is no directory {place.parent} here")
+    if kind == "directory" and place.exists() and not place.is_dir():
+        raise CliError(f"{place} is a file here; a directory cannot go there")
+    if kind == "file" and place.is_dir():
+        raise CliError(f"{place} is a directory here; a file cannot go there")
+    if kind == "file" and text.endswith("/") and not target.is_dir():
+        raise CliError(f"there is no directory {text} here")
+    return place
+
+
+def means_contents(path: str) -> bool:
+    """Whether a directory's content is meant and not the directory itself: `DIR/.`, `.`, `..` and `/`."""
+    return path in (".", "..", "/") or path.endswith(("/.", "/.."))
+
+
+async def upload(client: Client, sandbox_id: str, source: str, target: str, report: Report) -> int:
+    """Copy a file or directory of the host into a box. Returns how many bytes its files have."""
+    plan = plan_upload(source, target, await kind_of(client, sandbox_id, target))
+    packer = _Packer(plan)
 
     async def counted() -> AsyncIterator[bytes]:
-        nonlocal sent
-        async for piece in _packed(resolved, name):
+        sent = 0
+        async for piece in packer.pieces():
             sent += len(piece)
             report(sent)
             yield piece
 
     path = client.box(sandbox_id, "/archive")
-    async with client.request("PUT", path, params={"path": directory}, data=counted()):
+    async with client.request("PUT", path, params={"path": plan.directory}, data=counted()):
         pass
-    return sent
+    return packer.total
 
 
 async def download(
     client: Client,
     sandbox_id: str,
     source: str,
-    target: Path,
+    target: str,
     report: Report,
     *,
     skip_unsafe: bool,
     skipped: Callable[[str], None],
 ) -> tuple[int, str]:
-    """Copy a file or directory of a box to the host. Returns how many bytes came, and where they are."""
+    """Copy a file or directory of a box to the host. Returns how many bytes its files have, and where they are."""
     kind = await kind_of(client, sandbox_id, source)
     if kind is None:
         raise CliError(f"there is no {source} in the sandbox")
-    name = PurePosixPath(source).name
+    place = plan_download(source, kind, target)
     if kind == "file":
-        place = target / name if target.is_dir() else target
         return await _download_file(client, sandbox_id, source, place, report), str(place)
-    contents = source.endswith("/.") or source == "/"
-    place = target if contents or not target.is_dir() else target / name
-    if place.exists() and not place.is_dir():
-        raise CliError(f"{place} is a file here; a directory cannot go there")
-    _make_directory(place)
+    await asyncio.to_thread(place.mkdir, exist_ok=True)
     unpacker = Unpacker(place, skip_unsafe=skip_unsafe, skipped=skipped)
     query = {"path": source, "gzip": "0"}
     async with client.request("GET", client.box(sandbox_id, "/archive"), params=query) as answer:
@@ -100,8 +136,6 @@ async def _download_file(client: Client, sandbox_id: str, source: str, place: Pa
     info = await client.get(client.box(sandbox_id, "/files/info"), path=source)
     described: dict[str, Any] = next(iter(info.values()))
     mode = int(str(described["mode"]), 8) & 0o777 if described["type"] == "file" else 0o644
-    if not place.parent.is_dir():
-        raise CliError(f"there is no directory {place.parent} here")
     received = 0
     async with client.request("GET", client.box(sandbox_id, "/files/download"), params={"path": source}) as answer:
         descriptor, partial = tempfile.mkstemp(dir=place.parent, prefix=f".{place.name}.")
@@ -119,39 +153,40 @@ async def _download_file(client: Client, sandbox_id: str, source: str, place: Pa
     return received
 
 
-async def _packed(source: Path, name: str) -> AsyncIterator[bytes]:
-    """A tar stream made in a thread that waits when it is ahead."""
-    pieces: queue.Queue[bytes | BaseException | None] = queue.Queue(_AHEAD)
-    stopped = threading.Event()
+class _Packer:
+    """Makes a tar stream in a thread that waits when it is ahead."""
 
-    def put(piece: bytes | BaseException | None) -> None:
-        while not stopped.is_set():
+    def __init__(self, plan: Upload) -> None:
+        self._plan = plan
+        self._pieces: queue.Queue[bytes | BaseException | None] = queue.Queue(_AHEAD)
+        self._stopped = threading.Event()
+        self.total = 0
+
+    async def pieces(self) -> AsyncIterator[bytes]:
+        threading.Thread(target=self._work, daemon=True).start()
+        try:
+            while (piece := await asyncio.to_thread(self._pieces.get)) is not None:
+                if isinstance(piece, BaseException):
+                    raise piece
+                yield piece
+        finally:
+            self._stopped.set()
+
+    def _work(self) -> None:
+        try:
+            self.total = pack(self._plan.source, self._plan.name, Pieces(self._put))  # type: ignore[arg-type]
+            self._put(None)
+        except BaseException as error:
+            if not self._stopped.is_set():
+                self._put(error)
+
+    def _put(self, piece: bytes | BaseException | None) -> None:
+        while not self._stopped.is_set():
             try:
-                return pieces.put(piece, timeout=0.2)
+                return self._pieces.put(piece, timeout=0.2)
             except queue.Full:
                 continue
         raise CliError("stopped")
-
-    def work() -> None:
-        try:
-            pack(source, name, Pieces(put))  # type: ignore[arg-type]
-            put(None)
-        except BaseException as error:
-            if not stopped.is_set():
-                put(error)
-
-    thread = threading.Thread(target=work, daemon=True)
-    thread.start()
-    try:
-        while True:
-            piece = await asyncio.to_thread(pieces.get)
-            if piece is None:
-                return
-            if isinstance(piece, BaseException):
-                raise piece
-            yield piece
-    finally:
-        stopped.set()
 
 
 async def _unpacked(pieces: AsyncIterator[bytes], unpacker: Unpacker, report: Report) -> int:
@@ -193,11 +228,4 @@ async def _unpacked(pieces: AsyncIterator[bytes], unpacker: Unpacker, report: Re
         if broken.is_set():
             work.exception()
     work.result()
-    return received
-
-
-def _make_directory(place: Path) -> None:
-    try:
-        place.mkdir(exist_ok=True)
-    except FileNotFoundError:
-        raise CliError(f"there is no directory {place.parent} here") from None
+    return unpacker.total

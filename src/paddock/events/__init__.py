@@ -1,5 +1,1 @@
 """The append-only log of everything that happens."""
-
-from paddock.events.log import EventLog
-
-__all__ = ["EventLog"]

@@ -222,7 +222,8 @@ class StreamReply(Reply):
         headers = [*self.headers, ("Transfer-Encoding", "chunked"), ("Cache-Control", "no-cache")]
         head = render_head(self.status, headers, request.keep_alive)
         if request.method == "HEAD":
-            return wire.send(head)
+            wire.send(head)
+            return
         chunks = Chunks(wire, head)
         self._produce(chunks)
         chunks.finish()

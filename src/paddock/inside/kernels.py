@@ -95,4 +95,3 @@ class PythonKernel(Interpreter):
             pass  # The kernel just died; its exit says so.
         pipes.close_writers()
         return KernelExecution(self, self._socket.fileno(), self.child.exited_fd)
-

@@ -41,6 +41,7 @@ def main(arguments: Sequence[str]) -> int:
     from .box import Box
     from .server import Server, open_listener
 
+    set_limits(settings.rlimits)
     threading.stack_size(THREAD_STACK)
     box = Box(settings)
     init = Init(box)
@@ -69,6 +70,19 @@ def hide_from_the_box() -> None:
                 os.set_inheritable(int(name), False)
         except OSError:
             pass
+
+
+def set_limits(limits: dict[str, int]) -> None:
+    """Bound what the box may use where the host has no control groups; processes inherit it."""
+    if not limits:
+        return
+    import resource
+
+    for name, value in limits.items():
+        kind: int = getattr(resource, f"RLIMIT_{name}")
+        ceiling = resource.getrlimit(kind)[1]
+        bound = value if ceiling == resource.RLIM_INFINITY else min(value, ceiling)
+        resource.setrlimit(kind, (bound, bound))
 
 
 class Init:

@@ -175,9 +175,8 @@ def relatives(children: Iterable[Child], known: Iterable[int] = ()) -> set[int]:
         if len(fields) < 4 or fields[0] in (b"Z", b"X"):
             continue
         pid, parents[int(entry)] = int(entry), int(fields[1])
-        if leaders & {pid, int(fields[2]), int(fields[3])} or pid in known:
-            family.add(pid)
-        elif not markers.isdisjoint(_read(f"/proc/{entry}/environ").split(b"\0")):
+        related = pid in known or bool(leaders & {pid, int(fields[2]), int(fields[3])})
+        if related or not markers.isdisjoint(_read(f"/proc/{entry}/environ").split(b"\0")):
             family.add(pid)
     grown = True
     while grown:

@@ -193,7 +193,8 @@ class Relay:
             except BlockingIOError:
                 return
             except OSError:
-                return self._leave()
+                self._leave()
+                return
             del self._queue[:sent]
 
     def _leave(self) -> None:
@@ -201,4 +202,3 @@ class Relay:
             self._client = None
             self._queue.clear()
             self.on_gone()
-

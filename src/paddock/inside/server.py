@@ -82,11 +82,11 @@ class Server:
                 refused = Request("GET", "/", {}, Body(), keep_alive=False)
                 return error_reply(error).write(wire, refused)
             if request is None:
-                return
+                return None
             try:
                 self._answer(request, wire)
                 if not request.keep_alive or not request.body.drain():
-                    return
+                    return None
             except BadRequest as error:
                 request.keep_alive = False
                 return error_reply(error).write(wire, request)

@@ -12,7 +12,7 @@ import struct
 import threading
 import time
 
-from .pipes import write_all
+from .pipes import close_all, write_all
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -83,8 +83,8 @@ class _Segment:
                 return
 
     def drop(self) -> None:
-        for descriptor, path in zip(self._files, self._paths):
-            os.close(descriptor)
+        close_all(self._files)
+        for path in self._paths:
             os.unlink(path)
 
 

@@ -173,7 +173,9 @@ def test_what_a_command_leaves_running_can_go_on_writing(daemon: Daemon) -> None
 
 
 def test_a_slow_reader_slows_the_command_down(daemon: Daemon) -> None:
-    command = "i=0; while [ $i -lt 1000 ]; do head -c 100000 /dev/zero | tr '\\0' x; i=$((i+1)); echo $i > progress; done"
+    command = (
+        "i=0; while [ $i -lt 1000 ]; do head -c 100000 /dev/zero | tr '\\0' x; i=$((i+1)); echo $i > progress; done"
+    )
     with daemon.stream("POST", "/command", {"command": command}) as response:
         next_event(response)
         eventually((daemon.directory / "progress").exists)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import os
 import stat
 import tarfile
@@ -18,8 +19,6 @@ BOUNDARY = "paddock-boundary"
 
 
 def form(*files: tuple[dict[str, Any], bytes]) -> bytes:
-    import json
-
     body = b""
     for metadata, content in files:
         for name, data in (("metadata", json.dumps(metadata).encode()), ("file", content)):
@@ -186,9 +185,8 @@ def test_search_and_replace(daemon: Daemon) -> None:
     assert search("{one,two}.p[xy]") == ["one.py", "sub/two.py"]
     assert search("") == ["one.py", "sub/deep/three.txt", "sub/two.py"]
     assert search("nothing") == []
-    counted = daemon.call(
-        "POST", "/files/replace?verbose=true", {"one.py": {"old": "localhost", "new": "ö"}, "sub/two.py": {"old": "z", "new": ""}}
-    )
+    wanted = {"one.py": {"old": "localhost", "new": "ö"}, "sub/two.py": {"old": "z", "new": ""}}
+    counted = daemon.call("POST", "/files/replace?verbose=true", wanted)
     assert counted.json() == {"one.py": {"replacedCount": 2}, "sub/two.py": {"replacedCount": 0}}
     assert (daemon.directory / "one.py").read_text() == "host=ö ö\n"
     assert daemon.call("POST", "/files/replace", {"one.py": {"old": "", "new": "x"}}).status == 400

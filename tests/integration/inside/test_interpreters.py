@@ -50,7 +50,8 @@ def context(daemon: Daemon) -> Context:
 
 
 def test_a_session_remembers(session: Session) -> None:
-    assert session.run("cd /usr; export A=1; B='two words'; f() { echo \"$A $B\"; }; alias hi='echo hello'").exit_code() == 0
+    learn = "cd /usr; export A=1; B='two words'; f() { echo \"$A $B\"; }; alias hi='echo hello'"
+    assert session.run(learn).exit_code() == 0
     assert session.run("pwd; f; hi").text() == ["/usr", "1 two words", "hello"]
     assert session.run("false").exit_code() == 1
     assert session.run("pwd", cwd="/etc").text() == ["/etc"]
@@ -66,7 +67,8 @@ def test_a_session_survives_exit(session: Session) -> None:
 
 
 def test_nothing_a_command_prints_ends_it(session: Session) -> None:
-    answer = session.run("printf '0\\0'; printf '0\\0' >&2; printf '0\\0' >&3 2>/dev/null; head -c 300000 /dev/urandom; echo end")
+    zeros = "printf '0\\0'; printf '0\\0' >&2; printf '0\\0' >&3 2>/dev/null"
+    answer = session.run(f"{zeros}; head -c 300000 /dev/urandom; echo end")
     assert answer.text()[-1].endswith("end")
     assert session.run("echo next").text() == ["next"]
 
@@ -154,8 +156,12 @@ Rich()"""
     results = [event["results"] for event in context.run(code).events() if event["type"] == "result"]
     assert results[0]["text"] == "1"
     assert results[1] == {
-        "text/plain": "plain", "text": "plain", "text/html": "<b>html</b>", "image/png": "cG5n", "application/json": {"a": 1},
-    }  # fmt: skip
+        "text/plain": "plain",
+        "text": "plain",
+        "text/html": "<b>html</b>",
+        "image/png": "cG5n",
+        "application/json": {"a": 1},
+    }
 
 
 def test_figures_are_captured(context: Context, daemon: Daemon) -> None:
@@ -250,7 +256,7 @@ def test_other_languages_are_refused_with_the_list(daemon: Daemon) -> None:
 def test_contexts_run_side_by_side(daemon: Daemon) -> None:
     contexts = [Context(daemon) for _ in range(4)]
     answers: dict[int, str] = {}
-    barrier = "import os, time\nopen('{n}', 'w').close()\nwhile len([f for f in os.listdir('.') if f.isdigit()]) < 4: time.sleep(0.01)\n{n}"
+    barrier = "import glob, time\nopen('{n}', 'w').close()\nwhile len(glob.glob('[0-9]')) < 4: time.sleep(0.01)\n{n}"
 
     def work(number: int) -> None:
         answers[number] = contexts[number].result(barrier.format(n=number))["text"]

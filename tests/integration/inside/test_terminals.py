@@ -117,7 +117,8 @@ def test_deleting_a_terminal_ends_its_shell(daemon: Daemon) -> None:
 def test_bad_frames_get_an_answer(daemon: Daemon) -> None:
     with attach(daemon, create(daemon, command="cat"), "?pty=0") as client:
         client.receive_json()
-        for text in (b"{", b"[]", b'{"type": "dance"}', b'{"type": "signal", "signal": "SIGNOPE"}', b'{"type": "resize"}'):
+        unknown_signal = b'{"type": "signal", "signal": "SIGNOPE"}'
+        for text in (b"{", b"[]", b'{"type": "dance"}', unknown_signal, b'{"type": "resize"}'):
             client.send(TEXT, text)
             assert client.receive_json()["code"] == "INVALID_FRAME"
         client.type("still here\n")

@@ -7,6 +7,7 @@ import os
 import subprocess
 from pathlib import Path
 
+import pytest
 from tests.contract.backends.support import Pen, descends, eventually, running
 
 from paddock.model.sandbox import BoxHealth
@@ -99,6 +100,8 @@ def test_tracing_ones_own_children_works(pen: Pen) -> None:
 def test_only_the_first_process_is_handed_what_leads_out(pen: Pen) -> None:
     """Neither the report that `remove` trusts nor the program filter is open in the box."""
     directory = f"/proc/{pen.first_process}/fd"
+    if not os.access(directory, os.R_OK):
+        pytest.skip("the first process hides its descriptors from its own user outside, too")
     links = [os.readlink(path) for name in os.listdir(directory) if os.path.lexists(path := f"{directory}/{name}")]
     assert not [link for link in links if link.endswith("report.jsonl") or "memfd" in link], links
     assert not [link for link in links if str(pen.data) in link and not link.endswith("/log")], links

@@ -52,7 +52,7 @@ os.chmod(os.path.expanduser("~/x"), 0)
 @pytest.mark.parametrize("code", [DEEP, NAMES, CLOSED], ids=["deep", "names", "closed"])
 def test_a_hostile_tree_is_measured_kept_restored_and_removed(place: Yard, code: str) -> None:
     with place.box() as pen:
-        made = pen.python(code, "/workspace", "1500")
+        made = pen.python(code, "/workspace", "1100")
         assert made.exit_code == 0, made.stderr
         assert place.do(place.backend.disk_used(pen.record)) > 0
         place.do(place.backend.snapshot(pen.record, "hostile"))
@@ -70,7 +70,7 @@ def test_a_hostile_tree_is_measured_kept_restored_and_removed(place: Yard, code:
 
 def test_a_deep_tree_in_the_home_directory_does_not_keep_a_copy_from_starting(place: Yard) -> None:
     with place.box() as pen:
-        made = pen.python(DEEP, "/home/agent", "1500")
+        made = pen.python(DEEP, "/home/agent", "1100")
         assert made.exit_code == 0, made.stderr
         place.do(place.backend.snapshot(pen.record, "deep-home"))
     with place.box(snapshot="deep-home") as copy:

@@ -105,7 +105,8 @@ def _unpack_into(box: Box, directory: int, body: Body) -> None:
     magic = stream.peek(2)
     tar = find_gnu_tar(box.processes)
     if tar is None:
-        return unpack_with_python(stream, directory)
+        unpack_with_python(stream, directory)
+        return
     reader, writer = os.pipe()
     words = [tar, "-C", f"/proc/self/fd/{directory}", "--no-same-owner", "-xf", "-"]
     if magic == b"\x1f\x8b":

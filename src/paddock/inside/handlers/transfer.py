@@ -40,11 +40,11 @@ def upload(box: Box, request: Request) -> Reply:
             if metadata is None:
                 raise _bad_metadata("a file part needs a metadata part before it")
             wanted = Attributes(metadata)
-            with places.find(required(metadata, "path", str), follow=True, make_parents=True) as place:
-                with AtomicFile(place) as target:
-                    for piece in part.content():
-                        target.write(piece)
-                    target.commit(wanted)
+            path = required(metadata, "path", str)
+            with places.find(path, follow=True, make_parents=True) as place, AtomicFile(place) as target:
+                for piece in part.content():
+                    target.write(piece)
+                target.commit(wanted)
             metadata = None
     if metadata is not None:
         raise _bad_metadata("a metadata part needs a file part after it")

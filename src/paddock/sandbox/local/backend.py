@@ -316,11 +316,14 @@ class LocalBackend(Backend):
         trash = self._boxes / f"{layout.TRASH}{box_id}"
         uid = files.read_facts().get("uid", BoxFiles(trash).read_facts().get("uid"))
         identity = self._identity(box_id)
-        if identity is not None:
+        alive = identity is not None and identity.alive()
+        grouped = box_id in self._cgroups.boxes()
+        if identity is not None and alive:
             processes.kill_first(identity, thaw=lambda: self._cgroups.thaw(box_id))
-        else:
-            processes.kill_writers(files.log)  # A start that was broken off has not said yet what it started.
-        if box_id in self._cgroups.boxes():
+        if not alive or not grouped:
+            # A start that was broken off has not said yet what it started, and a monitor may hang.
+            processes.kill_writers(files.log)
+        if grouped:
             self._cgroups.kill(box_id)
             self._cgroups.remove(box_id)
         try:

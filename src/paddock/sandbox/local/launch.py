@@ -329,6 +329,8 @@ def main(door: socket.socket, first_kept: int) -> None:
         message, descriptors, _, _ = socket.recv_fds(door, 16, 32, socket.MSG_CMSG_CLOEXEC)
         if not message:
             return
+        for descriptor in descriptors:
+            os.set_inheritable(descriptor, False)  # Some Pythons pass recv_fds' flags on to nobody.
         if os.fork() == 0:
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
             door.close()

@@ -60,7 +60,7 @@ def bwrap_arguments(spec: BoxSpec, limits: Limits, filters: list[int], report: i
     assert limits.memory is not None
     words = [
         "--unshare-user", "--unshare-pid", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup-try", "--unshare-net",
-        "--uid", str(user.uid), "--gid", str(user.gid), "--hostname", spec.hostname, "--as-pid-1",
+        "--uid", str(user.uid), "--gid", str(user.gid), "--hostname", spec.hostname, "--as-pid-1", "--cap-drop", "ALL",
         "--json-status-fd", str(report),
         "--bind", STAGE, "/", "--proc", "/proc", "--dev", "/dev",
         "--perms", "1777", "--size", str(limits.memory // 2), "--tmpfs", "/dev/shm",  # noqa: S108

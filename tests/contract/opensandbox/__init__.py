@@ -1,0 +1,1 @@
+"""OpenSandbox's own clients, unmodified, against a real `paddock serve`."""

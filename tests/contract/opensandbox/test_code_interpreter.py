@@ -1,0 +1,82 @@
+"""The code interpreter: contexts that remember, results that are more than text."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+from collections.abc import AsyncIterator
+
+import pytest
+from code_interpreter import CodeInterpreter, SupportedLanguage
+from opensandbox import Sandbox
+from opensandbox.config import ConnectionConfig
+from opensandbox.models.execd import ExecutionHandlers, ExecutionInit
+
+from tests.contract.opensandbox.conftest import IMAGE
+
+pytestmark = pytest.mark.anyio
+
+PNG = base64.b64encode(b"\x89PNG\r\n\x1a\n not really").decode()
+
+
+@pytest.fixture
+async def interpreter(connection: ConnectionConfig) -> AsyncIterator[CodeInterpreter]:
+    sandbox = await Sandbox.create(IMAGE, connection_config=connection)
+    try:
+        yield await CodeInterpreter.create(sandbox=sandbox)
+    finally:
+        await sandbox.destroy()
+
+
+async def test_python_remembers(interpreter: CodeInterpreter) -> None:
+    context = await interpreter.codes.create_context(SupportedLanguage.PYTHON)
+    await interpreter.codes.run("import math\nx = 41", context=context)
+    done = await interpreter.codes.run("print('hi')\nx + 1", context=context)
+    assert [message.text for message in done.logs.stdout] == ["hi"]
+    assert [result.text for result in done.result] == ["42"]
+    other = await interpreter.codes.create_context(SupportedLanguage.PYTHON)
+    failed = await interpreter.codes.run("x", context=other)
+    assert failed.error is not None and failed.error.name == "NameError"
+    listed = await interpreter.codes.list_contexts(SupportedLanguage.PYTHON)
+    assert {context.id, other.id} <= {item.id for item in listed}
+    await interpreter.codes.delete_context(str(other.id))
+    await interpreter.codes.delete_contexts(SupportedLanguage.PYTHON)
+    assert await interpreter.codes.list_contexts(SupportedLanguage.PYTHON) == []
+
+
+async def test_images_are_results(interpreter: CodeInterpreter) -> None:
+    code = f"""
+import base64
+class Picture:
+    def _repr_png_(self): return base64.b64decode({PNG!r})
+    def __repr__(self): return "a picture"
+Picture()
+"""
+    done = await interpreter.codes.run(code, language=SupportedLanguage.PYTHON)
+    assert done.result[0].text == "a picture"
+    assert done.result[0].extra_properties["image/png"] == PNG
+
+
+async def test_bash_remembers(interpreter: CodeInterpreter) -> None:
+    context = await interpreter.codes.create_context(SupportedLanguage.BASH)
+    await interpreter.codes.run("N=6; cd /usr", context=context)
+    done = await interpreter.codes.run("echo $((N * 7)) $PWD", context=context)
+    assert [message.text for message in done.logs.stdout] == ["42 /usr"]
+
+
+async def test_code_is_interrupted(interpreter: CodeInterpreter) -> None:
+    begun: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+
+    async def began(event: ExecutionInit) -> None:
+        begun.set_result(event.id)
+
+    running = asyncio.create_task(
+        interpreter.codes.run(
+            "import time\ntime.sleep(600)",
+            language=SupportedLanguage.PYTHON,
+            handlers=ExecutionHandlers(on_init=began),
+        )
+    )
+    await interpreter.codes.interrupt(await asyncio.wait_for(begun, 20))
+    done = await asyncio.wait_for(running, 20)
+    assert done.error is not None and done.error.name == "KeyboardInterrupt"
