@@ -45,6 +45,8 @@ DATABASE = "paddock.db"
 LOCAL_KEY = "local.key"
 SERVER_FILE = "server.json"
 MAX_WEBSOCKET_MESSAGE = 16 * 2**20
+KEEP_ALIVE = 75
+"""Seconds; longer than clients keep idle connections, so that they do not send into one we are closing."""
 log = structlog.get_logger()
 
 
@@ -176,6 +178,7 @@ class _Server(uvicorn.Server):
             access_log=False,
             proxy_headers=False,
             server_header=False,
+            timeout_keep_alive=KEEP_ALIVE,
             timeout_graceful_shutdown=max(1, round(paddock.config.server.shutdown_grace)),
         )
         super().__init__(settings)

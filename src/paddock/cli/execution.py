@@ -17,6 +17,8 @@ from paddock.cli.failure import CliError, ConnectionLost, NoServer, Refused, war
 
 RECONNECT_SECONDS = 60.0
 """How long the server may be away before we give up on it."""
+_BEYOND = "999999999999999"
+"""A cursor past every output, which the daemon answers with where the output ends."""
 _CURSOR = "EXECD-COMMANDS-TAIL-CURSOR"
 PASSING = ("UNAVAILABLE", "HTTP_502", "HTTP_503", "HTTP_504")
 """Refusals by a server that is starting or stopping, or by something in front of it."""
@@ -149,7 +151,7 @@ class Execution:
 
     async def _written(self) -> int:
         path = self._path(f"/command/{self.id}/logs")
-        async with self._client.request("GET", path, params={"cursor": str(2**62)}) as answer:
+        async with self._client.request("GET", path, params={"cursor": _BEYOND}) as answer:
             return int(answer.headers.get(_CURSOR, 0))
 
     async def _pieces(self) -> AsyncIterator[list[dict[str, Any]]]:

@@ -79,7 +79,7 @@ class Terminal:
             loop.remove_reader(sys.stdin.fileno())
             for number in (signal.SIGWINCH, signal.SIGTERM, signal.SIGHUP):
                 loop.remove_signal_handler(number)
-            termios.tcsetattr(sys.stdin, termios.TCSADRAIN, before)
+            termios.tcsetattr(sys.stdin, termios.TCSANOW, before)
 
     async def _stay(self, sizes: asyncio.Event) -> int | None:
         last_seen = time.monotonic()

@@ -109,7 +109,7 @@ async def download(
         return await _download_file(client, sandbox_id, source, place, report), str(place)
     await asyncio.to_thread(place.mkdir, exist_ok=True)
     unpacker = Unpacker(place, skip_unsafe=skip_unsafe, skipped=skipped)
-    query = {"path": source, "gzip": "0"}
+    query = {"path": source}
     async with client.request("GET", client.box(sandbox_id, "/archive"), params=query) as answer:
         return await _unpacked(answer.content.iter_any(), unpacker, report), str(place)
 

@@ -237,6 +237,8 @@ class Inside:
             raise BoxTimeout() from error
         except aiohttp.ClientPayloadError as error:
             raise BoxGone("the box broke off in the middle of an answer") from error
+        except aiohttp.ClientError as error:
+            raise BoxGone("the box answers nonsense") from error
 
     def _url(self, path: str, raw: bool = False) -> URL:
         if raw:  # Joining would resolve `..` and empty segments, which mean something to the program that gets them.
@@ -267,14 +269,17 @@ async def _pieces(answer: aiohttp.ClientResponse) -> AsyncIterator[bytes]:
 
 async def _documents(answer: aiohttp.ClientResponse) -> AsyncIterator[dict[str, Any]]:
     """The JSON objects of an event stream, which are bare and parted by empty lines."""
-    rest = b""
+    rest = bytearray()
     async for piece in answer.content.iter_any():
-        *lines, rest = (rest + piece).split(b"\n")
-        if len(rest) > MAX_LINE:
-            raise BoxGone("the box sends an endless event")
-        for line in lines:
+        seen = len(rest)  # Only what is new is searched: a box may send an event byte by byte.
+        rest += piece
+        while (end := rest.find(b"\n", seen)) >= 0:
+            line, seen = bytes(rest[:end]), 0
+            del rest[: end + 1]
             if line:
                 yield _object(line)
+        if len(rest) > MAX_LINE:
+            raise BoxGone("the box sends an endless event")
 
 
 async def _events(answer: aiohttp.ClientResponse) -> AsyncIterator[Output | Ended]:
@@ -282,12 +287,10 @@ async def _events(answer: aiohttp.ClientResponse) -> AsyncIterator[Output | Ende
     async for document in _documents(answer):
         kind = document.get("type")
         if kind in ("stdout", "stderr"):
-            exact = document.get("data")
-            data = base64.b64decode(exact) if exact else str(document.get("text", "")).encode()
-            yield Output(kind, data + (b"\n" if document.get("eol") else b""), document.get("cursor"))
+            yield Output(kind, _data(document), _number(document.get("cursor")))
         elif kind == "error":
             finished = True
-            yield _ended(document.get("error") or {})
+            yield _ended(document.get("error"))
         elif kind == "execution_complete":
             finished = True
             yield Ended(0)
@@ -295,17 +298,34 @@ async def _events(answer: aiohttp.ClientResponse) -> AsyncIterator[Output | Ende
         raise BoxGone("the box ended before the command did")
 
 
-def _ended(error: Mapping[str, Any]) -> Ended:
-    value = str(error.get("evalue", ""))
-    code = int(value) if value.lstrip("-").isdigit() else 1
-    traceback = error.get("traceback") or []
-    return Ended(code, str(traceback[0]) if traceback else "")
+def _data(document: Mapping[str, Any]) -> bytes:
+    exact = document.get("data")
+    try:
+        data = base64.b64decode(exact) if exact else str(document.get("text", "")).encode(errors="surrogatepass")
+    except (ValueError, TypeError) as error:
+        raise BoxGone("the box answers nonsense") from error
+    return data + (b"\n" if document.get("eol") else b"")
+
+
+def _number(value: object) -> int | None:
+    try:
+        return int(value) if isinstance(value, (int, str)) else None
+    except ValueError:
+        return None
+
+
+def _ended(error: object) -> Ended:
+    if not isinstance(error, dict):
+        return Ended(1)
+    code = _number(error.get("evalue"))
+    traceback = error.get("traceback")
+    return Ended(1 if code is None else code, str(traceback[0]) if isinstance(traceback, list) and traceback else "")
 
 
 def _object(content: bytes) -> dict[str, Any]:
     try:
         document = json.loads(content)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise BoxGone("the box answers nonsense") from error
     if not isinstance(document, dict):
         raise BoxGone("the box answers nonsense")
@@ -315,6 +335,6 @@ def _object(content: bytes) -> dict[str, Any]:
 def _refusal(status: int, body: str) -> InvalidInput | NotFound | BoxTimeout:
     try:
         message = str(json.loads(body).get("message", body))
-    except (ValueError, AttributeError):
+    except (ValueError, AttributeError, RecursionError):
         message = body
     return NotFound(message) if status == 404 else InvalidInput(message)

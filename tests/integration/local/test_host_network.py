@@ -34,7 +34,7 @@ def test_abstract_sockets_of_the_host_and_of_other_boxes_are_out_of_reach(pen: P
         with socket.socket(socket.AF_UNIX) as client:
             client.connect(f"\0{name}")
         assert b"ConnectionRefusedError" in pen.python(connect).stderr
-    serve = f"import socket,time; s=socket.socket(socket.AF_UNIX); s.bind('\\\\0{name}'); s.listen(); print(1); time.sleep(60)"
+    serve = f"import socket,time; s=socket.socket(socket.AF_UNIX); s.bind('\\\\0{name}'); s.listen(); time.sleep(60)"
     neighbour.start(f'exec python3 -c "{serve}"')
     eventually(lambda: neighbour.python(connect).exit_code == 0)
     assert b"ConnectionRefusedError" in pen.python(connect).stderr

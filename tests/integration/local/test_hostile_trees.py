@@ -23,7 +23,7 @@ open("bottom", "w").close()
 NAMES = """
 import os
 os.chdir(b"/workspace")
-for name in (b"\\xff\\xfe", b"line\\nbreak", b"-rf", b"--", b"x" * 255, b"\\x01\\x7f", b" ", b"$(touch evil)", b"*", b"\\\\"):
+for name in (b"\\xff\\xfe", b"line\\nbreak", b"-rf", b"--", b"x" * 255, b"\\x01\\x7f", b" ", b"$(id)", b"*", b"\\\\"):
     open(name, "w").close()
     os.mkdir(name[:200] + b".d")
     os.symlink(name, name[:200] + b".l")

@@ -31,7 +31,8 @@ NAMESPACES = {
 
 HARMLESS = {
     "mount": [0, 0, 0, 0, 0], "umount2": [0, 0], "pivot_root": [0, 0], "chroot": [0], "move_mount": [-1, 0, -1, 0, 0],
-    "open_tree": [-1, 0, 0], "fsopen": [0, 0], "fsmount": [-1, 0, 0], "fsconfig": [-1, 0, 0, 0, 0], "fspick": [-1, 0, 0],
+    "open_tree": [-1, 0, 0], "fsopen": [0, 0], "fsmount": [-1, 0, 0], "fsconfig": [-1, 0, 0, 0, 0],
+    "fspick": [-1, 0, 0],
     "mount_setattr": [-1, 0, 0, 0, 0], "setns": [-1, 0], "unshare": [NEW_USER], "bpf": [0, 0, 0],
     "perf_event_open": [0, 0, -1, -1, 0], "io_uring_setup": [1, 0], "io_uring_enter": [-1, 0, 0, 0, 0, 0],
     "io_uring_register": [-1, 0, 0, 0], "userfaultfd": [1], "init_module": [0, 0, 0], "finit_module": [-1, 0, 0],
@@ -39,7 +40,8 @@ HARMLESS = {
     "sethostname": [0, 0], "setdomainname": [0, 0], "clock_settime": [0, 0], "settimeofday": [0, 0], "adjtimex": [0],
     "clock_adjtime": [0, 0], "swapon": [0, 0], "swapoff": [0], "acct": [0], "quotactl": [0, 0, 0, 0],
     "add_key": [0, 0, 0, 0, -2], "request_key": [0, 0, 0, 0], "keyctl": [0, -3, 0], "open_by_handle_at": [-1, 0, 0],
-    "fanotify_init": [0, 0], "syslog": [3, 0, 0], "iopl": [3], "ioperm": [0, 1, 1], "vhangup": [], "pidfd_getfd": [-1, 0, 0],
+    "fanotify_init": [0, 0], "syslog": [3, 0, 0], "iopl": [3], "ioperm": [0, 1, 1], "vhangup": [],
+    "pidfd_getfd": [-1, 0, 0],
     "process_madvise": [-1, 0, 0, 0, 0], "move_pages": [0, 0, 0, 0, 0, 0], "lookup_dcookie": [0, 0, 0],
 }  # fmt: skip
 """Calls with arguments that do no harm where they are let through."""

@@ -22,7 +22,7 @@ def pack(box: Box, request: Request) -> Reply:
     path = request.query("path")
     if not path:
         raise missing_query("path")
-    gzip = request.query("gzip", "1") != "0"
+    gzip = request.query("gzip", "0") == "1"
     with places_of(box, request).find(path, follow=True) as place:
         directory = place.open(os.O_RDONLY | os.O_DIRECTORY)
     tar = find_gnu_tar(box.processes)

@@ -1,0 +1,94 @@
+"""Files go in and out of a sandbox and stay what they are."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from tests.e2e.driver import Server
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> Path:
+    tree = tmp_path / "tree"
+    (tree / "deep" / "er").mkdir(parents=True)
+    (tree / "program").write_bytes(b"#!/bin/sh\necho runs\n")
+    (tree / "program").chmod(0o750)
+    (tree / "deep" / "random").write_bytes(os.urandom(3_000_000))
+    (tree / "deep" / "ünïcode 文").write_text("name")
+    (tree / "deep" / "er" / "link").symlink_to("../random")
+    (tree / "empty").touch(0o600)
+    return tree
+
+
+def compare(left: Path, right: Path) -> None:
+    names = sorted(path.relative_to(left) for path in left.rglob("*"))
+    assert names == sorted(path.relative_to(right) for path in right.rglob("*"))
+    for name in names:
+        one, other = left / name, right / name
+        assert one.lstat().st_mode == other.lstat().st_mode, name
+        if one.is_symlink():
+            assert os.readlink(one) == os.readlink(other)
+        elif one.is_file():
+            assert one.read_bytes() == other.read_bytes()
+            assert int(one.stat().st_mtime) == int(other.stat().st_mtime)
+
+
+def test_a_directory_comes_back_as_it_went(server: Server, own_box: str, tree: Path, tmp_path: Path) -> None:
+    done = server.json("sandbox", "cp", str(tree), f"{own_box}:/workspace/there")
+    assert done["bytes"] == sum(path.lstat().st_size for path in tree.rglob("*") if path.is_file() and not path.is_symlink())
+    assert server.text("sandbox", "exec", own_box, "--", "/workspace/there/program") == "runs"
+    server.text("sandbox", "cp", f"{own_box}:/workspace/there", str(tmp_path / "back"))
+    compare(tree, tmp_path / "back")
+
+
+def test_an_existing_directory_gets_it_inside(server: Server, own_box: str, tree: Path, tmp_path: Path) -> None:
+    server.text("sandbox", "cp", str(tree), f"{own_box}:/workspace")
+    assert server.run("sandbox", "exec", own_box, "--", "test", "-x", "/workspace/tree/program").returncode == 0
+    (tmp_path / "out").mkdir()
+    server.text("sandbox", "cp", f"{own_box}:/workspace/tree", str(tmp_path / "out"))
+    compare(tree, tmp_path / "out" / "tree")
+    server.text("sandbox", "cp", f"{own_box}:/workspace/tree/.", str(tmp_path / "out"))
+    assert (tmp_path / "out" / "program").exists()
+
+
+def test_single_files(server: Server, own_box: str, tree: Path, tmp_path: Path) -> None:
+    server.text("sandbox", "cp", str(tree / "program"), f"{own_box}:/workspace/renamed")
+    server.text("sandbox", "cp", str(tree / "program"), f"{own_box}:/workspace/")
+    server.text("sandbox", "exec", own_box, "--", "cmp", "/workspace/renamed", "/workspace/program")
+    server.text("sandbox", "exec", own_box, "--", "ln", "-s", "renamed", "/workspace/link")
+    server.text("sandbox", "cp", f"{own_box}:/workspace/renamed", str(tmp_path))
+    server.text("sandbox", "cp", f"{own_box}:/workspace/link", str(tmp_path / "followed"))
+    assert (tmp_path / "renamed").read_bytes() == (tree / "program").read_bytes()
+    assert (tmp_path / "renamed").stat().st_mode & 0o777 == 0o750
+    assert (tmp_path / "followed").read_bytes() == (tree / "program").read_bytes()
+
+
+def test_a_link_that_leads_out_is_refused_or_left_out(server: Server, own_box: str, tmp_path: Path) -> None:
+    server.text("sandbox", "exec", own_box, "-c", "mkdir /workspace/d; echo x > /workspace/d/a; ln -s /etc /workspace/d/out")
+    refused = server.run("sandbox", "cp", f"{own_box}:/workspace/d", str(tmp_path / "d"))
+    assert refused.returncode == 1
+    assert b"out of its directory" in refused.stderr
+    assert not (tmp_path / "d" / "out").is_symlink()
+    server.text("sandbox", "cp", "--skip-unsafe", f"{own_box}:/workspace/d", str(tmp_path / "e"))
+    assert sorted(path.name for path in (tmp_path / "e").iterdir()) == ["a"]
+
+
+@pytest.mark.parametrize(
+    ("source", "target", "message"),
+    [
+        ("nowhere", "{box}:/workspace", "there is no nowhere here"),
+        ("{box}:/nowhere", ".", "there is no /nowhere in the sandbox"),
+        ("{box}:/etc/passwd", "/no/such/dir/file", "there is no directory /no/such/dir here"),
+        ("a", "b", "must be SANDBOX:/PATH"),
+        ("{box}:relative", ".", "write an absolute path"),
+        ("/etc/passwd", "{box}:/etc/passwd/x", "/etc/passwd"),
+    ],
+)
+def test_mistakes_are_told(server: Server, box: str, source: str, target: str, message: str) -> None:
+    done = server.run("sandbox", "cp", source.format(box=box), target.format(box=box))
+    assert done.returncode in (1, 2)
+    assert message in done.stderr.decode()
+    assert b"Traceback" not in done.stderr

@@ -1,0 +1,190 @@
+"""Sandboxes from creation to removal, by the command line."""
+
+from __future__ import annotations
+
+import json
+import re
+import signal
+import urllib.request
+from pathlib import Path
+
+import pytest
+
+from tests.e2e.driver import Paddock, Server
+
+
+def test_create_prints_only_the_id_when_piped(server: Server, own_box: str) -> None:
+    assert re.fullmatch(r"sb-[0-9a-f]{16}", own_box)
+
+
+def test_what_was_asked_for_is_there(server: Server) -> None:
+    made = server.json(
+        "sandbox", "create", "--name", "wished", "-m", "team=a", "-e", "FOO=b c", "--timeout", "10m", "--memory", "256Mi"
+    )
+    try:
+        assert made["status"]["state"] == "Running"
+        assert made["metadata"] == {"team": "a", "name": "wished"}
+        assert made["image"] == {"uri": "host"}
+        assert server.text("sandbox", "exec", "wished", "-c", "echo $FOO") == "b c"
+        assert made["id"] in server.text("sandbox", "list", "-q", "-m", "team=a")
+        assert made["id"] not in server.text("sandbox", "list", "-q", "-m", "team=b")
+    finally:
+        assert server.text("sandbox", "rm", "wished") == made["id"]
+    assert made["id"] not in server.text("sandbox", "list", "-q")
+
+
+def test_the_entrypoint_runs_and_is_logged(server: Server) -> None:
+    box = server.text("sandbox", "create", "--timeout", "none", "--", "sh", "-c", "echo started; echo bad >&2; exit 4")
+    try:
+        done = server.run("sandbox", "logs", box, "--follow")
+        assert (done.stdout, done.stderr) == (b"started\n", b"bad\n")
+        assert "expires" in server.text("sandbox", "show", box) and "never" in server.text("sandbox", "show", box)
+    finally:
+        server.run("sandbox", "rm", box)
+
+
+def test_a_sandbox_without_entrypoint_says_so(server: Server, box: str) -> None:
+    done = server.run("sandbox", "logs", box)
+    assert done.returncode == 1
+    assert b"has no entrypoint" in done.stderr
+
+
+def test_the_beginning_of_an_id_is_enough(server: Server, own_box: str) -> None:
+    assert server.json("sandbox", "show", own_box[3:13])["id"] == own_box
+    assert server.json("sandbox", "show", own_box[:13])["id"] == own_box
+    wrong = server.run("sandbox", "show", "zz")
+    assert wrong.returncode == 1
+    assert wrong.stderr.startswith(b"error: there is no sandbox zz\n")
+
+
+def test_list_and_show_for_people(server: Server, own_box: str) -> None:
+    header, *rows = server.text("sandbox", "list").splitlines()
+    assert header.split()[:5] == ["ID", "STATE", "IMAGE", "AGE", "EXPIRES"]
+    row = next(row for row in rows if own_box in row)
+    assert row.split()[1:3] == ["Running", "host"]
+    shown = server.text("sandbox", "show", own_box)
+    assert re.search(r"^state +Running$", shown, re.MULTILINE)
+
+
+def test_pause_and_resume(server: Server, own_box: str) -> None:
+    assert server.text("sandbox", "pause", own_box).endswith("Paused")
+    refused = server.run("sandbox", "exec", own_box, "--", "true")
+    assert refused.returncode == 125
+    assert b"is Paused" in refused.stderr
+    again = server.run("sandbox", "pause", own_box)
+    assert again.returncode == 1
+    assert server.json("sandbox", "resume", own_box)["status"]["state"] == "Running"
+    assert server.run("sandbox", "exec", own_box, "--", "true").returncode == 0
+
+
+def test_a_snapshot_starts_another_with_the_same_files(server: Server, own_box: str) -> None:
+    server.text("sandbox", "exec", own_box, "-c", "echo kept > /workspace/note")
+    snapshot = server.text("sandbox", "snapshot", own_box, "--name", "mine")
+    listed = server.json("sandbox", "snapshots", "--sandbox", own_box)
+    assert [(item["id"], item["name"], item["status"]["state"]) for item in listed] == [(snapshot, "mine", "Ready")]
+    second = server.text("sandbox", "create", "--snapshot", snapshot)
+    try:
+        assert server.text("sandbox", "exec", second, "--", "cat", "/workspace/note") == "kept"
+    finally:
+        server.run("sandbox", "rm", second)
+    server.text("sandbox", "snapshots", "--rm", snapshot)
+    assert server.json("sandbox", "snapshots", "--sandbox", own_box) == []
+
+
+def test_a_port_can_be_reached(server: Server, own_box: str) -> None:
+    program = "from http.server import *; HTTPServer(('127.0.0.1', 8123), SimpleHTTPRequestHandler).serve_forever()"
+    server.text("sandbox", "exec", own_box, "-c", "echo hello > /workspace/index.html")
+    server.text("sandbox", "exec", own_box, "--detach", "--cwd", "/workspace", "--", "python3", "-c", program)
+    up = "for i in $(seq 100); do curl -s localhost:8123 && exit 0; python3 -c 'import socket; socket.create_connection((\"127.0.0.1\", 8123))' 2>/dev/null && exit 0; sleep 0.1; done; exit 1"
+    assert server.run("sandbox", "exec", own_box, "-c", up).returncode == 0
+    endpoint = server.text("sandbox", "port", own_box, "8123")
+    with urllib.request.urlopen(f"http://{endpoint}/", timeout=30) as answer:
+        assert answer.read() == b"hello\n"
+
+
+def test_renewing_moves_the_end(server: Server, own_box: str) -> None:
+    before = server.json("sandbox", "show", own_box)["expiresAt"]
+    renewed = server.json("sandbox", "renew", own_box, "--for", "3h")
+    assert renewed["expiresAt"] > before
+    assert server.json("sandbox", "show", own_box)["expiresAt"] == renewed["expiresAt"]
+
+
+def test_metrics_are_numbers(server: Server, box: str) -> None:
+    assert server.json("sandbox", "metrics", box)["mem_total_mib"] > 0
+    assert "memory" in server.text("sandbox", "metrics", box)
+
+
+def test_events_tell_the_story(server: Server) -> None:
+    box = server.text("sandbox", "create")
+    follower = server.start("events", "--follow", "--sandbox", box, "--json")
+    server.text("sandbox", "pause", box)
+    server.text("sandbox", "rm", box)
+    output, _ = follower.communicate(timeout=60)
+    types = [json.loads(line)["type"] for line in output.splitlines()]
+    assert types == ["sandbox.created", "sandbox.running", "sandbox.paused", "sandbox.stopping", "sandbox.ended"]
+    assert any(box in line and "sandbox.paused" in line for line in server.text("events").splitlines())
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--image", "no-such-image"], "no-such-image"),
+        (["--memory", "plenty"], "--memory: 'plenty' is not a size"),
+        (["--timeout", "soon"], "--timeout: 'soon' is not a duration"),
+        (["--volume", "nonsense"], "--volume 'nonsense' is not"),
+        (["--env", "=x"], "is not NAME=VALUE"),
+        (["--volume", "/etc:/host"], "/etc"),
+    ],
+)
+def test_mistakes_get_one_line_that_says_what_to_mend(server: Server, words: list[str], message: str) -> None:
+    done = server.run("sandbox", "create", *words)
+    first, *_ = done.stderr.decode().splitlines()
+    assert done.returncode in (1, 2)
+    assert first.startswith("error: ") and message in first
+    assert b"Traceback" not in done.stderr
+
+
+def test_keys_are_made_used_and_revoked_through_the_server(server: Server) -> None:
+    made = server.json("key", "create", "reader", "--scope", "sandboxes:read", "--expires", "1h")
+    assert server.run("sandbox", "list", PADDOCK_API_KEY=made["secret"]).returncode == 0
+    denied = server.run("sandbox", "create", "--json", PADDOCK_API_KEY=made["secret"])
+    assert json.loads(denied.stderr)["error"]["code"] == "FORBIDDEN"
+    assert made["id"] in server.text("key", "list")
+    server.text("key", "revoke", "reader")
+    refused = server.run("sandbox", "list", PADDOCK_API_KEY=made["secret"])
+    assert refused.returncode == 1
+    assert b"has been revoked" in refused.stderr
+
+
+def test_the_doctor_tries_the_running_server(server: Server) -> None:
+    report = server.json("doctor")
+    found = {finding["check"]: finding for finding in report["findings"]}
+    assert report["healthy"] is True
+    assert found["server"]["detail"] == f"running at {server.url}"
+    assert found["trial"]["ok"] is True
+
+
+def test_a_second_server_is_refused(server: Server) -> None:
+    done = server.run("serve", "--port", "0")
+    assert done.returncode == 1
+    assert b"error: Another Paddock server" in done.stderr
+
+
+def test_without_a_server_it_says_how_to_start_one(tmp_path: Path) -> None:
+    done = Paddock(tmp_path).run("sandbox", "list")
+    assert done.returncode == 1
+    assert done.stderr == b"error: no Paddock server at http://127.0.0.1:8420; start one with: paddock serve\n"
+
+
+def test_the_server_starts_with_a_banner_and_stops_quietly(tmp_path: Path) -> None:
+    process = Paddock(tmp_path / "data").start("serve", "--port", "0")
+    assert process.stdout is not None
+    lines = [process.stdout.readline().decode() for _ in range(5)]
+    process.send_signal(signal.SIGINT)
+    _, complaints = process.communicate(timeout=60)
+    assert process.returncode == 0
+    assert b"Traceback" not in complaints
+    text = "".join(lines)
+    assert "is ready: http://127.0.0.1:" in lines[0]
+    assert str(tmp_path / "data") in text
+    assert (tmp_path / "data" / "local.key").read_text().strip() not in text

@@ -1,0 +1,146 @@
+"""A terminal in a sandbox, seen through a terminal here."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import re
+import select
+import struct
+import subprocess
+import termios
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from tests.e2e.driver import COMMAND, Server
+
+SECONDS = 60.0
+
+
+class Window:
+    """A pseudo-terminal with a command in it."""
+
+    def __init__(self, server: Server, *words: str) -> None:
+        self._master, self._slave = os.openpty()
+        self.resize(80, 24)
+        self.before = termios.tcgetattr(self._slave)
+        self.seen = b""
+        self.process = subprocess.Popen(
+            [COMMAND, *words],
+            stdin=self._slave,
+            stdout=self._slave,
+            stderr=self._slave,
+            env={**server.env, "NO_COLOR": "1"},
+            start_new_session=True,
+        )
+
+    def resize(self, columns: int, rows: int) -> None:
+        fcntl.ioctl(self._master, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
+
+    def type(self, text: str) -> None:
+        os.write(self._master, text.encode())
+
+    def expect(self, pattern: str) -> re.Match[bytes]:
+        """Read until it has been shown, and forget what came before."""
+        deadline = time.monotonic() + SECONDS
+        while not (found := re.search(pattern.encode(), self.seen)):
+            ready, _, _ = select.select([self._master], [], [], max(0.0, deadline - time.monotonic()))
+            assert ready, f"{pattern!r} was not shown; this was: {self.seen!r}"
+            self.seen += os.read(self._master, 65536)
+        self.seen = self.seen[found.end() :]
+        return found
+
+    def mode(self) -> list[object]:
+        return list(termios.tcgetattr(self._slave))
+
+    def close(self) -> None:
+        if self.process.poll() is None:
+            self.process.kill()
+            self.process.wait()
+        os.close(self._master)
+        os.close(self._slave)
+
+
+@pytest.fixture
+def window(server: Server, box: str) -> Iterator[Window]:
+    window = Window(server, "sandbox", "shell", box)
+    yield window
+    window.close()
+
+
+def test_typing_size_and_exit_code(window: Window) -> None:
+    window.expect(r"\$ ")
+    window.type("stty size; echo 'grün 日本' | tr a-z A-Z\r")
+    window.expect(r"\r\n24 80\r\n")
+    window.expect("GRüN 日本")
+    window.resize(120, 40)
+    os.kill(window.process.pid, 28)  # SIGWINCH, which the kernel sends only to a terminal's own session
+    window.type("until [ \"$(stty size)\" = '40 120' ]; do sleep 0.05; done; echo re''sized\r")
+    window.expect("resized")
+    window.type("exit 7\r")
+    assert window.process.wait(SECONDS) == 7
+    assert window.mode() == list(window.before)
+
+
+def test_ctrl_c_belongs_to_the_program_inside(window: Window) -> None:
+    window.expect(r"\$ ")
+    window.type("sleep 600\r")
+    window.expect("sleep 600\r\n")
+    window.type("\x03")
+    window.expect(r"\$ ")
+    window.type("echo code=$?\r")
+    window.expect("code=130")
+    window.type("exit\r")
+    window.process.wait(SECONDS)
+
+
+def test_leaving_and_coming_back(server: Server, box: str, window: Window) -> None:
+    window.expect(r"\$ ")
+    window.type("answer=42; echo re''ady\r")
+    window.expect("ready")
+    window.expect(r"\$ ")
+    window.type("~.")
+    session = window.expect(r"--attach ([0-9a-f]{32})")[1].decode()
+    assert window.process.wait(SECONDS) == 0
+    assert window.mode() == list(window.before)
+    again = Window(server, "sandbox", "shell", box, "--attach", session)
+    try:
+        again.expect("ready")
+        again.type("echo the-answer=$answer; exit 3\r")
+        again.expect("the-answer=42")
+        assert again.process.wait(SECONDS) == 3
+    finally:
+        again.close()
+
+
+def test_a_command_instead_of_a_shell(server: Server, box: str) -> None:
+    window = Window(server, "sandbox", "shell", box, "--", "sh", "-c", "tty && exit 5")
+    try:
+        window.expect("/dev/pts/")
+        assert window.process.wait(SECONDS) == 5
+    finally:
+        window.close()
+
+
+def test_the_terminal_is_restored_when_we_are_told_to_go(window: Window) -> None:
+    window.expect(r"\$ ")
+    window.process.terminate()
+    window.process.wait(SECONDS)
+    assert window.mode() == list(window.before)
+
+
+def test_without_a_terminal_it_says_what_to_use(server: Server, box: str) -> None:
+    done = server.run("sandbox", "shell", box)
+    assert done.returncode == 2
+    assert b"shell needs a terminal" in done.stderr
+
+
+def test_tables_fit_the_window(server: Server, box: str) -> None:
+    window = Window(server, "doctor", "--no-trial")
+    try:
+        window.expect("Everything is in order|could be better")
+        assert window.process.wait(SECONDS) == 0
+    finally:
+        window.close()

@@ -1,0 +1,162 @@
+"""A box whose daemon lies is an error of that box, and of nothing else."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from paddock.errors import BoxGone, BoxTimeout, InvalidInput, PaddockError
+from paddock.model.sandbox import Address
+from paddock.sandbox.client import Ended, Inside
+
+HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n"
+
+
+def answer(body: bytes, head: bytes = HEAD) -> bytes:
+    return head + b"Content-Length: %d\r\n\r\n%s" % (len(body), body)
+
+
+NONSENSE = {
+    "nothing": b"",
+    "no http": b"\x00\xff\x00garbage\n\n\n",
+    "bad status": b"HTTP/1.1 9999999 \r\n\r\n",
+    "bad length": HEAD + b"Content-Length: -5\r\n\r\n",
+    "two lengths": HEAD + b"Content-Length: 3\r\nContent-Length: 4\r\n\r\nabcd",
+    "long header": HEAD + b"X: " + b"a" * 100_000 + b"\r\n\r\n",
+    "bad chunk": HEAD + b"Transfer-Encoding: chunked\r\n\r\nzzz\r\n",
+    "cut off": HEAD + b"Content-Length: 1000\r\n\r\n{",
+    "no json": answer(b"not json\n\n"),
+    "a list": answer(b"[]\n\n"),
+    "a number": answer(b"1\n\n"),
+    "no end": answer(b'{"type":"stdout","text":"x"}\n\n'),
+    "deep": answer(b"[" * 200_000 + b"\n\n"),
+    "bad base64": answer(b'{"type":"stdout","data":"a"}\n\n'),
+    "odd data": answer(b'{"type":"stdout","data":[1]}\n\n'),
+    "redirect": b"HTTP/1.1 302 Found\r\nLocation: http://127.0.0.1:1/\r\nContent-Length: 0\r\n\r\n",
+    "refusal without words": b"HTTP/1.1 500 No\r\nContent-Length: 0\r\n\r\n",
+    "refusal of another shape": b'HTTP/1.1 400 No\r\nContent-Length: 11\r\n\r\n["message"]',
+}
+
+ENDS = {
+    "digits": (b'{"type":"error","error":{"evalue":"%s"}}\n\n' % (b"9" * 5000), 1),
+    "not ascii": ('{"type":"error","error":{"evalue":"²"}}\n\n'.encode(), 1),
+    "no object": (b'{"type":"error","error":["x"]}\n\n', 1),
+    "odd trace": (b'{"type":"error","error":{"evalue":"3","traceback":"x"}}\n\n', 3),
+}
+
+
+@asynccontextmanager
+async def daemon(directory: Path, act: Callable[[asyncio.StreamWriter], Awaitable[None]]) -> AsyncIterator[Inside]:
+    path = directory / "inside.sock"
+
+    async def respond(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            await reader.readuntil(b"\r\n\r\n")
+            await act(writer)
+        except (ConnectionError, asyncio.IncompleteReadError):
+            pass
+        finally:
+            writer.close()
+
+    server = await asyncio.start_unix_server(respond, path)
+    async with server, Inside(Address(token="x", socket=path)) as inside:
+        yield inside
+
+
+@pytest.mark.parametrize("case", NONSENSE)
+def test_nonsense_is_an_error_of_the_box(tmp_path: Path, case: str) -> None:
+    async def act(writer: asyncio.StreamWriter) -> None:
+        writer.write(NONSENSE[case])
+        await writer.drain()
+
+    async def talk() -> None:
+        async with daemon(tmp_path, act) as inside:
+            with pytest.raises(PaddockError):
+                await asyncio.wait_for(inside.run("true"), 10)
+
+    asyncio.run(talk())
+
+
+@pytest.mark.parametrize("case", ENDS)
+def test_an_odd_end_of_a_command_is_still_its_end(tmp_path: Path, case: str) -> None:
+    body, code = ENDS[case]
+
+    async def act(writer: asyncio.StreamWriter) -> None:
+        writer.write(answer(body))
+
+    async def talk() -> None:
+        async with daemon(tmp_path, act) as inside:
+            events = [event async for event in inside.stream("true")]
+            assert [event.exit_code for event in events if isinstance(event, Ended)] == [code]
+
+    asyncio.run(talk())
+
+
+def test_an_endless_answer_is_broken_off(tmp_path: Path) -> None:
+    async def act(writer: asyncio.StreamWriter) -> None:
+        writer.write(HEAD + b"\r\n")
+        while True:
+            writer.write(b"x" * 2**16)
+            await writer.drain()
+
+    async def talk() -> None:
+        async with daemon(tmp_path, act) as inside:
+            with pytest.raises(InvalidInput, match="larger"):
+                await inside.state()
+            with pytest.raises(BoxGone, match="endless"):
+                await inside.run("true")
+            with pytest.raises(InvalidInput, match="larger"):
+                await inside.read_file("/x", limit=1000)
+
+    asyncio.run(talk())
+
+
+def test_output_without_end_is_kept_only_up_to_the_limit(tmp_path: Path) -> None:
+    async def act(writer: asyncio.StreamWriter) -> None:
+        writer.write(HEAD + b"\r\n")
+        for _ in range(2000):
+            writer.write(b'{"type":"stdout","text":"%s"}\n\n' % (b"x" * 1000))
+            await writer.drain()
+        writer.write(b'{"type":"execution_complete"}\n\n')
+
+    async def talk() -> None:
+        async with daemon(tmp_path, act) as inside:
+            result = await inside.run("true", limit=5000)
+            assert result.stdout == b"x" * 5000
+
+    asyncio.run(talk())
+
+
+def test_an_event_in_many_pieces_costs_no_more_than_its_size(tmp_path: Path) -> None:
+    async def act(writer: asyncio.StreamWriter) -> None:
+        writer.write(HEAD + b"\r\n")
+        for _ in range(30_000):
+            writer.write(b"{" * 100)
+            await asyncio.sleep(0)
+        await writer.drain()
+
+    async def talk() -> float:
+        async with daemon(tmp_path, act) as inside:
+            begin = time.process_time()
+            with pytest.raises(BoxGone):
+                await inside.run("true")
+            return time.process_time() - begin
+
+    assert asyncio.run(talk()) < 5
+
+
+def test_silence_is_a_timeout(tmp_path: Path) -> None:
+    async def act(writer: asyncio.StreamWriter) -> None:
+        await asyncio.sleep(1)
+
+    async def talk() -> None:
+        async with daemon(tmp_path, act) as inside:
+            with pytest.raises(BoxTimeout):
+                await inside.ping(timeout=0.1)
+
+    asyncio.run(talk())
