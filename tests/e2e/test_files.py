@@ -38,7 +38,9 @@ def compare(left: Path, right: Path) -> None:
 
 def test_a_directory_comes_back_as_it_went(server: Server, own_box: str, tree: Path, tmp_path: Path) -> None:
     done = server.json("sandbox", "cp", str(tree), f"{own_box}:/workspace/there")
-    assert done["bytes"] == sum(path.lstat().st_size for path in tree.rglob("*") if path.is_file() and not path.is_symlink())
+    assert done["bytes"] == sum(
+        path.lstat().st_size for path in tree.rglob("*") if path.is_file() and not path.is_symlink()
+    )
     assert server.text("sandbox", "exec", own_box, "--", "/workspace/there/program") == "runs"
     server.text("sandbox", "cp", f"{own_box}:/workspace/there", str(tmp_path / "back"))
     compare(tree, tmp_path / "back")
@@ -67,7 +69,9 @@ def test_single_files(server: Server, own_box: str, tree: Path, tmp_path: Path) 
 
 
 def test_a_link_that_leads_out_is_refused_or_left_out(server: Server, own_box: str, tmp_path: Path) -> None:
-    server.text("sandbox", "exec", own_box, "-c", "mkdir /workspace/d; echo x > /workspace/d/a; ln -s /etc /workspace/d/out")
+    server.text(
+        "sandbox", "exec", own_box, "-c", "mkdir /workspace/d; echo x > /workspace/d/a; ln -s /etc /workspace/d/out"
+    )
     refused = server.run("sandbox", "cp", f"{own_box}:/workspace/d", str(tmp_path / "d"))
     assert refused.returncode == 1
     assert b"out of its directory" in refused.stderr

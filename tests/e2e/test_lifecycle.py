@@ -19,7 +19,18 @@ def test_create_prints_only_the_id_when_piped(server: Server, own_box: str) -> N
 
 def test_what_was_asked_for_is_there(server: Server) -> None:
     made = server.json(
-        "sandbox", "create", "--name", "wished", "-m", "team=a", "-e", "FOO=b c", "--timeout", "10m", "--memory", "256Mi"
+        "sandbox",
+        "create",
+        "--name",
+        "wished",
+        "-m",
+        "team=a",
+        "-e",
+        "FOO=b c",
+        "--timeout",
+        "10m",
+        "--memory",
+        "256Mi",
     )
     try:
         assert made["status"]["state"] == "Running"
@@ -95,7 +106,8 @@ def test_a_port_can_be_reached(server: Server, own_box: str) -> None:
     program = "from http.server import *; HTTPServer(('127.0.0.1', 8123), SimpleHTTPRequestHandler).serve_forever()"
     server.text("sandbox", "exec", own_box, "-c", "echo hello > /workspace/index.html")
     server.text("sandbox", "exec", own_box, "--detach", "--cwd", "/workspace", "--", "python3", "-c", program)
-    up = "for i in $(seq 100); do curl -s localhost:8123 && exit 0; python3 -c 'import socket; socket.create_connection((\"127.0.0.1\", 8123))' 2>/dev/null && exit 0; sleep 0.1; done; exit 1"
+    connects = "python3 -c 'import socket; socket.create_connection((\"127.0.0.1\", 8123))' 2>/dev/null"
+    up = f"for i in $(seq 100); do {connects} && exit 0; sleep 0.1; done; exit 1"
     assert server.run("sandbox", "exec", own_box, "-c", up).returncode == 0
     endpoint = server.text("sandbox", "port", own_box, "8123")
     with urllib.request.urlopen(f"http://{endpoint}/", timeout=30) as answer:

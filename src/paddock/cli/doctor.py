@@ -162,7 +162,7 @@ async def _trial(cli: Cli, config: Config) -> Finding:
         return Finding(check="trial", ok=False, detail=message, fix="see what failed above; run with --debug for more")
     start, run, remove = (f"{seconds * 1000:.0f} ms" for seconds in timings)
     return Finding(
-        check="trial", ok=True, detail=f"a sandbox started in {start}, ran `true` in {run}, went in {remove}"
+        check="trial", ok=True, detail=f"a sandbox started in {start}, ran `true` in {run}, was removed in {remove}"
     )
 
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import math
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from rich.console import Console
     from rich.table import Table
 
 _WIDE = 100_000
@@ -54,17 +56,27 @@ class Output:
         sys.stdout.flush()
 
     def table(self, columns: Sequence[str], rows: Iterable[Sequence[str]], *, wraps: Sequence[str] = ()) -> None:
-        """Aligned columns. On a terminal cells are cut to fit, except in the columns of `wraps`, which are folded."""
+        """Aligned columns. On a terminal the last one is cut to fit, and the columns of `wraps` are folded."""
+        from rich.cells import cell_len
         from rich.table import Table
         from rich.text import Text
 
+        console = self._console()
+        lines = [[Text(plain(cell), style=_STYLES.get(cell, "")) for cell in row] for row in rows]
         table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
         for name in columns:
             folded = name in wraps
             table.add_column(name, no_wrap=not folded, overflow="fold" if folded else "ellipsis")
-        for row in rows:
-            table.add_row(*(Text(plain(cell), style=_STYLES.get(cell, "")) for cell in row))
-        self._print(table)
+        if not wraps:
+            taken = sum(
+                max(map(cell_len, [name, *(line[i].plain for line in lines)])) + 2
+                for i, name in enumerate(columns[:-1])
+            )
+            for line in lines:
+                line[-1].truncate(max(console.width - taken, len(columns[-1])), overflow="ellipsis")
+        for line in lines:
+            table.add_row(*line)
+        self._print(console, table)
 
     def facts(self, facts: Iterable[tuple[str, str]]) -> None:
         """Names and values, one pair a line."""
@@ -76,13 +88,15 @@ class Output:
         table.add_column(overflow="fold")
         for name, value in facts:
             table.add_row(Text(name, style="bold"), Text(plain(value), style=_STYLES.get(value, "")))
-        self._print(table)
+        self._print(self._console(), table)
 
-    def _print(self, table: Table) -> None:
+    def _console(self) -> Console:
         from rich.console import Console
 
         width = None if sys.stdout.isatty() else _WIDE
-        console = Console(file=sys.stdout, width=width, highlight=False, markup=False, emoji=False)
+        return Console(file=sys.stdout, width=width, highlight=False, markup=False, emoji=False)
+
+    def _print(self, console: Console, table: Table) -> None:
         with console.capture() as capture:
             console.print(table)
         sys.stdout.write("".join(f"{line.rstrip()}\n" for line in capture.get().splitlines()))
@@ -108,7 +122,8 @@ def until(when: datetime | None, now: datetime | None = None) -> str:
     if when is None:
         return "never"
     left = (when - (now or datetime.now(UTC))).total_seconds()
-    return "now" if left <= 0 else f"in {span(left)}"
+    # Rounded up, so that what was asked to live for an hour does not have 59 minutes at once.
+    return "now" if left <= 0 else f"in {span(math.ceil(left / 60) * 60 if left > 120 else math.ceil(left))}"
 
 
 def span(seconds: float) -> str:
@@ -132,6 +147,11 @@ def size(count: float | None) -> str:
 
 
 def pairs(mapping: Mapping[str, Any] | None) -> str:
-    """`a=1 b=2`."""
-    shown = {name: value if isinstance(value, str) else json.dumps(value) for name, value in (mapping or {}).items()}
-    return " ".join(f"{name}={value}" for name, value in shown.items())
+    """`a=1 b=2`, and `m.k=3` for what is inside."""
+    shown: list[str] = []
+    for name, value in (mapping or {}).items():
+        if isinstance(value, Mapping):
+            shown.append(pairs({f"{name}.{key}": inner for key, inner in value.items()}))
+        else:
+            shown.append(f"{name}={value if isinstance(value, str) else json.dumps(value)}")
+    return " ".join(shown)

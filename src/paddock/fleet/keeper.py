@@ -59,21 +59,27 @@ class Keeper:
 
     async def _adopt(self) -> None:
         for sandbox in await self._all(*ALIVE):
-            if sandbox.state is SandboxState.STOPPING:
-                await self._fleet.end(sandbox, sandbox.reason or "deleted", keep=False)
-                continue
-            health = BoxHealth.GONE
-            if sandbox.record:
-                health = (await self._fleet.backend.status(sandbox.record)).health
-            if sandbox.state is SandboxState.PENDING:
-                await self._fail(sandbox, "interrupted", "the server stopped while the sandbox was starting")
-            elif health is BoxHealth.GONE:
-                await self._fail(sandbox, "lost", "the box ended while no server was running")
-            else:
-                state = SandboxState.PAUSED if health is BoxHealth.PAUSED else SandboxState.RUNNING
-                adopted = await self._fleet.sandboxes.transition(sandbox.id, ALIVE, state)
-                self._fleet.watch(adopted)
-                await self._fleet.tell(adopted, EventType.SANDBOX_ADOPTED)
+            try:
+                await self._take_over(sandbox)
+            except PaddockError as error:
+                log.error("a sandbox could not be taken over", sandbox=sandbox.id, error=str(error))
+
+    async def _take_over(self, sandbox: Sandbox) -> None:
+        if sandbox.state is SandboxState.STOPPING:
+            await self._fleet.end(sandbox, sandbox.reason or "deleted", keep=False)
+            return
+        health = BoxHealth.GONE
+        if sandbox.record:
+            health = (await self._fleet.backend.status(sandbox.record)).health
+        if sandbox.state is SandboxState.PENDING:
+            await self._fail(sandbox, "interrupted", "the server stopped while the sandbox was starting")
+        elif health is BoxHealth.GONE:
+            await self._fail(sandbox, "lost", "the box ended while no server was running")
+        else:
+            state = SandboxState.PAUSED if health is BoxHealth.PAUSED else SandboxState.RUNNING
+            adopted = await self._fleet.sandboxes.transition(sandbox.id, ALIVE, state)
+            self._fleet.watch(adopted)
+            await self._fleet.tell(adopted, EventType.SANDBOX_ADOPTED)
 
     async def _fail(self, sandbox: Sandbox, reason: str, message: str) -> None:
         failed = await self._fleet.sandboxes.transition(sandbox.id, ALIVE, SandboxState.FAILED, reason, message)

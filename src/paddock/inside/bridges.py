@@ -9,6 +9,8 @@ from .pump import join
 from .settings import Bridge
 
 MAX_CONNECTIONS = 256
+KERNEL_PORT = 44771
+"""Where OpenSandbox's clients see whether code can be run yet: its images have a Jupyter server there."""
 
 
 def open_bridge(bridge: Bridge) -> None:
@@ -17,6 +19,26 @@ def open_bridge(bridge: Bridge) -> None:
     listener.bind(("127.0.0.1", bridge.port))
     listener.listen(128)
     threading.Thread(target=_accept, args=(listener, bridge.socket), daemon=True).start()
+
+
+def open_kernel_port() -> None:
+    """Let those clients see that it can; whoever has the port already may keep it."""
+    listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    try:
+        listener.bind(("127.0.0.1", KERNEL_PORT))
+        listener.listen(16)
+    except OSError:
+        listener.close()
+        return
+    threading.Thread(target=_turn_away, args=(listener,), daemon=True).start()
+
+
+def _turn_away(listener: socket.socket) -> None:
+    while True:
+        try:
+            listener.accept()[0].close()
+        except OSError:
+            threading.Event().wait(0.05)
 
 
 def _accept(listener: socket.socket, path: str) -> None:

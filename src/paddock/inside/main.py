@@ -46,10 +46,11 @@ def main(arguments: Sequence[str]) -> int:
     box = Box(settings)
     init = Init(box)
     server = Server(box, open_listener(settings.listen))
-    for bridge in settings.bridges:
-        from .bridges import open_bridge
+    from .bridges import open_bridge, open_kernel_port
 
+    for bridge in settings.bridges:
         open_bridge(bridge)
+    open_kernel_port()
     if settings.entrypoint is not None:
         box.start_entrypoint(settings.entrypoint)
     threading.Thread(target=server.serve_forever, daemon=True).start()

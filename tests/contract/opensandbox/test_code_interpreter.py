@@ -23,7 +23,8 @@ PNG = base64.b64encode(b"\x89PNG\r\n\x1a\n not really").decode()
 async def interpreter(connection: ConnectionConfig) -> AsyncIterator[CodeInterpreter]:
     sandbox = await Sandbox.create(IMAGE, connection_config=connection)
     try:
-        yield await CodeInterpreter.create(sandbox=sandbox)
+        async with await CodeInterpreter.create(sandbox=sandbox) as interpreter:
+            yield interpreter
     finally:
         await sandbox.destroy()
 

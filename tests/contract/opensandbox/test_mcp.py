@@ -54,7 +54,7 @@ def tools(server: Server) -> Iterator[Tools]:
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
         text=True,
-        env={"PATH": "/usr/bin:/bin"},
+        env={"PATH": "/usr/bin:/bin", "HOME": "/tmp"},
     )
     with process:
         client = Tools(process)

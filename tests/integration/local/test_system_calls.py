@@ -184,17 +184,23 @@ def test_root_of_an_inner_namespace_stays_in_the_box(nested: Pen, attempt: str) 
     assert not Path("/usr/evil").exists()
 
 
-def test_an_inner_namespace_has_no_control_groups_to_write(nested: Pen) -> None:
-    """What it can mount of them is its own box's, and that is read-only to it."""
+def test_an_inner_namespace_cannot_change_the_boxs_limits(nested: Pen) -> None:
+    """What it can mount of the control groups is below them, or not its to write."""
+    limits = {
+        path: path.read_text()
+        for hierarchy in nested.backend._cgroups.hierarchies
+        for name in ("memory.max", "memory.limit_in_bytes", "pids.max", "cpu.max", "cpu.cfs_quota_us", "cgroup.freeze")
+        if (path := hierarchy.path / nested.id / name).exists()
+    }
     attempt = (
-        "for kind in cgroup2 'cgroup -o memory' 'cgroup -o pids' 'cgroup -o freezer'; do"
-        "  mkdir -p /tmp/g; mount -t $kind none /tmp/g 2>/dev/null || continue;"
-        "  for f in cgroup.procs memory.limit_in_bytes memory.max pids.max release_agent cgroup.freeze; do"
-        "    test ! -w /tmp/g/$f || echo writable $kind $f; done;"
-        "  mkdir /tmp/g/escape 2>/dev/null && echo made $kind; umount /tmp/g; done"
+        "mkdir -p /tmp/g; for kind in cgroup2 'cgroup -o memory' 'cgroup -o pids' 'cgroup -o cpu'; do"
+        "  mount -t $kind none /tmp/g 2>/dev/null || continue;"
+        "  for f in memory.limit_in_bytes memory.max pids.max cpu.max cpu.cfs_quota_us; do"
+        "    for v in max -1 999999999; do echo $v > /tmp/g/$f; done; done;"
+        "  echo /bin/sh > /tmp/g/release_agent; echo 1 > /tmp/g/notify_on_release; umount /tmp/g; done"
     )
-    inner = nested.run(["unshare", "--user", "--map-root-user", "--mount", "--cgroup", "sh", "-c", attempt])
-    assert inner.stdout == b"", inner
+    nested.run(["unshare", "--user", "--map-root-user", "--mount", "--cgroup", "sh", "-c", attempt])
+    assert {path: path.read_text() for path in limits} == limits
 
 
 def test_no_control_group_file_system_is_there(pen: Pen) -> None:

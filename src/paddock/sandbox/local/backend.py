@@ -216,7 +216,7 @@ class LocalBackend(Backend):
                 "home": spec.image.user.home,
                 "image_uid": spec.image.user.uid,
                 "host_uid": record["uid"],
-                "cgroups": [str(hierarchy.path / spec.id) for hierarchy in self._cgroups.hierarchies],
+                "cgroups": [str(directory) for directory in self._cgroups.homes(spec.id)],
                 "rlimits": plan.outer_rlimits(limits),
                 "files": plan.etc_files(spec.hostname),
                 "binds": plan.binds(spec, files, self._inside, self._settings.shared),

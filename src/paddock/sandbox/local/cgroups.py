@@ -17,6 +17,7 @@ from pathlib import Path
 from paddock.model.sandbox import Limits
 
 CPU_PERIOD = 100_000
+LEAF = "server"
 CONTROLLERS = ("memory", "cpu", "pids", "freezer")
 
 
@@ -43,11 +44,17 @@ class Cgroups:
         found = frozenset[str]().union(*(h.controllers for h in self.hierarchies))
         object.__setattr__(self, "controllers", found)
 
-    def create(self, box_id: str) -> list[Path]:
-        directories = [hierarchy.path / box_id for hierarchy in self.hierarchies]
-        for directory in directories:
-            directory.mkdir(exist_ok=True)
-        return directories
+    def create(self, box_id: str) -> None:
+        for directory in self.homes(box_id):
+            directory.mkdir(parents=True, exist_ok=True)
+
+    def homes(self, box_id: str) -> list[Path]:
+        """The groups a box's processes go to.
+
+        In version 2 they are one level below the limits: a box of an ordinary user owns its groups, and a program in it
+        that makes namespaces of its own can mount, and write, what its processes are in and what is below that.
+        """
+        return [h.path / box_id / "box" if h.version == 2 else h.path / box_id for h in self.hierarchies]
 
     def limit(self, box_id: str, limits: Limits) -> None:
         for hierarchy in self.hierarchies:
@@ -221,7 +228,8 @@ def _base(mount_point: Path, version: int, parent: str | None) -> Path:
         return mount_point / parent.strip("/")
     if os.geteuid() == 0:
         return mount_point / "paddock"
-    return mount_point / _own_group(version).strip("/") / "paddock"
+    own = mount_point / _own_group(version).strip("/")
+    return (own.parent if own.name == LEAF else own) / "paddock"
 
 
 def _own_group(version: int) -> str:
@@ -246,7 +254,7 @@ def _prepare_v2(mount_point: Path, base: Path, controllers: set[str]) -> tuple[P
 
 def _step_aside(group: Path) -> None:
     """Move this process to a leaf: a v2 group with processes of its own cannot pass controllers on."""
-    leaf = group / "server"
+    leaf = group / LEAF
     leaf.mkdir(exist_ok=True)
     _write(leaf / "cgroup.procs", str(os.getpid()))
 
