@@ -59,8 +59,22 @@ def pack(source: Path, name: str, target: IO[bytes]) -> int:
         total += entry.size
         return entry
 
-    with tarfile.open(fileobj=target, mode="w|", format=tarfile.PAX_FORMAT, dereference=False) as archive:
+    with tarfile.open(fileobj=target, mode="w|", format=tarfile.PAX_FORMAT, bufsize=_PIECE) as archive:
         archive.add(source, arcname=name, filter=packed)
+    return total
+
+
+def tree_size(source: Path) -> int:
+    """Bytes of all files, about what `pack` will write."""
+    if source.is_symlink() or not source.is_dir():
+        return source.lstat().st_size
+    total = 0
+    for directory, _, files in os.walk(source):
+        for name in files:
+            try:
+                total += os.lstat(os.path.join(directory, name)).st_size
+            except FileNotFoundError:
+                continue
     return total
 
 

@@ -15,7 +15,7 @@ from paddock.cli.context import Cli
 from paddock.cli.failure import UsageProblem, warn
 from paddock.cli.output import size
 
-Report = Callable[[int], None]
+Report = Callable[[int, int | None], None]
 
 
 def register(boxes: typer.Typer) -> None:
@@ -92,7 +92,7 @@ async def copy(
 def _progress(title: str, quiet: bool) -> Iterator[Report]:
     """A line on standard error that counts bytes, where somebody looks."""
     if quiet or not sys.stderr.isatty():
-        yield lambda count: None
+        yield lambda count, total: None
         return
     from rich.console import Console
     from rich.progress import DownloadColumn, Progress, SpinnerColumn, TextColumn, TransferSpeedColumn
@@ -107,4 +107,4 @@ def _progress(title: str, quiet: bool) -> Iterator[Report]:
     with Progress(*columns, console=console, transient=True) as progress:
         width = max(20, console.width - 40)
         task = progress.add_task(title if len(title) <= width else f"…{title[-width:]}", total=None)
-        yield lambda count: progress.update(task, completed=count)
+        yield lambda count, total: progress.update(task, completed=count, total=total)

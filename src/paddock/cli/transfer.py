@@ -12,11 +12,12 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from paddock.cli.archive import Pieces, Source, Unpacker, pack
+from paddock.cli.archive import Pieces, Source, Unpacker, pack, tree_size
 from paddock.cli.client import Client
 from paddock.cli.failure import CliError, Refused
 
-Report = Callable[[int], None]
+Report = Callable[[int, int | None], None]
+"""Told how many bytes have gone, and of how many if that is known."""
 _AHEAD = 16
 _KIND = 'if [ -d "$1" ]; then exit 10; elif [ -e "$1" ]; then exit 11; else exit 12; fi'
 
@@ -76,12 +77,13 @@ async def upload(client: Client, sandbox_id: str, source: str, target: str, repo
     """Copy a file or directory of the host into a box. Returns how many bytes its files have."""
     plan = plan_upload(source, target, await kind_of(client, sandbox_id, target))
     packer = _Packer(plan)
+    total = await asyncio.to_thread(tree_size, plan.source)
 
     async def counted() -> AsyncIterator[bytes]:
         sent = 0
         async for piece in packer.pieces():
             sent += len(piece)
-            report(sent)
+            report(sent, max(sent, total))
             yield piece
 
     path = client.box(sandbox_id, "/archive")
@@ -144,7 +146,7 @@ async def _download_file(client: Client, sandbox_id: str, source: str, place: Pa
                 async for piece in answer.content.iter_any():
                     file.write(piece)
                     received += len(piece)
-                    report(received)
+                    report(received, answer.content_length)
                 os.fchmod(file.fileno(), mode)
             os.replace(partial, place)
         except BaseException:
@@ -213,7 +215,7 @@ async def _unpacked(pieces: AsyncIterator[bytes], unpacker: Unpacker, report: Re
             if work.done():
                 break
             received += len(piece)
-            report(received)
+            report(received, None)
     except BaseException:
         broken.set()
         raise

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import json
 from collections.abc import AsyncIterator
 
+import httpx
 import pytest
 from code_interpreter import CodeInterpreter, SupportedLanguage
 from opensandbox import Sandbox
 from opensandbox.config import ConnectionConfig
-from opensandbox.models.execd import ExecutionHandlers, ExecutionInit
+from opensandbox.models.execd import ExecutionHandlers, ExecutionInit, OutputMessage
 
 from tests.contract.opensandbox.conftest import IMAGE
 
@@ -45,7 +47,8 @@ async def test_python_remembers(interpreter: CodeInterpreter) -> None:
     assert await interpreter.codes.list_contexts(SupportedLanguage.PYTHON) == []
 
 
-async def test_images_are_results(interpreter: CodeInterpreter) -> None:
+async def test_images_are_results(interpreter: CodeInterpreter, connection: ConnectionConfig) -> None:
+    """The SDK keeps a result's text only, so its picture is looked for on the wire."""
     code = f"""
 import base64
 class Picture:
@@ -55,7 +58,14 @@ Picture()
 """
     done = await interpreter.codes.run(code, language=SupportedLanguage.PYTHON)
     assert done.result[0].text == "a picture"
-    assert done.result[0].extra_properties["image/png"] == PNG
+    endpoint = await interpreter.sandbox.get_endpoint(44772)
+    headers = endpoint.build_request_headers(connection)
+    async with httpx.AsyncClient(trust_env=False) as client:
+        body = {"code": code, "context": {"language": "python"}}
+        answer = await client.post(f"http://{endpoint.endpoint}/code", json=body, headers=headers)
+    events = [json.loads(line) for line in answer.text.splitlines() if line]
+    results = next(event["results"] for event in events if event["type"] == "result")
+    assert results["image/png"] == PNG
 
 
 async def test_bash_remembers(interpreter: CodeInterpreter) -> None:
@@ -67,17 +77,22 @@ async def test_bash_remembers(interpreter: CodeInterpreter) -> None:
 
 async def test_code_is_interrupted(interpreter: CodeInterpreter) -> None:
     begun: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+    busy = asyncio.Event()
 
     async def began(event: ExecutionInit) -> None:
         begun.set_result(event.id)
 
+    async def wrote(_: OutputMessage) -> None:
+        busy.set()
+
     running = asyncio.create_task(
         interpreter.codes.run(
-            "import time\ntime.sleep(600)",
+            "import time\nprint('busy')\ntime.sleep(600)",
             language=SupportedLanguage.PYTHON,
-            handlers=ExecutionHandlers(on_init=began),
+            handlers=ExecutionHandlers(on_init=began, on_stdout=wrote),
         )
     )
-    await interpreter.codes.interrupt(await asyncio.wait_for(begun, 20))
+    await asyncio.wait_for(busy.wait(), 20)
+    await interpreter.codes.interrupt(await begun)
     done = await asyncio.wait_for(running, 20)
     assert done.error is not None and done.error.name == "KeyboardInterrupt"
