@@ -13,6 +13,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
+from pathlib import Path
 from typing import Any, ClassVar, TypeAlias
 
 from paddock.model.sandbox import Address, BoxSpec, BoxStatus, Frozen, Limits
@@ -70,6 +71,13 @@ class Backend(ABC):
     @abstractmethod
     def address(self, record: Record) -> Address:
         """How to reach `inside` of this box. Does no I/O; the box may be gone."""
+
+    @abstractmethod
+    def holes(self, record: Record) -> Path:
+        """The directory in which the host serves what this box may reach, each service as the socket `NAME.sock`.
+
+        The box sees it read-only. Raises `Unsupported` without `Feature.HOLES`.
+        """
 
     @abstractmethod
     async def status(self, record: Record) -> BoxStatus:
@@ -130,5 +138,6 @@ class Backend(ABC):
     async def examine(self) -> Sequence[Finding]:
         """Check the machine for what this backend needs."""
 
+    @abstractmethod
     async def close(self) -> None:
         """Let go of what this object holds. Boxes go on."""

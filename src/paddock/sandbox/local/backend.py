@@ -93,6 +93,9 @@ class LocalBackend(Backend):
     def address(self, record: Record) -> Address:
         return Address(token=record["token"], socket=Path(self._socket(record["id"])))
 
+    def holes(self, record: Record) -> Path:
+        return self._files(record["id"]).holes
+
     async def status(self, record: Record) -> BoxStatus:
         return await asyncio.to_thread(self._status, record["id"])
 
@@ -148,10 +151,6 @@ class LocalBackend(Backend):
             self._cgroups.dissolve()
         self._launcher.close()
         os.close(self._sockets)
-
-    def holes(self, record: Record) -> Path:
-        """Where the host puts the sockets of the services this box may reach, each as `NAME.sock`."""
-        return self._files(record["id"]).holes
 
     def _files(self, box_id: str) -> BoxFiles:
         return BoxFiles(self._boxes / box_id)

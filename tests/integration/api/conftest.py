@@ -1,0 +1,54 @@
+"""One server for each file, and keys to speak to it with."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.serving import Server, serving
+
+MakeSandbox = Callable[..., str]
+
+
+@pytest.fixture(scope="module")
+def settings() -> dict[str, Any]:
+    """Configuration of this file's server."""
+    return {}
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory, settings: dict[str, Any]) -> Iterator[Server]:
+    with serving(tmp_path_factory.mktemp("paddock"), settings) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def client(server: Server) -> Iterator[httpx.Client]:
+    """The administrator's."""
+    with server.client() as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def stranger(server: Server, client: httpx.Client) -> Iterator[httpx.Client]:
+    """Another tenant's."""
+    secret = client.post("/v1/keys", json={"name": "stranger", "tenant": "other"}).json()["secret"]
+    with server.client(secret) as made:
+        yield made
+
+
+def create(client: httpx.Client, **body: Any) -> str:
+    answer = client.post("/v1/sandboxes", json=body)
+    assert answer.status_code == 202, answer.text
+    return str(answer.json()["id"])
+
+
+@pytest.fixture(scope="module")
+def box(client: httpx.Client) -> Iterator[str]:
+    """A sandbox for tests that do not change it."""
+    made = create(client)
+    yield made
+    client.delete(f"/v1/sandboxes/{made}")
