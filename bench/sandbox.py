@@ -137,12 +137,13 @@ async def crowd(table: Table, paddock: Paddock) -> None:
 async def transfers(table: Table, paddock: Paddock, docker: Docker, scratch: Path, rounds: int) -> None:
     """Files in and out: one large one, and very many small ones."""
     sandbox = await paddock.create()
-    content = os.urandom(2**20) * (TRANSFER // 2**20)
+    large = scratch / "large"
+    large.write_bytes(os.urandom(2**20) * (TRANSFER // 2**20))
     up: list[float] = []
     down: list[float] = []
     for _ in range(rounds):
-        up.append(await timed(paddock.upload(sandbox, "/workspace/large", content)))
-        down.append(await timed(paddock.download(sandbox, "/workspace/large", len(content))))
+        up.append(await timed(paddock.upload(sandbox, "/workspace/large", large)))
+        down.append(await timed(paddock.download(sandbox, "/workspace/large")))
     for what, times in (("upload 256 MiB", up), ("download 256 MiB", down)):
         speed = TRANSFER / MEGABYTE / min(times)
         table.add(what, speed, "MB/s", bar=">= 300 MB/s")
