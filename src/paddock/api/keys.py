@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 from fastapi import APIRouter
 from pydantic import AwareDatetime, Field
 
@@ -17,7 +19,7 @@ class KeyBody(Asked):
     name: str = Field(min_length=1, max_length=100, examples=["laptop"])
     tenant: str | None = Field(default=None, pattern=NAME)
     """Another tenant than one's own takes the scope `admin`."""
-    scopes: list[Scope] = Field(default=[Scope.SANDBOXES_WRITE], min_length=1, strict=False)
+    scopes: list[Annotated[Scope, Field(strict=False)]] = Field(default=[Scope.SANDBOXES_WRITE], min_length=1)
     expires_at: Moment | None = None
 
 

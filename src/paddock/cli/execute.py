@@ -64,9 +64,7 @@ def execute(
     detach: Annotated[
         bool, typer.Option("--detach", "-d", help="Print the command's id and leave it running.")
     ] = False,
-    attached: Annotated[
-        bool, typer.Option("--attached", help="End it when the connection does; for output of any size.")
-    ] = False,
+    attached: Annotated[bool, typer.Option("--attached", help="End it when the connection does.")] = False,
     no_stdin: Annotated[bool, typer.Option("--no-stdin", "-n", help="Do not pass standard input on.")] = False,
 ) -> int:
     """Run a command in a sandbox.
@@ -121,7 +119,7 @@ async def _run(cli: Cli, wanted: str, document: dict[str, Any], detach: bool, at
         if attached:
             work = execution.run_attached(document)
         else:
-            await execution.start(document)
+            await execution.start(document, hold=True)
             work = execution.follow()
         ending = await _attended(client, execution, work, feeder.run() if feeder else None)
     if ending is None:

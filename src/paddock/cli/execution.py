@@ -82,9 +82,12 @@ class Execution:
         self.id: str | None = None
         self.cursor = 0
 
-    async def start(self, document: Mapping[str, Any]) -> str:
-        """Start it so that it goes on by itself, and return its id."""
-        body = {**document, "background": True, "raw": True}
+    async def start(self, document: Mapping[str, Any], *, hold: bool = False) -> str:
+        """Start it so that it goes on by itself, and return its id.
+
+        With `hold` it waits when it is far ahead of who follows it, so that no output is ever dropped.
+        """
+        body = {**document, "background": True, "raw": True, "hold": hold}
         async with self._client.request("POST", self._path("/command"), json=body) as answer:
             async for documents in self._client.lines(answer):
                 for event in documents:

@@ -88,5 +88,5 @@ class Box:
             if self._meter is None:
                 from .metrics import Meter
 
-                self._meter = Meter()
+                self._meter = Meter(self.settings.limits)
             return self._meter

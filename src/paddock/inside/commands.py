@@ -40,6 +40,7 @@ class CommandRequest:
             raise invalid("'argv' must be a list of strings with an executable first")
         self.cwd = optional(document, "cwd", str) or ""
         self.background = bool(optional(document, "background", bool))
+        self.hold = bool(optional(document, "hold", bool))
         self.raw = bool(optional(document, "raw", bool))
         self.stdin = optional(document, "stdin", str)
         self.timeout_ms = optional(document, "timeout", int)
@@ -148,7 +149,7 @@ class Commands:
         pipes = OutputPipes()
         try:
             command = self._start(request, pipes, identifier)
-            command.spool = Spool(os.path.join(self._directory, command.id))
+            command.spool = Spool(os.path.join(self._directory, command.id), hold=request.hold)
         except BaseException:
             pipes.close_readers()
             raise

@@ -27,6 +27,7 @@ def follow(command: Command, spool: Spool, cursor: int, chunks: Chunks) -> None:
         for run in spool.read(position):
             pieces, position = _pieces(run, final=not command.running)
             chunks.send(pieces)
+            spool.followed(position)
         if not more:
             break
         if spool.end <= position and not chunks.wire.stays_quiet(0):

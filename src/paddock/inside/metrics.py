@@ -5,9 +5,11 @@ from __future__ import annotations
 import os
 import threading
 import time
+from math import inf
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from typing import Any
 
 _UNLIMITED = 1 << 60
@@ -15,15 +17,20 @@ _V2 = "/sys/fs/cgroup"
 
 
 class Meter:
-    """Reads the box's own control group where it is visible, the machine's counters otherwise."""
+    """Reads the box's own control group where it is visible, and adds up its processes otherwise.
 
-    def __init__(self) -> None:
+    `limits` is what the host allows the box, which a box without a view of its control group cannot know.
+    """
+
+    def __init__(self, limits: dict[str, float]) -> None:
+        self._limits = limits
         self._lock = threading.Lock()
         self._last = (time.monotonic(), _cpu_seconds())
 
     def read(self) -> dict[str, Any]:
-        cores = _cpu_count()
+        cores = min(_cpu_count(), self._limits.get("cpu", inf))
         total, used = _memory()
+        total = int(min(total, self._limits.get("memory", inf)))
         return {
             "cpu_count": cores,
             "cpu_used_pct": self._cpu_percentage(cores),
@@ -58,9 +65,9 @@ def _cpu_seconds() -> float:
             return int(line.split()[1]) / 1e6
     if usage := _words(f"{_V2}/cpuacct/cpuacct.usage"):
         return int(usage[0]) / 1e9
-    fields = (_lines("/proc/stat") or ["cpu 0 0 0 0 0 0 0 0"])[0].split()[1:9]
-    busy = sum(int(field) for position, field in enumerate(fields) if position not in (3, 4))
-    return float(busy) / os.sysconf("SC_CLK_TCK")
+    # Of its own and of its children that have ended: fields 14 to 17 of each process.
+    ticks = sum(sum(map(int, _after_name(text)[11:15])) for text in _of_each_process("stat"))
+    return float(ticks) / os.sysconf("SC_CLK_TCK")
 
 
 def _memory() -> tuple[int, int]:
@@ -75,15 +82,33 @@ def _memory() -> tuple[int, int]:
         if limit and used:
             bounded = limit[0] != "max" and int(limit[0]) < _UNLIMITED
             return min(total, int(limit[0])) if bounded else total, int(used[0])
-    return total, total - machine.get("MemAvailable", 0)
+    pages = (text.split() for text in _of_each_process("statm"))
+    return total, sum(int(resident) - int(shared) for _, resident, shared, *_ in pages) * os.sysconf("SC_PAGE_SIZE")
+
+
+def _of_each_process(name: str) -> Iterator[str]:
+    for entry in os.listdir("/proc"):
+        if entry.isdigit():
+            text = _text(f"/proc/{entry}/{name}")
+            if text:
+                yield text
+
+
+def _after_name(text: str) -> list[str]:
+    """The fields behind a process's name, which may contain anything, brackets and newlines too."""
+    return text.rpartition(")")[2].split()
 
 
 def _lines(path: str) -> list[str]:
+    return _text(path).splitlines()
+
+
+def _text(path: str) -> str:
     try:
-        with open(path, encoding="ascii") as stream:
-            return stream.read().splitlines()
+        with open(path, encoding="ascii", errors="replace") as stream:
+            return stream.read()
     except OSError:
-        return []
+        return ""
 
 
 def _words(path: str) -> list[str]:

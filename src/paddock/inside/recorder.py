@@ -10,6 +10,9 @@ from .pipes import READ_SIZE, bytes_waiting, close_all
 from .processes import Child
 from .spool import Spool
 
+HELD_MS = 20
+"""How long the outputs of a command stay unread at a time while its follower is behind."""
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -35,8 +38,13 @@ class Recorder:
         left = set(self._readers)
         for descriptor in (*left, self._child.exited_fd):
             poller.register(descriptor, select.POLLIN)
+        ending = select.poll()
+        ending.register(self._child.exited_fd, select.POLLIN)
         exited = False
         while left or not exited:
+            if not exited and self._spool.full and not ending.poll(HELD_MS):
+                self._check_deadline()
+                continue
             ready = poller.poll(self._patience())
             for descriptor, _ in ready:
                 if descriptor == self._child.exited_fd:

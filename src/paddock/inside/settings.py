@@ -55,7 +55,7 @@ class User:
 class Settings:
     """The whole document, checked; unknown keys are ignored."""
 
-    __slots__ = ("bins", "bridges", "cwd", "entrypoint", "env", "listen", "rlimits", "state", "token", "user")
+    __slots__ = ("bins", "bridges", "cwd", "entrypoint", "env", "limits", "listen", "rlimits", "state", "token", "user")
 
     def __init__(self, document: Any) -> None:
         if not isinstance(document, dict):
@@ -69,6 +69,7 @@ class Settings:
             self.entrypoint = entrypoint_of(document)
             self.state = str(document.get("state") or "/var/lib/paddock")
             self.bridges = tuple(Bridge(item) for item in document.get("bridges") or ())
+            self.limits = {str(name): float(value) for name, value in (document.get("limits") or {}).items()}
             self.rlimits = {str(name): int(value) for name, value in (document.get("rlimits") or {}).items()}
             self.bins = tuple(str(item) for item in document.get("bins") or ())
         except (AttributeError, KeyError, TypeError, ValueError, IndexError) as error:

@@ -91,9 +91,11 @@ class _Segment:
 class Spool:
     """What a command wrote, kept for readers that come and go."""
 
-    def __init__(self, directory: str, limit: int = LIMIT) -> None:
+    def __init__(self, directory: str, limit: int = LIMIT, hold: bool = False) -> None:
         os.makedirs(directory, 0o700, exist_ok=True)
         self._directory = directory
+        self._held_at = limit // 2 if hold else 0
+        self._followed_to = 0
         self._segment_limit = max(1, limit // SEGMENTS)
         self._changed = threading.Condition()
         self._segments = [_Segment(directory, 0)]
@@ -102,6 +104,15 @@ class Spool:
     @property
     def end(self) -> int:
         return self._segments[-1].end if self._segments else 0
+
+    @property
+    def full(self) -> bool:
+        """Whether the writer is to wait until a follower has caught up."""
+        return self._held_at > 0 and self.end - self._followed_to >= self._held_at
+
+    def followed(self, offset: int) -> None:
+        """Say how far a follower has come."""
+        self._followed_to = max(self._followed_to, offset)
 
     def clamp(self, offset: int) -> int:
         """Move an offset to the nearest one that is still, or already, there."""

@@ -273,8 +273,8 @@ async def test_diagnostics(connection: ConnectionConfig) -> None:
 async def test_volumes(server: Server, connection: ConnectionConfig, tmp_path_factory: pytest.TempPathFactory) -> None:
     shared = server.settings["sandboxes"]["allowed_host_paths"][0]
     volumes = [
-        Volume(name="in", host=Host(path=shared), mountPath="/mnt/in", readOnly=True),
-        Volume(name="out", pvc=PVC(claimName="results"), mountPath="/mnt/out"),
+        Volume(name="in", host=Host(path=shared), mount_path="/mnt/in", read_only=True),
+        Volume(name="out", pvc=PVC(claim_name="results"), mount_path="/mnt/out"),
     ]
     first = await Sandbox.create(IMAGE, connection_config=connection, volumes=volumes)
     try:
@@ -287,8 +287,8 @@ async def test_volumes(server: Server, connection: ConnectionConfig, tmp_path_fa
         assert (await second.commands.run("cat /mnt/out/hello")).logs.stdout[0].text == "from the host"
     finally:
         await second.destroy()
-    with pytest.raises(SandboxApiException):
-        outside = Volume(name="etc", host=Host(path="/etc"), mountPath="/mnt/etc")
+    outside = Volume(name="etc", host=Host(path="/etc"), mount_path="/mnt/etc")
+    with pytest.raises(SandboxApiException, match="may not be mounted"):
         await Sandbox.create(IMAGE, connection_config=connection, volumes=[outside])
 
 

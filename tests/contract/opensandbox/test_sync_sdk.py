@@ -35,9 +35,9 @@ def test_commands_sessions_and_files(sandbox: SandboxSync) -> None:
     done = sandbox.commands.run("echo out; echo err >&2; exit 7")
     assert (done.logs.stdout[0].text, done.logs.stderr[0].text, done.exit_code) == ("out", "err", 7)
     started = sandbox.commands.run("echo later", opts=RunCommandOpts(background=True))
-    assert started.id
-    eventually(lambda: not sandbox.commands.get_command_status(started.id).running)
-    assert sandbox.commands.get_background_command_logs(started.id).content == "later\n"
+    command = str(started.id)
+    eventually(lambda: not sandbox.commands.get_command_status(command).running)
+    assert sandbox.commands.get_background_command_logs(command).content == "later\n"
     session = sandbox.commands.create_session()
     sandbox.commands.run_in_session(session, "X=5")
     assert sandbox.commands.run_in_session(session, "echo $X").logs.stdout[0].text == "5"

@@ -69,18 +69,19 @@ def _user_namespaces() -> Finding:
 
 
 def _groups(groups: Cgroups) -> Iterator[Finding]:
-    where = ", ".join(f"v{h.version} {h.path.parent}" for h in groups.hierarchies) or groups.reason
+    places = {controller: h for h in groups.hierarchies for controller in h.controllers}
     for controller, without in (
         ("memory", "memory is limited per process only"),
         ("cpu", "CPU time is not limited"),
         ("pids", "processes are limited by RLIMIT_NPROC"),
         ("freezer", "pausing stops processes one by one"),
     ):
-        ok = controller in groups.controllers
+        place = places.get(controller)
+        lacking = f"{without} ({groups.reason or 'not offered'})"
         yield Finding(
             check=f"cgroup {controller}",
-            ok=ok,
-            detail=where if ok else f"{without} ({where})",
+            ok=place is not None,
+            detail=f"v{place.version} {place.path.parent}" if place else lacking,
             fix="run as root, or in a delegated group: systemd-run --user --scope -p Delegate=yes paddock serve",
             required=False,
         )

@@ -50,6 +50,7 @@ def inside_config(spec: BoxSpec, listener: int, limits: Limits, grouped: frozens
         "entrypoint": list(spec.entrypoint) if spec.entrypoint else None,
         "state": "/var/tmp/paddock",  # noqa: S108 — a path in the box
         "bridges": [{"port": hole.port, "socket": f"{HOLES}/{hole.name}.sock"} for hole in spec.holes],
+        "limits": limits.model_dump(include={"cpu", "memory"}, exclude_none=True),
         "rlimits": dict(_inner_rlimits(limits, grouped)),
     }
 

@@ -1,0 +1,89 @@
+"""Events as they happen, and again from where one left off."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from itertools import islice
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.integration.api.conftest import create
+
+
+def frames(answer: httpx.Response) -> Iterator[dict[str, Any]]:
+    frame: dict[str, Any] = {}
+    for line in answer.iter_lines():
+        if not line and "data" in frame:
+            yield {**frame, "data": json.loads(frame["data"])}
+            frame = {}
+        elif line and not line.startswith(":"):
+            name, _, value = line.partition(": ")
+            frame[name] = value
+
+
+def types(found: list[dict[str, Any]]) -> list[str]:
+    return [frame["event"] for frame in found]
+
+
+def test_a_sandboxs_life_is_told_and_ends_with_it(client: httpx.Client) -> None:
+    box = create(client)
+    with client.stream("GET", f"/v1/sandboxes/{box}/events") as answer:
+        assert answer.headers["Content-Type"].startswith("text/event-stream")
+        told = frames(answer)
+        assert types(list(islice(told, 2))) == ["sandbox.created", "sandbox.running"]
+        client.post(f"/v1/sandboxes/{box}/pause")
+        client.post(f"/v1/sandboxes/{box}/resume")
+        client.delete(f"/v1/sandboxes/{box}")
+        rest = list(told)
+    assert types(rest) == ["sandbox.paused", "sandbox.resumed", "sandbox.stopping", "sandbox.ended"]
+    assert [frame["id"] for frame in rest] == ["3", "4", "5", "6"]
+
+
+def test_streams_are_resumed_without_gaps_or_repeats(client: httpx.Client) -> None:
+    box = create(client)
+    for _ in range(2):
+        client.post(f"/v1/sandboxes/{box}/pause")
+        client.post(f"/v1/sandboxes/{box}/resume")
+    path = f"/v1/sandboxes/{box}/events"
+    with client.stream("GET", path) as answer:
+        first = list(islice(frames(answer), 3))
+    with client.stream("GET", path, headers={"Last-Event-ID": first[-1]["id"]}) as answer:
+        second = list(islice(frames(answer), 3))
+    assert [frame["id"] for frame in first + second] == ["1", "2", "3", "4", "5", "6"]
+    with client.stream("GET", path, params={"after": 5}) as answer:
+        assert next(frames(answer))["id"] == "6"
+    client.delete(f"/v1/sandboxes/{box}")
+
+
+def test_everything_in_the_tenant(client: httpx.Client, stranger: httpx.Client) -> None:
+    page = client.get("/v1/events", headers={"Accept": "application/json"}).json()
+    while page["items"]:
+        page = client.get(f"/v1/events?after={page['next']}", headers={"Accept": "application/json"}).json()
+    hidden = create(stranger)
+    shown = create(client)
+    with client.stream("GET", f"/v1/events?after={page['next']}") as answer:
+        told = list(islice(frames(answer), 2))
+    assert {frame["data"]["stream"] for frame in told} == {f"sandbox/{shown}"}
+    assert [int(frame["id"]) for frame in told] == [frame["data"]["sequence"] for frame in told]
+    stranger.delete(f"/v1/sandboxes/{hidden}")
+    client.delete(f"/v1/sandboxes/{shown}")
+
+
+def test_pages(client: httpx.Client) -> None:
+    box = create(client)
+    as_json = {"Accept": "application/json"}
+    page = client.get(f"/v1/sandboxes/{box}/events?limit=1", headers=as_json).json()
+    assert [item["type"] for item in page["items"]] == ["sandbox.created"] and page["next"] == 1
+    page = client.get(f"/v1/sandboxes/{box}/events?after=1", headers=as_json).json()
+    assert [item["type"] for item in page["items"]] == ["sandbox.running"]
+    client.delete(f"/v1/sandboxes/{box}")
+
+
+@pytest.mark.parametrize("place", ["x", "-1", "9" * 40, "٣"])
+def test_bad_places(client: httpx.Client, place: str) -> None:
+    assert client.get("/v1/events", params={"after": place}).status_code == 400
+    answer = client.get("/v1/events", headers=[(b"Last-Event-ID", place.encode())])
+    assert answer.status_code == 400

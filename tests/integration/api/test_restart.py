@@ -1,0 +1,142 @@
+"""Sandboxes outlive the server, however it ends."""
+
+from __future__ import annotations
+
+import json
+import signal
+import socket
+import subprocess
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import httpx
+import pytest
+
+from tests.integration.api.conftest import create
+from tests.serving import DAEMON, Server, eventually, run, serving
+
+BOXES = 20
+
+
+def test_nothing_is_lost_when_the_server_is_killed(tmp_path: Path) -> None:
+    """Twenty boxes count in the background; their output is read by cursor before and after `kill -9`."""
+    with serving(tmp_path) as server:
+        with server.client() as client, ThreadPoolExecutor(4) as pool:
+            boxes = list(pool.map(lambda _: create(client, timeout=600), range(BOXES)))
+
+            def begin(box: str) -> str:
+                script = "i=0; while [ $i -lt 200 ]; do echo $i; i=$((i+1)); sleep 0.02; done"
+                answer = client.post(
+                    f"/v1/sandboxes/{box}/proxy/{DAEMON}/command", json={"command": script, "background": True}
+                )
+                return str(json.loads(answer.text.splitlines()[0])["text"])
+
+            commands = dict(zip(boxes, pool.map(begin, boxes), strict=True))
+            before = {box: read(client, box, commands[box], 0) for box in boxes}
+        server.stop(signal.SIGKILL)
+        server.start()
+        with server.client() as client:
+            listed = client.get("/v1/sandboxes", params={"pageSize": 200, "state": "Running"}).json()["items"]
+            assert {item["id"] for item in listed} == set(boxes)
+            for box in boxes:
+                text, cursor = before[box]
+                while not text.endswith("199\n"):
+                    more, cursor = read(client, box, commands[box], cursor)
+                    text += more
+                assert text == "".join(f"{number}\n" for number in range(200))
+            assert run(client, boxes[0], "echo still here")[0] == "still here"
+            page = client.get(f"/v1/sandboxes/{boxes[0]}/events", headers={"Accept": "application/json"}).json()
+            assert "sandbox.adopted" in [item["type"] for item in page["items"]]
+
+
+def read(client: httpx.Client, box: str, command: str, cursor: int) -> tuple[str, int]:
+    answer = client.get(f"/v1/sandboxes/{box}/proxy/{DAEMON}/command/{command}/logs", params={"cursor": cursor})
+    assert answer.status_code == 200, answer.text
+    return answer.text, int(answer.headers["EXECD-COMMANDS-TAIL-CURSOR"])
+
+
+def test_a_second_server_on_the_same_data_is_refused(tmp_path: Path) -> None:
+    with serving(tmp_path) as server:
+        second = Server(server.data).popen()
+        _, _ = second.communicate(timeout=30)
+        assert second.returncode != 0
+        log = (server.data.parent / "data.log").read_text()
+        assert "Another Paddock server" in log and "Traceback" not in log
+        assert httpx.get(f"{server.url}/health").status_code == 200
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_it_stops_at_once_with_streams_open(tmp_path: Path, number: signal.Signals) -> None:
+    with serving(tmp_path, {"server": {"shutdown_grace": "10s"}}) as server:
+        facts = json.loads((server.data / "server.json").read_text())
+        assert server.process is not None and facts == {"pid": server.process.pid, "url": server.url}
+        assert (server.data / "server.json").stat().st_mode & 0o777 == 0o600
+        with server.client() as client:
+            box = create(client)
+            with (
+                client.stream("GET", "/v1/events") as everything,
+                client.stream("GET", f"/v1/sandboxes/{box}/events") as one,
+            ):
+                lines = everything.iter_lines(), one.iter_lines()
+                for stream in lines:
+                    next(stream)
+                started = time.monotonic()
+                code = server.stop(number)
+                took = time.monotonic() - started
+                for stream in lines:
+                    assert not any(line.startswith("error") for line in stream)
+        assert code == 0 and took < 5
+        assert not (server.data / "server.json").exists()
+        log = server.log()
+        assert "Traceback" not in log, log
+        server.start()
+        with server.client() as client:
+            assert client.get(f"/v1/sandboxes/{box}").json()["status"]["state"] == "Running"
+
+
+def test_a_command_that_goes_on_does_not_hold_it_up_for_longer_than_its_grace(tmp_path: Path) -> None:
+    with serving(tmp_path, {"server": {"shutdown_grace": "1s"}}) as server, server.client() as client:
+        box = create(client)
+        path = f"/v1/sandboxes/{box}/proxy/{DAEMON}/command"
+        with client.stream("POST", path, json={"command": "sleep 600"}) as answer:
+            next(answer.iter_lines())
+            started = time.monotonic()
+            server.stop()
+            assert time.monotonic() - started < 6
+    assert "Traceback" not in (tmp_path / "data.log").read_text()
+
+
+def test_a_port_that_is_taken_is_told(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        server = Server(tmp_path / "data").popen(taken.getsockname()[1])
+        server.communicate(timeout=30)
+    assert server.returncode != 0
+    assert "cannot be listened on" in (tmp_path / "data.log").read_text()
+
+
+def test_strangers_are_not_let_in_without_a_key(tmp_path: Path) -> None:
+    server = Server(tmp_path / "data", {"server": {"host": "0.0.0.0"}})
+    process = server.popen()
+    process.communicate(timeout=30)
+    assert process.returncode != 0 and "no API key yet" in server.log()
+
+
+def test_an_unknown_backend_is_told(tmp_path: Path) -> None:
+    server = Server(tmp_path / "data", {"sandboxes": {"default_backend": "nonsense"}})
+    process: subprocess.Popen[str] = server.popen()
+    process.communicate(timeout=30)
+    assert process.returncode != 0 and "known are: local" in server.log()
+
+
+def test_expired_sandboxes_end(tmp_path: Path) -> None:
+    with serving(tmp_path) as server, server.client() as client:
+        box = create(client, timeout=1)
+        status: dict[str, str] = {}
+
+        def ended() -> bool:
+            status.update(client.get(f"/v1/sandboxes/{box}").json()["status"])
+            return status["state"] == "Terminated"
+
+        eventually(ended)
+        assert status["reason"] == "expired"
