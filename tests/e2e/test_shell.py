@@ -86,8 +86,8 @@ def test_typing_size_and_exit_code(window: Window) -> None:
 
 def test_ctrl_c_belongs_to_the_program_inside(window: Window) -> None:
     window.expect(r"\$ ")
-    window.type("sleep 600\r")
-    window.expect("sleep 600\r\n")
+    window.type("sh -c 'echo run''ning; exec sleep 600'\r")
+    window.expect("running\r\n")
     window.type("\x03")
     window.expect(r"\$ ")
     window.type("echo code=$?\r")

@@ -300,3 +300,20 @@ async def test_errors_are_readable(connection: ConnectionConfig, server: Server)
     wrong = ConnectionConfig(domain=server.domain, api_key="pdk_wrong")
     with pytest.raises(SandboxApiException, match="not an API key"):
         await Sandbox.create(IMAGE, connection_config=wrong)
+
+
+async def test_sandboxes_from_a_pool(server: Server, connection: ConnectionConfig) -> None:
+    """The SDK has no calls for the server's pools, so one is made by hand."""
+    pool = {"name": "sdk", "template": {"spec": {"containers": [{"image": IMAGE}]}}, "capacitySpec": {"bufferMax": 1}}
+    async with httpx.AsyncClient(base_url=server.url, headers={"OPEN-SANDBOX-API-KEY": server.key}) as client:
+        assert (await client.post("/v1/pools", json=pool)).status_code == 201
+        while (await client.get("/v1/pools/sdk")).json()["status"]["available"] < 1:
+            await asyncio.sleep(0.02)
+        sandbox = await Sandbox.create(
+            IMAGE, connection_config=connection, env={"WHOSE": "mine"}, extensions={"poolRef": "sdk"}
+        )
+        try:
+            assert (await sandbox.commands.run("echo $WHOSE")).logs.stdout[0].text == "mine"
+        finally:
+            await sandbox.destroy()
+            assert (await client.delete("/v1/pools/sdk")).status_code == 204

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import httpx
 import pytest
@@ -13,6 +14,7 @@ from websockets.sync.client import connect
 from tests.integration.api.conftest import create
 from tests.serving import DAEMON, Server, eventually, run
 
+ORIGIN = "https://console.example"
 ROUTES = [
     ("GET", ""),
     ("DELETE", ""),
@@ -41,6 +43,11 @@ BODIES = {
     "/renew-expiration": {"expiresAt": (datetime.now(UTC) + timedelta(hours=1)).isoformat()},
     "/proxy/44772/command": {"command": "true"},
 }
+
+
+@pytest.fixture(scope="module")
+def settings() -> dict[str, Any]:
+    return {"server": {"allowed_hosts": ["box.example", "*.wild.example"], "cors_origins": [ORIGIN]}}
 
 
 def body_of(method: str, path: str) -> object:
@@ -170,6 +177,9 @@ def test_a_sandboxs_own_token_opens_its_daemon_only(server: Server, client: http
         ("127.0.0.1", 200),
         ("127.9.9.9:80", 200),
         ("[::1]:8420", 200),
+        ("box.example:8420", 200),
+        ("a.wild.example", 200),
+        ("wild.example", 421),
         ("evil.example", 421),
         ("127.0.0.1.evil.example:80", 421),
         ("localhost.evil.example", 421),
@@ -182,6 +192,19 @@ def test_names_that_are_not_ours_are_refused(server: Server, host: str, status: 
     with socket.create_connection((address, int(port))) as raw:
         raw.sendall(f"GET /v1/health HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n".encode())
         assert raw.makefile("rb").readline().split()[1] == str(status).encode()
+
+
+def test_browsers_of_configured_origins_may_call(server: Server, client: httpx.Client, box: str) -> None:
+    preflight = {"Access-Control-Request-Method": "DELETE", "Access-Control-Request-Headers": "authorization"}
+    with server.client("") as nobody:
+        for path in (f"/v1/sandboxes/{box}", f"/v1/sandboxes/{box}/proxy/{DAEMON}/ping"):
+            answer = nobody.options(path, headers={"Origin": ORIGIN, **preflight})
+            assert answer.status_code == 200 and answer.headers["Access-Control-Allow-Origin"] == ORIGIN
+            refused = nobody.options(path, headers={"Origin": "https://evil.example", **preflight})
+            assert "Access-Control-Allow-Origin" not in refused.headers
+    allowed = client.get("/v1/sandboxes", headers={"Origin": ORIGIN})
+    assert allowed.headers["Access-Control-Allow-Origin"] == ORIGIN
+    assert "Access-Control-Allow-Origin" not in client.get("/v1/sandboxes", headers={"Origin": "https://x"}).headers
 
 
 def test_open_paths_and_headers(server: Server) -> None:

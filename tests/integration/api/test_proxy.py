@@ -80,6 +80,12 @@ while True:
 """
 
 
+def upload(client: httpx.Client, box: str, path: str, content: bytes) -> None:
+    metadata = json.dumps({"path": path})
+    form: dict[str, tuple[str, str | bytes]] = {"metadata": ("m", metadata), "file": ("f", content)}
+    assert client.post(f"/v1/sandboxes/{box}/proxy/{DAEMON}/files/upload", files=form).status_code == 200
+
+
 @pytest.fixture(scope="module")
 def box(client: httpx.Client) -> Iterator[str]:
     made = create(client)
