@@ -99,11 +99,13 @@ def to_request(body: CreateBody, idempotency_key: str | None) -> CreateSandbox:
     """What the fleet is asked for. Raises `InvalidInput`, and `Unsupported` for what a local sandbox cannot have."""
     _refuse_unsupported(body)
     extensions = dict(body.extensions or {})
+    pool = extensions.get(POOL, "").strip() or None
     timeout: float | Literal["default"] | None = body.timeout if "timeout" in body.model_fields_set else "default"
     return CreateSandbox(
-        image=body.image.uri.strip() if body.image else None,
+        # OpenSandbox's SDK names an image even with a pool, whose own image is the one that counts.
+        image=body.image.uri.strip() if body.image and pool is None else None,
         snapshot=(body.snapshot_id or "").strip() or None,
-        pool=extensions.get(POOL, "").strip() or None,
+        pool=pool,
         timeout=timeout,
         entrypoint=_entrypoint(body.entrypoint),
         env=_environment(body.env or {}),
