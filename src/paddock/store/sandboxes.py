@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -23,6 +23,9 @@ class SandboxStore:
 
     def __init__(self, store: Store) -> None:
         self._store = store
+        # Every call to a box looks its sandbox up. The server holds the data directory's lock, so nobody else writes;
+        # only what was written is remembered, in the order it was committed, so a slow read cannot bring back the past.
+        self._living: dict[str, Sandbox] = {}
 
     async def insert(self, sandbox: Sandbox) -> Sandbox:
         """Keep a new sandbox.
@@ -39,10 +42,13 @@ class SandboxStore:
             connection.execute(insert(sandboxes), to_row(sandbox))
             return sandbox
 
-        return await self._store.write(work)
+        return await self._change(sandbox.id, work)
 
     async def get(self, sandbox_id: str, tenant: str | None = None) -> Sandbox:
         """Raises `SandboxNotFound`, also for what belongs to another tenant."""
+        living = self._living.get(sandbox_id)
+        if living is not None and tenant in (None, living.tenant):
+            return living
         return await self._store.read(lambda connection: _known(connection, sandbox_id, tenant))
 
     async def by_request_key(self, tenant: str, request_key: str) -> Sandbox | None:
@@ -86,7 +92,7 @@ class SandboxStore:
             connection.execute(update(sandboxes).where(sandboxes.c.id == sandbox_id).values(values))
             return _known(connection, sandbox_id, None)
 
-        return await self._store.write(work)
+        return await self._change(sandbox_id, work)
 
     async def transition(
         self,
@@ -119,7 +125,7 @@ class SandboxStore:
                 raise Conflict(f"Sandbox {sandbox_id} is {sandbox.state}, so it cannot become {to_state}.")
             return sandbox
 
-        return await self._store.write(work)
+        return await self._change(sandbox_id, work)
 
     async def expired(self, now: datetime) -> Sequence[Sandbox]:
         """Those that should have ended by now and have not, longest overdue first."""
@@ -149,6 +155,7 @@ class SandboxStore:
 
     async def delete(self, sandbox_id: str) -> None:
         """Forget a sandbox. Idempotent."""
+        self._living.pop(sandbox_id, None)
         statement = delete(sandboxes).where(sandboxes.c.id == sandbox_id)
         await self._store.write(lambda connection: connection.execute(statement).rowcount)
 
@@ -156,6 +163,18 @@ class SandboxStore:
         """Forget those that ended before a moment, and say how many."""
         statement = delete(sandboxes).where(sandboxes.c.state.in_(_ENDED), sandboxes.c.changed_at < before)
         return await self._store.write(lambda connection: connection.execute(statement).rowcount)
+
+    async def _change(self, sandbox_id: str, work: Callable[[Connection], Sandbox]) -> Sandbox:
+        try:
+            changed = await self._store.write(work)
+        except BaseException:
+            self._living.pop(sandbox_id, None)  # Whether it was written is not known here.
+            raise
+        if changed.state.alive:
+            self._living[changed.id] = changed
+        else:
+            self._living.pop(changed.id, None)
+        return changed
 
 
 def _matching(
