@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import http.client
 import json
 import signal
+import socket
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -13,8 +15,7 @@ from typing import Any, Self
 
 import aiohttp
 
-from paddock.model.sandbox import Address, Image
-from paddock.sandbox.client import Inside
+from paddock.model.sandbox import Image
 from paddock.sandbox.images import ImageStore
 
 START = 60.0
@@ -91,6 +92,24 @@ class Docker:
             await _end(engine)
 
 
+class BoxSocket(http.client.HTTPConnection):
+    """The daemon of a box, spoken to with as little in between as Python has."""
+
+    def __init__(self, path: Path, token: str) -> None:
+        super().__init__("inside")
+        self._path = path
+        self._token = token
+
+    def connect(self) -> None:
+        self.sock = socket.socket(socket.AF_UNIX)
+        self.sock.connect(str(self._path))
+
+    def execute(self, command: str) -> None:
+        self.request("POST", "/command", json.dumps({"command": command}), {"X-EXECD-ACCESS-TOKEN": self._token})
+        output = self.getresponse().read()
+        assert b"execution_complete" in output, output
+
+
 class Paddock:
     """A Paddock server started for this run, spoken to as any client would."""
 
@@ -151,13 +170,10 @@ class Paddock:
         output = await self._call("POST", f"/sandboxes/{sandbox}/proxy/44772/command", json={"command": command})
         assert b"execution_complete" in output, output
 
-    @asynccontextmanager
-    async def inside(self, sandbox: str) -> AsyncIterator[Inside]:
+    async def box_socket(self, sandbox: str) -> BoxSocket:
         """The box's own socket, without the server in between."""
         endpoint = await self._call("GET", f"/sandboxes/{sandbox}/endpoints/44772")
-        token = endpoint["headers"]["X-EXECD-ACCESS-TOKEN"]
-        async with Inside(Address(token=token, socket=self._data / "sockets" / sandbox)) as client:
-            yield client
+        return BoxSocket(self._data / "sockets" / sandbox, endpoint["headers"]["X-EXECD-ACCESS-TOKEN"])
 
     async def upload(self, sandbox: str, path: str, source: Path) -> None:
         metadata = f"metadata={json.dumps({'path': path})};type=application/json;filename=metadata"

@@ -18,6 +18,9 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
+DEAF_START = "trap '' INT; exec \"$@\""
+"""An interrupt must not kill a kernel that has not come so far as to handle one; it is sent again."""
+
 
 class KernelExecution(Execution):
     def __init__(self, kernel: PythonKernel, channel: int, exited: int) -> None:
@@ -72,7 +75,7 @@ class PythonKernel(Interpreter):
         self._socket, theirs = socket.socketpair()
         with theirs:
             self.child = self._processes.spawn(
-                [python, os.path.abspath(sys.argv[0]), "--kernel"],
+                ["/bin/sh", "-c", DEAF_START, "sh", python, os.path.abspath(sys.argv[0]), "--kernel"],
                 cwd=self._cwd,
                 env={**variables, CHANNEL: str(theirs.fileno())},
                 marker=self.id,

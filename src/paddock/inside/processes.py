@@ -12,7 +12,7 @@ from .errors import ApiError, not_supported
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
 GRACE = 2.0
 MARKER = "PADDOCK_COMMAND_ID"
@@ -21,16 +21,19 @@ MARKER = "PADDOCK_COMMAND_ID"
 class Child:
     """A process of ours, leader of its own session; `exited_fd` becomes readable when it ends."""
 
-    def __init__(self, pid: int, marker: str) -> None:
+    def __init__(self, pid: int, marker: str, collect: Callable[[Child], None]) -> None:
         self.pid = pid
         self.marker = marker
         self.exit_code: int | None = None
-        self.exited_fd, self._exited_write = os.pipe()
+        self.exited_fd = os.pidfd_open(pid)
+        self._collect = collect
         self._exited = threading.Event()
 
     def wait(self, timeout: float | None = None) -> int | None:
         """Return the exit code (128 + N when signal N ended it), or None when it still runs."""
-        self._exited.wait(timeout)
+        if self.exit_code is None:
+            self._collect(self)  # Whoever sees that it has ended need not wait for the main thread to see it too.
+            self._exited.wait(timeout)
         return self.exit_code
 
     def signal(self, number: int) -> None:
@@ -46,7 +49,6 @@ class Child:
 
     def mark_exited(self, status: int) -> None:
         self.exit_code = 128 + os.WTERMSIG(status) if os.WIFSIGNALED(status) else os.WEXITSTATUS(status)
-        os.close(self._exited_write)
         self._exited.set()
 
 
@@ -93,7 +95,7 @@ class Processes:
                 )
             except subprocess.SubprocessError as error:
                 raise ApiError(500, "RUNTIME_ERROR", f"cannot start {argv[0]!r}: {error}") from None
-            child = Child(process.pid, marker)
+            child = Child(process.pid, marker, self._collect)
             self._children[process.pid] = child
             process.returncode = 0  # Popen must never wait: reap() does.
         return child
@@ -115,6 +117,16 @@ class Processes:
                 child = self._children.pop(pid, None)
             if child is not None:
                 child.mark_exited(status)
+
+    def _collect(self, child: Child) -> None:
+        with self._lock:
+            if self._children.get(child.pid) is not child:
+                return
+            pid, status = os.waitpid(child.pid, os.WNOHANG)
+            if not pid:
+                return
+            del self._children[pid]
+        child.mark_exited(status)
 
     def running(self) -> list[Child]:
         with self._lock:

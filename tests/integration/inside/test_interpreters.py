@@ -213,6 +213,15 @@ def test_interrupt_and_timeout_keep_the_variables(daemon: Daemon, context: Conte
     assert context.result("x")["text"] == "1"
 
 
+def test_an_interrupt_that_comes_before_the_kernel_is_ready_is_not_lost(daemon: Daemon) -> None:
+    with daemon.stream("POST", "/code", {"code": "while True: pass", "context": {"language": "python"}}) as response:
+        identifier = next_event(response)["text"]
+        assert daemon.call("DELETE", f"/code?id={identifier}").status == 200
+        while (event := next_event(response))["type"] != "error":
+            pass
+        assert event["error"]["ename"] == "KeyboardInterrupt"
+
+
 def test_a_dead_kernel_is_reported_and_replaced(context: Context) -> None:
     context.run("x = 1")
     assert context.error("import os; os._exit(7)")["ename"] == "KernelDied"
