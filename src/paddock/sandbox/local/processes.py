@@ -173,12 +173,8 @@ def kill_first(identity: Identity, thaw: Callable[[], None], timeout: float = 10
 
     `thaw` is called once the signal is under way: a frozen process cannot die, and must not run again either.
     """
-    try:
-        descriptor = os.pidfd_open(identity.pid)
-    except ProcessLookupError:
-        return
-    try:
-        if not identity.alive():
+    with _held(identity) as descriptor:
+        if descriptor is None:
             return
         signal.pidfd_send_signal(descriptor, signal.SIGKILL)
         thaw()
@@ -187,18 +183,12 @@ def kill_first(identity: Identity, thaw: Callable[[], None], timeout: float = 10
             if time.monotonic() > deadline:
                 raise TimeoutError(f"process {identity.pid} would not die")
             time.sleep(0.001)
-    finally:
-        os.close(descriptor)
 
 
 async def ended(identity: Identity) -> None:
     """Return when the process has ended, sleeping on its pidfd until then."""
-    try:
-        descriptor = os.pidfd_open(identity.pid)
-    except ProcessLookupError:
-        return
-    try:
-        if not identity.alive():
+    with _held(identity) as descriptor:
+        if descriptor is None:
             return
         loop = asyncio.get_running_loop()
         gone = asyncio.Event()
@@ -207,6 +197,18 @@ async def ended(identity: Identity) -> None:
             await gone.wait()
         finally:
             loop.remove_reader(descriptor)
+
+
+@contextmanager
+def _held(identity: Identity) -> Iterator[int | None]:
+    """A descriptor of the process, or None when it is gone: checked after it is held, so it is no other's."""
+    try:
+        descriptor = os.pidfd_open(identity.pid)
+    except ProcessLookupError:
+        yield None
+        return
+    try:
+        yield descriptor if identity.alive() else None
     finally:
         os.close(descriptor)
 
