@@ -52,13 +52,17 @@ tried("become root", lambda: os.setuid(0))
 """
 
 
+def styled(text: str, style: int) -> str:
+    return f"\033[{style}m{text}\033[0m" if sys.stdout.isatty() and not os.environ.get("NO_COLOR") else text
+
+
 def say(text: str) -> None:
-    print(f"\n\033[1m{text}\033[0m", flush=True)
+    print(f"\n{styled(text, 1)}", flush=True)
 
 
 def paddock(*words: str, show: bool = True, capture: bool = False) -> str:
     if show:
-        print(f"\033[2m$ paddock {shlex.join(words)}\033[0m", flush=True)
+        print(styled(f"$ paddock {shlex.join(words)}", 2), flush=True)
     done = subprocess.run([*PADDOCK, *words], check=False, text=True, stdout=subprocess.PIPE if capture else None)
     if done.returncode:
         sys.exit(f"error: paddock {words[0]} ended with code {done.returncode}")
@@ -87,7 +91,7 @@ def work_in(image: str, scratch: Path, port: int, pid: int) -> None:
 
 def serve() -> subprocess.Popen[bytes]:
     """Start the server and wait until it answers."""
-    print(f"\033[2m$ paddock serve --port 0 --data {DATA}\033[0m", flush=True)
+    print(styled(f"$ paddock serve --port 0 --data {DATA}", 2), flush=True)
     note = DATA / "server.json"
     log = (DATA / "demo.log").open("wb")
     server = subprocess.Popen([*PADDOCK, "serve", "--port", "0"], stdout=log, stderr=log)

@@ -139,6 +139,7 @@ def local_settings(config: Config) -> LocalSettings:
 def serve(config: Config, on_ready: Callable[[str], None] = lambda url: None) -> None:
     """Serve until told to stop by SIGTERM or SIGINT. `on_ready` is given the address once it answers."""
     configure_logging(config.log)
+    os.umask(os.umask(0o022) | 0o022)  # Nobody else writes what we make, whatever we were started with.
     raise_open_files()
     uvloop.run(_serve(config, on_ready))
 
@@ -202,6 +203,7 @@ class _Server(uvicorn.Server):
         self._ready()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        log.info("stopping", grace=self._paddock.config.server.shutdown_grace)
         self._paddock.events.close()  # Ends the streams of those who follow.
         await super().shutdown(sockets)
 
@@ -255,7 +257,9 @@ def configure_logging(settings: LogConfig) -> None:
         structlog.stdlib.add_log_level,
         structlog.processors.TimeStamper(fmt="iso", utc=True),
     ]
-    renderer: Any = structlog.dev.ConsoleRenderer() if pretty else structlog.processors.JSONRenderer()
+    # Not the renderer's own choice, which shows local variables and with them the keys of requests.
+    console = structlog.dev.ConsoleRenderer(exception_formatter=structlog.dev.plain_traceback)
+    renderer: Any = console if pretty else structlog.processors.JSONRenderer()
     final: list[Any] = [structlog.stdlib.ProcessorFormatter.remove_processors_meta]
     if not pretty:
         final.append(structlog.processors.format_exc_info)

@@ -79,8 +79,9 @@ def test_a_command_that_does_not_read_all_input_ends_well(server: Server, box: s
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_interrupts_the_command_and_waits_for_it(server: Server, box: str, number: int) -> None:
-    script = "trap 'echo bye; exit 9' TERM; echo ready; while :; do sleep 0.1; done"
+def test_a_signal_is_passed_on_and_the_command_waited_for(server: Server, box: str, number: signal.Signals) -> None:
+    name = number.name.removeprefix("SIG")
+    script = f"trap 'echo bye; exit 9' {name}; echo ready; while :; do sleep 0.1; done"
     with server.start("sandbox", "exec", box, "-c", script) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == b"ready\n"
@@ -89,12 +90,14 @@ def test_a_signal_interrupts_the_command_and_waits_for_it(server: Server, box: s
         assert process.wait(60) == 9
 
 
-def test_a_second_signal_leaves_the_command(server: Server, box: str) -> None:
+def test_a_second_signal_ends_the_command_and_a_third_leaves_it(server: Server, box: str) -> None:
     # Deaf to being asked, so that only leaving ends the wait within the two seconds of grace.
-    script = "trap 'echo asked' TERM; echo ready; while :; do sleep 0.1; done"
+    script = "trap 'echo passed' INT; trap 'echo asked' TERM; echo ready; while :; do sleep 0.1; done"
     with server.start("sandbox", "exec", box, "-c", script) as process:
         assert process.stdout is not None and process.stderr is not None
         assert process.stdout.readline() == b"ready\n"
+        process.send_signal(signal.SIGINT)
+        assert process.stdout.readline() == b"passed\n"
         process.send_signal(signal.SIGINT)
         assert process.stdout.readline() == b"asked\n"
         process.send_signal(signal.SIGINT)
@@ -116,9 +119,9 @@ def test_detached_commands_are_followed_later(server: Server, box: str) -> None:
     command = server.text("sandbox", "exec", box, "--detach", "-c", "echo one; sleep 0.3; echo two >&2; exit 3")
     assert re.fullmatch(r"[0-9a-f]{32}", command)
     followed = server.run("sandbox", "logs", box, "--command", command, "--follow")
-    assert (followed.stdout, followed.stderr) == (b"one\n", b"two\n")
+    assert (followed.stdout, followed.stderr) == (b"one\n", b"two\nwarning: it ended with exit code 3\n")
     again = server.run("sandbox", "logs", box, "--command", command, "--cursor", "4")
-    assert (again.stdout, again.stderr) == (b"", b"two\n")
+    assert (again.stdout, again.stderr) == (b"", b"two\nwarning: it ended with exit code 3\n")
 
 
 def test_json_lines_tell_everything(server: Server, box: str) -> None:

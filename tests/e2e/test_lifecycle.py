@@ -48,8 +48,19 @@ def test_the_entrypoint_runs_and_is_logged(server: Server) -> None:
     box = server.text("sandbox", "create", "--timeout", "none", "--", "sh", "-c", "echo started; echo bad >&2; exit 4")
     try:
         done = server.run("sandbox", "logs", box, "--follow")
-        assert (done.stdout, done.stderr) == (b"started\n", b"bad\n")
+        assert (done.stdout, done.stderr) == (b"started\n", b"bad\nwarning: it ended with exit code 4\n")
         assert "expires" in server.text("sandbox", "show", box) and "never" in server.text("sandbox", "show", box)
+    finally:
+        server.run("sandbox", "rm", box)
+
+
+def test_an_entrypoint_that_cannot_start_is_told_of(server: Server) -> None:
+    made = server.run("sandbox", "create", "--", "no-such-program")
+    box = made.stdout.decode().strip()
+    try:
+        assert made.returncode == 0
+        assert b"warning: no-such-program: No such file or directory; the sandbox runs without it" in made.stderr
+        assert b"no-such-program: No such file or directory" in server.run("sandbox", "logs", box).stderr
     finally:
         server.run("sandbox", "rm", box)
 
@@ -93,12 +104,13 @@ def test_a_snapshot_starts_another_with_the_same_files(server: Server, own_box: 
     snapshot = server.text("sandbox", "snapshot", own_box, "--name", "mine")
     listed = server.json("sandbox", "snapshots", "--sandbox", own_box)
     assert [(item["id"], item["name"], item["status"]["state"]) for item in listed] == [(snapshot, "mine", "Ready")]
-    second = server.text("sandbox", "create", "--snapshot", snapshot)
+    second = server.text("sandbox", "create", "--snapshot", "mine")
     try:
         assert server.text("sandbox", "exec", second, "--", "cat", "/workspace/note") == "kept"
     finally:
         server.run("sandbox", "rm", second)
-    server.text("sandbox", "snapshots", "--rm", snapshot)
+    assert server.text("sandbox", "snapshots", "--rm", "mine") == snapshot
+    assert b"there is no snapshot mine" in server.run("sandbox", "create", "--snapshot", "mine").stderr
     assert server.json("sandbox", "snapshots", "--sandbox", own_box) == []
 
 

@@ -242,5 +242,5 @@ def test_loopback_needs_no_key(host: str) -> None:
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "", "192.168.1.5", "example.org", "localhost.example.org"])
 def test_anything_else_needs_a_key(host: str) -> None:
     check_exposure(host, has_keys=True)
-    with pytest.raises(ConfigError, match="paddock keys create"):
+    with pytest.raises(ConfigError, match="paddock key create"):
         check_exposure(host, has_keys=False)

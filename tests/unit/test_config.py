@@ -82,6 +82,7 @@ def test_every_problem_is_reported_with_its_place(here: Path) -> None:
         ("- a\n", "paddock.yaml:1: expected settings"),
         ("log:\n  level: info\nlog: {}\n", "paddock.yaml:3: log is set twice"),
         ("a: &a\n  b: *a\n", "paddock.yaml:2: a.b contains itself"),
+        ("pools: 3\n", "paddock.yaml:1: pools: input should be a list"),
         ("server: 5\n", "paddock.yaml:1: server: input should be a valid dictionary"),
         ("sandboxes:\n  default_timeout: 8d\n", "paddock.yaml:1: sandboxes: default_timeout is longer"),
         ("sandboxes:\n  max_limits: {cpu: 1}\n", "paddock.yaml:1: sandboxes: limits.cpu is more than max_limits.cpu"),

@@ -20,6 +20,8 @@ ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
 LABEL = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
 DOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?(\.[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?)*")
 RESERVED_PREFIX = "opensandbox.io/"
+OUR_PREFIX = "paddock."
+"""Extensions in which the fleet keeps its own notes of a sandbox."""
 LONGEST_STRING = 128 * 1024 - 1
 """More than this the kernel does not pass to a program in one piece."""
 LARGEST = {"cpu": 1024, "memory": 2**50, "disk": 2**60, "pids": 4_194_304, "files": 1_048_576}
@@ -99,6 +101,8 @@ def to_request(body: CreateBody, idempotency_key: str | None) -> CreateSandbox:
     """What the fleet is asked for. Raises `InvalidInput`, and `Unsupported` for what a local sandbox cannot have."""
     _refuse_unsupported(body)
     extensions = dict(body.extensions or {})
+    if any(name.startswith(OUR_PREFIX) for name in extensions):
+        raise InvalidInput(f"extensions: names that begin with {OUR_PREFIX} are reserved")
     pool = extensions.get(POOL, "").strip() or None
     timeout: float | Literal["default"] | None = body.timeout if "timeout" in body.model_fields_set else "default"
     return CreateSandbox(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import ipaddress
 import re
 import secrets
@@ -48,6 +49,12 @@ class Front:
                 name = header(scope, b"host")
                 message = f"this server does not answer to the name {name}; see server.allowed_hosts"
                 await self._refuse(scope, answer, 421, "MISDIRECTED", message)
+        except asyncio.CancelledError:
+            # Only a server that stops does this. Those who wait for the first byte must learn that they may ask again.
+            if answer.status is None:
+                await self._refuse(
+                    scope, answer, 503, "UNAVAILABLE", "the server is stopping; ask again when it is back"
+                )
         except Exception:
             log.exception("a request failed", request=request_id, method=scope.get("method"), path=scope["path"])
             if answer.status is None:

@@ -20,7 +20,7 @@ from paddock.api.headers import from_box, to_box
 from paddock.api.sockets import relay_websocket
 from paddock.auth.keys import Keys
 from paddock.auth.secrets import looks_like_secret
-from paddock.errors import BoxError, Conflict, InvalidInput, PaddockError, SandboxNotFound, Unauthorized
+from paddock.errors import BoxError, BoxTimeout, Conflict, InvalidInput, PaddockError, SandboxNotFound, Unauthorized
 from paddock.fleet.fleet import Fleet
 from paddock.fleet.forwards import EXECD_PORT
 from paddock.model.keys import Scope as KeyScope
@@ -31,6 +31,8 @@ PATH = re.compile(rb"(/v1/sandboxes/([^/]*)/proxy/([^/]*))(/.*)?", re.DOTALL)
 SANDBOX_ID = re.compile(rb"[a-z0-9][a-z0-9-]{0,62}")
 _TOKEN_HEADER = TOKEN_HEADER.lower().encode()
 _AUTOMATIC = frozenset({"Accept", "Accept-Encoding", "Content-Type", "User-Agent"})
+STALLED = 300.0
+"""Seconds a box may leave a body lying. While it does, nobody sees whether the client is still there."""
 _BODILESS = frozenset({"GET", "HEAD", "OPTIONS", "DELETE", "TRACE"})
 
 
@@ -130,21 +132,26 @@ class _Exchange:
         self._send = send
         self._sent_all = asyncio.Event()
         self._answering = False
+        self._offered: bytes | None = None
+        """The piece of the body that the box has not taken yet."""
 
     async def run(self) -> None:
         """Carry both ways; when the client is gone, the box is no longer asked."""
         answer = asyncio.create_task(self._answer())
         gone = asyncio.create_task(self._client_gone())
+        stuck = asyncio.create_task(self._box_stuck())
         try:
-            await asyncio.wait((answer, gone), return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait((answer, gone, stuck), return_when=asyncio.FIRST_COMPLETED)
             if answer.done():
                 answer.result()
+            elif stuck.done():
+                raise BoxTimeout("the box does not take what is sent to it")
         except (PaddockError, aiohttp.ClientError) as error:
             await self._fail(error)
         finally:
-            answer.cancel()
-            gone.cancel()
-            await asyncio.gather(answer, gone, return_exceptions=True)
+            for task in (answer, gone, stuck):
+                task.cancel()
+            await asyncio.gather(answer, gone, stuck, return_exceptions=True)
 
     async def _answer(self) -> None:
         async with self._request() as answer:
@@ -180,7 +187,9 @@ class _Exchange:
                 # Ending here quietly would make half a body look like a whole one.
                 raise ConnectionResetError("the client went away")
             if message.get("body"):
+                self._offered = message["body"]
                 yield message["body"]
+                self._offered = None
             if not message.get("more_body"):
                 self._sent_all.set()
                 return
@@ -189,6 +198,13 @@ class _Exchange:
         await self._sent_all.wait()
         while (await self._receive())["type"] != "http.disconnect":
             pass
+
+    async def _box_stuck(self) -> None:
+        while True:
+            before = self._offered
+            await asyncio.sleep(STALLED)
+            if before is not None and self._offered is before:
+                return
 
     async def _fail(self, error: PaddockError | aiohttp.ClientError) -> None:
         if self._answering:

@@ -11,7 +11,7 @@ from pydantic import AwareDatetime, Field
 
 from paddock.api import egress
 from paddock.api.access import Reader, Writer
-from paddock.api.creation import CreateBody, check_metadata_key, checked_metadata, to_request
+from paddock.api.creation import OUR_PREFIX, CreateBody, check_metadata_key, checked_metadata, to_request
 from paddock.api.errors import documented
 from paddock.api.front import host_name, is_loopback_address
 from paddock.api.services import Services
@@ -67,7 +67,7 @@ class SandboxSaid(Said):
                 last_transition_at=sandbox.changed_at,
             ),
             metadata=dict(sandbox.metadata),
-            extensions={key: value for key, value in sandbox.extensions.items() if not key.startswith("paddock.")}
+            extensions={key: value for key, value in sandbox.extensions.items() if not key.startswith(OUR_PREFIX)}
             or None,
             allocation=Allocation(pool_ref=sandbox.pool) if sandbox.pool and sandbox.state.alive else None,
             entrypoint=list(sandbox.entrypoint) if sandbox.entrypoint else None,

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable
+from contextlib import AsyncExitStack
 
 import aiohttp
 from multidict import CIMultiDict
-from starlette.types import Receive, Scope, Send
+from starlette.types import Message, Receive, Scope, Send
 
 from paddock.sandbox.client import Inside
 
@@ -20,9 +22,24 @@ async def relay_websocket(
 ) -> None:
     """Open the box's side first, so that what it refuses is refused to the client too."""
     await receive()  # websocket.connect
-    async with inside.websocket(address, raw=True, headers=headers, protocols=scope["subprotocols"]) as box:
-        await send({"type": "websocket.accept", "subprotocol": box.protocol})
-        to_box = asyncio.create_task(_to_box(receive, box))
+    async with AsyncExitStack() as held:
+        wanted = inside.websocket(address, raw=True, headers=headers, protocols=scope["subprotocols"])
+        opening = asyncio.create_task(held.enter_async_context(wanted))
+        first: asyncio.Future[Message] = asyncio.ensure_future(receive())
+        try:
+            await asyncio.wait((opening, first), return_when=asyncio.FIRST_COMPLETED)
+            if not opening.done():
+                return  # The client is gone, and a box that never answers must not hold its place.
+            box = opening.result()
+            await send({"type": "websocket.accept", "subprotocol": box.protocol})
+        except BaseException:
+            first.cancel()
+            raise
+        finally:
+            if not opening.done():
+                opening.cancel()
+                await asyncio.gather(opening, return_exceptions=True)
+        to_box = asyncio.create_task(_to_box(first, receive, box))
         to_client = asyncio.create_task(_to_client(box, send))
         try:
             await asyncio.wait((to_box, to_client), return_when=asyncio.FIRST_COMPLETED)
@@ -34,10 +51,10 @@ async def relay_websocket(
             await asyncio.gather(to_box, to_client, return_exceptions=True)
 
 
-async def _to_box(receive: Receive, box: aiohttp.ClientWebSocketResponse) -> None:
+async def _to_box(first: Awaitable[Message], receive: Receive, box: aiohttp.ClientWebSocketResponse) -> None:
     try:
+        message = await first
         while True:
-            message = await receive()
             if message["type"] == "websocket.disconnect":
                 code = message.get("code", GOING_AWAY)
                 await box.close(code=GOING_AWAY if code in NOT_FOR_THE_WIRE else code)
@@ -46,6 +63,7 @@ async def _to_box(receive: Receive, box: aiohttp.ClientWebSocketResponse) -> Non
                 await box.send_str(message["text"])
             elif message.get("bytes") is not None:
                 await box.send_bytes(message["bytes"])
+            message = await receive()
     except (aiohttp.ClientError, ConnectionError):
         return  # The box has gone; the other direction tells the client.
 

@@ -12,7 +12,7 @@ def check_exposure(host: str, has_keys: bool) -> None:
     if not has_keys and not is_loopback(host):
         raise ConfigError(
             f"server.host is {host or 'every address'}, which others can reach, but there is no API key yet; "
-            "make one with `paddock keys create NAME`, or listen on 127.0.0.1."
+            "make one with `paddock key create NAME`, or listen on 127.0.0.1."
         )
 
 

@@ -73,12 +73,12 @@ class Keys:
     async def authenticate(self, secret: str) -> Principal:
         """Who holds this secret. Raises `Unauthorized`, saying no more than that for secrets that were never ours."""
         if not looks_like_secret(secret):
-            raise Unauthorized("This is not an API key of this server; use one that `paddock keys create` printed.")
+            raise Unauthorized("This is not an API key of this server; use one that `paddock key create` printed.")
         hashed = digest(secret)
         now = self._now()
         key = self._cached(hashed, now) or await self._find(secret, hashed, now)
         if key is None:
-            raise Unauthorized("This is not an API key of this server; use one that `paddock keys create` printed.")
+            raise Unauthorized("This is not an API key of this server; use one that `paddock key create` printed.")
         if key.revoked_at is not None:
             raise Unauthorized(f"The key {key.name} has been revoked; use another.")
         if key.expires_at is not None and key.expires_at <= now:

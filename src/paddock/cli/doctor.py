@@ -49,7 +49,7 @@ async def doctor(
     if not healthy:
         cli.out.line("\nSandboxes cannot run here yet; see what to do above.")
     elif missing:
-        cli.out.line(f"\nSandboxes run here. {missing} things could be better.")
+        cli.out.line(f"\nSandboxes run here. {missing} {'thing' if missing == 1 else 'things'} could be better.")
     else:
         cli.out.line("\nEverything is in order.")
     return 0 if healthy else FAILED

@@ -69,8 +69,9 @@ def execute(
 ) -> int:
     """Run a command in a sandbox.
 
-    Its output, exit code and piped standard input are passed through. Ctrl-C interrupts it; a second one leaves it.
-    Exit codes: its own, 128 + N when signal N ended it, 124 after --timeout, 125 when Paddock itself failed.
+    Its output, exit code and piped standard input are passed through. Ctrl-C and SIGTERM are passed on; a second
+    one ends it (SIGTERM, two seconds later SIGKILL), a third leaves it. Exit codes: its own, 128 + N when signal N
+    ended it, 124 after --timeout, 125 when Paddock itself failed.
     """
     import asyncio
 
@@ -143,13 +144,16 @@ async def _attended(
     helpers: set[asyncio.Future[Any]] = {feeder} if feeder else set()
     signals = 0
 
-    def interrupted() -> None:
+    def interrupted(number: signal.Signals) -> None:
+        """Pass the first on, end the command at the second, leave it at the third."""
         nonlocal signals
         signals += 1
-        if signals > 1:
-            following.cancel()
-        else:
+        if signals == 1:
+            helpers.add(asyncio.ensure_future(execution.signal(number.name.removeprefix("SIG"))))
+        elif signals == 2:
             helpers.add(asyncio.ensure_future(execution.interrupt()))
+        else:
+            following.cancel()
 
     def fed(done: asyncio.Future[None]) -> None:
         if not done.cancelled() and done.exception() and not following.done():
@@ -158,14 +162,14 @@ async def _attended(
     if feeder:
         feeder.add_done_callback(fed)
     caught = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-    _each(caught, lambda number: loop.add_signal_handler(number, interrupted))
+    _each(caught, lambda number: loop.add_signal_handler(number, interrupted, number))
     try:
         ending = await following
         if feeder and feeder.done() and not feeder.cancelled() and (error := feeder.exception()):
             raise error
         return ending
     except asyncio.CancelledError:
-        if signals > 1:
+        if signals > 2:
             return None
         raise
     except BrokenPipeError:

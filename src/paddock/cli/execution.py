@@ -143,11 +143,25 @@ class Execution:
                 if self._take(documents) or self.cursor >= end:
                     return
 
+    async def failure(self) -> str:
+        """Why it ended, in words; empty while it runs and when it ended well."""
+        status = await self._client.get(self._path(f"/command/status/{self.id}"))
+        if status.get("running") or not status.get("exit_code"):
+            return ""
+        return str(status.get("error") or f"it ended with exit code {status['exit_code']}")
+
+    async def signal(self, name: str) -> None:
+        """Pass a signal on to it."""
+        await self._delete(signal=name)
+
     async def interrupt(self) -> None:
         """Ask it to end; after two seconds it is made to."""
+        await self._delete()
+
+    async def _delete(self, **query: str) -> None:
         if self.id is not None:
             try:
-                await self._client.delete(self._path("/command"), id=self.id)
+                await self._client.delete(self._path("/command"), id=self.id, **query)
             except Refused as error:
                 if error.status != 404:
                     raise

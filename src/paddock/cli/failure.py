@@ -6,6 +6,7 @@ import json
 import sys
 from typing import Any
 
+from paddock.cli.output import plain
 from paddock.errors import PaddockError
 
 FAILED = 1
@@ -87,15 +88,15 @@ def show(code: str, message: str, hint: str | None, *, as_json: bool) -> None:
         return
     colours = wants_colour()
     label = "\x1b[1;31merror:\x1b[0m" if colours else "error:"
-    sys.stderr.write(f"{label} {message}\n")
+    sys.stderr.write(f"{label} {plain(message)}\n")
     if hint:
-        sys.stderr.write(f"  {hint}\n")
+        sys.stderr.write(f"  {plain(hint)}\n")
 
 
 def warn(message: str) -> None:
     """Say something on standard error that does not end the command."""
     label = "\x1b[33mwarning:\x1b[0m" if wants_colour() else "warning:"
-    sys.stderr.write(f"{label} {message}\n")
+    sys.stderr.write(f"{label} {plain(message)}\n")
 
 
 def wants_colour() -> bool:

@@ -1,4 +1,4 @@
-"""Which sandbox is meant by what someone typed."""
+"""Which sandbox or snapshot is meant by what someone typed."""
 
 from __future__ import annotations
 
@@ -19,8 +19,14 @@ class NoSuchSandbox(CliError):
     code = "SANDBOX_NOT_FOUND"
 
 
+class NoSuchSnapshot(CliError):
+    """There is no such snapshot."""
+
+    code = "SNAPSHOT_NOT_FOUND"
+
+
 class Ambiguous(CliError):
-    """More than one sandbox is meant."""
+    """More than one thing is meant."""
 
     code = "AMBIGUOUS"
 
@@ -30,6 +36,18 @@ async def find(client: Client, wanted: str) -> str:
     if _WHOLE_ID.fullmatch(wanted):
         return wanted
     return choose(await client.items("/v1/sandboxes"), wanted)
+
+
+async def find_snapshot(client: Client, wanted: str) -> str:
+    """The id of the snapshot with this id, or of the only one with this name."""
+    if wanted.startswith("snap-"):
+        return wanted
+    found = [str(item["id"]) for item in await client.items("/v1/snapshots") if item.get("name") == wanted]
+    if not found:
+        raise NoSuchSnapshot(f"there is no snapshot {wanted}", hint="see which there are: paddock sandbox snapshots")
+    if len(found) > 1:
+        raise Ambiguous(f"{wanted} means more than one snapshot: {', '.join(found[:5])}", hint="write its id")
+    return found[0]
 
 
 def choose(sandboxes: list[dict[str, Any]], wanted: str) -> str:
@@ -42,5 +60,7 @@ def choose(sandboxes: list[dict[str, Any]], wanted: str) -> str:
     if not found:
         raise NoSuchSandbox(f"there is no sandbox {wanted}", hint="see which there are: paddock sandbox list")
     if len(found) > 1:
-        raise Ambiguous(f"{wanted} means more than one sandbox: {', '.join(found[:5])}", hint="write more of the id")
+        raise Ambiguous(
+            f"{wanted} means more than one sandbox: {', '.join(found[:5])}", hint="write its id, or more of it"
+        )
     return found[0]

@@ -8,7 +8,7 @@ import typer
 
 from paddock.cli.commands import command
 from paddock.cli.context import Cli
-from paddock.cli.failure import CliError, Refused
+from paddock.cli.failure import CliError, Refused, warn
 from paddock.cli.sandbox import SandboxArgument
 
 ENTRYPOINT = "entrypoint"
@@ -36,7 +36,10 @@ async def logs(
     ] = ENTRYPOINT,
     cursor: Annotated[int, typer.Option(metavar="N", help="Skip what was written before this offset.", min=0)] = 0,
 ) -> None:
-    """Show what a sandbox's entrypoint, or a background command, has written."""
+    """Show what a sandbox's entrypoint, or a background command, has written.
+
+    How it ended, unless it ended well, is said on standard error.
+    """
     from paddock.cli.execution import Execution, Sink
     from paddock.cli.find import find
 
@@ -49,9 +52,12 @@ async def logs(
                 await execution.follow()
             else:
                 await execution.catch_up()
+            reason = await execution.failure()
         except Refused as error:
             if error.status == 404 and command == ENTRYPOINT and error.server_code != "SANDBOX_NOT_FOUND":
                 raise CliError(
                     f"sandbox {sandbox_id} has no entrypoint", hint="name a command with --command ID"
                 ) from None
             raise
+    if reason and not cli.as_json:
+        warn(reason)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
@@ -48,11 +49,11 @@ class Output:
 
     def document(self, document: Any) -> None:
         """One JSON document, the whole answer of a command."""
-        sys.stdout.write(json.dumps(document, indent=2, ensure_ascii=False, default=str) + "\n")
+        sys.stdout.write(_json(document, indent=2) + "\n")
 
     def event(self, document: Any) -> None:
         """One line of a stream of JSON documents."""
-        sys.stdout.write(json.dumps(document, ensure_ascii=False, default=str) + "\n")
+        sys.stdout.write(_json(document) + "\n")
         sys.stdout.flush()
 
     def table(self, columns: Sequence[str], rows: Iterable[Sequence[str]], *, wraps: Sequence[str] = ()) -> None:
@@ -105,6 +106,12 @@ class Output:
 def plain(text: str) -> str:
     """Text that cannot steer a terminal: what comes from a box or another user is shown, never obeyed."""
     return "".join(letter if letter.isprintable() or letter == "\n" else "\N{REPLACEMENT CHARACTER}" for letter in text)
+
+
+def _json(document: Any, indent: int | None = None) -> str:
+    """JSON leaves some control characters as they are, and terminals obey those too."""
+    text = json.dumps(document, indent=indent, ensure_ascii=False, default=str)
+    return re.sub(r"[\x7f-\x9f]", lambda found: f"\\u{ord(found[0]):04x}", text)
 
 
 def moment(text: str | None) -> datetime | None:

@@ -12,7 +12,7 @@ import typer
 from paddock.cli import parse
 from paddock.cli.commands import command, group
 from paddock.cli.context import Cli
-from paddock.cli.failure import CliError, UsageProblem
+from paddock.cli.failure import CliError, Refused, UsageProblem, warn
 from paddock.cli.output import ago, moment, pairs, size, until
 
 SandboxArgument = Annotated[
@@ -71,7 +71,9 @@ async def create(
     image: Annotated[
         str | None, typer.Option("--image", "-i", metavar="IMAGE", help="Image, or the configured default.")
     ] = None,
-    snapshot: Annotated[str | None, typer.Option(metavar="ID", help="Start from a snapshot instead.")] = None,
+    snapshot: Annotated[
+        str | None, typer.Option(metavar="SNAPSHOT", help="Start from this snapshot instead, by id or name.")
+    ] = None,
     pool: Annotated[str | None, typer.Option(metavar="NAME", help="Take a box that is ready from this pool.")] = None,
     name: Annotated[str | None, typer.Option(metavar="NAME", help="Name to call it by.")] = None,
     timeout: Annotated[
@@ -111,8 +113,6 @@ async def create(
         raise UsageProblem("--image and --snapshot both say what to start from; give one")
     if image:
         request["image"] = {"uri": image}
-    if snapshot:
-        request["snapshotId"] = snapshot
     if pool:
         request["extensions"] = {"poolRef": pool}
     if name:
@@ -123,11 +123,17 @@ async def create(
         request["entrypoint"] = entrypoint or _split(words or "")
     began = time.monotonic()
     async with cli.client() as client:
+        if snapshot:
+            from paddock.cli.find import find_snapshot
+
+            request["snapshotId"] = await find_snapshot(client, snapshot)
         sandbox = await client.post(
             "/v1/sandboxes", {key: value for key, value in request.items() if value or key == "timeout"}
         )
         if wait:
             sandbox = await _settled(cli, client, sandbox)
+            if request.get("entrypoint"):
+                await _warn_of_no_entry(client, sandbox["id"], request["entrypoint"][0])
     if cli.as_json:
         cli.out.document(sandbox)
     elif quiet or not sys.stdout.isatty():
@@ -301,6 +307,21 @@ async def _settled(cli: Cli, client: Any, sandbox: dict[str, Any]) -> dict[str, 
         reason = (found.get("status") or {}).get("message") or (found.get("status") or {}).get("reason") or "no reason"
         raise CliError(f"sandbox {found['id']} failed: {reason}")
     return found
+
+
+async def _warn_of_no_entry(client: Any, sandbox_id: str, program: str) -> None:
+    """Say so when the entrypoint could not even be started; the sandbox runs without it."""
+    from paddock.cli.execution import Execution, Sink
+    from paddock.cli.logs import ENTRYPOINT
+
+    execution = Execution(client, sandbox_id, Sink(False))
+    execution.id = ENTRYPOINT
+    try:
+        reason = await execution.failure()
+    except Refused:
+        return  # it has ended already, or this key may not look
+    if reason.startswith(f"{program}: "):
+        warn(f"{reason}; the sandbox runs without it (images are named with --image)")
 
 
 def _row(sandbox: dict[str, Any], named: bool) -> list[str]:

@@ -23,7 +23,7 @@ def register(boxes: typer.Typer) -> None:
         server=True,
         examples="""
             paddock sandbox snapshot 3f2a --name before-upgrade
-            paddock sandbox create --snapshot snap-0123456789abcdef
+            paddock sandbox create --snapshot before-upgrade
         """,
     )(snapshot)
     command(
@@ -37,7 +37,7 @@ def register(boxes: typer.Typer) -> None:
 async def snapshot(
     cli: Cli,
     sandbox: SandboxArgument,
-    name: Annotated[str | None, typer.Option(metavar="NAME", help="Name to tell it by.")] = None,
+    name: Annotated[str | None, typer.Option(metavar="NAME", help="Name to call it by.")] = None,
     wait: Annotated[bool, typer.Option(help="Wait until it is ready.")] = True,
 ) -> None:
     """Keep what a sandbox has written, to start others from it."""
@@ -66,16 +66,19 @@ async def snapshot(
 async def snapshots(
     cli: Cli,
     sandbox: Annotated[str | None, typer.Option("--sandbox", metavar="SANDBOX", help="Only of this one.")] = None,
-    remove: Annotated[list[str] | None, typer.Option("--rm", metavar="SNAPSHOT", help="Remove it instead.")] = None,
+    remove: Annotated[
+        list[str] | None, typer.Option("--rm", metavar="SNAPSHOT", help="Remove this one, by id or name.")
+    ] = None,
 ) -> None:
     """List snapshots, or remove some."""
-    from paddock.cli.find import find
+    from paddock.cli.find import find, find_snapshot
 
     async with cli.client() as client:
         if remove:
-            for item in remove:
+            ids = [await find_snapshot(client, item) for item in remove]
+            for item in ids:
                 await client.delete(f"/v1/snapshots/{item}")
-            return cli.out.document({"removed": remove}) if cli.as_json else cli.out.line("\n".join(remove))
+            return cli.out.document({"removed": ids}) if cli.as_json else cli.out.line("\n".join(ids))
         wanted = await find(client, sandbox) if sandbox else None
         found = await client.items("/v1/snapshots", sandboxId=wanted)
     if cli.as_json:

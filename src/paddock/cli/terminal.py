@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import re
 import signal
 import sys
 import termios
@@ -19,6 +20,12 @@ from paddock.cli.failure import ConnectionLost, NoServer, Refused
 STDIN, STDOUT, STDERR, REPLAY = 0, 1, 2, 3
 TAKEN_OVER = 4001
 RECONNECT_SECONDS = 30.0
+_QUESTIONS = re.compile(
+    rb"\x1b\[[>=?]?[0-9;]*[cn]|\x1b\[\?u"  # what it is, where its cursor is, how it reads keys
+    rb"|\x1b\[\??[0-9;]*\$p|\x1b\[>[0-9;]*q|\x1b\[(?:1[1-9]|2[01])t"  # its modes, version, sizes
+    rb"|\x1b\][0-9;]+;\?(?:\x07|\x1b\\)|\x1bP[+$]q[^\x1b]*\x1b\\"  # its colours, capabilities
+)
+"""What programs ask a terminal, which it answers as if somebody had typed the answer."""
 
 
 class Escape:
@@ -132,6 +139,7 @@ class Terminal:
         if frame[0] == REPLAY:
             first, data = int.from_bytes(frame[1:9], "big"), frame[9:]
             self._position = first + len(data)
+            data = without_questions(data)
         elif frame[0] in (STDOUT, STDERR):
             data = frame[1:]
             self._position += len(data)
@@ -155,6 +163,11 @@ class Terminal:
             self._typed.put_nowait(os.read(sys.stdin.fileno(), 64 * 1024))
         except OSError:
             self._typed.put_nowait(b"")
+
+
+def without_questions(replayed: bytes) -> bytes:
+    """Output shown again, without questions: nobody waits for the answers now, and a shell would run them."""
+    return _QUESTIONS.sub(b"", replayed)
 
 
 async def _resize(ws: Any, sizes: asyncio.Event) -> None:

@@ -190,7 +190,7 @@ def _explain(problem: ErrorDetails, merged: Layer) -> str:
     origin = _nearest_origin(key, merged)
     if problem["type"] == "extra_forbidden":
         return f"{origin}: there is no setting {dotted}{_suggestion(key, origin)}"
-    message = problem["msg"].removeprefix("Value error, ")
+    message = problem["msg"].removeprefix("Value error, ").replace("a valid tuple", "a list")
     for hidden, text in merged.hidden.items():
         if text and hidden[: len(key)] == key:
             message = message.replace(text, MASK)

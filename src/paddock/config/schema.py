@@ -28,7 +28,7 @@ class ServerConfig(Section):
     """Web origins that may call the API from a browser."""
     max_body: Bytes = Field(default=64 * 2**20, ge=1024)
     """Largest JSON body the API reads. What passes through to a box is not limited."""
-    shutdown_grace: Seconds = 10
+    shutdown_grace: Seconds = 3
     """How long open requests may go on after the server is told to stop."""
 
 

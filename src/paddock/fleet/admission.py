@@ -49,10 +49,14 @@ class Admission:
                 raise InvalidInput("boxes of a pool are started already; volumes cannot be added")
         image = self._images.resolve(name)
         limits = self._limits(request.limits)
+        self.check_disk()
+        return image, limits
+
+    def check_disk(self) -> None:
+        """Raise `HostFull` when the host has no room for what a box writes, or for a copy of it."""
         free = shutil.disk_usage(self._config.data).free
         if free < self._config.sandboxes.min_free_disk:
             raise HostFull(f"the host has only {free >> 20} MiB of disk free; sandboxes.min_free_disk wants more")
-        return image, limits
 
     def _limits(self, asked: Limits) -> Limits:
         defaults = Limits(**self._config.sandboxes.limits.model_dump())

@@ -141,6 +141,7 @@ class Fleet:
         sandbox = await self.get(tenant, sandbox_id)
         if sandbox.state not in ONGOING:
             raise Conflict(f"sandbox {sandbox_id} is {sandbox.state}; only a running or paused one can be kept")
+        self._admission.check_disk()
         quota = self.config.quotas.of(tenant).snapshots
         if quota is not None and (await self.snapshots.list(tenant, page_size=1))[1] >= quota:
             raise QuotaExceeded(f"tenant {tenant} has its {quota} snapshots; delete one first")
@@ -358,13 +359,13 @@ class Fleet:
             holes=request.holes,
             snapshot=sandbox.snapshot,
         )
-        async with self.pools.starting():
+        async with self.pools.starting(sandbox.tenant):
             return await self.backend.start(spec)
 
     async def _undo(self, sandbox: Sandbox, granted: Granted, error: BaseException) -> None:
         await self._disconnect(sandbox.id)
         await self.backend.remove(sandbox.id)
-        self.volumes.delete(sandbox.tenant, granted.temporary)
+        await asyncio.to_thread(self.volumes.delete, sandbox.tenant, granted.temporary)
         await self.sandboxes.delete(sandbox.id)
         await self.tell(sandbox, EventType.SANDBOX_FAILED, reason="start_failed", message=str(error))
 

@@ -52,7 +52,7 @@ class Forwards:
 async def _relay(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, port: int, address: Address) -> None:
     try:
         box_reader, box_writer = await asyncio.wait_for(_dial(port, address), HANDSHAKE)
-    except (OSError, TimeoutError, BoxError, asyncio.IncompleteReadError):
+    except (OSError, TimeoutError, BoxError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
         writer.transport.abort()
         return
     try:
@@ -67,14 +67,21 @@ async def _dial(port: int, address: Address) -> tuple[asyncio.StreamReader, asyn
         reader, writer = await asyncio.open_unix_connection(str(address.socket), limit=CHUNK)
     else:
         reader, writer = await asyncio.open_connection(address.host, address.port, limit=CHUNK)
-    if port != EXECD_PORT:
-        request = f"CONNECT 127.0.0.1:{port} HTTP/1.1\r\nHost: inside\r\nX-EXECD-ACCESS-TOKEN: {address.token}\r\n\r\n"
-        writer.write(request.encode())
-        answer = await reader.readuntil(b"\r\n\r\n")
-        if answer.split(b" ", 2)[1:2] != [b"200"]:
-            writer.transport.abort()
-            raise BoxError(f"nothing listens on port {port} of the box")
+    try:
+        if port != EXECD_PORT:
+            await _connect(reader, writer, port, address.token)
+    except BaseException:
+        writer.transport.abort()
+        raise
     return reader, writer
+
+
+async def _connect(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, port: int, token: str) -> None:
+    request = f"CONNECT 127.0.0.1:{port} HTTP/1.1\r\nHost: inside\r\nX-EXECD-ACCESS-TOKEN: {token}\r\n\r\n"
+    writer.write(request.encode())
+    answer = await reader.readuntil(b"\r\n\r\n")
+    if answer.split(b" ", 2)[1:2] != [b"200"]:
+        raise BoxError(f"nothing listens on port {port} of the box")
 
 
 async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import shutil
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from datetime import UTC, datetime, timedelta
 
 import structlog
@@ -20,6 +20,8 @@ MEASURE_AFTER = 16 * 2**20
 """Disks are measured when the host's free space has shrunk by this much, and from time to time anyway."""
 MEASURE_ANYWAY = 30.0
 EVERYTHING = 1_000_000
+ASK_AT_ONCE = 16
+ASK_TIMEOUT = 5.0
 log = structlog.get_logger()
 
 
@@ -58,11 +60,7 @@ class Keeper:
         return list(found)
 
     async def _adopt(self) -> None:
-        for sandbox in await self._all(*ALIVE):
-            try:
-                await self._take_over(sandbox)
-            except PaddockError as error:
-                log.error("a sandbox could not be taken over", sandbox=sandbox.id, error=str(error))
+        await _each(await self._all(*ALIVE), self._take_over)
 
     async def _take_over(self, sandbox: Sandbox) -> None:
         if sandbox.state is SandboxState.STOPPING:
@@ -101,8 +99,8 @@ class Keeper:
             await self._fleet.backend.delete_snapshot(snapshot_id)
 
     async def _expire(self) -> None:
-        for sandbox in await self._fleet.sandboxes.expired(datetime.now(UTC)):
-            await self._end(sandbox, "expired", "its time was up")
+        expired = await self._fleet.sandboxes.expired(datetime.now(UTC))
+        await _each(expired, lambda sandbox: self._end(sandbox, "expired", "its time was up"))
 
     async def _end(self, sandbox: Sandbox, reason: str, message: str) -> None:
         try:
@@ -119,13 +117,15 @@ class Keeper:
         if self._free - free < MEASURE_AFTER and now - self._measured_at < MEASURE_ANYWAY:
             return
         self._free, self._measured_at = free, now
-        for sandbox in await self._all(SandboxState.RUNNING):
-            limit = sandbox.limits.disk
-            used = await self._fleet.backend.disk_used(sandbox.record)
-            if limit is not None and used > limit:
-                await self._fleet.tell(sandbox, EventType.DISK_FULL, used=used, limit=limit)
-                await self._fleet.backend.end_commands(sandbox.record)
-                log.warning("sandbox wrote more than it may; its commands were ended", sandbox=sandbox.id, used=used)
+        await _each(await self._all(SandboxState.RUNNING), self._check_disk)
+
+    async def _check_disk(self, sandbox: Sandbox) -> None:
+        limit = sandbox.limits.disk
+        used = await self._fleet.backend.disk_used(sandbox.record)
+        if limit is not None and used > limit:
+            await self._fleet.tell(sandbox, EventType.DISK_FULL, used=used, limit=limit)
+            await self._fleet.backend.end_commands(sandbox.record)
+            log.warning("sandbox wrote more than it may; its commands were ended", sandbox=sandbox.id, used=used)
 
     async def _reconcile(self) -> None:
         await self._count_memory_kills()
@@ -134,30 +134,42 @@ class Keeper:
         await self._remove_unowned(certain=False)
 
     async def _count_memory_kills(self) -> None:
-        for sandbox in await self._all(SandboxState.RUNNING):
+        async def count(sandbox: Sandbox) -> None:
             kills = (await self._fleet.backend.status(sandbox.record)).out_of_memory_kills
             if kills > self._kills.get(sandbox.id, 0):
                 await self._fleet.tell(sandbox, EventType.OUT_OF_MEMORY, kills=kills)
             self._kills[sandbox.id] = kills
 
+        await _each(await self._all(SandboxState.RUNNING), count)
+
     async def _end_idle(self) -> None:
         limit = self._fleet.config.sandboxes.idle_timeout
         if limit is None:
             return
-        for sandbox in await self._all(SandboxState.RUNNING):
-            try:
-                idle = (await self._fleet.client(sandbox).state()).get("idle_seconds", 0)
-            except PaddockError:
-                continue
-            if isinstance(idle, int | float) and idle > limit:
-                await self._end(sandbox, "idle", f"nobody used it for {idle:.0f} s")
+        asking = asyncio.Semaphore(ASK_AT_ONCE)
+
+        async def idle(sandbox: Sandbox) -> bool:
+            async with asking:
+                try:
+                    seconds = (await self._fleet.client(sandbox).state(ASK_TIMEOUT)).get("idle_seconds", 0)
+                except PaddockError:
+                    return False
+            return isinstance(seconds, int | float) and seconds > limit
+
+        # All at once: boxes that keep us waiting must not keep others from being asked.
+        running = await self._all(SandboxState.RUNNING)
+        answers = await asyncio.gather(*map(idle, running))
+        unused = [sandbox for sandbox, answer in zip(running, answers, strict=True) if answer]
+        await _each(unused, lambda sandbox: self._end(sandbox, "idle", f"nobody used it for {limit:.0f} s"))
 
     async def _forget_ended(self) -> None:
         before = datetime.now(UTC) - timedelta(seconds=self._fleet.config.sandboxes.keep_ended)
-        for sandbox in await self._all(SandboxState.FAILED, SandboxState.TERMINATED):
-            if sandbox.changed_at < before:
-                await self._fleet.end(sandbox, "forgotten", keep=False)
-                self._kills.pop(sandbox.id, None)
+        ended = await self._all(SandboxState.FAILED, SandboxState.TERMINATED)
+        await _each([sandbox for sandbox in ended if sandbox.changed_at < before], self._forget)
+
+    async def _forget(self, sandbox: Sandbox) -> None:
+        await self._fleet.end(sandbox, "forgotten", keep=False)
+        self._kills.pop(sandbox.id, None)
 
     async def _remove_unowned(self, certain: bool) -> None:
         """Remove what no record speaks of; while the server runs, only what was unowned the last time too."""
@@ -168,6 +180,15 @@ class Keeper:
             log.warning("removing a box without an owner", box=box_id)
             await self._fleet.backend.remove(box_id)
         self._unowned = unowned
+
+
+async def _each(sandboxes: Iterable[Sandbox], work: Callable[[Sandbox], Awaitable[None]]) -> None:
+    """Do something for each sandbox; what goes wrong with one, perhaps on purpose, is no reason to leave out others."""
+    for sandbox in sandboxes:
+        try:
+            await work(sandbox)
+        except Exception as error:
+            log.error("housekeeping of a sandbox failed and will be tried again", sandbox=sandbox.id, error=repr(error))
 
 
 async def _repeat(work: Callable[[], Awaitable[None]], every: float) -> None:

@@ -15,6 +15,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
+from weakref import WeakValueDictionary
 
 import structlog
 
@@ -62,7 +63,11 @@ class Pools:
         self._config = config
         self._reservoirs: dict[tuple[str, str], _Reservoir] = {}
         self._tasks: set[asyncio.Task[Any]] = set()
-        self._slots = asyncio.Semaphore(max(4, 2 * (os.cpu_count() or 1)))
+        slots = max(4, 2 * (os.cpu_count() or 1))
+        self._slots = asyncio.Semaphore(slots)
+        self._share = slots // 2
+        self._shares: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()
+        """What one tenant may take of the slots: a box can take long to start on purpose."""
         self._wanted = 0
         """Boxes somebody is waiting for; refilling stands back while there are any."""
         self._changed = asyncio.Event()
@@ -132,11 +137,12 @@ class Pools:
         return None
 
     @asynccontextmanager
-    async def starting(self) -> AsyncIterator[None]:
+    async def starting(self, tenant: str) -> AsyncIterator[None]:
         """Room to start a box that somebody waits for."""
         self._wanted += 1
+        share = self._shares.setdefault(tenant, asyncio.Semaphore(self._share))
         try:
-            async with self._slots:
+            async with share, self._slots:
                 yield
         finally:
             self._wanted -= 1

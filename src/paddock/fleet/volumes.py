@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
@@ -12,6 +11,7 @@ from pathlib import Path, PurePosixPath
 from paddock.errors import Forbidden, InvalidInput, NotFound
 from paddock.fleet.requests import VolumeRequest
 from paddock.model.sandbox import Mount
+from paddock.sandbox.local.layout import remove_tree
 
 CLAIM = re.compile(r"[a-z0-9]([-a-z0-9]{0,251}[a-z0-9])?")
 RESERVED = ("/proc", "/dev", "/sys", "/run/paddock", "/opt/paddock")
@@ -58,7 +58,7 @@ class Volumes:
     def delete(self, tenant: str, claims: Iterable[str]) -> None:
         for claim in claims:
             if CLAIM.fullmatch(claim):
-                shutil.rmtree(self._directory / tenant / claim, ignore_errors=True)
+                remove_tree(self._directory / tenant / claim)
 
     def _host(self, path: str) -> tuple[Path, str]:
         """The allowed directory a host path lies below, and the rest of the way, which is walked without leaving it."""
@@ -80,6 +80,7 @@ class Volumes:
             return path, False
         if not request.create:
             raise NotFound(f"there is no volume {request.claim}, and createIfNotExists is false")
+        self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         path.mkdir(parents=True, mode=0o755)
         return path, True
 

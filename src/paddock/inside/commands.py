@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import threading
 import time
@@ -128,6 +129,15 @@ class Commands:
     def running_count(self) -> int:
         with self._lock:
             return sum(command.running for command in self._all.values())
+
+    def signal(self, identifier: str, name: str) -> None:
+        """Pass a signal on to a command's process group, and leave it at that."""
+        command = self.get(identifier)
+        number = getattr(signal, f"SIG{name}", None)
+        if not isinstance(number, signal.Signals):
+            raise invalid(f"there is no signal {name!r}; use a name such as INT or TERM")
+        if command.running and command.child is not None:
+            command.child.signal(number)
 
     def interrupt(self, identifier: str) -> None:
         command = self.get(identifier)

@@ -15,6 +15,8 @@ from types import TracebackType
 from typing import Any, Literal, Self
 
 import aiohttp
+from aiohttp.connector import Connection
+from aiohttp.http_exceptions import HttpProcessingError
 from multidict import CIMultiDict
 from yarl import URL
 
@@ -24,6 +26,11 @@ from paddock.model.sandbox import Address
 TOKEN_HEADER = "X-EXECD-ACCESS-TOKEN"  # noqa: S105
 MAX_ANSWER = 16 * 2**20
 MAX_LINE = 4 * 2**20
+MAX_WORD = 2**20
+"""Largest answer to a question about the box itself, which is read as JSON."""
+MAX_MESSAGE = 2000
+MAX_INTERIM = 8
+"""Most answers of 100 and up before the real one."""
 QUICK = 30.0
 ENTRYPOINT = "entrypoint"
 """The id under which `inside` runs a box's entrypoint."""
@@ -79,6 +86,35 @@ class Command:
         return body
 
 
+class _Answer(aiohttp.ClientResponse):
+    """An answer that comes to the point.
+
+    aiohttp reads any number of interim ones without a pause, and nobody else would be served meanwhile.
+    """
+
+    async def start(self, connection: Connection) -> aiohttp.ClientResponse:
+        protocol = connection.protocol
+        assert protocol is not None
+        read = protocol.read
+        left = MAX_INTERIM
+
+        async def read_a_few() -> Any:
+            nonlocal left
+            left -= 1
+            if left < 0:
+                raise HttpProcessingError(message="too many interim answers")
+            return await read()
+
+        protocol.read = read_a_few  # type: ignore[method-assign]
+        try:
+            return await super().start(connection)
+        except BaseException:
+            _abort(connection)
+            raise
+        finally:
+            protocol.read = read  # type: ignore[method-assign]
+
+
 class Inside:
     """A client of one box's daemon. Use as an async context manager, or call `close`.
 
@@ -101,6 +137,7 @@ class Inside:
             cookie_jar=aiohttp.DummyCookieJar(),
             timeout=aiohttp.ClientTimeout(total=None, sock_connect=QUICK),
             read_bufsize=2**20,
+            response_class=_Answer,
         )
 
     async def __aenter__(self) -> Self:
@@ -230,7 +267,11 @@ class Inside:
             ) as answer:
                 if answer.status >= 400 and not raw:
                     raise _refusal(answer.status, (await _read(answer, MAX_LINE)).decode(errors="replace"))
-                yield answer
+                try:
+                    yield answer
+                except BaseException:
+                    _abort(answer.connection)
+                    raise
         except aiohttp.ClientConnectionError as error:
             raise BoxGone("the box does not answer any more") from error
         except TimeoutError as error:
@@ -250,7 +291,13 @@ class Inside:
     async def _ask(self, method: str, path: str, *, timeout: float | None = QUICK, **arguments: Any) -> bytes:
         limit = aiohttp.ClientTimeout(total=timeout)
         async with self.request(method, path, timeout=limit, **arguments) as answer:
-            return await _read(answer, MAX_ANSWER)
+            return await _read(answer, MAX_WORD)
+
+
+def _abort(connection: Connection | None) -> None:
+    """Break off at once: closing would wait until the box has read what was sent, and it may never do that."""
+    if connection is not None and connection.transport is not None:
+        connection.transport.abort()
 
 
 async def _read(answer: aiohttp.ClientResponse, limit: int) -> bytes:
@@ -337,4 +384,5 @@ def _refusal(status: int, body: str) -> InvalidInput | NotFound | BoxTimeout:
         message = str(json.loads(body).get("message", body))
     except (ValueError, AttributeError, RecursionError):
         message = body
+    message = message[:MAX_MESSAGE]
     return NotFound(message) if status == 404 else InvalidInput(message)

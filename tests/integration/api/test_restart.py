@@ -107,6 +107,22 @@ def test_a_command_that_goes_on_does_not_hold_it_up_for_longer_than_its_grace(tm
     assert "Traceback" not in (tmp_path / "data.log").read_text()
 
 
+def test_who_waits_for_a_quiet_command_is_told_to_ask_again(tmp_path: Path) -> None:
+    with serving(tmp_path, {"server": {"shutdown_grace": "1s"}}) as server, server.client() as client:
+        box = create(client)
+        path = f"/v1/sandboxes/{box}/proxy/{DAEMON}/command"
+        begun = client.post(path, json={"command": "sleep 600", "background": True})
+        command = json.loads(begun.text.splitlines()[0])["text"]
+        with ThreadPoolExecutor(1) as pool:
+            waiting = pool.submit(client.get, f"{path}/{command}/logs", params={"follow": "1"})
+            eventually(lambda: waiting.running())
+            time.sleep(0.5)
+            server.stop()
+            answer = waiting.result(30)
+    assert (answer.status_code, answer.json()["code"]) == (503, "UNAVAILABLE")
+    assert "Traceback" not in (tmp_path / "data.log").read_text()
+
+
 def test_a_port_that_is_taken_is_told(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         server = Server(tmp_path / "data").popen(taken.getsockname()[1])

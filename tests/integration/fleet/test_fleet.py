@@ -105,10 +105,14 @@ async def test_quotas_hold_when_many_ask_at_once(data: Path) -> None:
         assert sum(isinstance(result, QuotaExceeded) for result in results) == 5
 
 
-async def test_a_full_host_starts_nothing(data: Path) -> None:
+async def test_a_full_host_starts_and_keeps_nothing(data: Path) -> None:
+    async with running(data) as machine:
+        made = await machine.fleet.create(ME, CreateSandbox())
     async with running(data, sandboxes={"min_free_disk": 2**60}) as machine:
         with pytest.raises(HostFull):
             await machine.fleet.create(ME, CreateSandbox())
+        with pytest.raises(HostFull):
+            await machine.fleet.snapshot(ME, made.id)
 
 
 async def test_a_sandbox_ends_when_its_time_is_up_unless_renewed(data: Path) -> None:
@@ -228,6 +232,64 @@ async def test_a_named_volume_outlives_its_sandbox_unless_it_was_temporary(data:
         result = await (await fleet.inside(ME, second.id)).run("cat /part/x; echo 3 > /part/x")
         assert result.stdout == b"1\n"
         assert b"Read-only" in result.stderr
+
+
+async def test_a_volume_of_any_depth_is_removed_and_keeps_no_other_sandbox_from_ending(data: Path) -> None:
+    dig = "import os\nfor _ in range(3000):\n    os.mkdir('d')\n    os.chdir('d')"
+    async with running(data) as machine:
+        fleet = machine.fleet
+        deep = VolumeRequest(name="a", claim="deep", target="/deep", delete_with_sandbox=True)
+        first = await fleet.create(ME, CreateSandbox(volumes=(deep,), timeout=5))
+        result = await (await fleet.inside(ME, first.id)).run(Command(["python3", "-c", dig], cwd="/deep"))
+        assert result.exit_code == 0, result
+        second = await fleet.create(ME, CreateSandbox(timeout=5))
+
+        async def ended() -> bool:
+            both = [await fleet.get(ME, sandbox.id) for sandbox in (first, second)]
+            return all(sandbox.state is SandboxState.TERMINATED for sandbox in both)
+
+        await until(ended)
+        assert not (data / "volumes" / ME / "deep").exists()
+        assert (data / "volumes").stat().st_mode & 0o777 == 0o700
+
+
+async def test_a_sandbox_that_cannot_be_ended_keeps_no_other_from_ending(
+    data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with running(data) as machine:
+        fleet = machine.fleet
+        stuck, *others = [await fleet.create(ME, CreateSandbox(timeout=1)) for _ in range(3)]
+        remove = machine.backend.remove
+
+        async def refuse(box_id: str) -> None:
+            if box_id == stuck.id:
+                raise RecursionError
+            await remove(box_id)
+
+        monkeypatch.setattr(machine.backend, "remove", refuse)
+
+        async def ended() -> bool:
+            rest = [await fleet.get(ME, sandbox.id) for sandbox in others]
+            return all(sandbox.state is SandboxState.TERMINATED for sandbox in rest)
+
+        await until(ended)
+        monkeypatch.undo()
+
+
+async def test_what_a_box_says_of_its_idleness_breaks_nothing(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with running(data, sandboxes={"idle_timeout": 30}) as machine:
+        fleet = machine.fleet
+        liar = await fleet.create(ME, CreateSandbox())
+
+        async def lie(timeout: float = 0) -> dict[str, int]:
+            return {"idle_seconds": 10**400}
+
+        monkeypatch.setattr(fleet.client(liar), "state", lie)
+
+        async def ended() -> bool:
+            return (await fleet.get(ME, liar.id)).state is SandboxState.TERMINATED
+
+        await until(ended)
 
 
 async def test_a_host_directory_is_mounted_only_from_allowed_places(

@@ -116,6 +116,33 @@ def test_an_endless_answer_is_broken_off(tmp_path: Path) -> None:
     asyncio.run(talk())
 
 
+def test_interim_answers_without_end_are_broken_off(tmp_path: Path) -> None:
+    async def act(writer: asyncio.StreamWriter) -> None:
+        while True:
+            writer.write(b"HTTP/1.1 100 Continue\r\n\r\n" * 100)
+            await writer.drain()
+
+    async def talk() -> None:
+        async with daemon(tmp_path, act) as inside:
+            with pytest.raises(BoxGone, match="nonsense"):
+                await asyncio.wait_for(inside.state(), 10)
+
+    asyncio.run(talk())
+
+
+def test_a_refusal_is_as_long_as_a_message(tmp_path: Path) -> None:
+    async def act(writer: asyncio.StreamWriter) -> None:
+        writer.write(answer(b"x" * 2**20, b"HTTP/1.1 400 No\r\n"))
+
+    async def talk() -> None:
+        async with daemon(tmp_path, act) as inside:
+            with pytest.raises(InvalidInput) as refused:
+                await inside.state()
+            assert len(refused.value.message) <= 2000
+
+    asyncio.run(talk())
+
+
 def test_output_without_end_is_kept_only_up_to_the_limit(tmp_path: Path) -> None:
     async def act(writer: asyncio.StreamWriter) -> None:
         writer.write(HEAD + b"\r\n")

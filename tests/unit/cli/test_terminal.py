@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from paddock.cli.terminal import Escape
+from paddock.cli.terminal import Escape, without_questions
 
 
 @pytest.mark.parametrize(
@@ -26,3 +26,31 @@ def test_the_escape_counts_only_at_the_start_of_a_line(typed: list[bytes], passe
         more, gone = escape.feed(piece)
         collected += more
     assert (collected, gone) == (passed, left)
+
+
+@pytest.mark.parametrize(
+    "question",
+    [
+        b"\x1b[c",
+        b"\x1b[>c",
+        b"\x1b[6n",
+        b"\x1b[?6n",
+        b"\x1b[?u",
+        b"\x1b[?2026$p",
+        b"\x1b[>0q",
+        b"\x1b[18t",
+        b"\x1b]11;?\x07",
+        b"\x1b]4;1;?\x1b\\",
+        b"\x1bP+q436f\x1b\\",
+        b"\x1bP$qm\x1b\\",
+    ],
+)
+def test_what_is_shown_again_asks_the_terminal_nothing(question: bytes) -> None:
+    assert without_questions(b"before" + question + b"after") == b"beforeafter"
+
+
+def test_what_is_shown_again_is_otherwise_the_same() -> None:
+    shown = (
+        b"\x1b[1;31mred\x1b[0m \x1b[2J\x1b[H\x1b[s\x1b[u\x1b[?25l\x1b]0;title\x07\x1b[22;0;0t\x1b[2 q text ? c n\r\n"
+    )
+    assert without_questions(shown) == shown

@@ -26,9 +26,11 @@ def interrupt(box: Box, request: Request) -> Reply:
     identifier = request.query("id")
     if not identifier:
         raise missing_query("id")
-    if box.commands.find(identifier) is None and box.sessions.interrupt(identifier):
-        return Reply(200)
-    box.commands.interrupt(identifier)
+    name = request.query("signal")
+    if name:
+        box.commands.signal(identifier, name)
+    elif box.commands.find(identifier) is not None or not box.sessions.interrupt(identifier):
+        box.commands.interrupt(identifier)
     return Reply(200)
 
 

@@ -13,7 +13,7 @@ import platformdirs
 
 from paddock.errors import ConfigError
 from paddock.model.sandbox import User
-from paddock.sandbox.images.recipe import HOST, Recipe, RecipeService, check_name, load_recipe, source_path
+from paddock.sandbox.images.recipe import HOST, Recipe, RecipeService, check_name, is_name, load_recipe, source_path
 
 BUILDER_VERSION = 1
 """Part of every digest: raise it when the builder makes something else of the same recipe."""
@@ -74,6 +74,8 @@ class RecipeLibrary:
 
     def find(self, name: str) -> Path | None:
         """The file of a recipe, or None when no directory has one."""
+        if not is_name(name):
+            return None  # Joined to a directory it could lead anywhere.
         for directory in reversed(self._directories):
             path = directory / f"{name}.yaml"
             if path.is_file():

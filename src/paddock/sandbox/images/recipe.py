@@ -134,9 +134,14 @@ class Recipe(Frozen):
         return match.group(1) if match else None
 
 
+def is_name(name: str) -> bool:
+    """Whether a recipe could have this name."""
+    return bool(_NAME.fullmatch(name)) and name != HOST
+
+
 def check_name(name: str) -> None:
     """Refuse names that cannot be a recipe's."""
-    if not _NAME.fullmatch(name) or name == HOST:
+    if not is_name(name):
         raise ConfigError(f"'{name}' cannot be a recipe's name: use a-z, 0-9 and '-', and not '{HOST}'")
 
 

@@ -131,7 +131,7 @@ class LocalBackend(Backend):
 
     async def disk_used(self, record: Record) -> int:
         files = self._files(record["id"])
-        return await asyncio.to_thread(layout.disk_used, files.upper, files.workspace)
+        return await asyncio.to_thread(layout.disk_used, files.upper, files.workspace, files.log)
 
     async def end_commands(self, record: Record) -> None:
         await asyncio.to_thread(self._end_commands, record["id"])

@@ -1,0 +1,30 @@
+"""What is printed cannot steer the terminal it is printed on."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from paddock.cli.failure import CliError, report, warn
+from paddock.cli.output import Output
+
+EVIL = "\x1b]0;title\x07\x1b[2J\x9b31m\x7f"
+
+
+def controls(text: str) -> list[str]:
+    return [letter for letter in text if letter != "\n" and not letter.isprintable()]
+
+
+def test_errors_and_warnings_that_quote_a_box(capsys: pytest.CaptureFixture[str]) -> None:
+    warn(EVIL)
+    report(CliError(EVIL, hint=EVIL), as_json=False)
+    report(CliError(EVIL, hint=EVIL), as_json=True)
+    assert controls(capsys.readouterr().err) == []
+
+
+def test_json_that_quotes_a_box(capsys: pytest.CaptureFixture[str]) -> None:
+    Output(as_json=True).event({"name": EVIL})
+    shown = capsys.readouterr().out
+    assert controls(shown) == []
+    assert json.loads(shown) == {"name": EVIL}
