@@ -1,0 +1,1 @@
+"""The LLM proxy: wire formats in, providers out."""

@@ -1,0 +1,153 @@
+"""Anthropic's answers and errors."""
+
+from __future__ import annotations
+
+import uuid
+from typing import Any
+
+from paddock.llm.formats.anthropic.read import read_block
+from paddock.llm.formats.failures import STATUSES, any_failure, error_object
+from paddock.llm.formats.fields import Fields, answer_fields, to_bytes
+from paddock.llm.formats.turns import arguments_object
+from paddock.llm.neutral import (
+    Answer,
+    Failure,
+    Finish,
+    Media,
+    Part,
+    Refusal,
+    Text,
+    Thinking,
+    ToolCall,
+    Usage,
+)
+
+_FINISHES = {
+    "end_turn": Finish.STOP,
+    "stop_sequence": Finish.STOP,
+    "max_tokens": Finish.LENGTH,
+    "model_context_window_exceeded": Finish.LENGTH,
+    "tool_use": Finish.TOOLS,
+    "refusal": Finish.REFUSAL,
+    "pause_turn": Finish.PAUSED,
+}
+_REASONS = {
+    Finish.STOP: "end_turn",
+    Finish.LENGTH: "max_tokens",
+    Finish.TOOLS: "tool_use",
+    Finish.REFUSAL: "refusal",
+    Finish.FILTERED: "refusal",
+    Finish.PAUSED: "pause_turn",
+}
+
+
+def read_answer(body: bytes) -> Answer:
+    fields = answer_fields(body)
+    if fields.get("type") == "error":
+        raise fields.error(f"is an error: {any_failure(500, body).message}")
+    notes: list[str] = []
+    fields.need("content")
+    parts = [part for block in fields.objects("content") for part in read_block(block, notes)]
+    usage = fields.object_or("usage")
+    return Answer(
+        id=fields.text_or("id") or "",
+        model=fields.text_or("model") or "",
+        parts=parts,
+        finish=read_finish(fields.text_or("stop_reason"), any(isinstance(part, ToolCall) for part in parts)),
+        stop_sequence=fields.text_or("stop_sequence"),
+        usage=read_usage(usage) if usage is not None else None,
+        notes=notes,
+    )
+
+
+def read_finish(reason: str | None, called: bool) -> Finish:
+    return _FINISHES.get(reason or "", Finish.TOOLS if called else Finish.STOP)
+
+
+def read_usage(fields: Fields) -> Usage:
+    read, written = fields.count("cache_read_input_tokens"), fields.count("cache_creation_input_tokens")
+    return Usage(
+        input=fields.count("input_tokens") + read + written,
+        output=fields.count("output_tokens"),
+        cache_read=read,
+        cache_write=written,
+    )
+
+
+def write_answer(answer: Answer) -> bytes:
+    content: list[dict[str, Any]] = []
+    for part in answer.parts:
+        content += written_blocks(part)
+    return to_bytes(
+        {
+            "id": answer.id or new_id(),
+            "type": "message",
+            "role": "assistant",
+            "model": answer.model,
+            "content": content,
+            "stop_reason": write_finish(answer.finish, answer.stop_sequence),
+            "stop_sequence": answer.stop_sequence,
+            "usage": write_usage(answer.usage),
+        }
+    )
+
+
+def new_id() -> str:
+    """For answers of providers that gave none."""
+    return f"msg_{uuid.uuid4().hex}"
+
+
+def written_blocks(part: Part) -> list[dict[str, Any]]:
+    """The blocks for one part of an answer.
+
+    A signed call, which this format has no field for, has its signature sent ahead as a thought without text: clients
+    send thoughts back, and the signature finds its call again when the request is written.
+    """
+    if isinstance(part, Text | Refusal):
+        return [{"type": "text", "text": part.text}]
+    if isinstance(part, Thinking):
+        if part.redacted is not None:
+            return [{"type": "redacted_thinking", "data": part.redacted}]
+        return [{"type": "thinking", "thinking": part.text, "signature": part.signature or ""}]
+    if isinstance(part, ToolCall):
+        call = {"type": "tool_use", "id": part.id, "name": part.name, "input": arguments_object(part.arguments)}
+        seal = [{"type": "thinking", "thinking": "", "signature": part.signature}] if part.signature else []
+        return [*seal, call]
+    if isinstance(part, Media):
+        # Answers of this format hold no pictures; an address is better than silence.
+        return [{"type": "text", "text": part.url or f"[{part.kind} {part.media_type or ''}]"}]
+    return []
+
+
+def write_finish(finish: Finish, stop_sequence: str | None) -> str:
+    return "stop_sequence" if finish is Finish.STOP and stop_sequence is not None else _REASONS[finish]
+
+
+def write_usage(usage: Usage | None) -> dict[str, int]:
+    usage = usage or Usage()
+    return {
+        "input_tokens": max(0, usage.input - usage.cache_read - usage.cache_write),
+        "cache_creation_input_tokens": usage.cache_write,
+        "cache_read_input_tokens": usage.cache_read,
+        "output_tokens": usage.output,
+    }
+
+
+def read_failure(status: int, body: bytes) -> Failure:
+    failure = any_failure(status, body)
+    kind = (error_object(body) or {}).get("type")
+    if isinstance(kind, str) and kind in STATUSES:
+        failure.kind = kind
+    return failure
+
+
+def failure_object(failure: Failure) -> dict[str, Any]:
+    return {
+        "type": "error",
+        "error": {"type": failure.kind, "message": failure.message},
+        "request_id": None,
+    }
+
+
+def write_failure(failure: Failure) -> bytes:
+    return to_bytes(failure_object(failure))

@@ -1,0 +1,123 @@
+"""Server-sent events, read as their bytes arrive and written one by one."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Any
+
+from paddock.llm.formats.base import BrokenStream
+
+MAX_EVENT = 16 * 1024 * 1024
+
+
+@dataclass(slots=True, frozen=True)
+class ServerEvent:
+    data: str
+    name: str = "message"
+
+
+class EventReader:
+    """Finds the events in a stream of bytes, wherever it is cut.
+
+    Lines may end in LF, CRLF or CR; comments, ids and retry times are skipped, and so are events without data.
+    """
+
+    def __init__(self, *, limit: int = MAX_EVENT) -> None:
+        self._limit = limit
+        self._line = bytearray()
+        self._data: list[str] = []
+        self._name = ""
+        self._size = 0
+        self._after_cr = False
+        self._first = True
+
+    def feed(self, data: bytes) -> list[ServerEvent]:
+        """The events that these bytes complete. Raises `BrokenStream` when one is larger than the limit."""
+        events: list[ServerEvent] = []
+        start = 0
+        if self._after_cr and data:
+            self._after_cr = False
+            if data[0] == 0x0A:
+                start = 1
+        while start < len(data):
+            end, after = _line_end(data, start)
+            if end < 0:
+                self._grow(data[start:])
+                break
+            self._grow(data[start:end])
+            line = bytes(self._line)
+            self._line.clear()
+            if data[end] == 0x0D and after == len(data) and after == end + 1:
+                self._after_cr = True
+            start = after
+            event = self._take(line)
+            if event is not None:
+                events.append(event)
+        return events
+
+    def close(self) -> list[ServerEvent]:
+        """The bytes have ended. An event that only lacks its blank line still counts: some servers leave it out."""
+        events: list[ServerEvent] = []
+        if self._line:
+            line = bytes(self._line)
+            self._line.clear()
+            self._take(line)
+        event = self._take(b"")
+        if event is not None:
+            events.append(event)
+        return events
+
+    def _grow(self, piece: bytes) -> None:
+        self._size += len(piece)
+        if self._size > self._limit:
+            raise BrokenStream(f"an event of the stream is larger than {self._limit} bytes")
+        self._line += piece
+
+    def _take(self, line: bytes) -> ServerEvent | None:
+        if self._first:
+            self._first = False
+            line = line.removeprefix(b"\xef\xbb\xbf")
+        if not line:
+            return self._dispatch()
+        if line.startswith(b":"):
+            self._size -= len(line)
+            return None
+        try:
+            text = line.decode()
+        except UnicodeDecodeError as error:
+            raise BrokenStream("the stream is not UTF-8") from error
+        field, _, value = text.partition(":")
+        value = value.removeprefix(" ")
+        if field == "data":
+            self._data.append(value)
+        elif field == "event":
+            self._name = value
+        else:
+            self._size -= len(line)
+        return None
+
+    def _dispatch(self) -> ServerEvent | None:
+        event = ServerEvent("\n".join(self._data), self._name or "message") if self._data else None
+        self._data = []
+        self._name = ""
+        self._size = 0
+        return event
+
+
+def _line_end(data: bytes, start: int) -> tuple[int, int]:
+    """Where the line ends, and where the next begins; -1 when it does not end in these bytes."""
+    newline = data.find(b"\n", start)
+    carriage = data.find(b"\r", start, newline if newline >= 0 else len(data))
+    if carriage >= 0:
+        return carriage, carriage + (2 if data[carriage + 1 : carriage + 2] == b"\n" else 1)
+    return newline, newline + 1
+
+
+def event_bytes(data: Any, name: str | None = None) -> bytes:
+    """One event with `data` as JSON, or as it is when it is text."""
+    text = data if isinstance(data, str) else json.dumps(data, ensure_ascii=False, separators=(",", ":"))
+    head = f"event: {name}\n" if name else ""
+    lines = "".join(f"data: {line}\n" for line in text.split("\n"))
+    # A lone surrogate is valid in JSON but not in UTF-8; a model that emits one must not break the stream.
+    return f"{head}{lines}\n".encode(errors="replace")
