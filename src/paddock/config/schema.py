@@ -103,6 +103,8 @@ class Quota(Section):
     """Sandboxes that have not ended."""
     snapshots: int | None = Field(default=100, ge=0)
     """Snapshots."""
+    volumes: Bytes | None = Field(default=50 * 2**30, ge=0)
+    """Size of all its named volumes together."""
     memory: Bytes | None = Field(default=None, ge=0)
     """Sum of the memory limits of its sandboxes."""
     cpu: Cpus | None = Field(default=None, ge=0)

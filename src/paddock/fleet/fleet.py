@@ -37,7 +37,6 @@ from paddock.store.sandboxes import SandboxStore
 from paddock.store.snapshots import SnapshotStore
 
 ONGOING = [SandboxState.RUNNING, SandboxState.PAUSED]
-TEMPORARY_VOLUMES = "paddock.volumes"
 
 
 class Fleet:
@@ -315,11 +314,12 @@ class Fleet:
             record = await self._claim(sandbox, ready) if ready else None
             if record is None:
                 record = await self._start(sandbox, request, image, granted)
-            extensions = dict(sandbox.extensions)
-            if granted.temporary:
-                extensions[TEMPORARY_VOLUMES] = ",".join(granted.temporary)
             running = await self.sandboxes.transition(
-                sandbox.id, [SandboxState.PENDING], SandboxState.RUNNING, record=dict(record), extensions=extensions
+                sandbox.id,
+                [SandboxState.PENDING],
+                SandboxState.RUNNING,
+                record=dict(record),
+                volumes=dict(granted.volumes),
             )
         except BaseException as error:
             await asyncio.shield(self._undo(sandbox, granted, error))
@@ -365,7 +365,7 @@ class Fleet:
     async def _undo(self, sandbox: Sandbox, granted: Granted, error: BaseException) -> None:
         await self._disconnect(sandbox.id)
         await self.backend.remove(sandbox.id)
-        await asyncio.to_thread(self.volumes.delete, sandbox.tenant, granted.temporary)
+        await asyncio.to_thread(self.volumes.take_along, sandbox.tenant, granted.volumes)
         await self.sandboxes.delete(sandbox.id)
         await self.tell(sandbox, EventType.SANDBOX_FAILED, reason="start_failed", message=str(error))
 
@@ -381,9 +381,7 @@ class Fleet:
             await self.backend.remove(sandbox.id)
         except (OSError, TimeoutError) as error:
             raise Unavailable(f"sandbox {sandbox.id} could not be ended yet: {error}") from error
-        temporary = sandbox.extensions.get(TEMPORARY_VOLUMES)
-        if temporary:
-            await asyncio.to_thread(self.volumes.delete, sandbox.tenant, temporary.split(","))
+        await asyncio.to_thread(self.volumes.take_along, sandbox.tenant, sandbox.volumes)
 
     async def _disconnect(self, sandbox_id: str) -> None:
         await self.forwards.close(sandbox_id)

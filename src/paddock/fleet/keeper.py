@@ -13,12 +13,14 @@ from paddock.errors import Conflict, PaddockError, SandboxNotFound
 from paddock.fleet.admission import ALIVE
 from paddock.fleet.fleet import Fleet
 from paddock.model.events import EventType
-from paddock.model.sandbox import BoxHealth, Sandbox, SandboxState, SnapshotState
+from paddock.model.sandbox import BoxHealth, Sandbox, SandboxState, SnapshotState, VolumeUse
 
 EXPIRE_EVERY = 1.0
 MEASURE_AFTER = 16 * 2**20
 """Disks are measured when the host's free space has shrunk by this much, and from time to time anyway."""
 MEASURE_ANYWAY = 30.0
+SLACK = 2**20
+"""What tidying up may itself write."""
 EVERYTHING = 1_000_000
 ASK_AT_ONCE = 16
 ASK_TIMEOUT = 5.0
@@ -33,6 +35,7 @@ class Keeper:
         self._tasks: list[asyncio.Task[None]] = []
         self._kills: dict[str, int] = {}
         self._free = 0
+        self._over: dict[str, int] = {}
         self._measured_at = 0.0
         self._unowned: set[str] = set()
 
@@ -117,15 +120,40 @@ class Keeper:
         if self._free - free < MEASURE_AFTER and now - self._measured_at < MEASURE_ANYWAY:
             return
         self._free, self._measured_at = free, now
-        await _each(await self._all(SandboxState.RUNNING), self._check_disk)
+        running = await self._all(SandboxState.RUNNING)
+        known = {name for sandbox in running for name in (sandbox.id, _volumes_of(sandbox.tenant))}
+        self._over = {name: used for name, used in self._over.items() if name in known}
+        await _each(running, self._check_disk)
+        for tenant in self._fleet.volumes.tenants():
+            await self._check_volumes(tenant, [sandbox for sandbox in running if sandbox.tenant == tenant])
 
     async def _check_disk(self, sandbox: Sandbox) -> None:
         limit = sandbox.limits.disk
         used = await self._fleet.backend.disk_used(sandbox.record)
-        if limit is not None and used > limit:
-            await self._fleet.tell(sandbox, EventType.DISK_FULL, used=used, limit=limit)
-            await self._fleet.backend.end_commands(sandbox.record)
-            log.warning("sandbox wrote more than it may; its commands were ended", sandbox=sandbox.id, used=used)
+        if limit is not None and self._grows_beyond(sandbox.id, used, limit):
+            await self._end_commands(sandbox, used=used, limit=limit)
+
+    async def _check_volumes(self, tenant: str, sandboxes: list[Sandbox]) -> None:
+        limit = self._fleet.config.quotas.of(tenant).volumes
+        writers = [sandbox for sandbox in sandboxes if set(sandbox.volumes.values()) - {VolumeUse.READ}]
+        if limit is None or not writers:
+            return
+        used = await asyncio.to_thread(self._fleet.volumes.used, tenant)
+        if self._grows_beyond(_volumes_of(tenant), used, limit):
+            await _each(writers, lambda sandbox: self._end_commands(sandbox, volumes=used, limit=limit))
+
+    def _grows_beyond(self, whose: str, used: int, limit: int) -> bool:
+        """Whether more has been written than may be; not while it only shrinks, so that somebody can tidy up."""
+        before = self._over.pop(whose, limit)
+        if used <= limit:
+            return False
+        self._over[whose] = used
+        return used > before + (SLACK if before > limit else 0)
+
+    async def _end_commands(self, sandbox: Sandbox, **figures: int) -> None:
+        await self._fleet.tell(sandbox, EventType.DISK_FULL, **figures)
+        await self._fleet.backend.end_commands(sandbox.record)
+        log.warning("sandbox wrote more than it may; its commands were ended", sandbox=sandbox.id, **figures)
 
     async def _reconcile(self) -> None:
         await self._count_memory_kills()
@@ -140,7 +168,10 @@ class Keeper:
                 await self._fleet.tell(sandbox, EventType.OUT_OF_MEMORY, kills=kills)
             self._kills[sandbox.id] = kills
 
-        await _each(await self._all(SandboxState.RUNNING), count)
+        running = await self._all(SandboxState.RUNNING)
+        await _each(running, count)
+        known = {sandbox.id for sandbox in running}
+        self._kills = {box_id: kills for box_id, kills in self._kills.items() if box_id in known}
 
     async def _end_idle(self) -> None:
         limit = self._fleet.config.sandboxes.idle_timeout
@@ -165,11 +196,8 @@ class Keeper:
     async def _forget_ended(self) -> None:
         before = datetime.now(UTC) - timedelta(seconds=self._fleet.config.sandboxes.keep_ended)
         ended = await self._all(SandboxState.FAILED, SandboxState.TERMINATED)
-        await _each([sandbox for sandbox in ended if sandbox.changed_at < before], self._forget)
-
-    async def _forget(self, sandbox: Sandbox) -> None:
-        await self._fleet.end(sandbox, "forgotten", keep=False)
-        self._kills.pop(sandbox.id, None)
+        old = [sandbox for sandbox in ended if sandbox.changed_at < before]
+        await _each(old, lambda sandbox: self._fleet.end(sandbox, "forgotten", keep=False))
 
     async def _remove_unowned(self, certain: bool) -> None:
         """Remove what no record speaks of; while the server runs, only what was unowned the last time too."""
@@ -180,6 +208,10 @@ class Keeper:
             log.warning("removing a box without an owner", box=box_id)
             await self._fleet.backend.remove(box_id)
         self._unowned = unowned
+
+
+def _volumes_of(tenant: str) -> str:
+    return f"volumes of {tenant}"
 
 
 async def _each(sandboxes: Iterable[Sandbox], work: Callable[[Sandbox], Awaitable[None]]) -> None:

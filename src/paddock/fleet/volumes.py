@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 
 from paddock.errors import Forbidden, InvalidInput, NotFound
 from paddock.fleet.requests import VolumeRequest
-from paddock.model.sandbox import Mount
-from paddock.sandbox.local.layout import remove_tree
+from paddock.model.sandbox import Mount, VolumeUse
+from paddock.sandbox.local.layout import disk_used, remove_tree
 
 CLAIM = re.compile(r"[a-z0-9]([-a-z0-9]{0,251}[a-z0-9])?")
 RESERVED = ("/proc", "/dev", "/sys", "/run/paddock", "/opt/paddock")
@@ -19,10 +19,10 @@ RESERVED = ("/proc", "/dev", "/sys", "/run/paddock", "/opt/paddock")
 
 @dataclass(frozen=True)
 class Granted:
-    """The mounts of one sandbox, and the named volumes that go when it goes."""
+    """The mounts of one sandbox, and what it may do with the named volumes among them."""
 
     mounts: tuple[Mount, ...]
-    temporary: tuple[str, ...] = ()
+    volumes: Mapping[str, VolumeUse] = field(default_factory=dict)
 
 
 class Volumes:
@@ -35,7 +35,7 @@ class Volumes:
     def grant(self, tenant: str, requests: Iterable[VolumeRequest]) -> Granted:
         """Check what is asked for and make the named volumes that do not exist yet."""
         mounts: list[Mount] = []
-        temporary: list[str] = []
+        volumes: dict[str, VolumeUse] = {}
         targets: set[str] = set()
         for request in requests:
             target = _target(request.target)
@@ -48,17 +48,26 @@ class Volumes:
             elif request.claim is not None:
                 source, made = self._named(tenant, request)
                 sub_path = _sub_path(request.sub_path)
-                if made and request.delete_with_sandbox:
-                    temporary.append(request.claim)
+                own = VolumeUse.OWN if made and request.delete_with_sandbox else VolumeUse.WRITE
+                use = VolumeUse.READ if request.read_only else own
+                volumes[request.claim] = max(use, volumes.get(request.claim, use), key=list(VolumeUse).index)
             else:
                 raise InvalidInput(f"volume {request.name} names neither a host path nor a claim")
             mounts.append(Mount(source=source, target=target, read_only=request.read_only, sub_path=sub_path or None))
-        return Granted(tuple(mounts), tuple(temporary))
+        return Granted(tuple(mounts), volumes)
 
-    def delete(self, tenant: str, claims: Iterable[str]) -> None:
-        for claim in claims:
-            if CLAIM.fullmatch(claim):
+    def take_along(self, tenant: str, volumes: Mapping[str, VolumeUse]) -> None:
+        """Delete the volumes that go with their sandbox."""
+        for claim, use in volumes.items():
+            if use is VolumeUse.OWN:
                 remove_tree(self._directory / tenant / claim)
+
+    def tenants(self) -> Sequence[str]:
+        return [path.name for path in self._directory.iterdir()] if self._directory.is_dir() else []
+
+    def used(self, tenant: str) -> int:
+        """Bytes in all volumes of a tenant."""
+        return disk_used(self._directory / tenant)
 
     def _host(self, path: str) -> tuple[Path, str]:
         """The allowed directory a host path lies below, and the rest of the way, which is walked without leaving it."""

@@ -63,6 +63,15 @@ class Mount(Frozen):
     """A way below `source`, walked without leaving it whatever links lie on it."""
 
 
+class VolumeUse(StrEnum):
+    """What a sandbox may do with a named volume."""
+
+    READ = "read"
+    WRITE = "write"
+    OWN = "own"
+    """It was made for this sandbox, which may write to it and takes it along when it ends."""
+
+
 class Hole(Frozen):
     """One host service the box may reach: `127.0.0.1:port` inside leads to the host's Unix socket `name`."""
 
@@ -156,6 +165,8 @@ class Sandbox(Frozen):
     metadata: Mapping[str, str] = {}
     extensions: Mapping[str, str] = {}
     limits: Limits = Limits()
+    volumes: Mapping[str, VolumeUse] = {}
+    """Named volumes it has mounted."""
     snapshot: str | None = None
     pool: str | None = None
     network_default: str | None = None

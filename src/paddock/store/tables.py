@@ -92,6 +92,7 @@ sandboxes = Table(
     Column("metadata", _json, nullable=False),
     Column("extensions", _json, nullable=False),
     Column("limits", _json, nullable=False),
+    Column("volumes", _json, nullable=False),
     Column("snapshot", String(63)),
     Column("pool", String(63)),
     Column("network_default", Text),

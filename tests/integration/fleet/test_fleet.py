@@ -215,6 +215,21 @@ async def test_a_box_that_writes_too_much_loses_its_commands_and_lives(data: Pat
         assert (await inside.run("rm -f /workspace/f*; echo fine")).stdout == b"fine\n"
 
 
+async def test_a_tenants_volumes_are_bounded_together(data: Path) -> None:
+    async with running(data, local={"disk_check_every": 0.05}, quotas={"volumes": 32 * 2**20}) as machine:
+        fleet = machine.fleet
+        volume = VolumeRequest(name="v", claim="v", target="/v")
+        writer = await fleet.create(ME, CreateSandbox(volumes=(volume,)))
+        reader = await fleet.create(ME, CreateSandbox(volumes=(volume.model_copy(update={"read_only": True}),)))
+        reading = await (await fleet.inside(ME, reader.id)).start("sleep 60")
+        filler = "i=0; while true; do head -c 4M /dev/zero > /v/f$i; i=$((i+1)); done"
+        result = await (await fleet.inside(ME, writer.id)).run(Command(filler, timeout=30))
+        assert result.exit_code == 137, result
+        told = [event for event in await fleet.events.read(f"sandbox/{writer.id}") if event.type is EventType.DISK_FULL]
+        assert told[0].data["volumes"] > told[0].data["limit"] == 32 * 2**20
+        assert (await (await fleet.inside(ME, reader.id)).status(reading))["running"]
+
+
 async def test_a_named_volume_outlives_its_sandbox_unless_it_was_temporary(data: Path) -> None:
     async with running(data) as machine:
         fleet = machine.fleet

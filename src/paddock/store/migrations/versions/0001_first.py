@@ -52,6 +52,7 @@ def upgrade() -> None:
         sa.Column("metadata", sa.JSON(), nullable=False),
         sa.Column("extensions", sa.JSON(), nullable=False),
         sa.Column("limits", sa.JSON(), nullable=False),
+        sa.Column("volumes", sa.JSON(), nullable=False),
         sa.Column("snapshot", _name),
         sa.Column("pool", _name),
         sa.Column("network_default", sa.Text()),
