@@ -171,11 +171,14 @@ def find(instance: str, parent: str | None = None) -> Cgroups:
     problem = "no control groups are mounted"
     for mount_point, version, offered in _mounted():
         controllers = offered & wanted
+        freezer = {"freezer"} & wanted if version == 2 else set()  # Every group of v2 can be frozen.
+        if not controllers | freezer:
+            continue
         try:
             base = _base(mount_point, version, parent)
             if version == 2:
                 base, controllers = _prepare_v2(mount_point, base, controllers)
-                controllers |= {"freezer"} & wanted
+                controllers |= freezer
             if not controllers:
                 continue
             path = base / instance

@@ -1,0 +1,26 @@
+"""Control groups are made where they help, and nowhere else."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from paddock.sandbox.local import cgroups
+
+INSTANCE = "0123456789ab"
+
+
+def parents() -> set[Path]:
+    return {path / "paddock" for path, _, _ in cgroups._mounted() if (path / "paddock").is_dir()}
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root makes groups without being given one")
+def test_nothing_is_left_in_any_hierarchy_once_no_box_needs_it() -> None:
+    before = parents()
+    found = cgroups.find(INSTANCE)
+    assert all(hierarchy.path.is_dir() for hierarchy in found.hierarchies)
+    assert parents() - before == {hierarchy.path.parent for hierarchy in found.hierarchies} - before
+    found.dissolve()
+    assert parents() == before
