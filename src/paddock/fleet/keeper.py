@@ -11,6 +11,7 @@ import structlog
 
 from paddock.errors import Conflict, PaddockError, SandboxNotFound
 from paddock.fleet.admission import ALIVE
+from paddock.fleet.excess import Excess
 from paddock.fleet.fleet import Fleet
 from paddock.model.events import EventType
 from paddock.model.sandbox import BoxHealth, Sandbox, SandboxState, SnapshotState, VolumeUse
@@ -19,8 +20,6 @@ EXPIRE_EVERY = 1.0
 MEASURE_AFTER = 16 * 2**20
 """Disks are measured when the host's free space has shrunk by this much, and from time to time anyway."""
 MEASURE_ANYWAY = 30.0
-SLACK = 2**20
-"""What tidying up may itself write."""
 EVERYTHING = 1_000_000
 ASK_AT_ONCE = 16
 ASK_TIMEOUT = 5.0
@@ -35,7 +34,7 @@ class Keeper:
         self._tasks: list[asyncio.Task[None]] = []
         self._kills: dict[str, int] = {}
         self._free = 0
-        self._over: dict[str, int] = {}
+        self._excess = Excess()
         self._measured_at = 0.0
         self._unowned: set[str] = set()
 
@@ -121,8 +120,7 @@ class Keeper:
             return
         self._free, self._measured_at = free, now
         running = await self._all(SandboxState.RUNNING)
-        known = {name for sandbox in running for name in (sandbox.id, _volumes_of(sandbox.tenant))}
-        self._over = {name: used for name, used in self._over.items() if name in known}
+        self._excess.keep({name for sandbox in running for name in (sandbox.id, _volumes_of(sandbox.tenant))})
         await _each(running, self._check_disk)
         for tenant in self._fleet.volumes.tenants():
             await self._check_volumes(tenant, [sandbox for sandbox in running if sandbox.tenant == tenant])
@@ -130,7 +128,7 @@ class Keeper:
     async def _check_disk(self, sandbox: Sandbox) -> None:
         limit = sandbox.limits.disk
         used = await self._fleet.backend.disk_used(sandbox.record)
-        if limit is not None and self._grows_beyond(sandbox.id, used, limit):
+        if limit is not None and self._excess.grows(sandbox.id, used, limit):
             await self._end_commands(sandbox, used=used, limit=limit)
 
     async def _check_volumes(self, tenant: str, sandboxes: list[Sandbox]) -> None:
@@ -139,16 +137,8 @@ class Keeper:
         if limit is None or not writers:
             return
         used = await asyncio.to_thread(self._fleet.volumes.used, tenant)
-        if self._grows_beyond(_volumes_of(tenant), used, limit):
+        if self._excess.grows(_volumes_of(tenant), used, limit):
             await _each(writers, lambda sandbox: self._end_commands(sandbox, volumes=used, limit=limit))
-
-    def _grows_beyond(self, whose: str, used: int, limit: int) -> bool:
-        """Whether more has been written than may be; not while it only shrinks, so that somebody can tidy up."""
-        before = self._over.pop(whose, limit)
-        if used <= limit:
-            return False
-        self._over[whose] = used
-        return used > before + (SLACK if before > limit else 0)
 
     async def _end_commands(self, sandbox: Sandbox, **figures: int) -> None:
         await self._fleet.tell(sandbox, EventType.DISK_FULL, **figures)
