@@ -90,12 +90,6 @@ class QuotaExceeded(PaddockError):
     code = "QUOTA_EXCEEDED"
 
 
-class PoolExhausted(PaddockError):
-    """Every box of the pool is taken."""
-
-    code = "POOL_EXHAUSTED"
-
-
 class TooLarge(PaddockError):
     """The body is too large."""
 

@@ -25,7 +25,6 @@ from paddock.errors import (
     InvalidInput,
     NotFound,
     PaddockError,
-    PoolExhausted,
     QuotaExceeded,
     TooLarge,
     Unauthorized,
@@ -42,7 +41,6 @@ STATUSES: Mapping[type[PaddockError], int] = {
     Conflict: 409,
     TooLarge: 413,
     QuotaExceeded: 429,
-    PoolExhausted: 429,
     # Clients take 502 for passing trouble and try again; a box that does not start once does not start twice.
     BoxStartError: 500,
     BoxTimeout: 504,

@@ -139,18 +139,14 @@ class PoolConfig(Section):
 
 
 class ImagesConfig(Section):
-    """Where images come from and how much of them is kept."""
+    """Where images come from."""
 
     recipes: tuple[Path, ...] = ()
     """Directories with recipes of your own, searched before the ones Paddock brings."""
     mirror: str | None = None
-    """Debian mirror to build from; `null` uses Debian's own."""
+    """Debian mirror to build from; `null` uses the host's own sources where they have the suite."""
     aliases: Mapping[str, str] = {}
     """Other names for images, such as an OCI reference that a recipe of yours stands in for."""
-    cache_size: Bytes | None = 20 * 2**30
-    """Unused images beyond this size are removed, oldest first; `null` keeps all."""
-    cache_age: Seconds | None = 30 * 86400
-    """Images unused for this long are removed; `null` keeps all."""
 
 
 class LocalConfig(Section):
