@@ -6,13 +6,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import Field, field_validator, model_validator
 
+from paddock.config.base import Section
+from paddock.config.llm import LlmConfig
 from paddock.config.units import Bytes, Cpus, PortRange, Ports, Seconds
-
-
-class Section(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True, validate_default=True)
 
 
 class ServerConfig(Section):
@@ -193,6 +191,7 @@ class Config(Section):
     """Pools that exist from the start."""
     images: ImagesConfig = ImagesConfig()
     local: LocalConfig = LocalConfig()
+    llm: LlmConfig = LlmConfig()
     log: LogConfig = LogConfig()
 
     @field_validator("pools")

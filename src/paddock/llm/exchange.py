@@ -1,0 +1,85 @@
+"""One request to a model and its answer: what the gateway knows of it when it is over, and hands to the archive."""
+
+from __future__ import annotations
+
+import os
+import time
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from paddock.llm.neutral import Usage
+
+
+class Outcome(StrEnum):
+    OK = "ok"
+    REFUSED = "refused"
+    """Paddock itself said no: bad request, unknown model, limit, budget."""
+    FAILED = "failed"
+    """No provider answered, or one answered with an error."""
+    CUT = "cut"
+    """The answer broke off."""
+    CLIENT_GONE = "client_gone"
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """Who asks. All but the tenant and the key may be unknown."""
+
+    tenant: str
+    key_id: str
+    sandbox: str | None = None
+    run: str | None = None
+    session: str | None = None
+    user: str | None = None
+
+
+@dataclass(slots=True)
+class Exchange:
+    id: str
+    """Sorts by time."""
+    at: float
+    """When it began, in seconds since 1970."""
+    caller: Caller
+    format: str
+    """The client's: the `name` of one of `paddock.llm.formats`."""
+    operation: str
+    """`generate`, `count_tokens` or `embed`."""
+    model: str
+    """As it was asked for."""
+    request: bytes
+    """The client's body as it came."""
+    stream: bool = False
+    client: str = ""
+    """Its User-Agent."""
+    conversation: str | None = None
+    """What the client itself calls the conversation, where it sends a session id."""
+    route: str | None = None
+    """The name in `llm.models` that it matched."""
+    provider: str | None = None
+    provider_kind: str | None = None
+    """`script` and `replay` mark answers that no model gave."""
+    provider_model: str | None = None
+    provider_format: str | None = None
+    status: int = 0
+    """What the client was told."""
+    outcome: Outcome = Outcome.OK
+    error: str | None = None
+    response: list[tuple[float, bytes]] = field(default_factory=list)
+    """The body as the client got it: seconds since `at`, and the bytes that came then."""
+    usage: Usage | None = None
+    estimated: bool = False
+    """Whether `usage` is a guess, because the provider gave none."""
+    cost: float | None = None
+    """In US dollars; `None` where no price is known."""
+    first_byte: float | None = None
+    """Seconds since `at`."""
+    total: float = 0.0
+    retries: int = 0
+    notes: list[str] = field(default_factory=list)
+    """What translation left out, what was retried, which fallback answered."""
+
+
+def new_exchange_id(now: float | None = None) -> str:
+    """An id that sorts by time to the microsecond, and that nobody can guess."""
+    moment = int((time.time() if now is None else now) * 1_000_000)
+    return f"ex-{moment:014x}{os.urandom(6).hex()}"

@@ -1,0 +1,13 @@
+"""All wire formats by name."""
+
+from __future__ import annotations
+
+from paddock.llm.formats.anthropic import Anthropic
+from paddock.llm.formats.base import Format
+from paddock.llm.formats.gemini import Gemini
+from paddock.llm.formats.openai_chat import OpenAIChat
+from paddock.llm.formats.openai_responses import OpenAIResponses
+
+FORMATS: dict[str, Format] = {
+    format.name: format for format in (OpenAIChat(), OpenAIResponses(), Anthropic(), Gemini())
+}

@@ -1,0 +1,73 @@
+"""What every provider can do: take a request in one of the wire formats it speaks, and answer in the same.
+
+A provider over HTTP and one that answers by itself (`script`, `replay`) look alike to the gateway, which relays bytes
+when the client speaks the same format and translates when it does not.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+from paddock.llm.exchange import Caller
+from paddock.llm.wire.base import Headers
+
+
+@dataclass(slots=True)
+class Ask:
+    """A request to a provider."""
+
+    format: str
+    operation: str
+    """`generate`, `count_tokens` or `embed`."""
+    model: str
+    """The provider's own name for it."""
+    body: bytes
+    """In `format`, with the provider's model name in it where the format has one."""
+    stream: bool
+    caller: Caller
+    headers: Headers = field(default_factory=list)
+    """What of the client's headers is passed on, and what the route adds."""
+    query: str = ""
+    asked: str = ""
+    """The model as the client asked for it."""
+    conversation: str | None = None
+    """What the client calls the conversation."""
+
+
+class Answered(ABC):
+    """A provider's answer, from its head on. Must be closed, whether it was read to the end or not."""
+
+    status: int
+    headers: Headers
+
+    @abstractmethod
+    async def read(self) -> bytes:
+        """The whole body. Raises `UpstreamError`; `Broken` when it is longer than 256 MiB."""
+
+    @abstractmethod
+    async def piece(self) -> bytes:
+        """The next bytes of the body as they come; nothing at its end. Raises `UpstreamError`."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Stop reading; the provider learns that nobody listens any more. Idempotent."""
+
+
+class Provider(ABC):
+    """One configured provider."""
+
+    kind: ClassVar[str]
+
+    def __init__(self, name: str, formats: tuple[str, ...]) -> None:
+        self.name = name
+        self.formats = formats
+        """The wire formats it takes, the preferred one first."""
+
+    @abstractmethod
+    async def send(self, ask: Ask) -> Answered:
+        """Ask, and return once the head of the answer is there, whatever its status. Raises `UpstreamError`."""
+
+    async def close(self) -> None:
+        """Let go of connections."""
