@@ -8,6 +8,4 @@ from paddock.llm.formats.gemini import Gemini
 from paddock.llm.formats.openai_chat import OpenAIChat
 from paddock.llm.formats.openai_responses import OpenAIResponses
 
-FORMATS: dict[str, Format] = {
-    format.name: format for format in (OpenAIChat(), OpenAIResponses(), Anthropic(), Gemini())
-}
+FORMATS: dict[str, Format] = {each.name: each for each in (OpenAIChat(), OpenAIResponses(), Anthropic(), Gemini())}

@@ -69,5 +69,5 @@ class Provider(ABC):
     async def send(self, ask: Ask) -> Answered:
         """Ask, and return once the head of the answer is there, whatever its status. Raises `UpstreamError`."""
 
-    async def close(self) -> None:
+    async def close(self) -> None:  # noqa: B027 - most have nothing to let go of
         """Let go of connections."""

@@ -1,0 +1,8 @@
+"""To be written."""
+
+revision = "0003"
+down_revision = "0002"
+
+
+def upgrade() -> None:
+    pass

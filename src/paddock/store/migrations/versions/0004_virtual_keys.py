@@ -1,0 +1,8 @@
+"""To be written."""
+
+revision = "0004"
+down_revision = "0003"
+
+
+def upgrade() -> None:
+    pass
