@@ -8,7 +8,7 @@ SHELL := /bin/bash
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-PEERS := .venv-peers
+PEERS := .venv-peers .venv-litellm
 
 .PHONY: help setup setup-test setup-bench run test lint check format bench requirements docs clean
 
@@ -21,7 +21,7 @@ setup: ## Install what running needs (system packages, Python packages)
 setup-test: ## Install what the tests need as well
 	@PYTHON=$(PYTHON) scripts/setup test
 
-setup-bench: ## Install what the benchmarks compare with (Docker's engine) as well
+setup-bench: ## Install what the benchmarks compare with (Docker's engine, nginx, LiteLLM) as well
 	@PYTHON=$(PYTHON) scripts/setup bench
 
 run: setup ## Do the main job end to end: a fenced computer, work done in it, the result brought back
@@ -41,7 +41,7 @@ format: ## Put the code into the house style
 	$(BIN)/ruff format .
 
 bench: setup-bench ## Measure against a peer or a limit in the same run
-	$(BIN)/python bench/sandbox.py
+	failed=0; for each in sandbox llm; do $(BIN)/python bench/$$each.py || failed=1; done; exit $$failed
 
 docs: ## Write the generated pages of docs/reference anew
 	$(BIN)/python -m paddock.config.reference > docs/reference/configuration.md

@@ -27,11 +27,29 @@ from paddock.api.application import make_app
 from paddock.api.services import Services
 from paddock.auth.exposure import check_exposure
 from paddock.auth.keys import Keys
+from paddock.config.llm import LlmConfig, ProviderConfig
 from paddock.config.schema import Config, LogConfig
 from paddock.errors import ConfigError, Unavailable
 from paddock.events.log import EventLog
 from paddock.fleet.fleet import Fleet
 from paddock.fleet.keeper import Keeper
+from paddock.llm.archive.archive import Archive
+from paddock.llm.archive.source import ArchiveSource
+from paddock.llm.boxes import Boxes
+from paddock.llm.budgets import Budgets
+from paddock.llm.callers import Callers
+from paddock.llm.gateway import Gateway
+from paddock.llm.limits import Limits as ModelLimits
+from paddock.llm.prices import Prices
+from paddock.llm.providers.base import Provider
+from paddock.llm.providers.http import make_http
+from paddock.llm.providers.replay import make_replay
+from paddock.llm.providers.script import make_script
+from paddock.llm.routes import Routes
+from paddock.llm.tracing import make_tracer
+from paddock.llm.usage import Ledger
+from paddock.llm.wire.client import Client
+from paddock.llm.wire.server import Door
 from paddock.model.sandbox import Limits
 from paddock.sandbox.base import Backend
 from paddock.sandbox.images import ImageStore, default_recipe_directories
@@ -45,6 +63,7 @@ DATABASE = "paddock.db"
 LOCAL_KEY = "local.key"
 SERVER_FILE = "server.json"
 MAX_WEBSOCKET_MESSAGE = 16 * 2**20
+MAX_MODEL_CONNECTIONS = 20_000
 KEEP_ALIVE = 75
 """Seconds; longer than clients keep idle connections, so that they do not send into one we are closing."""
 log = structlog.get_logger()
@@ -60,6 +79,8 @@ class Paddock:
     images: ImageStore
     backend: Backend
     fleet: Fleet
+    gateway: Gateway
+    door: Door
     app: ASGIApp
 
     def __init__(self, config: Config) -> None:
@@ -73,17 +94,37 @@ class Paddock:
             self.events = await EventLog.open(self.store)
             held.callback(self.events.close)
             self.keys = Keys(KeyStore(self.store))
+            self.gateway = await open_gateway(self.config.llm, self.store, self.keys, held)
             self.images = make_image_store(self.config)
             self.backend = await asyncio.to_thread(make_backend, self.config)
             held.push_async_callback(self.backend.close)
+            settings = self.config.llm
+            self.door = Door(self.gateway, max_body=settings.max_body, max_connections=MAX_MODEL_CONNECTIONS)
+            held.push_async_callback(self.door.close, self.config.server.shutdown_grace)
+            boxes = Boxes(settings, self.keys, self.door)
+            held.push_async_callback(boxes.close)
             self.fleet = Fleet(
-                backend=self.backend, images=self.images, store=self.store, events=self.events, config=self.config
+                backend=self.backend,
+                images=self.images,
+                store=self.store,
+                events=self.events,
+                config=self.config,
+                attendant=boxes,
             )
             held.push_async_callback(self.fleet.close)
             keeper = Keeper(self.fleet)
             held.push_async_callback(keeper.close)
             await keeper.open()
-            self.app = make_app(Services(self.config, self.fleet, self.keys, self.images, self.events))
+            self.app = make_app(
+                Services(
+                    config=self.config,
+                    fleet=self.fleet,
+                    keys=self.keys,
+                    images=self.images,
+                    events=self.events,
+                    gateway=self.gateway,
+                )
+            )
             self._held = held.pop_all()
         return self
 
@@ -99,6 +140,56 @@ class Paddock:
 def build(config: Config) -> Paddock:
     """A server that is not open yet: `async with build(config) as paddock:`."""
     return Paddock(config)
+
+
+async def open_gateway(settings: LlmConfig, store: Store, keys: Keys, held: AsyncExitStack) -> Gateway:
+    """The LLM proxy; what it holds is let go of with `held`."""
+    client = Client()
+    held.push_async_callback(client.close)
+    ledger = await Ledger.open(store)
+    held.push_async_callback(ledger.close)
+    archive = await Archive.open(store, settings.archive, provider_secrets(settings))
+    held.push_async_callback(archive.close)
+    tracer = make_tracer(settings.tracing, settings.providers)
+    if tracer is not None:
+        held.push_async_callback(asyncio.to_thread, tracer.close)
+    providers = {name: make_provider(name, each, client, archive) for name, each in settings.providers.items()}
+    for provider in providers.values():
+        held.push_async_callback(provider.close)
+    return Gateway(
+        settings=settings,
+        routes=Routes(settings, providers),
+        callers=Callers(keys),
+        limits=ModelLimits(settings.tenant_limits),
+        budgets=Budgets(ledger),
+        ledger=ledger,
+        prices=Prices.load(settings.prices),
+        archive=archive,
+        tracer=tracer,
+    )
+
+
+def make_provider(name: str, settings: ProviderConfig, client: Client, archive: Archive) -> Provider:
+    """A provider of the configured kind. Raises `ConfigError` for a file that cannot be read."""
+    if settings.kind == "script":
+        return make_script(name, settings)
+    if settings.kind == "replay":
+        return make_replay(name, settings, ArchiveSource(archive))
+    if settings.kind == "litellm":
+        from paddock.llm.providers.litellm import LiteLLMProvider
+
+        return LiteLLMProvider(name, settings)
+    return make_http(name, settings, client)
+
+
+def provider_secrets(settings: LlmConfig) -> list[str]:
+    """What must never be kept or told."""
+    headers = [each.headers for each in settings.providers.values()] + [
+        each.headers for each in settings.models.values()
+    ]
+    secrets = [value for some in headers for value in some.values()]
+    secrets += [provider.key for provider in settings.providers.values() if provider.key is not None]
+    return [text for secret in secrets if (text := secret.get_secret_value())]
 
 
 def make_image_store(config: Config) -> ImageStore:
@@ -150,6 +241,12 @@ async def _serve(config: Config, on_ready: Callable[[str], None]) -> None:
         await paddock.keys.ensure_local_key(paddock.local_key_path)
         listener = listen(config.server.host, config.server.port)
         url = address_of(listener, config.server.host)
+        if config.llm.listen is not None:
+            host, _, port = config.llm.listen.rpartition(":")
+            check_exposure(host, await paddock.keys.exist())
+            models = listen(host, int(port))
+            await paddock.door.listen(models)
+            log.info("serving models", url=address_of(models, host))
         record = config.data / SERVER_FILE
 
         def ready() -> None:

@@ -11,7 +11,7 @@ from paddock.auth.exposure import check_exposure
 from paddock.auth.keys import Keys
 from paddock.auth.secrets import new_secret
 from paddock.errors import ConfigError, Forbidden, InvalidInput, NotFound, Unauthorized, Unavailable
-from paddock.model.keys import Key, Principal, Scope
+from paddock.model.keys import Budget, Key, Principal, Rates, Scope, Terms
 from paddock.store.database import Store
 from paddock.store.keys import KeyStore
 
@@ -200,6 +200,60 @@ async def test_keys_that_make_no_sense(keys: Keys, clock: Clock) -> None:
         await keys.create("")
     with pytest.raises(InvalidInput, match="tenant"):
         await keys.create("ci", "../etc")
+
+
+async def test_what_a_key_is_for_and_may_ask_is_kept(keys: Keys, store: KeyStore) -> None:
+    terms = Terms(
+        run="run-1",
+        session="s:1",
+        user="ann+x@example.org",
+        models=("gpt-*", "a/b"),
+        budget=Budget(requests=1, cost=0.25),
+        limits=Rates(tokens_per_minute=9),
+    )
+    key, _ = await keys.create("k", "acme", [Scope.LLM_USE, Scope.LLM_READ], terms=terms)
+    again = await store.get(key.id)
+    assert again == key
+    assert {name: getattr(again, name) for name in Terms.model_fields} == dict(terms)
+    plain, _ = await keys.create("plain")
+    assert not (await keys.get(plain.id)).bounded
+
+
+@pytest.mark.parametrize("scope", [Scope.SANDBOXES_WRITE, Scope.KEYS_ADMIN, Scope.ADMIN])
+async def test_no_scope_leads_around_a_keys_bounds(keys: Keys, scope: Scope) -> None:
+    for terms in (Terms(models=("x",)), Terms(budget=Budget(tokens=1)), Terms(limits=Rates(concurrency=1))):
+        with pytest.raises(InvalidInput, match=f"cannot have {scope}"):
+            await keys.create("k", scopes=[Scope.LLM_USE, scope], terms=terms)
+        with pytest.raises(InvalidInput, match="llm:use"):
+            await keys.create("k", scopes=[Scope.SANDBOXES_READ], terms=terms)
+    await keys.create("k", scopes=[Scope.LLM_USE, scope], terms=Terms(user="ann"))
+
+
+async def test_a_key_of_a_sandbox_can_do_nothing_but_ask(keys: Keys) -> None:
+    with pytest.raises(InvalidInput, match="no other"):
+        await keys.create("k", scopes=[Scope.LLM_USE, Scope.LLM_READ], terms=Terms(sandbox="sb-1"))
+    _, secret = await keys.create("k", scopes=[Scope.LLM_USE], terms=Terms(sandbox="sb-1"))
+    with pytest.raises(Unauthorized, match="within sandbox sb-1 only"):
+        await keys.authenticate(secret)
+
+
+async def test_keys_of_sandboxes_are_nobody_elses(keys: Keys, clock: Clock) -> None:
+    _, first = await keys.create("k", "acme", [Scope.LLM_USE], terms=Terms(sandbox="sb-1"))
+    other, _ = await keys.create("k", "acme", [Scope.LLM_USE], terms=Terms(sandbox="sb-2"))
+    assert not await keys.exist()
+    assert await keys.list() == []
+    assert [key.sandbox for key in await keys.list("acme", "sb-1")] == ["sb-1"]
+    assert await keys.list("other", "sb-1") == []
+    assert sorted(await keys.sandboxes()) == ["sb-1", "sb-2"]
+    await keys.find(first)
+    assert await keys.revoke_for_sandbox("sb-1") == 1
+    with pytest.raises(Unauthorized, match="revoked"):
+        await keys.find(first)
+    assert await keys.sandboxes() == ["sb-2"]
+    clock.forward(hours=2)
+    assert await keys.forget_sandboxes(timedelta(hours=1)) == 1
+    assert await keys.list(sandbox="sb-1") == []
+    assert (await keys.get(other.id)).revoked_at is None
 
 
 async def test_the_local_key_is_made_once(keys: Keys, store: KeyStore, clock: Clock, tmp_path: Path) -> None:

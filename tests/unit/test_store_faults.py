@@ -217,7 +217,7 @@ async def test_a_database_of_a_newer_paddock_is_left_alone(tmp_path: Path) -> No
     with contextlib.closing(sqlite3.connect(path)) as other:
         other.execute("UPDATE alembic_version SET version_num = '9999'")
         other.commit()
-    with pytest.raises(ConfigError, match=r"newer Paddock \(schema 9999, this one knows up to 0001\)"):
+    with pytest.raises(ConfigError, match=rf"newer Paddock \(schema 9999, this one knows up to {HEAD}\)"):
         await Store.open(path)
 
 
@@ -228,10 +228,10 @@ async def test_a_failed_migration_leaves_everything_as_it_was(tmp_path: Path) ->
     source = Path(database.__file__).parent / "migrations"
     (scripts / "versions").mkdir(parents=True)
     (scripts / "env.py").write_text((source / "env.py").read_text())
-    first = (source / "versions/0001_first.py").read_text()
-    (scripts / "versions/0001_first.py").write_text(first)
-    (scripts / "versions/0002_bad.py").write_text(
-        "import sqlalchemy as sa\nfrom alembic import op\nrevision = '0002'\ndown_revision = '0001'\n"
+    for script in (source / "versions").glob("0*.py"):
+        (scripts / "versions" / script.name).write_text(script.read_text())
+    (scripts / "versions/9999_bad.py").write_text(
+        f"import sqlalchemy as sa\nfrom alembic import op\nrevision = '9999'\ndown_revision = '{HEAD}'\n"
         "def upgrade():\n    op.create_table('extra', sa.Column('a', sa.Integer))\n    op.drop_table('events')\n"
         "    op.execute('INSERT INTO nowhere VALUES (1)')\n"
     )
@@ -244,7 +244,7 @@ async def test_a_failed_migration_leaves_everything_as_it_was(tmp_path: Path) ->
     before = schema()
     engine = database._engine(path)
     with pytest.raises(Exception, match="nowhere"):
-        migrate(engine, path, str(scripts), "0002")
+        migrate(engine, path, str(scripts), "9999")
     engine.dispose()
     assert schema() == before
     await (await Store.open(path)).close()

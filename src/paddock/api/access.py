@@ -53,3 +53,4 @@ def _allowed(needed: Scope) -> Callable[[Request], Principal]:
 Reader = Annotated[Principal, Depends(_allowed(Scope.SANDBOXES_READ))]
 Writer = Annotated[Principal, Depends(_allowed(Scope.SANDBOXES_WRITE))]
 KeyAdmin = Annotated[Principal, Depends(_allowed(Scope.KEYS_ADMIN))]
+LlmReader = Annotated[Principal, Depends(_allowed(Scope.LLM_READ))]

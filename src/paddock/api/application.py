@@ -17,25 +17,29 @@ from paddock.api import (
     general,
     images,
     keys,
+    models,
     pages,
     pools,
     sandboxes,
     snapshots,
+    usage,
 )
 from paddock.api.front import Front
 from paddock.api.gate import Gate
+from paddock.api.llm import ModelDoor
 from paddock.api.proxy import Proxy
 from paddock.api.services import Services
 from paddock.errors import PaddockError
 
-ROOMS = (general, sandboxes, snapshots, diagnostics, egress, pools, events, images, keys)
+ROOMS = (general, sandboxes, snapshots, diagnostics, egress, pools, events, images, keys, models, usage)
 SHOWN_TO_BROWSERS = ["X-Request-ID", "Retry-After", "Location", "EXECD-COMMANDS-TAIL-CURSOR"]
 
 
 def make_app(services: Services) -> ASGIApp:
     """The whole API as one ASGI application."""
     settings = services.config.server
-    app: ASGIApp = Gate(make_routes(services), Proxy(services.fleet, services.keys), services.keys, settings.max_body)
+    proxy, models = Proxy(services.fleet, services.keys), ModelDoor(services.gateway)
+    app: ASGIApp = Gate(make_routes(services), proxy, models, services.keys, settings.max_body)
     if settings.cors_origins:
         app = CORSMiddleware(
             app,

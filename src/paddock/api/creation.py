@@ -14,6 +14,7 @@ from paddock.api.wire import Asked
 from paddock.config.units import parse_cpu, parse_size
 from paddock.errors import InvalidInput, Unsupported
 from paddock.fleet.requests import CreateSandbox, VolumeRequest
+from paddock.llm.boxes import EXTENSIONS
 from paddock.model.sandbox import Limits
 
 ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
@@ -101,8 +102,10 @@ def to_request(body: CreateBody, idempotency_key: str | None) -> CreateSandbox:
     """What the fleet is asked for. Raises `InvalidInput`, and `Unsupported` for what a local sandbox cannot have."""
     _refuse_unsupported(body)
     extensions = dict(body.extensions or {})
-    if any(name.startswith(OUR_PREFIX) for name in extensions):
-        raise InvalidInput(f"extensions: names that begin with {OUR_PREFIX} are reserved")
+    if any(name.startswith(OUR_PREFIX) and name not in EXTENSIONS for name in extensions):
+        raise InvalidInput(
+            f"extensions: names that begin with {OUR_PREFIX} are reserved, except {', '.join(sorted(EXTENSIONS))}"
+        )
     pool = extensions.get(POOL, "").strip() or None
     timeout: float | Literal["default"] | None = body.timeout if "timeout" in body.model_fields_set else "default"
     return CreateSandbox(

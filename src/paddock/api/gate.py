@@ -1,4 +1,4 @@
-"""Lets in who has a key, keeps out what is too large, and shows the way to a box or to the routes."""
+"""Lets in who has a key, keeps out what is too large, and shows the way to a model, a box or the routes."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from paddock.api.access import NO_KEY, PRINCIPAL, header, secret_of
 from paddock.api.errors import refuse_websocket, send_error, status_of
+from paddock.api.llm import ModelDoor
 from paddock.api.proxy import Proxy
 from paddock.auth.keys import Keys
 from paddock.errors import PaddockError, TooLarge, Unauthorized
@@ -16,13 +17,17 @@ OPEN_PATHS = OPEN | {f"/v1{path}" for path in ("/health", "/healthz", "/readyz",
 
 
 class Gate:
-    def __init__(self, routes: ASGIApp, proxy: Proxy, keys: Keys, max_body: int) -> None:
+    def __init__(self, routes: ASGIApp, proxy: Proxy, models: ModelDoor, keys: Keys, max_body: int) -> None:
         self._routes = routes
         self._proxy = proxy
+        self._models = models
         self._keys = keys
         self._max_body = max_body
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if self._models.concerns(scope):
+            await self._models.serve(scope, receive, send)
+            return
         target = self._proxy.match(scope)
         try:
             if target is not None:

@@ -19,6 +19,7 @@ from paddock.api.wire import Asked, Moment, Pagination, Said
 from paddock.auth.exposure import is_loopback
 from paddock.errors import Conflict, InvalidInput, Unsupported
 from paddock.fleet.forwards import EXECD_PORT
+from paddock.llm.boxes import EXTENSIONS
 from paddock.model.sandbox import Sandbox, SandboxState
 from paddock.sandbox.client import TOKEN_HEADER
 
@@ -67,7 +68,11 @@ class SandboxSaid(Said):
                 last_transition_at=sandbox.changed_at,
             ),
             metadata=dict(sandbox.metadata),
-            extensions={key: value for key, value in sandbox.extensions.items() if not key.startswith(OUR_PREFIX)}
+            extensions={
+                key: value
+                for key, value in sandbox.extensions.items()
+                if not key.startswith(OUR_PREFIX) or key in EXTENSIONS
+            }
             or None,
             allocation=Allocation(pool_ref=sandbox.pool) if sandbox.pool and sandbox.state.alive else None,
             entrypoint=list(sandbox.entrypoint) if sandbox.entrypoint else None,

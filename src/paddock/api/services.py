@@ -8,6 +8,10 @@ from paddock.auth.keys import Keys
 from paddock.config.schema import Config
 from paddock.events.log import EventLog
 from paddock.fleet.fleet import Fleet
+from paddock.llm.archive.archive import Archive
+from paddock.llm.budgets import Budgets
+from paddock.llm.gateway import Gateway
+from paddock.llm.usage import Ledger
 from paddock.sandbox.images import ImageStore
 
 
@@ -18,3 +22,16 @@ class Services:
     keys: Keys
     images: ImageStore
     events: EventLog
+    gateway: Gateway
+
+    @property
+    def archive(self) -> Archive:
+        return self.gateway.archive
+
+    @property
+    def ledger(self) -> Ledger:
+        return self.gateway.ledger
+
+    @property
+    def budgets(self) -> Budgets:
+        return self.gateway.budgets

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from paddock.auth.secrets import digest, looks_like_secret, new_secret, read_secret, shown_prefix, write_secret
 from paddock.errors import Forbidden, InvalidInput, Unauthorized, Unavailable
-from paddock.model.keys import DEFAULT_TENANT, Key, Principal, Scope
+from paddock.model.keys import DEFAULT_TENANT, Key, Principal, Scope, Terms
 from paddock.store.keys import KeyStore
 
 LOCAL_KEY = "local"
@@ -20,6 +20,8 @@ _CACHED = 1024
 _CACHED_FOR = timedelta(seconds=5)
 """Bounds how long a revocation that happened elsewhere, or whose caller was cancelled, goes unseen."""
 _USE_NOTED_EVERY = timedelta(minutes=1)
+_OUTSIDE = frozenset({Scope.ADMIN, Scope.KEYS_ADMIN, Scope.SANDBOXES_WRITE})
+"""With these a key could make other keys, or sandboxes with keys, that ask models without its bounds."""
 
 
 class Keys:
@@ -29,7 +31,8 @@ class Keys:
         self._store = store
         self._now = now
         self._cache: OrderedDict[str, tuple[Key, datetime]] = OrderedDict()
-        self._revocations = 0
+        self.changes = 0
+        """Grows whenever keys stop working or work longer; what was known of keys before that may be wrong."""
 
     async def create(
         self,
@@ -38,21 +41,24 @@ class Keys:
         scopes: Iterable[Scope] = (Scope.SANDBOXES_WRITE,),
         expires_at: datetime | None = None,
         *,
+        terms: Terms | None = None,
         granted_by: Principal | None = None,
     ) -> tuple[Key, str]:
         """Make a key. The secret is returned here and never again.
 
         A key cannot grant more than its holder has: with `granted_by`, raises `Forbidden` for scopes or a tenant that
-        are not theirs. Raises `InvalidInput` for a key that could never be used.
+        are not theirs. Raises `InvalidInput` for a key that could never be used, or whose `terms` lead nowhere.
         """
         now = self._now()
         wanted = frozenset(scopes)
         if granted_by:
-            _check_grant(granted_by, tenant, wanted)
+            check_grant(granted_by, tenant, wanted)
         if not wanted:
             raise InvalidInput("A key needs at least one scope.")
         if expires_at is not None and (expires_at.tzinfo is None or expires_at <= now):
             raise InvalidInput("A key must expire in the future, at a time with a time zone.")
+        terms = terms or Terms()
+        _check_terms(terms, wanted)
         secret = new_secret()
         try:
             key = Key(
@@ -63,6 +69,7 @@ class Keys:
                 prefix=shown_prefix(secret),
                 created_at=now,
                 expires_at=expires_at,
+                **dict(terms),
             )
         except ValueError:
             raise InvalidInput(
@@ -72,6 +79,13 @@ class Keys:
 
     async def authenticate(self, secret: str) -> Principal:
         """Who holds this secret. Raises `Unauthorized`, saying no more than that for secrets that were never ours."""
+        key = await self.find(secret)
+        if key.sandbox is not None:
+            raise Unauthorized(f"The key {key.name} is for asking models from within sandbox {key.sandbox} only.")
+        return Principal(tenant=key.tenant, key_id=key.id, scopes=key.scopes)
+
+    async def find(self, secret: str) -> Key:
+        """The key that has this secret, if it works anywhere. Raises `Unauthorized`."""
         if not looks_like_secret(secret):
             raise Unauthorized("This is not an API key of this server; use one that `paddock key create` printed.")
         hashed = digest(secret)
@@ -85,7 +99,11 @@ class Keys:
             raise Unauthorized(f"The key {key.name} has expired; make another.")
         if key.last_used_at is None or now - key.last_used_at >= _USE_NOTED_EVERY:
             await self._note_use(key, hashed, now)
-        return Principal(tenant=key.tenant, key_id=key.id, scopes=key.scopes)
+        return key
+
+    async def get(self, key_id: str, tenant: str | None = None) -> Key:
+        """One key. Raises `NotFound`, also for another tenant's."""
+        return await self._store.get(key_id, tenant)
 
     async def revoke(self, key_id: str, tenant: str | None = None) -> Key:
         """Stop a key from working, from now on. Idempotent. Raises `NotFound`, also for another tenant's key."""
@@ -93,16 +111,39 @@ class Keys:
             return await self._store.revoke(key_id, self._now(), tenant)
         finally:
             # Also when cancelled: the key may be revoked all the same.
-            self._revocations += 1
-            for hashed in [hashed for hashed, (key, _) in self._cache.items() if key.id == key_id]:
-                del self._cache[hashed]
+            self._forget(lambda key: key.id == key_id)
 
-    async def list(self, tenant: str | None = None) -> Sequence[Key]:
-        """All keys of a tenant, or all there are, revoked and expired ones too."""
-        return await self._store.list(tenant)
+    async def revoke_for_sandbox(self, sandbox_id: str) -> int:
+        """Stop all keys of a sandbox from working, and say how many did. Idempotent."""
+        try:
+            return await self._store.revoke_for_sandbox(sandbox_id, self._now())
+        finally:
+            self._forget(lambda key: key.sandbox == sandbox_id)
+
+    async def prolong_for_sandbox(self, sandbox_id: str, expires_at: datetime) -> None:
+        """Let the keys of a sandbox work until another time."""
+        try:
+            await self._store.prolong_for_sandbox(sandbox_id, expires_at)
+        finally:
+            self._forget(lambda key: key.sandbox == sandbox_id)
+
+    async def sandboxes(self) -> Sequence[str]:
+        """Ids of sandboxes that have a key which is not revoked."""
+        return await self._store.sandboxes()
+
+    async def forget_sandboxes(self, older_than: timedelta) -> int:
+        """Forget keys of sandboxes that were revoked long ago, and say how many."""
+        return await self._store.forget_sandboxes(self._now() - older_than)
+
+    async def list(self, tenant: str | None = None, sandbox: str | None = None) -> Sequence[Key]:
+        """Keys of a tenant, or of all, revoked and expired ones too.
+
+        Those of sandboxes come and go with them; they are listed only for the sandbox that is asked for.
+        """
+        return await self._store.list(tenant, sandbox)
 
     async def exist(self) -> bool:
-        """Whether any key would be accepted now."""
+        """Whether any key would be accepted now, other than from within a sandbox."""
         return await self._store.count_usable(self._now()) > 0
 
     async def ensure_local_key(self, path: Path) -> str | None:
@@ -134,11 +175,11 @@ class Keys:
         return key if now - read_at < _CACHED_FOR else None
 
     async def _find(self, secret: str, hashed: str, now: datetime) -> Key | None:
-        revocations = self._revocations
+        changes = self.changes
         for key, stored in await self._store.by_prefix(shown_prefix(secret)):
             if hmac.compare_digest(stored, hashed):
                 # What was read before a revocation must not outlive it.
-                if revocations == self._revocations:
+                if changes == self.changes:
                     self._remember(hashed, key, now)
                 return key
         return None
@@ -152,6 +193,11 @@ class Keys:
         except Unavailable:
             pass  # a full disk must not lock people out
 
+    def _forget(self, concerned: Callable[[Key], bool]) -> None:
+        self.changes += 1
+        for hashed in [hashed for hashed, (key, _) in self._cache.items() if concerned(key)]:
+            del self._cache[hashed]
+
     def _remember(self, hashed: str, key: Key, read_at: datetime) -> None:
         self._cache[hashed] = key, read_at
         self._cache.move_to_end(hashed)
@@ -159,10 +205,23 @@ class Keys:
             self._cache.popitem(last=False)
 
 
-def _check_grant(granted_by: Principal, tenant: str, scopes: frozenset[Scope]) -> None:
+def check_grant(granted_by: Principal, tenant: str, scopes: frozenset[Scope]) -> None:
+    """Raise `Forbidden` for what somebody may not grant."""
     granted_by.require(Scope.KEYS_ADMIN)
     if tenant != granted_by.tenant and not granted_by.allows(Scope.ADMIN):
         raise Forbidden("This key can make keys for its own tenant only.")
     beyond = sorted(scope for scope in scopes if not granted_by.allows(scope))
     if beyond:
         raise Forbidden(f"This key lacks {', '.join(beyond)}, so it cannot grant it.")
+
+
+def _check_terms(terms: Terms, scopes: frozenset[Scope]) -> None:
+    if terms.sandbox is not None and scopes != {Scope.LLM_USE}:
+        raise InvalidInput("A key of a sandbox has the scope llm:use and no other.")
+    if terms.bounded and (beyond := sorted(scopes & _OUTSIDE)):
+        raise InvalidInput(
+            f"A key with models, a budget or limits cannot have {', '.join(beyond)}, which leads around them; "
+            "give it llm:use."
+        )
+    if terms.bounded and Scope.LLM_USE not in scopes:
+        raise InvalidInput("Models, a budget and limits are for keys with the scope llm:use; give it that.")

@@ -17,7 +17,14 @@ from paddock.cli.output import ago, moment, until
 if TYPE_CHECKING:
     from paddock.model.keys import Key
 
-_SCOPES = "sandboxes:read, sandboxes:write, images:write, keys:admin or admin"
+_SCOPES = "sandboxes:read, sandboxes:write, images:write, llm:use, llm:read, keys:admin or admin"
+
+_RATES = {
+    "concurrency": "concurrency",
+    "requestsPerMinute": "requests_per_minute",
+    "tokensPerMinute": "tokens_per_minute",
+}
+"""Limits as the API calls them, and as the database does."""
 
 
 def register(app: typer.Typer) -> None:
@@ -31,6 +38,7 @@ def register(app: typer.Typer) -> None:
             examples="""
                 paddock key create ci
                 paddock key create dashboard --scope sandboxes:read --expires 30d
+                paddock key create ann --scope llm:use --model 'gpt-*' --budget-cost 20 --for-user ann@example.org
                 paddock key create acme-admin --tenant acme --scope keys:admin --scope sandboxes:write
             """,
         )(create)
@@ -46,12 +54,44 @@ async def create(
     ] = None,
     tenant: Annotated[str | None, typer.Option(metavar="NAME", help="Whose it is.  [default: your own]")] = None,
     expires: Annotated[str | None, typer.Option(metavar="TIME", help="How long it works, such as 30d.")] = None,
+    model: Annotated[
+        list[str] | None, typer.Option(metavar="NAME", help="A model it may ask for, * for anything.  [default: all]")
+    ] = None,
+    budget_requests: Annotated[
+        int | None, typer.Option(metavar="N", min=1, help="Requests to models it may make in all.")
+    ] = None,
+    budget_tokens: Annotated[
+        int | None, typer.Option(metavar="N", min=1, help="Tokens of models it may use in all.")
+    ] = None,
+    budget_cost: Annotated[
+        float | None, typer.Option(metavar="USD", help="US dollars it may spend on models in all.")
+    ] = None,
+    concurrency: Annotated[
+        int | None, typer.Option(metavar="N", min=1, help="Requests to models it may make at a time.")
+    ] = None,
+    per_minute: Annotated[
+        int | None, typer.Option(metavar="N", min=1, help="Requests to models it may make per minute.")
+    ] = None,
+    tokens_per_minute: Annotated[
+        int | None, typer.Option(metavar="N", min=1, help="Tokens of models it may use per minute.")
+    ] = None,
+    for_user: Annotated[str | None, typer.Option(metavar="USER", help="Who uses it.")] = None,
+    for_run: Annotated[str | None, typer.Option(metavar="RUN", help="The run it is for.")] = None,
+    for_session: Annotated[str | None, typer.Option(metavar="SESSION", help="The session it is for.")] = None,
+    for_sandbox: Annotated[
+        str | None, typer.Option(metavar="SANDBOX", help="The sandbox in which alone it works, and with which it ends.")
+    ] = None,
 ) -> None:
     """Make an API key. Its secret is printed now and never again."""
+    budget = {"requests": budget_requests, "tokens": budget_tokens, "cost": budget_cost}
+    limits = {"concurrency": concurrency, "requestsPerMinute": per_minute, "tokensPerMinute": tokens_per_minute}
+    bounds = {"sandbox": for_sandbox, "models": model, "budget": _given(budget), "limits": _given(limits)}
+    terms = _given({**bounds, "user": for_user, "run": for_run, "session": for_session})
     until_then = datetime.now(UTC) + timedelta(seconds=parse.duration(expires, "--expires")) if expires else None
-    scopes = [_checked(item) for item in scope or ["sandboxes:write"]]
+    # What bounds the use of models is only of use to a key that is for using them.
+    scopes = [_checked(item) for item in scope or ["llm:use" if _given(bounds) else "sandboxes:write"]]
     if _through_server(cli):
-        request: dict[str, Any] = {"name": name, "scopes": scopes}
+        request: dict[str, Any] = {"name": name, "scopes": scopes, **terms}
         if tenant:
             request["tenant"] = tenant
         if until_then:
@@ -59,7 +99,7 @@ async def create(
         async with cli.client() as client:
             made = await client.post("/v1/keys", request)
     else:
-        made = await _create_here(cli, name, scopes, tenant, until_then)
+        made = await _create_here(cli, name, scopes, tenant, until_then, terms)
     if cli.as_json:
         return cli.out.document(made)
     if sys.stdout.isatty():
@@ -128,17 +168,31 @@ async def revoke(
 
 
 async def _create_here(
-    cli: Cli, name: str, scopes: list[str], tenant: str | None, expires: datetime | None
+    cli: Cli, name: str, scopes: list[str], tenant: str | None, expires: datetime | None, given: dict[str, Any]
 ) -> dict[str, Any]:
+    from pydantic import ValidationError
+
     from paddock.auth.keys import Keys
     from paddock.cli.local import open_store
-    from paddock.model.keys import DEFAULT_TENANT, Scope
+    from paddock.model.keys import DEFAULT_TENANT, Scope, Terms
     from paddock.store.keys import KeyStore
 
+    if "sandbox" in given:
+        raise UsageProblem("--for-sandbox needs a server that runs", hint="start one: paddock serve")
+    limits = {_RATES[name]: value for name, value in given.get("limits", {}).items()}
+    try:
+        terms = Terms.model_validate({**given, "limits": limits})
+    except ValidationError as error:
+        problem = error.errors(include_url=False)[0]
+        raise UsageProblem(f"{'.'.join(map(str, problem['loc']))}: {problem['msg']}") from None
     async with open_store(cli.data) as store:
-        keys = Keys(KeyStore(store))
-        key, secret = await keys.create(name, tenant or DEFAULT_TENANT, [Scope(item) for item in scopes], expires)
+        wanted = [Scope(item) for item in scopes]
+        key, secret = await Keys(KeyStore(store)).create(name, tenant or DEFAULT_TENANT, wanted, expires, terms=terms)
     return {**_document(key), "secret": secret}
+
+
+def _given(values: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in values.items() if value not in (None, {}, [])}
 
 
 def _through_server(cli: Cli) -> bool:
@@ -176,7 +230,16 @@ def _document(key: Key) -> dict[str, Any]:
     for name, date in {**dates, "lastUsedAt": key.last_used_at}.items():
         if date is not None:
             document[name] = date.isoformat()
-    return document
+    for name, value in (("sandbox", key.sandbox), ("run", key.run), ("session", key.session), ("user", key.user)):
+        if value is not None:
+            document[name] = value
+    limits = key.limits.model_dump()
+    bounds = {
+        "models": list(key.models),
+        "budget": key.budget.model_dump(exclude_none=True),
+        "limits": _given({said: limits[name] for said, name in _RATES.items()}),
+    }
+    return {**document, **_given(bounds)}
 
 
 def _state(key: dict[str, Any]) -> str:

@@ -184,6 +184,8 @@ class LlmConfig(Section):
     """Providers by name."""
     models: Mapping[str, ModelConfig] = {}
     """What may be asked for; a name may hold one `*`, and the longest match wins."""
+    listen: str | None = Field(default=None, pattern=r"^(\[[0-9A-Fa-f:.]+\]|[^\s:\[\]]+):\d{1,5}$")
+    """`HOST:PORT` of a listener for models alone, faster than the main one, which serves them too."""
     sandboxes: bool = True
     """Whether sandboxes reach the proxy, each with a key of its own that dies with it."""
     sandbox_models: tuple[str, ...] = ()

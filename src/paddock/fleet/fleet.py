@@ -23,6 +23,7 @@ from paddock.errors import (
 )
 from paddock.events.log import EventLog
 from paddock.fleet.admission import ALIVE, Admission
+from paddock.fleet.attendance import Attendance, Attendant
 from paddock.fleet.forwards import Forwards
 from paddock.fleet.pools import Pools, Ready
 from paddock.fleet.requests import CreateSandbox, ImageSource, new_id
@@ -46,7 +47,14 @@ class Fleet:
     """
 
     def __init__(
-        self, *, backend: Backend, images: ImageSource, store: Store, events: EventLog, config: Config
+        self,
+        *,
+        backend: Backend,
+        images: ImageSource,
+        store: Store,
+        events: EventLog,
+        config: Config,
+        attendant: Attendant | None = None,
     ) -> None:
         self.backend = backend
         self.images = images
@@ -57,7 +65,8 @@ class Fleet:
         self.volumes = Volumes(config.data / "volumes", config.sandboxes.allowed_host_paths)
         ports = config.sandboxes.port_range
         self.forwards = Forwards(range(ports.first, ports.last + 1))
-        self.pools = Pools(backend, images, PoolStore(store), config)
+        self.attendance = Attendance(attendant, backend)
+        self.pools = Pools(backend, images, PoolStore(store), config, self.attendance.holes)
         self._admission = Admission(config, images, self.sandboxes, self.snapshots, self.pools)
         self.starting: dict[str, asyncio.Future[Sandbox]] = {}
         """Sandboxes under way, so that asking again waits for the first and nobody takes them for leftovers."""
@@ -117,6 +126,7 @@ class Fleet:
             if sandbox.expires_at is None:
                 raise Conflict(f"sandbox {sandbox_id} lives until it is deleted; there is nothing to renew")
             renewed = await self.sandboxes.update(sandbox_id, expires_at=expires_at)
+            await self.attendance.renewed(renewed)
         await self.tell(renewed, EventType.SANDBOX_RENEWED, expires_at=expires_at.isoformat())
         return renewed
 
@@ -223,8 +233,13 @@ class Fleet:
             failed = await self.sandboxes.transition(
                 sandbox_id, ALIVE, SandboxState.FAILED, status.reason or "lost", status.message
             )
-            await self._disconnect(sandbox_id)
+            await self.part(sandbox_id)
         await self.tell(failed, EventType.SANDBOX_FAILED, reason=failed.reason, message=failed.message)
+
+    async def part(self, sandbox_id: str) -> None:
+        """Close every way into and out of a sandbox that has ended or is about to. Idempotent."""
+        await self._disconnect(sandbox_id)
+        await self.attendance.ended(sandbox_id)
 
     def watch(self, sandbox: Sandbox) -> None:
         """Notice when the box ends, from now on."""
@@ -260,6 +275,7 @@ class Fleet:
             await client.close()
 
     async def _create(self, tenant: str, request: CreateSandbox) -> Sandbox:
+        self.attendance.check(request)
         image, limits = await self._admission.check(tenant, request)
         async with self.lock(f"tenant {tenant}"):
             await self._admission.check_quota(tenant, limits)
@@ -311,9 +327,10 @@ class Fleet:
         granted = Granted(())
         try:
             granted = self.volumes.grant(sandbox.tenant, request.volumes)
-            record = await self._claim(sandbox, ready) if ready else None
+            env = {**await self.attendance.prepare(sandbox), **sandbox.env}
+            record = await self._claim(sandbox, ready, env) if ready else None
             if record is None:
-                record = await self._start(sandbox, request, image, granted)
+                record = await self._start(sandbox, request, image, granted, env)
             running = await self.sandboxes.transition(
                 sandbox.id,
                 [SandboxState.PENDING],
@@ -331,11 +348,12 @@ class Fleet:
         )
         return running
 
-    async def _claim(self, sandbox: Sandbox, ready: Ready) -> Mapping[str, Any] | None:
+    async def _claim(self, sandbox: Sandbox, ready: Ready, env: Mapping[str, str]) -> Mapping[str, Any] | None:
         """Make a pool's box this sandbox's; None when the box turns out to be broken."""
         try:
+            await self.attendance.started(sandbox, ready.record)  # Before anything in it runs that may need it.
             client = self.client(sandbox.model_copy(update={"record": ready.record}))
-            await client.claim(sandbox.env, sandbox.entrypoint)
+            await client.claim(env, sandbox.entrypoint)
             if sandbox.limits != ready.limits:
                 await self.backend.limit(ready.record, sandbox.limits)
             return ready.record
@@ -345,25 +363,27 @@ class Fleet:
             return None
 
     async def _start(
-        self, sandbox: Sandbox, request: CreateSandbox, image: Image, granted: Granted
+        self, sandbox: Sandbox, request: CreateSandbox, image: Image, granted: Granted, env: Mapping[str, str]
     ) -> Mapping[str, Any]:
         spec = BoxSpec(
             id=sandbox.id,
             image=image,
             token=sandbox.token,
             hostname=sandbox.id,
-            env=sandbox.env,
+            env=env,
             entrypoint=sandbox.entrypoint,
             limits=sandbox.limits,
             mounts=granted.mounts,
-            holes=request.holes,
+            holes=(*self.attendance.holes, *request.holes),
             snapshot=sandbox.snapshot,
         )
         async with self.pools.starting(sandbox.tenant):
-            return await self.backend.start(spec)
+            record = await self.backend.start(spec)
+        await self.attendance.started(sandbox, record)
+        return record
 
     async def _undo(self, sandbox: Sandbox, granted: Granted, error: BaseException) -> None:
-        await self._disconnect(sandbox.id)
+        await self.part(sandbox.id)
         await self.backend.remove(sandbox.id)
         await asyncio.to_thread(self.volumes.take_along, sandbox.tenant, granted.volumes)
         await self.sandboxes.delete(sandbox.id)
@@ -376,7 +396,7 @@ class Fleet:
         return sandbox
 
     async def _release(self, sandbox: Sandbox) -> None:
-        await self._disconnect(sandbox.id)
+        await self.part(sandbox.id)
         try:
             await self.backend.remove(sandbox.id)
         except (OSError, TimeoutError) as error:

@@ -41,6 +41,7 @@ class Keeper:
     async def open(self) -> None:
         """Take over what an earlier server left, then watch."""
         await self._adopt()
+        await self._part_from_ended()
         await self._settle_snapshots()
         await self._remove_unowned(certain=True)
         await self._fleet.pools.open()
@@ -79,11 +80,21 @@ class Keeper:
             state = SandboxState.PAUSED if health is BoxHealth.PAUSED else SandboxState.RUNNING
             adopted = await self._fleet.sandboxes.transition(sandbox.id, ALIVE, state)
             self._fleet.watch(adopted)
+            await self._fleet.attendance.started(adopted, adopted.record)
             await self._fleet.tell(adopted, EventType.SANDBOX_ADOPTED)
 
     async def _fail(self, sandbox: Sandbox, reason: str, message: str) -> None:
         failed = await self._fleet.sandboxes.transition(sandbox.id, ALIVE, SandboxState.FAILED, reason, message)
+        await self._fleet.part(sandbox.id)
         await self._fleet.tell(failed, EventType.SANDBOX_FAILED, reason=reason, message=message)
+
+    async def _part_from_ended(self) -> None:
+        """Take back from sandboxes that are no more what a crash, or trouble with the disk, has left them."""
+        # Asked first: whoever gets something while we look is known to be alive by then.
+        attended = set(await self._fleet.attendance.attended())
+        if attended:
+            for sandbox_id in attended - {sandbox.id for sandbox in await self._all(*ALIVE)}:
+                await self._fleet.part(sandbox_id)
 
     async def _settle_snapshots(self) -> None:
         kept = set(await self._fleet.backend.snapshots())
@@ -149,6 +160,7 @@ class Keeper:
         await self._count_memory_kills()
         await self._end_idle()
         await self._forget_ended()
+        await self._part_from_ended()
         await self._remove_unowned(certain=False)
 
     async def _count_memory_kills(self) -> None:

@@ -22,7 +22,7 @@ import structlog
 from paddock.config.schema import Config
 from paddock.errors import Conflict, Forbidden, PaddockError, PoolNotFound
 from paddock.fleet.requests import CreateSandbox, ImageSource, new_id
-from paddock.model.sandbox import BoxSpec, Image, Limits, Pool
+from paddock.model.sandbox import BoxSpec, Hole, Image, Limits, Pool
 from paddock.sandbox.base import Backend
 from paddock.store.pools import PoolStore
 
@@ -56,11 +56,20 @@ class _Reservoir:
 class Pools:
     """Keeps every pool full, behind the backs of those who take from it."""
 
-    def __init__(self, backend: Backend, images: ImageSource, store: PoolStore, config: Config) -> None:
+    def __init__(
+        self,
+        backend: Backend,
+        images: ImageSource,
+        store: PoolStore,
+        config: Config,
+        holes: tuple[Hole, ...] = (),
+    ) -> None:
         self._backend = backend
         self._images = images
         self._store = store
         self._config = config
+        self._holes = holes
+        """What every box can reach, whosever it becomes."""
         self._reservoirs: dict[tuple[str, str], _Reservoir] = {}
         self._tasks: set[asyncio.Task[Any]] = set()
         slots = max(4, 2 * (os.cpu_count() or 1))
@@ -210,7 +219,14 @@ class Pools:
         pool = reservoir.pool
         try:
             image = self._images.resolve(pool.image)
-            spec = BoxSpec(id=box_id, image=image, token=secrets.token_urlsafe(32), hostname=box_id, limits=pool.limits)
+            spec = BoxSpec(
+                id=box_id,
+                image=image,
+                token=secrets.token_urlsafe(32),
+                hostname=box_id,
+                limits=pool.limits,
+                holes=self._holes,
+            )
             async with self._slots:
                 record = await self._backend.start(spec)
             box = Ready(spec.id, spec.token, pool.name, image.digest, pool.limits, record)

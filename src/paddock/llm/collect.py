@@ -39,8 +39,9 @@ def answer_events(answer: Answer) -> list[Event]:
                 events.append(PartStarted(index, Thinking(redacted=part.redacted)))
                 text, signature = part.text, part.signature
             case ToolCall():
-                events.append(PartStarted(index, replace(part, arguments="", signature=None)))
-                text, signature = part.arguments, part.signature
+                # A call's seal comes with its start: formats that have no field for it tell it ahead.
+                events.append(PartStarted(index, replace(part, arguments="")))
+                text = part.arguments
             case _:
                 events.append(PartStarted(index, part))
         if text:

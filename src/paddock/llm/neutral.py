@@ -8,7 +8,25 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, Self, TypeAlias
+
+
+class Signature(str):
+    """A provider's seal on a thought or call, which only the family of formats that made it takes back.
+
+    It compares and prints as the text that the provider sent.
+    """
+
+    __slots__ = ("maker",)
+    maker: str
+
+    def __new__(cls, value: str, maker: str) -> Self:
+        seal = super().__new__(cls, value)
+        seal.maker = maker
+        return seal
+
+    def __getnewargs__(self) -> tuple[str, str]:  # type: ignore[override]
+        return str(self), self.maker
 
 
 class Role(StrEnum):
@@ -36,16 +54,21 @@ class Media:
     url: str | None = None
     name: str | None = None
     cached: bool = False
+    detail: str | None = None
+    """How closely a picture is looked at: `low`, `high`, `auto`, where the format has a word for it."""
 
 
 @dataclass(slots=True)
 class Thinking:
-    """What the model thought. `signature` is the provider's seal, without which it takes nothing back."""
+    """What the model thought. `signature` is the provider's seal, without which it takes nothing back.
+
+    Readers of formats give a `Signature`, which says whose it is; plain text counts as anybody's.
+    """
 
     text: str = ""
     signature: str | None = None
     redacted: str | None = None
-    """Sealed thought that only the provider can read."""
+    """Sealed thought that only the provider can read; a `Signature` too."""
 
 
 @dataclass(slots=True)
@@ -105,6 +128,8 @@ class Effort(StrEnum):
     LOW = "low"
     MEDIUM = "medium"
     HIGH = "high"
+    XHIGH = "xhigh"
+    MAX = "max"
 
 
 @dataclass(slots=True)

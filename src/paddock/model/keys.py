@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from enum import StrEnum
+from typing import Annotated
 
 from pydantic import AwareDatetime, Field
 
@@ -11,6 +12,11 @@ from paddock.model.sandbox import Frozen
 
 DEFAULT_TENANT = "default"
 NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$"
+LABEL = r"^[A-Za-z0-9][A-Za-z0-9._:@+-]{0,99}$"
+"""Ids of others, mail addresses among them."""
+MODEL = r"^[^\s,]{1,200}$"
+MOST = 10**15
+"""Larger bounds than this are none."""
 
 
 class Scope(StrEnum):
@@ -20,6 +26,10 @@ class Scope(StrEnum):
     SANDBOXES_WRITE = "sandboxes:write"
     """Includes reading."""
     IMAGES_WRITE = "images:write"
+    LLM_USE = "llm:use"
+    """Ask models."""
+    LLM_READ = "llm:read"
+    """Read what was asked and answered."""
     KEYS_ADMIN = "keys:admin"
     ADMIN = "admin"
     """Everything, in every tenant."""
@@ -32,7 +42,44 @@ class Tenant(Frozen):
     created_at: AwareDatetime
 
 
-class Key(Frozen):
+class Budget(Frozen):
+    """How much a key may ask of models in all; `None` sets no bound."""
+
+    requests: int | None = Field(default=None, ge=1, le=MOST)
+    tokens: int | None = Field(default=None, ge=1, le=MOST)
+    """Of prompts and answers."""
+    cost: float | None = Field(default=None, gt=0, le=MOST, allow_inf_nan=False)
+    """In US dollars."""
+
+
+class Rates(Frozen):
+    """How much a key may ask of models at once and per minute; `None` sets no bound."""
+
+    concurrency: int | None = Field(default=None, ge=1, le=MOST)
+    requests_per_minute: int | None = Field(default=None, ge=1, le=MOST)
+    tokens_per_minute: int | None = Field(default=None, ge=1, le=MOST)
+
+
+class Terms(Frozen):
+    """Whom a key is for, and what it may ask of models."""
+
+    sandbox: str | None = Field(default=None, pattern=LABEL)
+    """It works only from within this sandbox, and ends with it."""
+    run: str | None = Field(default=None, pattern=LABEL)
+    session: str | None = Field(default=None, pattern=LABEL)
+    user: str | None = Field(default=None, pattern=LABEL)
+    models: tuple[Annotated[str, Field(pattern=MODEL)], ...] = Field(default=(), max_length=100)
+    """Names of models, `*` standing for anything; none allows all."""
+    budget: Budget = Budget()
+    limits: Rates = Rates()
+
+    @property
+    def bounded(self) -> bool:
+        """Whether it may ask less than everything."""
+        return bool(self.models) or self.budget != Budget() or self.limits != Rates()
+
+
+class Key(Terms):
     """An API key, without its secret, which only its owner has."""
 
     id: str

@@ -76,7 +76,8 @@ class Backend(ABC):
     def holes(self, record: Record) -> Path:
         """The directory in which the host serves what this box may reach, each service as the socket `NAME.sock`.
 
-        The box sees it read-only. Raises `Unsupported` without `Feature.HOLES`.
+        The box sees it read-only, and nobody else but the host's own user gets into it. Raises `Unsupported` without
+        `Feature.HOLES`.
         """
 
     @abstractmethod

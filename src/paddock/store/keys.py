@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime
 
-from sqlalchemy import Connection, RowMapping, func, insert, or_, select, update
+from sqlalchemy import Connection, RowMapping, delete, func, insert, or_, select, update
 
 from paddock.errors import NotFound
 from paddock.model.keys import Key, Tenant
@@ -44,11 +44,12 @@ class KeyStore:
         """Raises `NotFound`, also for what belongs to another tenant."""
         return await self._store.read(lambda connection: _known(connection, key_id, tenant))
 
-    async def list(self, tenant: str | None = None) -> Sequence[Key]:
-        """All of one tenant, or all there are, oldest first."""
+    async def list(self, tenant: str | None = None, sandbox: str | None = None) -> Sequence[Key]:
+        """Of one tenant, or of all, oldest first: those of one sandbox, or those that are no sandbox's."""
         statement = select(keys).order_by(keys.c.created_at, keys.c.id)
         if tenant is not None:
             statement = statement.where(keys.c.tenant == tenant)
+        statement = statement.where(keys.c.sandbox == sandbox)  # `None` is compared by IS NULL.
 
         def work(connection: Connection) -> Sequence[Key]:
             return [_key(row) for row in connection.execute(statement).mappings()]
@@ -56,12 +57,9 @@ class KeyStore:
         return await self._store.read(work)
 
     async def count_usable(self, now: datetime) -> int:
-        """How many are neither revoked nor expired."""
-        statement = (
-            select(func.count())
-            .select_from(keys)
-            .where(keys.c.revoked_at.is_(None), or_(keys.c.expires_at.is_(None), keys.c.expires_at > now))
-        )
+        """How many are neither revoked nor expired, those of sandboxes left out: nobody else can use them."""
+        usable = keys.c.revoked_at.is_(None), or_(keys.c.expires_at.is_(None), keys.c.expires_at > now)
+        statement = select(func.count()).select_from(keys).where(keys.c.sandbox.is_(None), *usable)
         return await self._store.read(lambda connection: connection.execute(statement).scalar_one())
 
     async def revoke(self, key_id: str, at: datetime, tenant: str | None = None) -> Key:
@@ -75,6 +73,27 @@ class KeyStore:
             return _known(connection, key_id, tenant)
 
         return await self._store.write(work)
+
+    async def revoke_for_sandbox(self, sandbox: str, at: datetime) -> int:
+        """Mark all keys of a sandbox as revoked, and say how many were not yet."""
+        statement = update(keys).where(keys.c.sandbox == sandbox, keys.c.revoked_at.is_(None)).values(revoked_at=at)
+        return await self._store.write(lambda connection: connection.execute(statement).rowcount)
+
+    async def prolong_for_sandbox(self, sandbox: str, expires_at: datetime) -> int:
+        """Let all keys of a sandbox that are not revoked expire at another time, and say how many there are."""
+        current = update(keys).where(keys.c.sandbox == sandbox, keys.c.revoked_at.is_(None))
+        statement = current.values(expires_at=expires_at)
+        return await self._store.write(lambda connection: connection.execute(statement).rowcount)
+
+    async def sandboxes(self) -> Sequence[str]:
+        """Sandboxes that have a key which is not revoked."""
+        statement = select(keys.c.sandbox).distinct().where(keys.c.sandbox.is_not(None), keys.c.revoked_at.is_(None))
+        return await self._store.read(lambda connection: list(connection.execute(statement).scalars()))
+
+    async def forget_sandboxes(self, before: datetime) -> int:
+        """Forget keys of sandboxes that were revoked before a moment, and say how many."""
+        statement = delete(keys).where(keys.c.sandbox.is_not(None), keys.c.revoked_at < before)
+        return await self._store.write(lambda connection: connection.execute(statement).rowcount)
 
     async def used(self, key_id: str, at: datetime) -> None:
         """Note when a key was last used."""

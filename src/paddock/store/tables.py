@@ -10,14 +10,17 @@ from sqlalchemy import (
     BigInteger,
     Column,
     Dialect,
+    Double,
     ForeignKey,
     Index,
     Integer,
+    LargeBinary,
     MetaData,
     String,
     Table,
     Text,
     UniqueConstraint,
+    text,
 )
 from sqlalchemy.types import TypeDecorator
 
@@ -70,8 +73,16 @@ keys = Table(
     Column("expires_at", Instant),
     Column("revoked_at", Instant),
     Column("last_used_at", Instant),
+    Column("sandbox", String(100)),
+    Column("run", String(100)),
+    Column("session", String(100)),
+    Column("user", String(100)),
+    Column("models", _json, nullable=False, server_default="[]"),
+    Column("budget", _json, nullable=False, server_default="{}"),
+    Column("limits", _json, nullable=False, server_default="{}"),
     Index(None, "prefix"),
     Index(None, "tenant"),
+    Index(None, "sandbox"),
 )
 
 sandboxes = Table(
@@ -149,3 +160,110 @@ events = Table(
     Index(None, "at"),
     sqlite_autoincrement=True,
 )
+
+_number = BigInteger().with_variant(Integer, "sqlite")
+_given = {name: text(f"{name} IS NOT NULL") for name in ("sandbox", "run", "session")}
+
+exchange_messages = Table(
+    "exchange_messages",
+    metadata,
+    Column("id", _number, primary_key=True),
+    Column("digest", LargeBinary(16), nullable=False, unique=True),
+    Column("body", LargeBinary, nullable=False),
+)
+"""Everything that was said, once."""
+
+exchange_turns = Table(
+    "exchange_turns",
+    metadata,
+    Column("id", _number, primary_key=True),
+    Column("parent", _number, nullable=False),
+    Column("message", _number, nullable=False),
+    UniqueConstraint("parent", "message"),
+    Index(None, "message"),
+)
+"""A tree of messages: a turn stands for a conversation up to there, so one that goes on takes only what is new."""
+
+exchanges = Table(
+    "exchanges",
+    metadata,
+    Column("number", _number, primary_key=True),
+    Column("id", String(63), nullable=False),
+    Column("tenant", String(63), nullable=False),
+    Column("key_id", String(100), nullable=False),
+    Column("sandbox", String(100)),
+    Column("run", String(100)),
+    Column("session", String(100)),
+    Column("user", String(100)),
+    Column("at", Double, nullable=False),
+    Column("format", String(32), nullable=False),
+    Column("operation", String(32), nullable=False),
+    Column("model", Text, nullable=False),
+    Column("stream", Integer, nullable=False),
+    Column("client", Text, nullable=False),
+    Column("conversation", Text),
+    Column("route", Text),
+    Column("provider", Text),
+    Column("provider_kind", String(32)),
+    Column("provider_model", Text),
+    Column("provider_format", String(32)),
+    Column("status", Integer, nullable=False),
+    Column("outcome", String(32), nullable=False),
+    Column("error", Text),
+    Column("input", BigInteger),
+    Column("output", BigInteger),
+    Column("cache_read", BigInteger),
+    Column("cache_write", BigInteger),
+    Column("reasoning", BigInteger),
+    Column("estimated", Integer, nullable=False),
+    Column("cost", Double),
+    Column("first_byte", Double),
+    Column("total", Double, nullable=False),
+    Column("retries", Integer, nullable=False),
+    Column("notes", Text),
+    Column("request_size", BigInteger, nullable=False),
+    Column("response_size", BigInteger, nullable=False),
+    Column("prompt", _number, nullable=False),
+    Column("thread", _number, nullable=False),
+    Column("fresh", Integer, nullable=False),
+    Column("response", LargeBinary, nullable=False),
+    UniqueConstraint("tenant", "id"),
+    Index(None, "sandbox", "id", sqlite_where=_given["sandbox"], postgresql_where=_given["sandbox"]),
+    Index(None, "run", "id", sqlite_where=_given["run"], postgresql_where=_given["run"]),
+    Index(None, "session", "id", sqlite_where=_given["session"], postgresql_where=_given["session"]),
+    Index(None, "prompt"),
+    Index(None, "thread"),
+    sqlite_autoincrement=True,
+)
+
+exchange_words = Table(
+    "exchange_words",
+    metadata,
+    Column("number", _number, primary_key=True),
+    Column("said", LargeBinary, nullable=False),
+)
+"""What full-text search has been told of each exchange, so that it can be made to forget it."""
+
+usage = Table(
+    "usage",
+    metadata,
+    Column("tenant", String(63), primary_key=True),
+    Column("day", String(10), primary_key=True),
+    Column("key_id", String(100), primary_key=True),
+    Column("model", String(200), primary_key=True),
+    Column("provider", String(63), primary_key=True),
+    Column("sandbox", String(100), primary_key=True),
+    Column("requests", BigInteger, nullable=False),
+    Column("errors", BigInteger, nullable=False),
+    Column("refused", BigInteger, nullable=False),
+    Column("input", BigInteger, nullable=False),
+    Column("output", BigInteger, nullable=False),
+    Column("cache_read", BigInteger, nullable=False),
+    Column("cache_write", BigInteger, nullable=False),
+    Column("reasoning", BigInteger, nullable=False),
+    Column("cost", Double, nullable=False),
+    Column("unpriced", BigInteger, nullable=False),
+    Column("estimated", BigInteger, nullable=False),
+    Index(None, "key_id"),
+)
+"""What was asked of models, added up. Empty text stands for what is not known of a request."""

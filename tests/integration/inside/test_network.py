@@ -138,6 +138,20 @@ class UnixEcho(socketserver.ThreadingUnixStreamServer):
     daemon_threads = True
 
 
+def test_a_bridge_waits_for_a_host_that_is_a_moment_late(zipapp: Path, directory: Path) -> None:
+    hole = directory / "hole.sock"
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    with running_daemon(zipapp, directory, bridges=[{"port": port, "socket": str(hole)}]) as daemon:
+        assert daemon.call("GET", "/ping").status == 200
+        with socket.create_connection(("127.0.0.1", port), 5) as client:
+            client.sendall(b"early")
+            client.shutdown(socket.SHUT_WR)
+            with serving(UnixEcho(str(hole), Echo)):
+                assert client.makefile("rb").read() == b"early"
+
+
 def test_a_bridge_dials_the_host_anew_each_time(zipapp: Path, directory: Path) -> None:
     hole = directory / "hole.sock"
     with socket.socket() as free:

@@ -13,6 +13,8 @@ from paddock.errors import InvalidInput
 from paddock.llm.formats.anthropic import Anthropic
 from paddock.llm.formats.base import BrokenStream, Format
 from paddock.llm.formats.gemini import Gemini
+from paddock.llm.formats.registry import FORMATS
+from paddock.llm.neutral import Request
 
 REQUESTS: dict[str, Any] = {
     "anthropic": {
@@ -20,7 +22,13 @@ REQUESTS: dict[str, Any] = {
         "system": [{"type": "text", "text": "x"}],
         "messages": [
             {"role": "user", "content": [{"type": "image", "source": {"type": "url", "url": "https://x/a"}}]},
-            {"role": "assistant", "content": [{"type": "tool_use", "id": "a", "name": "b", "input": {}}]},
+            {
+                "role": "assistant",
+                "content": [
+                    {"type": "thinking", "thinking": "x", "signature": "paddock:gemini:x"},
+                    {"type": "tool_use", "id": "a", "name": "b", "input": {}},
+                ],
+            },
             {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "a", "content": "x"}]},
         ],
         "tools": [{"name": "b", "input_schema": {"type": "object", "properties": {"a": {"enum": ["x"]}}}}],
@@ -97,18 +105,24 @@ def check(source: Format, where: int, junk: Any) -> None:
     """Only the errors of the contract may come out."""
     try:
         request = source.read_request(_spoiled(REQUESTS[source.name], where, junk), model="m", stream=False)
-        for target in (Anthropic(), Gemini()):
+        for target in FORMATS.values():
             target.write_request(request)
     except InvalidInput:
         pass
     data = _spoiled(ANSWERS[source.name], where, junk)
     try:
-        source.write_answer(source.read_answer(data))
+        answer = source.read_answer(data)
+        for target in FORMATS.values():
+            target.write_answer(answer)
     except BrokenStream:
         pass
     reader = source.reader()
     try:
-        reader.feed(b"data: " + data + b"\n\n")
+        events = reader.feed(b"data: " + data + b"\n\n")
+        for target in FORMATS.values():
+            writer = target.writer(Request("m", [], stream=True))
+            for event in events:
+                writer.write(event)
         reader.close()
     except BrokenStream:
         pass

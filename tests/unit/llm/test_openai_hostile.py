@@ -13,6 +13,7 @@ from paddock.errors import InvalidInput
 from paddock.llm.formats.base import BrokenStream, Format
 from paddock.llm.formats.openai_chat import OpenAIChat
 from paddock.llm.formats.openai_responses import OpenAIResponses
+from paddock.llm.formats.registry import FORMATS
 
 from .openai_cases import read_stream, sse
 from .test_openai_chat import call_delta, chunk
@@ -28,7 +29,13 @@ CHAT = {
     "messages": [
         {"role": "user", "content": [{"type": "image_url", "image_url": {"url": "https://x/a"}}]},
         {"role": "user", "content": [{"type": "input_audio", "input_audio": {"data": "AA", "format": "wav"}}]},
-        {"role": "assistant", "content": "x", "reasoning_content": "y", "tool_calls": [CALL]},
+        {
+            "role": "assistant",
+            "content": "x",
+            "reasoning_content": "y",
+            "reasoning_details": [{"type": "reasoning.text", "text": "y", "signature": "paddock:anthropic:s"}],
+            "tool_calls": [{**CALL, "extra_content": {"google": {"thought_signature": "s"}}}],
+        },
         {"role": "tool", "tool_call_id": "a", "content": [{"type": "text", "text": "x"}]},
     ],
     "tools": [{"type": "function", "function": {"name": "f", "parameters": {}}}],
@@ -51,6 +58,8 @@ ITEMS = [
 RESPONSE = {"id": "r", "model": "m", "status": "completed", "output": ITEMS, "usage": USAGE, "incomplete_details": None}
 CHAT_STREAM = [
     chunk({"role": "assistant", "content": "x"}),
+    chunk({"content": "y"}),
+    chunk({"reasoning": "z", "reasoning_details": [{"type": "reasoning.text", "text": "z", "signature": "s"}]}),
     chunk(call_delta(index=0, id="a", name="f", arguments="{")),
     chunk(call_delta(index=0, arguments="}")),
     chunk({}, "tool_calls", usage=USAGE),
@@ -94,8 +103,8 @@ def test_a_spoilt_request_is_read_or_refused(form: Format, good: Any) -> None:
     for bad in spoilt(good):
         try:
             request = form.read_request(json.dumps(bad).encode())
-            for other in (OpenAIChat(), OpenAIResponses()):
-                request.stop = []
+            request.stop = []
+            for other in FORMATS.values():
                 other.write_request(request)
         except InvalidInput:
             pass

@@ -10,6 +10,7 @@ from abc import ABC, abstractmethod
 from typing import ClassVar
 
 from paddock.errors import InvalidInput
+from paddock.llm.formats.failures import any_failure
 from paddock.llm.neutral import Answer, Event, Failure, Request
 
 
@@ -51,6 +52,8 @@ class Format(ABC):
     """One wire format, both ways."""
 
     name: ClassVar[str]
+    counts: ClassVar[bool] = False
+    """Whether it can ask how many tokens a request has; the question is read by `read_request`."""
 
     @abstractmethod
     def read_request(self, body: bytes, *, model: str | None = None, stream: bool | None = None) -> Request:
@@ -78,9 +81,21 @@ class Format(ABC):
     def writer(self, request: Request) -> StreamWriter:
         """A writer for the answer to this request, which says whether the client wants usage and the like."""
 
-    @abstractmethod
     def read_failure(self, status: int, body: bytes) -> Failure:
         """Read a provider's error, whatever it is: JSON in its shape, in another's, HTML or nothing."""
+        return any_failure(status, body)
 
     @abstractmethod
     def write_failure(self, failure: Failure) -> bytes: ...
+
+    def write_count_request(self, request: Request) -> bytes:
+        """Ask how many tokens the request has. Raises `Untranslatable` where the format has no such question."""
+        raise Untranslatable(f"the format {self.name} has no way to ask for the number of tokens")
+
+    def read_count(self, body: bytes) -> int:
+        """Read a provider's answer to that. Raises `BrokenStream` for nonsense."""
+        raise BrokenStream(f"the format {self.name} has no way to tell the number of tokens")
+
+    def write_count(self, tokens: int) -> bytes:
+        """Tell a client how many tokens its request has. Raises `Untranslatable` like the question."""
+        raise Untranslatable(f"the format {self.name} has no way to tell the number of tokens")

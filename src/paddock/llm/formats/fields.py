@@ -7,8 +7,12 @@ from collections.abc import Callable, Iterator
 from math import inf
 from typing import Any
 
+import msgspec
+
 from paddock.errors import InvalidInput
 from paddock.llm.formats.base import BrokenStream
+
+_encode = msgspec.json.Encoder().encode
 
 Wrong = Callable[[str], Exception]
 
@@ -151,5 +155,8 @@ def _parse(body: bytes | str, wrong: Wrong) -> Any:
 
 def to_bytes(value: Any) -> bytes:
     """JSON as it is sent."""
-    # A lone surrogate is valid in JSON but not in UTF-8.
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode(errors="replace")
+    try:
+        return _encode(value)
+    except (ValueError, TypeError, OverflowError, RecursionError):
+        # A lone surrogate is valid in JSON but not in UTF-8; a model that emits one must not break the answer.
+        return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode(errors="replace")

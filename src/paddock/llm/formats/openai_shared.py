@@ -4,31 +4,15 @@ from __future__ import annotations
 
 import base64
 import binascii
-import json
 import re
 from typing import Any, Literal
 from uuid import uuid4
 
 from paddock.llm.formats.base import Untranslatable
-from paddock.llm.formats.failures import kind_of
 from paddock.llm.formats.fields import Fields
+from paddock.llm.formats.notes import note
 from paddock.llm.neutral import Effort, Failure, Media, Request, Usage
 
-_STATUS_OF_CODE = {
-    "invalid_api_key": 401,
-    "insufficient_quota": 429,
-    "rate_limit_exceeded": 429,
-    "rate_limit_error": 429,
-    "model_not_found": 404,
-    "context_length_exceeded": 400,
-    "invalid_prompt": 400,
-    "invalid_request_error": 400,
-    "authentication_error": 401,
-    "permission_error": 403,
-    "server_is_overloaded": 503,
-    "slow_down": 503,
-    "overloaded_error": 529,
-}
 _CODE_OF_KIND = {
     "authentication_error": "invalid_api_key",
     "rate_limit_error": "rate_limit_exceeded",
@@ -37,57 +21,17 @@ _CODE_OF_KIND = {
 }
 _TOO_LONG = re.compile(r"prompt is too long|context (length|window)|maximum number of tokens", re.IGNORECASE)
 _DATA_URL = re.compile(r"data:([^;,]*)((?:;[^;,]*)*),", re.IGNORECASE)
+_UNTHINKING = re.compile(r"(.*/)?(gpt-[34](?!\d)|chatgpt-|gpt-5[\d.]*-chat)")
+_ALWAYS_THINKING = re.compile(r"(.*/)?(o\d|gpt-5(?![.\d])|gpt-oss)")
+_ALWAYS_SAMPLING = re.compile(r"(.*/)?(o\d|gpt-[5-9](?![\d.]*-chat))")
+_MINIMAL = re.compile(r"(.*/)?gpt-5(?![.\d])")
+_MUCH_EFFORT = re.compile(r"(.*/)?gpt-(5\.\d|[6-9])")
+"""Models that take `none` and `xhigh`, but not `minimal`."""
 _AUDIO = {"mp3": "audio/mpeg", "wav": "audio/wav"}
 
 
 def new_id(prefix: str) -> str:
     return prefix + uuid4().hex
-
-
-def read_failure(status: int, body: bytes) -> Failure:
-    text = body.decode(errors="replace").strip()
-    try:
-        value = json.loads(text)
-    except (ValueError, RecursionError):
-        page = text[:64].lstrip().lower()
-        if not text or page.startswith(("<!doctype", "<html")):
-            return Failure(status, f"the provider answered {status} without saying why", kind_of(status))
-        return Failure(status, text[:2000], kind_of(status))
-    return failure_of(value, status) or Failure(status, text[:2000], kind_of(status))
-
-
-def failure_of(value: Any, status: int | None = None) -> Failure | None:
-    """The failure that some JSON tells of, in OpenAI's shape or one near it; `None` when it tells of none."""
-    if isinstance(value, list) and value:
-        value = value[0]
-    if not isinstance(value, dict):
-        return None
-    told = value.get("error") or value
-    if isinstance(told, str):
-        told = {"message": told}
-    if not isinstance(told, dict):
-        return None
-    message = told.get("message") or told.get("detail") or told.get("msg") or value.get("message")
-    if not message and told is value:
-        return None
-    if not isinstance(message, str):
-        message = json.dumps(message or told, ensure_ascii=False)
-    code, kind = told.get("code"), told.get("type")
-    if status is None:
-        status = _status(code, kind)
-    return Failure(status, message[:2000], kind_of(status), code if isinstance(code, str) and code else None)
-
-
-def _status(code: Any, kind: Any) -> int:
-    for value in (code, kind):
-        if isinstance(value, int) and 400 <= value < 600:
-            return value
-        if isinstance(value, str):
-            if value.isdecimal() and 400 <= int(value) < 600:
-                return int(value)
-            if value in _STATUS_OF_CODE:
-                return _STATUS_OF_CODE[value]
-    return 502
 
 
 def error_code(failure: Failure) -> str | None:
@@ -104,13 +48,10 @@ def error_object(failure: Failure) -> dict[str, Any]:
     return {"message": failure.message, "type": kind, "param": None, "code": error_code(failure)}
 
 
-def read_effort(fields: Fields, name: str, notes: list[str]) -> Effort | None:
+def read_effort(fields: Fields, name: str) -> Effort | None:
     word = fields.text_or(name)
     if word is None:
         return None
-    if word in ("xhigh", "max"):
-        notes.append(f"{fields.at(name)}: {word} became high")
-        return Effort.HIGH
     try:
         return Effort(word)
     except ValueError:
@@ -122,10 +63,49 @@ def wanted_effort(request: Request) -> Effort | None:
     if request.effort is not None or request.thinking_budget is None:
         return request.effort
     if request.thinking_budget <= 0:
-        return None
+        return Effort.NONE
     if request.thinking_budget <= 4096:
         return Effort.LOW
     return Effort.MEDIUM if request.thinking_budget <= 16384 else Effort.HIGH
+
+
+def written_effort(request: Request) -> str | None:
+    """The effort in a word that the model takes; `None` where it was not asked for, or the model refuses any."""
+    effort = wanted_effort(request)
+    if effort is None:
+        return None
+    if _UNTHINKING.match(request.model):
+        if effort is not Effort.NONE:
+            note(request.notes, "the effort to think was left out: this model does not think")
+        return None
+    written = effort
+    if not _MUCH_EFFORT.match(request.model):
+        if effort in (Effort.XHIGH, Effort.MAX):
+            written = Effort.HIGH
+        elif effort is Effort.NONE and _ALWAYS_THINKING.match(request.model):
+            written = Effort.MINIMAL
+        if written is Effort.MINIMAL and not _MINIMAL.match(request.model):
+            written = Effort.LOW
+    elif effort is Effort.MAX:
+        written = Effort.XHIGH
+    elif effort is Effort.MINIMAL:
+        written = Effort.LOW
+    if written is not effort:
+        note(request.notes, f"effort `{effort}` became `{written}`, the nearest this model takes")
+    return written.value
+
+
+def sampling(request: Request) -> dict[str, float]:
+    """Temperature and the like, without what models that always think refuse."""
+    wanted = {"temperature": request.temperature, "top_p": request.top_p}
+    values = {name: value for name, value in wanted.items() if value is not None}
+    thinks = _ALWAYS_SAMPLING.match(request.model)
+    if thinks and _MUCH_EFFORT.match(request.model) and wanted_effort(request) in (None, Effort.NONE):
+        thinks = None
+    if thinks and any(value != 1 for value in values.values()):
+        note(request.notes, "`temperature` and `top_p` were left out: this model refuses them while it thinks")
+        return {}
+    return values
 
 
 def read_usage(fields: Fields | None, *, prompt: str, completion: str) -> Usage | None:
@@ -148,9 +128,7 @@ def _details(fields: Fields, name: str) -> Fields:
 
 
 def write_usage(usage: Usage, *, prompt: str, completion: str) -> dict[str, Any]:
-    details = {"cached_tokens": usage.cache_read}
-    if usage.cache_write:
-        details["cache_write_tokens"] = usage.cache_write
+    details = {"cached_tokens": usage.cache_read, "cache_write_tokens": usage.cache_write}
     return {
         prompt: usage.input,
         completion: usage.output,
@@ -160,15 +138,17 @@ def write_usage(usage: Usage, *, prompt: str, completion: str) -> dict[str, Any]
     }
 
 
-def read_media(kind: Literal["image", "document", "audio"], url: str, name: str | None = None) -> Media:
+def read_media(
+    kind: Literal["image", "document", "audio"], url: str, name: str | None = None, detail: str | None = None
+) -> Media:
     """A data URL's content, or the address as it is."""
     match = _DATA_URL.match(url)
     if match is None:
-        return Media(kind, url=url, name=name)
+        return Media(kind, url=url, name=name, detail=detail)
     data = url[match.end() :]
     if ";base64" not in match.group(2).lower():
         data = base64.b64encode(data.encode()).decode()
-    return Media(kind, match.group(1) or None, data=data, name=name)
+    return Media(kind, match.group(1) or None, data=data, name=name, detail=detail)
 
 
 def media_url(media: Media, default_type: str) -> str:
@@ -206,9 +186,3 @@ def plain_text(media: Media) -> str | None:
         return base64.b64decode(media.data, validate=True).decode()
     except (binascii.Error, ValueError):
         return None
-
-
-def note(notes: list[str], text: str) -> None:
-    """Add a note once."""
-    if text not in notes:
-        notes.append(text)

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from typing import Any
 
 from paddock.llm.formats.base import BrokenStream
+from paddock.llm.formats.fields import to_bytes
 
 MAX_EVENT = 16 * 1024 * 1024
 
 
-@dataclass(slots=True, frozen=True)
+@dataclass(slots=True)
 class ServerEvent:
     data: str
     name: str = "message"
@@ -55,6 +55,32 @@ class EventReader:
             if event is not None:
                 events.append(event)
         return events
+
+    def whole(self, data: bytes) -> list[bytes] | None:
+        """The data of the events in these bytes, in the common case that they hold nothing but whole, simple ones.
+
+        Otherwise `None`, and they are still to be fed. This is what makes streams cheap: most writes of a server are
+        one event, and arrive as such.
+        """
+        if (
+            data[-2:] != b"\n\n"
+            or self._line
+            or self._data
+            or self._name
+            or self._after_cr
+            or len(data) > self._limit
+            or b"\r" in data
+        ):
+            return None
+        found: list[bytes] = []
+        for block in data[:-2].split(b"\n\n"):
+            if block[:7] == b"event: ":
+                block = block[block.find(b"\n") + 1 :]
+            if block[:6] != b"data: " or b"\n" in block:
+                return None
+            found.append(block[6:])
+        self._first = False
+        return found
 
     def close(self) -> list[ServerEvent]:
         """The bytes have ended. An event that only lacks its blank line still counts: some servers leave it out."""
@@ -116,8 +142,8 @@ def _line_end(data: bytes, start: int) -> tuple[int, int]:
 
 def event_bytes(data: Any, name: str | None = None) -> bytes:
     """One event with `data` as JSON, or as it is when it is text."""
-    text = data if isinstance(data, str) else json.dumps(data, ensure_ascii=False, separators=(",", ":"))
-    head = f"event: {name}\n" if name else ""
-    lines = "".join(f"data: {line}\n" for line in text.split("\n"))
-    # A lone surrogate is valid in JSON but not in UTF-8; a model that emits one must not break the stream.
-    return f"{head}{lines}\n".encode(errors="replace")
+    head = f"event: {name}\n".encode() if name else b""
+    if isinstance(data, str):
+        lines = "".join(f"data: {line}\n" for line in data.split("\n"))
+        return head + lines.encode(errors="replace") + b"\n"
+    return b"%bdata: %b\n\n" % (head, to_bytes(data))

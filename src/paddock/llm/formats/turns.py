@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from paddock.llm.neutral import Message, Part, Refusal, Request, Role, Text, ToolResult
+from paddock.llm.formats.notes import note
+from paddock.llm.neutral import Message, Part, Refusal, Role, Text, ToolResult
 
 
-def alternating(request: Request) -> tuple[list[Text], list[Message]]:
+def alternating(messages: list[Message], notes: list[str]) -> tuple[list[Text], list[Message]]:
     """The system prompt, and turns of user and assistant that never follow their own kind.
 
     A system message in the middle becomes part of the user's turn, marked as what it is. Tool results come first in
@@ -16,7 +17,7 @@ def alternating(request: Request) -> tuple[list[Text], list[Message]]:
     """
     system: list[Text] = []
     turns: list[Message] = []
-    for message in request.messages:
+    for message in messages:
         if message.role is Role.SYSTEM and not turns:
             system += [part for part in message.parts if isinstance(part, Text) and part.text]
             continue
@@ -27,7 +28,7 @@ def alternating(request: Request) -> tuple[list[Text], list[Message]]:
             turns[-1].parts += parts
         else:
             turns.append(Message(role, parts))
-    turns = _fold_system(turns, request)
+    turns = _fold_system(turns, notes)
     if not turns and system:
         # A conversation must not be empty: what there is to say is said by the user.
         turns = [Message(Role.USER, [*system])]
@@ -47,12 +48,12 @@ def _worthwhile(message: Message) -> list[Part]:
     return parts
 
 
-def _fold_system(turns: list[Message], request: Request) -> list[Message]:
+def _fold_system(turns: list[Message], notes: list[str]) -> list[Message]:
     folded: list[Message] = []
     for turn in turns:
         role, parts = turn.role, turn.parts
         if role is Role.SYSTEM:
-            request.notes.append("a system message in the middle of the conversation became part of the user's turn")
+            note(notes, "a system message in the middle of the conversation became part of the user's turn")
             role = Role.USER
             parts = [
                 Text(f"<system>\n{part.text}\n</system>", part.cached) if isinstance(part, Text) else part

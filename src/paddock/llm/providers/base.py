@@ -10,6 +10,7 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 from typing import ClassVar
 
+from paddock.errors import InvalidInput
 from paddock.llm.exchange import Caller
 from paddock.llm.wire.base import Headers
 
@@ -34,6 +35,16 @@ class Ask:
     """The model as the client asked for it."""
     conversation: str | None = None
     """What the client calls the conversation."""
+    method: str = ""
+    """Gemini's own name for what is asked, where the client gave it."""
+    array: bool = False
+    """Whether a Gemini stream is wanted as one JSON array, not as server-sent events."""
+
+
+class Unsuitable(InvalidInput):
+    """The provider cannot do what is asked."""
+
+    code = "UNSUITABLE"
 
 
 class Answered(ABC):

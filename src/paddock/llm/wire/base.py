@@ -20,6 +20,8 @@ class HttpRequest:
     query: str
     headers: Headers
     body: bytes
+    tag: str | None = None
+    """What the listener it came through is called, such as the id of the sandbox it belongs to."""
 
     def header(self, name: bytes) -> bytes | None:
         """The first value of a header, given in lower case."""

@@ -6,8 +6,9 @@ import uuid
 from typing import Any
 
 from paddock.llm.formats.anthropic.read import read_block
-from paddock.llm.formats.failures import STATUSES, any_failure, error_object
+from paddock.llm.formats.failures import any_failure
 from paddock.llm.formats.fields import Fields, answer_fields, to_bytes
+from paddock.llm.formats.seals import ANTHROPIC, foreign, written
 from paddock.llm.formats.turns import arguments_object
 from paddock.llm.neutral import (
     Answer,
@@ -65,12 +66,14 @@ def read_finish(reason: str | None, called: bool) -> Finish:
 
 
 def read_usage(fields: Fields) -> Usage:
-    read, written = fields.count("cache_read_input_tokens"), fields.count("cache_creation_input_tokens")
+    read, cache_written = fields.count("cache_read_input_tokens"), fields.count("cache_creation_input_tokens")
+    details = fields.get("output_tokens_details")
     return Usage(
-        input=fields.count("input_tokens") + read + written,
+        input=fields.count("input_tokens") + read + cache_written,
         output=fields.count("output_tokens"),
         cache_read=read,
-        cache_write=written,
+        cache_write=cache_written,
+        reasoning=Fields(details if isinstance(details, dict) else {}).count("thinking_tokens"),
     )
 
 
@@ -106,39 +109,39 @@ def written_blocks(part: Part) -> list[dict[str, Any]]:
     if isinstance(part, Text | Refusal):
         return [{"type": "text", "text": part.text}]
     if isinstance(part, Thinking):
-        if part.redacted is not None:
-            return [{"type": "redacted_thinking", "data": part.redacted}]
-        return [{"type": "thinking", "thinking": part.text, "signature": part.signature or ""}]
+        if part.redacted is None:
+            return [_thought(part.text, part.signature)]
+        if foreign(part.redacted, ANTHROPIC):
+            return [_thought("", written(part.redacted, ANTHROPIC, redacted=True))]
+        return [{"type": "redacted_thinking", "data": part.redacted}]
     if isinstance(part, ToolCall):
         call = {"type": "tool_use", "id": part.id, "name": part.name, "input": arguments_object(part.arguments)}
-        seal = [{"type": "thinking", "thinking": "", "signature": part.signature}] if part.signature else []
-        return [*seal, call]
+        return [_thought("", part.signature), call] if part.signature else [call]
     if isinstance(part, Media):
         # Answers of this format hold no pictures; an address is better than silence.
         return [{"type": "text", "text": part.url or f"[{part.kind} {part.media_type or ''}]"}]
     return []
 
 
+def _thought(text: str, signature: str | None) -> dict[str, Any]:
+    return {"type": "thinking", "thinking": text, "signature": written(signature, ANTHROPIC) if signature else ""}
+
+
 def write_finish(finish: Finish, stop_sequence: str | None) -> str:
     return "stop_sequence" if finish is Finish.STOP and stop_sequence is not None else _REASONS[finish]
 
 
-def write_usage(usage: Usage | None) -> dict[str, int]:
+def write_usage(usage: Usage | None) -> dict[str, Any]:
     usage = usage or Usage()
-    return {
+    said: dict[str, Any] = {
         "input_tokens": max(0, usage.input - usage.cache_read - usage.cache_write),
         "cache_creation_input_tokens": usage.cache_write,
         "cache_read_input_tokens": usage.cache_read,
         "output_tokens": usage.output,
     }
-
-
-def read_failure(status: int, body: bytes) -> Failure:
-    failure = any_failure(status, body)
-    kind = (error_object(body) or {}).get("type")
-    if isinstance(kind, str) and kind in STATUSES:
-        failure.kind = kind
-    return failure
+    if usage.reasoning:
+        said["output_tokens_details"] = {"thinking_tokens": usage.reasoning}
+    return said
 
 
 def failure_object(failure: Failure) -> dict[str, Any]:

@@ -6,6 +6,8 @@ import base64
 
 from paddock.llm.formats.base import Untranslatable
 from paddock.llm.formats.fields import Fields, request_fields
+from paddock.llm.formats.notes import note
+from paddock.llm.formats.seals import ANTHROPIC, thought
 from paddock.llm.formats.turns import arguments_text
 from paddock.llm.neutral import (
     Effort,
@@ -14,6 +16,7 @@ from paddock.llm.neutral import (
     Part,
     Request,
     Role,
+    Signature,
     Text,
     Thinking,
     Tool,
@@ -87,9 +90,9 @@ def read_block(block: Fields, notes: list[str]) -> list[Part]:
     kind = block.text("type")
     cached = "cache_control" in block
     if kind == "thinking":
-        return [Thinking(block.text_or("thinking") or "", block.text_or("signature") or None)]
+        return [thought(block.text_or("thinking") or "", block.text_or("signature"), ANTHROPIC)]
     if kind == "redacted_thinking":
-        return [Thinking(redacted=block.text("data"))]
+        return [Thinking(redacted=Signature(block.text("data"), ANTHROPIC))]
     if kind == "tool_use":
         return [ToolCall(block.text("id"), block.text("name"), arguments_text(block.get("input")), cached=cached)]
     if kind == "tool_result":
@@ -114,7 +117,7 @@ def _plain_block(block: Fields, kind: str, cached: bool, notes: list[str]) -> li
         return [Text(block.text("tool_name"))]
     if kind == "compaction":
         return [Text(block.text_or("content") or "")]
-    notes.append(f"a block of type `{kind}` at {block.path} was left out: only Anthropic's API knows it")
+    note(notes, f"blocks of type `{kind}` were left out: only Anthropic's API knows them")
     return []
 
 
@@ -210,7 +213,8 @@ def _thinking(fields: Fields, request: Request) -> None:
             # Anthropic documents `high` as what adaptive thinking does when no effort is named.
             request.effort = request.effort or Effort.HIGH
         else:
-            raise thinking.error("should be enabled, disabled or adaptive", "type")
+            note(request.notes, f"thinking of type `{kind}` was taken as `adaptive`")
+            request.effort = request.effort or Effort.HIGH
     form = output.object_or("format") or fields.object_or("output_format")
     if form is not None and form.text("type") == "json_schema":
         request.json_schema = form.mapping("schema")

@@ -5,10 +5,13 @@ from __future__ import annotations
 import base64
 import json
 import re
+from dataclasses import replace
 from typing import Any
 
 from paddock.llm.formats.base import Untranslatable
-from paddock.llm.formats.fields import to_bytes
+from paddock.llm.formats.names import provider_name
+from paddock.llm.formats.notes import note
+from paddock.llm.formats.seals import ANTHROPIC, own_messages
 from paddock.llm.formats.turns import alternating, arguments_object
 from paddock.llm.neutral import (
     Effort,
@@ -25,15 +28,31 @@ from paddock.llm.neutral import (
     ToolResult,
 )
 
+_COUNTED = {"model", "messages", "system", "tools", "tool_choice", "thinking", "output_config"}
 _MARK = {"type": "ephemeral"}
-_BUDGETS = {Effort.MINIMAL: 1024, Effort.LOW: 4096, Effort.MEDIUM: 10_000, Effort.HIGH: 24_000}
+_BUDGETS = {
+    Effort.MINIMAL: 1024,
+    Effort.LOW: 4096,
+    Effort.MEDIUM: 10_000,
+    Effort.HIGH: 24_000,
+    Effort.XHIGH: 31_000,
+    Effort.MAX: 60_000,
+}
+_LITERAL = {"enum", "const", "default", "examples", "required"}
+_DEEPEST = 64
 _SMALLEST_BUDGET = 1024
 _DEFAULT_TOKENS = 32_000
 """The most that every model since Claude 4 may answer; leaving it out is an error there."""
 
 
-def write_request(request: Request) -> bytes:
-    system, turns = alternating(request)
+def write_count_request(request: Request) -> dict[str, Any]:
+    """The same conversation without what only matters to its answer, which this question refuses."""
+    body = write_request(replace(request, max_tokens=request.max_tokens or _DEFAULT_TOKENS))
+    return {name: value for name, value in body.items() if name in _COUNTED}
+
+
+def write_request(request: Request) -> dict[str, Any]:
+    system, turns = alternating(own_messages(request, ANTHROPIC), request.notes)
     if not turns:
         raise Untranslatable("Anthropic's API wants at least one message that is not empty")
     body: dict[str, Any] = dict(request.extra.get("anthropic") or {})
@@ -59,14 +78,17 @@ def write_request(request: Request) -> bytes:
         if kept:
             body["stop_sequences"] = kept
     if request.json_schema is not None and _has_schemas(request.model):
-        body.setdefault("output_config", {})["format"] = {"type": "json_schema", "schema": request.json_schema}
+        body.setdefault("output_config", {})["format"] = {
+            "type": "json_schema",
+            "schema": closed(request.json_schema),
+        }
     if request.json_mode and request.json_schema is None:
         request.notes.append("JSON mode was left out: Anthropic's API has none without a schema")
     if request.seed is not None:
         request.notes.append("`seed` was left out: Anthropic's API has none")
     if request.user is not None:
         body["metadata"] = {"user_id": request.user}
-    return to_bytes(body)
+    return body
 
 
 def _message(turn: Message, notes: list[str]) -> dict[str, Any]:
@@ -77,18 +99,20 @@ def _message(turn: Message, notes: list[str]) -> dict[str, Any]:
 
 def _block(part: Part, notes: list[str]) -> dict[str, Any] | None:
     if isinstance(part, Text):
-        return _text(part)
+        # A text of nothing but space is refused.
+        return _text(part) if part.text.strip() else None
     if isinstance(part, Media):
         return _media(part)
     if isinstance(part, Thinking):
         if part.redacted is not None:
             return {"type": "redacted_thinking", "data": part.redacted}
         if part.signature is None:
-            notes.append("thinking without a signature was left out: Anthropic's API would refuse it")
+            note(notes, "thinking without a signature was left out: Anthropic's API would refuse it")
             return None
         return {"type": "thinking", "thinking": part.text, "signature": part.signature}
     if isinstance(part, ToolCall):
-        block = {"type": "tool_use", "id": _id(part.id), "name": part.name, "input": arguments_object(part.arguments)}
+        block: dict[str, Any] = {"type": "tool_use", "id": _id(part.id), "name": provider_name(part.name)}
+        block["input"] = arguments_object(part.arguments)
         return _marked(block, part.cached)
     if isinstance(part, ToolResult):
         return _tool_result(part)
@@ -153,7 +177,7 @@ def _tools(request: Request, body: dict[str, Any]) -> None:
     choice = request.tool_choice
     written: dict[str, Any] | None = None
     if choice is ToolChoice.NAMED:
-        written = {"type": "tool", "name": request.tool_name}
+        written = {"type": "tool", "name": provider_name(request.tool_name or "")}
     elif choice is not None:
         written = {"type": choice.value}
     elif request.parallel_tools is False:
@@ -165,13 +189,28 @@ def _tools(request: Request, body: dict[str, Any]) -> None:
 
 
 def _tool(tool: Tool) -> dict[str, Any]:
-    written: dict[str, Any] = {"name": tool.name}
+    written: dict[str, Any] = {"name": provider_name(tool.name)}
     if tool.description:
         written["description"] = tool.description
     written["input_schema"] = {"type": "object", "properties": {}, **(tool.parameters or {})}
     if tool.strict:
         written["strict"] = True
+        written["input_schema"] = closed(written["input_schema"])
     return _marked(written, tool.cached)
+
+
+def closed(schema: Any, depth: int = 0) -> Any:
+    """The schema with every object closed to other properties, which Anthropic's API wants said of each."""
+    if depth > _DEEPEST:
+        return schema
+    if isinstance(schema, list):
+        return [closed(inner, depth + 1) for inner in schema]
+    if not isinstance(schema, dict):
+        return schema
+    written = {name: closed(inner, depth + 1) if name not in _LITERAL else inner for name, inner in schema.items()}
+    if schema.get("type") == "object" and "additionalProperties" not in schema:
+        written["additionalProperties"] = False
+    return written
 
 
 def _version(model: str) -> tuple[int, int] | None:
@@ -197,13 +236,26 @@ def _has_schemas(model: str) -> bool:
     return version is None or version >= (4, 5)
 
 
+def _most_tokens(model: str) -> int | None:
+    """The longest answer that the model may be asked for, where it is known."""
+    version = _version(model)
+    if version is None:
+        return None
+    if version < (3, 7):
+        return 4096 if version < (3, 5) else 8192
+    return 32_000 if "opus" in model and version < (4, 5) else None
+
+
 def _max_tokens(request: Request) -> int:
-    if request.max_tokens is not None:
-        return request.max_tokens
-    version = _version(request.model) or (4, 0)
-    tokens = 4096 if version < (3, 5) else 8192 if version < (3, 7) else _DEFAULT_TOKENS
-    request.notes.append(f"`max_tokens` was set to {tokens}: Anthropic's API needs a number")
-    return tokens
+    most = _most_tokens(request.model)
+    if request.max_tokens is None:
+        tokens = min(_DEFAULT_TOKENS, most or _DEFAULT_TOKENS)
+        request.notes.append(f"`max_tokens` was set to {tokens}: Anthropic's API needs a number")
+        return tokens
+    if most is not None and request.max_tokens > most:
+        request.notes.append(f"`max_tokens` became {most}, the most this model takes")
+        return most
+    return max(1, request.max_tokens)
 
 
 def _thinking(request: Request, turns: list[Message], body: dict[str, Any]) -> None:
@@ -225,8 +277,7 @@ def _thinking(request: Request, turns: list[Message], body: dict[str, Any]) -> N
             effort = next((level for level, tokens in _BUDGETS.items() if most <= tokens), Effort.HIGH)
             request.notes.append(f"a thinking budget of {budget} became the effort `{effort}`")
         body["thinking"] = {"type": "adaptive"}
-        written = Effort.LOW if effort is Effort.MINIMAL else effort
-        body.setdefault("output_config", {})["effort"] = written.value
+        body.setdefault("output_config", {})["effort"] = _effort_word(effort, request).value
         return
     if _unthought_loop(turns):
         request.notes.append("thinking was left out: the calls being answered came without a signed thought")
@@ -241,6 +292,16 @@ def _thinking(request: Request, turns: list[Message], body: dict[str, Any]) -> N
     if budget != wanted:
         request.notes.append(f"the thinking budget became {budget}, to be at least 1024 and less than max_tokens")
     body["thinking"] = {"type": "enabled", "budget_tokens": budget}
+
+
+def _effort_word(effort: Effort, request: Request) -> Effort:
+    written = Effort.LOW if effort is Effort.MINIMAL else effort
+    takes_max = "opus" in request.model
+    if not _is_fixed(request.model) and (effort is Effort.XHIGH or (effort is Effort.MAX and not takes_max)):
+        written = Effort.HIGH
+    if written is not effort:
+        request.notes.append(f"effort `{effort}` became `{written}`, the nearest this model takes")
+    return written
 
 
 def _unthought_loop(turns: list[Message]) -> bool:

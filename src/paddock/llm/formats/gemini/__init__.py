@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from paddock.llm.formats.base import Format, StreamReader, StreamWriter
-from paddock.llm.formats.gemini.answer import read_answer, read_failure, write_answer, write_failure
+from paddock.llm.formats.fields import answer_fields, to_bytes
+from paddock.llm.formats.gemini.answer import read_answer, write_answer, write_failure
 from paddock.llm.formats.gemini.read import read_request
-from paddock.llm.formats.gemini.stream import GeminiReader, GeminiWriter
-from paddock.llm.formats.gemini.write import write_request
+from paddock.llm.formats.gemini.stream_reader import GeminiReader
+from paddock.llm.formats.gemini.stream_writer import GeminiWriter
+from paddock.llm.formats.gemini.write import write_count_request, write_request
+from paddock.llm.formats.names import client_names, with_client_names
 from paddock.llm.neutral import Answer, Failure, Request
 
 
@@ -17,27 +20,34 @@ class Gemini(Format):
     """
 
     name = "gemini"
+    counts = True
 
     def read_request(self, body: bytes, *, model: str | None = None, stream: bool | None = None) -> Request:
         return read_request(body, model=model, stream=stream)
 
     def write_request(self, request: Request) -> bytes:
-        return write_request(request)
+        return to_bytes(write_request(request))
 
     def read_answer(self, body: bytes) -> Answer:
         return read_answer(body)
 
     def write_answer(self, answer: Answer, request: Request | None = None) -> bytes:
-        return write_answer(answer)
+        return write_answer(with_client_names(answer, request))
 
     def reader(self) -> StreamReader:
         return GeminiReader()
 
     def writer(self, request: Request) -> StreamWriter:
-        return GeminiWriter(as_array=bool(request.extra.get("gemini_array")))
-
-    def read_failure(self, status: int, body: bytes) -> Failure:
-        return read_failure(status, body)
+        return GeminiWriter(as_array=bool(request.extra.get("gemini_array")), names=client_names(request))
 
     def write_failure(self, failure: Failure) -> bytes:
         return write_failure(failure)
+
+    def write_count_request(self, request: Request) -> bytes:
+        return to_bytes(write_count_request(request))
+
+    def read_count(self, body: bytes) -> int:
+        return answer_fields(body).integer("totalTokens")
+
+    def write_count(self, tokens: int) -> bytes:
+        return to_bytes({"totalTokens": tokens})

@@ -7,9 +7,17 @@ import uuid
 from typing import Any
 
 from paddock.llm.formats.base import BrokenStream, Untranslatable
-from paddock.llm.formats.failures import any_failure, error_object
+from paddock.llm.formats.failures import any_failure
 from paddock.llm.formats.fields import Fields, answer_fields, to_bytes
-from paddock.llm.formats.gemini.parts import camel, read_call, read_media, read_thought, write_answer_part
+from paddock.llm.formats.gemini.parts import (
+    camel,
+    carried_thoughts,
+    read_call,
+    read_media,
+    read_thought,
+    write_answer_parts,
+)
+from paddock.llm.formats.seals import GEMINI, foreign, thought
 from paddock.llm.neutral import Answer, Failure, Finish, Part, Text, Thinking, ToolCall, Usage
 
 _FINISHES = {
@@ -41,18 +49,6 @@ MISTAKES = {
     "MALFORMED_RESPONSE",
 }
 """Answers that are no answer: to end as if all were well would end the client's work with nothing said."""
-_KINDS = {
-    "INVALID_ARGUMENT": "invalid_request_error",
-    "FAILED_PRECONDITION": "invalid_request_error",
-    "OUT_OF_RANGE": "invalid_request_error",
-    "UNAUTHENTICATED": "authentication_error",
-    "PERMISSION_DENIED": "permission_error",
-    "NOT_FOUND": "not_found_error",
-    "RESOURCE_EXHAUSTED": "rate_limit_error",
-    "UNAVAILABLE": "overloaded_error",
-    "DEADLINE_EXCEEDED": "timeout_error",
-    "INTERNAL": "api_error",
-}
 _STATUSES = {
     "invalid_request_error": "INVALID_ARGUMENT",
     "request_too_large": "INVALID_ARGUMENT",
@@ -125,14 +121,17 @@ def blocked(fields: Fields) -> str | None:
 
 def read_part(part: Fields, ids: CallIds, notes: list[str]) -> list[Part]:
     """What a part of an answer amounts to. The seal of a text becomes a thought without words after it."""
+    thoughts = carried_thoughts(part)
+    if thoughts is not None:
+        return [*thoughts, *read_part(part, ids, notes)]
     if "functionCall" in part:
         return [read_call(part, ids.new())]
     if part.get("thought") is True:
         return [read_thought(part)]
     if "text" in part:
-        text, signature = part.text("text"), part.text_or("thoughtSignature")
+        text, signed = part.text("text"), part.text_or("thoughtSignature")
         found: list[Part] = [Text(text)] if text else []
-        return [*found, Thinking(signature=signature)] if signature else found
+        return [*found, thought("", signed, GEMINI)] if signed else found
     if "inlineData" in part or "fileData" in part:
         try:
             return [read_media(part)]
@@ -150,10 +149,15 @@ def _add(parts: list[Part], part: Part) -> None:
     if isinstance(part, Text) and isinstance(last, Text):
         last.text += part.text
     elif isinstance(part, Thinking) and isinstance(last, Thinking) and continues(last, part):
-        last.text += part.text
+        # Another provider's thought comes sealed after it was told in the open.
+        last.text += part.text if not is_carried(part) else ""
         last.signature = part.signature or last.signature
     else:
         parts.append(part)
+
+
+def is_carried(part: Thinking) -> bool:
+    return part.signature is not None and foreign(part.signature, GEMINI)
 
 
 def continues(last: Thinking, more: Thinking) -> bool:
@@ -189,7 +193,7 @@ def write_usage(usage: Usage) -> dict[str, int]:
 
 
 def write_answer(answer: Answer) -> bytes:
-    parts = [written for part in answer.parts if (written := write_answer_part(part)) is not None]
+    parts = write_answer_parts(answer.parts)
     return to_bytes(answer_object(answer.id, answer.model, parts, answer.finish, answer.usage))
 
 
@@ -204,18 +208,6 @@ def answer_object(
     if usage is not None:
         written["usageMetadata"] = write_usage(usage)
     return written
-
-
-def read_failure(status: int, body: bytes) -> Failure:
-    failure = any_failure(status, body)
-    error = error_object(body) or {}
-    word = error.get("status")
-    if isinstance(word, str):
-        failure.kind = _KINDS.get(word, failure.kind)
-    if b"API_KEY_INVALID" in body:
-        # Google calls a wrong key an invalid argument.
-        failure.kind = "authentication_error"
-    return failure
 
 
 def failure_object(failure: Failure) -> dict[str, Any]:

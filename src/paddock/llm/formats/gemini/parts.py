@@ -8,6 +8,8 @@ from typing import Any
 
 from paddock.llm.formats.base import Untranslatable
 from paddock.llm.formats.fields import Fields
+from paddock.llm.formats.gemini.envelope import enveloped, needs_envelope, opened
+from paddock.llm.formats.seals import GEMINI, foreign, signature, thought
 from paddock.llm.formats.turns import arguments_object
 from paddock.llm.neutral import Media, Part, Refusal, Text, Thinking, ToolCall
 
@@ -22,8 +24,15 @@ def camel(value: Any, depth: int = 0) -> Any:
         return [camel(item, depth + 1) for item in value]
     if not isinstance(value, dict) or depth == _DEEPEST:
         return value
-    named = {re.sub(r"_([a-z])", lambda found: found[1].upper(), key): item for key, item in value.items()}
-    return {key: item if key in _OPAQUE else camel(item, depth + 1) for key, item in named.items()}
+    named = {_camel_name(key) if "_" in key else key: item for key, item in value.items()}
+    return {
+        key: camel(item, depth + 1) if isinstance(item, dict | list) and key not in _OPAQUE else item
+        for key, item in named.items()
+    }
+
+
+def _camel_name(name: str) -> str:
+    return re.sub(r"_([a-z])", lambda found: found[1].upper(), name)
 
 
 def generation(model: str) -> int:
@@ -55,7 +64,7 @@ def _kind(media_type: str, part: Fields) -> Any:
 
 
 def read_thought(part: Fields) -> Thinking:
-    return Thinking(part.text_or("text") or "", part.text_or("thoughtSignature") or None)
+    return thought(part.text_or("text") or "", part.text_or("thoughtSignature"), GEMINI)
 
 
 def read_call(part: Fields, call_id: str) -> ToolCall:
@@ -64,29 +73,29 @@ def read_call(part: Fields, call_id: str) -> ToolCall:
         id=call.text_or("id") or call_id,
         name=call.text("name"),
         arguments=json.dumps(call.mapping_or("args") or {}, ensure_ascii=False, separators=(",", ":")),
-        signature=part.text_or("thoughtSignature") or None,
+        signature=signature(part.text_or("thoughtSignature"), GEMINI),
     )
 
 
 def write_call(call: ToolCall, *, with_id: bool) -> dict[str, Any]:
-    written: dict[str, Any] = {"name": call.name, "args": arguments_object(call.arguments)}
+    said: dict[str, Any] = {"name": call.name, "args": arguments_object(call.arguments)}
     if with_id and call.id:
-        written["id"] = call.id
-    part: dict[str, Any] = {"functionCall": written}
-    if call.signature:
+        said["id"] = call.id
+    part: dict[str, Any] = {"functionCall": said}
+    if call.signature and not foreign(call.signature, GEMINI):
         part["thoughtSignature"] = call.signature
     return part
 
 
-def write_thought(thought: Thinking) -> dict[str, Any] | None:
-    """A thought; a signature alone is the seal of the text before it. None for what another provider sealed."""
-    if thought.redacted is not None or not (thought.text or thought.signature):
+def write_thought(thinking: Thinking) -> dict[str, Any] | None:
+    """A thought; a signature alone is the seal of the text before it."""
+    if thinking.redacted is not None or not (thinking.text or thinking.signature):
         return None
-    part: dict[str, Any] = {"text": thought.text}
-    if thought.text:
+    part: dict[str, Any] = {"text": thinking.text}
+    if thinking.text:
         part["thought"] = True
-    if thought.signature:
-        part["thoughtSignature"] = thought.signature
+    if thinking.signature:
+        part["thoughtSignature"] = thinking.signature
     return part
 
 
@@ -102,6 +111,26 @@ def write_media(media: Media) -> dict[str, Any]:
     return {"fileData": file}
 
 
+def write_answer_parts(parts: list[Part]) -> list[dict[str, Any]]:
+    """An answer's parts; sealed thoughts of other providers ride on the part after them."""
+    said: list[dict[str, Any]] = []
+    waiting: list[Thinking] = []
+    for part in parts:
+        if isinstance(part, Thinking) and needs_envelope(part):
+            waiting.append(part)
+            part = Thinking(part.text)
+        written = write_answer_part(part)
+        if written is None:
+            continue
+        if waiting and not isinstance(part, Thinking) and "thoughtSignature" not in written:
+            written["thoughtSignature"] = enveloped(waiting)
+            waiting = []
+        said.append(written)
+    if waiting:
+        said.append({"text": "", "thoughtSignature": enveloped(waiting)})
+    return said
+
+
 def write_answer_part(part: Part) -> dict[str, Any] | None:
     if isinstance(part, Text | Refusal):
         return {"text": part.text}
@@ -110,3 +139,21 @@ def write_answer_part(part: Part) -> dict[str, Any] | None:
     if isinstance(part, ToolCall):
         return write_call(part, with_id=True)
     return write_media(part) if isinstance(part, Media) else None
+
+
+def carried_thoughts(part: Fields) -> list[Thinking] | None:
+    """Other providers' thoughts that ride on this part, whose signature is then not its own."""
+    thoughts = opened(part.text_or("thoughtSignature"))
+    if thoughts is not None:
+        part.value = {name: value for name, value in part.value.items() if name != "thoughtSignature"}
+    return thoughts
+
+
+def without_told(parts: list[Part], thoughts: list[Thinking]) -> list[Part]:
+    """The parts without the unsealed copies of thoughts that come sealed now."""
+    told = {thinking.text for thinking in thoughts}
+    return [
+        part
+        for part in parts
+        if not (isinstance(part, Thinking) and part.signature is None and part.redacted is None and part.text in told)
+    ]

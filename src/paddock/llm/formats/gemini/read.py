@@ -7,8 +7,10 @@ from typing import Any
 
 from paddock.llm.formats.base import Untranslatable
 from paddock.llm.formats.fields import Fields, request_fields
-from paddock.llm.formats.gemini.parts import camel, read_call, read_media, read_thought
+from paddock.llm.formats.gemini.parts import camel, carried_thoughts, read_call, read_media, read_thought, without_told
 from paddock.llm.formats.gemini.schema import read_schema
+from paddock.llm.formats.notes import note
+from paddock.llm.formats.seals import GEMINI, thought
 from paddock.llm.neutral import (
     Effort,
     Media,
@@ -17,7 +19,6 @@ from paddock.llm.neutral import (
     Request,
     Role,
     Text,
-    Thinking,
     Tool,
     ToolCall,
     ToolChoice,
@@ -76,17 +77,25 @@ class _Calls:
     def __init__(self, notes: list[str]) -> None:
         self._notes = notes
         self._count = 0
+        self._used: set[str] = set()
         self._waiting: list[ToolCall] = []
 
     def parts(self, content: Fields) -> list[Part]:
         found: list[Part] = []
         for part in content.objects("parts"):
+            thoughts = carried_thoughts(part)
+            if thoughts is not None:
+                found = [*without_told(found, thoughts), *thoughts]
             found += self._part(part)
         return found
 
     def _part(self, part: Fields) -> list[Part]:
         if "functionCall" in part:
             call = read_call(part, self._new_id())
+            if call.id in self._used:
+                # Some clients number the calls of each answer from the start.
+                call.id = self._new_id()
+            self._used.add(call.id)
             self._waiting.append(call)
             return [call]
         if "functionResponse" in part:
@@ -96,16 +105,19 @@ class _Calls:
         if part.get("thought") is True:
             return [read_thought(part)]
         if "text" in part:
-            text, signature = part.text("text"), part.text_or("thoughtSignature")
-            seal = [Thinking(signature=signature)] if signature else []
-            return [Text(text), *seal] if text or not seal else [*seal]
+            text, signed = part.text("text"), part.text_or("thoughtSignature")
+            seal = [thought("", signed, GEMINI)] if signed else []
+            return [Text(text), *seal] if text else [*seal]
         if part.value:
-            self._notes.append(f"{part.path} ({', '.join(sorted(part.value))}) was left out: only Gemini knows it")
+            note(self._notes, f"parts with {', '.join(sorted(part.value))} were left out: only Gemini knows them")
         return []
 
     def _new_id(self) -> str:
-        number, self._count = self._count, self._count + 1
-        return f"call_{number}"
+        """An id by the call's place, so that the same history has the same ids each time it is sent."""
+        while True:
+            number, self._count = self._count, self._count + 1
+            if f"call_{number}" not in self._used:
+                return f"call_{number}"
 
     def _result(self, response: Fields) -> ToolResult:
         name, given = response.text("name"), response.text_or("id")

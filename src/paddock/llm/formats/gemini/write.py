@@ -6,9 +6,11 @@ import mimetypes
 from typing import Any
 
 from paddock.llm.formats.base import Untranslatable
-from paddock.llm.formats.fields import to_bytes
 from paddock.llm.formats.gemini.parts import generation, write_call, write_media, write_thought
 from paddock.llm.formats.gemini.schema import SchemaWriter
+from paddock.llm.formats.names import provider_name
+from paddock.llm.formats.notes import note
+from paddock.llm.formats.seals import GEMINI, own_messages
 from paddock.llm.formats.turns import alternating
 from paddock.llm.neutral import (
     Effort,
@@ -24,13 +26,26 @@ from paddock.llm.neutral import (
     ToolResult,
 )
 
-_BUDGETS = {Effort.NONE: 0, Effort.MINIMAL: 512, Effort.LOW: 1024, Effort.MEDIUM: 8192, Effort.HIGH: 24_576}
+_BUDGETS = {
+    Effort.NONE: 0,
+    Effort.MINIMAL: 512,
+    Effort.LOW: 1024,
+    Effort.MEDIUM: 8192,
+    Effort.HIGH: 24_576,
+    Effort.XHIGH: 32_768,
+    Effort.MAX: 32_768,
+}
 _UNSIGNED = "skip_thought_signature_validator"
 """What Google documents for calls in a history that another model made; Gemini 3 refuses calls with nothing."""
 
 
-def write_request(request: Request) -> bytes:
-    system, turns = alternating(request)
+def write_count_request(request: Request) -> dict[str, Any]:
+    body = write_request(request)
+    return {"generateContentRequest": {"model": f"models/{request.model.removeprefix('models/')}", **body}}
+
+
+def write_request(request: Request) -> dict[str, Any]:
+    system, turns = alternating(own_messages(request, GEMINI), request.notes)
     if not turns:
         raise Untranslatable("the Gemini API wants at least one message that is not empty")
     body: dict[str, Any] = dict(request.extra.get("gemini") or {})
@@ -50,7 +65,7 @@ def write_request(request: Request) -> bytes:
         request.notes.append("parallel calls could not be turned off: Gemini has no such setting")
     if request.user is not None:
         request.notes.append("`user` was left out: Gemini has none")
-    return to_bytes(body)
+    return body
 
 
 def _content(turn: Message, names: dict[str, str], request: Request) -> dict[str, Any]:
@@ -65,8 +80,6 @@ def _content(turn: Message, names: dict[str, str], request: Request) -> dict[str
             thought = write_thought(part)
             if thought is not None:
                 parts.append(thought)
-            elif part.redacted is not None:
-                request.notes.append("thinking that another provider sealed was left out")
         elif isinstance(part, ToolCall):
             parts.append(write_call(part, with_id=False))
         elif isinstance(part, ToolResult):
@@ -91,7 +104,7 @@ def _sealed(parts: list[Part], request: Request) -> list[Part]:
             signature = part.signature or pending
             if signature is None and not has_call and generation(request.model) >= 3:
                 signature = _UNSIGNED
-            part = ToolCall(part.id, part.name, part.arguments, signature)
+            part = ToolCall(part.id, provider_name(part.name), part.arguments, signature)
             pending, has_call = None, True
         sealed.append(part)
     return sealed
@@ -103,7 +116,7 @@ def _media(media: Media, request: Request) -> dict[str, Any]:
         if media.media_type is None:
             media = Media(media.kind, _guessed(url), url=url)
         if not url.startswith(("gs://", "https://generativelanguage.googleapis.com/")):
-            request.notes.append(f"a {media.kind} is sent by its address, which not every Gemini fetches")
+            note(request.notes, f"a {media.kind} is sent by its address, which not every Gemini fetches")
     return write_media(media)
 
 
@@ -117,7 +130,7 @@ def _result(part: ToolResult, names: dict[str, str], request: Request) -> list[d
         raise Untranslatable(f"the result for `{part.call_id}` follows no call of that id, and Gemini goes by name")
     text = "\n".join(item.text for item in part.content if isinstance(item, Text))
     media = [_media(item, request) for item in part.content if isinstance(item, Media)]
-    response: dict[str, Any] = {"name": name, "response": {"error" if part.is_error else "output": text}}
+    response: dict[str, Any] = {"name": provider_name(name), "response": {"error" if part.is_error else "output": text}}
     if media and generation(request.model) >= 3:
         response["parts"] = media
         media = []
@@ -129,7 +142,7 @@ def _tools(request: Request, body: dict[str, Any], schemas: SchemaWriter) -> Non
         return
     declarations: list[dict[str, Any]] = []
     for tool in request.tools:
-        declaration: dict[str, Any] = {"name": tool.name, "description": tool.description or ""}
+        declaration: dict[str, Any] = {"name": provider_name(tool.name), "description": tool.description or ""}
         parameters = schemas.write(tool.parameters or {})
         # An object without properties is refused; no parameters at all are not.
         if parameters.get("properties"):
@@ -141,7 +154,7 @@ def _tools(request: Request, body: dict[str, Any], schemas: SchemaWriter) -> Non
         return
     calling: dict[str, Any] = {"mode": "ANY" if choice is ToolChoice.NAMED else choice.value.upper()}
     if choice is ToolChoice.NAMED:
-        calling["allowedFunctionNames"] = [request.tool_name]
+        calling["allowedFunctionNames"] = [provider_name(request.tool_name or "")]
     body["toolConfig"] = {"functionCallingConfig": calling}
 
 
@@ -175,6 +188,9 @@ def _thinking(request: Request) -> dict[str, Any] | None:
             lowest = Effort.LOW if is_pro else Effort.MINIMAL
             request.notes.append(f"effort `{effort}` became `{lowest}`, the least this model takes")
             effort = lowest
+        elif effort in (Effort.XHIGH, Effort.MAX):
+            request.notes.append(f"effort `{effort}` became `high`, the most this model takes")
+            effort = Effort.HIGH
         return {"thinkingLevel": effort.value, "includeThoughts": True}
     if budget is None:
         assert effort is not None

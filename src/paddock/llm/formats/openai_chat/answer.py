@@ -6,10 +6,13 @@ import time
 from typing import Any
 
 from paddock.llm.formats.base import BrokenStream
+from paddock.llm.formats.failures import told_failure
 from paddock.llm.formats.fields import Fields, answer_fields
+from paddock.llm.formats.notes import note
 from paddock.llm.formats.openai_chat.read_request import arguments_text, read_signature
+from paddock.llm.formats.openai_chat.reasoning import read_thoughts, write_details
 from paddock.llm.formats.openai_chat.write_request import write_call
-from paddock.llm.formats.openai_shared import failure_of, new_id, note, read_usage, write_usage
+from paddock.llm.formats.openai_shared import new_id, read_usage, write_usage
 from paddock.llm.neutral import Answer, Finish, Part, Refusal, Text, Thinking, ToolCall, Usage
 
 _FINISH = {"length": Finish.LENGTH, "max_tokens": Finish.LENGTH, "content_filter": Finish.FILTERED}
@@ -51,7 +54,7 @@ def usage_object(usage: Usage) -> dict[str, Any]:
 
 def read_answer(body: bytes) -> Answer:
     fields = answer_fields(body)
-    if "choices" not in fields and (failure := failure_of(fields.value)) is not None:
+    if "choices" not in fields and (failure := told_failure(fields.value)) is not None:
         raise BrokenStream(failure.message)
     choice = next(fields.objects("choices"), None)
     if choice is None:
@@ -73,10 +76,7 @@ def read_answer(body: bytes) -> Answer:
 
 
 def _parts(message: Fields) -> list[Part]:
-    parts: list[Part] = []
-    thought = message.text_or("reasoning_content") or message.text_or("reasoning")
-    if thought:
-        parts.append(Thinking(thought))
+    parts: list[Part] = [*read_thoughts(message)]
     text = content_text(message)
     if text:
         parts.append(Text(text))
@@ -101,7 +101,7 @@ def content_text(message: Fields) -> str:
 
 def write_answer(answer: Answer) -> dict[str, Any]:
     text: list[str] = []
-    thoughts: list[str] = []
+    thoughts: list[Thinking] = []
     refusals: list[str] = []
     calls: list[dict[str, Any]] = []
     for part in answer.parts:
@@ -109,7 +109,7 @@ def write_answer(answer: Answer) -> dict[str, Any]:
             case Text():
                 text.append(part.text)
             case Thinking():
-                thoughts.append(part.text)
+                thoughts.append(part)
             case Refusal():
                 refusals.append(part.text)
             case ToolCall():
@@ -118,8 +118,10 @@ def write_answer(answer: Answer) -> dict[str, Any]:
                 note(answer.notes, f"{type(part).__name__}: Chat Completions answers in text only")
     message: dict[str, Any] = {"role": "assistant", "content": "".join(text) if text else None}
     message["refusal"] = "".join(refusals) if refusals else None
-    if any(thoughts):
-        message["reasoning_content"] = "".join(thoughts)
+    if any(part.text for part in thoughts):
+        message["reasoning_content"] = "".join(part.text for part in thoughts)
+    if details := write_details(thoughts):
+        message["reasoning_details"] = details
     if calls:
         message["tool_calls"] = calls
     reason = finish_reason(answer.finish, refusal=bool(refusals))

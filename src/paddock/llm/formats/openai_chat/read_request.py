@@ -6,16 +6,20 @@ import json
 from typing import Any
 
 from paddock.llm.formats.fields import Fields, request_fields
-from paddock.llm.formats.openai_shared import note, read_audio, read_effort, read_media
+from paddock.llm.formats.notes import note
+from paddock.llm.formats.openai_chat.reasoning import read_thoughts
+from paddock.llm.formats.openai_shared import read_audio, read_effort, read_media
+from paddock.llm.formats.seals import GEMINI, signature
 from paddock.llm.neutral import (
+    Effort,
     Media,
     Message,
     Part,
     Refusal,
     Request,
     Role,
+    Signature,
     Text,
-    Thinking,
     Tool,
     ToolCall,
     ToolChoice,
@@ -46,7 +50,7 @@ def read_request(body: bytes, *, model: str | None, stream: bool | None) -> Requ
     request = Request(model=model or fields.text("model"), messages=[])
     request.stream = bool(fields.flag_or("stream")) if stream is None else stream
     request.messages = _messages(fields, request.notes)
-    request.tools = [_tool(item) for item in fields.objects("tools")]
+    request.tools = [tool for item in fields.objects("tools") if (tool := _tool(item, request.notes)) is not None]
     _tool_choice(fields, request)
     request.parallel_tools = fields.flag_or("parallel_tool_calls")
     request.max_tokens = fields.integer_or("max_completion_tokens")
@@ -57,7 +61,9 @@ def read_request(body: bytes, *, model: str | None, stream: bool | None) -> Requ
     request.top_k = fields.integer_or("top_k")
     request.stop = [fields.text("stop")] if isinstance(fields.get("stop"), str) else fields.texts("stop")
     request.seed = fields.integer_or("seed")
-    request.effort = read_effort(fields, "reasoning_effort", request.notes)
+    request.effort = read_effort(fields, "reasoning_effort")
+    if request.effort is None and fields.get("enable_thinking") is False:
+        request.effort = Effort.NONE
     request.user = fields.text_or("user")
     own: dict[str, Any] = {}
     _response_format(fields, request, own)
@@ -128,8 +134,11 @@ def _part(item: Fields) -> Text | Media:
     if kind == "text":
         part = Text(item.text("text"))
     elif kind == "image_url":
-        short = isinstance(item.get("image_url"), str)
-        part = read_media("image", item.text("image_url") if short else item.object("image_url").text("url"))
+        if isinstance(item.get("image_url"), str):
+            part = read_media("image", item.text("image_url"))
+        else:
+            image = item.object("image_url")
+            part = read_media("image", image.text("url"), detail=image.text_or("detail"))
     elif kind == "input_audio":
         part = read_audio(item)
     elif kind == "file":
@@ -152,10 +161,7 @@ def _tool_result(item: Fields, names: dict[str, str]) -> ToolResult:
 
 
 def _assistant(item: Fields, notes: list[str]) -> list[Part]:
-    parts: list[Part] = []
-    thought = item.text_or("reasoning_content") or item.text_or("reasoning")
-    if thought:
-        parts.append(Thinking(thought))
+    parts: list[Part] = [*read_thoughts(item)]
     content = item.get("content")
     if isinstance(content, str):
         if content:
@@ -186,18 +192,21 @@ def arguments_text(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
-def read_signature(call: Fields) -> str | None:
+def read_signature(call: Fields) -> Signature | None:
     """The seal on a call, where Google's OpenAI-like API puts it."""
     value = call.get("extra_content")
     google = value.get("google") if isinstance(value, dict) else None
     seal = google.get("thought_signature") if isinstance(google, dict) else None
-    return seal if isinstance(seal, str) else None
+    return signature(seal, GEMINI) if isinstance(seal, str) else None
 
 
-def _tool(item: Fields) -> Tool:
+def _tool(item: Fields, notes: list[str]) -> Tool | None:
     kind = item.text("type")
+    if kind == "custom":
+        raise item.error("is 'custom', but only function tools can be passed on", "type")
     if kind != "function":
-        raise item.error(f"is {kind!r}, but only function tools can be passed on", "type")
+        note(notes, f"tool {kind}: only the server that has it runs it")
+        return None
     function = item.object("function")
     return Tool(
         function.text("name"),

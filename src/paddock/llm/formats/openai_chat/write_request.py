@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from typing import Any
 
 from paddock.llm.formats.base import Untranslatable
+from paddock.llm.formats.names import provider_id, provider_name
+from paddock.llm.formats.notes import note
 from paddock.llm.formats.openai_chat.read_request import NAME, NOTED, no_word
-from paddock.llm.formats.openai_shared import media_url, note, plain_text, wanted_effort, write_audio
+from paddock.llm.formats.openai_chat.reasoning import write_details, write_thinking
+from paddock.llm.formats.openai_shared import media_url, plain_text, sampling, write_audio
+from paddock.llm.formats.seals import CHAT, GEMINI, own_messages, written
 from paddock.llm.neutral import (
     Media,
     Message,
+    Part,
     Refusal,
     Request,
     Role,
@@ -22,13 +28,22 @@ from paddock.llm.neutral import (
     ToolResult,
 )
 
+_OPENAI = re.compile(r"(.*/)?(gpt-\d|o\d|chatgpt-)")
+"""Models that take system messages anywhere, and no thoughts."""
+_LONGEST_ID = 40
 _NEW_LIMIT = re.compile(r"(.*/)?(o\d|gpt-[5-9])")
 """Models that take `max_completion_tokens` only. The others' servers often know `max_tokens` only."""
 
 
 def write_request(request: Request) -> dict[str, Any]:
     own = request.extra.get(NAME, {})
-    body: dict[str, Any] = {"model": request.model, "messages": _Messages(request.notes).write(request.messages)}
+    calls = GEMINI if "gemini" in request.model else CHAT
+    messages = own_messages(request, CHAT, calls=calls)
+    openai = bool(_OPENAI.match(request.model))
+    if not openai:
+        messages = _system_first(messages, request.notes)
+    body: dict[str, Any] = {"model": request.model}
+    body["messages"] = _Messages(request.notes, with_thoughts=not openai).write(messages)
     if request.stream:
         body["stream"] = True
         body["stream_options"] = {"include_usage": True}
@@ -40,17 +55,17 @@ def write_request(request: Request) -> dict[str, Any]:
     if request.max_tokens is not None:
         new = own.get("max_completion_tokens") or _NEW_LIMIT.match(request.model)
         body["max_completion_tokens" if new else "max_tokens"] = request.max_tokens
-    effort = wanted_effort(request)
     values = {
-        "temperature": request.temperature,
-        "top_p": request.top_p,
+        **sampling(request),
         "stop": request.stop or None,
         "seed": request.seed,
-        "reasoning_effort": effort.value if effort is not None else None,
         "user": request.user,
     }
     body.update({name: value for name, value in values.items() if value is not None})
-    if request.top_k is not None:
+    write_thinking(request, body)
+    if request.top_k is not None and request.extra.get("thinking_dialect") == "enable_thinking":
+        body["top_k"] = request.top_k
+    elif request.top_k is not None:
         note(request.notes, "top_k: Chat Completions has no word for it")
     if request.json_schema is not None:
         schema = {"name": "answer", **own.get("json_schema", {}), "schema": request.json_schema}
@@ -65,7 +80,7 @@ def write_request(request: Request) -> dict[str, Any]:
 
 
 def _tool(tool: Tool) -> dict[str, Any]:
-    function: dict[str, Any] = {"name": tool.name}
+    function: dict[str, Any] = {"name": provider_name(tool.name)}
     if tool.description is not None:
         function["description"] = tool.description
     if tool.parameters is not None:
@@ -78,8 +93,8 @@ def _tool(tool: Tool) -> dict[str, Any]:
 def _tool_choice(request: Request, body: dict[str, Any]) -> None:
     match request.tool_choice:
         case ToolChoice.NAMED:
-            body["tool_choice"] = {"type": "function", "function": {"name": request.tool_name}}
-        case ToolChoice.ANY:
+            body["tool_choice"] = {"type": "function", "function": {"name": provider_name(request.tool_name or "")}}
+        case ToolChoice.ANY if request.tools:
             body["tool_choice"] = "required"
         case ToolChoice.AUTO | ToolChoice.NONE if request.tools:
             # Without tools OpenAI refuses the field, and it says nothing then.
@@ -89,17 +104,47 @@ def _tool_choice(request: Request, body: dict[str, Any]) -> None:
 def write_call(call: ToolCall) -> dict[str, Any]:
     """A call, in a request's history or in an answer."""
     function = {"name": call.name, "arguments": call.arguments or "{}"}
-    written: dict[str, Any] = {"id": call.id, "type": "function", "function": function}
+    said: dict[str, Any] = {"id": call.id, "type": "function", "function": function}
     if call.signature is not None:
-        written["extra_content"] = {"google": {"thought_signature": call.signature}}
-    return written
+        said["extra_content"] = write_signature(call.signature)
+    return said
+
+
+def write_signature(seal: str) -> dict[str, Any]:
+    return {"google": {"thought_signature": written(seal, GEMINI)}}
+
+
+def _system_first(messages: list[Message], notes: list[str]) -> list[Message]:
+    """One system message, at the start: the templates of many open models refuse any other."""
+    start = next((place for place, each in enumerate(messages) if each.role is not Role.SYSTEM), len(messages))
+    lead = [part for message in messages[:start] for part in message.parts]
+    if not lead and all(message.role is not Role.SYSTEM for message in messages):
+        return messages
+    ordered = [Message(Role.SYSTEM, lead)] if lead else []
+    waiting: list[Part] = []
+    for message in messages[start:]:
+        if message.role is Role.SYSTEM:
+            note(notes, "a system message in the middle of the conversation became part of the user's turn")
+            waiting += [
+                Text(f"<system>\n{part.text}\n</system>") if isinstance(part, Text) else part for part in message.parts
+            ]
+            continue
+        parts = message.parts
+        if waiting and message.role is Role.USER:
+            parts, waiting = [*waiting, *parts], []
+        elif waiting:
+            ordered.append(Message(Role.USER, waiting))
+            waiting = []
+        ordered.append(Message(message.role, parts))
+    return [*ordered, Message(Role.USER, waiting)] if waiting else ordered
 
 
 class _Messages:
     """Writes messages so that the results of calls come right after the calls, and all else after the results."""
 
-    def __init__(self, notes: list[str]) -> None:
+    def __init__(self, notes: list[str], *, with_thoughts: bool) -> None:
         self._notes = notes
+        self._with_thoughts = with_thoughts
         self._out: list[dict[str, Any]] = []
         self._waiting: list[dict[str, Any]] = []
 
@@ -123,7 +168,8 @@ class _Messages:
         if not results:
             self._flush()
         for result in results:
-            self._out.append({"role": "tool", "tool_call_id": result.call_id, "content": self._result(result)})
+            call_id = provider_id(result.call_id, _LONGEST_ID)
+            self._out.append({"role": "tool", "tool_call_id": call_id, "content": self._result(result)})
         for part in message.parts:
             if isinstance(part, Text | Media):
                 self._waiting.append(self._part(part))
@@ -151,12 +197,13 @@ class _Messages:
         return "\n".join(texts)
 
     def _part(self, part: Text | Media) -> dict[str, Any]:
-        if part.cached:
-            note(self._notes, "cache_control: Chat Completions caches by itself")
         if isinstance(part, Text):
             return {"type": "text", "text": part.text}
         if part.kind == "image":
-            return {"type": "image_url", "image_url": {"url": media_url(part, "image/png")}}
+            image = {"url": media_url(part, "image/png")}
+            if part.detail is not None:
+                image["detail"] = part.detail
+            return {"type": "image_url", "image_url": image}
         if part.kind == "audio":
             return write_audio(part)
         words = plain_text(part)
@@ -173,35 +220,38 @@ class _Messages:
             if not isinstance(part, Text):
                 raise Untranslatable("a system message can only hold text in Chat Completions")
             texts.append(part.text)
-            self._part(part)
         return {"role": "system", "content": "\n\n".join(texts)}
 
     def _assistant(self, message: Message) -> dict[str, Any]:
         texts: list[str] = []
-        thoughts: list[str] = []
-        written: dict[str, Any] = {"role": "assistant", "content": None}
+        thoughts: list[Thinking] = []
+        said: dict[str, Any] = {"role": "assistant", "content": None}
         for part in message.parts:
             match part:
                 case Text():
                     texts.append(part.text)
                 case Thinking():
-                    thoughts.append(part.text)
-                    if part.redacted is not None:
-                        note(self._notes, "redacted thinking: only the provider that sealed it can read it")
+                    thoughts.append(part)
                 case ToolCall():
-                    written.setdefault("tool_calls", []).append(write_call(part))
+                    call = replace(part, id=provider_id(part.id, _LONGEST_ID), name=provider_name(part.name))
+                    said.setdefault("tool_calls", []).append(write_call(call))
                 case Refusal():
-                    written["refusal"] = written.get("refusal", "") + part.text
+                    said["refusal"] = said.get("refusal", "") + part.text
                 case Media():
                     texts.append(f"[{part.kind}]")
                     note(self._notes, f"{part.kind} in an earlier answer: Chat Completions takes text only there")
                 case ToolResult():
                     raise Untranslatable("an assistant's message cannot hold a tool's result")
-        if any(thoughts):
-            written["reasoning_content"] = "".join(thoughts)
-        if texts or not ("tool_calls" in written or "refusal" in written):
-            written["content"] = "".join(texts)
-        return written
+        if thoughts and self._with_thoughts:
+            text = "".join(part.text for part in thoughts)
+            details = write_details(thoughts)
+            if text:
+                said["reasoning" if details else "reasoning_content"] = text
+            if details:
+                said["reasoning_details"] = details
+        if texts or not ("tool_calls" in said or "refusal" in said):
+            said["content"] = "".join(texts)
+        return said
 
 
 def _content(parts: list[dict[str, Any]]) -> str | list[dict[str, Any]]:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from paddock.llm.formats.base import BrokenStream
+from paddock.llm.formats.failures import told_failure
 from paddock.llm.formats.fields import Fields, answer_fields
 from paddock.llm.formats.openai_responses.read_request import read_call, read_thought
-from paddock.llm.formats.openai_shared import failure_of, new_id, read_usage
+from paddock.llm.formats.openai_shared import new_id, read_usage
 from paddock.llm.neutral import Answer, Finish, Part, Refusal, Text, ToolCall, Usage
 
 
@@ -26,7 +27,7 @@ def finish_of(response: Fields, *, calls: bool, refusal: bool) -> Finish:
 def read_answer(body: bytes) -> Answer:
     response = answer_fields(body)
     if response.get("status") in ("failed", "cancelled") or "output" not in response:
-        failure = failure_of(response.value)
+        failure = told_failure(response.value)
         raise BrokenStream(failure.message if failure is not None else "the answer has no output")
     parts: list[Part] = []
     for item in response.objects("output"):

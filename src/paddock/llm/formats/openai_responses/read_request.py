@@ -5,8 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from paddock.llm.formats.fields import Fields, request_fields
+from paddock.llm.formats.notes import note
 from paddock.llm.formats.openai_responses.tools import NAME, custom_arguments, flat_name, read_tools
-from paddock.llm.formats.openai_shared import note, read_audio, read_effort, read_media
+from paddock.llm.formats.openai_shared import read_audio, read_effort, read_media
+from paddock.llm.formats.seals import OPENAI, thought
 from paddock.llm.neutral import (
     Media,
     Message,
@@ -32,8 +34,6 @@ _STATEFUL = {
     "prompt": "the proxy keeps no prompts: send the text in instructions and input",
 }
 NOTED = {"service_tier", "truncation", "max_tool_calls"}
-REDACTED = "paddock-redacted:"
-"""Marks `encrypted_content` that stands for another provider's sealed thought."""
 
 
 def no_word(field: str) -> str:
@@ -62,7 +62,7 @@ def read_request(body: bytes, *, model: str | None, stream: bool | None) -> Requ
     request.user = fields.text_or("user")
     reasoning = fields.object_or("reasoning")
     if reasoning is not None:
-        request.effort = read_effort(reasoning, "effort", request.notes)
+        request.effort = read_effort(reasoning, "effort")
         if "summary" in reasoning:
             own["summary"] = reasoning.text("summary")
     _text_format(fields, request, own)
@@ -162,9 +162,9 @@ class _Items:
         if kind == "message":
             self._message(item)
         elif kind == "reasoning":
-            thought = read_thought(item)
-            if thought is not None:
-                self._add("assistant", Role.ASSISTANT, [thought])
+            thinking = read_thought(item)
+            if thinking is not None:
+                self._add("assistant", Role.ASSISTANT, [thinking])
         elif kind in ("function_call", "custom_tool_call"):
             call = read_call(item)
             self._names[call.id] = call.name
@@ -219,7 +219,8 @@ def _part(item: Fields) -> Text | Media | Refusal:
     if kind == "input_image":
         if "image_url" not in item:
             raise item.error("is missing: files kept by the provider cannot be passed on", "image_url")
-        return read_media("image", item.text("image_url"))
+        detail = item.text_or("detail")
+        return read_media("image", item.text("image_url"), detail=detail if detail != "auto" else None)
     if kind == "input_file":
         name = item.text_or("filename")
         if "file_data" in item:
@@ -235,12 +236,10 @@ def _part(item: Fields) -> Text | Media | Refusal:
 def read_thought(item: Fields) -> Thinking | None:
     """A reasoning item; `None` when there is nothing in it."""
     seal = item.text_or("encrypted_content")
-    if seal is not None and seal.startswith(REDACTED):
-        return Thinking(redacted=seal.removeprefix(REDACTED))
     text = "\n\n".join(part.text_or("text") or "" for part in item.objects("summary"))
     if not text:
         text = "".join(part.text_or("text") or "" for part in item.objects("content"))
-    return Thinking(text, seal) if text or seal else None
+    return thought(text, seal, OPENAI) if text or seal else None
 
 
 def read_call(item: Fields) -> ToolCall:

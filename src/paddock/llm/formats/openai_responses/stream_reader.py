@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+
+import msgspec
 
 from paddock.llm.formats.base import BrokenStream, StreamReader
+from paddock.llm.formats.failures import told_failure
 from paddock.llm.formats.fields import Fields, answer_fields
 from paddock.llm.formats.openai_responses.answer import finish_of, read_content, usage_of
 from paddock.llm.formats.openai_responses.read_request import read_call, read_thought
-from paddock.llm.formats.openai_shared import failure_of, new_id
+from paddock.llm.formats.openai_shared import new_id
 from paddock.llm.formats.sse import EventReader
 from paddock.llm.neutral import (
     Delta,
@@ -34,8 +37,18 @@ _PREFIX = "response."
 class _Call:
     part: int
     custom: bool
-    arguments: str = ""
+    arguments: list[str] = field(default_factory=list)
     ended: bool = False
+
+
+class _Quick(msgspec.Struct):
+    type: str
+    delta: str
+    output_index: int
+    content_index: int = 0
+
+
+_decode = msgspec.json.Decoder(_Quick).decode
 
 
 class ResponsesReader(StreamReader):
@@ -56,7 +69,38 @@ class ResponsesReader(StreamReader):
         self._refused = False
 
     def feed(self, data: bytes) -> list[Event]:
-        return [event for sent in self._events.feed(data) for event in self._take(sent.data, sent.name)]
+        whole = self._events.whole(data)
+        if whole is None or any(b'"type"' not in piece for piece in whole):
+            # An event that does not say its type itself goes by the name it was sent under.
+            return [event for sent in self._events.feed(data) for event in self._take(sent.data, sent.name)]
+        events: list[Event] = []
+        for piece in whole:
+            delta = self._quick(piece)
+            if delta is not None:
+                events.append(delta)
+            else:
+                events += self._take(piece, "")
+        return events
+
+    def _quick(self, piece: bytes) -> Delta | None:
+        """More of the text or the arguments being told, which is what most of a stream says; `None` for all else."""
+        if self._done or b'.delta"' not in piece[:80]:
+            return None
+        try:
+            found = _decode(piece)
+        except (msgspec.MsgspecError, ValueError, RecursionError):
+            return None
+        if not found.delta:
+            return None
+        if found.type == "response.output_text.delta":
+            if self._open is not None and self._open[0] == f"{found.output_index}/{found.content_index}":
+                return Delta(self._open[1], found.delta)
+        elif found.type == "response.function_call_arguments.delta":
+            call = self._calls.get(str(found.output_index))
+            if call is not None and not call.ended:
+                call.arguments.append(found.delta)
+                return Delta(call.part, found.delta)
+        return None
 
     def close(self) -> list[Event]:
         events = [event for sent in self._events.close() for event in self._take(sent.data, sent.name)]
@@ -64,8 +108,9 @@ class ResponsesReader(StreamReader):
             raise BrokenStream("the stream ended before the answer did")
         return events
 
-    def _take(self, data: str, name: str) -> list[Event]:
-        if self._done or not data.strip() or data.strip() == "[DONE]":
+    def _take(self, data: str | bytes, name: str) -> list[Event]:
+        data = data.strip()
+        if self._done or not data or data in ("[DONE]", b"[DONE]"):
             return []
         fields = answer_fields(data)
         kind = fields.text_or("type") or name
@@ -89,7 +134,7 @@ class ResponsesReader(StreamReader):
     def _fail(self, fields: Fields) -> list[Event]:
         self._done = True
         told = fields.value if fields.get("error") or fields.get("message") else {}
-        return [Failed(failure_of(told) or Failure(502, "the provider failed without saying why"))]
+        return [Failed(told_failure(told) or Failure(502, "the provider failed without saying why"))]
 
     def _event(self, kind: str, fields: Fields) -> list[Event]:
         key = _key(fields)
@@ -179,15 +224,16 @@ class ResponsesReader(StreamReader):
             raise BrokenStream("the stream has arguments of a call that is not open")
         if not text:
             return []
-        call.arguments += text
+        call.arguments.append(text)
         return [Delta(call.part, text)]
 
     def _argued(self, key: str, arguments: str) -> list[Event]:
         """Tell what the whole arguments have beyond those told already."""
         call = self._calls.get(key)
-        if call is None or call.ended or not arguments.startswith(call.arguments):
+        told = "".join(call.arguments) if call is not None else ""
+        if call is None or call.ended or not arguments.startswith(told):
             return []
-        return self._argue(key, arguments[len(call.arguments) :])
+        return self._argue(key, arguments[len(told) :])
 
     def _end_call(self, key: str) -> list[Event]:
         call = self._calls[key]

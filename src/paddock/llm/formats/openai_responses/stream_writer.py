@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from paddock.llm.collect import answer_events
 from paddock.llm.formats.base import StreamWriter
-from paddock.llm.formats.openai_responses.read_request import REDACTED
+from paddock.llm.formats.fields import to_bytes
+from paddock.llm.formats.names import client_names
+from paddock.llm.formats.notes import note
 from paddock.llm.formats.openai_responses.tools import custom_input, words_of
-from paddock.llm.formats.openai_shared import error_code, new_id, note, write_usage
+from paddock.llm.formats.openai_shared import error_code, new_id, write_usage
+from paddock.llm.formats.seals import OPENAI, written
 from paddock.llm.formats.sse import event_bytes
 from paddock.llm.neutral import (
     Answer,
@@ -42,6 +45,8 @@ class _Open:
     output_index: int
     content_index: int
     pieces: list[str]
+    head: bytes = b""
+    """How every piece of a text begins."""
 
     @property
     def place(self) -> dict[str, Any]:
@@ -50,6 +55,10 @@ class _Open:
     @property
     def text(self) -> str:
         return "".join(self.pieces)
+
+
+def _thought(seal: str | None) -> dict[str, Any]:
+    return {"type": "reasoning", "id": new_id("rs_"), "summary": [], "encrypted_content": seal}
 
 
 def write_answer(answer: Answer, request: Request | None = None) -> dict[str, Any]:
@@ -65,6 +74,7 @@ def write_answer(answer: Answer, request: Request | None = None) -> dict[str, An
 class ResponsesWriter(StreamWriter):
     def __init__(self, request: Request | None) -> None:
         self._words = words_of(request)
+        self._names = client_names(request)
         self._sequence = 0
         self._output: list[dict[str, Any]] = []
         self._message: tuple[int, dict[str, Any]] | None = None
@@ -77,16 +87,16 @@ class ResponsesWriter(StreamWriter):
 
     def write(self, event: Event) -> bytes:
         match event:
+            case Delta():
+                return self._more(event.index, event.text)
             case Started():
                 return self._start(event)
             case PartStarted():
                 return self._start_part(event)
-            case Delta():
-                return self._more(event.index, event.text)
             case Signed():
                 part = self._open.get(event.index)
                 if part is not None and part.item["type"] == "reasoning":
-                    part.item["encrypted_content"] = event.signature
+                    part.item["encrypted_content"] = written(event.signature, OPENAI)
                 return b""
             case PartEnded():
                 return self._end_part(event.index)
@@ -139,19 +149,25 @@ class ResponsesWriter(StreamWriter):
     def _start_part(self, event: PartStarted) -> bytes:
         match event.part:
             case Text(text=text):
-                written = self._start_content(event.index, {"type": "output_text", "text": "", "annotations": []})
+                said = self._start_content(event.index, {"type": "output_text", "text": "", "annotations": []})
             case Refusal(text=text):
                 self._refused = True
-                written = self._start_content(event.index, {"type": "refusal", "refusal": ""})
+                said = self._start_content(event.index, {"type": "refusal", "refusal": ""})
             case Thinking(text=text, signature=signature, redacted=redacted):
-                item: dict[str, Any] = {"type": "reasoning", "id": new_id("rs_"), "summary": []}
-                item["encrypted_content"] = REDACTED + redacted if redacted is not None else signature
-                written = self._start_item(event.index, item)
-            case ToolCall(arguments=text):
-                written = self._start_item(event.index, self._call(event.part))
+                seal = written(redacted, OPENAI, redacted=True) if redacted is not None else None
+                said = self._start_item(event.index, _thought(written(signature, OPENAI) if signature else seal))
+            case ToolCall(arguments=text, signature=signature):
+                said = self._seal(written(signature, OPENAI)) if signature else b""
+                said += self._start_item(event.index, self._call(event.part))
             case _:
                 return b""
-        return written + self._more(event.index, text)
+        return said + self._more(event.index, text)
+
+    def _seal(self, seal: str) -> bytes:
+        """The seal of the call that follows, which has no field for it: clients send such items back in their place."""
+        said = self._end_message()
+        index, added = self._add(_thought(seal))
+        return said + added + self._emit("response.output_item.done", output_index=index, item=self._output[index])
 
     def _start_item(self, part: int, item: dict[str, Any]) -> bytes:
         written = self._end_message()
@@ -160,6 +176,7 @@ class ResponsesWriter(StreamWriter):
         return written + added
 
     def _call(self, call: ToolCall) -> dict[str, Any]:
+        call = replace(call, name=self._names.get(call.name, call.name))
         if call.name in self._words.custom:
             item = {"type": "custom_tool_call", "id": new_id("ctc_"), "call_id": call.id, "name": call.name}
             return {**item, "input": "", "status": "in_progress"}
@@ -198,11 +215,7 @@ class ResponsesWriter(StreamWriter):
         part.pieces.append(text)
         match part.item["type"]:
             case "message":
-                kind = part.item["content"][part.content_index]["type"]
-                more: dict[str, Any] = {"content_index": part.content_index, "delta": text}
-                if kind == "output_text":
-                    more["logprobs"] = []
-                return self._emit(f"response.{kind}.delta", **part.place, **more)
+                return self._quick(part, text)
             case "reasoning":
                 written = b""
                 if first:
@@ -218,6 +231,19 @@ class ResponsesWriter(StreamWriter):
             case _:
                 # A custom tool's input can only be told when the arguments that hold it are whole.
                 return b""
+
+    def _quick(self, part: _Open, text: str) -> bytes:
+        """More of a text: most of a stream, so that all but the text itself is made only once."""
+        if not part.head:
+            kind = part.item["content"][part.content_index]["type"]
+            more: dict[str, Any] = {**part.place, "content_index": part.content_index}
+            if kind == "output_text":
+                more["logprobs"] = []
+            start = to_bytes({"type": f"response.{kind}.delta", **more})[:-1]
+            part.head = f"event: response.{kind}.delta\ndata: ".encode() + start + b',"delta":'
+        number = self._sequence
+        self._sequence += 1
+        return b'%b%b,"sequence_number":%d}\n\n' % (part.head, to_bytes(text), number)
 
     def _end_part(self, index: int) -> bytes:
         part = self._open.pop(index, None)

@@ -12,7 +12,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from paddock.llm.formats.fields import Fields
-from paddock.llm.formats.openai_shared import note
+from paddock.llm.formats.names import provider_name
+from paddock.llm.formats.notes import note
 from paddock.llm.neutral import Request, Tool
 
 NAME = "openai-responses"
@@ -104,7 +105,7 @@ def write_tools(tools: list[Tool], words: ToolWords, notes: list[str]) -> list[d
                 written.append(spaces[space])
             spaces[space]["tools"].append(_write_function(tool, name))
         else:
-            written.append(_write_function(tool, tool.name))
+            written.append(_write_function(tool, provider_name(tool.name)))
     written += words.hosted
     said = {hosted_note(str(tool.get("type"))) for tool in words.hosted}
     notes[:] = [text for text in notes if text not in said]

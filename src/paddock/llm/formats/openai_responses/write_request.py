@@ -5,9 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from paddock.llm.formats.base import Untranslatable
-from paddock.llm.formats.openai_responses.read_request import NOTED, REDACTED, no_word
+from paddock.llm.formats.names import provider_id, provider_name
+from paddock.llm.formats.notes import note
+from paddock.llm.formats.openai_responses.read_request import NOTED, no_word
 from paddock.llm.formats.openai_responses.tools import NAME, ToolWords, custom_input, words_of, write_tools
-from paddock.llm.formats.openai_shared import media_url, note, plain_text, wanted_effort, write_audio
+from paddock.llm.formats.openai_shared import media_url, plain_text, sampling, write_audio, written_effort
+from paddock.llm.formats.seals import OPENAI, own_messages
 from paddock.llm.neutral import (
     Media,
     Message,
@@ -22,13 +25,23 @@ from paddock.llm.neutral import (
     ToolResult,
 )
 
+_LONGEST_ID = 64
+_FEWEST_TOKENS = 16
+_COUNTED = {
+    "model", "input", "instructions", "tools", "tool_choice", "parallel_tool_calls", "reasoning", "text",
+}  # fmt: skip
+
+
+def write_count_request(request: Request) -> dict[str, Any]:
+    return {name: value for name, value in write_request(request).items() if name in _COUNTED}
+
 
 def write_request(request: Request) -> dict[str, Any]:
     if request.stop:
         raise Untranslatable("stop: the Responses API cannot stop at given words; leave them out")
     own, words = request.extra.get(NAME, {}), words_of(request)
     body: dict[str, Any] = {"model": request.model}
-    messages = request.messages
+    messages = own_messages(request, OPENAI)
     if len(messages) > 1 and messages[0].role == Role.SYSTEM:
         body["instructions"] = "\n\n".join(_system(messages[0]))
         messages = messages[1:]
@@ -44,9 +57,8 @@ def write_request(request: Request) -> dict[str, Any]:
     _tool_choice(request, words, body)
     values = {
         "parallel_tool_calls": request.parallel_tools,
-        "max_output_tokens": request.max_tokens,
-        "temperature": request.temperature,
-        "top_p": request.top_p,
+        "max_output_tokens": _max_tokens(request),
+        **sampling(request),
         "user": request.user,
     }
     body.update({name: value for name, value in values.items() if value is not None})
@@ -62,11 +74,18 @@ def write_request(request: Request) -> dict[str, Any]:
     return body
 
 
+def _max_tokens(request: Request) -> int | None:
+    if request.max_tokens is not None and request.max_tokens < _FEWEST_TOKENS:
+        note(request.notes, f"`max_output_tokens` became {_FEWEST_TOKENS}, the least the Responses API takes")
+        return _FEWEST_TOKENS
+    return request.max_tokens
+
+
 def _reasoning(request: Request, own: dict[str, Any], body: dict[str, Any], *, sealed: bool) -> None:
-    effort = wanted_effort(request)
+    effort = written_effort(request)
     reasoning: dict[str, Any] = {}
     if effort is not None:
-        reasoning["effort"] = effort.value
+        reasoning["effort"] = effort
     if "summary" in own:
         reasoning["summary"] = own["summary"]
     if reasoning:
@@ -97,7 +116,7 @@ def _tool_choice(request: Request, words: ToolWords, body: dict[str, Any]) -> No
             space, name = words.namespaced[request.tool_name]
             body["tool_choice"] = {"type": "function", "namespace": space, "name": name}
         case ToolChoice.NAMED:
-            body["tool_choice"] = {"type": "function", "name": request.tool_name}
+            body["tool_choice"] = {"type": "function", "name": provider_name(request.tool_name or "")}
         case ToolChoice.ANY:
             body["tool_choice"] = "required"
         case ToolChoice.AUTO | ToolChoice.NONE:
@@ -153,15 +172,13 @@ class _Items:
         else:
             output = [self._part(part) for part in result.content]
         kind = "custom_tool_call_output" if result.call_id in self._custom_calls else "function_call_output"
-        return {"type": kind, "call_id": result.call_id, "output": output}
+        return {"type": kind, "call_id": provider_id(result.call_id, _LONGEST_ID), "output": output}
 
     def _part(self, part: Text | Media) -> dict[str, Any]:
-        if part.cached:
-            note(self._notes, "cache_control: the Responses API caches by itself")
         if isinstance(part, Text):
             return {"type": "input_text", "text": part.text}
         if part.kind == "image":
-            return {"type": "input_image", "image_url": media_url(part, "image/png"), "detail": "auto"}
+            return {"type": "input_image", "image_url": media_url(part, "image/png"), "detail": part.detail or "auto"}
         if part.kind == "audio":
             return write_audio(part)
         words = plain_text(part)
@@ -176,28 +193,25 @@ class _Items:
         for part in parts:
             match part:
                 case Text():
-                    self._said({"type": "output_text", "text": part.text})
+                    self._said(part.text)
                 case Refusal():
-                    self._said({"type": "refusal", "refusal": part.text})
+                    self._said([{"type": "refusal", "refusal": part.text}])
                 case Thinking():
                     self._thought(part)
                 case ToolCall():
                     self._out.append(self._call(part))
                 case Media():
                     note(self._notes, f"{part.kind} in an earlier answer: the Responses API takes text only there")
-                    self._said({"type": "output_text", "text": f"[{part.kind}]"})
+                    self._said(f"[{part.kind}]")
                 case ToolResult():
                     raise Untranslatable("an assistant's message cannot hold a tool's result")
 
-    def _said(self, content: dict[str, Any]) -> None:
-        last = self._out[-1] if self._out else {}
-        if last.get("role") == "assistant":
-            last["content"].append(content)
-        else:
-            self._out.append({"type": "message", "role": "assistant", "content": [content]})
+    def _said(self, content: str | list[dict[str, Any]]) -> None:
+        """What was said is told in the short form, which needs no ids that only OpenAI can give."""
+        self._out.append({"type": "message", "role": "assistant", "content": content})
 
     def _thought(self, part: Thinking) -> None:
-        seal = REDACTED + part.redacted if part.redacted is not None else part.signature
+        seal = part.signature
         if not seal:
             note(self._notes, "thinking without a signature: the Responses API takes only its own back")
             return
@@ -206,11 +220,13 @@ class _Items:
         self._out.append({"type": "reasoning", "summary": summary, "encrypted_content": seal})
 
     def _call(self, call: ToolCall) -> dict[str, Any]:
+        call_id = provider_id(call.id, _LONGEST_ID)
         if call.name in self._words.custom:
             self._custom_calls.add(call.id)
             text = custom_input(call.arguments)
-            return {"type": "custom_tool_call", "call_id": call.id, "name": call.name, "input": text}
-        written = {"type": "function_call", "call_id": call.id, "name": call.name, "arguments": call.arguments or "{}"}
+            return {"type": "custom_tool_call", "call_id": call_id, "name": call.name, "input": text}
+        written = {"type": "function_call", "call_id": call_id, "name": provider_name(call.name)}
+        written["arguments"] = call.arguments or "{}"
         if call.name in self._words.namespaced:
             written["namespace"], written["name"] = self._words.namespaced[call.name]
         return written

@@ -1,28 +1,28 @@
-"""Gemini's streams: server-sent events with `alt=sse`, one JSON array without."""
+"""Reading Gemini's streams: server-sent events with `alt=sse`, one JSON array without."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
 from typing import Any
 
-from paddock.llm.formats.base import BrokenStream, StreamReader, StreamWriter
-from paddock.llm.formats.failures import STATUSES
-from paddock.llm.formats.fields import Fields, answer_fields, to_bytes
+import msgspec
+
+from paddock.llm.formats.base import BrokenStream, StreamReader
+from paddock.llm.formats.failures import told_failure
+from paddock.llm.formats.fields import Fields, answer_fields
 from paddock.llm.formats.gemini.answer import (
     MISTAKES,
     CallIds,
-    answer_object,
     blocked,
     continues,
-    failure_object,
     first_candidate,
-    read_failure,
+    is_carried,
     read_finish,
     read_part,
     read_usage,
 )
-from paddock.llm.formats.gemini.parts import camel, write_answer_part
-from paddock.llm.formats.sse import MAX_EVENT, EventReader, event_bytes
+from paddock.llm.formats.gemini.parts import camel
+from paddock.llm.formats.sse import MAX_EVENT, EventReader
 from paddock.llm.neutral import (
     Delta,
     Event,
@@ -32,7 +32,6 @@ from paddock.llm.neutral import (
     Part,
     PartEnded,
     PartStarted,
-    Refusal,
     Signed,
     Started,
     Text,
@@ -81,6 +80,29 @@ class _ArrayReader:
         return found
 
 
+class _QuickPart(msgspec.Struct, forbid_unknown_fields=True):
+    text: str
+    thought: bool = False
+    thoughtSignature: str | None = None  # noqa: N815 - the API's own name
+
+
+class _QuickContent(msgspec.Struct):
+    parts: list[_QuickPart]
+
+
+class _QuickCandidate(msgspec.Struct):
+    content: _QuickContent
+    finishReason: str | None = None  # noqa: N815 - the API's own name
+
+
+class _QuickAnswer(msgspec.Struct):
+    candidates: list[_QuickCandidate]
+    usageMetadata: dict[str, Any] | None = None  # noqa: N815 - the API's own name
+
+
+_decode = msgspec.json.Decoder(_QuickAnswer).decode
+
+
 class GeminiReader(StreamReader):
     def __init__(self) -> None:
         self._events = EventReader()
@@ -102,10 +124,43 @@ class GeminiReader(StreamReader):
             self._is_known = True
             # An array of answers, or, as for an error, one answer alone.
             self._array = _ArrayReader() if data[:1] in (b"[", b"{") else None
-        pieces: list[bytes | str] = (
-            [*self._array.feed(data)] if self._array else [found.data for found in self._events.feed(data)]
-        )
-        return [event for piece in pieces for event in self._read(piece)]
+        pieces: Sequence[bytes | str] | None
+        if self._array is not None:
+            pieces = self._array.feed(data)
+        else:
+            pieces = self._events.whole(data)
+            if pieces is None:
+                pieces = [found.data for found in self._events.feed(data)]
+        events: list[Event] = []
+        for piece in pieces:
+            delta = self._quick(piece)
+            if delta is not None:
+                events.append(delta)
+            else:
+                events += self._read(piece)
+        return events
+
+    def _quick(self, piece: bytes | str) -> Delta | None:
+        """More of the text being told and nothing else, which is what most of a stream says; `None` for all else."""
+        opened = self._open
+        if opened is None or self._ended or self._reason is not None:
+            return None
+        try:
+            found = _decode(piece)
+        except (msgspec.MsgspecError, ValueError, RecursionError):
+            return None
+        if len(found.candidates) != 1 or found.candidates[0].finishReason is not None:
+            return None
+        parts = found.candidates[0].content.parts
+        if len(parts) != 1 or not parts[0].text or parts[0].thoughtSignature is not None:
+            return None
+        if parts[0].thought is not isinstance(opened, Thinking):
+            return None
+        if isinstance(opened, Thinking) and (opened.signature is not None or not opened.text):
+            return None
+        if found.usageMetadata is not None:
+            self._usage = read_usage(Fields(found.usageMetadata))
+        return Delta(self._next - 1, parts[0].text)
 
     def close(self) -> list[Event]:
         events = [event for found in self._events.close() for event in self._read(found.data)]
@@ -121,7 +176,7 @@ class GeminiReader(StreamReader):
         fields = answer_fields(data)
         fields = Fields(camel(fields.value), "", BrokenStream)
         if "error" in fields:
-            return [self._failed(data)]
+            return [self._failed(fields)]
         events: list[Event] = []
         if self._ids is None:
             answer_id = fields.text_or("responseId") or ""
@@ -149,11 +204,9 @@ class GeminiReader(StreamReader):
             events += self._finish()
         return events
 
-    def _failed(self, data: bytes | str) -> Failed:
+    def _failed(self, fields: Fields) -> Failed:
         self._ended = True
-        failure = read_failure(500, data if isinstance(data, bytes) else data.encode(errors="replace"))
-        failure.status = STATUSES.get(failure.kind, 500)
-        return Failed(failure)
+        return Failed(told_failure(fields.value) or Failure(500, "the provider failed without saying why"))
 
     def _add(self, part: Part) -> list[Event]:
         events: list[Event] = []
@@ -161,7 +214,7 @@ class GeminiReader(StreamReader):
             return [Delta(self._next - 1, part.text)]
         if isinstance(part, Thinking) and isinstance(self._open, Thinking) and continues(self._open, part):
             self._open.signature = part.signature
-            if part.text:
+            if part.text and not is_carried(part):
                 events.append(Delta(self._next - 1, part.text))
             if part.signature:
                 events.append(Signed(self._next - 1, part.signature))
@@ -173,7 +226,7 @@ class GeminiReader(StreamReader):
             return [*events, PartStarted(index, Text("")), Delta(index, part.text)]
         if isinstance(part, Thinking):
             self._open = part
-            events.append(PartStarted(index, Thinking()))
+            events.append(PartStarted(index, Thinking(redacted=part.redacted)))
             if part.text:
                 events.append(Delta(index, part.text))
             if part.signature:
@@ -194,88 +247,3 @@ class GeminiReader(StreamReader):
     def _finish(self) -> list[Event]:
         self._ended = True
         return [*self._close_part(), Finished(read_finish(self._reason, self._called), self._usage)]
-
-
-@dataclass(slots=True)
-class _Written:
-    part: Part
-    arguments: str = ""
-
-
-class GeminiWriter(StreamWriter):
-    """Calls are held back until they are whole: this format has no pieces of them."""
-
-    def __init__(self, *, as_array: bool = False) -> None:
-        self._as_array = as_array
-        self._is_first = True
-        self._id = ""
-        self._model = ""
-        self._parts: dict[int, _Written] = {}
-
-    def ping(self) -> bytes:
-        return b"\n" if self._as_array else super().ping()
-
-    def write(self, event: Event) -> bytes:
-        match event:
-            case Started():
-                self._id, self._model = event.id, event.model
-                return b""
-            case PartStarted():
-                return self._start(event)
-            case Delta():
-                return self._more(event)
-            case Signed():
-                return self._sign(event)
-            case PartEnded():
-                return self._end(event.index)
-            case Finished():
-                rest = b"".join(self._end(index) for index in list(self._parts))
-                last = answer_object(self._id, self._model, [{"text": ""}], event.finish, event.usage or Usage())
-                return rest + self._piece(last) + (b"]" if self._as_array else b"")
-            case Failed():
-                return self._piece(failure_object(event.failure)) + (b"]" if self._as_array else b"")
-
-    def _start(self, event: PartStarted) -> bytes:
-        part = event.part
-        self._parts[event.index] = _Written(part)
-        if isinstance(part, ToolCall):
-            self._parts[event.index].arguments = part.arguments
-            return b""
-        if isinstance(part, Text | Refusal) and not part.text:
-            return b""
-        return self._say(part)
-
-    def _more(self, event: Delta) -> bytes:
-        written = self._parts.get(event.index)
-        if written is None or not event.text:
-            return b""
-        if isinstance(written.part, ToolCall):
-            written.arguments += event.text
-            return b""
-        return self._say(Thinking(event.text) if isinstance(written.part, Thinking) else Text(event.text))
-
-    def _sign(self, event: Signed) -> bytes:
-        written = self._parts.get(event.index)
-        if written is None:
-            return b""
-        if isinstance(written.part, ToolCall):
-            written.part.signature = event.signature
-            return b""
-        return self._say(Thinking(signature=event.signature))
-
-    def _end(self, index: int) -> bytes:
-        written = self._parts.pop(index, None)
-        if written is None or not isinstance(written.part, ToolCall):
-            return b""
-        call = written.part
-        return self._say(ToolCall(call.id, call.name, written.arguments, call.signature))
-
-    def _say(self, part: Part) -> bytes:
-        written = write_answer_part(part)
-        return self._piece(answer_object(self._id, self._model, [written])) if written is not None else b""
-
-    def _piece(self, value: dict[str, Any]) -> bytes:
-        if not self._as_array:
-            return event_bytes(value)
-        head, self._is_first = (b"[" if self._is_first else b",\r\n"), False
-        return head + to_bytes(value)

@@ -1,24 +1,32 @@
-"""Chat Completions as a stream."""
+"""Reading a stream of Chat Completions."""
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass, field
 from typing import Any
 
-from paddock.llm.formats.base import BrokenStream, StreamReader, StreamWriter
+import msgspec
+
+from paddock.llm.formats.base import BrokenStream, StreamReader
+from paddock.llm.formats.failures import told_failure
 from paddock.llm.formats.fields import Fields, answer_fields
 from paddock.llm.formats.openai_chat.answer import (
     FAILED,
     content_text,
     finish_of,
-    finish_reason,
-    usage_object,
     usage_of,
 )
 from paddock.llm.formats.openai_chat.read_request import arguments_text, read_signature
-from paddock.llm.formats.openai_shared import error_object, failure_of, new_id
-from paddock.llm.formats.sse import EventReader, event_bytes
+from paddock.llm.formats.openai_chat.reasoning import (
+    details_seal,
+    details_text,
+    merge_details,
+    read_details,
+    read_text,
+    redacted_thoughts,
+)
+from paddock.llm.formats.openai_shared import new_id
+from paddock.llm.formats.sse import EventReader
 from paddock.llm.neutral import (
     Delta,
     Event,
@@ -48,6 +56,42 @@ class _Call:
     signature: str | None = None
 
 
+class _QuickFunction(msgspec.Struct):
+    name: str | None = None
+    arguments: str | None = None
+
+
+class _QuickCall(msgspec.Struct):
+    function: _QuickFunction
+    index: int | None = None
+    id: str | None = None
+    extra_content: Any = None
+
+
+class _QuickDelta(msgspec.Struct):
+    content: str | None = None
+    reasoning_content: str | None = None
+    tool_calls: list[_QuickCall] | None = None
+    refusal: Any = None
+    reasoning: str | None = None
+    reasoning_details: Any = None
+
+
+class _QuickChoice(msgspec.Struct):
+    delta: _QuickDelta
+    index: int = 0
+    finish_reason: str | None = None
+
+
+class _QuickChunk(msgspec.Struct):
+    choices: list[_QuickChoice]
+    error: Any = None
+    usage: Any = None
+
+
+_decode = msgspec.json.Decoder(_QuickChunk).decode
+
+
 class ChatReader(StreamReader):
     def __init__(self) -> None:
         self._events = EventReader()
@@ -58,12 +102,62 @@ class ChatReader(StreamReader):
         self._calls: list[_Call] = []
         self._by_index: dict[int, _Call] = {}
         self._late: list[tuple[type[Text | Thinking | Refusal], str]] = []
+        self._details: list[dict[str, Any]] = []
+        """Of the thought being told."""
+        self._thinks_aloud = False
         self._reason: str | None = None
         self._refused = False
         self._usage: Usage | None = None
 
     def feed(self, data: bytes) -> list[Event]:
-        return [event for sent in self._events.feed(data) for event in self._take(sent.data)]
+        whole = self._events.whole(data)
+        if whole is None:
+            return [event for sent in self._events.feed(data) for event in self._take(sent.data)]
+        events: list[Event] = []
+        for piece in whole:
+            delta = self._quick(piece)
+            if delta is not None:
+                events.append(delta)
+            else:
+                events += self._take(piece)
+        return events
+
+    def _quick(self, piece: bytes) -> Delta | None:
+        """More of what is being told and nothing else, which is what most of a stream says; `None` for all else."""
+        if self._done or (self._open is None and not self._calls):
+            return None
+        try:
+            found = _decode(piece)
+        except (msgspec.MsgspecError, ValueError, RecursionError):
+            return None
+        if len(found.choices) != 1 or found.error or found.usage:
+            return None
+        choice = found.choices[0]
+        delta = choice.delta
+        if choice.finish_reason or choice.index or delta.refusal or delta.reasoning_details:
+            return None
+        thought = delta.reasoning_content or delta.reasoning
+        if delta.tool_calls:
+            return self._quick_call(delta.tool_calls) if not (delta.content or thought) else None
+        if self._open is None or self._calls:
+            return None
+        index, kind = self._open
+        if kind is Text and delta.content and not thought:
+            return Delta(index, delta.content)
+        if kind is Thinking and thought and not delta.content:
+            return Delta(index, thought)
+        return None
+
+    def _quick_call(self, pieces: list[_QuickCall]) -> Delta | None:
+        """More arguments of a call that has been told of."""
+        piece = pieces[0]
+        if len(pieces) != 1 or piece.id or piece.index is None or piece.extra_content:
+            return None
+        call = self._by_index.get(piece.index)
+        if call is None or call.part is None or piece.function.name or not piece.function.arguments:
+            return None
+        call.empty = False
+        return Delta(call.part, piece.function.arguments)
 
     def close(self) -> list[Event]:
         events = [event for sent in self._events.close() for event in self._take(sent.data)]
@@ -73,16 +167,17 @@ class ChatReader(StreamReader):
             events += self._finish()
         return events
 
-    def _take(self, data: str) -> list[Event]:
-        if self._done or not data.strip():
+    def _take(self, data: str | bytes) -> list[Event]:
+        data = data.strip()
+        if self._done or not data:
             return []
-        if data.strip() == "[DONE]":
+        if data in ("[DONE]", b"[DONE]"):
             if not self._started:
                 raise BrokenStream("the stream is done without an answer")
             return self._finish()
         fields = answer_fields(data)
         if fields.get("error") or (fields.get("object") == "error"):
-            failure = failure_of(fields.value) or Failure(502, "the provider failed without saying why")
+            failure = told_failure(fields.value) or Failure(502, "the provider failed without saying why")
             return self._fail(failure)
         events: list[Event] = []
         if not self._started:
@@ -107,9 +202,21 @@ class ChatReader(StreamReader):
 
     def _delta(self, delta: Fields) -> list[Event]:
         events: list[Event] = []
-        thought = delta.text_or("reasoning_content") or delta.text_or("reasoning")
+        details = read_details(delta)
+        thought = read_text(delta)
+        self._thinks_aloud = self._thinks_aloud or bool(thought)
+        if not self._thinks_aloud:
+            # Servers that tell the text in both places tell it twice.
+            thought = details_text(details)
         if thought:
             events += self._words(Thinking, thought)
+        sealed, details = redacted_thoughts(details)
+        for each in sealed if not self._calls else ():
+            events += [*self._end_words(), PartStarted(self._parts, each), PartEnded(self._next())]
+        if details:
+            if details_seal(details) and not self._calls and (self._open is None or self._open[1] is not Thinking):
+                events += self._begin(Thinking)
+            merge_details(self._details, details)
         text = content_text(delta)
         if text:
             events += self._words(Text, text)
@@ -131,18 +238,26 @@ class ChatReader(StreamReader):
             return []
         events: list[Event] = []
         if self._open is None or self._open[1] is not kind:
-            events += self._end_words()
-            self._open = (self._parts, kind)
-            events.append(PartStarted(self._next(), kind("")))
+            events += self._begin(kind)
+        assert self._open is not None
         events.append(Delta(self._open[0], text))
         return events
+
+    def _begin(self, kind: type[Text | Thinking | Refusal]) -> list[Event]:
+        events = self._end_words()
+        self._open = (self._parts, kind)
+        return [*events, PartStarted(self._next(), kind(""))]
 
     def _end_words(self) -> list[Event]:
         if self._open is None:
             return []
-        index = self._open[0]
+        index, kind = self._open
         self._open = None
-        return [PartEnded(index)]
+        seal = None
+        if kind is Thinking:
+            seal = details_seal(self._details)
+            self._details = []
+        return [Signed(index, seal), PartEnded(index)] if seal is not None else [PartEnded(index)]
 
     def _next(self) -> int:
         self._parts += 1
@@ -164,7 +279,8 @@ class ChatReader(StreamReader):
             events += self._end_words()
             call.id = call.id or new_id("call_")
             call.part = self._next()
-            events.append(PartStarted(call.part, ToolCall(call.id, call.name, "")))
+            events.append(PartStarted(call.part, ToolCall(call.id, call.name, "", call.signature)))
+            call.signature = None
             arguments = "".join(call.waiting)
         if arguments:
             call.empty = False
@@ -206,80 +322,3 @@ class ChatReader(StreamReader):
             events += [PartStarted(index, kind("")), Delta(index, text), PartEnded(index)]
         finish = finish_of(self._reason, calls=bool(self._calls), refusal=self._refused)
         return [*events, Finished(finish, self._usage)]
-
-
-class ChatWriter(StreamWriter):
-    def __init__(self, *, include_usage: bool) -> None:
-        self._include_usage = include_usage
-        self._id = ""
-        self._model = ""
-        self._created = int(time.time())
-        self._kinds: dict[int, str] = {}
-        self._calls: dict[int, int] = {}
-        self._refused = False
-        self._usage: Usage | None = None
-
-    def write(self, event: Event) -> bytes:
-        match event:
-            case Started():
-                self._id, self._model = event.id or new_id("chatcmpl-"), event.model
-                self._usage = event.usage
-                return self._chunk({"role": "assistant", "content": ""})
-            case PartStarted():
-                return self._start(event)
-            case Delta():
-                return self._more(event.index, event.text)
-            case Signed() if event.index in self._calls:
-                seal = {"google": {"thought_signature": event.signature}}
-                return self._chunk({"tool_calls": [{"index": self._calls[event.index], "extra_content": seal}]})
-            case Finished():
-                return self._finish(event)
-            case Failed():
-                return event_bytes({"error": error_object(event.failure)})
-            case _:
-                return b""
-
-    def _start(self, event: PartStarted) -> bytes:
-        match event.part:
-            case ToolCall(id=call_id, name=name, arguments=arguments):
-                self._calls[event.index] = len(self._calls)
-                call = {
-                    "index": self._calls[event.index],
-                    "id": call_id,
-                    "type": "function",
-                    "function": {"name": name, "arguments": arguments},
-                }
-                return self._chunk({"tool_calls": [call]})
-            case Text(text=text):
-                self._kinds[event.index] = "content"
-            case Thinking(text=text):
-                self._kinds[event.index] = "reasoning_content"
-            case Refusal(text=text):
-                self._kinds[event.index] = "refusal"
-                self._refused = True
-            case _:
-                return b""
-        return self._more(event.index, text)
-
-    def _more(self, index: int, text: str) -> bytes:
-        if not text:
-            return b""
-        if index in self._calls:
-            return self._chunk({"tool_calls": [{"index": self._calls[index], "function": {"arguments": text}}]})
-        kind = self._kinds.get(index)
-        return self._chunk({kind: text}) if kind is not None else b""
-
-    def _finish(self, event: Finished) -> bytes:
-        written = self._chunk({}, finish_reason(event.finish, refusal=self._refused))
-        usage = event.usage or self._usage
-        if self._include_usage and usage is not None:
-            written += event_bytes({**self._head(), "choices": [], "usage": usage_object(usage)})
-        return written + event_bytes("[DONE]")
-
-    def _head(self) -> dict[str, Any]:
-        head = {"id": self._id, "object": "chat.completion.chunk", "created": self._created, "model": self._model}
-        return {**head, "choices": []}
-
-    def _chunk(self, delta: dict[str, Any], reason: str | None = None) -> bytes:
-        choice = {"index": 0, "delta": delta, "logprobs": None, "finish_reason": reason}
-        return event_bytes({**self._head(), "choices": [choice]})

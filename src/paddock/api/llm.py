@@ -1,0 +1,139 @@
+"""The model APIs on the main port: the LLM proxy's gateway behind an ASGI server."""
+
+from __future__ import annotations
+
+import asyncio
+
+from starlette.types import Receive, Scope, Send
+
+from paddock.api.errors import refuse_websocket
+from paddock.api.front import PROXIED
+from paddock.errors import TooLarge
+from paddock.llm.calls import concerns, format_of
+from paddock.llm.formats.registry import FORMATS
+from paddock.llm.gateway import Gateway
+from paddock.llm.neutral import Failure
+from paddock.llm.wire.base import Headers, HttpRequest, Reply
+
+WATCH_AFTER = 0.05
+"""Seconds after which it is worth looking whether the client is still there; most answers of no model take less."""
+
+
+class ModelDoor:
+    """Hands requests to models to the gateway."""
+
+    def __init__(self, gateway: Gateway) -> None:
+        self._gateway = gateway
+        self._max_body = gateway.settings.max_body
+
+    def concerns(self, scope: Scope) -> bool:
+        path: str = scope["path"]
+        return concerns(path) or (path == "/" and scope.get("method") == "HEAD")
+
+    async def serve(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "websocket":
+            message = "WebSocket is not spoken here; use HTTP with server-sent events"
+            await refuse_websocket(send, scope.get("extensions") or {}, 426, "UPGRADE_REFUSED", message)
+            return
+        scope[PROXIED] = True  # Providers' headers pass as they are.
+        reply = _Reply(send)
+        try:
+            body = await self._body(receive)
+        except TooLarge as error:
+            format = FORMATS[format_of(scope["path"])]
+            failure = Failure(413, error.message, "request_too_large")
+            await reply.whole(
+                413, [(b"content-type", b"application/json"), (b"connection", b"close")], format.write_failure(failure)
+            )
+            return
+        if body is None:
+            return
+        raw: bytes = scope.get("raw_path") or scope["path"].encode()
+        request = HttpRequest(
+            method=scope.get("method", "GET"),
+            path=raw.partition(b"?")[0].decode("latin-1"),
+            query=scope["query_string"].decode("latin-1"),
+            headers=scope["headers"],
+            body=body,
+        )
+        watch = _Watch(receive)
+        try:
+            await self._gateway(request, reply)
+        except asyncio.CancelledError:
+            if not watch.gone:
+                raise
+        finally:
+            await watch.stop()
+
+    async def _body(self, receive: Receive) -> bytes | None:
+        """The whole body; nothing when the client left before it was sent."""
+        message = await receive()
+        if not message.get("more_body") and message["type"] == "http.request":
+            body: bytes = message.get("body", b"")
+            if len(body) > self._max_body:
+                raise TooLarge(f"the body is larger than llm.max_body ({self._max_body} bytes)")
+            return body
+        pieces = bytearray()
+        while message["type"] == "http.request":
+            pieces += message.get("body", b"")
+            if len(pieces) > self._max_body:
+                raise TooLarge(f"the body is larger than llm.max_body ({self._max_body} bytes)")
+            if not message.get("more_body"):
+                return bytes(pieces)
+            message = await receive()
+        return None
+
+
+class _Watch:
+    """Cancels the task that answers when the client is gone. Looks only once an answer has taken a moment."""
+
+    def __init__(self, receive: Receive) -> None:
+        self.gone = False
+        self._receive = receive
+        self._owner = asyncio.current_task()
+        self._task: asyncio.Task[None] | None = None
+        self._timer = asyncio.get_running_loop().call_later(WATCH_AFTER, self._start)
+
+    def _start(self) -> None:
+        self._task = asyncio.create_task(self._look())
+
+    async def _look(self) -> None:
+        while (await self._receive())["type"] != "http.disconnect":
+            pass
+        self.gone = True
+        if self._owner is not None:
+            self._owner.cancel()
+
+    async def stop(self) -> None:
+        self._timer.cancel()
+        if self._task is not None and not self._task.done():
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+
+
+class _Reply(Reply):
+    def __init__(self, send: Send) -> None:
+        self._send = send
+        self.started = False
+        self._aborted = False
+
+    async def whole(self, status: int, headers: Headers, body: bytes) -> None:
+        self.started = True
+        length = (b"content-length", b"%d" % len(body))
+        await self._send({"type": "http.response.start", "status": status, "headers": [*headers, length]})
+        await self._send({"type": "http.response.body", "body": body})
+
+    async def start(self, status: int, headers: Headers) -> None:
+        self.started = True
+        await self._send({"type": "http.response.start", "status": status, "headers": headers})
+
+    async def write(self, data: bytes) -> None:
+        if not self._aborted:
+            await self._send({"type": "http.response.body", "body": data, "more_body": True})
+
+    async def end(self) -> None:
+        await self._send({"type": "http.response.body", "body": b""})
+
+    def abort(self) -> None:
+        # The server sees an unfinished answer and breaks the connection, which is what the client must see.
+        self._aborted = True

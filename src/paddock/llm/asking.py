@@ -1,0 +1,209 @@
+"""Gets an answer from whoever can give one: asks again after passing trouble, then asks the fallbacks.
+
+All of it happens before the client has been sent a byte. An answer that breaks off later cannot be mended here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from dataclasses import dataclass
+
+from paddock.errors import PaddockError
+from paddock.llm.calls import Call
+from paddock.llm.exchange import Exchange
+from paddock.llm.formats.failures import kind_of
+from paddock.llm.formats.registry import FORMATS
+from paddock.llm.limits import Limits, Permit, TooMany
+from paddock.llm.neutral import Failure
+from paddock.llm.passing import retry_after, value_of
+from paddock.llm.preparing import Prepared, prepare
+from paddock.llm.providers.base import Answered, Ask
+from paddock.llm.providers.replay import Miss, ReplayProvider
+from paddock.llm.routes import Route, Routes
+from paddock.llm.wire.base import Broken, Headers, HttpRequest, TimedOut, UpstreamError
+
+RETRIED = frozenset({408, 409, 425, 429, 500, 502, 503, 504, 520, 522, 524, 529})
+CLIENTS_FAULT = frozenset({400, 413, 422})
+"""What another provider would most likely refuse too."""
+BACKOFF = 0.25
+LONGEST_BACKOFF = 4.0
+LONGEST_WAIT = 5.0
+"""Seconds a provider may ask to be left alone for and still be asked again; clients can wait longer than we do."""
+
+
+class NoAnswer(Exception):
+    """Nobody answered, or the last one asked said no."""
+
+    def __init__(
+        self,
+        failure: Failure,
+        *,
+        wait: float | None = None,
+        passing: bool = True,
+        told: tuple[str, Headers, bytes] | None = None,
+    ) -> None:
+        super().__init__(failure.message)
+        self.failure = failure
+        self.wait = wait
+        """Seconds after which asking again may help."""
+        self.passing = passing
+        """Whether asking again may help at all."""
+        self.told = told
+        """The provider's own words, when it spoke: its format, its headers and the body."""
+
+
+@dataclass(slots=True)
+class Given:
+    """A provider's answer, of which the whole body or the first piece is there."""
+
+    route: Route
+    prepared: Prepared
+    answered: Answered
+    body: bytes
+    streams: bool
+    """Whether more pieces follow `body`."""
+    recorder: ReplayProvider | None = None
+    """A recording that had no answer, and learns this one."""
+
+
+class Asker:
+    def __init__(self, routes: Routes, limits: Limits) -> None:
+        self._routes = routes
+        self._limits = limits
+
+    async def ask(
+        self, call: Call, http: HttpRequest, exchange: Exchange, route: Route, permits: list[Permit]
+    ) -> Given:
+        """Ask until somebody answers. Raises `NoAnswer`, and `InvalidInput` for a request that cannot be said.
+
+        Leave to ask the fallbacks is added to `permits`.
+        """
+        problem: NoAnswer | None = None
+        recorder: ReplayProvider | None = None
+        candidates = [route, *self._routes.fallbacks(route)]
+        for number, candidate in enumerate(candidates):
+            if number:
+                exchange.notes.append(f"{candidates[number - 1].name} did not answer; asked {candidate.name}")
+            exchange.route, exchange.provider = candidate.name, candidate.provider.name
+            exchange.provider_kind, exchange.provider_model = candidate.provider.kind, candidate.model
+            if number:
+                try:
+                    permits.append(self._enter(candidate))
+                except TooMany as error:
+                    problem = problem or NoAnswer(Failure(429, error.message, kind_of(429)), wait=error.retry_after)
+                    continue
+            wait = candidate.circuit.allow()
+            if wait is not None:
+                message = f"provider {candidate.provider.name} is failing; it is asked again in {wait:.0f} s"
+                problem = problem or NoAnswer(Failure(503, message, "overloaded_error"), wait=wait)
+                continue
+            try:
+                given = await self._try(call, http, exchange, candidate)
+            except NoAnswer as error:
+                problem = error
+                if error.failure.status in CLIENTS_FAULT:
+                    break
+            except Miss as miss:
+                exchange.notes.append(f"{candidate.provider.name} has no answer: {miss.reason}")
+                if isinstance(candidate.provider, ReplayProvider):
+                    recorder = candidate.provider
+                candidates.insert(number + 1, self._routes.resolve(miss.model))
+            except PaddockError:
+                candidate.circuit.cancelled()
+                if not number:
+                    raise  # The client must say it otherwise; that a fallback understands it is luck.
+            except BaseException:
+                candidate.circuit.cancelled()
+                raise
+            else:
+                given.recorder = recorder
+                return given
+        assert problem is not None
+        raise problem
+
+    def _enter(self, route: Route) -> Permit:
+        return self._limits.enter(
+            None, route.name, route.settings.limits, route.provider.name, route.provider_settings.limits
+        )
+
+    async def _try(self, call: Call, http: HttpRequest, exchange: Exchange, route: Route) -> Given:
+        prepared = prepare(call, http, exchange, route)
+        exchange.provider_format = prepared.ask.format
+        for attempt in range(route.provider_settings.retries + 1):
+            try:
+                return await self._once(prepared, route)
+            except NoAnswer as error:
+                problem = error
+            if not problem.passing or attempt == route.provider_settings.retries:
+                break
+            pause = min(BACKOFF * 2**attempt, LONGEST_BACKOFF) * random.uniform(0.5, 1.0)  # noqa: S311
+            if problem.wait is not None:
+                if problem.wait > LONGEST_WAIT:
+                    break
+                pause = problem.wait
+            exchange.retries += 1
+            exchange.notes.append(f"asked {route.provider.name} again: {problem.failure.message[:200]}")
+            await asyncio.sleep(pause)
+        raise problem
+
+    async def _once(self, prepared: Prepared, route: Route) -> Given:
+        ask = prepared.ask
+        answered: Answered | None = None
+        try:
+            answered = await route.provider.send(ask)
+            if answered.status < 300:
+                given = await _received(prepared, route, answered)
+                route.circuit.succeeded()
+                answered = None
+                return given
+            body = await answered.read()
+        except UpstreamError as error:
+            route.circuit.failed()
+            raise _unreached(route, error) from None
+        finally:
+            if answered is not None:
+                answered.close()
+        if answered.status >= 500:
+            route.circuit.failed()
+        else:
+            route.circuit.succeeded()
+        raise _refused(ask, route, answered, body)
+
+
+async def _received(prepared: Prepared, route: Route, answered: Answered) -> Given:
+    """The answer once its first piece is there, which is when it can no longer be asked for again."""
+    ask = prepared.ask
+    kind = value_of(answered.headers, b"content-type").lower()
+    if kind.startswith(b"text/html"):
+        raise Broken(f"provider {route.provider.name} answered with a web page; check its base_url")
+    streams = ask.stream and (kind.startswith(b"text/event-stream") or ask.array or not kind)
+    if not streams:
+        body = await answered.read()
+        answered.close()
+        return Given(route, prepared, answered, body, streams=False)
+    first = await answered.piece()
+    if not first:
+        raise Broken("the answer ended before it began")
+    return Given(route, prepared, answered, first, streams=True)
+
+
+def _unreached(route: Route, error: UpstreamError) -> NoAnswer:
+    status = 504 if isinstance(error, TimedOut) else 502
+    message = f"provider {route.provider.name}: {error}"
+    return NoAnswer(Failure(status, message, kind_of(status)), passing=error.retryable)
+
+
+def _refused(ask: Ask, route: Route, answered: Answered, body: bytes) -> NoAnswer:
+    status = answered.status
+    wait = retry_after(answered.headers)
+    if status in (401, 403):
+        # Providers quote parts of the key they refuse, and it is not the client's.
+        message = f"provider {route.provider.name} refused the key it is configured with (status {status})"
+        return NoAnswer(Failure(status, message, kind_of(status)), passing=False)
+    if status < 400:
+        message = f"provider {route.provider.name} answered with status {status}; check its base_url"
+        return NoAnswer(Failure(502, message, kind_of(502)), passing=False)
+    failure = FORMATS[ask.format].read_failure(status, body)
+    shown = (ask.format, answered.headers, body)
+    return NoAnswer(failure, wait=wait, passing=status in RETRIED, told=shown)

@@ -1,0 +1,98 @@
+"""Changes single fields of a request's body and leaves every other byte of its values as it came."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+_members = msgspec.json.Decoder(dict[str, msgspec.Raw])
+_PLACES: dict[str, dict[str, tuple[str, ...]]] = {
+    "openai-chat": {"max_tokens": ("max_tokens",), "effort": ("reasoning_effort",)},
+    "openai-responses": {"max_tokens": ("max_output_tokens",), "effort": ("reasoning", "effort")},
+    "anthropic": {"stop": ("stop_sequences",), "effort": ("output_config", "effort")},
+    "gemini": {
+        "temperature": ("generationConfig", "temperature"),
+        "top_p": ("generationConfig", "topP"),
+        "top_k": ("generationConfig", "topK"),
+        "max_tokens": ("generationConfig", "maxOutputTokens"),
+        "stop": ("generationConfig", "stopSequences"),
+        "seed": ("generationConfig", "seed"),
+        "effort": ("generationConfig", "thinkingConfig", "thinkingLevel"),
+    },
+}
+"""Where the settings that every format has stand in each; those not listed have the same name there."""
+SHARED = frozenset({"temperature", "top_p", "top_k", "max_tokens", "stop", "seed", "effort"})
+_ALSO = {("openai-chat", "max_tokens"): "max_completion_tokens"}
+"""Another name under which a format may have it."""
+
+
+def patched(
+    body: bytes,
+    format: str,
+    *,
+    model: str | None = None,
+    defaults: Mapping[str, Any] | None = None,
+    overrides: Mapping[str, Any] | None = None,
+) -> bytes:
+    """The body with another model, with defaults where it says nothing, and with overrides whatever it says.
+
+    An override of `None` takes the field out.
+    """
+    members = _members.decode(body)
+    changes: dict[str, Any] = {}
+    if model is not None:
+        changes["model"] = model
+    for name, value in (defaults or {}).items():
+        if not _has(members, format, name):
+            _put(members, changes, _place(format, name), value)
+    for name, value in (overrides or {}).items():
+        also = _ALSO.get((format, name))
+        if also:
+            members.pop(also, None)
+        _put(members, changes, _place(format, name), value)
+    pieces = []
+    for name, raw in members.items():
+        if name not in changes:
+            pieces.append(b"%s:%s" % (_text(name), bytes(raw)))
+    for name, value in changes.items():
+        if value is not None:
+            pieces.append(b"%s:%s" % (_text(name), _text(value)))
+    return b"{" + b",".join(pieces) + b"}"
+
+
+def _place(format: str, name: str) -> tuple[str, ...]:
+    return _PLACES.get(format, {}).get(name, (name,))
+
+
+def _has(members: Mapping[str, msgspec.Raw], format: str, name: str) -> bool:
+    first, *inner = _place(format, name)
+    if _ALSO.get((format, name)) in members:
+        return True
+    value: Any = msgspec.json.decode(members[first]) if first in members else None
+    for step in inner:
+        value = value.get(step) if isinstance(value, dict) else None
+    return value is not None
+
+
+def _put(members: Mapping[str, msgspec.Raw], changes: dict[str, Any], place: tuple[str, ...], value: Any) -> None:
+    first, *inner = place
+    if not inner:
+        changes[first] = value
+        return
+    top = changes.get(first)
+    if not isinstance(top, dict):
+        known = msgspec.json.decode(members[first]) if first in members else None
+        top = known if isinstance(known, dict) else {}
+    changes[first] = at = top
+    for step in inner[:-1]:
+        below = at.get(step)
+        at[step] = at = below if isinstance(below, dict) else {}
+    if value is None:
+        at.pop(inner[-1], None)
+    else:
+        at[inner[-1]] = value
+
+
+_text = msgspec.json.encode

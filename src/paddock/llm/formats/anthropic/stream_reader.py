@@ -1,0 +1,221 @@
+"""Reading Anthropic's streams of events."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from paddock.llm.formats.anthropic.answer import (
+    read_finish,
+    read_usage,
+)
+from paddock.llm.formats.base import BrokenStream, StreamReader
+from paddock.llm.formats.failures import told_failure
+from paddock.llm.formats.fields import Fields, answer_fields
+from paddock.llm.formats.seals import ANTHROPIC, signature
+from paddock.llm.formats.sse import EventReader
+from paddock.llm.formats.turns import arguments_text
+from paddock.llm.neutral import (
+    Delta,
+    Event,
+    Failed,
+    Failure,
+    Finished,
+    Part,
+    PartEnded,
+    PartStarted,
+    Signature,
+    Signed,
+    Started,
+    Text,
+    Thinking,
+    ToolCall,
+)
+
+
+@dataclass(slots=True)
+class _Open:
+    """A block being read."""
+
+    index: int
+    is_call: bool
+    is_empty: bool = True
+    seal: str = ""
+
+
+class _QuickDelta(msgspec.Struct):
+    type: str
+    text: str = ""
+    thinking: str = ""
+    partial_json: str = ""
+
+
+class _Quick(msgspec.Struct):
+    index: int
+    delta: _QuickDelta
+
+
+_DELTAS = {"text_delta": "text", "thinking_delta": "thinking", "input_json_delta": "partial_json"}
+_DELTA_HEAD = b'{"type":"content_block_delta"'
+_decode = msgspec.json.Decoder(_Quick).decode
+
+
+class AnthropicReader(StreamReader):
+    def __init__(self) -> None:
+        self._events = EventReader()
+        self._open: dict[int, _Open | None] = {}
+        self._next = 0
+        self._started = False
+        self._ended = False
+        self._called = False
+        self._has_usage = False
+        self._usage: dict[str, Any] = {}
+        self._delta: Fields | None = None
+
+    def feed(self, data: bytes) -> list[Event]:
+        whole = self._events.whole(data)
+        if whole is None:
+            return [event for found in self._events.feed(data) for event in self._read(found.data)]
+        events: list[Event] = []
+        for piece in whole:
+            delta = self._quick(piece)
+            if delta is not None:
+                events.append(delta)
+            else:
+                events += self._read(piece)
+        return events
+
+    def _quick(self, piece: bytes) -> Delta | None:
+        """More of an open block, which is what most of a stream says; `None` for all else."""
+        if not piece.startswith(_DELTA_HEAD) or self._ended:
+            return None
+        try:
+            found = _decode(piece)
+        except (msgspec.MsgspecError, ValueError, RecursionError):
+            return None
+        delta, opened = found.delta, self._open.get(found.index)
+        if opened is None:
+            return None
+        text = getattr(delta, _DELTAS.get(delta.type, ""), "")
+        if not text:
+            return None
+        opened.is_empty = False
+        return Delta(opened.index, text)
+
+    def close(self) -> list[Event]:
+        events = [event for found in self._events.close() for event in self._read(found.data)]
+        if not self._ended:
+            raise BrokenStream("the stream ended without message_stop")
+        return events
+
+    def _read(self, data: str | bytes) -> list[Event]:
+        if self._ended:
+            return []
+        fields = answer_fields(data)
+        kind = fields.text_or("type")
+        if kind == "error":
+            self._ended = True
+            return [Failed(told_failure(fields.value) or Failure(500, "the provider failed without saying why"))]
+        if kind == "message_start":
+            message = fields.object("message")
+            self._started = True
+            self._count(message)
+            usage = read_usage(Fields(self._usage)) if self._has_usage else None
+            return [Started(message.text_or("id") or "", message.text_or("model") or "", usage)]
+        if kind in (None, "ping"):
+            return []
+        if not self._started:
+            raise BrokenStream(f"the stream has {kind} before message_start")
+        if kind == "content_block_start":
+            return self._start(fields)
+        if kind == "content_block_delta":
+            return self._more(fields)
+        if kind == "content_block_stop":
+            return self._stop(fields.integer("index"))
+        if kind == "message_delta":
+            self._delta = fields.object("delta")
+            self._count(fields)
+            return []
+        return self._finish() if kind == "message_stop" else []
+
+    def _count(self, fields: Fields) -> None:
+        """Take in token counts, which are totals, and which some providers give at the start only or the end only."""
+        usage = fields.object_or("usage")
+        if usage is not None:
+            self._has_usage = True
+            for name, value in usage.value.items():
+                if name == "output_tokens_details" and isinstance(value, dict):
+                    self._usage[name] = value
+                else:
+                    self._usage[name] = max(usage.count(name), self._usage.get(name, 0))
+
+    def _start(self, fields: Fields) -> list[Event]:
+        number, block = fields.integer("index"), fields.object("content_block")
+        if number in self._open:
+            raise BrokenStream(f"the stream starts block {number} twice")
+        kind = block.text("type")
+        part: Part
+        first = ""
+        if kind == "text":
+            part, first = Text(""), block.text_or("text") or ""
+        elif kind == "thinking":
+            part, first = Thinking(), block.text_or("thinking") or ""
+        elif kind == "redacted_thinking":
+            part = Thinking(redacted=Signature(block.text("data"), ANTHROPIC))
+        elif kind == "tool_use":
+            part = ToolCall(block.text("id"), block.text("name"), "")
+            first = arguments_text(block.get("input")) if block.get("input") else ""
+            self._called = True
+        else:
+            # A tool of the provider's own: its doings are no part of the answer.
+            self._open[number] = None
+            return []
+        opened = self._open[number] = _Open(self._next, kind == "tool_use", not first)
+        self._next += 1
+        events: list[Event] = [PartStarted(opened.index, part)]
+        if first:
+            events.append(Delta(opened.index, first))
+        return events
+
+    def _more(self, fields: Fields) -> list[Event]:
+        number, delta = fields.integer("index"), fields.object("delta")
+        if number not in self._open:
+            raise BrokenStream(f"the stream continues block {number}, which is not open")
+        opened = self._open[number]
+        if opened is None:
+            return []
+        kind = delta.text("type")
+        if kind == "signature_delta":
+            seal = delta.text("signature")
+            if not seal:
+                return []
+            # Seals come whole, as a rule, but nobody promised it.
+            opened.seal += seal
+            whole = signature(opened.seal, ANTHROPIC)
+            return [Signed(opened.index, whole)] if whole else []
+        name = _DELTAS.get(kind)
+        text = delta.text(name) if name else ""
+        if not text:
+            return []
+        opened.is_empty = False
+        return [Delta(opened.index, text)]
+
+    def _stop(self, number: int) -> list[Event]:
+        if number not in self._open:
+            raise BrokenStream(f"the stream ends block {number}, which is not open")
+        opened = self._open.pop(number)
+        if opened is None:
+            return []
+        ended: list[Event] = [PartEnded(opened.index)]
+        return [Delta(opened.index, "{}"), *ended] if opened.is_call and opened.is_empty else ended
+
+    def _finish(self) -> list[Event]:
+        if self._delta is None:
+            raise BrokenStream("the stream ended without a stop reason")
+        events = [event for number in list(self._open) for event in self._stop(number)]
+        self._ended = True
+        finish = read_finish(self._delta.text_or("stop_reason"), self._called)
+        usage = read_usage(Fields(self._usage)) if self._has_usage else None
+        return [*events, Finished(finish, usage, self._delta.text_or("stop_sequence"))]

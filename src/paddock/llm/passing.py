@@ -1,0 +1,90 @@
+"""Which headers pass through the gateway, in either direction."""
+
+from __future__ import annotations
+
+from paddock.llm.wire.base import Headers, HttpRequest
+
+_HOP = frozenset(
+    (
+        b"connection",
+        b"keep-alive",
+        b"proxy-authenticate",
+        b"proxy-authorization",
+        b"proxy-connection",
+        b"te",
+        b"trailer",
+        b"transfer-encoding",
+        b"upgrade",
+        b"content-length",
+    )
+)
+_FROM_CLIENT = _HOP | {
+    b"host",
+    b"expect",
+    b"accept-encoding",  # What passes through must be read on the way, for usage and archive.
+    b"authorization",
+    b"x-api-key",
+    b"x-goog-api-key",
+    b"open-sandbox-api-key",
+    b"cookie",
+    b"origin",
+    b"referer",
+    b"forwarded",
+    b"x-forwarded-for",
+    b"x-forwarded-host",
+    b"x-forwarded-proto",
+    b"x-real-ip",
+}
+_FROM_PROVIDER = _HOP | {
+    b"set-cookie",
+    b"alt-svc",
+    b"strict-transport-security",
+    b"date",
+    b"server",
+    b"via",
+    b"openai-organization",
+    b"openai-project",
+    b"anthropic-organization-id",
+}
+_SESSIONS = frozenset(
+    (b"x-claude-code-session-id", b"x-session-id", b"session_id", b"session-id", b"x-conversation-id")
+)
+_LONGEST = 200
+
+
+def from_client(headers: Headers) -> Headers:
+    """What a provider is shown of a client's headers: all but its keys and what belongs to the connection."""
+    return [pair for pair in headers if pair[0] not in _FROM_CLIENT]
+
+
+def from_provider(headers: Headers) -> Headers:
+    """What a client is shown of a provider's headers: all but the connection's, and what tells whose key it is."""
+    return [pair for pair in headers if pair[0] not in _FROM_PROVIDER]
+
+
+def value_of(headers: Headers, name: bytes) -> bytes:
+    return next((value for known, value in headers if known == name), b"")
+
+
+def client_name(request: HttpRequest) -> str:
+    return (request.header(b"user-agent") or b"")[:_LONGEST].decode("latin-1")
+
+
+def conversation_of(request: HttpRequest) -> str | None:
+    """What a client itself calls the conversation, if it sends that."""
+    for name, value in request.headers:
+        if name in _SESSIONS and value:
+            return value[:_LONGEST].decode("latin-1")
+    return None
+
+
+def retry_after(headers: Headers) -> float | None:
+    """How many seconds a provider wants to be left alone, if it says so in seconds."""
+    for name, factor in ((b"retry-after-ms", 0.001), (b"retry-after", 1.0)):
+        try:
+            seconds = float(value_of(headers, name)) * factor
+        except ValueError:
+            continue
+        if 0 <= seconds < 86400:
+            return seconds
+    return None

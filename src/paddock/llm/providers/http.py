@@ -1,0 +1,140 @@
+"""Providers that are reached over HTTP: any server that speaks OpenAI's, Anthropic's or Google's API."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from typing import ClassVar
+from urllib.parse import parse_qsl, quote, urlencode
+
+from paddock.config.llm import API_ADDRESSES, ProviderConfig
+from paddock.llm.calls import COUNT, EMBED, GENERATE
+from paddock.llm.providers.base import Answered, Ask, Provider, Unsuitable
+from paddock.llm.wire.base import Headers, Timeouts
+from paddock.llm.wire.client import Client, Origin
+
+_JSON = (b"content-type", b"application/json")
+_EVENTS = (b"accept", b"text/event-stream")
+
+
+class HttpProvider(Provider):
+    """What the three have in common; they differ in addresses and in where the key goes."""
+
+    key_header: ClassVar[bytes]
+    key_prefix: ClassVar[str] = ""
+
+    def __init__(self, name: str, settings: ProviderConfig, client: Client, formats: tuple[str, ...]) -> None:
+        super().__init__(name, formats)
+        self._client = client
+        self._origin = Origin.parse(settings.base_url or API_ADDRESSES[settings.kind], ca=settings.ca)
+        self._timeouts = Timeouts(settings.connect_timeout, settings.first_byte_timeout, settings.stall_timeout)
+        self._own: Headers = []
+        if settings.key is not None and settings.key.get_secret_value():
+            self._own.append((self.key_header, (self.key_prefix + settings.key.get_secret_value()).encode()))
+        for header, value in settings.headers.items():
+            self._own.append((header.lower().encode(), value.get_secret_value().encode()))
+
+    async def send(self, ask: Ask) -> Answered:
+        headers = _merged(ask.headers, [*self.fixed(ask), *self._own])
+        return await self._client.send(self._origin, "POST", self.target(ask), headers, ask.body, self._timeouts)
+
+    @abstractmethod
+    def target(self, ask: Ask) -> bytes:
+        """The address below the origin. Raises `Unsuitable` for what this API does not have."""
+
+    def fixed(self, ask: Ask) -> Headers:
+        """Headers this API needs whatever the client sent."""
+        headers = [_JSON]
+        if ask.stream and not any(name == b"accept" for name, _ in ask.headers):
+            headers.append(_EVENTS)
+        return headers
+
+
+class OpenAIProvider(HttpProvider):
+    """OpenAI and everything compatible with it."""
+
+    kind = "openai"
+    key_header = b"authorization"
+    key_prefix = "Bearer "
+    _PATHS: ClassVar = {
+        ("openai-chat", GENERATE): b"/chat/completions",
+        ("openai-responses", GENERATE): b"/responses",
+        ("openai-chat", EMBED): b"/embeddings",
+    }
+
+    def __init__(self, name: str, settings: ProviderConfig, client: Client) -> None:
+        formats = {
+            "chat": ("openai-chat",),
+            "responses": ("openai-responses",),
+            "both": ("openai-chat", "openai-responses"),
+        }
+        super().__init__(name, settings, client, formats[settings.api])
+        self.thinking = settings.thinking
+
+    def target(self, ask: Ask) -> bytes:
+        path = self._PATHS.get((ask.format, ask.operation))
+        if path is None:
+            raise Unsuitable(f"provider {self.name} cannot do {ask.operation}")
+        return path
+
+
+class AnthropicProvider(HttpProvider):
+    """Anthropic, and servers that speak its Messages API."""
+
+    kind = "anthropic"
+    key_header = b"x-api-key"
+    _VERSION = (b"anthropic-version", b"2023-06-01")
+
+    def __init__(self, name: str, settings: ProviderConfig, client: Client) -> None:
+        super().__init__(name, settings, client, ("anthropic",))
+
+    def target(self, ask: Ask) -> bytes:
+        if ask.operation == EMBED:
+            raise Unsuitable(f"provider {self.name} has no embeddings")
+        path = b"/v1/messages/count_tokens" if ask.operation == COUNT else b"/v1/messages"
+        return path + b"?" + ask.query.encode("latin-1") if ask.query else path
+
+    def fixed(self, ask: Ask) -> Headers:
+        headers = super().fixed(ask)
+        if not any(name == b"anthropic-version" for name, _ in ask.headers):
+            headers.append(self._VERSION)
+        return headers
+
+
+class GeminiProvider(HttpProvider):
+    """Google's Gemini API."""
+
+    kind = "gemini"
+    key_header = b"x-goog-api-key"
+
+    def __init__(self, name: str, settings: ProviderConfig, client: Client) -> None:
+        super().__init__(name, settings, client, ("gemini",))
+
+    def target(self, ask: Ask) -> bytes:
+        query = [(name, value) for name, value in parse_qsl(ask.query) if name not in ("key", "alt")]
+        if ask.stream and not ask.array:
+            query.append(("alt", "sse"))
+        address = f"/v1beta/models/{quote(ask.model, safe='')}:{ask.method or _METHODS[ask.operation, ask.stream]}"
+        return (f"{address}?{urlencode(query)}" if query else address).encode()
+
+
+_METHODS = {
+    (GENERATE, False): "generateContent",
+    (GENERATE, True): "streamGenerateContent",
+    (COUNT, False): "countTokens",
+    (EMBED, False): "batchEmbedContents",
+}
+
+
+def _merged(passed: Headers, own: Headers) -> Headers:
+    """Ours win over the client's."""
+    names = {name for name, _ in own}
+    return [*own, *(pair for pair in passed if pair[0] not in names)]
+
+
+def make_http(name: str, settings: ProviderConfig, client: Client) -> HttpProvider:
+    """A provider over HTTP of the configured kind."""
+    if settings.kind == "anthropic":
+        return AnthropicProvider(name, settings, client)
+    if settings.kind == "gemini":
+        return GeminiProvider(name, settings, client)
+    return OpenAIProvider(name, settings, client)

@@ -1,0 +1,93 @@
+"""Which provider answers for a model's name."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from paddock.config.llm import LlmConfig, ModelConfig, ProviderConfig
+from paddock.errors import NotFound
+from paddock.llm.circuits import Circuit
+from paddock.llm.providers.base import Provider
+from paddock.llm.wire.base import Headers
+
+
+class ModelNotFound(NotFound):
+    """There is no such model."""
+
+    code = "MODEL_NOT_FOUND"
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """What stands behind one name in `llm.models`."""
+
+    name: str
+    provider: Provider
+    circuit: Circuit
+    provider_settings: ProviderConfig
+    settings: ModelConfig
+    headers: Headers
+    model: str
+    """The provider's name for the model, once the name asked for is known."""
+
+    @property
+    def plain(self) -> bool:
+        """Whether requests pass with no field set or taken out."""
+        return not (self.settings.defaults or self.settings.overrides)
+
+
+class Routes:
+    """All models there are."""
+
+    def __init__(self, settings: LlmConfig, providers: Mapping[str, Provider]) -> None:
+        self._settings = settings
+        self.providers = providers
+        self.circuits = {name: Circuit() for name in providers}
+        self._known: dict[str, Route] = {}
+        patterns = [name for name in settings.models if "*" in name]
+        self._patterns = sorted(patterns, key=lambda name: (-len(name), name))
+        for name, model in settings.models.items():
+            if "*" not in name:
+                self._known[name] = self._route(name, model, name)
+
+    def names(self) -> Sequence[str]:
+        """All names that can be asked for; those with a `*` stand for many."""
+        return list(self._settings.models)
+
+    def resolve(self, asked: str) -> Route:
+        """What answers for a name: itself, the longest pattern it fits, or `PROVIDER/MODEL`.
+
+        Raises `ModelNotFound`, which says what there is.
+        """
+        known = self._known.get(asked)
+        if known is not None:
+            return known
+        for pattern in self._patterns:
+            head, _, tail = pattern.partition("*")
+            if len(asked) >= len(head) + len(tail) and asked.startswith(head) and asked.endswith(tail):
+                return self._route(pattern, self._settings.models[pattern], asked[len(head) : len(asked) - len(tail)])
+        provider, slash, model = asked.partition("/")
+        if slash and model and provider in self.providers:
+            return self._route(asked, ModelConfig(provider=provider, model=model), model)
+        there = ", ".join(sorted(self._settings.models)) or "none; set llm.models"
+        raise ModelNotFound(f"There is no model {asked[:200]!r}. Models: {there}.")
+
+    def fallbacks(self, route: Route) -> Iterator[Route]:
+        """What may answer instead, each once."""
+        for name in route.settings.fallbacks:
+            if name != route.name:
+                yield self.resolve(name)
+
+    def _route(self, name: str, model: ModelConfig, part: str) -> Route:
+        headers = [(key.lower().encode(), value.get_secret_value().encode()) for key, value in model.headers.items()]
+        wanted = model.model.replace("*", part)
+        return Route(
+            name=name,
+            provider=self.providers[model.provider],
+            circuit=self.circuits[model.provider],
+            provider_settings=self._settings.providers[model.provider],
+            settings=model,
+            headers=headers,
+            model=wanted,
+        )

@@ -1,0 +1,74 @@
+"""What the scripted model says: one scenario for each thing that clients are tried with."""
+
+from __future__ import annotations
+
+from typing import Any
+
+WRITTEN = "one\ttwo 'three' \"four\"\n"
+"""In the file that the programs are made to write: what a shell or a JSON writer gets wrong first."""
+COPIED = "copied: größer ≠ kleiner\n"
+LAST_WORDS = "Both files are in place."
+UNEXPECTED = "This was not to be said."
+
+SCENARIOS: dict[str, dict[str, Any]] = {
+    "work": {
+        "turns": [
+            {
+                "do": [
+                    {"think": "A file is wanted, so I look around first."},
+                    {"say": "I look around and write the first file."},
+                    {"shell": "printf 'one\\ttwo '\\''three'\\'' \"four\"\\n' > first.txt && echo first-is-there"},
+                ]
+            },
+            {
+                "when": {"tool": "first-is-there"},
+                "do": [
+                    {"say": "Now the second."},
+                    {"write_file": {"path": "second.txt", "content": COPIED}},
+                ],
+            },
+            {
+                "when": {"tool": "."},
+                "do": [{"shell": "cat second.txt && echo second-is-there"}],
+            },
+            {"when": {"tool": "(?s)größer ≠ kleiner.*second-is-there"}, "do": [{"say": LAST_WORDS}]},
+        ],
+        "otherwise": {"say": UNEXPECTED},
+    },
+    "hello": {"turns": [{"say": "Hello."}], "otherwise": {"say": "Hello."}},
+    "weather": {
+        "turns": [
+            {
+                "do": [
+                    {"think": "Two cities, so two calls."},
+                    {"say": "I look it up."},
+                    {"call": {"tool": "get_weather", "arguments": {"city": "Oslo"}}},
+                    {"call": {"tool": "get_weather", "arguments": {"city": "São Paulo"}}},
+                ]
+            },
+            {
+                "when": {"tool": "(?s)Oslo: 7 degrees.*São Paulo: 7 degrees"},
+                "do": [{"call": {"tool": "get_weather", "arguments": {"city": "Rome"}}}],
+            },
+            {
+                "when": {"tool": "Rome: 7 degrees"},
+                "do": [
+                    {"say": "It is 7 degrees everywhere."},
+                    {"usage": {"input": 120, "output": 30, "cache_read": 100, "reasoning": 5}},
+                ],
+            },
+        ],
+        "otherwise": {"say": UNEXPECTED},
+    },
+    "picture": {
+        "turns": [
+            {"do": [{"call": {"tool": "take_picture"}}]},
+            {"do": [{"say": "A grey dot."}]},
+        ],
+        "otherwise": {"say": UNEXPECTED},
+    },
+    "form": {"turns": [{"say": '{"city": "Oslo", "degrees": 7}'}]},
+    "busy": {"turns": [{"fail": {"status": 429, "retry_after": 7, "times": "always"}}, {"say": UNEXPECTED}]},
+    "down": {"turns": [{"fail": {"status": 500, "times": "always"}}, {"say": UNEXPECTED}]},
+    "cut": {"turns": [[{"say": "This answer has a beginning and"}, {"drop": {"times": "always"}}]]},
+}

@@ -1,0 +1,127 @@
+"""A real HTTP server that the official SDKs talk to, whose answers are made by Paddock's writers.
+
+It can also stand for a provider that speaks another format than the client: then both requests and answers are
+translated, as the proxy does it.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+from paddock.llm.collect import answer_events
+from paddock.llm.formats.base import Format
+from paddock.llm.formats.registry import FORMATS
+from paddock.llm.neutral import Answer, Failure, Request
+
+PATHS = {
+    "/v1/chat/completions": "openai-chat",
+    "/v1/responses": "openai-responses",
+    "/v1/messages": "anthropic",
+}
+MODELS = {"anthropic": "claude-sonnet-4-5", "gemini": "gemini-3-pro", "openai-responses": "gpt-5", "openai-chat": "m"}
+"""A model that each provider has."""
+
+
+@dataclass
+class Upstream:
+    """What was asked, and what is answered next."""
+
+    url: str
+    answers: list[Answer | Failure] = field(default_factory=list)
+    others: dict[str, bytes] = field(default_factory=dict)
+    """Bodies of other addresses, by path."""
+    provider: str | None = None
+    """The format of the provider, where it is not the client's."""
+    asked: list[tuple[str, bytes]] = field(default_factory=list)
+    """Format and body of each request."""
+    told: list[bytes] = field(default_factory=list)
+    """What the provider was sent for each."""
+    notes: list[list[str]] = field(default_factory=list)
+    paths: list[str] = field(default_factory=list)
+
+    def body(self, place: int = -1) -> Any:
+        return json.loads(self.asked[place][1])
+
+    def request(self, place: int = -1) -> Request:
+        """One of the requests, as Paddock reads it."""
+        form, body = self.asked[place]
+        return FORMATS[form].read_request(body, model="gemini-3-pro" if form == "gemini" else None)
+
+    def reply(self, client: Format, request: Request) -> tuple[int, bytes]:
+        answer = self.answers.pop(0)
+        provider = FORMATS[self.provider] if self.provider is not None else client
+        sent = Request(**{name: getattr(request, name) for name in request.__slots__})
+        sent.model = MODELS[provider.name]
+        self.told.append(provider.write_request(sent))
+        self.notes.append(sent.notes)
+        arrived = provider.read_request(self.told[-1], model=sent.model, stream=sent.stream)
+        if isinstance(answer, Failure):
+            failure = provider.read_failure(answer.status, provider.write_failure(answer))
+            return failure.status, client.write_failure(failure)
+        if not request.stream:
+            whole = provider.read_answer(provider.write_answer(answer, arrived))
+            return 200, client.write_answer(whole, request)
+        upstream, reader, writer = provider.writer(arrived), provider.reader(), client.writer(request)
+        events = reader.feed(b"".join(map(upstream.write, answer_events(answer)))) + reader.close()
+        return 200, b"".join(map(writer.write, events))
+
+
+@contextmanager
+def upstream() -> Iterator[Upstream]:
+    known: list[Upstream] = []
+    server = ThreadingHTTPServer(("127.0.0.1", 0), _handler(lambda: known[0]))
+    server.daemon_threads = False
+    known.append(Upstream(f"http://127.0.0.1:{server.server_address[1]}"))
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+    thread.start()
+    try:
+        yield known[0]
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
+
+
+def _handler(known: Callable[[], Upstream]) -> type[BaseHTTPRequestHandler]:
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.answer(b"")
+
+        def do_POST(self) -> None:
+            self.answer(self.rfile.read(int(self.headers["content-length"])))
+
+        def answer(self, body: bytes) -> None:
+            up = known()
+            up.paths.append(self.path)
+            path = self.path.partition("?")[0]
+            if path in up.others:
+                up.asked.append(("", body))
+                self.send(200, "application/json", up.others[path])
+                return
+            gemini = re.fullmatch(r"/v1(?:beta)?/models/([^:]+):(\w+)", path)
+            client = FORMATS["gemini" if gemini else PATHS[path]]
+            up.asked.append((client.name, body))
+            stream = gemini[2] == "streamGenerateContent" if gemini else None
+            request = client.read_request(body, model=gemini[1] if gemini else None, stream=stream)
+            status, said = up.reply(client, request)
+            streams = request.stream and status == 200
+            self.send(status, "text/event-stream" if streams else "application/json", said)
+
+        def send(self, status: int, kind: str, body: bytes) -> None:
+            self.send_response(status)
+            self.send_header("content-type", kind)
+            self.send_header("content-length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, format: str, *args: Any) -> None:
+            pass
+
+    return Handler

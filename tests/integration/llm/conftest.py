@@ -1,0 +1,94 @@
+"""A provider that does as it is told, and a real server of ours before it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.serving import Server, serving
+from tests.upstream import Upstream, upstream
+
+PROVIDER_KEY = "sk-provider-0123456789abcdefghijklmnop"
+"""Must be seen nowhere but by the provider."""
+QUICK = {"connect_timeout": 2, "first_byte_timeout": 1, "stall_timeout": 0.5, "retries": 0}
+
+
+def provider(url: str, kind: str, **more: Any) -> dict[str, Any]:
+    base = f"{url}/v1" if kind == "openai" else url
+    return {"kind": kind, "base_url": base, "key": PROVIDER_KEY, **QUICK, **more}
+
+
+@pytest.fixture(scope="module")
+def fake() -> Iterator[Upstream]:
+    with upstream() as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def other() -> Iterator[Upstream]:
+    """A second provider, to fall back on."""
+    with upstream() as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def settings(fake: Upstream, other: Upstream) -> dict[str, Any]:
+    """Configuration of this file's server: one model for each format, and some that differ."""
+    return {
+        "llm": {
+            "providers": {
+                "chat": provider(fake.url, "openai"),
+                "responses": provider(fake.url, "openai", api="responses"),
+                "anthropic": provider(fake.url, "anthropic"),
+                "gemini": provider(fake.url, "gemini"),
+                "patient": provider(fake.url, "openai", retries=2),
+                "shaky": provider(fake.url, "openai"),
+                "second": provider(other.url, "openai"),
+                "nobody": provider("http://127.0.0.1:9", "openai"),
+            },
+            "models": {
+                "chat-model": "chat/upstream-model",
+                "same-name": "chat/same-name",
+                "responses-model": "responses/upstream-model",
+                "anthropic-model": "anthropic/upstream-model",
+                "gemini-model": "gemini/upstream-model",
+                "patient-model": "patient/upstream-model",
+                "wild-*": "chat/tamed-*",
+                "set": {
+                    "provider": "chat",
+                    "model": "upstream-model",
+                    "defaults": {"temperature": 0.5},
+                    "overrides": {"max_tokens": 7, "top_p": None},
+                    "headers": {"X-Team": "blue"},
+                },
+                "falling": {"provider": "shaky", "model": "first", "fallbacks": ["second-model"]},
+                "gone": {"provider": "nobody", "model": "first", "fallbacks": ["second-model"]},
+                "second-model": "second/second",
+                "one-at-a-time": {"provider": "chat", "limits": {"concurrency": 1}},
+                "seldom": {"provider": "chat", "limits": {"requests_per_minute": 2}},
+            },
+            "ping_every": 0.2,
+        }
+    }
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory, settings: dict[str, Any]) -> Iterator[Server]:
+    with serving(tmp_path_factory.mktemp("paddock"), settings) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def client(server: Server) -> Iterator[httpx.Client]:
+    with server.client() as made:
+        yield made
+
+
+@pytest.fixture(autouse=True)
+def _start_afresh(fake: Upstream, other: Upstream) -> None:
+    for each in (fake, other):
+        each.received.clear()
+        each.hung_up = 0

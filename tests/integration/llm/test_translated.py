@@ -1,0 +1,81 @@
+"""Where client and provider speak different formats, both get their own."""
+
+from __future__ import annotations
+
+import httpx
+import pytest
+
+from paddock.llm.collect import Collector
+from paddock.llm.formats.registry import FORMATS
+from paddock.llm.neutral import Answer as Neutral
+from paddock.llm.neutral import Finish, Text
+from tests.integration.llm.recorded import MODELS, STREAM, WHOLE, request
+from tests.upstream import Answer, Upstream, events, whole
+
+PAIRS = [(client, provider) for client in sorted(FORMATS) for provider in sorted(FORMATS) if client != provider]
+
+
+def check(answer: Neutral, asked: str) -> None:
+    assert [part.text for part in answer.parts if isinstance(part, Text)] == ["Hello"]
+    assert answer.finish is Finish.STOP
+    assert answer.usage is not None and (answer.usage.input, answer.usage.output) == (5, 2)
+    assert asked in (answer.model, "")
+
+
+@pytest.mark.parametrize(("format", "provider"), PAIRS)
+def test_a_whole_answer(client: httpx.Client, fake: Upstream, format: str, provider: str) -> None:
+    body = WHOLE[provider].replace(" \\u4f60\xe5\xa5\xbd".encode("latin-1"), b"")
+    fake.always(Answer(pieces=[body]))
+    path, asked = request(format, MODELS[provider], text="What is new?")
+    answer = client.post(path, json=asked)
+    assert answer.status_code == 200, answer.text
+    check(FORMATS[format].read_answer(answer.content), MODELS[provider])
+    told = FORMATS[provider].read_request(fake.received[0].body, model="upstream-model", stream=False)
+    assert told.model == "upstream-model" and told.messages[-1].parts == [Text("What is new?")]
+
+
+@pytest.mark.parametrize(("format", "provider"), PAIRS)
+def test_a_stream(client: httpx.Client, fake: Upstream, format: str, provider: str) -> None:
+    fake.always(events(STREAM[provider]))
+    path, asked = request(format, MODELS[provider], stream=True)
+    answer = client.post(path, json=asked)
+    assert answer.status_code == 200, answer.text
+    reader, collector = FORMATS[format].reader(), Collector()
+    for event in [*reader.feed(answer.content), *reader.close()]:
+        collector.add(event)
+    assert collector.complete
+    chat_without_usage = format == "openai-chat"
+    if chat_without_usage:
+        assert collector.answer.usage is None
+        collector.answer.usage = FORMATS[provider].read_answer(WHOLE[provider]).usage
+    check(collector.answer, MODELS[provider])
+
+
+def test_a_gemini_client_may_want_one_array(client: httpx.Client, fake: Upstream) -> None:
+    fake.always(events(STREAM["anthropic"]))
+    _, asked = request("gemini", "anthropic-model")
+    answer = client.post("/v1beta/models/anthropic-model:streamGenerateContent", json=asked)
+    parts = answer.json()
+    assert isinstance(parts, list)
+    assert "Hello" in answer.text and parts[-1]["candidates"][0]["finishReason"] == "STOP"
+
+
+@pytest.mark.parametrize(("format", "provider"), PAIRS)
+def test_an_error_is_told_in_the_clients_shape(
+    client: httpx.Client, fake: Upstream, format: str, provider: str
+) -> None:
+    fake.always(whole({"error": {"message": "no such thing", "type": "not_found_error"}}, 404))
+    path, asked = request(format, MODELS[provider])
+    answer = client.post(path, json=asked)
+    assert answer.status_code == 404
+    assert "no such thing" in FORMATS[format].read_failure(404, answer.content).message
+    assert answer.headers["x-should-retry"] == "false"
+
+
+def test_silence_is_filled_with_signs_of_life(client: httpx.Client, fake: Upstream) -> None:
+    pieces = STREAM["openai-chat"]
+    fake.always(events(pieces[:3] + [b": keeps the stall limit away\n\n"] * 2 + pieces[3:], pause=0.3))
+    path, asked = request("anthropic", "chat-model", stream=True)
+    answer = client.post(path, json=asked)
+    assert "event: ping" in answer.text and answer.text.rstrip().endswith("}")
+    assert "message_stop" in answer.text

@@ -1,0 +1,174 @@
+from __future__ import annotations
+
+import base64
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from paddock.llm.collect import answer_events
+from paddock.llm.formats.counting import MEDIA_TOKENS, count, estimate_answer, estimate_request, estimate_text
+from paddock.llm.formats.registry import FORMATS
+from paddock.llm.neutral import Answer, Finish, Finished, Message, Part, Request, Role, Text, Thinking, ToolCall, Usage
+
+USAGE = Usage(input=1000, output=70, cache_read=600, cache_write=100, reasoning=20)
+SAYS = 'It says {"usage": {"prompt_tokens": 9}} and "usageMetadata": {"promptTokenCount": 9}.\n\n'
+
+
+def an_answer(usage: Usage | None = USAGE) -> Answer:
+    parts: list[Part] = [Thinking("Hm."), Text(SAYS), ToolCall("c1", "f", '{"usage": {"input_tokens": 1}}')]
+    return Answer("id", "m", parts, Finish.TOOLS, usage=usage)
+
+
+def streamed(format: str, answer: Answer) -> bytes:
+    asked = {"model": "m", "messages": [], "stream": True, "stream_options": {"include_usage": True}}
+    request = FORMATS["openai-chat"].read_request(json.dumps(asked).encode())
+    writer = FORMATS[format].writer(request)
+    return b"".join(writer.write(event) for event in answer_events(answer))
+
+
+def told(usage: Usage | None) -> tuple[int, ...] | None:
+    """The numbers that every format has a word for."""
+    return (usage.input, usage.output, usage.cache_read) if usage is not None else None
+
+
+def sse(*events: Any) -> bytes:
+    return b"".join(b"data: " + json.dumps(event).encode() + b"\n\n" for event in events)
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_a_whole_answer_tells_what_it_took(format: str) -> None:
+    body = FORMATS[format].write_answer(an_answer())
+    assert told(count(format, False, body)) == (1000, 70, 600)
+    assert count(format, False, body) == FORMATS[format].read_answer(body).usage
+    assert count(format, False, FORMATS[format].write_answer(an_answer(None))) is None
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_a_stream_tells_what_it_took(format: str) -> None:
+    data = streamed(format, an_answer())
+    for body in (data, [data[:100], data[100:101], data[101:]], data.replace(b"\n", b"\r\n"), data.rstrip(b"\n")):
+        assert told(count(format, True, body)) == (1000, 70, 600)
+    reader = FORMATS[format].reader()
+    last = [*reader.feed(data), *reader.close()][-1]
+    assert isinstance(last, Finished)
+    assert told(count(format, True, data)) == told(last.usage)
+    assert count(format, True, streamed(format, an_answer(None))) is None
+
+
+def test_every_number_has_its_place() -> None:
+    details = {"cached_tokens": 600, "cache_write_tokens": 100}
+    chat = {"prompt_tokens": 1000, "prompt_tokens_details": details, "completion_tokens": 70}
+    chat["completion_tokens_details"] = {"reasoning_tokens": 20}
+    assert count("openai-chat", True, sse({"usage": chat})) == USAGE
+    responses = json.loads(json.dumps(chat).replace("prompt", "input").replace("completion", "output"))
+    assert count("openai-responses", True, sse({"response": {"usage": responses}})) == USAGE
+    gemini = {"promptTokenCount": 1000, "cachedContentTokenCount": 600, "candidatesTokenCount": 50}
+    assert count("gemini", True, sse({"usageMetadata": gemini | {"thoughtsTokenCount": 20}})) == Usage(
+        1000, 70, 600, 0, 20
+    )
+
+
+def test_gemini_as_an_array_even_when_it_breaks_off() -> None:
+    events = [json.loads(line[6:]) for line in streamed("gemini", an_answer()).splitlines() if line]
+    data, pretty = json.dumps(events).encode(), json.dumps(events, indent=2).encode()
+    for body in (data, pretty, pretty.rstrip(b"]\n "), b"\n" + pretty):
+        assert told(count("gemini", True, body)) == (1000, 70, 600)
+    assert count("gemini", True, json.dumps(events[-1]).encode()) == count("gemini", True, data)
+    assert count("gemini", True, pretty[: pretty.index(b"usageMetadata")]) is None
+
+
+def test_the_last_numbers_of_a_stream_count() -> None:
+    chunks = [{"choices": [], "usage": {"prompt_tokens": 5, "completion_tokens": n}} for n in (1, 2, 3)]
+    assert count("openai-chat", True, sse(*chunks, {"choices": [], "usage": None})) == Usage(5, 3)
+    metadata = [{"usageMetadata": {"promptTokenCount": 5, "candidatesTokenCount": n}} for n in (1, 2)]
+    assert count("gemini", True, sse(*metadata)) == Usage(5, 2)
+
+
+def test_anthropic_tells_some_at_the_start_and_some_at_the_end() -> None:
+    start = {"type": "message_start", "message": {"usage": {"input_tokens": 10, "cache_read_input_tokens": 90}}}
+    end = {"type": "message_delta", "usage": {"input_tokens": 0, "output_tokens": 7}}
+    assert count("anthropic", True, sse(start, end)) == Usage(100, 7, cache_read=90)
+    details = {"type": "message_delta", "usage": {"output_tokens": 7, "output_tokens_details": {"thinking_tokens": 3}}}
+    assert told(count("anthropic", True, sse(start, details))) == (100, 7, 90)
+
+
+def test_an_anthropic_stream_that_broke_off_counts_what_was_said() -> None:
+    start = {"type": "message_start", "message": {"usage": {"input_tokens": 10, "output_tokens": 1}}}
+    delta = {"type": "content_block_delta", "index": 0, "delta": {"type": "text_delta", "text": "four" * 100}}
+    assert count("anthropic", True, sse(start, delta, delta)) == Usage(10, 200)
+
+
+def test_numbers_nobody_would_believe_are_not_counted() -> None:
+    assert count("openai-chat", False, b'{"usage": {"prompt_tokens": 1' + b"0" * 300 + b"}}") is None
+    assert count("openai-chat", False, b'{"usage": {"prompt_tokens": -5, "completion_tokens": "x"}}') is None
+    assert count("openai-chat", False, b'{"usage": {"prompt_tokens": 0, "completion_tokens": 0}}') is None
+
+
+@pytest.mark.parametrize("stream", [True, False])
+@pytest.mark.parametrize("format", FORMATS)
+@settings(max_examples=50, deadline=None)
+@given(noise=st.binary(), cut=st.integers(0, 10_000))
+def test_nonsense_counts_nothing_and_does_no_harm(format: str, stream: bool, noise: bytes, cut: int) -> None:
+    data = streamed(format, an_answer()) if stream else FORMATS[format].write_answer(an_answer())
+    for nonsense in (noise, b"data: " + noise + b"\n\n", b"[" + noise, b"[" * 20_000):
+        assert count(format, stream, nonsense) is None
+    cut %= len(data)
+    count(format, stream, data[:cut] + noise)
+    estimate_answer(format, stream, data[:cut] + noise)
+    estimate_request(format, data[:cut] + noise)
+
+
+def test_texts_are_estimated_by_their_script() -> None:
+    assert estimate_text("") == 0
+    assert estimate_text("four words of text.") == 5
+    assert estimate_text("你好世界") == 4
+    assert estimate_text("こんにちは abcd") == 7
+    assert estimate_text("привет мир") == 5
+    assert estimate_text("\ud800") == 1
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_requests_are_estimated_near_the_truth(format: str) -> None:
+    text = "The quick brown fox jumps over the lazy dog. " * 100
+    body = FORMATS[format].write_request(Request("m", [Message(Role.USER, [Text(text)])], max_tokens=10))
+    assert 1125 <= estimate_request(format, body) <= 1200
+
+
+@pytest.mark.parametrize(
+    "part",
+    [
+        {"type": "image_url", "image_url": {"url": "data:image/png;base64,BASE64"}},
+        {"type": "image_url", "image_url": {"url": "https://example.com/a.png"}},
+        {"type": "input_image", "image_url": "data:image/png;base64,BASE64"},
+        {"type": "input_file", "file_data": "BASE64"},
+        {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "BASE64"}},
+        {"inlineData": {"mimeType": "image/png", "data": "BASE64"}},
+        {"type": "input_audio", "input_audio": {"data": "BASE64", "format": "wav"}},
+    ],
+)
+def test_pictures_count_a_fixed_sum_whatever_their_size(part: dict[str, Any]) -> None:
+    data = base64.b64encode(bytes(100_000)).decode()
+    body = json.dumps({"messages": [{"content": [part]}]}).replace("BASE64", data).encode()
+    assert MEDIA_TOKENS < estimate_request("openai-chat", body) < MEDIA_TOKENS + 30
+
+
+def test_words_count_even_where_pictures_could_stand() -> None:
+    document = {"type": "document", "source": {"type": "text", "data": "word " * 1000}}
+    assert 1250 <= estimate_request("anthropic", json.dumps({"x": document}).encode()) < 1300
+    schema = {"properties": {"file": {"type": "string"}, "source": {"type": "string"}}}
+    assert estimate_request("openai-chat", json.dumps(schema).encode()) < 20
+    assert estimate_request("openai-chat", b"not JSON at all.") == 4
+
+
+@pytest.mark.parametrize("stream", [True, False])
+@pytest.mark.parametrize("format", FORMATS)
+def test_answers_are_estimated_near_the_truth(format: str, stream: bool) -> None:
+    for text, tokens in (('Say "the quick brown fox"\n' * 100, 650), ("你好" * 300, 600)):
+        answer = Answer("id", "m", [Text(text)], Finish.STOP)
+        body = streamed(format, answer) if stream else FORMATS[format].write_answer(answer)
+        assert tokens * 0.95 <= estimate_answer(format, stream, body) <= tokens * 1.05
+        escaped = body.decode().replace("你", "\\u4f60").replace("好", "\\u597d").encode()
+        assert tokens * 0.95 <= estimate_answer(format, stream, escaped) <= tokens * 1.05

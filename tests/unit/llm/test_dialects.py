@@ -1,0 +1,254 @@
+"""What each kind of model and server is told, where their ways differ."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from paddock.errors import InvalidInput
+from paddock.llm.collect import collect
+from paddock.llm.formats.base import BrokenStream, Format, Untranslatable
+from paddock.llm.formats.registry import FORMATS
+from paddock.llm.neutral import (
+    Effort,
+    Failure,
+    Media,
+    Message,
+    Request,
+    Role,
+    Signature,
+    Text,
+    Thinking,
+    Tool,
+    ToolCall,
+    ToolChoice,
+)
+
+from .openai_cases import sse
+from .test_openai_chat import chunk
+
+HELLO = Message(Role.USER, [Text("Hello")])
+
+
+def sent(form: str, model: str = "m", dialect: str | None = None, **fields: Any) -> tuple[dict[str, Any], list[str]]:
+    request = Request(model, [HELLO], **fields)
+    if dialect is not None:
+        request.extra["thinking_dialect"] = dialect
+    return json.loads(FORMATS[form].write_request(request)), request.notes
+
+
+@pytest.mark.parametrize(
+    ("dialect", "fields", "expected"),
+    [
+        ("effort", {"effort": Effort.LOW}, {"reasoning_effort": "low"}),
+        ("effort", {"thinking_budget": 20_000}, {"reasoning_effort": "high"}),
+        ("enable_thinking", {"effort": Effort.NONE}, {"enable_thinking": False}),
+        ("enable_thinking", {"effort": Effort.HIGH}, {"enable_thinking": True}),
+        ("enable_thinking", {"effort": Effort.LOW}, {"enable_thinking": True, "thinking_budget": 4096}),
+        ("enable_thinking", {"thinking_budget": 999_999}, {"enable_thinking": True, "thinking_budget": 32_768}),
+        ("enable_thinking", {"top_k": 5}, {"top_k": 5}),
+        ("enable_thinking", {"effort": Effort.HIGH, "json_mode": True}, {"enable_thinking": False}),
+        ("type", {"effort": Effort.MINIMAL}, {"thinking": {"type": "enabled"}}),
+        ("type", {"thinking_budget": 0}, {"thinking": {"type": "disabled"}}),
+        ("none", {"effort": Effort.HIGH}, {}),
+        ("enable_thinking", {}, {}),
+        ("type", {}, {}),
+    ],
+)
+def test_servers_are_told_to_think_in_their_dialect(dialect: str, fields: Any, expected: dict[str, Any]) -> None:
+    body, _ = sent("openai-chat", dialect=dialect, **fields)
+    for name in ("model", "messages", "response_format"):
+        body.pop(name, None)
+    assert body == expected
+
+
+def test_models_that_think_only_in_streams_are_told_not_to() -> None:
+    assert sent("openai-chat", "qwen3-32b", "enable_thinking")[0]["enable_thinking"] is False
+    assert "enable_thinking" not in sent("openai-chat", "qwen3-32b", "enable_thinking", stream=True)[0]
+    assert "enable_thinking" not in sent("openai-chat", "qwen-plus", "enable_thinking")[0]
+
+
+@pytest.mark.parametrize(
+    ("model", "effort", "expected"),
+    [
+        ("gpt-4o", Effort.HIGH, None),
+        ("gpt-5", Effort.NONE, "minimal"),
+        ("gpt-5", Effort.MAX, "high"),
+        ("gpt-5.2", Effort.NONE, "none"),
+        ("gpt-5.2", Effort.MAX, "xhigh"),
+        ("gpt-5.2", Effort.MINIMAL, "low"),
+        ("o3", Effort.NONE, "low"),
+        ("qwen3", Effort.XHIGH, "high"),
+        ("qwen3", Effort.NONE, "none"),
+    ],
+)
+@pytest.mark.parametrize("form", ["openai-chat", "openai-responses"])
+def test_efforts_are_words_that_the_model_takes(form: str, model: str, effort: Effort, expected: str | None) -> None:
+    body, notes = sent(form, model, effort=effort)
+    found = body.get("reasoning_effort") if form == "openai-chat" else body.get("reasoning", {}).get("effort")
+    assert found == expected
+    assert bool(notes) == (expected != effort)
+
+
+def test_models_that_always_think_are_not_told_a_temperature() -> None:
+    for form in ("openai-chat", "openai-responses"):
+        body, notes = sent(form, "gpt-5", temperature=0.2)
+        assert "temperature" not in body and notes
+        assert sent(form, "gpt-5", temperature=1.0)[0]["temperature"] == 1
+        assert sent(form, "gpt-5.2", temperature=0.2)[0]["temperature"] == 0.2
+        assert sent(form, "gpt-4o", temperature=0.2)[0]["temperature"] == 0.2
+
+
+@pytest.mark.parametrize(
+    ("model", "given", "expected"),
+    [
+        ("claude-3-haiku-20240307", None, 4096),
+        ("claude-3-5-sonnet-latest", 64_000, 8192),
+        ("claude-opus-4-1", 64_000, 32_000),
+        ("claude-opus-4-5", 64_000, 64_000),
+        ("claude-sonnet-4-5", None, 32_000),
+        ("glm-5", None, 32_000),
+    ],
+)
+def test_anthropic_gets_a_number_of_tokens_the_model_takes(model: str, given: int | None, expected: int) -> None:
+    body, notes = sent("anthropic", model, max_tokens=given)
+    assert body["max_tokens"] == expected
+    assert bool(notes) == (given != expected)
+
+
+@pytest.mark.parametrize(
+    ("model", "fields", "thinking", "effort"),
+    [
+        ("claude-sonnet-4-5", {"effort": Effort.MAX}, {"type": "enabled", "budget_tokens": 9999}, None),
+        ("claude-opus-4-6", {"effort": Effort.MAX}, {"type": "adaptive"}, "max"),
+        ("claude-sonnet-4-6", {"effort": Effort.XHIGH}, {"type": "adaptive"}, "high"),
+        ("claude-opus-4-7", {"effort": Effort.XHIGH}, {"type": "adaptive"}, "xhigh"),
+        ("claude-sonnet-4-5", {"effort": Effort.LOW, "tool_choice": ToolChoice.ANY}, None, None),
+    ],
+)
+def test_anthropic_thinks_as_the_model_can(model: str, fields: Any, thinking: Any, effort: str | None) -> None:
+    body, _ = sent("anthropic", model, max_tokens=10_000, temperature=0.3, tools=[Tool("f")], **fields)
+    assert body.get("thinking") == thinking
+    assert body.get("output_config", {}).get("effort") == effort
+    assert ("temperature" in body) == (thinking is None)
+
+
+def test_objects_in_schemas_are_closed_for_anthropic() -> None:
+    schema = {"type": "object", "properties": {"a": {"type": "array", "items": {"type": "object"}}}}
+    body, _ = sent("anthropic", "claude-opus-4-5", max_tokens=9, json_schema=schema)
+    written = body["output_config"]["format"]["schema"]
+    assert written["additionalProperties"] is False
+    assert written["properties"]["a"]["items"] == {"type": "object", "additionalProperties": False}
+    assert "additionalProperties" not in schema
+
+
+def test_the_responses_api_gets_the_least_it_takes() -> None:
+    body, notes = sent("openai-responses", max_tokens=1)
+    assert body["max_output_tokens"] == 16 and notes
+
+
+@pytest.mark.parametrize(("form", "field"), [("openai-chat", "image_url"), ("openai-responses", "detail")])
+def test_how_closely_a_picture_is_looked_at_is_kept(form: str, field: str) -> None:
+    picture = Media("image", "image/png", "AAAA", detail="low")
+    request = Request("m", [Message(Role.USER, [picture, Text("x")])])
+    again = FORMATS[form].read_request(FORMATS[form].write_request(request))
+    assert again.messages[0].parts[0] == picture
+    # The others have no word for it, and no need of a note.
+    FORMATS["anthropic"].write_request(request)
+    FORMATS["gemini"].write_request(request)
+    assert not [text for text in request.notes if "detail" in text]
+
+
+@pytest.mark.parametrize("name", ["reasoning_content", "reasoning"])
+def test_thoughts_are_read_wherever_servers_put_them(name: str) -> None:
+    reader = FORMATS["openai-chat"].reader()
+    events = reader.feed(
+        sse(*[chunk({name: text}) for text in ("I ", "think")], chunk({"content": "So"}), chunk({}, "stop"))
+    )
+    answer = collect(events + reader.close())
+    assert answer is not None and answer.parts == [Thinking("I think"), Text("So")]
+
+
+def test_openrouters_details_are_kept_for_it() -> None:
+    pieces = [
+        chunk({"reasoning": "I ", "reasoning_details": [{"type": "reasoning.text", "text": "I ", "index": 0}]}),
+        chunk({"reasoning": "do", "reasoning_details": [{"type": "reasoning.text", "text": "do", "index": 0}]}),
+        chunk({"reasoning_details": [{"type": "reasoning.text", "signature": "S", "index": 0}]}),
+        chunk({"content": "So"}),
+        chunk({}, "stop"),
+    ]
+    reader = FORMATS["openai-chat"].reader()
+    answer = collect(reader.feed(sse(*pieces)) + reader.close())
+    assert answer is not None
+    [thought, text] = answer.parts
+    assert isinstance(thought, Thinking) and isinstance(thought.signature, Signature)
+    assert (thought.text, thought.signature.maker, text) == ("I do", "openai-chat", Text("So"))
+    # A client that speaks Anthropic's format brings it back, and the server gets its own words.
+    content = json.loads(FORMATS["anthropic"].write_answer(answer))["content"]
+    body = {"model": "m", "messages": [{"role": "user", "content": "x"}, {"role": "assistant", "content": content}]}
+    request = FORMATS["anthropic"].read_request(json.dumps(body).encode())
+    again = json.loads(FORMATS["openai-chat"].write_request(request))["messages"][1]
+    assert again["reasoning_details"] == [{"type": "reasoning.text", "text": "I do", "index": 0, "signature": "S"}]
+    assert again["reasoning"] == "I do"
+
+
+def test_seals_on_calls_go_back_only_to_gemini() -> None:
+    call = ToolCall("c", "f", "{}", Signature("S", "gemini"))
+    for model, is_kept in (("google/gemini-3-pro", True), ("gpt-5", False)):
+        request = Request(model, [HELLO, Message(Role.ASSISTANT, [call])])
+        assert (b"S" in FORMATS["openai-chat"].write_request(request).partition(b"extra_content")[2]) == is_kept
+
+
+COUNTED: list[Format] = [form for form in FORMATS.values() if form.counts]
+
+
+@pytest.mark.parametrize("form", COUNTED, ids=lambda form: form.name)
+def test_tokens_are_counted(form: Format) -> None:
+    request = Request("m", [HELLO], tools=[Tool("f", "F", {"type": "object", "properties": {"a": {}}})], temperature=1)
+    body = form.write_count_request(request)
+    assert not {"max_tokens", "stream", "temperature", "store", "max_output_tokens"} & json.loads(body).keys()
+    again = form.read_request(body, model="m")
+    assert again.messages == [HELLO]
+    assert [tool.name for tool in again.tools] == ["f"]
+    assert form.read_count(form.write_count(7)) == 7
+    for junk in (b"", b"[]", b"{}", b'{"input_tokens":"x","totalTokens":"x"}'):
+        with pytest.raises(BrokenStream):
+            form.read_count(junk)
+
+
+def test_chat_has_no_way_to_count() -> None:
+    with pytest.raises(Untranslatable):
+        FORMATS["openai-chat"].write_count_request(Request("m", [HELLO]))
+
+
+@pytest.mark.parametrize("form", FORMATS.values(), ids=lambda form: form.name)
+@pytest.mark.parametrize(
+    ("status", "body", "expected"),
+    [
+        (401, b'{"error":{"message":"no","type":"invalid_request_error","code":"x"}}', "authentication_error"),
+        (400, b'{"error":{"message":"no","details":[{"reason":"API_KEY_INVALID"}]}}', "authentication_error"),
+        (500, b'{"type":"error","error":{"type":"overloaded_error","message":"no"}}', "overloaded_error"),
+        (500, b'{"error":{"type":"invalid_request_error","message":"no"}}', "api_error"),
+        (400, b'{"code":"x","message":"no"}', "invalid_request_error"),
+        (429, b'[{"error":{"code":429,"message":"no","status":"RESOURCE_EXHAUSTED"}}]', "rate_limit_error"),
+        (422, b'{"detail":"no"}', "invalid_request_error"),
+        (404, b"no", "not_found_error"),
+        (502, b"<html><style>x{}</style><h1>no</h1></html>", "api_error"),
+    ],
+)  # fmt: skip
+def test_errors_of_any_shape_are_read_alike(form: Format, status: int, body: bytes, expected: str) -> None:
+    failure = form.read_failure(status, body)
+    assert (failure.status, failure.message, failure.kind) == (status, "no", expected)
+    again = form.read_failure(status, form.write_failure(Failure(status, "no", expected)))
+    assert (again.message, again.kind) == ("no", expected) or status in (400, 500)
+
+
+def test_a_tool_that_only_its_server_runs_is_left_out() -> None:
+    body = {"model": "m", "messages": [], "tools": [{"type": "web_search"}]}
+    request = FORMATS["openai-chat"].read_request(json.dumps(body).encode())
+    assert request.tools == [] and request.notes
+    body["tools"] = [{"type": "custom", "custom": {"name": "x"}}]
+    with pytest.raises(InvalidInput, match="only function tools"):
+        FORMATS["openai-chat"].read_request(json.dumps(body).encode())

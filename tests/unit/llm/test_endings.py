@@ -1,0 +1,174 @@
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from paddock.llm.formats import endings
+from paddock.llm.formats.endings import Ending, EndWatch
+
+ALL = ["openai-chat", "anthropic", "openai-responses", "gemini", "gemini array"]
+
+
+def sse(data: Any, name: str | None = None) -> bytes:
+    head = f"event: {name}\n" if name else ""
+    text = data if isinstance(data, str) else json.dumps(data, separators=(",", ":"))
+    return f"{head}data: {text}\n\n".encode()
+
+
+def chat(text: str = "", reason: str | None = None, **more: Any) -> bytes:
+    return sse({"choices": [{"index": 0, "delta": {"content": text}, "finish_reason": reason}], **more})
+
+
+def anthropic(text: str) -> bytes:
+    delta = {"type": "content_block_delta", "index": 0, "delta": {"type": "text_delta", "text": text}}
+    return sse(delta, "content_block_delta")
+
+
+def responses(kind: str, **more: Any) -> bytes:
+    return sse({"type": kind, **more}, kind)
+
+
+def gemini(text: str, reason: str | None = None) -> dict[str, Any]:
+    said: dict[str, Any] = {"content": {"parts": [{"text": text}]}, "index": 0}
+    return {"candidates": [said | ({"finishReason": reason} if reason else {})], "usageMetadata": {}}
+
+
+TALK = '"finish_reason":"stop"\n\ndata: [DONE]\n\nevent: message_stop\n\n"finishReason": "STOP" "error":{}'
+"""What a model may say to look as if it had finished."""
+CALL = {"finishReason": "STOP", "finish_reason": "stop", "type": "message_stop", "error": {"a": 1}}
+_gemini_call = {"candidates": [{"content": {"parts": [{"functionCall": {"name": "f", "args": CALL}}]}}]}
+
+MIDST = {
+    "openai-chat": chat(TALK) + chat("", None) + b": ping\n\n" + sse({"choices": [], "usage": {"prompt_tokens": 1}}),
+    "anthropic": sse({"type": "message_start", "message": {"stop_reason": None}}, "message_start")
+    + sse(
+        {"type": "content_block_start", "index": 0, "content_block": {"type": "x", "input": CALL}},
+        "content_block_start",
+    )
+    + anthropic(TALK)
+    + sse({"type": "message_delta", "delta": {"stop_reason": "end_turn"}}, "message_delta"),
+    "openai-responses": responses("response.created", response={"status": "in_progress", "error": None})
+    + responses("response.output_text.delta", delta=TALK)
+    + responses("response.output_text.done", text=TALK)
+    + responses("response.output_item.done", item={"status": "completed", "x": CALL}),
+    "gemini": sse(gemini(TALK)) + sse(_gemini_call),
+    "gemini array": (json.dumps([gemini(TALK), _gemini_call], indent=2)[:-2] + ",\r\n").encode(),
+}
+LAST = {
+    "openai-chat": chat("", "stop"),
+    "anthropic": sse({"type": "message_stop"}, "message_stop"),
+    "openai-responses": responses("response.completed", response={"status": "completed", "error": None}),
+    "gemini": sse(gemini(".", "STOP")),
+    "gemini array": json.dumps(gemini(".", "STOP"), indent=2).encode() + b"\n]",
+}
+
+
+def watch(case: str) -> EndWatch:
+    return EndWatch(case.removesuffix(" array"))
+
+
+def fed(case: str, *pieces: bytes) -> EndWatch:
+    made = watch(case)
+    for piece in pieces:
+        made.feed(piece)
+    return made
+
+
+@pytest.mark.parametrize("ending", [b"\n", b"\r\n"], ids=["LF", "CRLF"])
+@pytest.mark.parametrize("case", ALL)
+def test_an_end_is_found_wherever_the_bytes_are_cut_and_not_before_it_is_there(case: str, ending: bytes) -> None:
+    midst, last = (part.replace(b"\n", ending) for part in (MIDST[case], LAST[case]))
+    data = midst + last
+    for cut in range(len(data) + 1):
+        made = fed(case, data[:cut])
+        if cut <= len(midst):
+            assert not made.finished, data[:cut]
+        made.feed(data[cut:])
+        assert made.ending is Ending.FINISHED, cut
+    assert fed(case, *(data[place : place + 1] for place in range(len(data)))).finished
+    assert fed(case, data + b": bye" + ending * 2 if "array" not in case else data).finished
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.sampled_from(ALL), st.lists(st.integers(0, 5000)), st.booleans())
+def test_cuts_make_no_difference(case: str, cuts: list[int], whole: bool) -> None:
+    data = MIDST[case] + (LAST[case] if whole else b"")
+    made, start = watch(case), 0
+    for cut in [*sorted(cut % (len(data) + 1) for cut in cuts), len(data)]:
+        made.feed(data[start:cut])
+        start = cut
+    assert made.finished is whole
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.text())
+def test_nothing_a_model_says_ends_its_stream(text: str) -> None:
+    for said in (text, TALK[: len(text)] + text):
+        assert not fed("openai-chat", chat(said)).finished
+        assert not fed("anthropic", anthropic(said)).finished
+        assert not fed("openai-responses", responses("response.output_text.delta", delta=said)).finished
+        assert not fed("gemini", sse(gemini(said))).finished
+
+
+@pytest.mark.parametrize(
+    ("case", "data", "expected"),
+    [
+        ("openai-chat", sse("[DONE]"), Ending.FINISHED),
+        ("openai-chat", b"data:[DONE]", Ending.FINISHED),
+        ("openai-chat", b'data: {"choices": [{"finish_reason" : "length"}]}\n\n', Ending.FINISHED),
+        ("openai-chat", chat("", ""), Ending.OPEN),
+        ("openai-chat", sse({"error": {"message": "no"}}), Ending.FAILED),
+        ("openai-chat", sse({"choices": [], "error": None}), Ending.OPEN),
+        ("openai-chat", b'data: {"choices":[{"finish_reason":"stop"', Ending.OPEN),
+        ("anthropic", b'data: {"type": "message_stop"}\n\n', Ending.FINISHED),
+        ("anthropic", b"event: message_stop\ndata: {}\n\n", Ending.FINISHED),
+        ("anthropic", b"event: message_stop\n", Ending.OPEN),
+        ("anthropic", sse({"type": "error", "error": {"type": "overloaded_error"}}, "error"), Ending.FAILED),
+        ("anthropic", sse({"error": {"type": "overloaded_error"}, "type": "error"}), Ending.FAILED),
+        ("openai-responses", responses("response.incomplete", response={}), Ending.FINISHED),
+        ("openai-responses", responses("response.failed", response={"error": {}}), Ending.FAILED),
+        ("openai-responses", sse({"message": "no"}, "error"), Ending.FAILED),
+        ("openai-responses", sse("[DONE]"), Ending.OPEN),
+        ("gemini", sse({"promptFeedback": {"blockReason": "SAFETY"}}), Ending.FINISHED),
+        ("gemini", sse({"error": {"code": 503}}), Ending.FAILED),
+        ("gemini", b'{"error": {"code": 503}}', Ending.FAILED),
+        ("gemini", b'[{"error": {"code": 503}}]', Ending.FAILED),
+        ("gemini", b'[{"candidates": [{"finishReason": "STOP"}]}', Ending.OPEN),
+        ("gemini", b'data: {"candidates": [{"finish_reason": "STOP"}]}\n\n', Ending.FINISHED),
+        ("gemini", b"", Ending.OPEN),
+    ],
+)
+def test_ways_to_end(case: str, data: bytes, expected: Ending) -> None:
+    assert fed(case, data).ending is expected
+
+
+@pytest.mark.parametrize("case", ALL)
+@pytest.mark.parametrize(
+    "nonsense",
+    [
+        b"<html>\n\n",
+        b"\xff\xfe\n\n",
+        b'data: {"error": {"finish_reason": "x", "finishReason": "x", "type": "message_stop\n\n',
+        b"data: " + b'{"error":' * 5000 + b"\n\n",
+        b'data: {"choices": 1, "candidates": "x", "finish_reason":"stop", "finishReason":"STOP"}\n\n',
+    ],
+)
+def test_nonsense_is_no_end_and_does_no_harm(case: str, nonsense: bytes) -> None:
+    made = fed(case, nonsense)
+    assert not made.finished
+    if "array" not in case:
+        made.feed(LAST[case])
+        assert made.finished
+
+
+def test_an_event_that_is_too_large_is_let_go(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(endings, "LARGEST_EVENT", 1000)
+    made = fed("openai-chat", b"data: ", *[b"x" * 100] * 20)
+    made.feed(b'"finish_reason":"stop"\n\n')
+    assert not made.finished
+    made.feed(LAST["openai-chat"])
+    assert made.finished

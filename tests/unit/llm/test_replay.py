@@ -1,0 +1,426 @@
+"""A replay answers from recorded exchanges: the same bytes in the same format, the same words in another."""
+
+from __future__ import annotations
+
+import json
+import time
+import zlib
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from paddock.config.llm import ProviderConfig
+from paddock.errors import ConfigError
+from paddock.llm.exchange import Caller, Exchange, Outcome
+from paddock.llm.formats.registry import FORMATS
+from paddock.llm.likeness import Likener, difference
+from paddock.llm.neutral import Answer, Media, Message, Request, Role, Text, Thinking, ToolCall, ToolResult
+from paddock.llm.providers.base import Ask
+from paddock.llm.providers.replay import FileSource, Miss, ReplayProvider, make_replay
+from paddock.llm.recorded_index import Index
+from paddock.llm.recording import Recorded, RecordingWriter, read_recording, recorded_of
+from paddock.llm.wire.base import Broken
+
+from .script_cases import BASH, CALLER, answer_to, ask, begun, calls_of, gone_on, read, received, script, text_of
+
+pytestmark = pytest.mark.anyio
+WORK = """
+- [{say: I will look at it now.}, {shell: ls}]
+- say: "It says {{ tool.output }}. That is all there is."
+"""
+STREAMS = pytest.mark.parametrize("stream", [True, False], ids=["streamed", "whole"])
+
+
+async def exchanged(request: Request, format: str = "anthropic", *, id: str = "", turns: str = WORK) -> Exchange:
+    """What the gateway knows after a scripted model has answered a request."""
+    asked = ask(request, format)
+    answered = await script(turns).send(asked)
+    pieces = await received(answered)
+    return Exchange(
+        id=id or f"ex-{zlib.crc32(asked.body):x}",
+        at=1000.0,
+        caller=CALLER,
+        format=format,
+        operation="generate",
+        model=request.model,
+        request=asked.body,
+        stream=request.stream,
+        provider_kind="script",
+        status=answered.status,
+        response=[(0.01 * number, piece) for number, piece in enumerate(pieces, 1)],
+    )
+
+
+async def conversation(format: str = "anthropic", *, stream: bool, prompt: str = "Do it.") -> list[Exchange]:
+    request = begun(prompt, stream=stream)
+    first = await exchanged(request, format)
+    answer = read(format, b"".join(data for _, data in first.response), stream)
+    return [first, await exchanged(gone_on(request, answer, "a.txt"), format)]
+
+
+def write(path: Path, *exchanges: Exchange) -> FileSource:
+    writer = RecordingWriter(path)
+    for exchange in exchanges:
+        writer.add(exchange)
+    return FileSource(path)
+
+
+def again(exchange: Exchange, **changes: object) -> Ask:
+    asked = Ask(exchange.format, "generate", exchange.model, exchange.request, exchange.stream, CALLER)
+    return replace(asked, **changes)  # type: ignore[arg-type]
+
+
+@STREAMS
+@pytest.mark.parametrize("format", FORMATS)
+async def test_the_same_request_gets_the_recorded_bytes_in_the_recorded_pieces(
+    tmp_path: Path, format: str, stream: bool
+) -> None:
+    exchanges = await conversation(format, stream=stream)
+    provider = ReplayProvider("r", write(tmp_path / "a.jsonl.zst", *exchanges))
+    for exchange in exchanges:
+        answered = await provider.send(again(exchange))
+        assert answered.status == 200
+        assert (b"x-paddock-replay", exchange.id.encode()) in answered.headers
+        assert await received(answered) == [data for _, data in exchange.response]
+
+
+@pytest.mark.parametrize("asked_stream", [True, False], ids=["to-streamed", "to-whole"])
+@STREAMS
+@pytest.mark.parametrize("asked", FORMATS)
+@pytest.mark.parametrize("recorded", FORMATS)
+async def test_other_formats_are_told_the_same(
+    tmp_path: Path, recorded: str, asked: str, stream: bool, asked_stream: bool
+) -> None:
+    exchanges = await conversation(recorded, stream=stream)
+    provider = ReplayProvider("r", write(tmp_path / "a.jsonl", *exchanges))
+    request = begun(stream=asked_stream)
+    first = await answer_to(provider, request, asked)
+    assert (text_of(first), calls_of(first)) == ("I will look at it now.", [("Bash", {"command": "ls"})])
+    second = await answer_to(provider, gone_on(request, first, "a.txt"), asked)
+    assert text_of(second) == "It says a.txt. That is all there is."
+
+
+@pytest.mark.parametrize("array", [True, False], ids=["array", "events"])
+async def test_gemini_streams_are_told_in_the_form_that_is_wanted(tmp_path: Path, array: bool) -> None:
+    [first, _] = await conversation("gemini", stream=True)
+    answer = await answer_to(
+        ReplayProvider("r", write(tmp_path / "a.jsonl", first)), begun(stream=True), "gemini", array=array
+    )
+    assert len(calls_of(answer)) == 1
+
+
+async def test_failures_are_told_when_nothing_else_is_recorded(tmp_path: Path) -> None:
+    failed = await exchanged(begun(), "openai-chat", turns="- fail: {status: 429, message: Slow}")
+    failed.outcome = Outcome.FAILED
+    provider = ReplayProvider("r", write(tmp_path / "a.jsonl", failed))
+    answered = await provider.send(ask(begun(), "anthropic"))
+    assert answered.status == 429
+    assert json.loads(await answered.read())["error"]["type"] == "rate_limit_error"
+    fine = await exchanged(begun(), "openai-chat", id="fine")
+    provider = ReplayProvider("r", write(tmp_path / "a.jsonl", fine))
+    for _ in range(3):
+        assert text_of(await answer_to(provider, begun(), "openai-chat")) == "I will look at it now."
+
+
+@pytest.mark.parametrize("format", FORMATS)
+async def test_what_broke_off_breaks_off_again(tmp_path: Path, format: str) -> None:
+    [cut, _] = await conversation("anthropic", stream=True)
+    cut = replace(cut, outcome=Outcome.CUT, response=cut.response[:-1])
+    provider = ReplayProvider("r", write(tmp_path / "a.jsonl", cut))
+    with pytest.raises(Broken):
+        await received(await provider.send(ask(begun(stream=True), format)))
+
+
+async def test_several_answers_to_the_same_are_told_in_turn(tmp_path: Path) -> None:
+    both = [await exchanged(begun(), id=name, turns=f"- say: {name}") for name in ("one", "two")]
+    provider = ReplayProvider("r", write(tmp_path / "a.jsonl", *both))
+    assert [text_of(await answer_to(provider, begun())) for _ in range(3)] == ["one", "two", "one"]
+    other = Caller("tenant", "other key")
+    assert text_of(await answer_to(provider, begun(), caller=other)) == "one"
+
+
+@STREAMS
+async def test_recorded_timing_takes_as_long_as_it_took(tmp_path: Path, stream: bool) -> None:
+    [first, _] = await conversation(stream=stream)
+    data = b"".join(data for _, data in first.response)
+    first.response = [(0.05, data[:20]), (0.1, data[20:])]
+    source = write(tmp_path / "a.jsonl", first)
+    for timing, least, most in (("recorded", 0.1, 5.0), ("instant", 0.0, 0.09)):
+        started = time.monotonic()
+        answered = await ReplayProvider("r", source, timing=timing).send(again(first))  # type: ignore[arg-type]
+        assert time.monotonic() - started >= least / 2
+        assert len(await received(answered)) == 2
+        assert least <= time.monotonic() - started < most
+
+
+def in_directory(directory: str, *, stream: bool) -> Request:
+    request = begun(stream=stream)
+    request.messages[0] = Message(Role.SYSTEM, [Text(f"Working directory: {directory}")])
+    return request
+
+
+@STREAMS
+@pytest.mark.parametrize("format", FORMATS)
+async def test_calls_follow_the_client_to_another_directory(tmp_path: Path, format: str, stream: bool) -> None:
+    turns = "- [{say: In /old/place.}, {shell: 'cat {{ directory }}/a /old/placebo'}]\n- say: Done here."
+    request = in_directory("/old/place", stream=stream)
+    first = await exchanged(request, format, turns=turns)
+    answer = read(format, b"".join(data for _, data in first.response), stream)
+    second = await exchanged(gone_on(request, answer), format, turns=turns)
+    provider = ReplayProvider("r", write(tmp_path / "a.jsonl", first, second))
+    request = in_directory("/new", stream=stream)
+    answer = await answer_to(provider, request, format)
+    assert text_of(answer) == "In /new."
+    assert calls_of(answer) == [("Bash", {"command": "cat /new/a /old/placebo"})]
+    assert text_of(await answer_to(provider, gone_on(request, answer), format)) == "Done here."
+    back = await provider.send(ask(in_directory("/old/place", stream=stream), format))
+    assert await received(back) == [data for _, data in first.response]
+
+
+# What counts as the same
+
+
+def varied(text: str, *, directory: str = "/w", day: str = "2026-11-15", call: str = "c1") -> Request:
+    return Request(
+        "some-model",
+        [
+            Message(Role.SYSTEM, [Text(f"Today is {day} 10:20.\nWorking directory: {directory}\nBe brief.")]),
+            Message(Role.USER, [Text(f"<env>{day} in /tmp/run-{call}/x</env>"), Text(text)]),
+            Message(Role.ASSISTANT, [ToolCall(call, "Bash", json.dumps({"command": f"ls {directory}", "a": 1}))]),
+            Message(Role.USER, [ToolResult(call, [Text(f"Wall time: 0.{len(call)} seconds\npid {len(day)}\nok")])]),
+        ],
+        tools=[BASH],
+    )
+
+
+def key(request: Request) -> bytes:
+    return Likener().of(request).key
+
+
+def test_dates_directories_and_ids_make_no_difference() -> None:
+    one = varied("Go")
+    two = varied("Go", directory="/home/me/other", day="December 3, 2027", call="call_9f8e")
+    assert key(one) == key(two)
+    changed = replace(one, model="m2", stream=True, temperature=1.0, max_tokens=5, seed=3, user="me", tools=[
+        replace(BASH, description="Runs."),
+    ])  # fmt: skip
+    changed.messages[2].parts.insert(0, Thinking("Hm", "seal"))
+    changed.messages[1].parts.append(Text(" ", cached=True))
+    assert key(one) == key(changed)
+    reordered = varied("Go")
+    reordered.messages[2].parts[0] = ToolCall("x", "Bash", '{"a":1,"command":"ls /w"}')
+    assert key(one) == key(reordered)
+
+
+def test_what_was_said_called_or_offered_makes_a_difference() -> None:
+    one = varied("Go on 2026-11-15")
+    others = [
+        varied("Go on 2026-11-16"),
+        replace(one, tools=[]),
+        replace(one, json_mode=True),
+        replace(one, messages=one.messages[:-1]),
+        replace(one, messages=[Message(Role.SYSTEM, [Text("Be long.")]), *one.messages[1:]]),
+        replace(one, messages=[*one.messages[:3], Message(Role.USER, [ToolResult("c1", [Text("failed")])])]),
+        replace(one, messages=[*one.messages, Message(Role.USER, [Media("image", data="AAAA")])]),
+        replace(one, messages=[*one.messages, Message(Role.USER, [Media("image", data="BBBB")])]),
+    ]
+    assert len({key(one), *map(key, others)}) == 9
+
+
+@given(st.lists(st.tuples(st.sampled_from(list(Role)), st.text(max_size=30)), max_size=8))
+def test_a_request_is_like_itself_and_differs_nowhere(said: list[tuple[Role, str]]) -> None:
+    request = Request("m", [Message(role, [Text(text)]) for role, text in said])
+    assert Likener().of(request) == Likener().of(request)
+    assert difference(request, request) == "the choice of tool or the shape of the answer differs"
+
+
+@pytest.mark.parametrize(
+    ("changed", "expected"),
+    [
+        (varied("Stop"), "message 1 (user) differs: 'Stop', recorded 'Go'"),
+        (replace(varied("Go"), messages=varied("Go").messages[:2]), "the recorded request goes on"),
+        (
+            replace(varied("Go"), messages=[*varied("Go").messages, Message(Role.ASSISTANT, [Text("Hm")])]),
+            "message 4 (assistant) has no counterpart",
+        ),
+        (
+            replace(varied("Go"), messages=[Message(Role.SYSTEM, [Text("Shout.")]), *varied("Go").messages[1:]]),
+            "message 2 (assistant) differs: ",
+        ),
+        (
+            replace(varied("Go"), messages=[*varied("Go").messages, Message(Role.SYSTEM, [Text("Shout.")])]),
+            "the system prompt differs: the recording has no 'Shout.'",
+        ),
+        (replace(varied("Go"), tools=[replace(BASH, name="Sh")]), "the tools differ: new Sh; missing Bash"),
+    ],
+)
+def test_differences_are_told_to_people(changed: Request, expected: str) -> None:
+    assert expected in difference(changed, varied("Go"))
+
+
+# Misses
+
+
+@pytest.mark.parametrize("format", FORMATS)
+async def test_a_miss_says_what_was_nearest_and_how_it_differed(tmp_path: Path, format: str) -> None:
+    exchanges = await conversation(stream=False)
+    provider = ReplayProvider("r", write(tmp_path / "a.jsonl", *exchanges))
+    answer = await answer_to(provider, begun())
+    answered = await provider.send(ask(gone_on(begun(), answer, "b.txt"), format))
+    assert answered.status == 404
+    message = FORMATS[format].read_failure(404, await answered.read()).message
+    assert "replay r: no recorded request asks for the same" in message
+    assert exchanges[0].id in message or exchanges[1].id in message
+    assert "message 3 (user)" in message
+
+
+async def test_a_miss_of_an_empty_recording(tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").touch()
+    answered = await ReplayProvider("r", FileSource(tmp_path / "a.jsonl")).send(ask(begun()))
+    assert b"no conversation is recorded yet" in await answered.read()
+
+
+async def test_a_miss_goes_to_a_live_model_and_is_recorded(tmp_path: Path) -> None:
+    config = ProviderConfig(kind="replay", file=tmp_path / "new.jsonl", miss="live")
+    provider = make_replay("r", config)
+    with pytest.raises(Miss) as caught:
+        await provider.send(ask(begun()))
+    assert caught.value.model == "live"
+    assert "no conversation is recorded yet" in caught.value.reason
+    exchange = await exchanged(begun(), id="live-1")
+    assert await provider.record(exchange)
+    assert text_of(await answer_to(provider, begun())) == "I will look at it now."
+    assert read_recording(tmp_path / "new.jsonl") == [recorded_of(exchange)]
+    assert text_of(await answer_to(make_replay("r", config), begun())) == "I will look at it now."
+    assert not await provider.record(replace(exchange, outcome=Outcome.REFUSED))
+
+
+async def test_a_bad_request_is_refused_and_not_missed(tmp_path: Path) -> None:
+    provider = ReplayProvider("r", FileSource(tmp_path / "a.jsonl", may_be_missing=True), miss="live")
+    assert (await provider.send(Ask("anthropic", "generate", "m", b"{", False, CALLER))).status == 400
+
+
+async def test_embeddings_are_replayed_by_their_body(tmp_path: Path) -> None:
+    body = b'{"model": "m", "input": "a"}'
+    recorded = Recorded("e1", "openai-chat", "embed", "m", False, body, 200, ((0.1, b'{"data": []}'),))
+    RecordingWriter(tmp_path / "a.jsonl").add(recorded)
+    provider = ReplayProvider("r", FileSource(tmp_path / "a.jsonl"))
+    same = Ask("openai-chat", "embed", "x", b'{"input":"a","model":"x"}', False, CALLER)
+    assert await (await provider.send(same)).read() == b'{"data": []}'
+    other = await provider.send(replace(same, body=b'{"input":"b","model":"x"}'))
+    assert other.status == 404 and b"no recorded embed asks for the same" in await other.read()
+
+
+# In sequence
+
+
+async def run(provider: ReplayProvider, prompt: str, outputs: Sequence[str], caller: Caller = CALLER) -> list[str]:
+    request, told = begun(prompt), []
+    for output in outputs:
+        answer: Answer = await answer_to(provider, request, caller=caller)
+        told.append(text_of(answer))
+        request = gone_on(request, answer, output)
+    return told
+
+
+async def test_a_sequence_answers_whatever_is_asked(tmp_path: Path) -> None:
+    exchanges = await conversation(stream=False)
+    provider = ReplayProvider("r", write(tmp_path / "a.jsonl", *exchanges), match="sequence")
+    expected = ["I will look at it now.", "It says a.txt. That is all there is."]
+    assert await run(provider, "Something else entirely", ["other", "more"]) == expected
+    assert await run(provider, "Do it.", ["other", "more"]) == expected
+    request = begun("Yet another")
+    answer = await answer_to(provider, request)
+    request = gone_on(request, answer)
+    request = gone_on(request, await answer_to(provider, request))
+    answered = await provider.send(ask(request))
+    assert answered.status == 404
+    assert b"the recorded conversation has no answer number 3" in await answered.read()
+
+
+async def test_conversations_of_a_sequence_are_given_out_in_their_order(tmp_path: Path) -> None:
+    first = [
+        await exchanged(begun("a"), id="1", turns="- say: A"),
+        await exchanged(begun("b"), id="2", turns="- say: B"),
+    ]
+    title = await exchanged(begun("title", []), id="3", turns="- say: Title")
+    provider = ReplayProvider("r", write(tmp_path / "a.jsonl", title, *first), match="sequence")
+    assert [text_of(await answer_to(provider, begun(prompt))) for prompt in ("x", "y", "x", "b")] == list("ABAB")
+    assert text_of(await answer_to(provider, begun("z", []))) == "Title"
+
+
+async def test_a_sequence_without_such_a_conversation_misses(tmp_path: Path) -> None:
+    provider = ReplayProvider("r", write(tmp_path / "a.jsonl", await exchanged(begun())), match="sequence")
+    answered = await provider.send(ask(begun("title", [])))
+    assert b"no conversation without tools is recorded" in await answered.read()
+
+
+async def test_a_failure_and_what_followed_it_are_told_in_sequence(tmp_path: Path) -> None:
+    failed = await exchanged(begun(), id="1", turns="- fail: 500")
+    failed.outcome = Outcome.FAILED
+    provider = ReplayProvider(
+        "r", write(tmp_path / "a.jsonl", failed, await exchanged(begun(), id="2")), match="sequence"
+    )
+    assert [(await provider.send(ask(begun()))).status for _ in range(4)] == [500, 200, 500, 200]
+
+
+# From the archive
+
+
+class Archive:
+    """Exchanges of several tenants, as an archive has them."""
+
+    def __init__(self) -> None:
+        self.kept: dict[str, list[Recorded]] = {}
+        self.fetched = 0
+
+    async def ids(self, tenant: str, since: float) -> Sequence[str]:
+        return [each.id for each in self.kept.get(tenant, []) if each.at >= since]
+
+    async def fetch(self, tenant: str, id: str) -> Recorded | None:
+        self.fetched += 1
+        return next((each for each in self.kept.get(tenant, []) if each.id == id), None)
+
+
+async def test_an_archive_is_answered_from_as_it_grows_and_to_its_tenant_only() -> None:
+    archive = Archive()
+    provider = make_replay("r", ProviderConfig(kind="replay"), archive)
+    assert (await provider.send(ask(begun()))).status == 404
+    exchange = await exchanged(begun())
+    archive.kept["tenant"] = [recorded_of(exchange)]
+    assert text_of(await answer_to(provider, begun())) == "I will look at it now."
+    stranger = Caller("stranger", "key")
+    assert (await provider.send(ask(begun(), caller=stranger))).status == 404
+    before = archive.fetched
+    await answer_to(provider, begun())
+    assert archive.fetched == before + 1
+    assert not await provider.record(exchange)
+
+
+async def test_what_a_replay_answered_is_not_answered_from() -> None:
+    archive = Archive()
+    exchange = replace(await exchanged(begun()), provider_kind="replay")
+    archive.kept["tenant"] = [recorded_of(exchange)]
+    assert (await ReplayProvider("r", archive).send(ask(begun()))).status == 404
+
+
+async def test_an_index_forgets_the_oldest() -> None:
+    index = Index(Likener(), most=3)
+    exchanges = [recorded_of(await exchanged(begun(f"prompt {number}"), id=f"e{number}")) for number in range(6)]
+    for exchange in exchanges:
+        index.add(exchange)
+    assert [f"e{number}" in index for number in range(6)] == [False] * 3 + [True] * 3
+    likenesses = [Likener().of(begun(f"prompt {number}")) for number in range(6)]
+    assert [len(index.same(each.key)) for each in likenesses] == [0, 0, 0, 1, 1, 1]
+    assert len(index.threads) == 3
+
+
+def test_a_replay_needs_something_to_answer_from(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="there is no archive to replay from"):
+        make_replay("r", ProviderConfig(kind="replay"))
+    with pytest.raises(ConfigError, match="cannot be read"):
+        make_replay("r", ProviderConfig(kind="replay", file=tmp_path / "none.jsonl"))

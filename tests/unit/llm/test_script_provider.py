@@ -1,0 +1,427 @@
+"""A scripted model answers in every format, by what the conversation says and nothing else."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from paddock.config.llm import ProviderConfig
+from paddock.errors import ConfigError
+from paddock.llm.exchange import Caller
+from paddock.llm.formats.registry import FORMATS
+from paddock.llm.neutral import Delta, Failed, Finish, Message, Refusal, Request, Role, Text, Thinking, Tool
+from paddock.llm.providers.base import Ask
+from paddock.llm.providers.script import ScriptProvider, make_script
+from paddock.llm.script.load import load_scenario, parse_scenario
+from paddock.llm.wire.base import Broken, TimedOut, Timeouts
+
+from .script_cases import (
+    BASH,
+    CALLER,
+    CLIS,
+    answer_to,
+    ask,
+    begun,
+    calls_of,
+    cli_tools,
+    gone_on,
+    received,
+    script,
+    text_of,
+)
+
+pytestmark = pytest.mark.anyio
+EXAMPLES = Path(__file__).parents[3] / "examples" / "scripts"
+STREAMS = pytest.mark.parametrize("stream", [True, False], ids=["streamed", "whole"])
+ALL = pytest.mark.parametrize("format", FORMATS)
+WORK = """
+turns:
+  - [{think: Hm.}, {say: I will look.}, {shell: ls}, {shell: pwd}]
+  - say: "It says {{ tool.output }}"
+"""
+
+
+@STREAMS
+@ALL
+async def test_a_conversation_goes_through_the_turns_to_the_end(format: str, stream: bool) -> None:
+    provider, request = script(WORK), begun(stream=stream)
+    first = await answer_to(provider, request, format)
+    assert text_of(first) == "I will look."
+    assert calls_of(first) == [("Bash", {"command": "ls"}), ("Bash", {"command": "pwd"})]
+    assert first.finish is Finish.TOOLS
+    second = await answer_to(provider, gone_on(request, first, "a.txt"), format)
+    assert text_of(second) == "It says a.txt\na.txt"
+    assert second.finish is Finish.STOP
+    third = await answer_to(provider, gone_on(gone_on(request, first), second, "And now?"), format)
+    assert text_of(third) == "Done."
+
+
+@STREAMS
+@ALL
+async def test_answers_say_that_they_are_scripted(format: str, stream: bool) -> None:
+    provider, request = script(WORK), begun(stream=stream)
+    answered = await provider.send(ask(request, format))
+    assert (b"x-paddock-script", b"demo") in answered.headers
+    answered.close()
+    answer = await answer_to(provider, request, format)
+    ids = [part.id for part in answer.parts if hasattr(part, "id")]
+    assert len(set(ids)) == 2
+    assert all(each.startswith("script-") for each in [*ids, answer.id])
+
+
+@ALL
+async def test_a_request_that_is_sent_again_gets_the_same_answer(format: str) -> None:
+    provider = script(WORK)
+    first = await answer_to(provider, begun(stream=True), format)
+    again = await answer_to(provider, begun(stream=False), format)
+    assert (text_of(first), calls_of(first), first.id) == (text_of(again), calls_of(again), again.id)
+    assert first.usage is not None and again.usage is not None
+    assert (first.usage.input, first.usage.output) == (again.usage.input, again.usage.output)
+
+
+@ALL
+async def test_usage_is_estimated_from_the_lengths_of_texts(format: str) -> None:
+    answer = await answer_to(script("- say: Twenty letters here."), begun("x" * 400, [], stream=True), format)
+    assert answer.usage is not None
+    assert 100 <= answer.usage.input <= 110
+    assert answer.usage.output == 5
+
+
+@ALL
+async def test_usage_and_the_end_can_be_set(format: str) -> None:
+    provider = script("- [{say: Half a}, {finish: length}, {usage: {input: 7, output: 9}}]")
+    answer = await answer_to(provider, begun(stream=True), format)
+    assert answer.finish is Finish.LENGTH
+    assert answer.usage is not None
+    assert (answer.usage.input, answer.usage.output) == (7, 9)
+
+
+async def test_thoughts_and_refusals_are_what_they_are() -> None:
+    answer = await answer_to(script("- [{think: Hm.}, {refuse: No.}]"), begun(), "openai-responses")
+    assert [type(part) for part in answer.parts] == [Thinking, Refusal]
+    assert answer.finish is Finish.REFUSAL
+
+
+async def test_texts_are_streamed_in_pieces() -> None:
+    text = "One two three four five six seven eight nine ten. " * 3
+    answered = await script(f"- say: '{text}'").send(ask(begun(stream=True), "openai-chat"))
+    assert (b"content-type", b"text/event-stream; charset=utf-8") in answered.headers
+    assert len(await received(answered)) > 8
+
+
+async def test_gemini_streams_an_array_to_those_who_want_one() -> None:
+    request = begun(stream=True)
+    answered = await script(WORK).send(ask(request, "gemini", array=True))
+    assert (b"content-type", b"application/json") in answered.headers
+    assert len(json.loads(b"".join(await received(answered)))) > 1
+    answer = await answer_to(script(WORK), request, "gemini", array=True)
+    assert len(calls_of(answer)) == 2
+
+
+@pytest.mark.parametrize("cli", CLIS)
+async def test_the_example_is_acted_out_with_every_agents_tools(cli: str) -> None:
+    provider = ScriptProvider("demo", load_scenario(EXAMPLES / "hello.yaml"))
+    format = CLIS[cli]["format"]
+    request = begun("Write hello.txt", cli_tools(cli), stream=True)
+    request.messages[0] = Message(Role.SYSTEM, [Text("Working directory: /work")])
+    first = await answer_to(provider, request, format)
+    request = gone_on(request, first)
+    second = await answer_to(provider, request, format)
+    last = await answer_to(provider, gone_on(request, second, "Hello."), format)
+    [(_, written)], [(_, shown)] = calls_of(first), calls_of(second)
+    assert any("Hello from a script." in str(value) for value in written.values())
+    assert "cat hello.txt" in shown.values()
+    assert "Hello." in text_of(last)
+
+
+@ALL
+async def test_a_tool_that_nobody_offers_is_a_clear_failure(format: str) -> None:
+    answered = await script("- shell: ls").send(ask(begun(tools=[Tool("todo", None, {"type": "object"})]), format))
+    assert answered.status == 400
+    failure = FORMATS[format].read_failure(400, await answered.read())
+    assert "offered are: todo" in failure.message and "script demo" in failure.message
+
+
+@pytest.mark.parametrize("body", [b"", b"{", b"[]", b'{"model": 1}', b"\xff", b"[" * 100_000])
+@ALL
+async def test_what_is_no_request_is_refused(format: str, body: bytes) -> None:
+    answered = await script(WORK).send(Ask(format, "generate", "m", body, False, CALLER))
+    assert answered.status == 400
+    json.loads(await answered.read())
+
+
+# What the conversation decides
+
+
+async def test_what_clients_add_does_not_count_as_an_answer_or_a_prompt() -> None:
+    setting_up = Message(Role.USER, [Text("We are setting up the context. I'm working in the directory: /w")])
+    request = begun("Go.")
+    request.messages[1:1] = [setting_up, Message(Role.ASSISTANT, [Text("Got it. Thanks for the context!")])]
+    request.messages.append(Message(Role.SYSTEM, [Text("Skills: none.")]))
+    request.messages[-2].parts.insert(0, Text("<system-reminder>\nIt is Monday.\n</system-reminder>"))
+    answer = await answer_to(script("- say: '{{ prompt }} in {{ directory }}'"), request)
+    assert text_of(answer) == "Go. in /w"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        " - Primary working directory: /w/x\n - Platform: linux",
+        "<environment_context>\n  <cwd>/w/x</cwd>\n</environment_context>",
+        "<env>\n  Working directory: /w/x\n  Is git: no\n</env>",
+        "I'm currently working in the directory: /w/x\nHere",
+        "- **Workspace Directories:**\n  - /w/x\n- **Directory",
+        "The current working directory is `/w/x/`.",
+    ],
+)
+async def test_the_directory_is_found_where_agents_write_it(text: str) -> None:
+    request = begun()
+    request.messages[0] = Message(Role.SYSTEM, [Text(text)])
+    assert text_of(await answer_to(script("- say: '{{ directory }}'"), request)) == "/w/x"
+
+
+BRANCHES = """
+turns:
+  - shell: make
+  - when: {tool: "(?i)error in (\\\\w+)"}
+    do: [{say: "Mending {{ match.1 }}."}, {shell: fix}]
+  - say: Made.
+"""
+
+
+@pytest.mark.parametrize(
+    ("output", "said"), [("all fine", ["Made.", "Done."]), ("Error in parser", ["Mending parser.", "Made."])]
+)
+async def test_a_turn_whose_condition_does_not_hold_is_passed_over(output: str, said: list[str]) -> None:
+    provider, request = script(BRANCHES), begun()
+    request = gone_on(request, await answer_to(provider, request), output)
+    told: list[str] = []
+    for _ in range(2):
+        answer = await answer_to(provider, request)
+        told.append(text_of(answer))
+        request = gone_on(request, answer, "fine now")
+    assert told == said
+
+
+async def test_rules_answer_at_any_time_and_leave_the_turns_alone() -> None:
+    provider = script("rules: [{when: {last: time}, do: [say: Noon.]}]\nturns: [{say: One.}, {say: Two.}]")
+    request, told = begun("Hello"), []
+    for following in ("the time?", "go on", "the time?", "go on"):
+        answer = await answer_to(provider, request)
+        told.append(text_of(answer))
+        request = gone_on(request, answer, following)
+    assert told == ["One.", "Noon.", "Two.", "Noon."]
+
+
+async def test_conditions_on_model_system_and_offered_tools() -> None:
+    provider = script(
+        """
+        rules:
+          - {when: {model: ^big}, do: [say: big]}
+          - {when: {system: Be brief, offers: Bash, prompt: why}, do: [say: all three]}
+        turns: [{say: none}]
+        """
+    )
+    assert text_of(await answer_to(provider, replace(begun(), model="big-1"))) == "big"
+    assert text_of(await answer_to(provider, begun("why?"))) == "all three"
+    assert text_of(await answer_to(provider, begun("why?", []))) == "none"
+
+
+async def test_turns_may_begin_again_with_each_prompt() -> None:
+    provider = script("each_prompt: true\nturns: [{shell: ls}, {say: 'Heard {{ prompt }}'}]")
+    request, told = begun("one"), []
+    for following in ("ok", "two", "ok", "three"):
+        answer = await answer_to(provider, request)
+        told.append(text_of(answer) or "call")
+        request = gone_on(request, answer, following)
+    assert told == ["call", "Heard one", "call", "Heard two"]
+
+
+async def test_several_conversations_do_not_disturb_each_other() -> None:
+    provider = script("turns: [{say: '1 {{ prompt }}'}, {say: '2 {{ prompt }}'}]")
+    one, two = begun("a"), begun("b")
+    first, other = await answer_to(provider, one), await answer_to(provider, two)
+    assert (text_of(first), text_of(other)) == ("1 a", "1 b")
+    assert text_of(await answer_to(provider, gone_on(one, first, "c"))) == "2 c"
+
+
+@ALL
+async def test_side_calls_get_a_harmless_answer(format: str) -> None:
+    provider = script(WORK)
+    title = await answer_to(provider, begun("Name this conversation", []), format)
+    assert (text_of(title), calls_of(title)) == ("demo", [])
+    probe = await answer_to(provider, replace(begun("quota"), max_tokens=1), format)
+    assert calls_of(probe) == []
+    assert len(calls_of(await answer_to(provider, begun("Name this conversation"), format))) == 2
+
+
+async def test_a_side_call_that_wants_json_gets_what_its_schema_says() -> None:
+    schema = {"type": "object", "properties": {"title": {"type": "string"}}, "required": ["title"]}
+    answer = await answer_to(script(WORK), replace(begun(tools=[]), json_schema=schema), "openai-chat")
+    assert json.loads(text_of(answer)) == {"title": ""}
+    answer = await answer_to(script(WORK + 'side: "On {{ prompt }}"'), begun("cats", []))
+    assert text_of(answer) == "On cats"
+
+
+@given(st.lists(st.tuples(st.sampled_from(["user", "assistant", "system"]), st.text(max_size=20)), max_size=12))
+def test_any_conversation_gets_an_answer(said: list[tuple[str, str]]) -> None:
+    messages = [Message(Role.USER, [Text("Go")]), *(Message(Role(role), [Text(text)]) for role, text in said)]
+    request = Request("m", messages, tools=[BASH], max_tokens=9)
+    body = FORMATS["openai-chat"].write_request(request)
+
+    async def status() -> int:
+        return (await script(BRANCHES).send(Ask("openai-chat", "generate", "m", body, False, CALLER))).status
+
+    assert asyncio.run(status()) == 200
+
+
+# Trouble
+
+
+@STREAMS
+@ALL
+async def test_a_turn_fails_as_often_as_it_says_and_then_goes_on(format: str, stream: bool) -> None:
+    provider = script("- fail: {status: 429, message: Slow down, retry_after: 1500ms, times: 2}\n- say: Here.")
+    request = begun(stream=stream)
+    for _ in range(2):
+        answered = await provider.send(ask(request, format))
+        assert answered.status == 429
+        assert (b"retry-after", b"2") in answered.headers
+        failure = FORMATS[format].read_failure(429, await answered.read())
+        assert failure.message == "Slow down (script demo)"
+    assert text_of(await answer_to(provider, request, format)) == "Here."
+    assert (await provider.send(ask(request, format))).status == 429
+
+
+async def test_failures_are_counted_for_each_caller() -> None:
+    provider = script("- [{fail: 500}, {say: Here.}]")
+    assert (await provider.send(ask(begun()))).status == 500
+    assert (await provider.send(ask(begun(), caller=Caller("tenant", "other")))).status == 500
+    assert text_of(await answer_to(provider, begun())) == "Here."
+
+
+async def test_troubles_come_in_their_order() -> None:
+    provider = script("- [{fail: 500}, {say: Hel}, drop, {say: lo.}]\n- [{fail: {times: always}}, {say: Never.}]")
+    request = begun(stream=True)
+    assert (await provider.send(ask(request))).status == 500
+    with pytest.raises(Broken):
+        await received(await provider.send(ask(request)))
+    answer = await answer_to(provider, request)
+    assert text_of(answer) == "Hello."
+    for _ in range(3):
+        assert (await provider.send(ask(gone_on(request, answer)))).status == 500
+
+
+@ALL
+async def test_a_drop_breaks_the_connection_where_it_stands(format: str) -> None:
+    provider = script("- [{say: Half of}, drop, {say: it}]")
+    answered = await provider.send(ask(begun(stream=True), format))
+    pieces: list[bytes] = []
+
+    async def listen() -> None:
+        while True:
+            pieces.append(await answered.piece())
+
+    with pytest.raises(Broken):
+        await listen()
+    events = FORMATS[format].reader().feed(b"".join(pieces))
+    assert "".join(event.text for event in events if isinstance(event, Delta)) == "Half of"
+    assert await answered.piece() == b""
+    with pytest.raises(Broken):
+        await (await script("- [{say: Half of}, drop]").send(ask(begun(), format))).read()
+    with pytest.raises(Broken):
+        await script("- [drop, {say: it}]").send(ask(begun(stream=True), format))
+
+
+@ALL
+async def test_an_error_in_mid_stream_ends_it_as_failed(format: str) -> None:
+    provider = script("- [{say: Half of}, {fail: {status: 529, message: Too busy}}]")
+    reader = FORMATS[format].reader()
+    pieces = await received(await provider.send(ask(begun(stream=True), format)))
+    events = [*reader.feed(b"".join(pieces)), *reader.close()]
+    assert isinstance(events[-1], Failed)
+    assert "Too busy" in events[-1].failure.message
+
+
+@STREAMS
+async def test_a_stall_delays_the_head_or_the_middle(stream: bool) -> None:
+    started = time.monotonic()
+    answered = await script("- [{stall: 60ms}, {say: a}]").send(ask(begun(stream=stream)))
+    assert time.monotonic() - started >= 0.06
+    answered.close()
+    answered = await script("- [{say: a}, {stall: 60ms}, {say: b}]").send(ask(begun(stream=stream)))
+    await received(answered)
+    assert time.monotonic() - started >= 0.12
+
+
+async def test_a_stall_beyond_the_providers_limits_is_a_time_out() -> None:
+    scenario = parse_scenario("- [{say: a}, {stall: 1h}, {say: b}]", Path("demo.yaml"))
+    provider = ScriptProvider("demo", scenario, Timeouts(first_byte=0.02, stall=0.02))
+    with pytest.raises(TimedOut):
+        await received(await provider.send(ask(begun(stream=True))))
+    with pytest.raises(TimedOut):
+        await provider.send(ask(begun()))
+
+
+async def test_an_answer_that_is_closed_ends() -> None:
+    answered = await script("- say: One two three four five six.").send(ask(begun(stream=True)))
+    await answered.piece()
+    answered.close()
+    answered.close()
+    assert await answered.piece() == b""
+
+
+# Other calls
+
+
+@pytest.mark.parametrize(("format", "field"), [("anthropic", "input_tokens"), ("gemini", "totalTokens")])
+async def test_tokens_are_counted(format: str, field: str) -> None:
+    asked = replace(ask(begun("x" * 400), format), operation="count_tokens")
+    answered = await script(WORK).send(asked)
+    assert json.loads(await answered.read())[field] > 100
+
+
+@pytest.mark.parametrize("operation", ["embed", "count_tokens"])
+async def test_what_a_format_cannot_ask_is_not_found(operation: str) -> None:
+    format = "anthropic" if operation == "embed" else "openai-chat"
+    answered = await script(WORK).send(replace(ask(begun(), format), operation=operation))
+    assert answered.status == 404
+    json.loads(await answered.read())
+
+
+async def embedded(format: str, body: dict[str, Any]) -> Any:
+    answered = await script(WORK).send(Ask(format, "embed", "m", json.dumps(body).encode(), False, CALLER))
+    assert answered.status == 200
+    return json.loads(await answered.read())
+
+
+async def test_embeddings_have_the_shape_that_clients_expect() -> None:
+    [one, two] = (await embedded("openai-chat", {"input": ["a", "b"], "dimensions": 8}))["data"]
+    assert len(one["embedding"]) == 8
+    assert one["embedding"] != two["embedding"]
+    [packed] = (await embedded("openai-chat", {"input": "a", "encoding_format": "base64", "dimensions": 8}))["data"]
+    assert len(base64.b64decode(packed["embedding"])) == 32
+    single = await embedded("gemini", {"content": {"parts": [{"text": "a"}]}})
+    several = await embedded("gemini", {"requests": [{"content": {"parts": [{"text": "a"}]}}]})
+    assert several["embeddings"] == [single["embedding"]]
+    body = b'{"input": "a", "dimensions": 100000000}'
+    assert (await script(WORK).send(Ask("openai-chat", "embed", "m", body, False, CALLER))).status == 400
+
+
+async def test_the_provider_is_made_from_settings(tmp_path: Path) -> None:
+    (tmp_path / "talk.yaml").write_text("- say: Hello.")
+    provider = make_script("demo", ProviderConfig(kind="script", file=tmp_path / "talk.yaml"))
+    assert provider.formats == tuple(FORMATS)
+    assert text_of(await answer_to(provider, begun())) == "Hello."
+    (tmp_path / "talk.yaml").write_text("- shout: Hello.")
+    with pytest.raises(ConfigError, match=r"talk\.yaml:1: 0\.shout: no such action"):
+        make_script("demo", ProviderConfig(kind="script", file=tmp_path / "talk.yaml"))

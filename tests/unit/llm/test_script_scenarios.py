@@ -1,0 +1,123 @@
+"""Scenario files: what they may say, and what is said about those that say it wrongly."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from paddock.errors import ConfigError
+from paddock.llm.script import template
+from paddock.llm.script.load import LARGEST, load_scenario, parse_scenario
+from paddock.llm.script.scenario import Drop, Fail, Say, Shell, Stall, WriteFile
+
+PATH = Path("demo.yaml")
+EXAMPLES = Path(__file__).parents[3] / "examples" / "scripts"
+
+
+def complaint(text: str) -> str:
+    with pytest.raises(ConfigError) as caught:
+        parse_scenario(text, PATH)
+    return caught.value.message
+
+
+def test_turns_have_long_and_short_forms() -> None:
+    scenario = parse_scenario(
+        """
+        turns:
+          - say: One step.
+          - - say: Two
+            - shell: ls
+          - when: {prompt: x}
+            do: [{write_file: {path: a, content: b}}]
+          - [drop, {stall: 250ms}, {fail: 429}]
+          - drop
+        """,
+        PATH,
+    )
+    kinds = [[type(action) for action in turn.actions] for turn in scenario.turns]
+    assert kinds == [[Say], [Say, Shell], [WriteFile], [Drop, Stall, Fail], [Drop]]
+    assert scenario.name == "demo"
+    stall, fail = scenario.turns[3].actions[1:]
+    assert isinstance(stall, Stall) and stall.seconds == 0.25
+    assert isinstance(fail, Fail) and (fail.status, fail.times) == (429, 1)
+
+
+def test_a_list_is_a_scenario_of_turns() -> None:
+    assert len(parse_scenario("- say: a\n- say: b\n", PATH).turns) == 2
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("turns:\n  - say: a\n  - sya: b\n", "demo.yaml:3: turns.1.sya: no such action; did you mean 'say'?"),
+        ("turn:\n  - say: a\n", "demo.yaml:1: turn: no such field; did you mean 'turns'?"),
+        ("turns:\n  - write_file:\n      path: a\n", "demo.yaml:2: turns.0.write_file.content: is missing; add it"),
+        ("turns:\n - - say: a\n   - shell: {cmd: ls}\n", "demo.yaml:3: turns.0.1.shell.cmd: no such field"),
+        ("turns:\n - say: a\n   shell: b\n", "a step is exactly one action"),
+        ("turns:\n - when: {prmpt: a}\n   do: [say: b]\n", "demo.yaml:2: turns.0.when.prmpt: no such field; did you"),
+        ("turns:\n - when: {prompt: '('}\n   do: [say: b]\n", "is not a regular expression"),
+        ("turns:\n - when: {}\n   do: [say: b]\n", "name a condition"),
+        ("turns:\n - say: '{{ secrets }}'\n", "demo.yaml:2: turns.0.say: there is no {{ secrets }}"),
+        ("turns:\n - call: {tool: x, arguments: {a: ['{{ x }}']}}\n", "there is no {{ x }}"),
+        ("turns:\n - fail: 200\n", "demo.yaml:2: turns.0.fail: input should be greater than"),
+        ("turns:\n - stall: 2 hours\n", "is not a duration"),
+        ("turns:\n - stall: 3h\n", "less than or equal to 3600"),
+        ("turns:\n - finish: maybe\n", "demo.yaml:2: turns.0.finish: input should be 'stop'"),
+        ("turns: [[]]\n", "demo.yaml:1: turns.0: a turn has 1 to 200 steps"),
+        ("turns: []\n", "a scenario needs turns or rules"),
+        ("rules:\n - say: a\n", "rules.0 needs a when"),
+        ("turns:\n - say: a\notherwise: drop\n", "otherwise must answer something"),
+        ("turns:\n - say: a\nname: 'a b'\n", "demo.yaml:3: name: "),
+        ("turns:\n - say: [\n", "demo.yaml:3: not valid YAML"),
+        ("turns: [{say: a}]\nturns: [{say: b}]\n", "demo.yaml:2: 'turns' is written twice"),
+        ("just text\n", "a scenario is a mapping with turns"),
+        ("", "a scenario is a mapping with turns"),
+        ("turns: &a\n - say: x\nrules: *a\n", "demo.yaml:3: aliases such as *a cannot be used here"),
+        ("turns:\n - say: !!python/object/apply:os.system ['true']\n", "demo.yaml:2: not valid YAML"),
+        ("[" * 5000, "not valid YAML"),
+        ("turns:\n - say: \0\n", "not valid YAML"),
+        ("? [a]\n: b\n", "not valid YAML"),
+    ],
+)
+def test_a_wrong_scenario_is_told_where_and_what(text: str, expected: str) -> None:
+    assert expected in complaint(text)
+
+
+def test_a_file_that_cannot_be_read_is_told(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="cannot be read"):
+        load_scenario(tmp_path / "none.yaml")
+    (tmp_path / "latin.yaml").write_bytes(b"turns: [{say: \xff}]")
+    with pytest.raises(ConfigError, match="cannot be read"):
+        load_scenario(tmp_path / "latin.yaml")
+    (tmp_path / "large.yaml").write_bytes(b"#" * (LARGEST + 1))
+    with pytest.raises(ConfigError, match="this file is larger"):
+        load_scenario(tmp_path / "large.yaml")
+
+
+@given(st.text(max_size=200))
+def test_any_text_is_a_scenario_or_a_complaint_about_the_file(text: str) -> None:
+    told = "demo.yaml:"
+    try:
+        parse_scenario(text, PATH)
+    except ConfigError as error:
+        told = error.message
+    assert told.startswith("demo.yaml:")
+
+
+@pytest.mark.parametrize("path", sorted(EXAMPLES.glob("*.yaml")), ids=lambda path: path.stem)
+def test_the_examples_are_scenarios(path: Path) -> None:
+    assert load_scenario(path).name == path.stem
+
+
+def test_templates_put_in_what_there_is_and_nothing_twice() -> None:
+    words = {"prompt": "{{ model }}", "model": "m"}
+    assert template.fill("a {{prompt}} b {{ model }} {{ tool.output }}!", words) == "a {{ model }} b m !"
+    assert template.fill("${{ '{{' }} x }}", words) == "${{ x }}"
+    assert template.fill_all({"a": ["{{ model }}", 1, None]}, words) == {"a": ["m", 1, None]}
+
+
+def test_a_template_takes_a_bounded_amount() -> None:
+    assert len(template.fill("{{ prompt }}", {"prompt": "x" * 10**6})) == template.LONGEST

@@ -1,0 +1,209 @@
+"""Abstract actions find the right one among the tools of real agents."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from paddock.errors import InvalidInput
+from paddock.llm.neutral import Tool
+from paddock.llm.script import tools
+from paddock.llm.script.schema import fill, sample
+from paddock.llm.script.tools import NoSuchTool, ToolUse
+
+from .script_cases import CLIS, cli_tools
+
+CONTENT = "one\ntwo\n"
+
+
+def tool(name: str, required: list[str] | None = None, **properties: Any) -> Tool:
+    schema = {name: {"type": kind} if isinstance(kind, str) else kind for name, kind in properties.items()}
+    wanted = list(properties) if required is None else required
+    return Tool(name, None, {"type": "object", "properties": schema, "required": wanted})
+
+
+@pytest.mark.parametrize(
+    ("cli", "name", "arguments"),
+    [
+        ("claude", "Bash", {"command": "ls", "description": "List"}),
+        ("codex", "exec_command", {"cmd": "ls"}),
+        ("opencode", "bash", {"command": "ls"}),
+        ("qwen", "run_shell_command", {"command": "ls", "description": "List"}),
+        ("gemini", "run_shell_command", {"command": "ls", "description": "List"}),
+    ],
+)
+def test_every_agent_has_a_shell(cli: str, name: str, arguments: dict[str, str]) -> None:
+    assert tools.shell(cli_tools(cli), "ls", "List") == ToolUse(name, arguments)
+
+
+@pytest.mark.parametrize(
+    ("cli", "name", "arguments"),
+    [
+        ("claude", "Write", {"file_path": "/work/a.txt", "content": CONTENT}),
+        ("codex", "exec_command", {"cmd": "cat > a.txt <<'END'\none\ntwo\nEND"}),
+        ("opencode", "write", {"filePath": "/work/a.txt", "content": CONTENT}),
+        ("qwen", "write_file", {"file_path": "/work/a.txt", "content": CONTENT}),
+        ("gemini", "write_file", {"file_path": "/work/a.txt", "content": CONTENT}),
+    ],
+)
+def test_every_agent_writes_files(cli: str, name: str, arguments: dict[str, str]) -> None:
+    assert tools.write_file(cli_tools(cli), "a.txt", CONTENT, "/work") == ToolUse(name, arguments)
+
+
+@pytest.mark.parametrize(
+    ("cli", "name", "arguments"),
+    [
+        ("claude", "Read", {"file_path": "/work/a.txt"}),
+        ("codex", "exec_command", {"cmd": "cat -- a.txt"}),
+        ("opencode", "read", {"filePath": "/work/a.txt"}),
+        ("qwen", "read_file", {"file_path": "/work/a.txt"}),
+        ("gemini", "read_file", {"file_path": "/work/a.txt"}),
+    ],
+)
+def test_every_agent_reads_files(cli: str, name: str, arguments: dict[str, str]) -> None:
+    assert tools.read_file(cli_tools(cli), "a.txt", "/work") == ToolUse(name, arguments)
+
+
+@pytest.mark.parametrize("cli", CLIS)
+def test_the_order_of_tools_makes_no_difference(cli: str) -> None:
+    offered = cli_tools(cli)
+    assert tools.shell(offered, "ls", "") == tools.shell(offered[::-1], "ls", "")
+    assert tools.write_file(offered, "a", "b") == tools.write_file(offered[::-1], "a", "b")
+
+
+@pytest.mark.parametrize(
+    ("offered", "expected"),
+    [
+        (tool("shell", command={"type": "array", "items": {"type": "string"}}), {"command": ["sh", "-c", "ls"]}),
+        (tool("shell", command={"type": ["array", "string"]}), {"command": "ls"}),
+        (tool("execute", command="string", timeout={"type": "integer", "minimum": 5}), {"command": "ls", "timeout": 5}),
+        (tool("terminal", command={"anyOf": [{"type": "string"}, {"type": "null"}]}), {"command": "ls"}),
+        (tool("mcp__box__run_command", command="string"), {"command": "ls"}),
+        (tool("functions.shell", command="string"), {"command": "ls"}),
+        (tool("RunCommand", CommandLine="string", Blocking="boolean"), {"CommandLine": "ls", "Blocking": False}),
+        (tool("container-exec", cmd={}), {"cmd": "ls"}),
+    ],
+)
+def test_a_shell_is_known_by_its_name_and_takes_a_command_in_its_own_way(offered: Tool, expected: object) -> None:
+    use = tools.shell([tool("todo_write", todos="array"), offered], "ls", "")
+    assert (use.tool, use.arguments) == (offered.name, expected)
+
+
+def test_an_agents_own_tool_is_preferred_to_one_under_a_prefix() -> None:
+    offered = [tool("mcp__other__bash", command="string"), tool("Bash", command="string")]
+    assert tools.shell(offered, "ls", "").tool == "Bash"
+
+
+def test_what_only_sounds_like_it_is_not_taken() -> None:
+    decoys = [
+        tool("KillShell", shell_id="string"),
+        tool("BashOutput", bash_id="string"),
+        tool("TodoWrite", todos="array"),
+        tool("exec", input="string"),
+    ]
+    with pytest.raises(NoSuchTool, match="runs shell commands; offered are: KillShell, BashOutput, TodoWrite, exec"):
+        tools.shell(decoys, "ls", "")
+    with pytest.raises(NoSuchTool, match="writes files or runs shell commands"):
+        tools.write_file(decoys, "a", "b")
+
+
+def test_without_any_tools_that_is_said() -> None:
+    with pytest.raises(NoSuchTool, match="no tools at all"):
+        tools.read_file([], "a")
+
+
+def test_an_editor_with_commands_writes_and_reads() -> None:
+    editor = tool(
+        "str_replace_based_edit_tool", ["command", "path"], command="string", path="string", file_text="string"
+    )
+    expected = {"command": "create", "path": "/w/a", "file_text": "b"}
+    assert tools.write_file([editor], "a", "b", "/w").arguments == expected
+    assert tools.read_file([editor], "a", "/w").arguments == {"command": "view", "path": "/w/a"}
+
+
+def test_a_patch_writes_whole_lines_only() -> None:
+    offered = [tool("apply_patch", input="string"), tool("shell", command="string")]
+    use = tools.write_file(offered, "a.txt", CONTENT)
+    assert use.arguments == {"input": "*** Begin Patch\n*** Add File: a.txt\n+one\n+two\n*** End Patch\n"}
+    assert tools.write_file(offered, "a.txt", "no end").tool == "shell"
+
+
+@settings(max_examples=30)
+@given(content=st.text(max_size=300), name=st.text("ab -'\"$`;\\\n*ü", min_size=1, max_size=12))
+def test_the_shell_writes_exactly_what_it_should(
+    tmp_path_factory: pytest.TempPathFactory, content: str, name: str
+) -> None:
+    directory = tmp_path_factory.mktemp("shell")
+    command = tools.write_command(f"deep/{name}", content)
+    subprocess.run(["sh", "-c", command], cwd=directory, check=True, timeout=10)
+    assert (directory / "deep" / name).read_bytes() == content.encode()
+
+
+def test_a_file_with_lines_like_the_mark_is_written(tmp_path: Path) -> None:
+    content = "END\nEND_\n$HOME `id` \\n\n"
+    subprocess.run(["sh", "-c", tools.write_command("-a", content)], cwd=tmp_path, check=True, timeout=10)
+    assert (tmp_path / "-a").read_text() == content
+
+
+def test_a_file_too_large_for_a_command_is_refused() -> None:
+    with pytest.raises(InvalidInput, match="too large for a shell command"):
+        tools.write_file([tool("bash", command="string")], "a", "x" * 200_000)
+
+
+@pytest.mark.parametrize("pattern", ["mcp__calc__add", "add", "mcp__*__add", "*add", "calc__add"])
+def test_a_tool_is_called_by_name_or_pattern(pattern: str) -> None:
+    offered = [tool("pad"), tool("mcp__calc__add", a="number", b="number")]
+    use = tools.call(offered, pattern, {"a": 2})
+    assert use == ToolUse("mcp__calc__add", {"a": 2, "b": 0})
+
+
+def test_a_call_of_an_unknown_tool_lists_the_known() -> None:
+    with pytest.raises(NoSuchTool, match=r"is called 'sub'; offered are: t0, .* and 40 more"):
+        tools.call([tool(f"t{number}") for number in range(100)], "sub", {})
+
+
+def test_required_fields_are_filled_by_their_schema() -> None:
+    schema = {
+        "properties": {
+            "a": {"enum": ["x", "y"]},
+            "b": {"type": "array", "items": {"type": "integer", "exclusiveMinimum": 2}, "minItems": 2},
+            "c": {"$ref": "#/$defs/c"},
+            "d": {"anyOf": [{"type": "string"}, {"type": "null"}]},
+            "e": {"default": 7},
+            "f": {"type": ["string", "null"]},
+        },
+        "required": ["a", "b", "c", "d", "e", "f", "g"],
+        "$defs": {"c": {"type": "object", "properties": {"x": {"type": "boolean"}}, "required": ["x"]}},
+    }
+    expected = {"a": "x", "b": [3, 3], "c": {"x": False}, "d": None, "e": 7, "f": None, "g": ""}
+    assert fill({}, schema) == expected
+    assert fill({"a": "mine"}, schema)["a"] == "mine"
+
+
+JSON: st.SearchStrategy[Any] = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=5) | st.just("#/properties/a"),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(
+            st.sampled_from("type properties required items anyOf enum $ref minItems minLength minimum a b".split()),
+            inner,
+            max_size=5,
+        )
+    ),
+    max_leaves=15,
+)
+
+
+@given(JSON)
+def test_no_schema_is_too_strange(schema: Any) -> None:
+    sample(schema)
+    offered = Tool("bash", None, schema if isinstance(schema, dict) else None)
+    try:
+        tools.shell([offered], "ls", "")
+    except NoSuchTool:
+        pass

@@ -1,0 +1,267 @@
+from __future__ import annotations
+
+import asyncio
+import signal
+import subprocess
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from datetime import UTC, date, datetime
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import httpx
+import pytest
+from fastapi import FastAPI
+from sqlalchemy import text
+from starlette.types import Receive, Send
+from starlette.types import Scope as AsgiScope
+
+from paddock.api import errors, usage
+from paddock.api.access import PRINCIPAL
+from paddock.errors import InvalidInput, PaddockError
+from paddock.llm.exchange import Caller, Exchange, Outcome
+from paddock.llm.neutral import Usage
+from paddock.llm.usage import KeyTotals, Ledger
+from paddock.model.keys import Principal, Scope
+from paddock.store.database import Store
+from paddock.store.usage import Tally
+
+pytestmark = pytest.mark.anyio
+FIRST = date(2026, 3, 1)
+NEVER = 3600.0
+"""An interval that no test waits for."""
+
+
+def an_exchange(day: int = 1, tenant: str = "t", key: str = "k", sandbox: str | None = None, **fields: Any) -> Exchange:
+    at = datetime(2026, 3, day, 23, 59, 59, tzinfo=UTC).timestamp()
+    given: dict[str, Any] = {"model": "m", "route": "m", "provider": "p", "usage": Usage(10, 5, 4, 3, 2), "cost": 0.5}
+    return Exchange(
+        "ex-1", at, Caller(tenant, key, sandbox), "openai-chat", "generate", request=b"{}", **(given | fields)
+    )
+
+
+@asynccontextmanager
+async def a_ledger(path: Path, every: float = NEVER) -> AsyncIterator[Ledger]:
+    async with await Store.open(path / "p.db") as store:
+        ledger = await Ledger.open(store, every=every)
+        try:
+            yield ledger
+        finally:
+            await ledger.close()
+
+
+async def test_everything_counted_is_told_before_and_after_it_is_written(tmp_path: Path) -> None:
+    expected = Tally(3, 0, 0, 30, 15, 12, 9, 6, 1.5, 0, 0)
+    async with a_ledger(tmp_path) as ledger:
+        for _ in range(3):
+            ledger.count(an_exchange())
+        (row,) = await ledger.query("t")
+        assert row.tally == expected
+    async with a_ledger(tmp_path) as ledger:
+        (row,) = await ledger.query("t")
+        assert row.tally == expected
+        ledger.count(an_exchange())
+        (row,) = await ledger.query("t")
+        assert row.tally.requests == 4
+
+
+async def test_sums_are_told_apart_as_asked(tmp_path: Path) -> None:
+    async with a_ledger(tmp_path, 0.01) as ledger:
+        for number in range(40):
+            where: dict[str, Any] = {
+                "day": 1 + number % 2,
+                "key": f"k{number % 4}",
+                "sandbox": "s" if number % 5 else None,
+            }
+            ledger.count(an_exchange(**where, model=f"m{number % 3}"))
+            if number % 10 == 0:
+                await asyncio.sleep(0.02)  # so that some is written and some is not
+        by_day = await ledger.query("t", {"day"})
+        assert [(row.day, row.tally.requests) for row in by_day] == [(FIRST, 20), (date(2026, 3, 2), 20)]
+        both = await ledger.query("t", {"key_id", "day"}, filters={"model": "m0"})
+        assert [(row.day, row.key_id) for row in both] == sorted((row.day, row.key_id) for row in both)
+        assert sum(row.tally.requests for row in both) == 14
+        boxes = await ledger.query("t", {"sandbox"})
+        assert [(row.sandbox, row.tally.requests) for row in boxes] == [(None, 8), ("s", 32)]
+        (row,) = await ledger.query("t", since=date(2026, 3, 2), until=date(2026, 3, 2))
+        assert row.tally.requests == 20
+        assert await ledger.query("t", {"day"}, since=date(2026, 3, 3)) == []
+        (nothing,) = await ledger.query("t", until=date(2026, 2, 28))
+        assert nothing.tally == Tally()
+
+
+async def test_tenants_are_told_apart(tmp_path: Path) -> None:
+    async with a_ledger(tmp_path) as ledger:
+        ledger.count(an_exchange(tenant="one"))
+        ledger.count(an_exchange(tenant="two"))
+        (row,) = await ledger.query("one")
+        assert row.tally.requests == 1
+        rows = await ledger.query(None, {"tenant"})
+        assert [row.tenant for row in rows] == ["one", "two"]
+
+
+async def test_what_is_not_known_is_said(tmp_path: Path) -> None:
+    async with a_ledger(tmp_path) as ledger:
+        ledger.count(an_exchange(cost=None))
+        ledger.count(an_exchange(cost=None, provider_kind="script"))
+        ledger.count(an_exchange(estimated=True))
+        ledger.count(an_exchange(outcome=Outcome.CUT))
+        ledger.count(an_exchange(outcome=Outcome.CLIENT_GONE))
+        ledger.count(an_exchange(outcome=Outcome.FAILED, usage=None, cost=None))
+        ledger.count(an_exchange(outcome=Outcome.REFUSED, usage=None, cost=None))
+        (row,) = await ledger.query("t")
+        tally = row.tally
+        assert (tally.requests, tally.errors, tally.refused) == (7, 3, 1)
+        assert (tally.unpriced, tally.estimated, tally.cost) == (1, 1, 1.5)
+
+
+async def test_names_that_anybody_can_make_up_are_not_kept(tmp_path: Path) -> None:
+    async with a_ledger(tmp_path) as ledger:
+        for number in range(5):
+            ledger.count(an_exchange(model=f"made-up-{number}", route=None, outcome=Outcome.REFUSED, usage=None))
+            ledger.count(an_exchange(model=f"x-{number}", route="x-*", outcome=Outcome.FAILED, usage=None))
+        ledger.count(an_exchange(model="x-" + "\ud800" + "y" * 500, route="x-*"))
+        rows = await ledger.query("t", {"model"})
+        assert [(row.model, row.tally.requests) for row in rows] == [
+            (None, 5),
+            ("x-*", 5),
+            ("x-?" + "y" * 197, 1),
+        ]
+    async with a_ledger(tmp_path) as ledger:
+        assert len(await ledger.query("t", {"model"})) == 3
+
+
+async def test_numbers_that_nobody_believes_do_not_spoil_the_sums(tmp_path: Path) -> None:
+    async with a_ledger(tmp_path) as ledger:
+        ledger.count(an_exchange(usage=Usage(10**40, 1)))
+        ledger.count(an_exchange(usage=Usage(1, 1, 10**40, 10**40, 10**40)))
+        (row,) = await ledger.query("t")
+        assert row.tally.requests == 2 and row.tally.input == 1 and row.tally.cache_read == 1
+    async with a_ledger(tmp_path) as ledger:
+        assert (await ledger.query("t"))[0].tally == row.tally
+
+
+async def test_a_key_has_totals_for_its_budget(tmp_path: Path) -> None:
+    async with a_ledger(tmp_path) as ledger:
+        assert await ledger.totals_of_key("k") == KeyTotals(0, 0, 0.0)
+        ledger.count(an_exchange(1))
+        ledger.count(an_exchange(2, model="other"))
+        ledger.count(an_exchange(key="other"))
+        ledger.count(an_exchange(outcome=Outcome.REFUSED, usage=None, cost=None))
+        assert await ledger.totals_of_key("k") == KeyTotals(2, 30, 1.0)
+
+
+async def test_two_servers_add_to_the_same_sums(tmp_path: Path) -> None:
+    async with a_ledger(tmp_path) as one, a_ledger(tmp_path) as other:
+        for _ in range(3):
+            one.count(an_exchange())
+            other.count(an_exchange())
+    async with a_ledger(tmp_path) as ledger:
+        (row,) = await ledger.query("t")
+        assert row.tally.requests == 6 and row.tally.cost == 3.0
+
+
+async def test_counting_while_asking_and_writing_loses_and_doubles_nothing(tmp_path: Path) -> None:
+    async with a_ledger(tmp_path, 0.001) as ledger:
+        for number in range(300):
+            ledger.count(an_exchange())
+            (row,) = await ledger.query("t")
+            assert row.tally.requests == number + 1
+
+
+async def test_what_cannot_be_written_waits(tmp_path: Path) -> None:
+    async with await Store.open(tmp_path / "p.db") as store:
+        ledger = await Ledger.open(store, every=0.005)
+        await store.write(lambda connection: connection.execute(text("ALTER TABLE usage RENAME TO hidden")).rowcount)
+        ledger.count(an_exchange())
+        await asyncio.sleep(0.05)
+        ledger.count(an_exchange())
+        await store.write(lambda connection: connection.execute(text("ALTER TABLE hidden RENAME TO usage")).rowcount)
+        (row,) = await ledger.query("t")
+        assert row.tally.requests == 2
+        await ledger.close()
+    async with a_ledger(tmp_path) as ledger:
+        assert (await ledger.query("t"))[0].tally.requests == 2
+
+
+async def test_a_question_that_makes_no_sense_is_refused(tmp_path: Path) -> None:
+    async with a_ledger(tmp_path) as ledger:
+        with pytest.raises(InvalidInput, match="no 'colour'"):
+            await ledger.query("t", {"colour"})
+        for number in range(10_001):
+            ledger.count(an_exchange(model=f"m{number}"))
+        with pytest.raises(InvalidInput, match="more than 10000 rows"):
+            await ledger.query("t", {"model"})
+
+
+CHILD = """
+import asyncio, sys
+from paddock.llm.exchange import Caller, Exchange
+from paddock.llm.usage import Ledger
+from paddock.store.database import Store
+
+async def main():
+    store = await Store.open(sys.argv[1])
+    ledger = await Ledger.open(store, every=0.01)
+    ledger.count(Exchange("ex", 0.0, Caller("t", "k"), "openai-chat", "generate", "m", b"", route="m"))
+    while ledger._waiting or ledger._writing.locked():
+        await asyncio.sleep(0.001)
+    print("written", flush=True)
+    await asyncio.sleep(60)
+
+asyncio.run(main())
+"""
+
+
+async def test_what_was_written_survives_sudden_death(tmp_path: Path) -> None:
+    child = subprocess.Popen([sys.executable, "-c", CHILD, tmp_path / "p.db"], stdout=subprocess.PIPE, text=True)
+    try:
+        assert child.stdout is not None
+        assert child.stdout.readline() == "written\n"
+    finally:
+        child.send_signal(signal.SIGKILL)
+        child.communicate()
+    async with a_ledger(tmp_path) as ledger:
+        assert (await ledger.query("t"))[0].tally.requests == 1
+
+
+@asynccontextmanager
+async def a_client(ledger: Ledger | None, *scopes: Scope, tenant: str = "t") -> AsyncIterator[httpx.AsyncClient]:
+    app = FastAPI()
+    app.include_router(usage.routes(cast(Any, SimpleNamespace(ledger=ledger))))
+    app.add_exception_handler(PaddockError, errors.paddock_error)
+    principal = Principal(tenant=tenant, key_id="k", scopes=frozenset(scopes))
+
+    async def known(scope: AsgiScope, receive: Receive, send: Send) -> None:
+        await app({**scope, PRINCIPAL: principal}, receive, send)
+
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(known), base_url="http://test") as client:
+        yield client
+
+
+async def test_usage_over_http(tmp_path: Path) -> None:
+    async with a_ledger(tmp_path) as ledger, a_client(ledger, Scope.LLM_READ) as client:
+        ledger.count(an_exchange(1, sandbox="s1"))
+        ledger.count(an_exchange(2, cost=None))
+        ledger.count(an_exchange(tenant="other"))
+        answer = (await client.get("/v1/usage", params={"by": "day,model"})).json()
+        assert [(item["day"], item["model"], item["costKnown"]) for item in answer["items"]] == [
+            ("2026-03-01", "m", True),
+            ("2026-03-02", "m", False),
+        ]
+        assert answer["items"][0]["cacheRead"] == 4 and "key" not in answer["items"][0]
+        assert answer["total"]["requests"] == 2 and answer["total"]["unpriced"] == 1
+        answer = (await client.get("/v1/usage", params={"by": "key", "sandbox": "s1", "since": "2026-03-01"})).json()
+        assert [(item["key"], item["requests"]) for item in answer["items"]] == [("k", 1)]
+        answer = (await client.get("/v1/usage", params={"by": "", "tenant": "other"})).json()
+        assert answer["total"]["requests"] == 2
+        refused = await client.get("/v1/usage", params={"by": "day,colour"})
+        assert refused.status_code == 400 and "no 'colour'; known are: tenant, day, key" in refused.json()["message"]
+    async with a_ledger(tmp_path) as ledger, a_client(ledger, Scope.ADMIN, tenant="root") as client:
+        answer = (await client.get("/v1/usage", params={"by": "tenant"})).json()
+        assert [item["tenant"] for item in answer["items"]] == ["other", "t"]
+        assert (await client.get("/v1/usage", params={"tenant": "other"})).json()["total"]["requests"] == 1
+    async with a_ledger(tmp_path) as ledger, a_client(ledger, Scope.SANDBOXES_WRITE) as client:
+        assert (await client.get("/v1/usage")).status_code == 403
