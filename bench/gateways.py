@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -109,10 +110,15 @@ def _resident(process: int) -> int:
 
 def build(name: str, directory: Path) -> Path:
     """Compile one of the programs beside this file."""
-    program = directory / name
-    command = ("gcc", "-O2", "-Wall", "-Wno-format-truncation", "-o", str(program), str(SOURCES / f"{name}.c"))
+    built = directory / name
+    command = ("gcc", "-O2", "-Wall", "-Wno-format-truncation", "-o", str(built), str(SOURCES / f"{name}.c"))
     subprocess.run(command, check=True)
-    return program
+    return built
+
+
+def program(name: str) -> str | None:
+    """Where a program is; servers are not on everybody's PATH."""
+    return shutil.which(name, path=f"{os.environ.get('PATH', os.defpath)}:/usr/sbin")
 
 
 def free_port() -> int:
@@ -189,7 +195,9 @@ async def nginx(directory: Path, provider: Upstream) -> AsyncIterator[list[Gatew
             }}
         }}
     """)
-    async with _running(directory, "nginx", "-p", str(directory), "-c", "nginx.conf", "-e", "stderr") as process:
+    async with _running(
+        directory, program("nginx") or "nginx", "-p", str(directory), "-c", "nginx.conf", "-e", "stderr"
+    ) as process:
         await _until_open(port, process, directory)
         yield [Gateway("nginx", port, process.pid)]
 

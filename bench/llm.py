@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import shutil
 import sys
 import tempfile
 from collections.abc import Callable
@@ -191,9 +190,10 @@ async def main() -> int:
     options = arguments.parse_args()
     if options.quick:
         options.rounds, options.seconds = 1, 1.0
-    missing = [name for name in ("gcc", "nginx") if not shutil.which(name)]
-    if missing or not gateways.LITELLM.exists():
-        sys.exit(f"error: {', '.join(missing) or gateways.LITELLM.name} is missing; run make setup-bench")
+    wanted = {"gcc": gateways.program("gcc"), "nginx": gateways.program("nginx"), "litellm": gateways.LITELLM.exists()}
+    missing = [name for name, there in wanted.items() if not there and name in ("gcc", *options.gateways)]
+    if missing:
+        sys.exit(f"error: {', '.join(missing)} is missing; run make setup-bench")
     table = Table()
     async with AsyncExitStack() as running:
         scratch = Path(running.enter_context(tempfile.TemporaryDirectory(prefix="paddock-bench-")))

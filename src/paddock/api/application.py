@@ -14,6 +14,7 @@ from paddock.api import (
     egress,
     errors,
     events,
+    exchanges,
     general,
     images,
     keys,
@@ -31,7 +32,7 @@ from paddock.api.proxy import Proxy
 from paddock.api.services import Services
 from paddock.errors import PaddockError
 
-ROOMS = (general, sandboxes, snapshots, diagnostics, egress, pools, events, images, keys, models, usage)
+ROOMS = (general, sandboxes, snapshots, diagnostics, egress, pools, events, images, keys, models, exchanges, usage)
 SHOWN_TO_BROWSERS = ["X-Request-ID", "Retry-After", "Location", "EXECD-COMMANDS-TAIL-CURSOR"]
 
 

@@ -116,6 +116,8 @@ class ExchangeShown(ExchangeSaid):
 
 class ConversationSaid(Said):
     id: str
+    number: int
+    """That of its first exchange."""
     kind: Literal["main", "subagent", "branch", "side"]
     parent: str | None = None
     """The conversation that a branch left."""
@@ -151,9 +153,11 @@ class _Query:
         status: Annotated[int | None, Query(ge=0, le=999)] = None,
         since: Moment | None = None,
         until: Moment | None = None,
+        number: Annotated[int | None, Query(ge=0, le=LARGEST)] = None,
         text: Annotated[str | None, Query(description='Words, "phrases" and begin* that were said.')] = None,
     ) -> None:
         self.filters = Filters(
+            number=number,
             sandbox=sandbox,
             run=run,
             session=session,
@@ -229,6 +233,17 @@ def routes(services: Services) -> APIRouter:
         document = await asyncio.to_thread(_shown, summary, exchange)
         return Response(document, media_type="application/json")
 
+    @router.get(
+        "/exchanges/{exchange_id}/conversation",
+        responses={**documented(404), 200: {"model": ConversationSaid, "description": "The conversation."}},
+        response_model=None,
+    )
+    async def get_conversation(exchange_id: str, principal: LlmReader) -> Response:
+        """The conversation that an exchange is part of."""
+        thread = await archive.conversation(principal.tenant, exchange_id)
+        document = await asyncio.to_thread(lambda: _to_json(_thread(thread)))
+        return Response(document, media_type="application/json")
+
     @router.delete("/exchanges/{exchange_id}", status_code=204, responses=documented(404))
     async def delete_exchange(exchange_id: str, principal: KeyAdmin) -> None:
         """Forget an exchange, and what was said in no other. Takes the scope `keys:admin`."""
@@ -282,6 +297,7 @@ def _thread(thread: Thread) -> dict[str, Any]:
     usage = UsageSaid(**asdict(thread.usage))
     said = ConversationSaid(
         id=thread.id,
+        number=thread.exchanges[0].number,
         kind=thread.kind,
         parent=thread.parent,
         conversation=thread.conversation,

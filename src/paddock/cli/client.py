@@ -15,6 +15,8 @@ from yarl import URL
 from paddock.cli.context import no_server
 from paddock.cli.failure import CliError, ConnectionLost, Refused
 
+EXCHANGE = "x-paddock-exchange"
+"""The header that says under which id an exchange with a model is kept."""
 DAEMON = 44772
 """The port by whose name the daemon in every box is reached."""
 QUICK = 30.0
@@ -101,7 +103,7 @@ class Client:
                 method, self._url(path), allow_redirects=False, timeout=patience, **arguments
             ) as answer:
                 if answer.status >= 300:
-                    raise self._refusal(answer.status, await _read(answer))
+                    raise self._refusal(answer.status, await _read(answer), answer.headers.get(EXCHANGE))
                 yield answer
         except aiohttp.ClientConnectorError:
             raise no_server(self.url) from None
@@ -140,13 +142,16 @@ class Client:
     def _url(self, path: str) -> URL:
         return self._base.join(URL(self._base.path.rstrip("/") + path, encoded=True))
 
-    def _refusal(self, status: int, content: bytes) -> Refused:
+    def _refusal(self, status: int, content: bytes, exchange: str | None = None) -> Refused:
         try:
             document = json.loads(content)
-            code, message = str(document["code"]), str(document["message"])
-        except (ValueError, KeyError, TypeError):
+            inner = document.get("error")  # as the model APIs say it
+            document = inner if isinstance(inner, dict) else document
+            message = str(document["message"])
+            code = str(document.get("code") or f"HTTP_{status}").upper()
+        except (ValueError, KeyError, TypeError, AttributeError):
             code, message = f"HTTP_{status}", f"{self.url} answered with HTTP status {status}"
-        hint = None
+        hint = f"see all of it: paddock llm show {exchange}" if exchange else None
         if status == 401 and not self._has_key:
             hint = "set PADDOCK_API_KEY to a key that `paddock key create` printed"
         return Refused(status, code, message, hint=hint)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from typing import Any
+from typing import Any, TextIO
 
 from paddock.cli.output import plain
 from paddock.errors import PaddockError
@@ -99,8 +99,8 @@ def warn(message: str) -> None:
     sys.stderr.write(f"{label} {plain(message)}\n")
 
 
-def wants_colour() -> bool:
-    """Whether standard error is a terminal whose owner has not asked for plain text."""
+def wants_colour(stream: TextIO | None = None) -> bool:
+    """Whether a stream, or else standard error, is a terminal whose owner has not asked for plain text."""
     import os
 
-    return sys.stderr.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+    return (stream or sys.stderr).isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"

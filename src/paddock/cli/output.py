@@ -8,7 +8,7 @@ import re
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -19,6 +19,8 @@ _WIDE = 100_000
 _STYLES = {
     "Running": "green",
     "Ready": "green",
+    "ready": "green",
+    "failing": "red",
     "Paused": "yellow",
     "Pending": "cyan",
     "Creating": "cyan",
@@ -47,6 +49,11 @@ class Output:
         sys.stdout.write(f"{plain(text)}\n")
         sys.stdout.flush()
 
+    def write(self, text: str) -> None:
+        """Text as it comes, with no end of line of its own."""
+        sys.stdout.write(plain(text))
+        sys.stdout.flush()
+
     def document(self, document: Any) -> None:
         """One JSON document, the whole answer of a command."""
         sys.stdout.write(_json(document, indent=2) + "\n")
@@ -56,8 +63,18 @@ class Output:
         sys.stdout.write(_json(document) + "\n")
         sys.stdout.flush()
 
-    def table(self, columns: Sequence[str], rows: Iterable[Sequence[str]], *, wraps: Sequence[str] = ()) -> None:
-        """Aligned columns. On a terminal the last one is cut to fit, and the columns of `wraps` are folded."""
+    def table(
+        self,
+        columns: Sequence[str],
+        rows: Iterable[Sequence[str]],
+        *,
+        wraps: Sequence[str] = (),
+        right: Sequence[str] = (),
+    ) -> None:
+        """Aligned columns, those of `right` to the right.
+
+        On a terminal the last one is cut to fit, and the columns of `wraps` are folded.
+        """
         from rich.cells import cell_len
         from rich.table import Table
         from rich.text import Text
@@ -67,7 +84,8 @@ class Output:
         table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
         for name in columns:
             folded = name in wraps
-            table.add_column(name, no_wrap=not folded, overflow="fold" if folded else "ellipsis")
+            side: Literal["left", "right"] = "right" if name in right else "left"
+            table.add_column(name, no_wrap=not folded, overflow="fold" if folded else "ellipsis", justify=side)
         if not wraps:
             taken = sum(
                 max(map(cell_len, [name, *(line[i].plain for line in lines)])) + 2

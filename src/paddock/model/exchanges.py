@@ -56,6 +56,8 @@ class Summary:
 class Filters:
     """Which exchanges are meant; `None` leaves a question open."""
 
+    number: int | None = None
+    """Its place in the order of writing."""
     sandbox: str | None = None
     run: str | None = None
     session: str | None = None

@@ -1,15 +1,16 @@
 """Full-text search in exchanges.
 
-The index is SQLite's own and holds no text. `exchange_words` has what it was told, packed, because it can only be made
-to forget what it is told again.
+The index is SQLite's own and holds no text. It can only be made to forget what it is told again, and what it was told
+of an exchange is found by reading that again; `exchange_words` has a digest of it, to be sure that it is the same.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from hashlib import sha256
 from typing import Any, NamedTuple
 
-from sqlalchemy import Connection, func, select
+from sqlalchemy import Connection, Select, func, select
 
 from paddock.store.database import Store
 from paddock.store.exchange_turns import path
@@ -22,7 +23,7 @@ _CREATE = """
 
 
 class Unread(NamedTuple):
-    """An exchange that search does not know yet."""
+    """An exchange as the index needs it."""
 
     number: int
     row: Any
@@ -43,46 +44,57 @@ class WordStore:
         """The oldest that are not indexed. They are indexed in the order of their numbers."""
         newest = select(func.coalesce(func.max(exchange_words.c.number), 0)).scalar_subquery()
         statement = select(exchanges).where(exchanges.c.number > newest).order_by(exchanges.c.number).limit(limit)
+        return await self._store.read(lambda connection: _read(connection, statement))
 
-        def work(connection: Connection) -> Sequence[Unread]:
-            return [
-                Unread(row.number, row, path(connection, row.thread, row.fresh) if row.fresh else ())
-                for row in connection.execute(statement).all()
-            ]
-
-        return await self._store.read(work)
-
-    async def add(self, said: Sequence[tuple[int, str, bytes]]) -> None:
-        """Index exchanges: number, words, and the words packed."""
+    async def add(self, said: Sequence[tuple[int, str]]) -> None:
+        """Index exchanges: number and words."""
+        numbers = [number for number, _ in said]
 
         def work(connection: Connection) -> None:
-            alive = set(
-                connection.execute(
-                    select(exchanges.c.number).where(exchanges.c.number.in_([number for number, _, _ in said]))
-                ).scalars()
-            )
+            alive = set(connection.execute(select(exchanges.c.number).where(exchanges.c.number.in_(numbers))).scalars())
             there = [entry for entry in said if entry[0] in alive]
             if not there:
                 return
             connection.exec_driver_sql(
-                "INSERT INTO exchange_words (number, said) VALUES (?, ?)",
-                [(number, packed) for number, _, packed in there],
+                "INSERT INTO exchange_words (number, digest) VALUES (?, ?)",
+                [(number, _digest(text)) for number, text in there],
             )
-            words = [(number, text) for number, text, _ in there if text]
+            words = [entry for entry in there if entry[1]]
             if words:
                 connection.exec_driver_sql("INSERT INTO exchange_search (rowid, said) VALUES (?, ?)", words)
 
         await self._store.write(work)
 
 
-def forget(connection: Connection, numbers: Sequence[int], unpack: Callable[[bytes], bytes]) -> None:
-    """Take exchanges out of the index."""
+def forget(connection: Connection, numbers: Sequence[int], words_of: Callable[[Unread], str]) -> None:
+    """Take exchanges, which are still there, out of the index."""
     known = exchange_words.c.number.in_(list(numbers))
-    for row in connection.execute(select(exchange_words).where(known)).all():
-        text = unpack(row.said).decode()
-        if text:
-            connection.exec_driver_sql(
-                "INSERT INTO exchange_search (exchange_search, rowid, said) VALUES ('delete', ?, ?)",
-                (row.number, text),
-            )
+    digests = {row.number: row.digest for row in connection.execute(select(exchange_words).where(known))}
+    told = [(each.number, words_of(each)) for each in _read(connection, _these(digests))]
+    if any(_digest(text) != digests[number] for number, text in told):
+        # Exchanges are read in another way than when these were indexed; the index is made anew, a little at a time.
+        connection.exec_driver_sql("DROP TABLE exchange_search")
+        connection.exec_driver_sql(_CREATE)
+        connection.execute(exchange_words.delete())
+        return
+    words = [entry for entry in told if entry[1]]
+    if words:
+        connection.exec_driver_sql(
+            "INSERT INTO exchange_search (exchange_search, rowid, said) VALUES ('delete', ?, ?)", words
+        )
     connection.execute(exchange_words.delete().where(known))
+
+
+def _these(numbers: Iterable[int]) -> Select[Any]:
+    return select(exchanges).where(exchanges.c.number.in_(list(numbers)))
+
+
+def _read(connection: Connection, statement: Select[Any]) -> list[Unread]:
+    return [
+        Unread(row.number, row, path(connection, row.thread, row.fresh) if row.fresh else ())
+        for row in connection.execute(statement).all()
+    ]
+
+
+def _digest(text: str) -> bytes:
+    return sha256(text.encode()).digest()[:16]

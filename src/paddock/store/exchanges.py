@@ -13,12 +13,13 @@ from dataclasses import fields
 from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, func, or_, select, text
+from sqlalchemy.exc import DataError, InterfaceError, ProgrammingError
 
 from paddock.errors import NotFound
 from paddock.model.exchanges import Filters, Fresh, Piece, Place, Stored, Summary, Tree
 from paddock.store.database import Store
 from paddock.store.exchange_turns import ancestors, find_turn, path, prune
-from paddock.store.exchange_words import forget
+from paddock.store.exchange_words import Unread, forget
 from paddock.store.tables import exchange_messages, exchanges
 
 _NAMES = [field.name for field in fields(Summary)]
@@ -37,10 +38,10 @@ _PROBE = 1 << 62
 class ExchangeStore:
     """Exchanges, their messages and the tree they form. The one writer of these tables in the process."""
 
-    def __init__(self, store: Store, pack: Callable[[bytes], bytes], unpack: Callable[[bytes], bytes]) -> None:
+    def __init__(self, store: Store, pack: Callable[[bytes], bytes], words_of: Callable[[Unread], str]) -> None:
         self._store = store
         self._pack = pack
-        self._unpack = unpack
+        self._words_of = words_of
         # Both are read and changed in the store's write thread only, but for `knows`, which may be wrong.
         self._messages: dict[bytes, int] = {}
         self._turns: dict[int, int] = {}
@@ -51,14 +52,20 @@ class ExchangeStore:
         return digest in self._messages
 
     def submit(self, batch: Sequence[Fresh]) -> Future[None]:
-        """Queue exchanges to be written as one. An exchange that is there already is left as it is."""
+        """Queue exchanges to be written as one. An exchange that is there already is left as it is.
+
+        Fails with `Unavailable` when the disk is to blame, and with another error when one of the exchanges is.
+        """
         learnt: tuple[dict[bytes, int], dict[int, int]] = ({}, {})
         removals = -1
 
         def work(connection: Connection) -> None:
             nonlocal learnt, removals
             removals = self._removals
-            learnt = self._write(connection, batch)
+            try:
+                learnt = self._write(connection, batch)
+            except (DataError, ProgrammingError, InterfaceError) as error:
+                raise ValueError(str(error.orig)) from error
 
         def done(future: Future[None]) -> None:
             # In the write thread and after the commit. Work that ran between may have removed what was learnt.
@@ -260,7 +267,7 @@ class ExchangeStore:
             self._removals += 1
             self._messages.clear()
             self._turns.clear()
-            forget(connection, numbers, self._unpack)
+            forget(connection, numbers, self._words_of)
             wanted = exchanges.c.number.in_(list(numbers))
             leaves = connection.execute(select(exchanges.c.prompt, exchanges.c.thread).where(wanted)).all()
             removed = connection.execute(exchanges.delete().where(wanted)).rowcount
@@ -292,7 +299,7 @@ def stored(connection: Connection, row: Any) -> Stored:
 
 def _matching(tenant: str, filters: Filters, match: str | None) -> list[ColumnElement[bool]]:
     conditions: list[ColumnElement[bool]] = [exchanges.c.tenant == tenant]
-    for name in ("sandbox", "run", "session", "user", "provider", "conversation", "outcome", "status"):
+    for name in ("number", "sandbox", "run", "session", "user", "provider", "conversation", "outcome", "status"):
         value = getattr(filters, name)
         if value is not None:
             conditions.append(exchanges.c[name] == value)

@@ -240,9 +240,9 @@ exchange_words = Table(
     "exchange_words",
     metadata,
     Column("number", _number, primary_key=True),
-    Column("said", LargeBinary, nullable=False),
+    Column("digest", LargeBinary(16), nullable=False),
 )
-"""What full-text search has been told of each exchange, so that it can be made to forget it."""
+"""A digest of what full-text search was told of each exchange."""
 
 usage = Table(
     "usage",

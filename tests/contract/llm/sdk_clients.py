@@ -29,11 +29,15 @@ class Client(ABC):
 
     form: str
 
-    def __init__(self, url: str, tool: str = "look") -> None:
+    def __init__(self, url: str) -> None:
         self.url = url
+        self.begin()
+        self.open()
+
+    def begin(self, tool: str = "look") -> None:
+        """Start over, with a tool of this name."""
         self.tool = tool
         self.history: list[Any] = []
-        self.open()
 
     @abstractmethod
     def open(self) -> None: ...
@@ -129,17 +133,12 @@ class ResponsesClient(Client):
         return self._go(stream)
 
     def give_results(self, result: str, *, stream: bool) -> Said:
-        for item in [*self.history]:
-            if isinstance(item, dict) or item.type != "function_call" or item.call_id in self._done:
-                continue
-            self._done.add(item.call_id)
-            self.history.append({"type": "function_call_output", "call_id": item.call_id, "output": result})
+        calls = [item for item in self.history if not isinstance(item, dict) and item.type == "function_call"]
+        for call in calls:
+            self.history.append({"type": "function_call_output", "call_id": call.call_id, "output": result})
         return self._go(stream)
 
-    _done: set[str]
-
     def _go(self, stream: bool) -> Said:
-        self._done = getattr(self, "_done", set())
         tools: Any = [{"type": "function", "name": self.tool, "parameters": SCHEMA, "strict": False}]
         asked: dict[str, Any] = {"model": "m", "input": self.history, "tools": tools, "store": False}
         asked["include"] = ["reasoning.encrypted_content"]
@@ -154,10 +153,6 @@ class ResponsesClient(Client):
         self.history += final.output
         calls = [(item.name, json.loads(item.arguments)) for item in final.output if item.type == "function_call"]
         return Said(final.output_text, calls, final)
-
-    def __init__(self, url: str, tool: str = "look") -> None:
-        self._done = set()
-        super().__init__(url, tool)
 
 
 class GeminiClient(Client):

@@ -19,10 +19,23 @@ LONG = "mcp__weather.service__" + "look_out_of_the_window_" * 4
 CHAT_SEAL = json.dumps([{"type": "reasoning.text", "text": "hm", "signature": "SEAL"}])
 
 
+@pytest.fixture(scope="module")
+def server() -> Iterator[Upstream]:
+    with upstream() as running:
+        yield running
+
+
 @pytest.fixture
-def up() -> Iterator[Upstream]:
-    with upstream() as server:
-        yield server
+def up(server: Upstream) -> Upstream:
+    server.told, server.notes = [], []
+    return server
+
+
+@pytest.fixture(scope="module", params=CLIENTS, ids=lambda kind: kind.form)
+def client(request: pytest.FixtureRequest, server: Upstream) -> Iterator[Client]:
+    made: Client = request.param(server.url)
+    yield made
+    made.close()
 
 
 def provider_tool(name: str) -> str:
@@ -48,42 +61,33 @@ def thinking_answer(provider: str, tool: str) -> Answer:
 
 @pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
 @pytest.mark.parametrize("tool", ["look", LONG], ids=["short", "long"])
-@pytest.mark.parametrize("kind", CLIENTS, ids=lambda kind: kind.form)
 @pytest.mark.parametrize("provider", PROVIDERS)
 def test_a_tool_is_called_and_the_seal_comes_back(
-    up: Upstream, kind: type[Client], provider: str, tool: str, stream: bool
+    up: Upstream, client: Client, provider: str, tool: str, stream: bool
 ) -> None:
+    client.begin(tool)
     up.provider = provider
-    client = kind(up.url, tool)
-    try:
-        up.answers = [thinking_answer(provider, tool), Answer("id_2", "m", [Text("Sunny.")], Finish.STOP)]
-        said = client.ask("How is the weather?", stream=stream)
-        assert said.text == "I look."
-        assert said.calls == [(tool, {"a": 1}), (tool, {"a": 2})]
-        assert client.give_results("sun", stream=stream).text == "Sunny."
-    finally:
-        client.close()
+    up.answers = [thinking_answer(provider, tool), Answer("id_2", "m", [Text("Sunny.")], Finish.STOP)]
+    said = client.ask("How is the weather?", stream=stream)
+    assert said.text == "I look."
+    assert said.calls == [(tool, {"a": 1}), (tool, {"a": 2})]
+    assert client.give_results("sun", stream=stream).text == "Sunny."
     second = up.told[1].decode()
     assert "SEAL" in second, "the provider got no seal back"
     assert "paddock:" not in second
-    names = {provider_tool(tool)} if kind.form != provider or tool == "look" else {provider_tool(tool), tool}
-    assert any(f'"{name}"' in second for name in names)
+    assert f'"{provider_tool(tool)}"' in second
 
 
-@pytest.mark.parametrize("kind", CLIENTS, ids=lambda kind: kind.form)
 @pytest.mark.parametrize(("first", "second"), list(permutations(PROVIDERS, 2)))
 def test_a_conversation_that_moves_leaves_its_seals_behind(
-    up: Upstream, kind: type[Client], first: str, second: str
+    up: Upstream, client: Client, first: str, second: str
 ) -> None:
-    client = kind(up.url)
-    try:
-        up.answers = [thinking_answer(first, "look"), Answer("id_2", "m", [Text("Sunny.")], Finish.STOP)]
-        up.provider = first
-        client.ask("How is the weather?", stream=True)
-        up.provider = second
-        assert client.give_results("sun", stream=True).text == "Sunny."
-    finally:
-        client.close()
+    client.begin()
+    up.answers = [thinking_answer(first, "look"), Answer("id_2", "m", [Text("Sunny.")], Finish.STOP)]
+    up.provider = first
+    client.ask("How is the weather?", stream=True)
+    up.provider = second
+    assert client.give_results("sun", stream=True).text == "Sunny."
     assert b"SEAL" not in up.told[1]
     assert b"paddock" not in up.told[1]
     assert any("seals" in note for note in up.notes[1])

@@ -238,7 +238,9 @@ def test_a_result_for_an_unknown_call_is_refused() -> None:
 
 
 def test_signatures_survive_a_client_that_speaks_anthropic() -> None:
-    answer = Answer("r", "gemini-3-pro", [Thinking("hm"), ToolCall("c", "a", "{}", Signature("S", "gemini"))], Finish.TOOLS)
+    answer = Answer(
+        "r", "gemini-3-pro", [Thinking("hm"), ToolCall("c", "a", "{}", Signature("S", "gemini"))], Finish.TOOLS
+    )
     content = json.loads(Anthropic().write_answer(answer))["content"]
     messages = [
         {"role": "user", "content": "Go"},

@@ -237,3 +237,20 @@ def test_a_stream_is_read_the_same_whole_and_byte_by_byte(form: Format) -> None:
     for place in range(len(data)):
         reader = form.reader()
         assert collect(reader.feed(data[:place]) + reader.feed(data[place:]) + reader.close()) == whole
+
+
+def test_codex_gets_its_namespaces_back_however_long_the_names() -> None:
+    responses, chat = FORMATS["openai-responses"], FORMATS["openai-chat"]
+    space, name = "mcp__" + "a" * 50, "b" * 40
+    inner = {"type": "function", "name": name, "parameters": {"type": "object", "properties": {}}}
+    body = {"model": "m", "input": "Go", "tools": [{"type": "namespace", "name": space, "tools": [inner]}]}
+    request = responses.read_request(json.dumps(body).encode())
+    sent = json.loads(chat.write_request(request))["tools"][0]["function"]["name"]
+    assert len(sent) <= 64
+    answer = Answer("i", "m", [ToolCall("c", sent, "{}")], Finish.TOOLS)
+    [item] = json.loads(responses.write_answer(answer, request))["output"]
+    assert (item["namespace"], item["name"]) == (space, name)
+    # And what it sends back is known to the provider by the same name.
+    body["input"] = [item, {"type": "function_call_output", "call_id": "c", "output": "x"}]  # type: ignore[assignment]
+    again = json.loads(chat.write_request(responses.read_request(json.dumps(body).encode())))
+    assert again["messages"][0]["tool_calls"][0]["function"]["name"] == sent

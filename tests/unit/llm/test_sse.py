@@ -89,3 +89,24 @@ def test_what_is_not_json_is_refused(data: bytes) -> None:
 def test_what_is_not_an_object_is_refused() -> None:
     with pytest.raises(InvalidInput, match="the body should be an object"):
         request_fields(b"[]")
+
+
+def test_whole_events_are_found_at_a_glance() -> None:
+    reader = EventReader(limit=50)
+    assert reader.whole(b'data: {"a":1}\n\nevent: x\ndata: [DONE]\n\n') == [b'{"a":1}', b"[DONE]"]
+    for odd in (
+        b"data: a\n",
+        b"data: a\r\n\r\n",
+        b"data: a\ndata: b\n\n",
+        b": ping\n\n",
+        b"data:a\n\n",
+        b"id: 1\ndata: a\n\n",
+        b"event: x\n\n",
+        b"data: " + b"x" * 50 + b"\n\n",
+        b"",
+    ):
+        assert reader.whole(odd) is None
+    assert reader.feed(b"data: a") == []
+    assert reader.whole(b"data: b\n\n") is None
+    assert [event.data for event in reader.feed(b"\n\n")] == ["a"]
+    assert reader.whole(b"data: b\n\n") == [b"b"]

@@ -13,8 +13,8 @@ import structlog
 from paddock.config.llm import ArchiveConfig
 from paddock.errors import NotFound, Unavailable
 from paddock.llm.archive.export import Form, export
-from paddock.llm.archive.indexer import Indexer
-from paddock.llm.archive.packing import Packer, unpack
+from paddock.llm.archive.indexer import Indexer, words_of
+from paddock.llm.archive.packing import Packer
 from paddock.llm.archive.prepare import Preparer, restore
 from paddock.llm.archive.redact import Redactor
 from paddock.llm.archive.threads import Thread, find_threads, tell
@@ -28,8 +28,11 @@ from paddock.store.exchanges import ExchangeStore
 
 EVERYTHING = Filters()
 MOST_IN_A_CONVERSATION = 5000
+_LONG_AGO = 86400.0
+"""Seconds within which what an exchange goes on with was said."""
 _PAGE = 256
-_REMOVED_AT_ONCE = 100
+_REMOVED_AT_ONCE = 25
+"""Few, because nobody else can write meanwhile."""
 log = structlog.get_logger()
 
 
@@ -43,7 +46,7 @@ class Archive:
         self.strict = settings.enabled and settings.durability == "strict"
         self._settings = settings
         self._threads = ThreadPoolExecutor(2, "archive")
-        self._exchanges = ExchangeStore(store, lambda raw: Packer().pack(raw), unpack)
+        self._exchanges = ExchangeStore(store, lambda raw: Packer().pack(raw), words_of)
         self._words = WordStore(store)
         self._bell = asyncio.Event()
         self._following = True
@@ -142,14 +145,31 @@ class Archive:
         threads = await asyncio.get_running_loop().run_in_executor(self._threads, find_threads, tree)
         told = []
         for thread in threads:
-            assert thread.latest is not None
             try:
-                exchange = await self.get(tenant, thread.latest.id)
+                await self._tell(tenant, thread)
             except NotFound:
                 continue  # Deleted in the meantime.
-            await asyncio.get_running_loop().run_in_executor(self._threads, tell, thread, exchange)
             told.append(thread)
         return told
+
+    async def conversation(self, tenant: str, exchange_id: str) -> Thread:
+        """The conversation that an exchange is part of, found among those of its sandbox or key. Raises `NotFound`."""
+        summary = (await self._exchanges.get(tenant, exchange_id)).summary
+        whose = {"sandbox": summary.sandbox} if summary.sandbox else {"key": summary.key_id}
+        for age in (_LONG_AGO, 0.0):
+            filters = Filters(**whose, since=summary.at - age)
+            tree = await self._exchanges.tree(tenant, filters, limit=MOST_IN_A_CONVERSATION)
+            threads = await asyncio.get_running_loop().run_in_executor(self._threads, find_threads, tree)
+            for thread in threads:
+                if any(each.id == exchange_id for each in thread.exchanges):
+                    await self._tell(tenant, thread)
+                    return thread
+        raise NotFound(f"There is no exchange {exchange_id[:80]!r}.")
+
+    async def _tell(self, tenant: str, thread: Thread) -> None:
+        assert thread.latest is not None
+        exchange = await self.get(tenant, thread.latest.id)
+        await asyncio.get_running_loop().run_in_executor(self._threads, tell, thread, exchange)
 
     def export(self, tenant: str, filters: Filters = EVERYTHING, form: Form = "openai") -> AsyncIterator[bytes]:
         """Conversations as lines of JSON, in the message form of OpenAI's chat API or of Anthropic's."""

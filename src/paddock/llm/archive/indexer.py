@@ -11,7 +11,7 @@ import structlog
 
 from paddock.errors import Unavailable
 from paddock.llm.archive.answers import answer_of
-from paddock.llm.archive.packing import Packer, to_pieces, unpack
+from paddock.llm.archive.packing import to_pieces, unpack
 from paddock.llm.archive.prepare import to_exchange
 from paddock.llm.archive.words import said
 from paddock.store.exchange_words import Unread, WordStore
@@ -31,7 +31,6 @@ class Indexer:
         self._words = words
         self._threads = threads
         self._news = news
-        self._packer = Packer()
         self._one_at_a_time = asyncio.Lock()
         self._task = asyncio.create_task(self._run(), name="archive indexer")
 
@@ -70,23 +69,23 @@ class Indexer:
                 log.exception("exchanges cannot be indexed")
                 await asyncio.sleep(_AFTER_TROUBLE)
 
-    def _read(self, unread: Sequence[Unread]) -> Sequence[tuple[int, str, bytes]]:
+    def _read(self, unread: Sequence[Unread]) -> Sequence[tuple[int, str]]:
         found = []
         for each in unread:
-            try:
-                text = _words_of(each)
-            except Exception:  # Whatever it is, the others can still be found.
-                log.exception("an exchange cannot be indexed", number=each.number)
-                text = ""
-            found.append((each.number, text, self._packer.pack(text.encode())))
+            found.append((each.number, words_of(each)))
             time.sleep(0)
         return found
 
 
-def _words_of(unread: Unread) -> str:
-    row = unread.row
-    response = to_pieces(unpack(row.response)) if row.response else []
-    messages = [unpack(packed) for packed in unread.messages]
-    # What stands before the new ones is another message, or whose conversation it is.
-    begins = bool(messages) and not messages[0].startswith(b"{")
-    return said(messages[1:], answer_of(to_exchange(to_summary(row), b"", response)), replies=begins)
+def words_of(unread: Unread) -> str:
+    """What was said in an exchange that was not said before, and the answer. Never fails."""
+    try:
+        row = unread.row
+        response = to_pieces(unpack(row.response)) if row.response else []
+        messages = [unpack(packed) for packed in unread.messages]
+        # What stands before the new ones is another message, or whose conversation it is.
+        begins = bool(messages) and not messages[0].startswith(b"{")
+        return said(messages[1:], answer_of(to_exchange(to_summary(row), b"", response)), replies=begins)
+    except Exception:  # Whatever it is, the others can still be found.
+        log.exception("an exchange cannot be indexed", number=unread.number)
+        return ""

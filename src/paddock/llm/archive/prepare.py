@@ -38,8 +38,8 @@ class Preparer:
         response: Sequence[tuple[float, bytes]] = exchange.response
         answer = response[0][1] if len(response) == 1 else b"".join([piece for _, piece in response])
         texts = [exchange.model, exchange.client, exchange.conversation, exchange.error, exchange.provider_model]
-        words = "\n".join([*filter(None, texts), *exchange.notes]).encode(errors="replace")
-        everything = b"\n".join([words, answer, *literals(parts), *[raw for _, raw in unseen]])
+        words = "\n".join([*filter(None, texts), *exchange.notes])
+        everything = b"\n".join([words.encode(errors="replace"), answer, *literals(parts), *[raw for _, raw in unseen]])
         doubtful = self._redactor.suspects(everything)
         if doubtful:
             map_literals(parts, self._redactor.json if parts.json else self._redactor.plain)

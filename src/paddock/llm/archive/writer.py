@@ -70,19 +70,21 @@ class Writer:
 
     def keep(self, exchange: Exchange) -> None:
         """Take an exchange. Never waits and never raises; beyond what may wait it is dropped and counted."""
-        size = _OVERHEAD + len(exchange.request)
-        for _, piece in exchange.response:
-            size += len(piece)
-        if self._closing or self.waiting_bytes + size > self._settings.max_waiting:
-            self._lose(1, "the archive is closed" if self._closing else "more waits than archive.max_waiting allows")
-            return
-        self._add(_Entry(exchange, size))
+        try:
+            size = _weight(exchange)
+            if not self._closing and self.waiting_bytes + size <= self._settings.max_waiting:
+                self._add(_Entry(exchange, size))
+                return
+            reason = "the archive is closed" if self._closing else "more waits than archive.max_waiting allows"
+        except Exception as error:
+            reason = repr(error)
+        self._lose(1, reason)
 
     async def keep_now(self, exchange: Exchange) -> None:
         """Return once the exchange is on disk. Raises `Unavailable`, and then it is not."""
         if self._closing:
             raise Unavailable("The archive is closed; the server is stopping.")
-        size = _OVERHEAD + len(exchange.request) + sum([len(piece) for _, piece in exchange.response])
+        size = _weight(exchange)
         if self.waiting_bytes + size > self._settings.max_waiting:
             raise Unavailable("More waits to be archived than archive.max_waiting allows; try again later.")
         await self._through(exchange, size)
@@ -238,3 +240,7 @@ class Writer:
         if now >= self._next_shout:
             self._next_shout = now + _SHOUT_EVERY
             log.error(what, reason=reason, lost=self.lost, waiting=len(self._queue))
+
+
+def _weight(exchange: Exchange) -> int:
+    return _OVERHEAD + len(exchange.request) + sum([len(piece) for _, piece in exchange.response])

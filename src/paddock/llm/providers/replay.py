@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-import json
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -16,18 +15,17 @@ from typing import Literal, Protocol, TypeVar
 
 from paddock.config.llm import ProviderConfig
 from paddock.errors import ConfigError, InvalidInput
-from paddock.llm.collect import answer_events, collect
 from paddock.llm.exchange import Exchange
-from paddock.llm.formats.base import BrokenStream, Format
+from paddock.llm.formats.base import Format
 from paddock.llm.formats.failures import kind_of
 from paddock.llm.formats.registry import FORMATS
-from paddock.llm.likeness import Likener, Likeness, difference, moved
-from paddock.llm.neutral import Answer, Failure, Request, Text, ToolCall
+from paddock.llm.likeness import Likener, Likeness, difference
+from paddock.llm.neutral import Failure, Request
 from paddock.llm.providers.base import Answered, Ask, Provider
 from paddock.llm.providers.local import Beat, LocalAnswered
+from paddock.llm.providers.retold import retold, timed
 from paddock.llm.recorded_index import Entry, Index, raw_key, read_recorded
 from paddock.llm.recording import Recorded, RecordingWriter, is_recordable, read_recording, recorded_of
-from paddock.llm.script.conversation import working_directory
 from paddock.llm.wire.base import Broken, Headers, Timeouts
 
 LABEL = b"x-paddock-replay"
@@ -35,7 +33,8 @@ _TENANTS = 16
 _REMEMBERED = 10_000
 _LATE = 3600.0
 """Seconds an exchange may have taken: it is stored when it ends, but listed by when it began."""
-_LONGEST_WAIT = 600.0
+_NO_LIMIT = Timeouts(stall=86_400.0)
+"""What took that long once may take that long again."""
 _LARGE = 200_000
 """Bytes of a request that takes long enough to look through for others to be kept waiting."""
 _Value = TypeVar("_Value")
@@ -126,18 +125,18 @@ class ReplayProvider(Provider):
         if recorded is None:
             return await self._missed(form, ask, request, likeness, reason)
         headers: Headers = [(b"content-type", b"application/json"), (LABEL, _header(recorded.id))]
-        beats, is_stream = _told(form, ask, request, recorded)
+        beats, is_stream = retold(form, ask, request, recorded)
         if is_stream and not ask.array:
             headers[0] = (b"content-type", b"text/event-stream; charset=utf-8")
-        timed = _timed(beats) if self._timing == "recorded" else ((0.0, beat) for beat in beats)
-        timeline = [Beat(beat.data, wait, beat.breaks) for wait, beat in timed]
+        waits = timed(beats) if self._timing == "recorded" else [0.0] * len(beats)
+        timeline = [Beat(beat.data, wait, beat.breaks) for wait, beat in zip(waits, beats, strict=True)]
         if timeline and timeline[0].wait:
             # The head comes with the first bytes, as it did.
             await asyncio.sleep(timeline[0].wait)
             timeline[0] = Beat(timeline[0].data, 0.0, timeline[0].breaks)
         if timeline and timeline[0].breaks:
             raise Broken("the recorded answer broke off before it began")
-        return LocalAnswered(recorded.status, headers, timeline, Timeouts(stall=2 * _LONGEST_WAIT))
+        return LocalAnswered(recorded.status, headers, timeline, _NO_LIMIT)
 
     async def record(self, exchange: Exchange) -> bool:
         """Add an exchange that a live model answered to the recording; whether it was worth it.
@@ -280,111 +279,6 @@ def _header(id: str) -> bytes:
 def _failed(form: Format, failure: Failure) -> Answered:
     headers: Headers = [(b"content-type", b"application/json"), (LABEL, b"none")]
     return LocalAnswered(failure.status, headers, [Beat(form.write_failure(failure))])
-
-
-def _told(form: Format, ask: Ask, request: Request | None, recorded: Recorded) -> tuple[list[Beat], bool]:
-    """The answer in the format that is asked for, each beat's wait being when it came; and whether it is a stream."""
-    failed = recorded.status >= 400
-    elsewhere = _moved(request, recorded) if request is not None and not failed and recorded.complete else None
-    if elsewhere is not None and request is not None:
-        return _written(form, request, elsewhere, _last_moment(recorded)), ask.stream
-    is_stream = recorded.stream and not failed
-    is_array = recorded.body.lstrip()[:1] == b"[" and is_stream
-    same = recorded.format == ask.format and recorded.stream == ask.stream and is_array == (ask.array and is_stream)
-    if same or (failed and recorded.format == ask.format) or request is None:
-        return _as_recorded(recorded), is_stream
-    old = FORMATS[recorded.format]
-    moment = _last_moment(recorded)
-    if failed:
-        failure = old.read_failure(recorded.status, recorded.body)
-        return [Beat(form.write_failure(failure), moment)], False
-    if ask.stream and recorded.stream:
-        return list(_translated(form, request, recorded)), True
-    return _converted(form, request, recorded, moment), ask.stream
-
-
-def _as_recorded(recorded: Recorded) -> list[Beat]:
-    beats = [Beat(data, moment) for moment, data in recorded.response]
-    if not recorded.complete:
-        beats.append(Beat(wait=beats[-1].wait if beats else 0.0, breaks=True))
-    return beats
-
-
-def _translated(form: Format, request: Request, recorded: Recorded) -> Iterator[Beat]:
-    """A stream as another, piece by piece."""
-    reader, writer = FORMATS[recorded.format].reader(), form.writer(request)
-    moment = 0.0
-    try:
-        for moment, data in recorded.response:
-            yield Beat(b"".join(writer.write(event) for event in reader.feed(data)), moment)
-        if recorded.complete:
-            yield Beat(b"".join(writer.write(event) for event in reader.close()), moment)
-            return
-    except BrokenStream:
-        pass
-    yield Beat(wait=moment, breaks=True)
-
-
-def _converted(form: Format, request: Request, recorded: Recorded, moment: float) -> list[Beat]:
-    """A stream as a whole answer, or the other way round."""
-    answer = _whole_answer(recorded)
-    if answer is None:
-        return [Beat(wait=moment, breaks=True)]
-    return _written(form, request, answer, moment)
-
-
-def _written(form: Format, request: Request, answer: Answer, moment: float) -> list[Beat]:
-    if not request.stream:
-        return [Beat(form.write_answer(answer, request), moment)]
-    writer = form.writer(request)
-    return [Beat(writer.write(event), moment) for event in answer_events(answer)]
-
-
-def _whole_answer(recorded: Recorded) -> Answer | None:
-    """The recorded answer in the neutral form; `None` when it did not finish."""
-    form = FORMATS[recorded.format]
-    try:
-        if not recorded.stream:
-            return form.read_answer(recorded.body)
-        reader = form.reader()
-        return collect([*reader.feed(recorded.body), *reader.close()])
-    except BrokenStream:
-        return None
-
-
-def _moved(request: Request, recorded: Recorded) -> Answer | None:
-    """The answer moved to the directory that the client works in; `None` when that is the recorded one.
-
-    Agents call their tools with whole paths, which are wrong wherever else the recording is replayed.
-    """
-    before = read_recorded(recorded)
-    old, new = working_directory(before) if before is not None else "", working_directory(request)
-    if old == new or len(old) < 2 or not new:
-        return None
-    answer = _whole_answer(recorded)
-    is_moved = False
-    for part in answer.parts if answer is not None else ():
-        if isinstance(part, ToolCall):
-            # Within JSON text a path is written with its quotes and backslashes escaped.
-            escaped = (json.dumps(path, ensure_ascii=False)[1:-1] for path in (old, new))
-            before_it, part.arguments = part.arguments, moved(part.arguments, *escaped)
-            is_moved = is_moved or part.arguments != before_it
-        elif isinstance(part, Text):
-            before_it, part.text = part.text, moved(part.text, old, new)
-            is_moved = is_moved or part.text != before_it
-    return answer if is_moved else None
-
-
-def _last_moment(recorded: Recorded) -> float:
-    return recorded.response[-1][0] if recorded.response else 0.0
-
-
-def _timed(beats: list[Beat]) -> Iterator[tuple[float, Beat]]:
-    """Pauses between beats from when each came."""
-    before = 0.0
-    for beat in beats:
-        yield min(max(0.0, beat.wait - before), _LONGEST_WAIT), beat
-        before = max(before, beat.wait)
 
 
 def make_replay(name: str, config: ProviderConfig, source: Source | None = None) -> ReplayProvider:

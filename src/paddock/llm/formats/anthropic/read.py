@@ -29,6 +29,7 @@ _KNOWN = {
     "model", "messages", "system", "stream", "tools", "tool_choice", "max_tokens", "temperature", "top_p", "top_k",
     "stop_sequences", "thinking", "output_config", "output_format", "metadata", "cache_control",
 }  # fmt: skip
+_ROLES = frozenset(Role)
 _CHOICES = {
     "auto": ToolChoice.AUTO,
     "any": ToolChoice.ANY,
@@ -70,7 +71,7 @@ def read_request(body: bytes, *, model: str | None = None, stream: bool | None =
 
 def _message(fields: Fields, request: Request) -> Message:
     role = fields.text("role")
-    if role not in list(Role):
+    if role not in _ROLES:
         raise fields.error("should be user, assistant or system", "role")
     fields.need("content")
     return Message(Role(role), _content(fields, "content", request))

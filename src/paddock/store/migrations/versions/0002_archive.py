@@ -84,6 +84,6 @@ def upgrade() -> None:
     op.create_table(
         "exchange_words",
         sa.Column("number", _big, nullable=False),
-        sa.Column("said", sa.LargeBinary(), nullable=False),
+        sa.Column("digest", sa.LargeBinary(16), nullable=False),
         sa.PrimaryKeyConstraint("number", name="pk_exchange_words"),
     )

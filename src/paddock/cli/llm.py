@@ -1,0 +1,122 @@
+"""Models: which can be asked, and whether they answer."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from paddock.cli.commands import command, group
+from paddock.cli.context import Cli
+from paddock.cli.failure import warn
+
+if TYPE_CHECKING:
+    from paddock.cli.llm_question import Answer
+
+_PROMPT = "Say hello in one short sentence."
+_NO_MODELS = """\
+No models are configured. Name one in paddock.yaml, and start the server again:
+
+llm:
+  providers:
+    openai: {kind: openai, key: "${OPENAI_API_KEY}"}
+  models:
+    gpt-*: openai/gpt-*
+
+Other providers, and models that need no network: docs/how-to/connect-a-provider.md"""
+
+
+def register(app: typer.Typer) -> typer.Typer:
+    models = group("Ask models, and look at what was asked of them.")
+    app.add_typer(models, name="llm")
+    command(models, "list", server=True, examples="paddock llm list\npaddock llm list --json")(list_)
+    command(
+        models,
+        "test",
+        server=True,
+        examples="""
+            paddock llm test fast
+            paddock llm test fast --stream --prompt 'Write a haiku about fences.'
+            paddock llm test openai/gpt-5-mini
+        """,
+    )(test)
+    return models
+
+
+async def list_(cli: Cli) -> None:
+    """List the models that can be asked for, and who answers for them.
+
+    A provider that kept failing is left alone for a while, and is shown as failing.
+    """
+    async with cli.client() as client:
+        found = await client.get("/v1/llm")
+    if cli.as_json:
+        return cli.out.document(found)
+    if lost := found["archive"]["lost"]:
+        warn(f"{lost} exchanges could not be archived since the server started; its log says why")
+    if not found["models"]:
+        return cli.out.line(_NO_MODELS) if cli.out.for_people else None
+    providers = {provider["name"]: provider for provider in found["providers"]}
+    falls_back = any(model.get("fallbacks") for model in found["models"])
+    rows = [_row(model, providers.get(model["provider"], {}), falls_back) for model in found["models"]]
+    columns = ["MODEL", "PROVIDER", "KIND", "ASKED FOR AS", "STATE", *(["FALLBACKS"] if falls_back else [])]
+    cli.out.table(columns, rows, wraps=["MODEL", "ASKED FOR AS", "FALLBACKS"])
+    unused = sorted(providers.keys() - {model["provider"] for model in found["models"]})
+    if unused and cli.out.for_people:
+        cli.out.line(f"\nProviders without a model of their own: {', '.join(unused)}. Ask for PROVIDER/MODEL.")
+    return None
+
+
+async def test(
+    cli: Cli,
+    name: Annotated[
+        str, typer.Argument(metavar="NAME", help="A model, as in `paddock llm list`.", show_default=False)
+    ],
+    prompt: Annotated[str, typer.Option(metavar="TEXT", help="What to ask.")] = _PROMPT,
+    stream: Annotated[bool, typer.Option("--stream", help="Have the answer come word by word.")] = False,
+) -> None:
+    """Ask a model one small question through the running server, and say how long it took.
+
+    Exit code 1 when it does not answer, with the provider's own reason.
+    """
+    from paddock.cli.llm_question import ask, find_exchange
+
+    live = stream and not cli.as_json
+    async with cli.client() as client:
+        answer = await ask(client, name, prompt, stream=stream, show=cli.out.write if live else None)
+        exchange = await find_exchange(client, answer.exchange) if answer.exchange else None
+    if cli.as_json:
+        document = {"model": name, "answer": answer.text, "firstByte": answer.first_byte, "total": answer.total}
+        usage = answer.usage or (exchange or {}).get("usage")
+        kept = {key: value for key, value in {"usage": usage, "exchange": exchange}.items() if value is not None}
+        return cli.out.document({**document, **kept})
+    if not live:
+        cli.out.write(answer.text)
+    cli.out.line("" if answer.text else "(no text)")
+    cli.out.line()
+    return cli.out.facts(_facts(answer, exchange))
+
+
+def _row(model: dict[str, Any], provider: dict[str, Any], falls_back: bool) -> list[str]:
+    # A star alone is the whole of what was asked for.
+    asked = model["name"] if model["model"] == "*" and "*" not in model["name"] else model["model"]
+    state = "failing" if provider.get("failing") else "ready"
+    row = [model["name"], model["provider"], str(provider.get("kind", "")), asked, state]
+    return [*row, ", ".join(model.get("fallbacks") or [])] if falls_back else row
+
+
+def _facts(answer: Answer, exchange: dict[str, Any] | None) -> list[tuple[str, str]]:
+    from paddock.cli.llm_words import answered_by, latency, money, tokens
+
+    facts: list[tuple[str, str]] = []
+    if exchange:
+        facts.append(("answered by", answered_by(exchange)))
+    facts.append(("first byte", latency(answer.first_byte)))
+    facts.append(("total", latency(answer.total)))
+    known = exchange or {"usage": answer.usage}
+    if known.get("usage"):
+        facts.append(("tokens", tokens(known)))
+    if exchange:
+        facts.append(("cost", money(exchange.get("cost")) or "unknown; no price is set for it"))
+        facts.append(("exchange", f"{exchange['number']}  {exchange['id']}"))
+    return facts

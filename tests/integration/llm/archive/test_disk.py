@@ -1,0 +1,228 @@
+"""The archive on a disk that is full, and in a process that is killed."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+import structlog
+
+from paddock.config.llm import ArchiveConfig
+from paddock.errors import Unavailable
+from paddock.llm.archive.archive import Archive
+from paddock.store.database import Store
+from tests.unit.llm.archive_cases import an_exchange
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of a few megabytes."""
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=8m", "none", disk], capture_output=True, text=True)
+    if mounted.returncode:
+        pytest.skip(f"no file system can be mounted here: {mounted.stderr.strip()}")
+    yield disk
+    subprocess.run(["umount", "-l", disk], check=True)
+
+
+@asynccontextmanager
+async def archive_on(disk: Path, **settings: Any) -> AsyncIterator[Archive]:
+    async with await Store.open(disk / "p.db") as store:
+        opened = await Archive.open(store, ArchiveConfig(**settings), ())
+        try:
+            yield opened
+        finally:
+            await opened.close()
+
+
+def fill(disk: Path) -> Path:
+    """Take all the space that is left."""
+    filler = disk / "filler"
+    with filler.open("wb", buffering=0) as file:
+        for size in (65536, 4096, 1):
+            try:
+                while True:
+                    file.write(bytes(size))
+            except OSError:
+                pass
+    return filler
+
+
+def big(number: int) -> Any:
+    return an_exchange(number, request=os.urandom(30_000))
+
+
+async def eventually(condition: Callable[[], bool]) -> None:
+    async with asyncio.timeout(10):
+        while not condition():
+            await asyncio.sleep(0.01)
+
+
+@pytest.mark.root
+async def test_proxying_goes_on_while_the_disk_is_full(small_disk: Path) -> None:
+    async with archive_on(small_disk, max_waiting="1MiB") as kept:
+        first = big(0)
+        kept.keep(first)
+        await kept.flush()
+        filler = fill(small_disk)
+        with structlog.testing.capture_logs() as logged:
+            waits = [big(number) for number in range(1, 21)]
+            for exchange in waits:
+                kept.keep(exchange)
+            with pytest.raises(Unavailable, match="full"):
+                await kept.flush()
+            assert kept.lost == 0 and kept.waiting_bytes > 500_000
+            kept.check()
+            for number in range(100, 150):
+                kept.keep(big(number))
+            lost = kept.lost
+            assert 30 <= lost < 50 and kept.waiting_bytes <= 2**20
+        shouts = [entry for entry in logged if entry["log_level"] == "error"]
+        assert len(shouts) == 1, "it is shouted, and not twice in ten seconds"
+        assert (await kept.get("default", first.id)).request == first.request
+        filler.unlink()
+        await eventually(lambda: kept.waiting_bytes == 0)
+        assert kept.lost == lost
+        for exchange in waits:
+            assert await kept.get("default", exchange.id) == exchange
+        kept.keep(after := big(999))
+        await kept.flush()
+        assert await kept.get("default", after.id) == after
+
+
+@pytest.mark.root
+async def test_nothing_is_answered_while_the_disk_is_full_under_strict(small_disk: Path) -> None:
+    async with archive_on(small_disk, durability="strict") as kept:
+        await kept.keep_now(big(0))
+        kept.check()
+        filler = fill(small_disk)
+        refused = big(1)
+        with pytest.raises(Unavailable, match="full"):
+            await kept.keep_now(refused)
+        with pytest.raises(Unavailable, match="strict"):
+            kept.check()
+        filler.unlink()
+
+        def writable() -> bool:
+            try:
+                kept.check()
+            except Unavailable:
+                return False
+            return True
+
+        await eventually(writable)
+        await kept.keep_now(later := big(2))
+        found, _ = await kept.list("default")
+        assert found[0].id == later.id and refused.id not in {each.id for each in found}
+
+
+@pytest.mark.root
+async def test_closing_with_a_full_disk_counts_what_is_lost(small_disk: Path) -> None:
+    async with archive_on(small_disk) as kept:
+        filler = fill(small_disk)
+        for number in range(20):
+            kept.keep(big(number))
+        await kept.close()
+        assert kept.lost == 20
+        kept.keep(big(21))
+        assert kept.lost == 21
+        filler.unlink()
+
+
+async def test_one_that_cannot_be_kept_does_not_hold_up_the_others(tmp_path: Path) -> None:
+    async with archive_on(tmp_path) as kept:
+        bad: Any = an_exchange(1, status="not a number", id=object())
+        worse: Any = an_exchange(2, request=None, response=[])
+        good = an_exchange(3)
+        kept.keep(bad)
+        kept.keep(worse)
+        kept.keep(good)
+        await kept.flush()
+        assert kept.lost == 2 and await kept.get("default", good.id) == good
+        with pytest.raises(Unavailable, match="cannot be archived"):
+            await kept.keep_now(bad)
+        huge = an_exchange(4, status=2**70)
+        with pytest.raises(Unavailable, match="cannot be archived"):
+            await kept.keep_now(huge)
+
+
+async def test_the_event_loop_is_never_held_up(tmp_path: Path) -> None:
+    async with archive_on(tmp_path) as kept:
+        longest = 0.0
+        writing = asyncio.create_task(_keep_many(kept))
+        loop = asyncio.get_running_loop()
+        while not writing.done():
+            before = loop.time()
+            await asyncio.sleep(0)
+            longest = max(longest, loop.time() - before)
+        await writing
+        assert longest < 0.25
+
+
+async def _keep_many(kept: Archive) -> None:
+    for number in range(20):
+        for each in range(100):
+            kept.keep(an_exchange(number * 100 + each))
+        await asyncio.sleep(0.01)
+    await kept.flush()
+
+
+KILLED = """
+import asyncio, sys
+from pathlib import Path
+from tests.unit.llm.archive_cases import an_exchange, archive
+
+async def main():
+    async with archive(Path(sys.argv[1]), durability=sys.argv[2]) as kept:
+        number = 0
+        while True:
+            exchange = an_exchange(number)
+            if sys.argv[2] == "strict":
+                await kept.keep_now(exchange)
+                print(exchange.id, flush=True)
+            else:
+                kept.keep(exchange)
+                await asyncio.sleep(0)
+                print(exchange.id, flush=True)
+            number += 1
+
+asyncio.run(main())
+"""
+
+
+@pytest.mark.parametrize("durability", ["strict", "behind"])
+async def test_what_was_acknowledged_survives_a_kill(tmp_path: Path, durability: str) -> None:
+    process = subprocess.Popen(
+        [sys.executable, "-c", KILLED, tmp_path, durability],
+        stdout=subprocess.PIPE,
+        text=True,
+        cwd=Path(__file__).parents[4],
+    )
+    assert process.stdout is not None
+    acknowledged = [process.stdout.readline().strip() for _ in range(300)]
+    process.send_signal(signal.SIGKILL)
+    acknowledged += process.stdout.read().split()
+    process.stdout.close()
+    process.wait(10)
+    async with archive_on(tmp_path) as kept:
+        found = {exchange.id async for exchange in kept.exchanges("default")}
+        if durability == "strict":
+            assert set(acknowledged) <= found
+        else:
+            # Only the last moment is missing, and nothing before it.
+            ordered = [name in found for name in acknowledged]
+            assert ordered == sorted(ordered, reverse=True)
+        kept.keep(new := an_exchange(9_999_999))
+        await kept.catch_up()
+        assert await kept.get("default", new.id) == new
