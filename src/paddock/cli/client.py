@@ -151,7 +151,7 @@ class Client:
             code = str(document.get("code") or f"HTTP_{status}").upper()
         except (ValueError, KeyError, TypeError, AttributeError):
             code, message = f"HTTP_{status}", f"{self.url} answered with HTTP status {status}"
-        hint = f"see all of it: paddock llm show {exchange}" if exchange else None
+        hint = f"see all of it: paddock llm show {exchange}" if exchange and status != 404 else None
         if status == 401 and not self._has_key:
             hint = "set PADDOCK_API_KEY to a key that `paddock key create` printed"
         return Refused(status, code, message, hint=hint)

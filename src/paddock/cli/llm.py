@@ -39,7 +39,7 @@ def register(app: typer.Typer) -> typer.Typer:
             paddock llm test fast --stream --prompt 'Write a haiku about fences.'
             paddock llm test openai/gpt-5-mini
         """,
-    )(test)
+    )(try_out)
     return models
 
 
@@ -67,11 +67,9 @@ async def list_(cli: Cli) -> None:
     return None
 
 
-async def test(
+async def try_out(
     cli: Cli,
-    name: Annotated[
-        str, typer.Argument(metavar="NAME", help="A model, as in `paddock llm list`.", show_default=False)
-    ],
+    name: Annotated[str, typer.Argument(metavar="NAME", help="A model, as in `paddock llm list`.", show_default=False)],
     prompt: Annotated[str, typer.Option(metavar="TEXT", help="What to ask.")] = _PROMPT,
     stream: Annotated[bool, typer.Option("--stream", help="Have the answer come word by word.")] = False,
 ) -> None:

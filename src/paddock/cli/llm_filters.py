@@ -77,7 +77,9 @@ async def sandbox_id(client: Client, wanted: str) -> str:
             if str(exchange.get("sandbox", "")).removeprefix("sb-").startswith(wanted.removeprefix("sb-"))
         }
         if len(found) != 1:
-            raise NoSuchSandbox(str(error), hint="write the whole id of one that has ended, as in: paddock llm log") from None
+            raise NoSuchSandbox(
+                str(error), hint="write the whole id of one that has ended, as in: paddock llm log"
+            ) from None
         return found.pop()
 
 
@@ -106,7 +108,9 @@ async def exchange_id(client: Client, wanted: str) -> str:
     elif wanted.isascii() and wanted.isdigit() and len(wanted) < 16:
         found = (await client.get("/v1/exchanges", number=wanted))["items"]
     else:
-        raise UsageProblem(f"{wanted!r} is no exchange", hint="write its id, its number or `last`; see: paddock llm log")
+        raise UsageProblem(
+            f"{wanted!r} is no exchange", hint="write its id, its number or `last`; see: paddock llm log"
+        )
     if not found:
         raise CliError(f"there is no exchange {wanted}", hint="see which there are: paddock llm log")
     return str(found[0]["id"])
@@ -121,6 +125,4 @@ def when(text: str, option: str) -> datetime:
             return datetime.fromisoformat(text).astimezone(UTC)
         return datetime.now(UTC) - timedelta(seconds=parse_duration(text))
     except (ValueError, OverflowError):
-        raise UsageProblem(
-            f"{option} {text!r} is not a time; write 2h, 3d, 2026-01-31 or 2026-01-31T12:00"
-        ) from None
+        raise UsageProblem(f"{option} {text!r} is not a time; write 2h, 3d, 2026-01-31 or 2026-01-31T12:00") from None

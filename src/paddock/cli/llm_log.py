@@ -76,7 +76,9 @@ async def log(
     layout = Layout(rows)
     _print([layout.line(COLUMNS, bold=True), *(layout.line(row) for row in rows)])
     if len(found) > len(shown) and cli.out.for_people:
-        cli.out.line(f"\nThere are more: --limit N or --all. One of them in full: paddock llm show {shown[0]['number']}")
+        cli.out.line(
+            f"\nThere are more: --limit N or --all. One of them in full: paddock llm show {shown[0]['number']}"
+        )
     return None
 
 
@@ -84,9 +86,7 @@ async def tail(
     cli: Cli,
     sandbox: by.Sandbox = None,
     model: by.Model = None,
-    after: Annotated[
-        int | None, typer.Option(metavar="NO", help="Begin after this one instead of now.", min=0)
-    ] = None,
+    after: Annotated[int | None, typer.Option(metavar="NO", help="Begin after this one instead of now.", min=0)] = None,
 ) -> None:
     """Show what is asked of models as it ends, until Ctrl-C.
 

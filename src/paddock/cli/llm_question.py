@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from paddock import __version__
 from paddock.cli.client import EXCHANGE, Client
 from paddock.cli.failure import CliError, Refused
 
@@ -36,9 +37,10 @@ async def ask(
     document: dict[str, Any] = {"model": model, "messages": [{"role": "user", "content": prompt}]}
     if stream:
         document |= {"stream": True, "stream_options": {"include_usage": True}}
+    headers = {"User-Agent": f"paddock/{__version__}"}
     began = time.monotonic()
     answer = Answer()
-    async with client.request("POST", _PATH, json=document) as response:
+    async with client.request("POST", _PATH, json=document, headers=headers) as response:
         answer.exchange = response.headers.get(EXCHANGE)
         if stream:
             async for events in client.lines(response):

@@ -90,4 +90,3 @@ def _coloured(text: str) -> str:
     word = text.split(" ")[0].split(":")[0]
     colour = {"ok": "32", "failed": "31", "cut": "31", "refused": "33", "client": "33"}.get(word)
     return f"\x1b[{colour}m{text.rstrip()}\x1b[0m" if colour else text
-

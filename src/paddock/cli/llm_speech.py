@@ -131,4 +131,3 @@ def _media(part: dict[str, Any]) -> str:
     where = part.get("name") or part.get("url") or ""
     amount = size(len(part["data"]) * 3 / 4) if part.get("data") else ""
     return f"[{' '.join(word for word in (str(kind), where, amount) if word)}]"
-

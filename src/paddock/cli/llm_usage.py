@@ -108,7 +108,7 @@ def _cost(item: Mapping[str, Any]) -> str:
 
     if item["unpriced"]:
         return f"≥{money(item['cost'])}" if item["cost"] else "?"
-    return ("~" if item["estimated"] and item["cost"] else "") + money(item["cost"])
+    return f"{'~' if item['estimated'] and item['cost'] else ''}{money(item['cost'])}"
 
 
 def _measured(items: list[dict[str, Any]]) -> str:
@@ -140,7 +140,7 @@ def bar(share: float, width: int = _BAR) -> str:
     eighths = round(share * width * 8)
     if share > 0:
         eighths = max(1, eighths)  # something is not nothing
-    return "█" * (eighths // 8) + ("", *"▏▎▍▌▋▊▉")[eighths % 8]
+    return ("█" * (eighths // 8) + " ▏▎▍▌▋▊▉"[eighths % 8]).rstrip()
 
 
 def _footnotes(total: Mapping[str, Any]) -> list[str]:

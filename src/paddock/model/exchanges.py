@@ -93,7 +93,7 @@ class Fresh:
     """An exchange on its way into the store."""
 
     row: tuple[object, ...]
-    """The fields of its summary but the number, as columns."""
+    """The fields of its summary but the number, as columns; an empty text or -1 where there is nothing."""
     prompt: list[Piece]
     """Whose it is, what the model is told besides the conversation, and how the request is put together."""
     thread: list[Piece]

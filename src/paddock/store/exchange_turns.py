@@ -27,6 +27,7 @@ _ANCESTORS = text(
         WHERE id IN (SELECT value FROM json_each(:turns))
         UNION
         SELECT t.id, t.parent, t.message FROM up JOIN exchange_turns t ON t.id = up.parent
+        LIMIT :most
     )
     SELECT id, parent, message FROM up
     """
@@ -34,9 +35,9 @@ _ANCESTORS = text(
 _DEEPEST = 1 << 62
 
 
-def ancestors(connection: Connection, turns: Collection[int]) -> dict[int, tuple[int, int]]:
-    """Turns and all before them: the parent and the message of each."""
-    found = connection.execute(_ANCESTORS, {"turns": json.dumps(sorted(turns))})
+def ancestors(connection: Connection, turns: Collection[int], most: int) -> dict[int, tuple[int, int]]:
+    """Turns and all before them, but no more than `most`: the parent and the message of each."""
+    found = connection.execute(_ANCESTORS, {"turns": json.dumps(sorted(turns)), "most": most})
     return {row.id: (row.parent, row.message) for row in found}
 
 

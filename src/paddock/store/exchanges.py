@@ -27,10 +27,19 @@ _SUMMARY = [exchanges.c[name] for name in _NAMES]
 _FLAGS = (_NAMES.index("stream"), _NAMES.index("estimated"))
 _NOTES = _NAMES.index("notes")
 _COLUMNS = [*_NAMES, "prompt", "thread", "fresh", "response"]
+# Binding None or bytes costs the driver ten times what text, numbers and byte arrays do, so nothing is said as an empty
+# text or -1 on the way, and becomes NULL here.
+_NOTHING = {
+    "''": "sandbox run session user conversation route provider provider_kind provider_model provider_format error"
+    " notes",
+    "-1": "input output cache_read cache_write reasoning cost first_byte",
+}
+_VALUES = {name: f"nullif(?, {nothing})" for nothing, names in _NOTHING.items() for name in names.split()}
 _INSERT = "INSERT INTO exchanges ({}) VALUES ({}) ON CONFLICT (tenant, id) DO NOTHING".format(  # noqa: S608
-    ", ".join(f'"{name}"' for name in _COLUMNS), ", ".join("?" * len(_COLUMNS))
+    ", ".join(f'"{name}"' for name in _COLUMNS), ", ".join(_VALUES.get(name, "?") for name in _COLUMNS)
 )
 _REMEMBERED = 50_000
+_MOST_TURNS = 300_000
 _AT_ONCE = 500
 _PROBE = 1 << 62
 
@@ -104,7 +113,7 @@ class ExchangeStore:
                         added += 1
                     turns[key] = parent = known
                 leaves.append(parent)
-            rows.append((number, *fresh.row, *leaves, added, fresh.response))
+            rows.append((number, *fresh.row, *leaves, added, bytearray(fresh.response)))
             number += 1
         if turn_rows:
             connection.exec_driver_sql("INSERT INTO exchange_turns (id, parent, message) VALUES (?, ?, ?)", turn_rows)
@@ -134,7 +143,7 @@ class ExchangeStore:
         for digest in missing:
             if digest not in ids:
                 piece = pieces[digest]
-                rows.append((number, digest, piece.packed or self._pack(piece.raw)))
+                rows.append((number, bytearray(digest), bytearray(piece.packed or self._pack(piece.raw))))
                 ids[digest] = number
                 number += 1
         if rows:
@@ -188,7 +197,10 @@ class ExchangeStore:
     async def tree(
         self, tenant: str, filters: Filters, *, match: str | None = None, after: str | None = None, limit: int = 5000
     ) -> Tree:
-        """The oldest exchanges that match, after one, with all turns and messages of theirs."""
+        """The oldest exchanges that match, after one, with all turns and messages of theirs.
+
+        Where that would be more than fits, as only somebody with a grudge would send, it is the newest of them.
+        """
         conditions = _matching(tenant, filters, match)
         if after is not None:
             conditions.append(exchanges.c.id > after)
@@ -201,8 +213,10 @@ class ExchangeStore:
 
         def work(connection: Connection) -> Tree:
             places = [Place(to_summary(row), row.prompt, row.thread) for row in connection.execute(statement)]
-            leaves = {turn for place in places for turn in (place.prompt, place.thread)}
-            turns = ancestors(connection, leaves)
+            turns = _turns(connection, places)
+            while len(turns) > _MOST_TURNS and len(places) > 1:
+                places = places[len(places) // 2 :]
+                turns = _turns(connection, places)
             wanted = sorted({message for _, message in turns.values()})
             bodies: dict[int, bytes] = {}
             for start in range(0, len(wanted), _AT_ONCE):
@@ -277,6 +291,11 @@ class ExchangeStore:
             return removed
 
         return await self._store.write(work)
+
+
+def _turns(connection: Connection, places: Sequence[Place]) -> dict[int, tuple[int, int]]:
+    leaves = {turn for place in places for turn in (place.prompt, place.thread)}
+    return ancestors(connection, leaves, _MOST_TURNS + 1)
 
 
 def to_summary(row: Any) -> Summary:

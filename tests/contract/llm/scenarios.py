@@ -69,6 +69,5 @@ SCENARIOS: dict[str, dict[str, Any]] = {
     },
     "form": {"turns": [{"say": '{"city": "Oslo", "degrees": 7}'}]},
     "busy": {"turns": [{"fail": {"status": 429, "retry_after": 7, "times": "always"}}, {"say": UNEXPECTED}]},
-    "down": {"turns": [{"fail": {"status": 500, "times": "always"}}, {"say": UNEXPECTED}]},
     "cut": {"turns": [[{"say": "This answer has a beginning and"}, {"drop": {"times": "always"}}]]},
 }

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import itertools
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 
 from tests.contract.llm.clis import STARTS, Cli, Ended
@@ -27,7 +29,12 @@ FORMATS = {
     "qwen": "openai-chat",
     "gemini": "gemini",
 }
-GOAL = "Write first.txt and second.txt, please."
+TURNS = 4
+"""Answers of the scenario `work`."""
+MOST = 12
+"""Requests of a program in trouble until it is stopped; one that loops makes hundreds."""
+PATIENCE = 6.0
+"""Seconds for which programs in trouble are watched after each has met it."""
 
 
 @dataclass(frozen=True)
@@ -39,17 +46,30 @@ class Done:
     exchanges: list[dict[str, Any]]
 
 
+def key_for(client: httpx.Client, session: str, **more: Any) -> str:
+    made = client.post("/v1/keys", json={"name": session, "scopes": ["llm:use"], "session": session, **more})
+    assert made.status_code == 201, made.text
+    secret: str = made.json()["secret"]
+    return secret
+
+
+def asked(client: httpx.Client, session: str) -> list[dict[str, Any]]:
+    """The exchanges of a program, as far as they are archived."""
+    items: list[dict[str, Any]] = client.get("/v1/exchanges", params={"session": session}).json()["items"]
+    return items
+
+
 def do_work(front: Server, cli: str, provider: str, directory: Path) -> Done:
+    session = f"{cli}-{provider}"
     with front.client() as client:
-        label = f"{cli}-{provider}"
-        made = client.post("/v1/keys", json={"name": label, "scopes": ["llm:use"], "session": label})
-        assert made.status_code == 201, made.text
         program = Cli(cli, directory)
-        program.start(front.url, made.json()["secret"], f"via-{provider}-work", GOAL)
+        key = key_for(client, session)
+        program.start(front.url, key, f"via-{provider}-work", "Write first.txt and second.txt, please.")
         ended = program.wait(LONGEST)
+        if ended.code == 0:
+            eventually(lambda: len(asked(client, session)) >= TURNS)
         files = {path.name: path.read_text() for path in program.work.iterdir() if path.is_file()}
-        exchanges = eventually(lambda: client.get("/v1/exchanges", params={"session": label}).json()["items"])
-        return Done(ended, files, exchanges)
+        return Done(ended, files, asked(client, session))
 
 
 @pytest.fixture(scope="module")
@@ -71,6 +91,7 @@ def works(
         pool.shutdown(cancel_futures=True)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("cli", "provider"), CASES, ids=[f"{cli}-{provider}" for cli, provider in CASES])
 def test_it_does_its_work(works: Callable[[str, str], Done], cli: str, provider: str) -> None:
     done = works(cli, provider)
@@ -78,9 +99,69 @@ def test_it_does_its_work(works: Callable[[str, str], Done], cli: str, provider:
     assert ended.code == 0, ended.output[-2000:] + ended.errors[-2000:]
     assert done.files == {"first.txt": WRITTEN, "second.txt": COPIED}
     assert LAST_WORDS in ended.said and UNEXPECTED not in ended.said
-    turns = [each for each in done.exchanges if each["operation"] == "generate"]
-    assert len(turns) >= 4
-    for turn in turns:
-        assert (turn["status"], turn["outcome"], turn["format"]) == (200, "completed", FORMATS[cli]), turn
-        assert turn["provider"] == provider and turn["stream"]
-        assert turn["usage"]["input"] > 0 and turn["usage"]["output"] > 0
+    assert len(done.exchanges) >= TURNS
+    for each in done.exchanges:
+        assert (each["status"], each["outcome"], each["operation"]) == (200, "ok", "generate"), each
+        assert (each["format"], each["provider"], each["stream"]) == (FORMATS[cli], provider, True)
+        assert each["usage"]["input"] > 0 and each["usage"]["output"] > 0 and not each["estimated"]
+
+
+@dataclass(frozen=True)
+class Trouble:
+    """What becomes of programs that meet something that goes wrong."""
+
+    ended: dict[str, Ended]
+    exchanges: dict[str, list[dict[str, Any]]]
+
+    def statuses(self, cli: str) -> set[int]:
+        return {each["status"] for each in self.exchanges[cli]}
+
+
+def troubled(front: Server, directory: Path, fault: str, model: str, patience: float, **key: Any) -> Trouble:
+    """Start all programs at once and stop those that have not ended a while after each has met the trouble."""
+    sessions = {cli: f"{fault}-{cli}" for cli in STARTS}
+    programs = {cli: Cli(cli, directory / cli) for cli in STARTS}
+    with front.client() as client:
+        try:
+            for cli, program in programs.items():
+                program.start(front.url, key_for(client, sessions[cli], **key), model, "Write something, please.")
+            for session in sessions.values():
+                eventually(lambda session=session: asked(client, session), timeout=60)  # type: ignore[misc]
+            deadline = time.monotonic() + patience
+            ended = {cli: program.wait(max(0.0, deadline - time.monotonic())) for cli, program in programs.items()}
+            return Trouble(ended, {cli: asked(client, session) for cli, session in sessions.items()})
+        finally:
+            for program in programs.values():
+                program.stop()
+
+
+@pytest.mark.slow
+def test_a_model_that_is_not_there_ends_them(front: Server, tmp_path: Path) -> None:
+    trouble = troubled(front, tmp_path, "unknown", "nobody-knows-it", patience=40)
+    for cli, ended in trouble.ended.items():
+        assert ended.code is not None, f"{cli} did not end"
+        assert trouble.statuses(cli) == {404}
+        assert len(trouble.exchanges[cli]) <= 2, cli
+
+
+@pytest.mark.slow
+def test_a_budget_that_is_spent_ends_them(front: Server, tmp_path: Path) -> None:
+    trouble = troubled(front, tmp_path, "budget", "via-gemini-work", patience=40, budget={"requests": 1})
+    for cli, ended in trouble.ended.items():
+        assert ended.code is not None, f"{cli} did not end"
+        assert (tmp_path / cli / "work" / "first.txt").read_text() == WRITTEN, cli
+        assert trouble.statuses(cli) == {200, 402}
+        assert len(trouble.exchanges[cli]) <= MOST, cli
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("fault", ["busy", "cut"])
+def test_passing_trouble_makes_none_of_them_loop(front: Server, tmp_path: Path, fault: str) -> None:
+    trouble = troubled(front, tmp_path, fault, f"faults-anthropic-{fault}", PATIENCE)
+    for cli, exchanges in trouble.exchanges.items():
+        assert len(exchanges) <= MOST, cli
+        assert {each["outcome"] for each in exchanges} <= {"failed", "cut"}, exchanges
+        assert UNEXPECTED not in trouble.ended[cli].said
+    if fault == "busy":
+        # They were told to wait seven seconds.
+        assert all(len(exchanges) <= 3 for exchanges in trouble.exchanges.values())

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import time
+from datetime import UTC, datetime
 from typing import Any
 
 import anthropic
@@ -68,25 +68,27 @@ def test_thoughts_are_shown_where_both_sides_have_a_place_for_them(front: Server
 @EVERY_PROVIDER
 @SDKS
 def test_a_picture_in_a_tool_result(front: Server, scripted: Server, sdk: str, provider: str, stream: bool) -> None:
+    before = datetime.now(UTC)
     with talking(sdk, front.url, front.key, f"via-{provider}-picture") as talk:
-        asked_at = time.time()
         called, last = talk.run("What do you see?", stream=stream)
     assert [call.name for call in called.calls] == ["take_picture"]
     assert last.text == "A grey dot."
-    assert PICTURE_TEXT in last_request(scripted, "picture", asked_at)
+    first_request, second_request = received(scripted, "picture", before, 2)
+    assert PICTURE_TEXT not in first_request and PICTURE_TEXT in second_request
 
 
-def last_request(server: Server, model: str, since: float) -> str:
-    """The newest request that a server has archived, as it came."""
+def received(server: Server, model: str, since: datetime, number: int) -> list[str]:
+    """The requests for a model that a server has archived, as they came, once there are so many."""
+    asked: dict[str, Any] = {"model": model, "since": since.isoformat()}
     with server.client() as client:
 
-        def found() -> str | None:
-            items = client.get("/v1/exchanges", params={"model": model, "limit": 1}).json()["items"]
-            if not items:
-                return None
-            return client.get(f"/v1/exchanges/{items[0]['id']}").text
+        def found() -> list[str]:
+            items = client.get("/v1/exchanges", params=asked).json()["items"]
+            in_order = sorted(items, key=lambda item: item["number"])
+            return [item["id"] for item in in_order] if len(items) == number else []
 
-        return eventually(found) or ""
+        exchanges = eventually(found)
+        return [client.get(f"/v1/exchanges/{each}", params={"raw": "request"}).text for each in exchanges]
 
 
 class Weather(BaseModel):

@@ -216,6 +216,20 @@ async def test_deleting_leaves_nothing_behind(tmp_path: Path) -> None:
         assert await kept.get("default", first.id) == first and await ids(kept, text="zebra") == [first.id]
 
 
+async def test_search_starts_anew_when_exchanges_are_read_in_another_way(tmp_path: Path) -> None:
+    async with archive(tmp_path) as kept:
+        first, second = an_exchange(1), an_exchange(2, [{"role": "user", "content": "Any zebras?"}])
+        kept.keep(first)
+        kept.keep(second)
+        await kept.catch_up()
+        with closing(sqlite3.connect(tmp_path / "p.db")) as database, database:
+            database.execute("UPDATE exchange_words SET digest = x'00' WHERE number = 1")
+        await kept.delete("default", first.id)
+        await kept.catch_up()
+        assert await ids(kept, text="zebras") == [second.id] and await ids(kept, text="two") == []
+        assert rows(tmp_path)[3] == 1
+
+
 async def test_old_exchanges_are_forgotten(tmp_path: Path) -> None:
     async with archive(tmp_path, keep="1s") as kept:
         for number in range(250):

@@ -243,7 +243,11 @@ def test_codex_gets_its_namespaces_back_however_long_the_names() -> None:
     responses, chat = FORMATS["openai-responses"], FORMATS["openai-chat"]
     space, name = "mcp__" + "a" * 50, "b" * 40
     inner = {"type": "function", "name": name, "parameters": {"type": "object", "properties": {}}}
-    body = {"model": "m", "input": "Go", "tools": [{"type": "namespace", "name": space, "tools": [inner]}]}
+    body: dict[str, Any] = {
+        "model": "m",
+        "input": "Go",
+        "tools": [{"type": "namespace", "name": space, "tools": [inner]}],
+    }
     request = responses.read_request(json.dumps(body).encode())
     sent = json.loads(chat.write_request(request))["tools"][0]["function"]["name"]
     assert len(sent) <= 64
@@ -251,6 +255,6 @@ def test_codex_gets_its_namespaces_back_however_long_the_names() -> None:
     [item] = json.loads(responses.write_answer(answer, request))["output"]
     assert (item["namespace"], item["name"]) == (space, name)
     # And what it sends back is known to the provider by the same name.
-    body["input"] = [item, {"type": "function_call_output", "call_id": "c", "output": "x"}]  # type: ignore[assignment]
+    body["input"] = [item, {"type": "function_call_output", "call_id": "c", "output": "x"}]
     again = json.loads(chat.write_request(responses.read_request(json.dumps(body).encode())))
     assert again["messages"][0]["tool_calls"][0]["function"]["name"] == sent

@@ -93,7 +93,7 @@ def test_what_is_not_an_object_is_refused() -> None:
 
 def test_whole_events_are_found_at_a_glance() -> None:
     reader = EventReader(limit=50)
-    assert reader.whole(b'data: {"a":1}\n\nevent: x\ndata: [DONE]\n\n') == [b'{"a":1}', b"[DONE]"]
+    assert reader.whole(b'data: {"a":1}\n\nevent: x\ndata: {"type":"x"}\n\n') == [b'{"a":1}', b'{"type":"x"}']
     for odd in (
         b"data: a\n",
         b"data: a\r\n\r\n",
@@ -102,6 +102,7 @@ def test_whole_events_are_found_at_a_glance() -> None:
         b"data:a\n\n",
         b"id: 1\ndata: a\n\n",
         b"event: x\n\n",
+        b"event: x\ndata: {}\n\n",
         b"data: " + b"x" * 50 + b"\n\n",
         b"",
     ):
@@ -110,3 +111,11 @@ def test_whole_events_are_found_at_a_glance() -> None:
     assert reader.whole(b"data: b\n\n") is None
     assert [event.data for event in reader.feed(b"\n\n")] == ["a"]
     assert reader.whole(b"data: b\n\n") == [b"b"]
+
+
+def test_whole_events_are_found_between_cut_ones() -> None:
+    reader = EventReader()
+    assert reader.feed(b"data: a") == []
+    found = reader.pieces(b"b\n\ndata: c\n\ndata: d\n\ndata: e")
+    assert found == [ServerEvent("ab"), b"c", b"d"]
+    assert reader.pieces(b"\n\ndata: f\n\n") == [ServerEvent("e"), b"f"]

@@ -6,6 +6,7 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from typing import Self
 
 import structlog
@@ -155,9 +156,9 @@ class Archive:
     async def conversation(self, tenant: str, exchange_id: str) -> Thread:
         """The conversation that an exchange is part of, found among those of its sandbox or key. Raises `NotFound`."""
         summary = (await self._exchanges.get(tenant, exchange_id)).summary
-        whose = {"sandbox": summary.sandbox} if summary.sandbox else {"key": summary.key_id}
+        whose = Filters(sandbox=summary.sandbox, key=None if summary.sandbox else summary.key_id)
         for age in (_LONG_AGO, 0.0):
-            filters = Filters(**whose, since=summary.at - age)
+            filters = replace(whose, since=summary.at - age)
             tree = await self._exchanges.tree(tenant, filters, limit=MOST_IN_A_CONVERSATION)
             threads = await asyncio.get_running_loop().run_in_executor(self._threads, find_threads, tree)
             for thread in threads:

@@ -28,6 +28,7 @@ class Preparer:
         self._clean: dict[bytes, None] = {}
         """Digests of what was looked through and needs nothing taken out."""
         self._digests: dict[bytes, bytes] = {}
+        """Digests of what many exchanges share and what is clean."""
 
     def prepare(self, exchange: Exchange) -> Fresh:
         caller, usage, clean = exchange.caller, exchange.usage, self._clean
@@ -39,10 +40,13 @@ class Preparer:
         answer = response[0][1] if len(response) == 1 else b"".join([piece for _, piece in response])
         texts = [exchange.model, exchange.client, exchange.conversation, exchange.error, exchange.provider_model]
         words = "\n".join([*filter(None, texts), *exchange.notes])
-        everything = b"\n".join([words.encode(errors="replace"), answer, *literals(parts), *[raw for _, raw in unseen]])
+        skeleton = parts.skeleton
+        between = [] if skeleton in self._digests else literals(parts)
+        everything = b"\n".join([words.encode(errors="replace"), answer, *between, *[raw for _, raw in unseen]])
         doubtful = self._redactor.suspects(everything)
         if doubtful:
             map_literals(parts, self._redactor.json if parts.json else self._redactor.plain)
+            skeleton = parts.skeleton
             if response:
                 response = self._redactor.answer(response, exchange.stream)
         elif unseen:
@@ -61,38 +65,38 @@ class Preparer:
             exchange.id,
             caller.tenant,
             caller.key_id,
-            caller.sandbox,
-            caller.run,
-            caller.session,
-            caller.user,
+            caller.sandbox or "",
+            caller.run or "",
+            caller.session or "",
+            caller.user or "",
             exchange.at,
             exchange.format,
             exchange.operation,
             model,
             int(exchange.stream),
             client,
-            conversation,
-            exchange.route,
-            exchange.provider,
-            exchange.provider_kind,
-            provider_model,
-            exchange.provider_format,
+            conversation or "",
+            exchange.route or "",
+            exchange.provider or "",
+            exchange.provider_kind or "",
+            provider_model or "",
+            exchange.provider_format or "",
             exchange.status,
             exchange.outcome.value,
-            error,
+            error or "",
             *((usage.input, usage.output, usage.cache_read, usage.cache_write, usage.reasoning) if usage else _NONE),
             int(exchange.estimated),
-            exchange.cost,
-            exchange.first_byte,
+            -1 if exchange.cost is None else exchange.cost,
+            -1 if exchange.first_byte is None else exchange.first_byte,
             exchange.total,
             exchange.retries,
-            json.dumps(notes) if notes else None,
+            json.dumps(notes) if notes else "",
             len(exchange.request),
             len(answer),
         )
         return Fresh(
             row,
-            [whose, *[self._said(*said, doubtful) for said in prompt], self._piece(parts.skeleton)],
+            [whose, *[self._said(*said, doubtful) for said in prompt], self._piece(skeleton)],
             [whose, *[self._said(*said, doubtful) for said in thread]],
             self._pack(to_bytes(response)) if response else b"",
         )
@@ -127,7 +131,7 @@ class Preparer:
         return text if text.isascii() else text.encode(errors="replace").decode()
 
 
-_NONE = (None, None, None, None, None)
+_NONE = (-1, -1, -1, -1, -1)
 
 
 def restore(stored: Stored) -> Exchange:

@@ -43,15 +43,17 @@ _KEYS = {
     "glpat-": _key("glpat-", r"[A-Za-z0-9_-]{20,}"),
     "xox": _key("xox", r"[abeoprs]-[A-Za-z0-9-]{20,}"),
     "hf_": _key("hf_", r"[A-Za-z0-9]{30,}"),
-    "eyJ": _key("eyJ", r"[A-Za-z0-9_-]{10,}\.eyJ[A-Za-z0-9_-]{10,}\.[A-Za-z0-9_-]{10,}"),
-    "PRIVATE KEY-----": r"-----BEGIN [A-Z ]{0,20}PRIVATE KEY-----[^\"]{1,16000}?-----END [A-Z ]{0,20}PRIVATE KEY-----",
+    "eyJ": _key("eyJ", r"[A-Za-z0-9_-]{10,}+\.eyJ[A-Za-z0-9_-]{10,}+\.[A-Za-z0-9_-]{10,}"),
+    "PRIVATE KEY-----": r"-----BEGIN [A-Z ]{0,20}PRIVATE KEY-----[^\"-]{1,16000}+-----END [A-Z ]{0,20}PRIVATE KEY-----",
 }
 """A word without which there is nothing to find, and the pattern."""
 _AFTER_NAME = re.compile(r"[A-Za-z0-9/+]{40}$")
-_STRING = re.compile(rb'"((?:[^"\\]|\\.)*)"(\s*:)?', re.DOTALL)
+_INSIDE = rb'[^"\\]*+(?:\\.[^"\\]*+)*+'
+"""What stands between the quotes of a string. It never looks twice at a letter, whoever wrote it."""
+_STRING = re.compile(rb'"(%b)"(\s*+:)?' % _INSIDE, re.DOTALL)
 _DELTA = re.compile(
-    rb'"(content|text|delta|partial_json|thinking|arguments|reasoning|reasoning_content|refusal|input)"\s*:\s*'
-    rb'"((?:[^"\\]|\\.)*)"',
+    rb'"(content|text|delta|partial_json|thinking|arguments|reasoning|reasoning_content|refusal|input)"\s*+:\s*+'
+    rb'"(%b)"' % _INSIDE,
     re.DOTALL,
 )
 """The fields in which streams say a little more of what they are saying."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -75,12 +76,29 @@ class EventReader:
         found: list[bytes] = []
         for block in data[:-2].split(b"\n\n"):
             if block[:7] == b"event: ":
+                if b'"type"' not in block:
+                    return None  # It goes by its name, which only the long way keeps.
                 block = block[block.find(b"\n") + 1 :]
             if block[:6] != b"data: " or b"\n" in block:
                 return None
             found.append(block[6:])
         self._first = False
         return found
+
+    def pieces(self, data: bytes) -> Sequence[bytes | ServerEvent]:
+        """The events that these bytes complete: the data alone of those found at a glance, the others as they are."""
+        whole = self.whole(data)
+        if whole is not None:
+            return whole
+        first, last = data.find(b"\n\n"), data.rfind(b"\n\n")
+        if first == last:
+            return self.feed(data)
+        # A read that ends or begins within an event has whole ones in its middle.
+        found: list[bytes | ServerEvent] = [*self.feed(data[: first + 2])]
+        middle = data[first + 2 : last + 2]
+        whole = self.whole(middle)
+        found += self.feed(middle) if whole is None else whole
+        return [*found, *self.feed(data[last + 2 :])]
 
     def close(self) -> list[ServerEvent]:
         """The bytes have ended. An event that only lacks its blank line still counts: some servers leave it out."""

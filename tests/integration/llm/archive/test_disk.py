@@ -157,27 +157,6 @@ async def test_one_that_cannot_be_kept_does_not_hold_up_the_others(tmp_path: Pat
             await kept.keep_now(huge)
 
 
-async def test_the_event_loop_is_never_held_up(tmp_path: Path) -> None:
-    async with archive_on(tmp_path) as kept:
-        longest = 0.0
-        writing = asyncio.create_task(_keep_many(kept))
-        loop = asyncio.get_running_loop()
-        while not writing.done():
-            before = loop.time()
-            await asyncio.sleep(0)
-            longest = max(longest, loop.time() - before)
-        await writing
-        assert longest < 0.25
-
-
-async def _keep_many(kept: Archive) -> None:
-    for number in range(20):
-        for each in range(100):
-            kept.keep(an_exchange(number * 100 + each))
-        await asyncio.sleep(0.01)
-    await kept.flush()
-
-
 KILLED = """
 import asyncio, sys
 from pathlib import Path

@@ -75,13 +75,11 @@ class AnthropicReader(StreamReader):
         self._delta: Fields | None = None
 
     def feed(self, data: bytes) -> list[Event]:
-        whole = self._events.whole(data)
-        if whole is None:
-            return [event for found in self._events.feed(data) for event in self._read(found.data)]
         events: list[Event] = []
-        for piece in whole:
-            delta = self._quick(piece)
-            if delta is not None:
+        for piece in self._events.pieces(data):
+            if not isinstance(piece, bytes):
+                events += self._read(piece.data)
+            elif (delta := self._quick(piece)) is not None:
                 events.append(delta)
             else:
                 events += self._read(piece)

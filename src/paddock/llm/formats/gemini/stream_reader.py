@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -124,23 +123,17 @@ class GeminiReader(StreamReader):
             self._is_known = True
             # An array of answers, or, as for an error, one answer alone.
             self._array = _ArrayReader() if data[:1] in (b"[", b"{") else None
-        pieces: Sequence[bytes | str] | None
-        if self._array is not None:
-            pieces = self._array.feed(data)
-        else:
-            pieces = self._events.whole(data)
-            if pieces is None:
-                pieces = [found.data for found in self._events.feed(data)]
         events: list[Event] = []
-        for piece in pieces:
-            delta = self._quick(piece)
-            if delta is not None:
+        for piece in self._array.feed(data) if self._array is not None else self._events.pieces(data):
+            if not isinstance(piece, bytes):
+                events += self._read(piece.data)
+            elif (delta := self._quick(piece)) is not None:
                 events.append(delta)
             else:
                 events += self._read(piece)
         return events
 
-    def _quick(self, piece: bytes | str) -> Delta | None:
+    def _quick(self, piece: bytes) -> Delta | None:
         """More of the text being told and nothing else, which is what most of a stream says; `None` for all else."""
         opened = self._open
         if opened is None or self._ended or self._reason is not None:

@@ -110,13 +110,11 @@ class ChatReader(StreamReader):
         self._usage: Usage | None = None
 
     def feed(self, data: bytes) -> list[Event]:
-        whole = self._events.whole(data)
-        if whole is None:
-            return [event for sent in self._events.feed(data) for event in self._take(sent.data)]
         events: list[Event] = []
-        for piece in whole:
-            delta = self._quick(piece)
-            if delta is not None:
+        for piece in self._events.pieces(data):
+            if not isinstance(piece, bytes):
+                events += self._take(piece.data)
+            elif (delta := self._quick(piece)) is not None:
                 events.append(delta)
             else:
                 events += self._take(piece)

@@ -69,14 +69,11 @@ class ResponsesReader(StreamReader):
         self._refused = False
 
     def feed(self, data: bytes) -> list[Event]:
-        whole = self._events.whole(data)
-        if whole is None or any(b'"type"' not in piece for piece in whole):
-            # An event that does not say its type itself goes by the name it was sent under.
-            return [event for sent in self._events.feed(data) for event in self._take(sent.data, sent.name)]
         events: list[Event] = []
-        for piece in whole:
-            delta = self._quick(piece)
-            if delta is not None:
+        for piece in self._events.pieces(data):
+            if not isinstance(piece, bytes):
+                events += self._take(piece.data, piece.name)
+            elif (delta := self._quick(piece)) is not None:
                 events.append(delta)
             else:
                 events += self._take(piece, "")
