@@ -24,6 +24,7 @@ import uvloop
 from starlette.types import ASGIApp
 
 from paddock.api.application import make_app
+from paddock.api.connections import Connection
 from paddock.api.services import Services
 from paddock.auth.exposure import check_exposure
 from paddock.auth.keys import Keys
@@ -99,7 +100,12 @@ class Paddock:
             self.backend = await asyncio.to_thread(make_backend, self.config)
             held.push_async_callback(self.backend.close)
             settings = self.config.llm
-            self.door = Door(self.gateway, max_body=settings.max_body, max_connections=MAX_MODEL_CONNECTIONS)
+            self.door = Door(
+                self.gateway,
+                max_body=settings.max_body,
+                max_connections=MAX_MODEL_CONNECTIONS,
+                room=self.gateway.room,
+            )
             held.push_async_callback(self.door.close, self.config.server.shutdown_grace)
             boxes = Boxes(settings, self.keys, self.door)
             held.push_async_callback(boxes.close)
@@ -267,7 +273,7 @@ class _Server(uvicorn.Server):
     def __init__(self, paddock: Paddock, ready: Callable[[], None]) -> None:
         settings = uvicorn.Config(
             paddock.app,
-            http="httptools",
+            http=Connection,
             ws="websockets-sansio",
             ws_max_size=MAX_WEBSOCKET_MESSAGE,
             ws_per_message_deflate=False,
@@ -302,6 +308,7 @@ class _Server(uvicorn.Server):
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         log.info("stopping", grace=self._paddock.config.server.shutdown_grace)
         self._paddock.events.close()  # Ends the streams of those who follow.
+        self._paddock.gateway.archive.stop_following()
         await super().shutdown(sockets)
 
 

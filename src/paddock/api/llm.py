@@ -8,13 +8,17 @@ from starlette.types import Receive, Scope, Send
 
 from paddock.api.errors import refuse_websocket
 from paddock.api.front import PROXIED
-from paddock.errors import TooLarge
+from paddock.errors import PaddockError
 from paddock.llm.calls import concerns, format_of
+from paddock.llm.formats.failures import kind_of
 from paddock.llm.formats.registry import FORMATS
 from paddock.llm.gateway import Gateway
 from paddock.llm.neutral import Failure
 from paddock.llm.wire.base import Headers, HttpRequest, Reply
+from paddock.llm.wire.rooms import Held
 
+BODY_STALL = 60.0
+"""Seconds a client may pause in the middle of a body."""
 WATCH_AFTER = 0.05
 """Seconds after which it is worth looking whether the client is still there; most answers of no model take less."""
 
@@ -37,25 +41,30 @@ class ModelDoor:
             return
         scope[PROXIED] = True  # Providers' headers pass as they are.
         reply = _Reply(send)
-        try:
-            body = await self._body(receive)
-        except TooLarge as error:
-            format = FORMATS[format_of(scope["path"])]
-            failure = Failure(413, error.message, "request_too_large")
-            await reply.whole(
-                413, [(b"content-type", b"application/json"), (b"connection", b"close")], format.write_failure(failure)
-            )
-            return
-        if body is None:
-            return
         raw: bytes = scope.get("raw_path") or scope["path"].encode()
         request = HttpRequest(
             method=scope.get("method", "GET"),
             path=raw.partition(b"?")[0].decode("latin-1"),
             query=scope["query_string"].decode("latin-1"),
             headers=scope["headers"],
-            body=body,
+            body=b"",
         )
+        held = Held(self._gateway.room)
+        try:
+            try:
+                await self._read(request, receive, held)
+            except _Unread as error:
+                told = FORMATS[format_of(request.path)].write_failure(error.failure)
+                head = [(b"content-type", b"application/json"), (b"connection", b"close")]
+                await reply.whole(error.failure.status, head, told)
+            except ConnectionResetError:
+                pass
+            else:
+                await self._answer(request, reply, receive)
+        finally:
+            held.release()
+
+    async def _answer(self, request: HttpRequest, reply: Reply, receive: Receive) -> None:
         watch = _Watch(receive)
         try:
             await self._gateway(request, reply)
@@ -65,23 +74,41 @@ class ModelDoor:
         finally:
             await watch.stop()
 
-    async def _body(self, receive: Receive) -> bytes | None:
-        """The whole body; nothing when the client left before it was sent."""
+    async def _read(self, request: HttpRequest, receive: Receive, held: Held) -> None:
+        """Put the whole body into the request. Who has no key is told before much of it is read."""
         message = await receive()
-        if not message.get("more_body") and message["type"] == "http.request":
-            body: bytes = message.get("body", b"")
-            if len(body) > self._max_body:
-                raise TooLarge(f"the body is larger than llm.max_body ({self._max_body} bytes)")
-            return body
+        if message["type"] == "http.request" and not message.get("more_body"):
+            request.body = message.get("body", b"")
+            return
+        try:
+            await self._gateway.identify(request)
+        except PaddockError as error:
+            raise _Unread(401, error.message) from None
         pieces = bytearray()
         while message["type"] == "http.request":
-            pieces += message.get("body", b"")
+            data: bytes = message.get("body", b"")
+            pieces += data
             if len(pieces) > self._max_body:
-                raise TooLarge(f"the body is larger than llm.max_body ({self._max_body} bytes)")
+                raise _Unread(413, f"the request is larger than llm.max_body ({self._max_body} bytes)")
+            if not held.grow(len(data)):
+                raise _Unread(503, "too many large requests are under way; try again later")
             if not message.get("more_body"):
-                return bytes(pieces)
-            message = await receive()
-        return None
+                request.body = bytes(pieces)
+                return
+            try:
+                async with asyncio.timeout(BODY_STALL):
+                    message = await receive()
+            except TimeoutError:
+                raise _Unread(408, "the body of the request came too slowly") from None
+        raise ConnectionResetError("the client left before it had said all")
+
+
+class _Unread(Exception):
+    """The body of a request is not read, or not to its end."""
+
+    def __init__(self, status: int, message: str) -> None:
+        super().__init__(message)
+        self.failure = Failure(status, message, kind_of(status))
 
 
 class _Watch:

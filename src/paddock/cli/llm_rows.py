@@ -16,6 +16,7 @@ COLUMNS = ("NO", "TIME", "SANDBOX", "MODEL", "IN", "OUT", "COST", "TOOK", "OUTCO
 _RIGHT = frozenset({"NO", "IN", "OUT", "COST", "TOOK"})
 _MODEL, _OUTCOME, _SANDBOX = COLUMNS.index("MODEL"), COLUMNS.index("OUTCOME"), COLUMNS.index("SANDBOX")
 _GAP = 2
+_LEAST = len("ok (script)")
 _UNSEEN = {"NO": 4, "TIME": 8, "SANDBOX": 8, "MODEL": 24, "IN": 5, "OUT": 5, "COST": 7, "TOOK": 6, "OUTCOME": 12}
 """Widths for rows that are still to come."""
 
@@ -58,8 +59,8 @@ class Layout:
         room = max(16, width - sum(fixed) - _GAP * (len(fixed) + 1))
         model, outcome = self.widths[_MODEL], self.widths[_OUTCOME]
         if model + outcome > room:
-            # Half each, and what one does not need is the other's.
-            outcome = min(outcome, max(room // 2, room - model))
+            # Half each, and what one does not need is the other's; the first words of the outcome say most.
+            outcome = min(outcome, max(room // 2, room - model, min(_LEAST, room - 8)))
             model = room - outcome
         self.widths[_MODEL], self.widths[_OUTCOME] = model, outcome
         if self.widths[_OUTCOME] < room - model:
@@ -75,7 +76,9 @@ class Layout:
                 continue
             text = plain(cell)
             may_be_cut = name in ("MODEL", "OUTCOME")
-            if may_be_cut and cell_len(text) > width and (self.width is not None or name == "MODEL"):
+            if name == "MODEL" and cell_len(text) > width and cell_len(asked := text.split(" → ")[0]) <= width:
+                text = asked
+            elif may_be_cut and cell_len(text) > width and (self.width is not None or name == "MODEL"):
                 text = f"{set_cell_size(text, width - 1).rstrip()}…"
             space = " " * max(0, width - cell_len(text))
             text = space + text if name in _RIGHT else text + space

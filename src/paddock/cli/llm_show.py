@@ -126,7 +126,7 @@ def _facts(found: dict[str, Any]) -> list[tuple[str, str]]:
         ("exchange", f"{found['number']}  {found['id']}"),
         ("time", _day(found["at"], seconds=True)),
         ("asked for", asked),
-        ("answered by", answered),
+        ("answered by" if found["outcome"] in ("ok", "cut") else "provider", answered),
         ("outcome", outcome_of(found)),
     ]
     facts += [(name, str(found[name])) for name in ("sandbox", "run", "session", "user", "client") if found.get(name)]
@@ -145,9 +145,10 @@ def _thread_facts(found: dict[str, Any]) -> list[tuple[str, str]]:
     from paddock.cli.llm_words import money, tokens
 
     turns = len(found["exchanges"])
+    began, ended = (_day(found[name], seconds=True) for name in ("at", "lastAt"))
     facts = [
         ("conversation", f"{_KINDS.get(found['kind'], found['kind'])}, {turns} {'turn' if turns == 1 else 'turns'}"),
-        ("time", f"{_day(found['at'], seconds=True)} to {_day(found['lastAt'], seconds=True)}"),
+        ("time", began if began == ended else f"{began} to {ended}"),
         ("models", ", ".join(found["models"])),
         ("tokens", tokens(found)),
     ]

@@ -53,7 +53,8 @@ class Speech:
     def end(self) -> None:
         """Say what was left out."""
         if self._cut:
-            self._write(f"\n{self._style('2')}{self._cut} long texts are cut; all of them: --full{self._style()}\n")
+            cut = "1 long text is cut" if self._cut == 1 else f"{self._cut} long texts are cut"
+            self._write(f"\n{self._style('2')}{cut}; read it all with --full{self._style()}\n")
 
     def _parts(self, parts: Iterable[dict[str, Any]]) -> None:
         for part in parts:

@@ -32,6 +32,7 @@ from paddock.llm.routes import ModelNotFound, Route, Routes
 from paddock.llm.tracing import Tracer
 from paddock.llm.usage import Ledger
 from paddock.llm.wire.base import Headers, HttpRequest, Reply
+from paddock.llm.wire.rooms import HELD_BY_ALL, Room
 
 JSON = (b"content-type", b"application/json")
 STOP_RETRYING = (b"x-should-retry", b"false")
@@ -72,6 +73,12 @@ class Gateway:
         self._prices = prices
         self._tracer = tracer
         self._asker = Asker(routes, limits)
+        self.room = Room(HELD_BY_ALL)
+        """For what large requests take in memory, whichever way they come."""
+
+    async def identify(self, request: HttpRequest) -> Holder:
+        """Who asks. Raises `Unauthorized` or `Forbidden`."""
+        return await self._callers.identify(secret_of(request), request.tag)
 
     async def __call__(self, request: HttpRequest, reply: Reply) -> None:
         path = request.path
@@ -94,7 +101,7 @@ class Gateway:
         wanted = listing(request)
         assert wanted is not None
         try:
-            holder = await self._callers.identify(secret_of(request), request.tag)
+            holder = await self.identify(request)
             if wanted.model is None:
                 body = write_models(wanted.format, [Listed(name) for name in self.models_of(holder)])
             else:
@@ -115,7 +122,7 @@ class Gateway:
         at = time.time()
         started = time.perf_counter()
         try:
-            holder = await self._callers.identify(secret_of(request), request.tag)
+            holder = await self.identify(request)
             call = read_call(request)
         except PaddockError as error:
             await self._refuse(reply, format, error)

@@ -48,6 +48,11 @@ _KEYS = {
 }
 """A word without which there is nothing to find, and the pattern."""
 _AFTER_NAME = re.compile(r"[A-Za-z0-9/+]{40}$")
+_SIGNS = (
+    rb"k[-_][A-Za-z0-9_-]{16}|Iza[A-Za-z0-9_-]{16}|[Bb]earer |[KS]IA[A-Z0-9]{16}|_access_key|_ACCESS_KEY|gh[pos]_|_pat_"
+    rb"|glpat-|xox|f_[A-Za-z0-9]{16}|yJ[A-Za-z0-9_-]{10}|PRIVATE KEY"
+)
+"""Something of this is in all that the patterns find. It begins with letters that are rare, which makes it fast."""
 _INSIDE = rb'[^"\\]*+(?:\\.[^"\\]*+)*+'
 """What stands between the quotes of a string. It never looks twice at a letter, whoever wrote it."""
 _STRING = re.compile(rb'"(%b)"(\s*+:)?' % _INSIDE, re.DOTALL)
@@ -76,8 +81,8 @@ class Redactor:
             patterns |= _KEYS
         self._in_text = [(word, re.compile(pattern)) for word, pattern in patterns.items()]
         self._in_bytes = [(word.encode(), re.compile(pattern.encode())) for word, pattern in patterns.items()]
-        signs = b"|".join(re.escape(word) for word, _ in self._in_bytes)
-        self._signs = re.compile(signs) if signs else None
+        signs = [re.escape(form.encode()) for form in known] + ([_SIGNS] if settings.redact_keys else [])
+        self._signs = re.compile(b"|".join(signs)) if signs else None
         self._rules = [(re.compile(rule.pattern), rule.replacement) for rule in settings.redact]
 
     def suspects(self, data: bytes) -> bool:

@@ -15,6 +15,7 @@ from paddock.llm.wire.base import Handler, Headers, HttpRequest
 from paddock.llm.wire.heads import error_body
 from paddock.llm.wire.reply import WireReply
 from paddock.llm.wire.requests import Refusal, RequestReader
+from paddock.llm.wire.rooms import Held, Room
 
 MAX_WAITING = 64 * 1024
 """How much may wait unread behind the request being answered."""
@@ -51,6 +52,7 @@ class House(Protocol):
     limits: Limits
     closing: bool
     tag: str | None
+    room: Room
 
     def enter(self, connection: Inbound) -> int:
         """A client has connected; says for how many more there is room now."""
@@ -63,8 +65,8 @@ class Inbound(asyncio.Protocol):
     """One connection of a client."""
 
     __slots__ = (
-        "_drains", "_house", "_lingers", "_reader", "_reply", "_task", "_transport", "_unsent", "_waiting", "deadline",
-        "full", "gone", "loop",
+        "_drains", "_held", "_house", "_lingers", "_reader", "_reply", "_task", "_transport", "_unsent", "_waiting",
+        "deadline", "full", "gone", "loop",
     )  # fmt: skip
 
     def __init__(self, house: House, loop: asyncio.AbstractEventLoop) -> None:
@@ -76,7 +78,8 @@ class Inbound(asyncio.Protocol):
         self.gone = False
         self._house = house
         self._transport: asyncio.Transport | None = None
-        self._reader = RequestReader(house.limits.max_header, house.limits.max_body, house.tag)
+        self._reader = RequestReader(house.limits.max_header, house.limits.max_body, house.tag, house.room)
+        self._held: Held | None = None
         self._task: asyncio.Task[None] | None = None
         self._reply: WireReply | None = None
         self._drains: list[asyncio.Future[None]] | None = None
@@ -218,6 +221,7 @@ class Inbound(asyncio.Protocol):
             return
         self.deadline = math.inf
         request = item.request
+        self._held = item.held
         keep = item.keep and not self._house.closing
         reply = WireReply(self, keep=keep, old=item.old, head_only=request.method == "HEAD")
         self._reply = reply
@@ -242,6 +246,9 @@ class Inbound(asyncio.Protocol):
 
     def _answered(self, reply: WireReply) -> None:
         self._task = self._reply = None
+        if self._held is not None:
+            self._held.release()
+            self._held = None
         transport = self._transport
         if transport is None:
             self._house.leave(self)

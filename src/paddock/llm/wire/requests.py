@@ -12,6 +12,7 @@ from httptools import HttpParserError, HttpParserUpgrade, HttpRequestParser
 
 from paddock.llm.wire.base import Headers, HttpRequest
 from paddock.llm.wire.heads import size_of
+from paddock.llm.wire.rooms import UNCOUNTED, Held, Room
 
 MAX_AHEAD = 100
 """How many requests may come at once, before the first of them is answered. Small ones take far more room here than on
@@ -29,6 +30,8 @@ class Received:
     """Whether another request may follow."""
     old: bool
     """Whether the client speaks HTTP/1.0."""
+    held: Held | None
+    """The room that its body takes, to be given back when it has been answered."""
 
 
 class Refusal(Exception):
@@ -44,12 +47,12 @@ class RequestReader:
     """Reads the requests of one connection."""
 
     __slots__ = (
-        "_body", "_fed", "_framing", "_headers", "_keep", "_max_body", "_max_header", "_method", "_noted", "_old",
-        "_parser", "_progress", "_quiet", "_refusal", "_tag", "_url", "begun", "head_done", "last", "ready",
-        "wants_leave",
+        "_body", "_fed", "_framing", "_headers", "_held", "_keep", "_max_body", "_max_header", "_method", "_noted",
+        "_old", "_parser", "_progress", "_quiet", "_refusal", "_room", "_tag", "_url", "begun", "head_done", "last",
+        "ready", "wants_leave",
     )  # fmt: skip
 
-    def __init__(self, max_header: int, max_body: int, tag: str | None) -> None:
+    def __init__(self, max_header: int, max_body: int, tag: str | None, room: Room) -> None:
         self.ready: deque[Received | Refusal] | None = None
         """What has come and not been taken, in order."""
         self.begun = False
@@ -63,6 +66,8 @@ class RequestReader:
         self._max_header = max_header
         self._max_body = max_body
         self._tag = tag
+        self._room = room
+        self._held: Held | None = None
         self._parser: HttpRequestParser | None = HttpRequestParser(self)
         self._refusal: Refusal | None = None
         self._progress = False
@@ -122,9 +127,12 @@ class RequestReader:
     def close(self) -> None:
         """Let go of everything; nothing more will be read."""
         self.last = True
+        for item in self.ready or ():
+            if isinstance(item, Received) and item.held is not None:
+                item.held.release()
         self.ready = None
         self._parser = None
-        self._body = b""
+        self._let_go()
 
     # What the parser calls.
 
@@ -136,7 +144,7 @@ class RequestReader:
         self._url = b""
         self._headers = []
         self._noted = {}
-        self._body = b""
+        self._let_go()
 
     def on_url(self, url: bytes) -> None:
         if not self._framing:
@@ -194,7 +202,15 @@ class RequestReader:
             raise self._stop(413, f"the request is longer than {self._max_body} bytes")
         if not self._body:
             self._body = data
-            return
+            if len(data) <= UNCOUNTED:
+                return
+            self._body = b""
+        if self._held is None:
+            self._held = Held(self._room)
+            self._held.grow(len(self._body))
+        if not self._held.grow(len(data)):
+            self._let_go()
+            raise self._stop(503, "too many large requests are under way; try again later")
         if isinstance(self._body, bytes):
             # However small the pieces are, together they take no more room than what is in them.
             self._body = bytearray(self._body)
@@ -213,7 +229,8 @@ class RequestReader:
         path, query = self._target()
         request = HttpRequest(self._method, path, query, self._headers, bytes(self._body), self._tag)
         self._body = b""
-        self._push(Received(request, self._keep, self._old))
+        self._push(Received(request, self._keep, self._old, self._held))
+        self._held = None
         self.last = not self._keep
 
     # The rest is ours.
@@ -239,6 +256,12 @@ class RequestReader:
             raise self._stop(400, "the target of a request is a path")
         path, _, query = url.partition("?")
         return path, query
+
+    def _let_go(self) -> None:
+        self._body = b""
+        if self._held is not None:
+            self._held.release()
+            self._held = None
 
     def _stop(self, status: int, message: str) -> Refusal:
         """What makes the parser stop."""

@@ -13,6 +13,7 @@ import structlog
 from paddock.llm.wire.base import Handler
 from paddock.llm.wire.heads import MAX_HEAD
 from paddock.llm.wire.inbound import Inbound, Limits
+from paddock.llm.wire.rooms import HELD_BY_ALL, HELD_BY_ONE, Room
 
 BACKLOG = 1024
 LAST_WAIT = 5.0
@@ -28,6 +29,7 @@ class Listener:
         self.closing = False
         self.handler = door.handler
         self.limits = door.limits
+        self.room = Room(door.held_by_one, door.room)
         self._door = door
         self._max_connections = max_connections
         self._connections: set[Inbound] = set()
@@ -120,8 +122,12 @@ class Door:
         idle_timeout: float = 75.0,
         send_timeout: float = 120.0,
         max_header: int = MAX_HEAD,
+        room: Room | None = None,
+        held_by_one: int = HELD_BY_ONE,
     ) -> None:
         self.handler = handler
+        self.room = room or Room(HELD_BY_ALL)
+        self.held_by_one = held_by_one
         self.limits = Limits(
             max_body=max_body,
             max_header=max_header,
