@@ -185,6 +185,14 @@ def test_what_is_shown_can_be_read_back(here: Path) -> None:
     assert again.config == loaded.config
 
 
+def test_every_row_of_the_reference_page_is_whole() -> None:
+    rows = [line for line in reference().splitlines() if line.startswith("|")]
+    assert all(row.endswith(" |") or row == "|---|---|---|---|" for row in rows)
+    assert all(row.replace("\\|", "").count("|") == 5 for row in rows)
+    assert not [row for row in rows if "None" in row or "<class" in row]
+    assert "### llm.providers.NAME" in reference() and "| `key` | secret text | `null` |" in reference()
+
+
 def test_the_reference_page_is_current() -> None:
     page = Path(__file__).parents[2] / "docs/reference/configuration.md"
     assert page.read_text() == reference(), "run: python -m paddock.config.reference > docs/reference/configuration.md"

@@ -62,9 +62,7 @@ class Layout:
             # Half each, and what one does not need is the other's; the first words of the outcome say most.
             outcome = min(outcome, max(room // 2, room - model, min(_LEAST, room - 8)))
             model = room - outcome
-        self.widths[_MODEL], self.widths[_OUTCOME] = model, outcome
-        if self.widths[_OUTCOME] < room - model:
-            self.widths[_OUTCOME] = room - model
+        self.widths[_MODEL], self.widths[_OUTCOME] = model, room - model
 
     def line(self, row: Sequence[str], *, bold: bool = False) -> str:
         """One row as a line of text."""
@@ -75,11 +73,9 @@ class Layout:
             if not width:
                 continue
             text = plain(cell)
-            may_be_cut = name in ("MODEL", "OUTCOME")
-            if name == "MODEL" and cell_len(text) > width and cell_len(asked := text.split(" → ")[0]) <= width:
-                text = asked
-            elif may_be_cut and cell_len(text) > width and (self.width is not None or name == "MODEL"):
-                text = f"{set_cell_size(text, width - 1).rstrip()}…"
+            if self.width is not None and name in ("MODEL", "OUTCOME") and cell_len(text) > width:
+                asked = text.partition(" → ")[0] if name == "MODEL" else text
+                text = asked if cell_len(asked) <= width else f"{set_cell_size(text, width - 1).rstrip()}…"
             space = " " * max(0, width - cell_len(text))
             text = space + text if name in _RIGHT else text + space
             shown.append(_coloured(text) if name == "OUTCOME" and not bold else text)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin
 
-from pydantic import BaseModel
+from pydantic import BaseModel, SecretStr
 from pydantic.fields import FieldInfo
 
 from paddock.config.load import show
@@ -15,7 +15,7 @@ from paddock.config.schema import Config
 from paddock.config.walk import bare, section, unit_of
 
 _INTRODUCTION = """\
-<!-- Written by `python -m paddock.config.reference`; edit src/paddock/config/schema.py instead. -->
+<!-- Written by `python -m paddock.config.reference`; edit the settings in src/paddock/config instead. -->
 # Configuration
 
 Paddock reads one `paddock.yaml`, then `PADDOCK_*` variables, then flags; later ones win. The file is the one named by
@@ -30,43 +30,62 @@ Paddock reads one `paddock.yaml`, then `PADDOCK_*` variables, then flags; later 
 - Relative paths start from the file's directory, or from the working directory in variables and flags.
 """
 
+_TYPES = {str: "text", int: "number", bool: "true or false", Path: "path", SecretStr: "secret text"}
+
 
 def reference() -> str:
     """The page, as Markdown."""
     top = [(name, field) for name, field in Config.model_fields.items() if not _inner(field)]
     parts = [
         _INTRODUCTION,
-        _table(_row(name, field, field.get_default(call_default_factory=True)) for name, field in top),
+        _table([_row(name, field, field.get_default(call_default_factory=True)) for name, field in top]),
     ]
     for name, field in Config.model_fields.items():
         if model := _inner(field):
-            parts.append(f"## {name}\n\n{_first_line(model)}\n")
-            parts.append(_table(_rows(model, "", field.default if isinstance(field.default, model) else None)))
+            default = field.default if isinstance(field.default, model) else None
+            parts += _chapter(name, model, default, "##")
     return "\n".join(parts)
 
 
-def _rows(model: type[BaseModel], above: str, default: BaseModel | None) -> Iterator[str]:
+def _chapter(title: str, model: type[BaseModel], default: BaseModel | None, level: str) -> Iterator[str]:
+    """A section: its settings, then those of its lists and maps of sections, and of sections that are a subject."""
+    below: list[tuple[str, type[BaseModel], BaseModel | None]] = []
+    rows = list(_rows(model, "", default, title, below))
+    yield f"{level} {title}\n\n{_purpose(model)}\n"
+    yield _table(rows)
+    for inner_title, inner, value in below:
+        yield from _chapter(inner_title, inner, value, "###")
+
+
+def _rows(
+    model: type[BaseModel],
+    above: str,
+    default: BaseModel | None,
+    title: str,
+    below: list[tuple[str, type[BaseModel], BaseModel | None]],
+) -> Iterator[str]:
     for name, field in model.model_fields.items():
         value = getattr(default, name) if default is not None else field.default
-        kind = bare(field.annotation)
+        of_many = _of_many(field)
         if inner := section(field.annotation):
-            yield f"| `{above}{name}` | | | {field.description} |"
-            yield from _rows(inner, f"{above}{name}.", value)
-        elif get_origin(kind) is Mapping and (inner := section(get_args(kind)[1])):
-            yield _row(above + name, field, value)
-            yield from (
-                f"| `{above}{name}.NAME.{key}` | {_type(of)} | | {of.description} |"
-                for key, of in inner.model_fields.items()
-            )
+            if field.description:
+                yield f"| `{above}{name}` | | | {_sentence(field.description)} |"
+                yield from _rows(inner, f"{above}{name}.", value, title, below)
+            else:  # It is a subject of its own, and says itself what it is for.
+                below.append((f"{title}.{above}{name}", inner, value))
         else:
             yield _row(above + name, field, value)
+            # What a map of its own kind holds has just been told.
+            if of_many and not issubclass(model, of_many):
+                item = "" if get_origin(bare(field.annotation)) is tuple else ".NAME"
+                below.append((f"{title}.{above}{name}{item}", of_many, None))
 
 
 def _row(name: str, field: FieldInfo, default: Any) -> str:
     extra = field.json_schema_extra
     shown = extra.get("shown") if isinstance(extra, dict) else None
     written = "required" if field.is_required() else f"`{shown or show(default, unit_of(field))}`"
-    return f"| `{name}` | {_type(field)} | {written} | {field.description} |"
+    return f"| `{name}` | {_type(field)} | {written} | {_sentence(field.description)} |"
 
 
 def _type(field: FieldInfo) -> str:
@@ -79,7 +98,7 @@ def _type(field: FieldInfo) -> str:
         return "list"
     if get_origin(kind) is Mapping:
         return "map"
-    return {str: "text", int: "number", bool: "true or false", Path: "path"}.get(kind, str(kind))
+    return _TYPES[kind]
 
 
 def _inner(field: FieldInfo) -> type[BaseModel] | None:
@@ -87,12 +106,25 @@ def _inner(field: FieldInfo) -> type[BaseModel] | None:
     return section(get_args(kind)[0] if get_origin(kind) is tuple else kind)
 
 
-def _table(rows: Iterator[str]) -> str:
+def _of_many(field: FieldInfo) -> type[BaseModel] | None:
+    """What a list or map is of, where that is a section."""
+    kind = bare(field.annotation)
+    place = {tuple: 0, Mapping: 1}.get(get_origin(kind))
+    return None if place is None else section(get_args(kind)[place])
+
+
+def _table(rows: Sequence[str]) -> str:
     return "| key | value | default | what it does |\n|---|---|---|---|\n" + "\n".join(rows) + "\n"
 
 
-def _first_line(model: type[BaseModel]) -> str:
-    return (model.__doc__ or "").strip().splitlines()[0]
+def _purpose(model: type[BaseModel]) -> str:
+    """The first paragraph of what a section says of itself."""
+    return " ".join((model.__doc__ or "").strip().partition("\n\n")[0].split())
+
+
+def _sentence(text: str | None) -> str:
+    """A description on one line, as cells of tables are."""
+    return " ".join((text or "").split()).replace("|", "\\|")
 
 
 if __name__ == "__main__":

@@ -17,7 +17,7 @@ from paddock.llm.asking import Asker, NoAnswer
 from paddock.llm.budgets import Budgets, BudgetSpent
 from paddock.llm.callers import Callers, Holder
 from paddock.llm.calls import COUNT, GENERATE, Call, concerns, format_of, listing, read_call, secret_of, wants_upgrade
-from paddock.llm.exchange import Exchange, Outcome, new_exchange_id
+from paddock.llm.exchange import Exchange, ExchangeIds, Outcome
 from paddock.llm.formats.counting import count, estimate_answer, estimate_request
 from paddock.llm.formats.failures import kind_of
 from paddock.llm.formats.models import Listed, write_model, write_models
@@ -73,6 +73,7 @@ class Gateway:
         self._prices = prices
         self._tracer = tracer
         self._asker = Asker(routes, limits)
+        self._ids = ExchangeIds()
         self.room = Room(HELD_BY_ALL)
         """For what large requests take in memory, whichever way they come."""
 
@@ -128,7 +129,7 @@ class Gateway:
             await self._refuse(reply, format, error)
             return
         exchange = Exchange(
-            id=new_exchange_id(at),
+            id=self._ids.new(at),
             at=at,
             caller=holder.caller,
             format=format,

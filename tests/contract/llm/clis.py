@@ -171,7 +171,7 @@ class Cli:
     def start(self, url: str, key: str, model: str, goal: str) -> None:
         program = PROGRAMS / self.name
         if not program.exists():
-            pytest.fail(f"{self.name} is not installed; run scripts/setup test")
+            pytest.fail(f"{self.name} is not installed; run `make setup-test`")
         started = STARTS[self.name](url, key, model, goal)
         for path, document in started.files.items():
             (self.home / path).parent.mkdir(parents=True, exist_ok=True)

@@ -31,7 +31,7 @@ CHECKS = [
     unsupported_method,
     ignored_auth,
 ]
-STREAMS = r"^/v1/(sandboxes/\{sandbox_id\}/)?events$"
+STREAMS = r"^/v1/((sandboxes/\{sandbox_id\}/)?events|exchanges/events)$"
 EXAMPLES = 10
 
 

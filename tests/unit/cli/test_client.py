@@ -205,3 +205,15 @@ async def test_binary_output_is_exact(capfdbinary: pytest.CaptureFixture[bytes])
         assert await execution.follow() == Ending(0)
     captured = capfdbinary.readouterr()
     assert (captured.out, captured.err) == (b"\xff\n", b"e")
+
+
+async def test_refusals_of_the_model_apis_are_told_in_the_providers_words() -> None:
+    async def refuse(_: web.Request) -> web.StreamResponse:
+        document = {"error": {"message": "The model is busy.", "type": "overloaded", "code": None}}
+        return web.json_response(document, status=529, headers={"x-paddock-exchange": "ex-1"})
+
+    async with serving({"/v1/chat/completions": refuse}) as client:
+        with pytest.raises(Refused, match=r"^The model is busy\.$") as refused:
+            await client.post("/v1/chat/completions", {})
+    assert (refused.value.status, refused.value.server_code) == (529, "HTTP_529")
+    assert refused.value.hint == "see all of it: paddock llm show ex-1"

@@ -11,7 +11,7 @@ from typing import Any
 
 from paddock.config.llm import ArchiveConfig
 from paddock.llm.archive.archive import Archive
-from paddock.llm.exchange import Caller, Exchange, new_exchange_id
+from paddock.llm.exchange import Caller, Exchange, ExchangeIds
 from paddock.llm.neutral import Usage
 from paddock.store.database import Store
 
@@ -72,7 +72,7 @@ def an_exchange(
     else:
         response = [(round(0.25 + index / 100, 2), piece) for index, piece in enumerate(chat_stream(answer))]
     values: dict[str, Any] = {
-        "id": new_exchange_id(at),
+        "id": ExchangeIds().new(at),
         "at": at,
         "caller": Caller(tenant, key, sandbox),
         "format": "openai-chat",

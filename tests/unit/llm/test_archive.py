@@ -311,8 +311,7 @@ async def test_a_long_conversation_takes_linear_space(tmp_path: Path, marks: boo
         taken = size_on_disk(tmp_path) - before
         assert await kept.get("default", exchange.id) == exchange
     last = len(exchange.request)
-    print(f"{taken} bytes for a last request of {last}: {taken / last:.2f} times")  # noqa: T201
-    assert taken < 3 * last
+    assert taken < 3 * last, f"{taken / last:.2f} times"
     assert taken < 2.2 * halfway
 
 

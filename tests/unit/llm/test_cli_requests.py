@@ -1,6 +1,7 @@
 """What the agent programs really send can be said in every format, and in words the makers' own libraries know.
 
-`requests/` holds the first and the second request of a run of each, with their prose shortened.
+`requests/` holds the first and the second request of a run of each, with their prose shortened; tests/clis/record.py
+records them.
 """
 
 from __future__ import annotations
@@ -23,7 +24,8 @@ from paddock.llm.neutral import Request, Role, Text, ToolCall, ToolResult
 
 RECORDED = {path.stem: json.loads(path.read_text()) for path in sorted(Path(__file__).with_name("requests").iterdir())}
 CLIENTS = sorted(RECORDED)
-COMMAND = "printf 'from the script\\n' > made.txt; echo fine-and-done"
+GOAL = "Write first.txt and second.txt, please."
+COMMAND = "printf 'one\\ttwo '\\''three'\\'' \"four\"\\n' > first.txt && echo first-is-there"
 SHAPES: dict[str, Any] = {
     "openai-chat": TypeAdapter(CompletionCreateParamsStreaming),
     "openai-responses": TypeAdapter(ResponseCreateParamsStreaming),
@@ -57,7 +59,7 @@ def parts(request: Request, kind: type[Any]) -> list[Any]:
 def test_the_first_request_is_understood(client: str) -> None:
     request = recorded(client, "first")
     assert request.stream
-    assert any(part.text.strip('"') == "Write made.txt, please." for part in parts(request, Text))
+    assert any(part.text.strip('"') == GOAL for part in parts(request, Text))
     assert any(message.role is Role.SYSTEM for message in request.messages)
     assert len(request.tools) >= 5
     assert all(tool.parameters is None or tool.parameters.get("type") == "object" for tool in request.tools)
@@ -70,8 +72,8 @@ def test_the_second_request_is_understood(client: str) -> None:
     (result,) = parts(request, ToolResult)
     assert COMMAND in json.loads(call.arguments).values()
     assert result.call_id == call.id
-    assert "fine-and-done" in result.content[0].text
-    assert "I write the file." in [part.text for part in parts(request, Text)]
+    assert "first-is-there" in result.content[0].text
+    assert "I look around and write the first file." in [part.text for part in parts(request, Text)]
 
 
 @pytest.mark.parametrize("turn", ["first", "second"])

@@ -31,6 +31,8 @@ EVERYTHING = Filters()
 MOST_IN_A_CONVERSATION = 5000
 _LONG_AGO = 86400.0
 """Seconds within which what an exchange goes on with was said."""
+_PATIENCE = 1.0
+"""Seconds that who reads waits for what was said just now."""
 _PAGE = 256
 _REMOVED_AT_ONCE = 25
 """Few, because nobody else can write meanwhile."""
@@ -111,6 +113,7 @@ class Archive:
 
     async def show(self, tenant: str, exchange_id: str) -> tuple[Summary, Exchange]:
         """An exchange with all that was said, and its summary. Raises `NotFound`."""
+        await self._settle()
         stored = await self._exchanges.get(tenant, exchange_id)
         exchange = await asyncio.get_running_loop().run_in_executor(self._threads, restore, stored)
         return stored.summary, exchange
@@ -119,6 +122,8 @@ class Archive:
         self, tenant: str, filters: Filters = EVERYTHING, *, cursor: str | None = None, limit: int = 100
     ) -> tuple[Sequence[Summary], str | None]:
         """Exchanges, newest first, and the cursor of the next page. Raises `InvalidInput` for a senseless text."""
+        if cursor is None:
+            await self._settle()
         found = await self._exchanges.list(tenant, filters, match=_match(filters), before=cursor, limit=limit + 1)
         return found[:limit], found[limit - 1].id if len(found) > limit else None
 
@@ -141,6 +146,7 @@ class Archive:
 
     async def conversations(self, tenant: str, sandbox_id: str) -> Sequence[Thread]:
         """What was said in a sandbox: the main conversation first, then sub-agents, branches and side calls."""
+        await self._settle()
         filters = Filters(sandbox=sandbox_id)
         tree = await self._exchanges.tree(tenant, filters, limit=MOST_IN_A_CONVERSATION)
         threads = await asyncio.get_running_loop().run_in_executor(self._threads, find_threads, tree)
@@ -166,6 +172,14 @@ class Archive:
                     await self._tell(tenant, thread)
                     return thread
         raise NotFound(f"There is no exchange {exchange_id[:80]!r}.")
+
+    async def _settle(self) -> None:
+        """Let who asks see what was kept before, unless it cannot be written now."""
+        if self._writer.waiting_bytes:
+            try:
+                await asyncio.wait_for(self._writer.flush(), _PATIENCE)
+            except (Unavailable, TimeoutError):
+                pass
 
     async def _tell(self, tenant: str, thread: Thread) -> None:
         assert thread.latest is not None

@@ -49,10 +49,10 @@ _KEYS = {
 """A word without which there is nothing to find, and the pattern."""
 _AFTER_NAME = re.compile(r"[A-Za-z0-9/+]{40}$")
 _SIGNS = (
-    rb"k[-_][A-Za-z0-9_-]{16}|Iza[A-Za-z0-9_-]{16}|[Bb]earer |[KS]IA[A-Z0-9]{16}|_access_key|_ACCESS_KEY|gh[pos]_|_pat_"
-    rb"|glpat-|xox|f_[A-Za-z0-9]{16}|yJ[A-Za-z0-9_-]{10}|PRIVATE KEY"
+    rb"k[-_][A-Za-z0-9_-]{16}|Iza[A-Za-z0-9_-]{16}|Bearer |bearer |KIA[A-Z0-9]{16}|SIA[A-Z0-9]{16}|_access_key"
+    rb"|_ACCESS_KEY|gh[pos]_|_pat_|glpat-|xox|f_[A-Za-z0-9]{16}|yJ[A-Za-z0-9_-]{10}|PRIVATE KEY"
 )
-"""Something of this is in all that the patterns find. It begins with letters that are rare, which makes it fast."""
+"""Something of this is in all that the patterns find. Each begins with a rare letter, which makes it fast."""
 _INSIDE = rb'[^"\\]*+(?:\\.[^"\\]*+)*+'
 """What stands between the quotes of a string. It never looks twice at a letter, whoever wrote it."""
 _STRING = re.compile(rb'"(%b)"(\s*+:)?' % _INSIDE, re.DOTALL)

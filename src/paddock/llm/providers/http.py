@@ -27,26 +27,27 @@ class HttpProvider(Provider):
         self._client = client
         self._origin = Origin.parse(settings.base_url or API_ADDRESSES[settings.kind], ca=settings.ca)
         self._timeouts = Timeouts(settings.connect_timeout, settings.first_byte_timeout, settings.stall_timeout)
-        self._own: Headers = []
+        self._own: Headers = [_JSON]
         if settings.key is not None and settings.key.get_secret_value():
             self._own.append((self.key_header, (self.key_prefix + settings.key.get_secret_value()).encode()))
         for header, value in settings.headers.items():
             self._own.append((header.lower().encode(), value.get_secret_value().encode()))
+        self._names = frozenset(name for name, _ in self._own)
 
     async def send(self, ask: Ask) -> Answered:
-        headers = _merged(ask.headers, [*self.fixed(ask), *self._own])
+        # Ours win over the client's.
+        names = self._names
+        headers = [*self._own, *[pair for pair in ask.headers if pair[0] not in names]]
+        headers += self.defaults(ask)
         return await self._client.send(self._origin, "POST", self.target(ask), headers, ask.body, self._timeouts)
 
     @abstractmethod
     def target(self, ask: Ask) -> bytes:
         """The address below the origin. Raises `Unsuitable` for what this API does not have."""
 
-    def fixed(self, ask: Ask) -> Headers:
-        """Headers this API needs whatever the client sent."""
-        headers = [_JSON]
-        if ask.stream and not any(name == b"accept" for name, _ in ask.headers):
-            headers.append(_EVENTS)
-        return headers
+    def defaults(self, ask: Ask) -> Headers:
+        """Headers this API wants if the client did not send them."""
+        return [_EVENTS] if ask.stream and not _has(ask.headers, b"accept") else []
 
 
 class OpenAIProvider(HttpProvider):
@@ -93,11 +94,9 @@ class AnthropicProvider(HttpProvider):
         path = b"/v1/messages/count_tokens" if ask.operation == COUNT else b"/v1/messages"
         return path + b"?" + ask.query.encode("latin-1") if ask.query else path
 
-    def fixed(self, ask: Ask) -> Headers:
-        headers = super().fixed(ask)
-        if not any(name == b"anthropic-version" for name, _ in ask.headers):
-            headers.append(self._VERSION)
-        return headers
+    def defaults(self, ask: Ask) -> Headers:
+        headers = super().defaults(ask)
+        return headers if _has(ask.headers, b"anthropic-version") else [*headers, self._VERSION]
 
 
 class GeminiProvider(HttpProvider):
@@ -125,10 +124,8 @@ _METHODS = {
 }
 
 
-def _merged(passed: Headers, own: Headers) -> Headers:
-    """Ours win over the client's."""
-    names = {name for name, _ in own}
-    return [*own, *(pair for pair in passed if pair[0] not in names)]
+def _has(headers: Headers, wanted: bytes) -> bool:
+    return any(name == wanted for name, _ in headers)
 
 
 def make_http(name: str, settings: ProviderConfig, client: Client) -> HttpProvider:

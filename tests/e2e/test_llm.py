@@ -1,0 +1,227 @@
+"""Models by the command line: asked, logged, shown, exported, recorded and replayed, with a script as the model."""
+
+from __future__ import annotations
+
+import json
+import signal
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.e2e.driver import Paddock, Server
+from tests.serving import eventually
+
+SCRIPT = Path(__file__).parents[2] / "examples/scripts/hello.yaml"
+AGENT = """
+import json, os, sys, urllib.request
+def ask(text):
+    body = json.dumps({"model": "demo", "messages": [{"role": "user", "content": text}]}).encode()
+    headers = {"Authorization": "Bearer " + os.environ["OPENAI_API_KEY"], "Content-Type": "application/json"}
+    request = urllib.request.Request(os.environ["OPENAI_BASE_URL"] + "/chat/completions", body, headers)
+    with urllib.request.urlopen(request) as answer:
+        return json.load(answer)["choices"][0]["message"]["content"]
+for text in sys.argv[1:]:
+    print(ask(text))
+"""
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """A server with a script as its model, another that nobody answers for, and what was asked of both."""
+    directory = tmp_path_factory.mktemp("llm")
+    settings = {
+        "providers": {
+            "demo": {"kind": "script", "file": str(SCRIPT)},
+            "away": {"kind": "openai", "base_url": "http://127.0.0.1:9/v1", "retries": 0},
+        },
+        "models": {"demo": "demo", "away": "away/gpt-away"},
+    }
+    (directory / "paddock.yaml").write_text(json.dumps({"llm": settings}))
+    server = Server(directory / "data")
+    server.env["PADDOCK_CONFIG"] = str(directory / "paddock.yaml")
+    server.up()
+    server.run("llm", "test", "demo", "--prompt", "Where is the 围场?")
+    server.run("llm", "test", "away")
+    eventually(lambda: len(logged(server)) == 2)
+    yield server
+    assert server.down() == 0
+
+
+def logged(server: Server, *filters: str) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = server.json("llm", "log", *filters)
+    return found
+
+
+def agent(server: Paddock, words: list[str], *texts: str) -> Any:
+    return server.run(*words, "--", sys.executable, "-c", AGENT, *texts)
+
+
+def test_models_are_listed_with_who_answers_for_them(models: Server) -> None:
+    listed = models.json("llm", "list")
+    assert [(each["name"], each["provider"]) for each in listed["models"]] == [("demo", "demo"), ("away", "away")]
+    heads, first, second = models.text("llm", "list").splitlines()
+    assert heads.split()[:3] == ["MODEL", "PROVIDER", "KIND"]
+    assert first.split() == ["demo", "demo", "script", "demo", "ready"]
+    assert second.split()[:4] == ["away", "away", "openai", "gpt-away"]
+
+
+@pytest.mark.parametrize("how", [(), ("--stream",)])
+def test_a_test_says_what_came_and_that_no_model_was_asked(models: Server, how: tuple[str, ...]) -> None:
+    shown = models.text("llm", "test", "demo", *how)
+    assert shown.startswith("hello\n\nanswered by  demo, a script; no model was asked\nfirst byte")
+    document = models.json("llm", "test", "demo", *how)
+    assert document["answer"] == "hello" and document["usage"]["output"] > 0
+    assert document["exchange"]["stream"] == bool(how) and document["exchange"]["cost"] == 0
+
+
+def test_a_model_that_does_not_answer_fails_the_test_with_the_reason(models: Server) -> None:
+    done = models.run("llm", "test", "away", "--stream")
+    assert (done.returncode, done.stdout) == (1, b"")
+    reason, hint = done.stderr.decode().splitlines()
+    assert reason == "error: provider away: the upstream could not be reached: Connection refused"
+    assert hint.strip().startswith("see all of it: paddock llm show ex-")
+    unknown = models.run("llm", "test", "nobody")
+    assert unknown.stderr.decode() == "error: There is no model 'nobody'. Models: away, demo.\n"
+
+
+def test_the_log_can_be_narrowed_down(models: Server) -> None:
+    assert {each["outcome"] for each in logged(models, "--model", "away")} == {"failed"}
+    assert {each["model"] for each in logged(models, "--outcome", "ok", "--all")} == {"demo"}
+    assert len(logged(models, "--limit", "1")) == 1
+    assert logged(models, "--until", "2020-01-01") == []
+    [found] = eventually(lambda: logged(models, "--search", "围场"))
+    assert found["number"] == 1
+    table = models.text("llm", "log", "--search", "围场").splitlines()
+    assert table[0].split() == ["NO", "TIME", "MODEL", "IN", "OUT", "COST", "TOOK", "OUTCOME"]
+    assert table[1].endswith("ok (script)")
+    for wrong in (("--outcome", "bad"), ("--since", "bad")):
+        done = models.run("llm", "log", *wrong)
+        assert done.returncode == 2 and done.stderr.startswith(b"error: --")
+
+
+def test_an_exchange_is_shown_by_number_and_by_id(models: Server) -> None:
+    shown = models.text("llm", "show", "1")
+    assert shown.endswith("\n\nuser\n  Where is the 围场?\n\nanswer  ends with stop\n  hello")
+    document = models.json("llm", "show", "1")
+    assert models.text("llm", "show", document["id"]) == shown
+    request = json.loads(models.text("llm", "show", "1", "--raw", "request"))
+    assert request["messages"][0]["content"] == "Where is the 围场?"
+    assert json.loads(models.text("llm", "show", "1", "--raw", "response"))["choices"]
+    assert models.json("llm", "show", "1", "--thread")["exchanges"] == [document["id"]]
+    gone = models.run("llm", "show", "99999")
+    assert gone.returncode == 1 and b"there is no exchange 99999" in gone.stderr
+
+
+def test_what_is_asked_in_a_sandbox_is_kept_under_it(models: Server) -> None:
+    box = models.text("sandbox", "create", "--image", "host", "--name", "asker")
+    try:
+        assert models.text("sandbox", "exec", box, "--", "python3", "-c", AGENT, "Hello there") == "hello"
+        [found] = eventually(lambda: logged(models, "--sandbox", "asker"))
+        assert found["sandbox"] == box
+        [conversation] = models.json("llm", "conversations", "asker")
+        assert conversation["exchanges"] == [found["id"]]
+        assert "Hello there" in models.text("llm", "conversations", "asker")
+    finally:
+        models.run("sandbox", "rm", box)
+    # What was said outlives the sandbox, and so does the way to it.
+    assert [each["id"] for each in logged(models, "--sandbox", box[3:9])] == [found["id"]]
+
+
+def test_tail_shows_what_is_asked_from_now_on_and_ends_with_ctrl_c(models: Server) -> None:
+    last = logged(models, "--limit", "1")[0]["number"]
+    tail = models.start("llm", "tail", "--after", str(last), "--json")
+    assert tail.stdout is not None and tail.stderr is not None
+    models.run("llm", "test", "demo", "--prompt", "followed")
+    assert json.loads(tail.stdout.readline())["number"] > last
+    tail.send_signal(signal.SIGINT)
+    assert tail.wait(10) == 130
+    assert tail.stderr.read() == b""
+    tail.stdout.close()
+    tail.stderr.close()
+
+
+def test_conversations_are_exported_whole_or_not_at_all(models: Server, tmp_path: Path) -> None:
+    file = tmp_path / "out.jsonl"
+    done = models.run("llm", "export", "--search", "围场", "-o", str(file))
+    assert (done.returncode, done.stdout) == (0, b"")
+    assert done.stderr.decode() == f"1 conversation in {file}\n"
+    [line] = file.read_text().splitlines()
+    assert json.loads(line)["messages"][0] == {"role": "user", "content": "Where is the 围场?"}
+    piped = models.run("llm", "export", "--search", "围场", "--form", "anthropic")
+    assert json.loads(piped.stdout)["messages"][0]["content"][0]["text"] == "Where is the 围场?"
+    wrong = models.run("llm", "export", "--search", '"', "-o", str(tmp_path / "no.jsonl"))
+    assert wrong.returncode == 1 and wrong.stderr.startswith(b"error: ")
+    assert list(tmp_path.iterdir()) == [file]
+
+
+def test_usage_is_added_up(models: Server) -> None:
+    total = models.json("llm", "usage", "--by", "model")["total"]
+    assert total["requests"] >= 2 and total["errors"] >= 1
+    table = models.text("llm", "usage", "--by", "provider").splitlines()
+    assert table[0].split() == ["PROVIDER", "REQUESTS", "FAILED", "IN", "OUT", "COST"]
+    assert table[-1].split()[0] == "total"
+    wrong = models.run("llm", "usage", "--by", "colour")
+    assert wrong.returncode == 2 and b"--by 'colour' is not known" in wrong.stderr
+
+
+@pytest.mark.parametrize("name", ["run.jsonl", "run.jsonl.zst"])
+def test_a_recording_answers_in_the_place_of_the_model(models: Server, tmp_path: Path, name: str) -> None:
+    file = str(tmp_path / name)
+    done = models.run("llm", "record", file, "--id", "1")
+    assert done.stderr.decode() == f"1 exchange in {file}\n"
+    again = models.run("llm", "record", file, "--id", "1")
+    assert again.returncode == 1 and b"is there already" in again.stderr
+    assert models.json("llm", "record", file, "--id", "1", "--append")["exchanges"] == 0
+
+    alone = Paddock(tmp_path / "elsewhere")  # no server, no configuration
+    replayed = agent(alone, ["llm", "replay", file], "Where is the 围场?")
+    assert (replayed.returncode, replayed.stdout) == (0, b"hello\n")
+    assert replayed.stderr.decode() == f"{file}: 1 answered from the recording\n"
+
+    missed = agent(alone, ["llm", "replay", file], "Where is it not?")
+    assert missed.returncode == 1
+    assert "no recorded request asks for the same" in missed.stderr.decode()
+    assert missed.stderr.decode().endswith(f"{file}: 0 answered from the recording, 1 failed\n")
+
+    words = ["llm", "replay", file, "--miss", "demo"]
+    asked = agent(models, words, "Where is it not?")
+    assert asked.stderr.decode().endswith("0 answered from the recording, 1 asked of a model and recorded\n")
+    assert agent(alone, ["llm", "replay", file], "Where is it not?").stdout == b"hello\n"
+    assert not (tmp_path / "elsewhere").exists()
+
+
+def test_replay_passes_the_exit_code_on(models: Server, tmp_path: Path) -> None:
+    file = str(tmp_path / "run.jsonl")
+    models.run("llm", "record", file, "--id", "1")
+    assert models.run("llm", "replay", file, "--", "sh", "-c", "exit 7").returncode == 7
+    assert models.run("llm", "replay", file, "--", "sh", "-c", "kill -9 $$").returncode == 137
+    missing = models.run("llm", "replay", file, "--", "no-such-program")
+    assert missing.returncode == 127 and b"no-such-program cannot be run" in missing.stderr
+    nothing = models.run("llm", "replay", str(tmp_path / "none"), "--", "true")
+    assert nothing.returncode == 1 and nothing.stderr.startswith(b"error: ") and nothing.stderr.count(b"\n") == 1
+
+
+def test_replay_serves_until_it_is_told_to_stop(models: Server, tmp_path: Path) -> None:
+    file = str(tmp_path / "run.jsonl")
+    models.run("llm", "record", file, "--id", "1")
+    serving = models.start("llm", "replay", file, "--json")
+    assert serving.stdout is not None and serving.stderr is not None
+    ready = json.loads(serving.stdout.readline())
+    assert ready["environment"]["OPENAI_BASE_URL"] == ready["url"] + "/v1"
+    assert ready["environment"]["ANTHROPIC_API_KEY"] == ready["key"]
+    serving.send_signal(signal.SIGTERM)
+    assert serving.wait(10) == 0
+    assert serving.stderr.read() == b""
+    serving.stdout.close()
+    serving.stderr.close()
+
+
+def test_without_models_the_list_is_empty_and_the_log_too(server: Server) -> None:
+    assert server.json("llm", "list")["models"] == []
+    assert server.text("llm", "log") == ""
+    assert server.json("llm", "usage")["items"] == []
+    nothing = server.run("llm", "record", "never.jsonl")
+    assert nothing.returncode == 1 and b"there is nothing to record" in nothing.stderr
