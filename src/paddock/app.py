@@ -28,7 +28,7 @@ from paddock.api.connections import Connection
 from paddock.api.services import Services
 from paddock.auth.exposure import check_exposure
 from paddock.auth.keys import Keys
-from paddock.config.llm import LlmConfig, ProviderConfig
+from paddock.config.llm import LlmConfig
 from paddock.config.schema import Config, LogConfig
 from paddock.errors import ConfigError, Unavailable
 from paddock.events.log import EventLog
@@ -42,10 +42,7 @@ from paddock.llm.callers import Callers
 from paddock.llm.gateway import Gateway
 from paddock.llm.limits import Limits as ModelLimits
 from paddock.llm.prices import Prices
-from paddock.llm.providers.base import Provider
-from paddock.llm.providers.http import make_http
-from paddock.llm.providers.replay import make_replay
-from paddock.llm.providers.script import make_script
+from paddock.llm.providers.makers import Around, make_provider
 from paddock.llm.routes import Routes
 from paddock.llm.tracing import make_tracer
 from paddock.llm.usage import Ledger
@@ -159,7 +156,8 @@ async def open_gateway(settings: LlmConfig, store: Store, keys: Keys, held: Asyn
     tracer = make_tracer(settings.tracing, settings.providers)
     if tracer is not None:
         held.push_async_callback(asyncio.to_thread, tracer.close)
-    providers = {name: make_provider(name, each, client, archive) for name, each in settings.providers.items()}
+    around = Around(client, ArchiveSource(archive))
+    providers = {name: make_provider(name, each, around) for name, each in settings.providers.items()}
     for provider in providers.values():
         held.push_async_callback(provider.close)
     return Gateway(
@@ -173,19 +171,6 @@ async def open_gateway(settings: LlmConfig, store: Store, keys: Keys, held: Asyn
         archive=archive,
         tracer=tracer,
     )
-
-
-def make_provider(name: str, settings: ProviderConfig, client: Client, archive: Archive) -> Provider:
-    """A provider of the configured kind. Raises `ConfigError` for a file that cannot be read."""
-    if settings.kind == "script":
-        return make_script(name, settings)
-    if settings.kind == "replay":
-        return make_replay(name, settings, ArchiveSource(archive))
-    if settings.kind == "litellm":
-        from paddock.llm.providers.litellm import LiteLLMProvider
-
-        return LiteLLMProvider(name, settings)
-    return make_http(name, settings, client)
 
 
 def provider_secrets(settings: LlmConfig) -> list[str]:

@@ -130,6 +130,18 @@ def test_what_is_asked_in_a_sandbox_is_kept_under_it(models: Server) -> None:
     assert [each["id"] for each in logged(models, "--sandbox", box[3:9])] == [found["id"]]
 
 
+def test_a_sandbox_asks_within_its_budget(models: Server) -> None:
+    terms = ("-x", "paddock.llm.budget-requests=1", "-x", "paddock.llm.run=nightly")
+    box = models.text("sandbox", "create", "--image", "host", *terms)
+    try:
+        done = models.run("sandbox", "exec", box, "--", "python3", "-c", AGENT, "once", "twice")
+        assert done.stdout == b"hello\n" and b"HTTP Error 402" in done.stderr
+        eventually(lambda: len(logged(models, "--run", "nightly")) == 2)
+        assert [each["outcome"] for each in logged(models, "--run", "nightly")] == ["refused", "ok"]
+    finally:
+        models.run("sandbox", "rm", box)
+
+
 def test_tail_shows_what_is_asked_from_now_on_and_ends_with_ctrl_c(models: Server) -> None:
     last = logged(models, "--limit", "1")[0]["number"]
     tail = models.start("llm", "tail", "--after", str(last), "--json")

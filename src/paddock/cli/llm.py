@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from paddock.cli.llm_question import Answer
 
 _PROMPT = "Say hello in one short sentence."
+_SAID = ("messages", "tools", "answer", "pieces")
+"""Of an exchange, what whoever asked knows already."""
 _NO_MODELS = """\
 No models are configured. Name one in paddock.yaml, and start the server again:
 
@@ -86,7 +88,8 @@ async def try_out(
     if cli.as_json:
         document = {"model": name, "answer": answer.text, "firstByte": answer.first_byte, "total": answer.total}
         usage = answer.usage or (exchange or {}).get("usage")
-        kept = {key: value for key, value in {"usage": usage, "exchange": exchange}.items() if value is not None}
+        known = {key: value for key, value in exchange.items() if key not in _SAID} if exchange else None
+        kept = {key: value for key, value in {"usage": usage, "exchange": known}.items() if value is not None}
         return cli.out.document({**document, **kept})
     if not live:
         cli.out.write(answer.text)

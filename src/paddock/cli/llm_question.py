@@ -67,7 +67,9 @@ async def find_exchange(client: Client, exchange_id: str) -> dict[str, Any] | No
             found: dict[str, Any] = await client.get(f"/v1/exchanges/{exchange_id}")
             return found
         except Refused as error:
-            if error.status != 404 or time.monotonic() > until:
+            if error.status not in (403, 404):
+                raise
+            if error.status == 403 or time.monotonic() > until:
                 return None
         await asyncio.sleep(0.05)
 

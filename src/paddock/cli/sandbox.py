@@ -95,6 +95,10 @@ async def create(
     metadata: Annotated[
         list[str] | None, typer.Option("--metadata", "-m", metavar="K=V", help="Label, more than once.")
     ] = None,
+    extension: Annotated[
+        list[str] | None,
+        typer.Option("--extension", "-x", metavar="K=V", help="Extension, such as paddock.llm.budget-cost=2."),
+    ] = None,
     words: Annotated[
         str | None, typer.Option("--entrypoint", metavar="WORDS", help="As COMMAND, in one argument.")
     ] = None,
@@ -108,13 +112,14 @@ async def create(
         "metadata": parse.assignments(metadata or [], "--metadata"),
         "resourceLimits": parse.resource_limits(cpu=cpu, memory=memory, disk=disk),
         "volumes": parse.volumes(volume or []),
+        "extensions": parse.assignments(extension or [], "--extension"),
     }
     if sum(item is not None for item in (image, snapshot)) > 1:
         raise UsageProblem("--image and --snapshot both say what to start from; give one")
     if image:
         request["image"] = {"uri": image}
     if pool:
-        request["extensions"] = {"poolRef": pool}
+        request["extensions"]["poolRef"] = pool
     if name:
         request["metadata"]["name"] = name
     if words and entrypoint:

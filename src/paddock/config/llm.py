@@ -30,6 +30,7 @@ _FIELDS_OF = {
     "miss": {"replay"},
 }
 """Which kinds of provider each setting that not all have is for."""
+_KINDS = frozenset({"openai", "anthropic", "gemini", "litellm", "script", "replay"})
 
 
 class RateConfig(Section):
@@ -46,8 +47,9 @@ class RateConfig(Section):
 class ProviderConfig(Section):
     """Somebody who answers requests to models."""
 
-    kind: Literal["openai", "anthropic", "gemini", "litellm", "script", "replay"]
-    """What it speaks: `openai` is any compatible server; `script` and `replay` need no network."""
+    kind: str
+    """What it speaks: `openai` (any compatible server), `anthropic`, `gemini`, `litellm`, `script`, `replay`, or the
+    kind of a plugin."""
     base_url: str | None = None
     """Its address; `null` is the maker's own."""
     key: SecretStr | None = None
@@ -79,6 +81,8 @@ class ProviderConfig(Section):
     """How often a request is sent again after passing trouble, before the next fallback."""
     limits: RateConfig = RateConfig()
     """How much of it may be used at a time, by all together."""
+    options: Mapping[str, Any] = {}
+    """Settings of a plugin's own."""
 
     @field_validator("base_url")
     @classmethod
@@ -90,7 +94,8 @@ class ProviderConfig(Section):
     @model_validator(mode="after")
     def _fields_fit_the_kind(self) -> Self:
         for name, kinds in _FIELDS_OF.items():
-            if name in self.model_fields_set and self.kind not in kinds and getattr(self, name) is not None:
+            is_ours = self.kind in _KINDS
+            if is_ours and name in self.model_fields_set and self.kind not in kinds and getattr(self, name) is not None:
                 raise ValueError(f"{name} is not for providers of kind {self.kind}")
         if self.kind == "script" and self.file is None:
             raise ValueError("a script needs a file")

@@ -45,6 +45,8 @@ class Done:
     ended: Ended
     files: dict[str, str]
     exchanges: list[dict[str, Any]]
+    conversation: dict[str, Any]
+    """What the archive makes of them."""
 
 
 def key_for(client: httpx.Client, session: str, **more: Any) -> str:
@@ -67,10 +69,13 @@ def do_work(front: Server, cli: str, provider: str, directory: Path) -> Done:
         key = key_for(client, session)
         program.start(front.url, key, f"via-{provider}-work", "Write first.txt and second.txt, please.")
         ended = program.wait(LONGEST)
-        if ended.code == 0:
-            eventually(lambda: len(asked(client, session)) >= TURNS)
         files = {path.name: path.read_text() for path in program.work.iterdir() if path.is_file()}
-        return Done(ended, files, asked(client, session))
+        if ended.code != 0:
+            return Done(ended, files, [], {})
+        eventually(lambda: len(asked(client, session)) >= TURNS)
+        exchanges = asked(client, session)
+        conversation = client.get(f"/v1/exchanges/{exchanges[0]['id']}/conversation").json()
+        return Done(ended, files, exchanges, conversation)
 
 
 @pytest.fixture(scope="module")
@@ -105,6 +110,9 @@ def test_it_does_its_work(works: Callable[[str, str], Done], cli: str, provider:
         assert (each["status"], each["outcome"], each["operation"]) == (200, "ok", "generate"), each
         assert (each["format"], each["provider"], each["stream"]) == (FORMATS[cli], provider, True)
         assert each["usage"]["input"] > 0 and each["usage"]["output"] > 0 and not each["estimated"]
+    assert done.conversation["kind"] == "main"
+    assert len(done.conversation["exchanges"]) == TURNS
+    assert done.conversation["messages"][-1]["parts"] == [{"type": "text", "text": LAST_WORDS}]
 
 
 @dataclass(frozen=True)
