@@ -148,6 +148,8 @@ class Gateway:
             await self._fail(reply, exchange, call, error)
         except PaddockError as error:
             exchange.outcome, exchange.error = Outcome.REFUSED, error.message
+            # What is refused because it cannot be kept is not lost: nobody got it.
+            answering.kept = answering.kept or (self.archive.strict and isinstance(error, Unavailable))
             exchange.status = await self._refuse(reply, format, error, exchange)
         except StreamLost as error:
             exchange.outcome, exchange.error = Outcome.CUT, str(error)
@@ -231,6 +233,7 @@ class Gateway:
             body = error.told[2]
         else:
             headers = [JSON]
+            error.failure.wait = error.wait
             body = FORMATS[call.format].write_failure(error.failure)
         present = {name for name, _ in headers}
         if not error.passing and STOP_RETRYING[0] not in present:
@@ -251,7 +254,8 @@ class Gateway:
             headers.append(STOP_RETRYING)
         if exchange is not None:
             headers.append((b"x-paddock-exchange", exchange.id.encode()))
-        failure = Failure(status, error.message, kind_of(status), error.code.lower())
+        wait = error.retry_after if isinstance(error, TooMany) else None
+        failure = Failure(status, error.message, kind_of(status), error.code.lower(), wait)
         if reply.started:
             reply.abort()
         else:

@@ -203,6 +203,8 @@ class Failure:
     kind: str = "api_error"
     """Anthropic's word for it: `invalid_request_error`, `authentication_error`, `rate_limit_error`, …"""
     code: str | None = None
+    wait: float | None = None
+    """Seconds after which asking again may help, for formats that say so in the body."""
 
 
 @dataclass(slots=True)

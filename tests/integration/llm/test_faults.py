@@ -173,6 +173,9 @@ def test_limits_say_how_long_to_wait(client: httpx.Client, fake: Upstream) -> No
     statuses = [client.post(path, json=body).status_code for _ in range(3)]
     assert statuses == [200, 200, 429]
     answer = client.post(path, json=body)
+    path, body = request("gemini", "seldom")
+    details = client.post(path, json=body).json()["error"]["details"]
+    assert details[0]["retryDelay"].endswith("s") and details[0]["@type"].endswith("RetryInfo")
     assert 1 <= int(answer.headers["retry-after"]) <= 61 and "x-should-retry" not in answer.headers
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 import uuid
 from typing import Any
@@ -212,7 +213,12 @@ def answer_object(
 
 def failure_object(failure: Failure) -> dict[str, Any]:
     word = _STATUSES.get(failure.kind, "INTERNAL")
-    return {"error": {"code": failure.status, "message": failure.message, "status": word}}
+    error: dict[str, Any] = {"code": failure.status, "message": failure.message, "status": word}
+    if failure.wait is not None:
+        # Google's own clients look for it here, not in a header.
+        retry = {"@type": "type.googleapis.com/google.rpc.RetryInfo", "retryDelay": f"{math.ceil(failure.wait)}s"}
+        error["details"] = [retry]
+    return {"error": error}
 
 
 def write_failure(failure: Failure) -> bytes:

@@ -1,0 +1,88 @@
+"""The archive's disk is full: the proxy goes on, or refuses where every answer must be kept."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.integration.llm.recorded import WHOLE, request
+from tests.serving import Server, eventually
+from tests.upstream import Answer, Upstream
+
+pytestmark = [pytest.mark.root, pytest.mark.skipif(os.geteuid() != 0, reason="mounting a small disk takes root")]
+
+
+@pytest.fixture
+def disk(tmp_path: Path) -> Iterator[Path]:
+    """A disk of 24 MB."""
+    place = tmp_path / "disk"
+    place.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=24m,mode=755", "none", place], check=True)
+    yield place / "data"
+    subprocess.run(["umount", "--lazy", place], check=True)
+
+
+def fill(disk: Path) -> Path:
+    filler = disk / "filler"
+    with filler.open("wb", buffering=0) as file:
+        try:
+            while True:
+                file.write(b"x" * 4096)
+        except OSError:
+            return filler
+
+
+def start(disk: Path, settings: dict[str, Any], durability: str) -> Server:
+    archive = {"durability": durability, "max_waiting": "1Mi"}
+    return Server(disk, {**settings, "llm": {**settings["llm"], "archive": archive}}).start()
+
+
+def lost(server: Server) -> int:
+    with server.client() as client:
+        return int(client.get("/v1/llm").json()["archive"]["lost"])
+
+
+def test_behind_goes_on_counts_the_loss_and_shouts(disk: Path, settings: dict[str, Any], fake: Upstream) -> None:
+    fake.always(Answer(pieces=[WHOLE["openai-chat"]]))
+    server = start(disk, settings, "behind")
+    try:
+        filler = fill(disk)
+        with server.client() as client:
+            path, body = request("openai-chat", "chat-model", text=os.urandom(100_000).hex())
+            assert {client.post(path, json=body).status_code for _ in range(20)} == {200}
+            eventually(lambda: lost(server))
+            assert "exchanges were lost" in server.log()
+            filler.unlink()
+            # What waited is written now, and whatever comes is kept again.
+            path, body = request("openai-chat", "chat-model", text="after the flood")
+            kept = client.post(path, json=body).headers["x-paddock-exchange"]
+            eventually(lambda: client.get(f"/v1/exchanges/{kept}").status_code == 200)
+    finally:
+        server.stop()
+
+
+def test_strict_answers_nothing_it_cannot_keep(disk: Path, settings: dict[str, Any], fake: Upstream) -> None:
+    fake.always(Answer(pieces=[WHOLE["openai-chat"]]))
+    server = start(disk, settings, "strict")
+    try:
+        with server.client() as client:
+            path, body = request("openai-chat", "chat-model", text=os.urandom(50_000).hex())
+            kept = client.post(path, json=body).headers["x-paddock-exchange"]
+            server.stop(9)
+            server.start()
+        with server.client() as client:
+            assert client.get(f"/v1/exchanges/{kept}").status_code == 200
+            filler = fill(disk)
+            refused = [client.post(path, json=body) for _ in range(3)]
+            assert {answer.status_code for answer in refused} == {503}
+            assert "x-should-retry" not in refused[0].headers
+            filler.unlink()
+            eventually(lambda: client.post(path, json=body).status_code == 200)
+        assert lost(server) == 0
+    finally:
+        server.stop()
