@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -9,6 +12,7 @@ import typer
 from paddock.cli.commands import command, group
 from paddock.cli.context import Cli
 from paddock.cli.failure import warn
+from paddock.cli.output import plain
 
 if TYPE_CHECKING:
     from paddock.cli.llm_question import Answer
@@ -25,7 +29,7 @@ llm:
   models:
     gpt-*: openai/gpt-*
 
-Other providers, and models that need no network: docs/how-to/connect-a-provider.md"""
+Other providers, and some without a network: docs/how-to/connect-a-provider.md"""
 
 
 def register(app: typer.Typer) -> typer.Typer:
@@ -46,9 +50,9 @@ def register(app: typer.Typer) -> typer.Typer:
 
 
 async def list_(cli: Cli) -> None:
-    """List the models that can be asked for, and who answers for them.
+    """List the models that can be asked for.
 
-    A provider that kept failing is left alone for a while, and is shown as failing.
+    With each, who answers for it. A provider that kept failing is left alone for a while, and is shown as failing.
     """
     async with cli.client() as client:
         found = await client.get("/v1/llm")
@@ -75,15 +79,22 @@ async def try_out(
     prompt: Annotated[str, typer.Option(metavar="TEXT", help="What to ask.")] = _PROMPT,
     stream: Annotated[bool, typer.Option("--stream", help="Have the answer come word by word.")] = False,
 ) -> None:
-    """Ask a model one small question through the running server, and say how long it took.
+    """Ask a model one small question, and see how it does.
 
-    Exit code 1 when it does not answer, with the provider's own reason.
+    It is asked through the running server, as programs would. Exit code 1 when it does not answer, with the provider's
+    own reason.
     """
     from paddock.cli.llm_question import ask, find_exchange
 
     live = stream and not cli.as_json
     async with cli.client() as client:
-        answer = await ask(client, name, prompt, stream=stream, show=cli.out.write if live else None)
+        with _waiting(f"asking {name}", visible=not cli.as_json) as arrived:
+
+            def show(piece: str) -> None:
+                arrived()
+                cli.out.write(piece)
+
+            answer = await ask(client, name, prompt, stream=stream, show=show if live else None)
         exchange = await find_exchange(client, answer.exchange) if answer.exchange else None
     if cli.as_json:
         document = {"model": name, "answer": answer.text, "firstByte": answer.first_byte, "total": answer.total}
@@ -96,6 +107,20 @@ async def try_out(
     cli.out.line("" if answer.text else "(no text)")
     cli.out.line()
     return cli.out.facts(_facts(answer, exchange))
+
+
+@contextmanager
+def _waiting(what: str, *, visible: bool) -> Iterator[Callable[[], None]]:
+    """Show on a terminal that something is waited for, until what is given is called or all is over."""
+    if not (visible and sys.stderr.isatty()):
+        yield lambda: None
+        return
+    from rich.console import Console
+    from rich.text import Text
+
+    status = Console(stderr=True).status(Text(plain(what)))
+    with status:
+        yield status.stop
 
 
 def _row(model: dict[str, Any], provider: dict[str, Any], falls_back: bool) -> list[str]:

@@ -45,9 +45,10 @@ async def export(
         typer.Option("--output", "-o", metavar="FILE", help="File to write, instead of standard output."),
     ] = None,
 ) -> None:
-    """Write conversations as JSONL, one on each line, for training, evaluation and other tools.
+    """Write conversations as lines of JSON.
 
-    How many there were is said on standard error. A file appears only once it is whole.
+    There is one on each line, for training, evaluation and other tools. How many there were is said on standard error.
+    A file appears only once it is whole.
     """
     from paddock.cli.whole import counting, whole_file
 

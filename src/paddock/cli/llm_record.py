@@ -51,9 +51,10 @@ async def record(
     until: by.Until = None,
     append: Annotated[bool, typer.Option("--append", help="Add to a recording that is there.")] = False,
 ) -> None:
-    """Write a recording of archived exchanges, to answer from later: see paddock llm replay.
+    """Write a recording of what was asked and answered.
 
-    Requests that Paddock refused, that nobody heard the end of, or that were themselves replayed are left out.
+    A recording can answer in the place of a model: see paddock llm replay. Requests that Paddock refused, that nobody
+    heard the end of, or that were themselves replayed are left out.
     """
     from paddock.cli.whole import counting
 
@@ -79,6 +80,8 @@ async def record(
                 if await asyncio.to_thread(_write_if_recordable, write, exchange):
                     written += 1
                     show(written)
+            if not written and not known:
+                raise CliError("none of these can be answered from", hint="Paddock refused them, or they were replayed")
     if cli.as_json:
         return cli.out.document({"file": str(file), "exchanges": written})
     sys.stderr.write(f"{written:,} {'exchange' if written == 1 else 'exchanges'} in {file}\n")
@@ -129,10 +132,10 @@ def _put(write: Callable[[bytes], int], data: bytes) -> None:
 async def _fetch(client: Client, ids: list[str]) -> AsyncIterator[Exchange]:
     """The exchanges in this order, some at a time."""
     for start in range(0, len(ids), _AT_ONCE):
-        async with asyncio.TaskGroup() as group:
-            tasks = [group.create_task(_exchange(client, each)) for each in ids[start : start + _AT_ONCE]]
-        for task in tasks:
-            exchange = task.result()
+        asked = [_exchange(client, each) for each in ids[start : start + _AT_ONCE]]
+        for exchange in await asyncio.gather(*asked, return_exceptions=True):
+            if isinstance(exchange, BaseException):
+                raise exchange
             if exchange is not None:
                 yield exchange
 

@@ -58,10 +58,11 @@ async def replay(
         typer.Option(metavar="MODEL", help="Configured model to ask and record where the recording has no answer."),
     ] = None,
 ) -> int | None:
-    """Serve a recording as a model endpoint on this machine. No server is needed, and no model is asked.
+    """Serve a recording in the place of a model.
 
-    It answers for every model, in every format. COMMAND is run with the addresses and the key in its environment, and
-    its exit code is passed on; without one they are printed, and it serves until Ctrl-C.
+    No server is needed, and no model is asked. It answers for every model, in every format. COMMAND is run with the
+    addresses and the key in its environment, and its exit code is passed on; without one they are printed, and it
+    serves until Ctrl-C.
     """
     from paddock.cli.llm_endpoint import serve, settings_for
 

@@ -72,12 +72,18 @@ async def show(
         speech.messages(found.get("messages") or [])
         if found.get("answer"):
             speech.answer(found["answer"])
+        elif not found.get("messages") and cli.out.for_people:
+            cli.out.line(f"\nIts bytes: paddock llm show {found['number']} --raw request, or response")
     speech.end()
     return None
 
 
 async def conversations(cli: Cli, sandbox: SandboxArgument) -> None:
-    """List what was said in a sandbox as conversations: the main one, sub-agents, side calls."""
+    """List the conversations of a sandbox.
+
+    There is the main one, and there may be some of sub-agents, branches that were given up, and side calls such as
+    those for a title.
+    """
     from paddock.cli.llm_filters import sandbox_id
     from paddock.cli.llm_words import count, first_line, money
 

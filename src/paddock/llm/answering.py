@@ -12,7 +12,7 @@ from collections.abc import Callable
 from paddock.config.llm import LlmConfig
 from paddock.errors import Unavailable
 from paddock.llm.archive.archive import Archive
-from paddock.llm.asking import Given, NoAnswer
+from paddock.llm.asking import RETRIED, Given, NoAnswer
 from paddock.llm.calls import GENERATE, Call
 from paddock.llm.collect import answer_events
 from paddock.llm.exchange import Exchange, Outcome
@@ -106,7 +106,7 @@ class Answering:
         answer.model = call.model
         self._exchange.usage = answer.usage
         if call.stream:
-            await self._say(client.writer(request), answer_events(answer))
+            await self._say(call, client.writer(request), answer_events(answer))
         else:
             body = client.write_answer(answer, request)
             self._note(request)
@@ -177,7 +177,7 @@ class Answering:
             if ended or failure:
                 break
         if failure is not None and not self._reply.started:
-            raise NoAnswer(failure)
+            raise NoAnswer(failure, passing=failure.status in RETRIED)
         data = b"".join(pieces)
         if data:
             if not self._reply.started:
@@ -200,14 +200,14 @@ class Answering:
         except BrokenStream as error:
             raise _nonsense(given, error) from None
         self._exchange.usage = answer.usage
-        await self._say(format.writer(request), answer_events(answer))
+        await self._say(call, format.writer(request), answer_events(answer))
 
-    async def _say(self, writer: StreamWriter, events: list[Event]) -> None:
+    async def _say(self, call: Call, writer: StreamWriter, events: list[Event]) -> None:
         """A stream all of whose events are known."""
         data = b"".join(map(writer.write, events))
         self._exchange.first_byte = time.perf_counter() - self._started
         self._exchange.response.append((self._exchange.first_byte, data))
-        await self._reply.start(200, [*_EVENTS, self._mark()])
+        await self._reply.start(200, [*_stream_head(call), self._mark()])
         await self._reply.write(data)
         await self._end()
 

@@ -7,14 +7,16 @@ from __future__ import annotations
 
 import asyncio
 import random
+from collections import deque
 from dataclasses import dataclass
 
 from paddock.errors import PaddockError
+from paddock.llm.callers import Holder
 from paddock.llm.calls import Call
 from paddock.llm.exchange import Exchange
 from paddock.llm.formats.failures import kind_of
 from paddock.llm.formats.registry import FORMATS
-from paddock.llm.limits import Limits, Permit, TooMany
+from paddock.llm.limits import Limits, Permit
 from paddock.llm.neutral import Failure
 from paddock.llm.passing import retry_after, value_of
 from paddock.llm.preparing import Prepared, prepare
@@ -72,60 +74,68 @@ class Asker:
         self._routes = routes
         self._limits = limits
 
+    def enter(self, holder: Holder | None, route: Route) -> Permit:
+        """Leave to ask; without a holder, for a fallback of a request that was let in already. Raises `TooMany`."""
+        return self._limits.enter(
+            holder, route.name, route.settings.limits, route.provider.name, route.provider_settings.limits
+        )
+
     async def ask(
         self, call: Call, http: HttpRequest, exchange: Exchange, route: Route, permits: list[Permit]
     ) -> Given:
-        """Ask until somebody answers. Raises `NoAnswer`, and `InvalidInput` for a request that cannot be said.
+        """Ask until somebody answers. Raises `NoAnswer`, and `PaddockError` for a request that cannot be said.
 
         Leave to ask the fallbacks is added to `permits`.
         """
-        problem: NoAnswer | None = None
+        problem: NoAnswer | PaddockError | None = None
         recorder: ReplayProvider | None = None
-        candidates = [route, *self._routes.fallbacks(route)]
-        for number, candidate in enumerate(candidates):
-            if number:
-                exchange.notes.append(f"{candidates[number - 1].name} did not answer; asked {candidate.name}")
+        waiting = deque([route, *self._routes.fallbacks(route)])
+        asked: list[tuple[str, str]] = []
+        while waiting:
+            candidate = waiting.popleft()
+            if (candidate.name, candidate.model) in asked:
+                continue  # Recordings may send to each other what none of them has.
+            if asked:
+                exchange.notes.append(f"{asked[-1][0]} did not answer; asked {candidate.name}")
+            asked.append((candidate.name, candidate.model))
             exchange.route, exchange.provider = candidate.name, candidate.provider.name
             exchange.provider_kind, exchange.provider_model = candidate.provider.kind, candidate.model
-            if number:
-                try:
-                    permits.append(self._enter(candidate))
-                except TooMany as error:
-                    problem = problem or NoAnswer(Failure(429, error.message, kind_of(429)), wait=error.retry_after)
-                    continue
-            wait = candidate.circuit.allow()
-            if wait is not None:
-                message = f"provider {candidate.provider.name} is failing; it is asked again in {wait:.0f} s"
-                problem = problem or NoAnswer(Failure(503, message, "overloaded_error"), wait=wait)
-                continue
             try:
-                given = await self._try(call, http, exchange, candidate)
-            except NoAnswer as error:
-                problem = error
-                if error.failure.status in CLIENTS_FAULT:
-                    break
+                if candidate is not route:
+                    permits.append(self.enter(None, candidate))
+                given = await self._allowed(call, http, exchange, candidate)
             except Miss as miss:
                 exchange.notes.append(f"{candidate.provider.name} has no answer: {miss.reason}")
                 if isinstance(candidate.provider, ReplayProvider):
                     recorder = candidate.provider
-                candidates.insert(number + 1, self._routes.resolve(miss.model))
-            except PaddockError:
-                candidate.circuit.cancelled()
-                if not number:
-                    raise  # The client must say it otherwise; that a fallback understands it is luck.
-            except BaseException:
-                candidate.circuit.cancelled()
-                raise
+                waiting.appendleft(self._routes.resolve(miss.model))
+            except NoAnswer as error:
+                problem = error
+                if error.failure.status in CLIENTS_FAULT:
+                    break
+            except PaddockError as error:
+                # What the first cannot be told, the client must say otherwise; that a fallback understands it is luck.
+                problem = problem or error
+                if candidate is route:
+                    break
             else:
                 given.recorder = recorder
                 return given
-        assert problem is not None
-        raise problem
+        raise problem or NoAnswer(Failure(404, "no recording has an answer", kind_of(404)), passing=False)
 
-    def _enter(self, route: Route) -> Permit:
-        return self._limits.enter(
-            None, route.name, route.settings.limits, route.provider.name, route.provider_settings.limits
-        )
+    async def _allowed(self, call: Call, http: HttpRequest, exchange: Exchange, route: Route) -> Given:
+        """Ask one, unless it keeps failing and is left alone."""
+        wait = route.circuit.allow()
+        if wait is not None:
+            message = f"provider {route.provider.name} is failing; it is asked again in {wait:.0f} s"
+            raise NoAnswer(Failure(503, message, "overloaded_error"), wait=wait)
+        try:
+            return await self._try(call, http, exchange, route)
+        except NoAnswer:
+            raise
+        except BaseException:
+            route.circuit.cancelled()
+            raise
 
     async def _try(self, call: Call, http: HttpRequest, exchange: Exchange, route: Route) -> Given:
         prepared = prepare(call, http, exchange, route)

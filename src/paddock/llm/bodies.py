@@ -7,6 +7,8 @@ from typing import Any
 
 import msgspec
 
+from paddock.errors import InvalidInput
+
 _members = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _PLACES: dict[str, dict[str, tuple[str, ...]]] = {
     "openai-chat": {"max_tokens": ("max_tokens",), "effort": ("reasoning_effort",)},
@@ -38,16 +40,25 @@ def patched(
 ) -> bytes:
     """The body with another model, with defaults where it says nothing, and with overrides whatever it says.
 
-    An override of `None` takes the field out.
+    An override of `None` takes the field out. Raises `InvalidInput` for a body that is no JSON object.
     """
+    try:
+        return _patched(body, format, model, defaults or {}, overrides or {})
+    except msgspec.MsgspecError as error:
+        raise InvalidInput(f"the body cannot be read: {error}") from None
+
+
+def _patched(
+    body: bytes, format: str, model: str | None, defaults: Mapping[str, Any], overrides: Mapping[str, Any]
+) -> bytes:
     members = _members.decode(body)
     changes: dict[str, Any] = {}
     if model is not None:
         changes["model"] = model
-    for name, value in (defaults or {}).items():
+    for name, value in defaults.items():
         if not _has(members, format, name):
             _put(members, changes, _place(format, name), value)
-    for name, value in (overrides or {}).items():
+    for name, value in overrides.items():
         also = _ALSO.get((format, name))
         if also:
             members.pop(also, None)

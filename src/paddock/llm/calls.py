@@ -22,7 +22,7 @@ _FIXED = {
     "/v1/messages/count_tokens": ("anthropic", COUNT),
     "/v1/embeddings": ("openai-chat", EMBED),
 }
-_GEMINI = re.compile(r"/(?:v1|v1beta|v1alpha)/models/([^:]{1,1000}):([A-Za-z]{1,40})")
+_GEMINI = re.compile(r"/(?:v1|v1beta|v1alpha)/models/([^?#]{1,1000}):([A-Za-z]{1,40})")
 _GEMINI_METHODS = {
     "generateContent": GENERATE,
     "streamGenerateContent": GENERATE,
@@ -30,7 +30,7 @@ _GEMINI_METHODS = {
     "embedContent": EMBED,
     "batchEmbedContents": EMBED,
 }
-_LIST = re.compile(r"/(v1|v1beta|v1alpha)/models(?:/([^:]{1,1000}))?")
+_LIST = re.compile(r"/(v1|v1beta|v1alpha)/models(?:/([^?#]{1,1000}))?")
 _SECRETS = (b"authorization", b"x-api-key", b"x-goog-api-key")
 
 

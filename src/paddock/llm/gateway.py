@@ -68,7 +68,6 @@ class Gateway:
         self.archive = archive
         self.ledger = ledger
         self._callers = callers
-        self._limits = limits
         self.budgets = budgets
         self._prices = prices
         self._tracer = tracer
@@ -157,6 +156,9 @@ class Gateway:
         except asyncio.CancelledError:
             exchange.outcome = Outcome.CLIENT_GONE
             raise
+        except Exception as error:
+            exchange.outcome, exchange.error = Outcome.FAILED, f"something went wrong here: {type(error).__name__}"
+            raise
         finally:
             exchange.total = time.perf_counter() - started
             self._close(exchange, answering)
@@ -167,11 +169,7 @@ class Gateway:
         """Ask within what the caller may, and settle what it took."""
         route = self._resolve(holder, call.model)
         self.archive.check()
-        permits = [
-            self._limits.enter(
-                holder, route.name, route.settings.limits, route.provider.name, route.provider_settings.limits
-            )
-        ]
+        permits = [self._asker.enter(holder, route)]
         charged = False
         try:
             await self.budgets.check(holder)
@@ -187,13 +185,16 @@ class Gateway:
             if given.recorder is not None:
                 await _record(given.recorder, exchange)
         finally:
-            self._settle(exchange)
-            usage = exchange.usage
-            tokens = usage.input + usage.output if usage else 0
-            for permit in permits:
-                permit.leave(tokens)
-            if charged:
-                self.budgets.settle(holder, tokens, exchange.cost)
+            tokens = 0
+            try:
+                self._settle(exchange)
+                tokens = exchange.usage.input + exchange.usage.output if exchange.usage else 0
+            finally:
+                # Whatever happens, nobody may be left waiting for a place that nobody holds.
+                for permit in permits:
+                    permit.leave(tokens)
+                if charged:
+                    self.budgets.settle(holder, tokens, exchange.cost)
 
     def _resolve(self, holder: Holder, model: str) -> Route:
         """Raises `ModelNotFound`, also for a model that this key may not ask for."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from paddock.llm.bodies import SHARED, patched
-from paddock.llm.calls import COUNT, EMBED, Call
+from paddock.llm.calls import COUNT, EMBED, GENERATE, Call
 from paddock.llm.exchange import Exchange
 from paddock.llm.formats.embeddings import EMBED_FORMATS, EmbedRequest
 from paddock.llm.formats.registry import FORMATS
@@ -59,11 +59,13 @@ def prepare(call: Call, http: HttpRequest, exchange: Exchange, route: Route) -> 
 
 
 def _relayed(call: Call, http: HttpRequest, exchange: Exchange, route: Route) -> Prepared:
-    settings = route.settings
     body = http.body
     model = None if call.format == "gemini" else route.model
-    if not route.plain or (model is not None and model != call.model):
+    if call.operation == GENERATE and not route.plain:
+        settings = route.settings
         body = patched(body, call.format, model=model, defaults=settings.defaults, overrides=settings.overrides)
+    elif model is not None and model != call.model:
+        body = patched(body, call.format, model=model)
     ask = _ask(call, exchange, route, call.format, body)
     ask.headers = [*from_client(http.headers), *route.headers]
     ask.query, ask.method, ask.array = http.query, call.method, call.array

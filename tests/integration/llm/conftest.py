@@ -47,6 +47,8 @@ def settings(fake: Upstream, other: Upstream) -> dict[str, Any]:
                 "patient": provider(fake.url, "openai", retries=2),
                 "shaky": provider(fake.url, "openai"),
                 "second": provider(other.url, "openai"),
+                "replay-one": {"kind": "replay", "miss": "other-way"},
+                "replay-two": {"kind": "replay", "miss": "one-way"},
                 "nobody": provider("http://127.0.0.1:9", "openai"),
             },
             "models": {
@@ -68,6 +70,14 @@ def settings(fake: Upstream, other: Upstream) -> dict[str, Any]:
                 "gone": {"provider": "nobody", "model": "first", "fallbacks": ["second-model"]},
                 "second-model": "second/second",
                 "one-at-a-time": {"provider": "chat", "limits": {"concurrency": 1}},
+                "anthropic-alone": {
+                    "provider": "anthropic",
+                    "model": "upstream-model",
+                    "defaults": {"temperature": 0.5},
+                    "limits": {"concurrency": 1},
+                },
+                "one-way": "replay-one/x",
+                "other-way": "replay-two/x",
                 "seldom": {"provider": "chat", "limits": {"requests_per_minute": 2}},
             },
             "ping_every": 0.2,

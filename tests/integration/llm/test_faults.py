@@ -196,6 +196,20 @@ def test_one_at_a_time_means_one(server: Server, client: httpx.Client, fake: Ups
     assert first == [200] and client.post(path, json=body).status_code == 200
 
 
+def test_odd_usage_takes_no_place_from_others(client: httpx.Client, fake: Upstream) -> None:
+    odd = [piece.replace(b'"input_tokens": 5', b'"input_tokens": null') for piece in STREAM["anthropic"]]
+    odd = [piece.replace(b'"output_tokens": 2', b'"input_tokens": {"a": 1}, "output_tokens": 2') for piece in odd]
+    fake.always(events(odd))
+    path, body = request("anthropic", "anthropic-alone", stream=True)
+    assert [client.post(path, json=body).status_code for _ in range(3)] == [200] * 3
+
+
+def test_recordings_that_send_to_each_other_end(client: httpx.Client) -> None:
+    path, body = request("openai-chat", "one-way", text="something that nobody has ever asked")
+    answer = client.post(path, json=body)
+    assert answer.status_code == 404 and answer.headers["x-should-retry"] == "false"
+
+
 def test_a_gigantic_event_is_not_swallowed(client: httpx.Client, fake: Upstream) -> None:
     fake.always(events([b"data: " + b"x" * 2**20] * 20))
     path, body = request("anthropic", "chat-model", stream=True)

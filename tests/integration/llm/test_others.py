@@ -22,6 +22,12 @@ def test_tokens_are_counted_by_who_can(client: httpx.Client, fake: Upstream) -> 
     assert fake.received[1].target.endswith("/models/upstream-model:countTokens")
 
 
+def test_settings_of_answers_are_not_sent_with_a_count(client: httpx.Client, fake: Upstream) -> None:
+    fake.always(whole({"input_tokens": 42}))
+    client.post("/v1/messages/count_tokens", json=count("anthropic-alone"))
+    assert "temperature" not in fake.received[0].document
+
+
 def test_and_guessed_where_nobody_can(client: httpx.Client, fake: Upstream) -> None:
     answer = client.post("/v1/messages/count_tokens", json=count("chat-model"))
     assert 1 <= answer.json()["input_tokens"] <= 30

@@ -56,7 +56,7 @@ def test_a_gemini_client_may_want_one_array(client: httpx.Client, fake: Upstream
     _, asked = request("gemini", "anthropic-model")
     answer = client.post("/v1beta/models/anthropic-model:streamGenerateContent", json=asked)
     parts = answer.json()
-    assert isinstance(parts, list)
+    assert isinstance(parts, list) and answer.headers["content-type"] == "application/json"
     assert "Hello" in answer.text and parts[-1]["candidates"][0]["finishReason"] == "STOP"
 
 

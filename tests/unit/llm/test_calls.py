@@ -38,6 +38,11 @@ def request(path: str, body: bytes = b"{}", query: str = "", **headers: str) -> 
             Call("gemini", "generate", "a/b", True, method="streamGenerateContent"),
         ),
         (
+            "/v1beta/models/qwen3:8b:generateContent",
+            "",
+            Call("gemini", "generate", "qwen3:8b", False, method="generateContent"),
+        ),
+        (
             "/v1/models/gem:streamGenerateContent",
             "",
             Call("gemini", "generate", "gem", True, array=True, method="streamGenerateContent"),
@@ -49,7 +54,7 @@ def test_every_address_says_what_is_asked(path: str, query: str, expected: Call)
     assert read_call(request(path, b'{"model": "m", "stream": true}', query)) == expected
 
 
-@pytest.mark.parametrize("path", ["/v1/sandboxes", "/v1/models/a/b:generate/x", "/v1/keys", "/v1/chat", "/"])
+@pytest.mark.parametrize("path", ["/v1/sandboxes", "/v1/keys", "/v1/chat", "/"])
 def test_other_addresses_are_not_the_gateways(path: str) -> None:
     assert not concerns(path)
 
@@ -90,6 +95,7 @@ def test_the_list_of_models_is_told_in_the_shape_of_who_asks() -> None:
     assert kind("/v1/models/x", anthropic_version="2023-06-01") == "anthropic"
     assert kind("/v1beta/models") == "gemini"
     assert kind("/v1/messages") is None
+    assert kind("/v1/models/qwen3:8b") == "openai-chat"
 
 
 def test_another_model_leaves_every_other_value_as_it_was_written() -> None:
@@ -122,6 +128,11 @@ def test_settings_stand_where_each_format_has_them() -> None:
     }
     responses = json.loads(patched(b"{}", "openai-responses", defaults=wanted))
     assert responses == {"temperature": 0.5, "max_output_tokens": 5, "reasoning": {"effort": "low"}}
+
+
+def test_numbers_that_are_none_are_refused_and_not_tripped_over() -> None:
+    with pytest.raises(InvalidInput, match="cannot be read"):
+        patched(b'{"temperature":1e999}', "openai-chat", defaults={"temperature": 0})
 
 
 @given(st.dictionaries(st.text(), st.recursive(st.none() | st.text() | st.integers(-(2**53), 2**53), st.lists)))
