@@ -196,13 +196,25 @@ def test_a_recording_answers_in_the_place_of_the_model(models: Server, tmp_path:
     missed = agent(alone, ["llm", "replay", file], "Where is it not?")
     assert missed.returncode == 1
     assert "no recorded request asks for the same" in missed.stderr.decode()
-    assert missed.stderr.decode().endswith(f"{file}: 0 answered from the recording, 1 failed\n")
+    assert missed.stderr.decode().endswith(f"{file}: 0 answered from the recording, 1 that it has no answer to\n")
 
     words = ["llm", "replay", file, "--miss", "demo"]
     asked = agent(models, words, "Where is it not?")
     assert asked.stderr.decode().endswith("0 answered from the recording, 1 asked of a model and recorded\n")
     assert agent(alone, ["llm", "replay", file], "Where is it not?").stdout == b"hello\n"
     assert not (tmp_path / "elsewhere").exists()
+
+
+def test_recorded_failures_are_told_again_however_often(models: Server, tmp_path: Path) -> None:
+    file = str(tmp_path / "run.jsonl")
+    models.run("llm", "record", file, "--model", "away")
+    asked = "Say hello in one short sentence."
+    # A provider that failed so often would be left alone for a while.
+    attempts = f"\nfor _ in range(7):\n  try: ask({asked!r})\n  except OSError as error: print(error)"
+    words = AGENT.split("for text")[0] + attempts
+    done = models.run("llm", "replay", file, "--", sys.executable, "-c", words)
+    assert done.stdout == b"HTTP Error 502: Bad Gateway\n" * 7
+    assert done.stderr.decode() == f"{file}: 7 answered from the recording\n"
 
 
 def test_replay_passes_the_exit_code_on(models: Server, tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ from paddock.cli.failure import CliError
 if TYPE_CHECKING:
     from paddock.config.llm import LlmConfig, ModelConfig
     from paddock.llm.gateway import Gateway
+    from paddock.model.exchanges import Summary
 
 HOST = "127.0.0.1"
 RECORDING = "recording"
@@ -34,15 +35,24 @@ class Endpoint:
 
     async def tally(self) -> str:
         """What was asked of it so far, in a sentence."""
-        answered = missed = live = 0
+        from paddock.model.exchanges import Filters
+
+        told = live = missed = 0
         for row in await self.gateway.ledger.query(_TENANT, {"provider"}, None, None, {}):
             if row.provider == RECORDING:
-                answered, missed = row.tally.requests - row.tally.errors, row.tally.errors
+                told = row.tally.requests
             else:
                 live += row.tally.requests
-        said = [f"{answered:,} answered from the recording"]
+        await self.gateway.archive.flush()
+        cursor: str | None = None
+        while True:
+            page, cursor = await self.gateway.archive.list(_TENANT, Filters(outcome="failed"), cursor=cursor, limit=500)
+            missed += sum(_is_miss(summary) for summary in page)
+            if cursor is None:
+                break
+        said = [f"{told - missed:,} answered from the recording"]
         said += [f"{live:,} asked of a model and recorded"] if live else []
-        said += [f"{missed:,} failed"] if missed else []
+        said += [f"{missed:,} that it has no answer to"] if missed else []
         return ", ".join(said)
 
 
@@ -116,8 +126,17 @@ async def serve(settings: LlmConfig, port: int, on_failure: Callable[[str], None
 
 async def _watch(gateway: Gateway, on_failure: Callable[[str], None]) -> None:
     async for summary in gateway.archive.follow(_TENANT, 0):
-        if summary.outcome not in ("ok", "client_gone"):
+        # What failed when it was recorded fails again, and that is as it should be.
+        if _is_miss(summary) or summary.outcome == "refused" or _failed_live(summary):
             on_failure(summary.error or f"{summary.model}: {summary.outcome} with status {summary.status}")
+
+
+def _is_miss(summary: Summary) -> bool:
+    return summary.provider == RECORDING and (summary.error or "").startswith(f"replay {RECORDING}:")
+
+
+def _failed_live(summary: Summary) -> bool:
+    return summary.provider == _LIVE and summary.outcome in ("failed", "cut")
 
 
 async def _ended(gateway: Gateway, watch: asyncio.Task[None]) -> None:

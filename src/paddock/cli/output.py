@@ -51,7 +51,7 @@ class Output:
 
     def write(self, text: str) -> None:
         """Text as it comes, with no end of line of its own."""
-        sys.stdout.write(plain(text))
+        sys.stdout.write(plain(text.replace("\t", "    ").replace("\r\n", "\n")))
         sys.stdout.flush()
 
     def document(self, document: Any) -> None:

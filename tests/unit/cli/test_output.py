@@ -23,6 +23,14 @@ def test_errors_and_warnings_that_quote_a_box(capsys: pytest.CaptureFixture[str]
     assert controls(capsys.readouterr().err) == []
 
 
+def test_text_that_comes_from_a_model(capsys: pytest.CaptureFixture[str]) -> None:
+    out = Output(as_json=False)
+    out.write(EVIL)
+    assert controls(capsys.readouterr().out) == []
+    out.write("if x:\r\n\treturn 你好")
+    assert capsys.readouterr().out == "if x:\n    return 你好"
+
+
 def test_json_that_quotes_a_box(capsys: pytest.CaptureFixture[str]) -> None:
     Output(as_json=True).event({"name": EVIL})
     shown = capsys.readouterr().out

@@ -52,8 +52,6 @@ class Format(ABC):
     """One wire format, both ways."""
 
     name: ClassVar[str]
-    counts: ClassVar[bool] = False
-    """Whether it can ask how many tokens a request has; the question is read by `read_request`."""
 
     @abstractmethod
     def read_request(self, body: bytes, *, model: str | None = None, stream: bool | None = None) -> Request:
@@ -89,7 +87,10 @@ class Format(ABC):
     def write_failure(self, failure: Failure) -> bytes: ...
 
     def write_count_request(self, request: Request) -> bytes:
-        """Ask how many tokens the request has. Raises `Untranslatable` where the format has no such question."""
+        """Ask how many tokens the request has, a question that `read_request` reads.
+
+        Raises `Untranslatable` where the format has no such question.
+        """
         raise Untranslatable(f"the format {self.name} has no way to ask for the number of tokens")
 
     def read_count(self, body: bytes) -> int:

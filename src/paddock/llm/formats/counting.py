@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from paddock.llm.formats.anthropic.answer import add_usage
 from paddock.llm.formats.anthropic.answer import read_usage as anthropic_usage
 from paddock.llm.formats.fields import Fields
 from paddock.llm.formats.gemini.answer import read_usage as gemini_usage
@@ -22,8 +23,6 @@ from paddock.llm.neutral import Usage
 
 MEDIA_TOKENS = 1000
 """What a picture, document or sound is taken to cost: about what a photograph does at most providers."""
-_MOST = 2**40
-"""More tokens than this nobody has; a provider that says so is not believed."""
 _NONSENSE = (msgspec.MsgspecError, ValueError, RecursionError)
 
 
@@ -90,11 +89,7 @@ def count(format: str, stream: bool, body: bytes | Iterable[bytes]) -> Usage | N
     way = _WAYS[format]
     told = _streamed(format, way, data) if stream else _whole(way, data)
     usage = way.read(told) if told is not None else None
-    if usage is None or not 0 < max(usage.input, usage.output) <= _MOST:
-        return None
-    if max(usage.cache_read, usage.cache_write, usage.reasoning) > _MOST:
-        return None
-    return usage
+    return usage if usage is not None and (usage.input or usage.output) else None
 
 
 def _whole(way: _Way, data: bytes) -> dict[str, Any] | None:
@@ -125,23 +120,17 @@ def _told(way: _Way, data: bytes) -> Iterator[dict[str, Any]]:
             told = way.event.decode(data[start + 5 : stop if stop >= 0 else len(data)]).told()
         except _NONSENSE:
             continue
-        if isinstance(told, dict):
+        if isinstance(told, dict) and told:
             yield told
 
 
 def _totals(told: Iterator[dict[str, Any]], data: bytes) -> dict[str, Any] | None:
-    """The largest of each number: all are totals, which some providers give at the start only or at the end only."""
     totals: dict[str, Any] = {}
     for numbers in told:
-        fields = Fields(numbers)
-        for name, value in numbers.items():
-            if isinstance(value, dict):
-                totals.setdefault(name, value)
-            else:
-                totals[name] = max(fields.count(name), totals.get(name, 0))
+        add_usage(totals, numbers)
     if totals and b'"message_delta"' not in data:
         # It broke off. The start has told of the prompt, and of one token to come.
-        totals["output_tokens"] = max(totals.get("output_tokens", 0), estimate_answer("anthropic", True, data))
+        totals["output_tokens"] = max(totals["output_tokens"], estimate_answer("anthropic", True, data))
     return totals or None
 
 

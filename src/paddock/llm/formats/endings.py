@@ -20,6 +20,9 @@ LARGEST_EVENT = 64 * 1024 * 1024
 """An event that grows beyond this is let go, and ends nothing."""
 
 
+_MOST_CHOICES = 128
+
+
 class Ending(Enum):
     OPEN = "open"
     FINISHED = "finished"
@@ -28,6 +31,7 @@ class Ending(Enum):
 
 
 class _Choice(msgspec.Struct):
+    index: Any = None
     finish_reason: Any = None
 
 
@@ -63,13 +67,28 @@ _gemini = msgspec.json.Decoder(_Gemini)
 _gemini_array = msgspec.json.Decoder(list[_Gemini])
 
 
-def _chat_ending(data: str, name: str) -> Ending:
-    if data.strip() == "[DONE]":
-        return Ending.FINISHED
-    chunk = _chat.decode(data)
-    if chunk.error or chunk.object == "error":
-        return Ending.FAILED
-    return Ending.FINISHED if any(choice.finish_reason for choice in chunk.choices or ()) else Ending.OPEN
+class _Choices:
+    """The answers in one stream of Chat Completions: a client may ask for several, and all must have ended."""
+
+    def __init__(self) -> None:
+        self.count = 1
+        self.done = False
+        """Whether it was said that nothing more comes, of whichever."""
+        self._finished: set[int] = set()
+
+    def ending(self, data: str, name: str) -> Ending:
+        self.done = self.done or data.strip() == "[DONE]"
+        if self.done:
+            return Ending.FINISHED
+        chunk = _chat.decode(data)
+        if chunk.error or chunk.object == "error":
+            return Ending.FAILED
+        for choice in chunk.choices or ():
+            index = choice.index if isinstance(choice.index, int) and 0 <= choice.index < _MOST_CHOICES else 0
+            self.count = max(self.count, index + 1)
+            if choice.finish_reason:
+                self._finished.add(index)
+        return Ending.FINISHED if len(self._finished) == self.count else Ending.OPEN
 
 
 def _anthropic_ending(data: str, name: str) -> Ending:
@@ -117,17 +136,19 @@ class _Signs(NamedTuple):
     """... and ends nothing if it holds this."""
     words: tuple[bytes, ...]
     pattern: re.Pattern[bytes]
-    judge: Callable[[str, str], Ending]
+    judge: Callable[[str, str], Ending] | None = None
+    """How an event that has a sign is read; `None` where several answers are to be kept apart."""
 
 
+_SECOND = b'"index":1'
+"""What the chunks of a second answer hold, besides those of a second call."""
 _SIGNS = {
     "openai-chat": _Signs(
         start=b"data: {",
         lines=2,
         word=b'"finish_reason":null',
-        words=(b"[DONE]", b'"error"'),
+        words=(b"[DONE]", b'"error"', _SECOND, b'"index": 1'),
         pattern=re.compile(rb'"finish_reason"\s*:\s*"[^"]'),
-        judge=_chat_ending,
     ),
     "anthropic": _Signs(
         start=b"event: content_block_",
@@ -159,12 +180,16 @@ _SIGNS = {
 class EndWatch:
     """Watches the pieces of one stream, however it is cut. Ask it at the end, or whenever it may have come."""
 
-    __slots__ = ("_array", "_ending", "_lines", "_open", "_seam", "_signs", "_size", "_start", "_word")
+    __slots__ = (
+        "_array", "_choices", "_ending", "_judge", "_lines", "_open", "_over", "_seam", "_signs", "_size", "_start", "_word",
+    )  # fmt: skip
 
     def __init__(self, format: str) -> None:
         signs = _SIGNS[format]
         self._signs = signs
         self._start, self._lines, self._word = signs.start, signs.lines, signs.word
+        self._choices = None if signs.judge is not None else _Choices()
+        self._judge = signs.judge if self._choices is None else self._choices.ending
         self._array: bool | None = None if format == "gemini" else False
         """Whether the stream is one JSON array; `None` until its first byte tells."""
         self._open: list[bytes] = []
@@ -173,20 +198,27 @@ class EndWatch:
         """The last bytes of those, for an end that is cut in two."""
         self._size = 0
         self._ending = Ending.OPEN
+        self._over = False
+        """Whether nothing that is still to come could change how it ended."""
 
     def feed(self, piece: bytes) -> None:
         """Take the next bytes."""
         if self._open or self._array is not False or piece[-2:] != b"\n\n":
             self._gather(piece)
-        elif piece.startswith(self._start) and piece.count(b"\n") == self._lines and piece.rfind(self._word) >= 0:
+        elif (
+            piece.startswith(self._start)
+            and piece.count(b"\n") == self._lines
+            and piece.rfind(self._word) >= 0
+            and (self._choices is None or _SECOND not in piece)
+        ):
             return
-        elif self._ending is Ending.OPEN and self._suspicious(piece):
+        elif not self._over and self._suspicious(piece):
             self._read(piece)
 
     @property
     def ending(self) -> Ending:
         """How it ended, or that it has not; an event that only lacks its blank line counts."""
-        if self._ending is Ending.OPEN and self._open:
+        if not self._over and self._open:
             rest = b"".join(self._open)
             self._open = [rest]
             if self._suspicious(rest):
@@ -199,7 +231,7 @@ class EndWatch:
         return self.ending is not Ending.OPEN
 
     def _gather(self, piece: bytes) -> None:
-        if self._ending is not Ending.OPEN:
+        if self._over:
             return
         if self._array is None:
             piece = piece.lstrip()
@@ -225,6 +257,8 @@ class EndWatch:
             self._size = 0
 
     def _suspicious(self, data: bytes) -> bool:
+        if self._choices is not None and self._choices.count > 1:
+            return True  # Which of the answers it belongs to is to be known.
         for word in self._signs.words:
             if word in data:
                 return True
@@ -234,17 +268,25 @@ class EndWatch:
         try:
             if self._array:
                 self._ending = _array_ending(data)
+                self._over = self._ending is not Ending.OPEN
                 return
             reader = EventReader(limit=len(data) + 1)
             for event in [*reader.feed(data), *reader.close()]:
                 try:
-                    self._ending = self._signs.judge(event.data, event.name)
+                    self._ending = self._judge(event.data, event.name)
                 except (msgspec.MsgspecError, RecursionError):
                     continue  # what is not of the format says nothing
-                if self._ending is not Ending.OPEN:
+                if self._is_settled():
+                    self._over = True
                     return
         except (BrokenStream, msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
             pass  # nor does what cannot be read at all
+
+    def _is_settled(self) -> bool:
+        """Whether the ending stands. That of one answer does not while others may follow in the same stream."""
+        if self._ending is Ending.FINISHED and self._choices is not None:
+            return self._choices.done
+        return self._ending is not Ending.OPEN
 
 
 def _array_ending(data: bytes) -> Ending:

@@ -16,6 +16,9 @@ _encode = msgspec.json.Encoder().encode
 
 Wrong = Callable[[str], Exception]
 
+_MOST_TOKENS = 2**40
+"""More than this nobody has; a provider that says so is not believed."""
+
 
 class Fields:
     """A JSON object at a path such as `messages[3].content[0]`.
@@ -131,9 +134,9 @@ class Fields:
         return values
 
     def count(self, name: str) -> int:
-        """A number of tokens, which is never worth failing for: anything but a whole number is 0."""
+        """A number of tokens, which is never worth failing for: anything but a believable whole number is 0."""
         value = self.value.get(name)
-        return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else 0
+        return value if isinstance(value, int) and not isinstance(value, bool) and 0 < value <= _MOST_TOKENS else 0
 
 
 def request_fields(body: bytes) -> Fields:

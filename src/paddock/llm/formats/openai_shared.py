@@ -34,6 +34,11 @@ def new_id(prefix: str) -> str:
     return prefix + uuid4().hex
 
 
+def no_word(field: str) -> str:
+    """The note about a field that shapes the answer and that only the format it came in can say."""
+    return f"{field}: the provider's format has no word for it"
+
+
 def error_code(failure: Failure) -> str | None:
     """OpenAI's code for it. Clients act on some: `context_length_exceeded` makes codex shorten its history."""
     if failure.code:

@@ -41,17 +41,26 @@ class EventReader:
             self._after_cr = False
             if data[0] == 0x0A:
                 start = 1
+        newline = carriage = -1
         while start < len(data):
-            end, after = _line_end(data, start)
-            if end < 0:
-                self._grow(data[start:])
-                break
+            # Each is looked for only when the last one found is passed, or lines of one kind would all be searched
+            # to the end of the data for the other.
+            if newline < start:
+                newline = _find(data, b"\n", start)
+            if carriage < start:
+                carriage = _find(data, b"\r", start)
+            end = min(newline, carriage)
             self._grow(data[start:end])
+            if end == len(data):
+                break
             line = bytes(self._line)
             self._line.clear()
-            if data[end] == 0x0D and after == len(data) and after == end + 1:
-                self._after_cr = True
-            start = after
+            start = end + 1
+            if end == carriage:
+                if start == len(data):
+                    self._after_cr = True
+                elif start == newline:
+                    start += 1
             event = self._take(line)
             if event is not None:
                 events.append(event)
@@ -149,13 +158,10 @@ class EventReader:
         return event
 
 
-def _line_end(data: bytes, start: int) -> tuple[int, int]:
-    """Where the line ends, and where the next begins; -1 when it does not end in these bytes."""
-    newline = data.find(b"\n", start)
-    carriage = data.find(b"\r", start, newline if newline >= 0 else len(data))
-    if carriage >= 0:
-        return carriage, carriage + (2 if data[carriage + 1 : carriage + 2] == b"\n" else 1)
-    return newline, newline + 1
+def _find(data: bytes, byte: bytes, start: int) -> int:
+    """Where it stands next; the end of the data where it does not."""
+    place = data.find(byte, start)
+    return place if place >= 0 else len(data)
 
 
 def event_bytes(data: Any, name: str | None = None) -> bytes:

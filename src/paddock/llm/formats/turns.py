@@ -53,17 +53,20 @@ def _fold_system(turns: list[Message], notes: list[str]) -> list[Message]:
     for turn in turns:
         role, parts = turn.role, turn.parts
         if role is Role.SYSTEM:
-            note(notes, "a system message in the middle of the conversation became part of the user's turn")
-            role = Role.USER
-            parts = [
-                Text(f"<system>\n{part.text}\n</system>", part.cached) if isinstance(part, Text) else part
-                for part in parts
-            ]
+            role, parts = Role.USER, as_users(parts, notes)
         if folded and folded[-1].role is role:
             folded[-1].parts += parts
         else:
             folded.append(Message(role, parts))
     return folded
+
+
+def as_users(parts: list[Part], notes: list[str]) -> list[Part]:
+    """What a system message in the middle of a conversation says, as part of the user's turn."""
+    note(notes, "a system message in the middle of the conversation became part of the user's turn")
+    return [
+        Text(f"<system>\n{part.text}\n</system>", part.cached) if isinstance(part, Text) else part for part in parts
+    ]
 
 
 def arguments_object(arguments: str) -> dict[str, Any]:
@@ -76,5 +79,7 @@ def arguments_object(arguments: str) -> dict[str, Any]:
 
 
 def arguments_text(value: Any) -> str:
-    """A call's arguments as JSON text."""
-    return json.dumps({} if value is None else value, ensure_ascii=False, separators=(",", ":"))
+    """A call's arguments as JSON text, be they that already or the object itself; nothing where there are none."""
+    if value is None or isinstance(value, str):
+        return value or ""
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))

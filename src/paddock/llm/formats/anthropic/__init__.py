@@ -17,7 +17,6 @@ class Anthropic(Format):
     """`POST /v1/messages`, and the requests of `/v1/messages/count_tokens`."""
 
     name = "anthropic"
-    counts = True
 
     def read_request(self, body: bytes, *, model: str | None = None, stream: bool | None = None) -> Request:
         return read_request(body, model=model, stream=stream)

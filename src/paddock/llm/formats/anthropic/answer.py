@@ -40,6 +40,8 @@ _REASONS = {
     Finish.FILTERED: "refusal",
     Finish.PAUSED: "pause_turn",
 }
+_NUMBERS = ("input_tokens", "output_tokens", "cache_read_input_tokens", "cache_creation_input_tokens")
+_DETAILS, _THOUGHT = "output_tokens_details", "thinking_tokens"
 
 
 def read_answer(body: bytes) -> Answer:
@@ -65,15 +67,27 @@ def read_finish(reason: str | None, called: bool) -> Finish:
     return _FINISHES.get(reason or "", Finish.TOOLS if called else Finish.STOP)
 
 
+def add_usage(totals: dict[str, Any], told: dict[str, Any]) -> None:
+    """Take in what one event tells of tokens, in the shape in which it tells it.
+
+    All numbers are totals, which some providers give at the start only or at the end only, so the largest counts.
+    """
+    for name in _NUMBERS:
+        totals[name] = max(Fields(told).count(name), totals.get(name, 0))
+    known, details = totals.setdefault(_DETAILS, {}), told.get(_DETAILS)
+    if isinstance(details, dict):
+        known[_THOUGHT] = max(Fields(details).count(_THOUGHT), known.get(_THOUGHT, 0))
+
+
 def read_usage(fields: Fields) -> Usage:
     read, cache_written = fields.count("cache_read_input_tokens"), fields.count("cache_creation_input_tokens")
-    details = fields.get("output_tokens_details")
+    details = fields.get(_DETAILS)
     return Usage(
         input=fields.count("input_tokens") + read + cache_written,
         output=fields.count("output_tokens"),
         cache_read=read,
         cache_write=cache_written,
-        reasoning=Fields(details if isinstance(details, dict) else {}).count("thinking_tokens"),
+        reasoning=Fields(details if isinstance(details, dict) else {}).count(_THOUGHT),
     )
 
 
@@ -140,7 +154,7 @@ def write_usage(usage: Usage | None) -> dict[str, Any]:
         "output_tokens": usage.output,
     }
     if usage.reasoning:
-        said["output_tokens_details"] = {"thinking_tokens": usage.reasoning}
+        said[_DETAILS] = {_THOUGHT: usage.reasoning}
     return said
 
 

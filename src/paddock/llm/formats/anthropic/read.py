@@ -65,7 +65,8 @@ def read_request(body: bytes, *, model: str | None = None, stream: bool | None =
     others = {name: value for name, value in fields.value.items() if name not in _KNOWN and value is not None}
     if others:
         request.extra["anthropic"] = others
-        request.notes += [f"`{name}` means something only to Anthropic's API" for name in sorted(others)]
+        for name in sorted(others):
+            note(request.notes, f"`{name}` means something only to Anthropic's API")
     return request
 
 
@@ -95,7 +96,9 @@ def read_block(block: Fields, notes: list[str]) -> list[Part]:
     if kind == "redacted_thinking":
         return [Thinking(redacted=Signature(block.text("data"), ANTHROPIC))]
     if kind == "tool_use":
-        return [ToolCall(block.text("id"), block.text("name"), arguments_text(block.get("input")), cached=cached)]
+        return [
+            ToolCall(block.text("id"), block.text("name"), arguments_text(block.get("input")) or "{}", cached=cached)
+        ]
     if kind == "tool_result":
         return [_tool_result(block, cached, notes)]
     return [*_plain_block(block, kind, cached, notes)]
@@ -166,7 +169,7 @@ def _tools(fields: Fields, request: Request) -> None:
         kind = tool.text_or("type") or "custom"
         if kind != "custom":
             served.add(tool.text_or("name") or kind)
-            request.notes.append(f"the tool `{kind}` was left out: only Anthropic's API has it")
+            note(request.notes, f"the tool `{kind}` was left out: only Anthropic's API has it")
             continue
         request.tools.append(
             Tool(
@@ -201,7 +204,7 @@ def _thinking(fields: Fields, request: Request) -> None:
     effort = output.text_or("effort")
     if effort is not None:
         if effort not in list(Effort):
-            request.notes.append(f"effort `{effort}` was taken as `high`")
+            note(request.notes, f"effort `{effort}` was taken as `high`")
         request.effort = Effort(effort) if effort in list(Effort) else Effort.HIGH
     thinking = fields.object_or("thinking")
     if thinking is not None:

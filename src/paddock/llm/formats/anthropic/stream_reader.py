@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
 
-from paddock.llm.formats.anthropic.answer import (
-    read_finish,
-    read_usage,
-)
+from paddock.llm.formats.anthropic.answer import add_usage, read_finish, read_usage
 from paddock.llm.formats.base import BrokenStream, StreamReader
 from paddock.llm.formats.failures import told_failure
 from paddock.llm.formats.fields import Fields, answer_fields
@@ -32,6 +29,7 @@ from paddock.llm.neutral import (
     Text,
     Thinking,
     ToolCall,
+    Usage,
 )
 
 
@@ -42,7 +40,8 @@ class _Open:
     index: int
     is_call: bool
     is_empty: bool = True
-    seal: str = ""
+    seal: list[str] = field(default_factory=list)
+    """Its pieces: seals come whole, as a rule, but nobody promised it."""
 
 
 class _QuickDelta(msgspec.Struct):
@@ -70,9 +69,10 @@ class AnthropicReader(StreamReader):
         self._started = False
         self._ended = False
         self._called = False
-        self._has_usage = False
         self._usage: dict[str, Any] = {}
-        self._delta: Fields | None = None
+        self._told_why = False
+        self._reason: str | None = None
+        self._stop_sequence: str | None = None
 
     def feed(self, data: bytes) -> list[Event]:
         events: list[Event] = []
@@ -120,8 +120,7 @@ class AnthropicReader(StreamReader):
             message = fields.object("message")
             self._started = True
             self._count(message)
-            usage = read_usage(Fields(self._usage)) if self._has_usage else None
-            return [Started(message.text_or("id") or "", message.text_or("model") or "", usage)]
+            return [Started(message.text_or("id") or "", message.text_or("model") or "", self._counted())]
         if kind in (None, "ping"):
             return []
         if not self._started:
@@ -133,21 +132,25 @@ class AnthropicReader(StreamReader):
         if kind == "content_block_stop":
             return self._stop(fields.integer("index"))
         if kind == "message_delta":
-            self._delta = fields.object("delta")
             self._count(fields)
+            self._why(fields.object_or("delta"))
             return []
         return self._finish() if kind == "message_stop" else []
 
     def _count(self, fields: Fields) -> None:
-        """Take in token counts, which are totals, and which some providers give at the start only or the end only."""
         usage = fields.object_or("usage")
         if usage is not None:
-            self._has_usage = True
-            for name, value in usage.value.items():
-                if name == "output_tokens_details" and isinstance(value, dict):
-                    self._usage[name] = value
-                else:
-                    self._usage[name] = max(usage.count(name), self._usage.get(name, 0))
+            add_usage(self._usage, usage.value)
+
+    def _counted(self) -> Usage | None:
+        return read_usage(Fields(self._usage)) if self._usage else None
+
+    def _why(self, delta: Fields | None) -> None:
+        """Take in why the answer ends. Some providers say so in several events, or tell only of tokens in the last."""
+        if delta is not None:
+            self._told_why = True
+            self._reason = delta.text_or("stop_reason") or self._reason
+            self._stop_sequence = delta.text_or("stop_sequence") or self._stop_sequence
 
     def _start(self, fields: Fields) -> list[Event]:
         number, block = fields.integer("index"), fields.object("content_block")
@@ -186,13 +189,8 @@ class AnthropicReader(StreamReader):
             return []
         kind = delta.text("type")
         if kind == "signature_delta":
-            seal = delta.text("signature")
-            if not seal:
-                return []
-            # Seals come whole, as a rule, but nobody promised it.
-            opened.seal += seal
-            whole = signature(opened.seal, ANTHROPIC)
-            return [Signed(opened.index, whole)] if whole else []
+            opened.seal.append(delta.text("signature"))
+            return []
         name = _DELTAS.get(kind)
         text = delta.text(name) if name else ""
         if not text:
@@ -206,14 +204,18 @@ class AnthropicReader(StreamReader):
         opened = self._open.pop(number)
         if opened is None:
             return []
-        ended: list[Event] = [PartEnded(opened.index)]
-        return [Delta(opened.index, "{}"), *ended] if opened.is_call and opened.is_empty else ended
+        events: list[Event] = []
+        if opened.is_call and opened.is_empty:
+            events.append(Delta(opened.index, "{}"))
+        seal = signature("".join(opened.seal), ANTHROPIC)
+        if seal is not None:
+            events.append(Signed(opened.index, seal))
+        return [*events, PartEnded(opened.index)]
 
     def _finish(self) -> list[Event]:
-        if self._delta is None:
+        if not self._told_why:
             raise BrokenStream("the stream ended without a stop reason")
         events = [event for number in list(self._open) for event in self._stop(number)]
         self._ended = True
-        finish = read_finish(self._delta.text_or("stop_reason"), self._called)
-        usage = read_usage(Fields(self._usage)) if self._has_usage else None
-        return [*events, Finished(finish, usage, self._delta.text_or("stop_sequence"))]
+        finish = read_finish(self._reason, self._called)
+        return [*events, Finished(finish, self._counted(), self._stop_sequence)]

@@ -53,8 +53,6 @@ def write_count_request(request: Request) -> dict[str, Any]:
 
 def write_request(request: Request) -> dict[str, Any]:
     system, turns = alternating(own_messages(request, ANTHROPIC), request.notes)
-    if not turns:
-        raise Untranslatable("Anthropic's API wants at least one message that is not empty")
     body: dict[str, Any] = dict(request.extra.get("anthropic") or {})
     body["model"] = request.model
     body["max_tokens"] = _max_tokens(request)
@@ -66,6 +64,8 @@ def write_request(request: Request) -> dict[str, Any]:
         plain = len(system) == 1 and not system[0].cached
         body["system"] = system[0].text if plain else [_text(part) for part in system]
     body["messages"] = [written for turn in turns if (written := _message(turn, request.notes))["content"]]
+    if not body["messages"]:
+        raise Untranslatable("Anthropic's API wants at least one message that is not empty")
     if request.stream:
         body["stream"] = True
     _tools(request, body)

@@ -20,7 +20,6 @@ class Gemini(Format):
     """
 
     name = "gemini"
-    counts = True
 
     def read_request(self, body: bytes, *, model: str | None = None, stream: bool | None = None) -> Request:
         return read_request(body, model=model, stream=stream)

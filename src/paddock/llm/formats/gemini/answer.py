@@ -18,6 +18,7 @@ from paddock.llm.formats.gemini.parts import (
     read_thought,
     write_answer_parts,
 )
+from paddock.llm.formats.notes import note
 from paddock.llm.formats.seals import GEMINI, foreign, thought
 from paddock.llm.neutral import Answer, Failure, Finish, Part, Text, Thinking, ToolCall, Usage
 
@@ -83,7 +84,7 @@ def read_answer(body: bytes) -> Answer:
         raise fields.error(f"is an error: {any_failure(500, body).message}")
     answer_id = fields.text_or("responseId") or ""
     notes: list[str] = []
-    parts: list[Part] = []
+    told = _Told()
     candidate = first_candidate(fields)
     reason = None
     if candidate is not None:
@@ -91,13 +92,14 @@ def read_answer(body: bytes) -> Answer:
         content = candidate.object_or("content")
         for part in content.objects("parts") if content is not None else ():
             for read in read_part(part, ids, notes):
-                _add(parts, read)
+                told.add(read)
         reason = candidate.text_or("finishReason")
         if reason in MISTAKES:
             raise candidate.error(f"is {reason}: {candidate.text_or('finishMessage') or 'the model made a mistake'}")
     elif blocked(fields) is None:
         raise fields.error("are missing", "candidates")
     usage = fields.object_or("usageMetadata")
+    parts = told.parts()
     return Answer(
         id=answer_id,
         model=fields.text_or("modelVersion") or "",
@@ -137,24 +139,37 @@ def read_part(part: Fields, ids: CallIds, notes: list[str]) -> list[Part]:
         try:
             return [read_media(part)]
         except Untranslatable as error:
-            notes.append(error.message)
+            note(notes, error.message)
             return []
     if part.value:
-        notes.append(f"{', '.join(sorted(part.value))} was left out: only Gemini knows it")
+        note(notes, f"{', '.join(sorted(part.value))} was left out: only Gemini knows it")
     return []
 
 
-def _add(parts: list[Part], part: Part) -> None:
-    """Add a part; texts in a row are one, since where Gemini cuts them means nothing."""
-    last = parts[-1] if parts else None
-    if isinstance(part, Text) and isinstance(last, Text):
-        last.text += part.text
-    elif isinstance(part, Thinking) and isinstance(last, Thinking) and continues(last, part):
-        # Another provider's thought comes sealed after it was told in the open.
-        last.text += part.text if not is_carried(part) else ""
-        last.signature = part.signature or last.signature
-    else:
-        parts.append(part)
+class _Told:
+    """An answer's parts; texts in a row are one, since where Gemini cuts them means nothing."""
+
+    def __init__(self) -> None:
+        self._parts: list[tuple[Part, list[str]]] = []
+        """Each with the texts that follow its own."""
+
+    def add(self, part: Part) -> None:
+        last, more = self._parts[-1] if self._parts else (None, [])
+        if isinstance(part, Text) and isinstance(last, Text):
+            more.append(part.text)
+        elif isinstance(part, Thinking) and isinstance(last, Thinking) and continues(last, part):
+            # Another provider's thought comes sealed after it was told in the open.
+            if not is_carried(part):
+                more.append(part.text)
+            last.signature = part.signature or last.signature
+        else:
+            self._parts.append((part, []))
+
+    def parts(self) -> list[Part]:
+        for part, more in self._parts:
+            if isinstance(part, Text | Thinking) and more:
+                part.text = "".join((part.text, *more))
+        return [part for part, _ in self._parts]
 
 
 def is_carried(part: Thinking) -> bool:

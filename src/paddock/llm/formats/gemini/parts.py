@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from typing import Any
 
@@ -10,7 +9,7 @@ from paddock.llm.formats.base import Untranslatable
 from paddock.llm.formats.fields import Fields
 from paddock.llm.formats.gemini.envelope import enveloped, needs_envelope, opened
 from paddock.llm.formats.seals import GEMINI, foreign, signature, thought
-from paddock.llm.formats.turns import arguments_object
+from paddock.llm.formats.turns import arguments_object, arguments_text
 from paddock.llm.neutral import Media, Part, Refusal, Text, Thinking, ToolCall
 
 _OPAQUE = {"args", "response", "parameters", "parametersJsonSchema", "responseSchema", "responseJsonSchema", "labels"}
@@ -72,7 +71,7 @@ def read_call(part: Fields, call_id: str) -> ToolCall:
     return ToolCall(
         id=call.text_or("id") or call_id,
         name=call.text("name"),
-        arguments=json.dumps(call.mapping_or("args") or {}, ensure_ascii=False, separators=(",", ":")),
+        arguments=arguments_text(call.mapping_or("args") or {}),
         signature=signature(part.text_or("thoughtSignature"), GEMINI),
     )
 
@@ -149,11 +148,17 @@ def carried_thoughts(part: Fields) -> list[Thinking] | None:
     return thoughts
 
 
-def without_told(parts: list[Part], thoughts: list[Thinking]) -> list[Part]:
-    """The parts without the unsealed copies of thoughts that come sealed now."""
-    told = {thinking.text for thinking in thoughts}
+def without_told(parts: list[Part], sealed: dict[str, int]) -> list[Part]:
+    """The parts without the unsealed copies of thoughts that come sealed after them, at the last of these places."""
+    if not sealed:
+        return parts
     return [
         part
-        for part in parts
-        if not (isinstance(part, Thinking) and part.signature is None and part.redacted is None and part.text in told)
+        for place, part in enumerate(parts)
+        if not (
+            isinstance(part, Thinking)
+            and part.signature is None
+            and part.redacted is None
+            and place < sealed.get(part.text, 0)
+        )
     ]

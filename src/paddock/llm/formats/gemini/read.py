@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import json
+from collections import deque
 from typing import Any
 
 from paddock.llm.formats.base import Untranslatable
@@ -11,6 +11,7 @@ from paddock.llm.formats.gemini.parts import camel, carried_thoughts, read_call,
 from paddock.llm.formats.gemini.schema import read_schema
 from paddock.llm.formats.notes import note
 from paddock.llm.formats.seals import GEMINI, thought
+from paddock.llm.formats.turns import arguments_text
 from paddock.llm.neutral import (
     Effort,
     Media,
@@ -67,7 +68,8 @@ def read_request(body: bytes, *, model: str | None = None, stream: bool | None =
         raise Untranslatable("cachedContent is part of the prompt that only Gemini can look up; send it as contents")
     if others:
         request.extra["gemini"] = others
-        request.notes += [f"`{name}` means something only to the Gemini API" for name in sorted(others)]
+        for name in sorted(others):
+            note(request.notes, f"`{name}` means something only to the Gemini API")
     return request
 
 
@@ -78,16 +80,19 @@ class _Calls:
         self._notes = notes
         self._count = 0
         self._used: set[str] = set()
-        self._waiting: list[ToolCall] = []
+        self._waiting: dict[str, ToolCall] = {}
+        self._named: dict[str, deque[ToolCall]] = {}
+        """By name, those that wait and some that no longer do."""
 
     def parts(self, content: Fields) -> list[Part]:
         found: list[Part] = []
+        sealed: dict[str, int] = {}
         for part in content.objects("parts"):
-            thoughts = carried_thoughts(part)
-            if thoughts is not None:
-                found = [*without_told(found, thoughts), *thoughts]
+            for each in carried_thoughts(part) or ():
+                sealed[each.text] = len(found)
+                found.append(each)
             found += self._part(part)
-        return found
+        return without_told(found, sealed)
 
     def _part(self, part: Fields) -> list[Part]:
         if "functionCall" in part:
@@ -96,7 +101,8 @@ class _Calls:
                 # Some clients number the calls of each answer from the start.
                 call.id = self._new_id()
             self._used.add(call.id)
-            self._waiting.append(call)
+            self._waiting[call.id] = call
+            self._named.setdefault(call.name, deque()).append(call)
             return [call]
         if "functionResponse" in part:
             return [self._result(part.object("functionResponse"))]
@@ -121,13 +127,19 @@ class _Calls:
 
     def _result(self, response: Fields) -> ToolResult:
         name, given = response.text("name"), response.text_or("id")
-        call = next((call for call in self._waiting if given is not None and call.id == given), None)
-        call = call or next((call for call in self._waiting if call.name == name), None)
-        if call is not None:
-            self._waiting.remove(call)
+        call = self._waiting.pop(given, None) if given is not None else None
+        call = call or self._first(name)
         content, is_error = _output(response.mapping_or("response") or {})
         content += [read_media(part) for part in response.objects("parts")]
         return ToolResult(call.id if call else given or self._new_id(), content, name, is_error)
+
+    def _first(self, name: str) -> ToolCall | None:
+        named = self._named.get(name, deque())
+        while named:
+            call = self._waiting.pop(named.popleft().id, None)
+            if call is not None:
+                return call
+        return None
 
 
 def _output(response: dict[str, Any]) -> tuple[list[Text | Media], bool]:
@@ -138,7 +150,7 @@ def _output(response: dict[str, Any]) -> tuple[list[Text | Media], bool]:
             return ([Text(value)] if value else []), key == "error"
     if not response:
         return [], False
-    return [Text(json.dumps(response, ensure_ascii=False, separators=(",", ":")))], "error" in response
+    return [Text(arguments_text(response))], "error" in response
 
 
 def _tools(fields: Fields, request: Request) -> None:
@@ -151,7 +163,7 @@ def _tools(fields: Fields, request: Request) -> None:
             request.tools.append(Tool(tool.text("name"), tool.text_or("description"), schema))
         for name in sorted(group.value.keys() - {"functionDeclarations"}):
             served = True
-            request.notes.append(f"the tool `{name}` was left out: only Gemini has it")
+            note(request.notes, f"the tool `{name}` was left out: only Gemini has it")
     config = fields.object_or("toolConfig")
     calling = config.object_or("functionCallingConfig") if config is not None else None
     if calling is None:
@@ -160,11 +172,12 @@ def _tools(fields: Fields, request: Request) -> None:
     request.tool_choice = _MODES.get(mode.upper(), ToolChoice.AUTO)
     if request.tool_choice is ToolChoice.ANY and not request.tools and served:
         raise Untranslatable("toolConfig forces a tool, and all tools are ones that only Gemini has")
-    allowed = calling.texts("allowedFunctionNames")
+    allowed = [*dict.fromkeys(calling.texts("allowedFunctionNames"))]
     if request.tool_choice is ToolChoice.ANY and len(allowed) == 1:
         request.tool_choice, request.tool_name = ToolChoice.NAMED, allowed[0]
     elif allowed and request.tool_choice is not ToolChoice.NONE:
-        request.tools = [tool for tool in request.tools if tool.name in allowed]
+        names = set(allowed)
+        request.tools = [tool for tool in request.tools if tool.name in names]
         request.notes.append("only the tools in allowedFunctionNames were kept")
 
 
@@ -192,4 +205,4 @@ def _settings(settings: Fields, request: Request) -> None:
         elif budget is not None and budget > 0:
             request.thinking_budget = budget
     for name in sorted(settings.value.keys() - _SETTINGS):
-        request.notes.append(f"`generationConfig.{name}` was left out: only Gemini has it")
+        note(request.notes, f"`generationConfig.{name}` was left out: only Gemini has it")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, TypeVar
+from typing import Any
 
 from paddock.llm.formats.base import Untranslatable
 
@@ -14,11 +14,12 @@ _HANDLED = {
     "type", "properties", "required", "items", "enum", "const", "anyOf", "oneOf", "allOf", "format", "$ref", "$defs",
     "definitions",
 }  # fmt: skip
-_T = TypeVar("_T")
 _FORMATS = {"date-time", "float", "double", "int32", "int64"}
 _DEEPEST = 32
 _MOST = 10_000
 """A few references to references can say more than memory holds."""
+_MOST_CHARACTERS = 4 * 1024 * 1024
+"""So can a few thousand references to one long text."""
 
 
 class SchemaWriter:
@@ -27,14 +28,13 @@ class SchemaWriter:
     def __init__(self) -> None:
         self.dropped: set[str] = set()
         self._count = 0
+        self._characters = 0
 
     def write(self, schema: dict[str, Any]) -> dict[str, Any]:
         return self._write(schema, schema, ())
 
     def _write(self, schema: Any, root: dict[str, Any], path: tuple[str, ...]) -> dict[str, Any]:
-        self._count += 1
-        if self._count > _MOST:
-            raise Untranslatable(f"the schemas have more than {_MOST} parts once their references are resolved")
+        self._weigh(schema)
         if not isinstance(schema, dict):
             return {}
         if len(path) > _DEEPEST:
@@ -51,12 +51,12 @@ class SchemaWriter:
                 target = {}
             rest = {key: value for key, value in schema.items() if key != "$ref"}
             return self._write({**target, **rest}, root, (*path, reference))
-        schema = _merged(schema, root)
+        schema = self._merged(schema, root)
         written: dict[str, Any] = {}
         self._write_type(schema, written)
         for key, value in schema.items():
-            if key in _KEPT:
-                written[key] = value
+            if key in _KEPT and not isinstance(value, dict):
+                written[key] = [*_texts(value)] if isinstance(value, list) else value
             elif key not in _HANDLED:
                 self.dropped.add(key)
         below = (*path, "")
@@ -65,8 +65,8 @@ class SchemaWriter:
                 name: self._write(value, root, below) for name, value in schema["properties"].items()
             }
             written.setdefault("type", "OBJECT")
-        named = schema.get("required")
-        required = [name for name in written.get("properties", {}) if isinstance(named, list) and name in named]
+        named = _texts(schema.get("required"))
+        required = [name for name in written.get("properties", {}) if name in named]
         if required:
             written["required"] = required
         if isinstance(schema.get("items"), dict):
@@ -76,6 +76,41 @@ class SchemaWriter:
         self._write_choices(schema, written, root, below)
         self._write_enum(schema, written)
         return written
+
+    def _weigh(self, schema: Any) -> None:
+        """Count a schema, not those below it. Raises `Untranslatable` when all together are too much."""
+        self._count += 1
+        self._characters += _length(schema, 2)
+        if self._count > _MOST:
+            raise Untranslatable(f"the schemas have more than {_MOST} parts once their references are resolved")
+        if self._characters > _MOST_CHARACTERS:
+            raise Untranslatable(
+                f"the schemas have more than {_MOST_CHARACTERS} characters once their references are resolved"
+            )
+
+    def _merged(self, schema: dict[str, Any], root: dict[str, Any]) -> dict[str, Any]:
+        """The schema with the members of its `allOf` taken in."""
+        members = schema.get("allOf")
+        if not isinstance(members, list):
+            return schema
+        merged = {key: value for key, value in schema.items() if key != "allOf"}
+        properties, required = _mapping(merged.get("properties")), _texts(merged.get("required"))
+        for member in members:
+            if isinstance(member, dict) and isinstance(member.get("$ref"), str):
+                self._weigh(member)
+                member = _resolve(root, member["$ref"])
+            self._weigh(member)
+            if not isinstance(member, dict):
+                continue
+            for name, value in _mapping(member.get("properties")).items():
+                properties.setdefault(name, value)
+            required |= _texts(member.get("required"))
+            for key, value in member.items():
+                if key != "allOf":
+                    merged.setdefault(key, value)
+        if properties:
+            merged["properties"] = properties
+        return merged | {"required": [*required]}
 
     def _write_type(self, schema: dict[str, Any], written: dict[str, Any]) -> None:
         kinds = schema.get("type")
@@ -88,10 +123,10 @@ class SchemaWriter:
         elif names:
             written["anyOf"] = [{"type": name.upper()} for name in names]
         form = schema.get("format")
-        if form in _FORMATS:
+        if isinstance(form, str) and form in _FORMATS:
             written["format"] = form
         elif form is not None:
-            self.dropped.add(f"format {form}")
+            self.dropped.add(f"format {form}" if isinstance(form, str) else "format")
 
     def _write_choices(
         self, schema: dict[str, Any], written: dict[str, Any], root: dict[str, Any], path: tuple[str, ...]
@@ -122,7 +157,7 @@ class SchemaWriter:
         elif values != [None]:
             # Enumerations are of strings there; the words still guide the model.
             self.dropped.add("enum of other than strings")
-            listed = f"One of: {', '.join(map(repr, values))}."
+            listed = f"One of: {', '.join(repr(value) for value in values if not isinstance(value, list | dict))}."
             written["description"] = f"{written.get('description', '')} {listed}".strip()
 
 
@@ -137,29 +172,26 @@ def _resolve(root: dict[str, Any], reference: str) -> dict[str, Any] | None:
     return found if isinstance(found, dict) else None
 
 
-def _merged(schema: dict[str, Any], root: dict[str, Any]) -> dict[str, Any]:
-    """The schema with the members of its `allOf` taken in."""
-    members = schema.get("allOf")
-    if not isinstance(members, list):
-        return schema
-    merged = {key: value for key, value in schema.items() if key != "allOf"}
-    for member in members:
-        if isinstance(member, dict) and isinstance(member.get("$ref"), str):
-            member = _resolve(root, member["$ref"])
-        if not isinstance(member, dict):
-            continue
-        for key, value in member.items():
-            if key == "properties" and isinstance(value, dict):
-                merged[key] = {**value, **_of(dict, merged.get(key))}
-            elif key == "required" and isinstance(value, list):
-                merged[key] = [*_of(list, merged.get(key)), *value]
-            elif key != "allOf":
-                merged.setdefault(key, value)
-    return merged
+def _mapping(value: Any) -> dict[str, Any]:
+    return dict(value) if isinstance(value, dict) else {}
 
 
-def _of(kind: type[_T], value: Any) -> _T:
-    return value if isinstance(value, kind) else kind()
+def _texts(value: Any) -> dict[str, None]:
+    """The texts of a list, each once, in their order."""
+    return {text: None for text in value if isinstance(text, str)} if isinstance(value, list) else {}
+
+
+def _length(value: Any, depth: int) -> int:
+    """About how many characters there are to look at, this deep into a value."""
+    if isinstance(value, str):
+        return len(value)
+    if isinstance(value, int):
+        return 1 + value.bit_length() // 3
+    if depth and isinstance(value, dict):
+        return sum(len(name) + _length(inner, depth - 1) for name, inner in value.items())
+    if depth and isinstance(value, list):
+        return sum(_length(inner, depth - 1) for inner in value)
+    return 1
 
 
 def read_schema(schema: Any, depth: int = 0) -> Any:

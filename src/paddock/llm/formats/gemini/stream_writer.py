@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from paddock.llm.formats.base import StreamWriter
@@ -35,8 +35,12 @@ from paddock.llm.neutral import (
 @dataclass(slots=True)
 class _Written:
     part: Part
-    arguments: str = ""
-    """Of a call; of a thought, its text."""
+    pieces: list[str] = field(default_factory=list)
+    """Of a call, its arguments; of a thought, its text."""
+
+    def text(self) -> str:
+        self.pieces = ["".join(self.pieces)]
+        return self.pieces[0]
 
 
 _TEXT_HEAD = b'{"candidates":[{"content":{"parts":[{"text":'
@@ -92,13 +96,13 @@ class GeminiWriter(StreamWriter):
             part.name = self._names.get(part.name, part.name)
         self._parts[event.index] = _Written(part)
         if isinstance(part, ToolCall):
-            self._parts[event.index].arguments = part.arguments
+            self._parts[event.index].pieces.append(part.arguments)
             return b""
         if isinstance(part, Thinking):
             if part.redacted is not None:
                 self._sealed.append(part)
                 return b""
-            self._parts[event.index].arguments = part.text
+            self._parts[event.index].pieces.append(part.text)
         if isinstance(part, Text | Refusal) and not part.text:
             return b""
         said = self._say(Thinking(part.text) if isinstance(part, Thinking) else part)
@@ -111,10 +115,10 @@ class GeminiWriter(StreamWriter):
         if written is None or not event.text:
             return b""
         if isinstance(written.part, ToolCall):
-            written.arguments += event.text
+            written.pieces.append(event.text)
             return b""
         if isinstance(written.part, Thinking):
-            written.arguments += event.text
+            written.pieces.append(event.text)
         elif self._sealed:
             return self._say(Text(event.text))
         head = _THOUGHT_HEAD if isinstance(written.part, Thinking) else _TEXT_HEAD
@@ -128,7 +132,7 @@ class GeminiWriter(StreamWriter):
             written.part.signature = event.signature
             return b""
         if isinstance(written.part, Thinking) and foreign(event.signature, GEMINI):
-            self._sealed.append(Thinking(written.arguments, event.signature))
+            self._sealed.append(Thinking(written.text(), event.signature))
             return b""
         return self._say(Thinking(signature=event.signature))
 
@@ -137,7 +141,7 @@ class GeminiWriter(StreamWriter):
         if written is None or not isinstance(written.part, ToolCall):
             return b""
         call = written.part
-        return self._say(ToolCall(call.id, call.name, written.arguments, call.signature))
+        return self._say(ToolCall(call.id, call.name, written.text(), call.signature))
 
     def _say(self, part: Part) -> bytes:
         written = write_answer_part(part)

@@ -46,21 +46,21 @@ def write_count_request(request: Request) -> dict[str, Any]:
 
 def write_request(request: Request) -> dict[str, Any]:
     system, turns = alternating(own_messages(request, GEMINI), request.notes)
-    if not turns:
-        raise Untranslatable("the Gemini API wants at least one message that is not empty")
     body: dict[str, Any] = dict(request.extra.get("gemini") or {})
     if system:
         body["systemInstruction"] = {"parts": [{"text": part.text} for part in system]}
     names = {part.id: part.name for turn in turns for part in turn.parts if isinstance(part, ToolCall)}
     contents = [_content(turn, names, request) for turn in turns]
     body["contents"] = [content for content in contents if content["parts"]]
+    if not body["contents"]:
+        raise Untranslatable("the Gemini API wants at least one message that is not empty")
     schemas = SchemaWriter()
     _tools(request, body, schemas)
     settings = _settings(request, schemas)
     if settings:
         body["generationConfig"] = settings
     if schemas.dropped:
-        request.notes.append(f"schemas lost what Gemini's have no word for: {', '.join(sorted(schemas.dropped))}")
+        note(request.notes, f"schemas lost what Gemini's have no word for: {', '.join(sorted(schemas.dropped))}")
     if request.parallel_tools is False:
         request.notes.append("parallel calls could not be turned off: Gemini has no such setting")
     if request.user is not None:

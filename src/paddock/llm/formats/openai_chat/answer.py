@@ -9,10 +9,11 @@ from paddock.llm.formats.base import BrokenStream
 from paddock.llm.formats.failures import told_failure
 from paddock.llm.formats.fields import Fields, answer_fields
 from paddock.llm.formats.notes import note
-from paddock.llm.formats.openai_chat.read_request import arguments_text, read_signature
+from paddock.llm.formats.openai_chat.read_request import read_signature
 from paddock.llm.formats.openai_chat.reasoning import read_thoughts, write_details
 from paddock.llm.formats.openai_chat.write_request import write_call
 from paddock.llm.formats.openai_shared import new_id, read_usage, write_usage
+from paddock.llm.formats.turns import arguments_text
 from paddock.llm.neutral import Answer, Finish, Part, Refusal, Text, Thinking, ToolCall, Usage
 
 _FINISH = {"length": Finish.LENGTH, "max_tokens": Finish.LENGTH, "content_filter": Finish.FILTERED}

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 from paddock.llm.formats.fields import Fields, request_fields
 from paddock.llm.formats.notes import note
 from paddock.llm.formats.openai_chat.reasoning import read_thoughts
-from paddock.llm.formats.openai_shared import read_audio, read_effort, read_media
+from paddock.llm.formats.openai_shared import no_word, read_audio, read_effort, read_media
 from paddock.llm.formats.seals import GEMINI, signature
+from paddock.llm.formats.turns import arguments_text
 from paddock.llm.neutral import (
     Effort,
     Media,
@@ -38,10 +38,6 @@ NOTED = {
     "prediction",
 }  # fmt: skip
 """Fields that shape the answer and that other formats cannot say."""
-
-
-def no_word(field: str) -> str:
-    return f"{field}: the provider's format has no word for it"
 
 
 def read_request(body: bytes, *, model: str | None, stream: bool | None) -> Request:
@@ -183,13 +179,6 @@ def read_call(call: Fields) -> ToolCall:
     return ToolCall(
         call.text("id"), function.text("name"), arguments_text(function.get("arguments")) or "{}", read_signature(call)
     )
-
-
-def arguments_text(value: Any) -> str:
-    """Arguments are JSON text, but some servers send the object itself."""
-    if value is None:
-        return ""
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
 def read_signature(call: Fields) -> Signature | None:

@@ -82,19 +82,27 @@ def redacted_thoughts(details: list[dict[str, Any]]) -> tuple[list[Thinking], li
     return sealed, rest
 
 
-def merge_details(known: list[dict[str, Any]], more: list[dict[str, Any]]) -> None:
-    """Add a stream's next details to the ones before: those of the same kind and index are pieces of one."""
-    for piece in more:
-        last = known[-1] if known else {}
-        if last and (last.get("type"), last.get("index")) == (piece.get("type"), piece.get("index")):
+class Details:
+    """A stream's details, put together: those of the same kind and index are pieces of one."""
+
+    def __init__(self) -> None:
+        self._known: list[tuple[dict[str, Any], dict[str, list[str]]]] = []
+        """Each with the pieces of its texts."""
+
+    def add(self, more: list[dict[str, Any]]) -> None:
+        for piece in more:
+            last = self._known[-1][0] if self._known else {}
+            if not last or (last.get("type"), last.get("index")) != (piece.get("type"), piece.get("index")):
+                self._known.append((dict(piece), {}))
+            known, texts = self._known[-1]
             for name, value in piece.items():
                 if name in ("text", "summary", "data") and isinstance(value, str):
-                    before = last.get(name)
-                    last[name] = (before if isinstance(before, str) else "") + value
+                    texts.setdefault(name, []).append(value)
                 elif value is not None:
-                    last[name] = value
-        else:
-            known.append(dict(piece))
+                    known[name] = value
+
+    def whole(self) -> list[dict[str, Any]]:
+        return [known | {name: "".join(pieces) for name, pieces in texts.items()} for known, texts in self._known]
 
 
 def write_details(thoughts: Iterable[Thinking], first: int = 0) -> list[dict[str, Any]]:

@@ -16,17 +16,18 @@ from paddock.llm.formats.openai_chat.answer import (
     finish_of,
     usage_of,
 )
-from paddock.llm.formats.openai_chat.read_request import arguments_text, read_signature
+from paddock.llm.formats.openai_chat.read_request import read_signature
 from paddock.llm.formats.openai_chat.reasoning import (
+    Details,
     details_seal,
     details_text,
-    merge_details,
     read_details,
     read_text,
     redacted_thoughts,
 )
 from paddock.llm.formats.openai_shared import new_id
 from paddock.llm.formats.sse import EventReader
+from paddock.llm.formats.turns import arguments_text
 from paddock.llm.neutral import (
     Delta,
     Event,
@@ -101,8 +102,9 @@ class ChatReader(StreamReader):
         self._open: tuple[int, type[Text | Thinking | Refusal]] | None = None
         self._calls: list[_Call] = []
         self._by_index: dict[int, _Call] = {}
-        self._late: list[tuple[type[Text | Thinking | Refusal], str]] = []
-        self._details: list[dict[str, Any]] = []
+        self._by_id: dict[str, _Call] = {}
+        self._late: list[tuple[type[Text | Thinking | Refusal], list[str]]] = []
+        self._details = Details()
         """Of the thought being told."""
         self._thinks_aloud = False
         self._reason: str | None = None
@@ -214,7 +216,7 @@ class ChatReader(StreamReader):
         if details:
             if details_seal(details) and not self._calls and (self._open is None or self._open[1] is not Thinking):
                 events += self._begin(Thinking)
-            merge_details(self._details, details)
+            self._details.add(details)
         text = content_text(delta)
         if text:
             events += self._words(Text, text)
@@ -229,10 +231,9 @@ class ChatReader(StreamReader):
     def _words(self, kind: type[Text | Thinking | Refusal], text: str) -> list[Event]:
         if self._calls:
             # Calls may still grow, and a text must not stand among their pieces: it waits for their end.
-            if self._late and self._late[-1][0] is kind:
-                self._late[-1] = (kind, self._late[-1][1] + text)
-            else:
-                self._late.append((kind, text))
+            if not self._late or self._late[-1][0] is not kind:
+                self._late.append((kind, []))
+            self._late[-1][1].append(text)
             return []
         events: list[Event] = []
         if self._open is None or self._open[1] is not kind:
@@ -253,8 +254,8 @@ class ChatReader(StreamReader):
         self._open = None
         seal = None
         if kind is Thinking:
-            seal = details_seal(self._details)
-            self._details = []
+            seal = details_seal(self._details.whole())
+            self._details = Details()
         return [Signed(index, seal), PartEnded(index)] if seal is not None else [PartEnded(index)]
 
     def _next(self) -> int:
@@ -266,6 +267,7 @@ class ChatReader(StreamReader):
         name = (function.text_or("name") if function is not None else None) or ""
         call = self._find(delta, name)
         call.id = call.id or delta.text_or("id") or ""
+        self._by_id.setdefault(call.id, call)
         call.name = call.name or name
         call.signature = read_signature(delta) or call.signature
         arguments = arguments_text(function.get("arguments")) if function is not None else ""
@@ -293,9 +295,8 @@ class ChatReader(StreamReader):
             if known is not None and not (call_id and name and known.id and call_id != known.id):
                 return known
         else:
-            for call in self._calls:
-                if call_id and call.id == call_id:
-                    return call
+            if call_id and call_id in self._by_id:
+                return self._by_id[call_id]
             if self._calls and not call_id and not name:
                 return self._calls[-1]
         call = _Call()
@@ -315,8 +316,8 @@ class ChatReader(StreamReader):
             if call.signature is not None:
                 events.append(Signed(call.part, call.signature))
             events.append(PartEnded(call.part))
-        for kind, text in self._late:
+        for kind, texts in self._late:
             index = self._next()
-            events += [PartStarted(index, kind("")), Delta(index, text), PartEnded(index)]
+            events += [PartStarted(index, kind("")), Delta(index, "".join(texts)), PartEnded(index)]
         finish = finish_of(self._reason, calls=bool(self._calls), refusal=self._refused)
         return [*events, Finished(finish, self._usage)]

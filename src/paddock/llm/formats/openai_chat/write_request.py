@@ -9,10 +9,11 @@ from typing import Any
 from paddock.llm.formats.base import Untranslatable
 from paddock.llm.formats.names import provider_id, provider_name
 from paddock.llm.formats.notes import note
-from paddock.llm.formats.openai_chat.read_request import NAME, NOTED, no_word
+from paddock.llm.formats.openai_chat.read_request import NAME, NOTED
 from paddock.llm.formats.openai_chat.reasoning import write_details, write_thinking
-from paddock.llm.formats.openai_shared import media_url, plain_text, sampling, write_audio
+from paddock.llm.formats.openai_shared import media_url, no_word, plain_text, sampling, write_audio
 from paddock.llm.formats.seals import CHAT, GEMINI, own_messages, written
+from paddock.llm.formats.turns import as_users
 from paddock.llm.neutral import (
     Media,
     Message,
@@ -124,10 +125,7 @@ def _system_first(messages: list[Message], notes: list[str]) -> list[Message]:
     waiting: list[Part] = []
     for message in messages[start:]:
         if message.role is Role.SYSTEM:
-            note(notes, "a system message in the middle of the conversation became part of the user's turn")
-            waiting += [
-                Text(f"<system>\n{part.text}\n</system>") if isinstance(part, Text) else part for part in message.parts
-            ]
+            waiting += as_users(message.parts, notes)
             continue
         parts = message.parts
         if waiting and message.role is Role.USER:

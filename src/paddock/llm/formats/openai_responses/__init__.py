@@ -4,19 +4,18 @@ from __future__ import annotations
 
 from paddock.llm.formats import openai_shared as shared
 from paddock.llm.formats.base import Format
-from paddock.llm.formats.fields import answer_fields, to_bytes
+from paddock.llm.formats.fields import to_bytes
 from paddock.llm.formats.openai_responses.answer import read_answer
 from paddock.llm.formats.openai_responses.read_request import read_request
 from paddock.llm.formats.openai_responses.stream_reader import ResponsesReader
 from paddock.llm.formats.openai_responses.stream_writer import ResponsesWriter, write_answer
 from paddock.llm.formats.openai_responses.tools import NAME
-from paddock.llm.formats.openai_responses.write_request import write_count_request, write_request
+from paddock.llm.formats.openai_responses.write_request import write_request
 from paddock.llm.neutral import Answer, Failure, Request
 
 
 class OpenAIResponses(Format):
     name = NAME
-    counts = True
 
     def read_request(self, body: bytes, *, model: str | None = None, stream: bool | None = None) -> Request:
         return read_request(body, model=model, stream=stream)
@@ -39,12 +38,3 @@ class OpenAIResponses(Format):
 
     def write_failure(self, failure: Failure) -> bytes:
         return to_bytes({"error": shared.error_object(failure)})
-
-    def write_count_request(self, request: Request) -> bytes:
-        return to_bytes(write_count_request(request))
-
-    def read_count(self, body: bytes) -> int:
-        return answer_fields(body).integer("input_tokens")
-
-    def write_count(self, tokens: int) -> bytes:
-        return to_bytes({"object": "response.input_tokens", "input_tokens": tokens})

@@ -7,7 +7,7 @@ from typing import Any
 from paddock.llm.formats.fields import Fields, request_fields
 from paddock.llm.formats.notes import note
 from paddock.llm.formats.openai_responses.tools import NAME, custom_arguments, flat_name, read_tools
-from paddock.llm.formats.openai_shared import read_audio, read_effort, read_media
+from paddock.llm.formats.openai_shared import no_word, read_audio, read_effort, read_media
 from paddock.llm.formats.seals import OPENAI, thought
 from paddock.llm.neutral import (
     Media,
@@ -34,10 +34,6 @@ _STATEFUL = {
     "prompt": "the proxy keeps no prompts: send the text in instructions and input",
 }
 NOTED = {"service_tier", "truncation", "max_tool_calls"}
-
-
-def no_word(field: str) -> str:
-    return f"{field}: the provider's format has no word for it"
 
 
 def read_request(body: bytes, *, model: str | None, stream: bool | None) -> Request:

@@ -63,6 +63,8 @@ class ResponsesReader(StreamReader):
         """The text or thought being told: where it stands in the stream, and its part."""
         self._told: set[str] = set()
         self._calls: dict[str, _Call] = {}
+        self._going: dict[str, None] = {}
+        """The calls that have not ended, in their order."""
         self._gap: set[str] = set()
         """Thoughts whose next words are a new paragraph."""
         self._source: dict[str, str] = {}
@@ -203,7 +205,7 @@ class ResponsesReader(StreamReader):
 
     def _end_all(self) -> list[Event]:
         events = self._end_words()
-        for key in self._calls:
+        for key in [*self._going]:
             events += self._end_call(key)
         return events
 
@@ -213,6 +215,7 @@ class ResponsesReader(StreamReader):
         events = self._end_words()
         call = read_call(item)
         self._calls[key] = _Call(self._next(), item.get("type") == "custom_tool_call")
+        self._going[key] = None
         return [*events, PartStarted(self._calls[key].part, ToolCall(call.id, call.name, ""))]
 
     def _argue(self, key: str, text: str) -> list[Event]:
@@ -227,8 +230,11 @@ class ResponsesReader(StreamReader):
     def _argued(self, key: str, arguments: str) -> list[Event]:
         """Tell what the whole arguments have beyond those told already."""
         call = self._calls.get(key)
-        told = "".join(call.arguments) if call is not None else ""
-        if call is None or call.ended or not arguments.startswith(told):
+        if call is None or call.ended:
+            return []
+        told = "".join(call.arguments)
+        call.arguments = [told] if told else []
+        if not arguments.startswith(told):
             return []
         return self._argue(key, arguments[len(told) :])
 
@@ -238,6 +244,7 @@ class ResponsesReader(StreamReader):
             return []
         events = self._argue(key, "{}") if not call.arguments else []
         call.ended = True
+        del self._going[key]
         return [*events, PartEnded(call.part)]
 
     def _item_done(self, key: str, item: Fields) -> list[Event]:

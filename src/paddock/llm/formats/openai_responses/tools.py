@@ -14,6 +14,7 @@ from typing import Any
 from paddock.llm.formats.fields import Fields
 from paddock.llm.formats.names import provider_name
 from paddock.llm.formats.notes import note
+from paddock.llm.formats.turns import arguments_text
 from paddock.llm.neutral import Request, Tool
 
 NAME = "openai-responses"
@@ -124,7 +125,7 @@ def _write_function(tool: Tool, name: str) -> dict[str, Any]:
 
 def custom_arguments(text: str) -> str:
     """A custom tool's input as the arguments of the function that stands for it."""
-    return json.dumps({"input": text}, ensure_ascii=False)
+    return arguments_text({"input": text})
 
 
 def custom_input(arguments: str) -> str:

@@ -7,9 +7,9 @@ from typing import Any
 from paddock.llm.formats.base import Untranslatable
 from paddock.llm.formats.names import provider_id, provider_name
 from paddock.llm.formats.notes import note
-from paddock.llm.formats.openai_responses.read_request import NOTED, no_word
+from paddock.llm.formats.openai_responses.read_request import NOTED
 from paddock.llm.formats.openai_responses.tools import NAME, ToolWords, custom_input, words_of, write_tools
-from paddock.llm.formats.openai_shared import media_url, plain_text, sampling, write_audio, written_effort
+from paddock.llm.formats.openai_shared import media_url, no_word, plain_text, sampling, write_audio, written_effort
 from paddock.llm.formats.seals import OPENAI, own_messages
 from paddock.llm.neutral import (
     Media,
@@ -27,13 +27,6 @@ from paddock.llm.neutral import (
 
 _LONGEST_ID = 64
 _FEWEST_TOKENS = 16
-_COUNTED = {
-    "model", "input", "instructions", "tools", "tool_choice", "parallel_tool_calls", "reasoning", "text",
-}  # fmt: skip
-
-
-def write_count_request(request: Request) -> dict[str, Any]:
-    return {name: value for name, value in write_request(request).items() if name in _COUNTED}
 
 
 def write_request(request: Request) -> dict[str, Any]:
