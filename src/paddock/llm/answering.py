@@ -77,15 +77,26 @@ class Answering:
         watch = EndWatch(call.format)
         now, started = time.perf_counter, self._started
         kept = exchange.response
-        piece = given.body
         exchange.first_byte = now() - started
         await reply.start(answered.status, [*from_provider(answered.headers), self._mark()])
+
+        def push(piece: bytes) -> bool:
+            watch.feed(piece)
+            kept.append((now() - started, piece))
+            return reply.push(piece)
+
         try:
-            while piece:
-                watch.feed(piece)
-                kept.append((now() - started, piece))
-                await reply.write(piece)
-                piece = await answered.piece()
+            if reply.pushes:
+                if not push(given.body):
+                    await reply.drained()
+                await answered.pour(push, reply.drained)
+            else:
+                piece = given.body
+                while piece:
+                    watch.feed(piece)
+                    kept.append((now() - started, piece))
+                    await reply.write(piece)
+                    piece = await answered.piece()
         except UpstreamError as error:
             if not watch.finished:
                 raise StreamLost(str(error)) from None

@@ -13,7 +13,7 @@ from paddock.config.llm import LlmConfig
 from paddock.errors import InvalidInput
 from paddock.llm import calls, gateway, passing
 from paddock.llm.asking import CLIENTS_FAULT, LONGEST_WAIT, RETRIED
-from paddock.llm.formats import endings, failures, names, openai_shared, seals, sse
+from paddock.llm.formats import endings, failures, names, notes, openai_shared, seals, sse
 from paddock.llm.formats.anthropic import answer as anthropic_answer
 from paddock.llm.formats.anthropic import write as anthropic_write
 from paddock.llm.formats.base import BrokenStream
@@ -347,7 +347,8 @@ def test_limits() -> None:
         "id of a call in `openai-chat`": f"{CHAT_ID} characters",
         "id of a call in `openai-responses`": f"{RESPONSES_ID} characters",
         "message of a provider's error": f"{failures._LONGEST} characters",
-        "parts of Gemini's schemas": f"{gemini_schema._MOST}",
+        "parts of Gemini's schemas": f"{gemini_schema._MOST}, with {gemini_schema._MOST_CHARACTERS} characters",
+        "notes of a translation": f"{notes.MOST}",
     }
     assert f"{anthropic_write._DEFAULT_TOKENS} where nothing was said" in PAGE
     assert f"at least {_FEWEST_TOKENS}" in PAGE

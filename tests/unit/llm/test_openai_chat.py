@@ -295,7 +295,7 @@ STREAMS: dict[str, tuple[list[Any], list[Part], Finish]] = {
     ),
     "arguments as an object": (
         [chunk(call_delta(index=0, id="x", name="f", arguments={"a": 1}), "tool_calls")],
-        [ToolCall("x", "f", '{"a": 1}')],
+        [ToolCall("x", "f", '{"a":1}')],
         Finish.TOOLS,
     ),
     "text among a call's pieces": (

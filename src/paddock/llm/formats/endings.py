@@ -181,15 +181,17 @@ class EndWatch:
     """Watches the pieces of one stream, however it is cut. Ask it at the end, or whenever it may have come."""
 
     __slots__ = (
-        "_array", "_choices", "_ending", "_judge", "_lines", "_open", "_over", "_seam", "_signs", "_size", "_start", "_word",
+        "_array", "_choices", "_ending", "_judge", "_lines", "_open", "_over", "_seam", "_signs", "_size", "_start",
+        "_word",
     )  # fmt: skip
 
     def __init__(self, format: str) -> None:
         signs = _SIGNS[format]
         self._signs = signs
         self._start, self._lines, self._word = signs.start, signs.lines, signs.word
-        self._choices = None if signs.judge is not None else _Choices()
-        self._judge = signs.judge if self._choices is None else self._choices.ending
+        choices = _Choices()
+        self._choices = choices if signs.judge is None else None
+        self._judge = signs.judge or choices.ending
         self._array: bool | None = None if format == "gemini" else False
         """Whether the stream is one JSON array; `None` until its first byte tells."""
         self._open: list[bytes] = []
@@ -209,7 +211,7 @@ class EndWatch:
             piece.startswith(self._start)
             and piece.count(b"\n") == self._lines
             and piece.rfind(self._word) >= 0
-            and (self._choices is None or _SECOND not in piece)
+            and (self._choices is None or (self._choices.count == 1 and _SECOND not in piece))
         ):
             return
         elif not self._over and self._suspicious(piece):

@@ -7,8 +7,9 @@ when the client speaks the same format and translates when it does not.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
-from typing import ClassVar
+from typing import ClassVar, TypeAlias
 
 from paddock.errors import InvalidInput
 from paddock.llm.exchange import Caller
@@ -47,6 +48,10 @@ class Unsuitable(InvalidInput):
     code = "UNSUITABLE"
 
 
+Sink: TypeAlias = Callable[[bytes], bool]
+"""Takes a piece, and says whether there is room for more."""
+
+
 class Answered(ABC):
     """A provider's answer, from its head on. Must be closed, whether it was read to the end or not."""
 
@@ -60,6 +65,15 @@ class Answered(ABC):
     @abstractmethod
     async def piece(self) -> bytes:
         """The next bytes of the body as they come; nothing at its end. Raises `UpstreamError`."""
+
+    async def pour(self, sink: Sink, drained: Callable[[], Awaitable[None]]) -> None:
+        """Hand the rest of the body to `sink`, piece by piece as it comes; waits for `drained` when that is full.
+
+        Cheaper than asking for each piece. Raises `UpstreamError`, and what the sink raises.
+        """
+        while piece := await self.piece():
+            if not sink(piece):
+                await drained()
 
     @abstractmethod
     def close(self) -> None:

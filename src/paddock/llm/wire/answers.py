@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from typing import Protocol
 
-from paddock.llm.providers.base import Answered
+from paddock.llm.providers.base import Answered, Sink
 from paddock.llm.wire.base import Broken, Headers, UpstreamError
 
 MAX_WHOLE = 256 * 1024 * 1024
@@ -39,6 +40,9 @@ class ClientAnswer(Answered):
         self._over = False
         self._error: UpstreamError | None = None
         self._waiter: asyncio.Future[None] | None = None
+        self._sink: Sink | None = None
+        self._full = False
+        self._spilt: Exception | None = None
 
     async def begun(self) -> None:
         """Wait for the head. Breaks the connection when the wait is cancelled: nobody would ever read the answer."""
@@ -77,6 +81,28 @@ class ClientAnswer(Answered):
             raise self._error
         return b""
 
+    async def pour(self, sink: Sink, drained: Callable[[], Awaitable[None]]) -> None:
+        # Pieces go from one connection to the other without anybody waking up for them.
+        try:
+            while not self._over or self._body:
+                if self._body:
+                    self._full = not sink(self._take())
+                else:
+                    if self._connection is not None:
+                        self._connection.flow()
+                    self._sink = sink
+                    await self._wait()
+                    self._sink = None
+                if self._spilt is not None:
+                    raise self._spilt
+                if self._full:
+                    self._full = False
+                    await drained()
+        finally:
+            self._sink = None
+        if self._error is not None:
+            raise self._error
+
     def close(self) -> None:
         if self._connection is not None:
             self._connection.abort()
@@ -94,9 +120,22 @@ class ClientAnswer(Answered):
 
     def fed(self) -> bool:
         """Let the reader know. Says whether there is now more than it should have to take."""
-        if self._limit != MAX_WHOLE and self._body:
+        if self._sink is not None:
+            self._give(self._sink)
+        elif self._limit != MAX_WHOLE and self._body:
             self.wake()
         return len(self._body) > self._limit
+
+    def _give(self, sink: Sink) -> None:
+        try:
+            if sink(self._take()):
+                return
+            # Whoever pours waits for room; meanwhile pieces are gathered, and the upstream has to wait at some point.
+            self._sink = None
+            self._full = True
+        except Exception as error:
+            self._spilt = error
+        self.wake()
 
     @property
     def whole(self) -> bool:

@@ -37,6 +37,8 @@ class Reply(ABC):
     When the client goes away, the task that answers is cancelled.
     """
 
+    pushes = False
+    """Whether `push` can be used instead of `write`, which is cheaper."""
     started = False
     """Whether the head has been sent, so that an error can no longer be told by its status."""
 
@@ -51,6 +53,14 @@ class Reply(ABC):
     @abstractmethod
     async def write(self, data: bytes) -> None:
         """Send some of the body at once; waits while the client reads more slowly than this writes."""
+
+    def push(self, data: bytes) -> bool:
+        """Send some of the body at once, and say whether there is room for more; only where `pushes`."""
+        raise NotImplementedError
+
+    async def drained(self) -> None:
+        """Wait until there is room again; only where `pushes`."""
+        raise NotImplementedError
 
     @abstractmethod
     async def end(self) -> None:

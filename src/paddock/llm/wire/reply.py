@@ -16,6 +16,8 @@ _BODILESS = (204, 304)
 class WireReply(Reply):
     """The answer to one request over HTTP/1.1 or 1.0."""
 
+    pushes = True
+
     def __init__(self, connection: Inbound, *, keep: bool, old: bool, head_only: bool) -> None:
         self.started = False
         self.running = False
@@ -63,20 +65,27 @@ class WireReply(Reply):
         self._connection.loop.call_soon(self._send_head)
 
     async def write(self, data: bytes) -> None:
+        if not self.push(data):
+            await self._connection.drained()
+
+    def push(self, data: bytes) -> bool:
         if self.over or not self.started:
             raise RuntimeError("an answer is written between its start and its end")
-        if self._connection.gone:
+        connection = self._connection
+        if connection.gone:
             raise ConnectionResetError("the client is gone")
         if not data or self._head_only:
-            return
+            return True
         if not self._old:
             data = b"%x\r\n%b\r\n" % (len(data), data)
         if self._head is not None:
             data = self._head + data
             self._head = None
-        self._connection.write(data)
-        if self._connection.full:
-            await self._connection.drained()
+        connection.write(data)
+        return not connection.full
+
+    async def drained(self) -> None:
+        await self._connection.drained()
 
     async def end(self) -> None:
         if not self.started:

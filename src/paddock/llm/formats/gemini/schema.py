@@ -18,7 +18,7 @@ _FORMATS = {"date-time", "float", "double", "int32", "int64"}
 _DEEPEST = 32
 _MOST = 10_000
 """A few references to references can say more than memory holds."""
-_MOST_CHARACTERS = 4 * 1024 * 1024
+_MOST_CHARACTERS = 2 * 1024 * 1024
 """So can a few thousand references to one long text."""
 
 
@@ -96,10 +96,10 @@ class SchemaWriter:
         merged = {key: value for key, value in schema.items() if key != "allOf"}
         properties, required = _mapping(merged.get("properties")), _texts(merged.get("required"))
         for member in members:
-            if isinstance(member, dict) and isinstance(member.get("$ref"), str):
-                self._weigh(member)
-                member = _resolve(root, member["$ref"])
             self._weigh(member)
+            if isinstance(member, dict) and isinstance(member.get("$ref"), str):
+                member = _resolve(root, member["$ref"])
+                self._weigh(member)
             if not isinstance(member, dict):
                 continue
             for name, value in _mapping(member.get("properties")).items():
@@ -182,13 +182,13 @@ def _texts(value: Any) -> dict[str, None]:
 
 
 def _length(value: Any, depth: int) -> int:
-    """About how many characters there are to look at, this deep into a value."""
+    """About how many characters of JSON there are to look at, this deep into a value."""
     if isinstance(value, str):
-        return len(value)
+        return 3 + len(value)
     if isinstance(value, int):
         return 1 + value.bit_length() // 3
     if depth and isinstance(value, dict):
-        return sum(len(name) + _length(inner, depth - 1) for name, inner in value.items())
+        return sum(4 + len(name) + _length(inner, depth - 1) for name, inner in value.items())
     if depth and isinstance(value, list):
         return sum(_length(inner, depth - 1) for inner in value)
     return 1

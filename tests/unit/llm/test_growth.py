@@ -1,0 +1,222 @@
+"""What clients and providers send takes time and room in proportion to its size, whatever is in it."""
+
+from __future__ import annotations
+
+import base64
+import json
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from paddock.llm.formats import notes
+from paddock.llm.formats.base import Untranslatable
+from paddock.llm.formats.gemini import schema as gemini_schema
+from paddock.llm.formats.gemini.schema import SchemaWriter
+from paddock.llm.formats.registry import FORMATS
+from paddock.llm.formats.sse import EventReader
+from paddock.llm.neutral import Delta, PartStarted, Request, Started, Thinking, ToolCall
+
+from .openai_cases import sse
+
+TIMES = 8
+MOST = 20
+"""Eight times the work may take this many times as long; work that grows with the square takes 64 times."""
+
+Work = Callable[[], object]
+
+
+def taken(make: Callable[[int], Work], size: int) -> float:
+    best = float("inf")
+    for _ in range(3):
+        work = make(size)
+        start = time.process_time()
+        work()
+        best = min(best, time.process_time() - start)
+    return best
+
+
+def reading(format: str, body: Any) -> Work:
+    data = json.dumps(body).encode()
+    return lambda: FORMATS[format].read_request(data, model="m", stream=False)
+
+
+def unmatched_results(size: int) -> Work:
+    calls = [{"functionCall": {"name": "a"}}] * size
+    results = [{"functionResponse": {"name": "b", "id": "x", "response": {}}}] * size
+    return reading("gemini", {"contents": [{"role": "model", "parts": calls}, {"role": "user", "parts": results}]})
+
+
+def carried_thoughts(size: int) -> Work:
+    seal = base64.urlsafe_b64encode(b'paddock:thoughts:[["anthropic","hm","s",null]]').decode()
+    return reading(
+        "gemini", {"contents": [{"role": "model", "parts": [{"text": "x", "thoughtSignature": seal}] * size}]}
+    )
+
+
+def allowed_names(size: int) -> Work:
+    body = {
+        "contents": [{"parts": [{"text": "x"}]}],
+        "tools": [{"functionDeclarations": [{"name": f"f{number}"} for number in range(size)]}],
+        "toolConfig": {
+            "functionCallingConfig": {"mode": "ANY", "allowedFunctionNames": [f"g{number}" for number in range(size)]}
+        },
+    }
+    return reading("gemini", body)
+
+
+def unknown_blocks(size: int) -> Work:
+    blocks = [{"type": f"k{number}"} for number in range(size)]
+    return reading("anthropic", {"messages": [{"role": "user", "content": blocks}]})
+
+
+def required_names(size: int) -> Work:
+    properties = {f"p{number}": True for number in range(2000)}
+    schema = {"type": "object", "properties": properties, "required": [f"q{number}" for number in range(size)]}
+    return lambda: SchemaWriter().write(schema)
+
+
+def fed(format: str, first: bytes, piece: bytes, size: int) -> Work:
+    reader = FORMATS[format].reader()
+    reader.feed(first)
+
+    def work() -> None:
+        for _ in range(size):
+            reader.feed(piece)
+
+    return work
+
+
+def late_text(size: int) -> Work:
+    call = {"index": 0, "id": "a", "function": {"name": "f", "arguments": "{}"}}
+    first = sse({"id": "x", "choices": [{"index": 0, "delta": {"tool_calls": [call]}}]})
+    return fed("openai-chat", first, sse({"choices": [{"index": 0, "delta": {"content": "a" * 200}}]}), size)
+
+
+def details(size: int) -> Work:
+    detail = {"type": "reasoning.text", "index": 0, "text": "a" * 200}
+    piece = sse({"id": "x", "choices": [{"index": 0, "delta": {"reasoning_details": [detail]}}]})
+    return fed("openai-chat", piece, piece, size)
+
+
+def calls_without_an_index(size: int) -> Work:
+    calls = [{"id": f"c{number}", "function": {"name": "f", "arguments": "{}"}} for number in range(size)]
+    data = sse({"id": "x", "choices": [{"index": 0, "delta": {"tool_calls": calls}}]})
+    return lambda: FORMATS["openai-chat"].reader().feed(data)
+
+
+def calls_and_texts(size: int) -> Work:
+    events: list[Any] = [{"type": "response.created", "response": {"id": "r"}}]
+    for number in range(0, 2 * size, 2):
+        call = {"type": "function_call", "call_id": f"c{number}", "name": "f"}
+        events.append({"type": "response.output_item.added", "output_index": number, "item": call})
+        events.append({"type": "response.output_text.delta", "output_index": number + 1, "delta": "x"})
+    data = sse(*events)
+    return lambda: FORMATS["openai-responses"].reader().feed(data)
+
+
+def text_in_parts(size: int) -> Work:
+    parts = [{"text": "a" * 200}] * size
+    data = json.dumps({"candidates": [{"content": {"parts": parts}, "finishReason": "STOP"}]}).encode()
+    return lambda: FORMATS["gemini"].read_answer(data)
+
+
+def written(part: ToolCall | Thinking, size: int) -> Work:
+    writer = FORMATS["gemini"].writer(Request("m", []))
+    writer.write(Started("i", "m"))
+    writer.write(PartStarted(0, part))
+    event = Delta(0, "a" * 200)
+
+    def work() -> None:
+        for _ in range(size):
+            writer.write(event)
+
+    return work
+
+
+def lines_that_end_in_cr(size: int) -> Work:
+    return lambda: EventReader().feed(b"\r" * size)
+
+
+CASES: dict[str, tuple[Callable[[int], Work], int]] = {
+    "results without a call": (unmatched_results, 500),
+    "carried thoughts": (carried_thoughts, 1000),
+    "allowed names": (allowed_names, 1000),
+    "unknown blocks": (unknown_blocks, 1000),
+    "required names": (required_names, 1000),
+    "text after calls": (late_text, 2000),
+    "details of thoughts": (details, 2000),
+    "calls without an index": (calls_without_an_index, 500),
+    "calls and texts in turn": (calls_and_texts, 200),
+    "a text in many parts": (text_in_parts, 4000),
+    "arguments for Gemini": (lambda size: written(ToolCall("a", "f", ""), size), 8000),
+    "thoughts for Gemini": (lambda size: written(Thinking(), size), 4000),
+    "lines that end in CR": (lines_that_end_in_cr, 20_000),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_time_grows_with_size_and_not_with_its_square(case: str) -> None:
+    make, size = CASES[case]
+    assert taken(make, TIMES * size) < MOST * taken(make, size)
+
+
+def test_notes_come_to_an_end() -> None:
+    blocks = [{"type": f"k{number}" + "x" * 5000} for number in range(300)]
+    body = {"messages": [{"role": "user", "content": blocks}], **{f"unknown{number}": 1 for number in range(300)}}
+    request = FORMATS["anthropic"].read_request(json.dumps(body).encode(), model="m")
+    assert len(request.notes) == notes.MOST + 1
+    assert request.notes[-1] == "more was changed or left out than is noted here"
+    assert max(map(len, request.notes)) <= 1000
+
+
+def test_members_of_a_schema_count() -> None:
+    """A schema of 22 kB that says all of itself a thousand times over is refused before all of it is looked at."""
+    names = [str(number) for number in range(2000)]
+    schema = {"type": "object", "required": names, "properties": {"a": {}}, "allOf": [{"$ref": "#"}] * 2000}
+    with pytest.raises(Untranslatable, match="characters once their references"):
+        SchemaWriter().write(schema)
+    with pytest.raises(Untranslatable, match="parts once their references"):
+        SchemaWriter().write({"allOf": [{}] * gemini_schema._MOST})
+
+
+def test_a_long_text_is_not_repeated_without_end() -> None:
+    for long in ({"description": "x" * 100_000}, {"enum": ["x" * 100_000]}, {"y" * 100_000: 1}):
+        properties = {f"p{number}": {"$ref": "#/$defs/e"} for number in range(1000)}
+        schema = {"type": "object", "$defs": {"e": {"type": "string", **long}}, "properties": properties}
+        with pytest.raises(Untranslatable, match="characters once their references"):
+            SchemaWriter().write(schema)
+
+
+def test_members_of_a_schema_are_taken_in() -> None:
+    schema = {
+        "properties": {"a": {"type": "string"}},
+        "required": ["a"],
+        "allOf": [
+            {"properties": {"a": {"type": "integer"}, "b": {"type": "integer"}}, "required": ["b", "c", 5]},
+            {"$ref": "#/$defs/more"},
+            "nonsense",
+        ],
+        "$defs": {"more": {"properties": {"c": {}}, "description": "More."}},
+    }
+    assert SchemaWriter().write(schema) == {
+        "type": "OBJECT",
+        "description": "More.",
+        "properties": {"a": {"type": "STRING"}, "b": {"type": "INTEGER"}, "c": {}},
+        "required": ["a", "b", "c"],
+    }
+
+
+@pytest.mark.parametrize("junk", [[], {}, [[]], [{"a": 1}], 5, True, None])
+def test_nonsense_in_a_schema_does_no_harm(junk: Any) -> None:
+    for name in ("format", "type", "enum", "required", "properties", "title", "propertyOrdering", "allOf", "$ref"):
+        SchemaWriter().write({"type": "object", "properties": {"a": {name: junk}}, name: junk})
+
+
+def test_results_find_their_calls_by_id_then_by_name() -> None:
+    calls = [{"functionCall": {"name": "f", "id": each}} for each in ("a", "b", "c")]
+    results = [{"functionResponse": {"name": "f", "response": {}, **each}} for each in ({"id": "b"}, {}, {}, {})]
+    body = {"contents": [{"role": "model", "parts": calls}, {"role": "user", "parts": results}]}
+    request = FORMATS["gemini"].read_request(json.dumps(body).encode(), model="m")
+    assert [part.call_id for part in request.messages[1].parts if hasattr(part, "call_id")][:3] == ["b", "a", "c"]
