@@ -151,7 +151,7 @@ async def open_gateway(settings: LlmConfig, store: Store, keys: Keys, held: Asyn
     held.push_async_callback(client.close)
     ledger = await Ledger.open(store)
     held.push_async_callback(ledger.close)
-    archive = await Archive.open(store, settings.archive, provider_secrets(settings))
+    archive = await Archive.open(store, settings.archive, provider_secrets(settings), apart=True)
     held.push_async_callback(archive.close)
     tracer = make_tracer(settings.tracing, settings.providers)
     if tracer is not None:

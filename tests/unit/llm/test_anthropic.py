@@ -27,6 +27,7 @@ from paddock.llm.neutral import (
     Refusal,
     Request,
     Role,
+    Signed,
     Started,
     Text,
     Thinking,
@@ -399,6 +400,63 @@ def test_reads_a_providers_stream() -> None:
 def test_a_stream_that_breaks_off_is_broken(data: bytes) -> None:
     with pytest.raises(BrokenStream):
         read(FORMAT.reader(), data)
+
+
+def sent(*events: dict[str, Any]) -> list[Event]:
+    start = {"type": "message_start", "message": {"id": "m", "model": "c"}}
+    reader = FORMAT.reader()
+    data = b"".join(b"data: " + json.dumps(event).encode() + b"\n\n" for event in (start, *events))
+    return [*reader.feed(data), *reader.close()]
+
+
+def test_a_seal_in_pieces_is_told_once_and_whole() -> None:
+    deltas = [{"type": "thinking_delta", "thinking": "Hm."}]
+    deltas += [{"type": "signature_delta", "signature": piece} for piece in ("AAA", "", "BBB")]
+    events = sent(
+        {"type": "content_block_start", "index": 0, "content_block": {"type": "thinking", "thinking": ""}},
+        *({"type": "content_block_delta", "index": 0, "delta": delta} for delta in deltas),
+        {"type": "content_block_stop", "index": 0},
+        {"type": "message_delta", "delta": {"stop_reason": "end_turn"}},
+        {"type": "message_stop"},
+    )
+    assert events[1:-1] == [PartStarted(0, Thinking()), Delta(0, "Hm."), Signed(0, "AAABBB"), PartEnded(0)]
+
+
+@pytest.mark.parametrize(
+    "later",
+    [
+        {"usage": {"output_tokens": 3}},
+        {"delta": {}, "usage": {"output_tokens": 3}},
+        {"delta": {"stop_reason": None, "stop_sequence": None}, "usage": {"output_tokens": 3}},
+    ],
+)
+def test_a_later_event_about_tokens_does_not_undo_the_stop_reason(later: dict[str, Any]) -> None:
+    why = {"type": "message_delta", "delta": {"stop_reason": "max_tokens", "stop_sequence": "X"}}
+    more = {"type": "message_delta", **later}
+    for deltas in ([why, more], [more, why]):
+        assert sent(*deltas, {"type": "message_stop"})[-1] == Finished(Finish.LENGTH, Usage(0, 3), "X")
+
+
+def test_a_stream_that_tells_only_of_tokens_has_not_said_why_it_ended() -> None:
+    with pytest.raises(BrokenStream, match="without a stop reason"):
+        sent({"type": "message_delta", "usage": {"output_tokens": 3}}, {"type": "message_stop"})
+
+
+def test_reasoning_tokens_of_a_stream_are_told() -> None:
+    details = {"output_tokens": 9, "output_tokens_details": {"thinking_tokens": 7}}
+    later = {"type": "message_delta", "usage": {"output_tokens": 9, "output_tokens_details": None}}
+    events = sent(
+        {"type": "message_delta", "delta": {"stop_reason": "end_turn"}, "usage": details},
+        later,
+        {"type": "message_stop"},
+    )
+    assert events[-1] == Finished(Finish.STOP, Usage(0, 9, reasoning=7))
+
+
+@pytest.mark.parametrize("system", [[], [Message(Role.SYSTEM, [Text("Be brief.")])]])
+def test_a_conversation_of_nothing_but_space_is_refused(system: list[Message]) -> None:
+    with pytest.raises(Untranslatable, match="at least one message that is not empty"):
+        write_body(ask(messages=[*system, Message(Role.USER, [Text(" \n")])]))
 
 
 def test_an_error_in_the_stream_is_a_failure() -> None:

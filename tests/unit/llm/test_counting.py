@@ -101,7 +101,43 @@ def test_an_anthropic_stream_that_broke_off_counts_what_was_said() -> None:
     assert count("anthropic", True, sse(start, delta, delta)) == Usage(10, 200)
 
 
+JUNK: list[Any] = [None, {}, {"thinking_tokens": 3}, {"thinking_tokens": None}, [], "x", -1, 1.5, True, 10**30]
+
+
+@pytest.mark.parametrize("name", ["server_tool_use", "output_tokens_details", "cache_read_input_tokens", "usage"])
+def test_a_member_may_be_one_thing_in_one_event_and_another_in_the_next(name: str) -> None:
+    for first in JUNK:
+        for second in JUNK:
+            start = {"type": "message_start", "message": {"id": "m", "usage": {"input_tokens": 3, name: first}}}
+            end = {"type": "message_delta", "delta": {}, "usage": {"output_tokens": 5, name: second}}
+            expected = Usage(3, 5)
+            if name == "output_tokens_details" and {"thinking_tokens": 3} in (first, second):
+                expected = Usage(3, 5, reasoning=3)
+            data = sse(start, end, {"type": "message_stop"})
+            assert count("anthropic", True, data) == expected
+            last = FORMATS["anthropic"].reader().feed(data)[-1]
+            assert isinstance(last, Finished) and last.usage == expected
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_whatever_usage_is_counting_does_no_harm(format: str) -> None:
+    for junk in JUNK:
+        for name in ("usage", "usageMetadata", "usage_metadata", "response", "message"):
+            inner = {"prompt_tokens_details": junk, "input_tokens_details": junk, "promptTokenCount": junk}
+            for value in (junk, inner, {"usage": junk}, {"usage": inner}):
+                for stream in (True, False):
+                    body = json.dumps({name: value}).encode()
+                    assert count(format, stream, b"data: " + body + b"\n\n" if stream else body) is None
+
+
 def test_numbers_nobody_would_believe_are_not_counted() -> None:
+    assert count("openai-chat", False, b'{"usage": {"prompt_tokens": 1, "completion_tokens": 1%030d}}' % 0) == Usage(1)
+    assert count("openai-chat", False, b'{"usage": {"prompt_tokens": %d}}' % 2**40) == Usage(2**40)
+    assert count("openai-chat", False, b'{"usage": {"prompt_tokens": %d}}' % (2**40 + 1)) is None
+    answer = FORMATS["openai-chat"].read_answer(
+        b'{"choices": [{"message": {"content": "x"}}], "usage": {"prompt_tokens": 1%030d}}' % 0
+    )
+    assert answer.usage == Usage()
     assert count("openai-chat", False, b'{"usage": {"prompt_tokens": 1' + b"0" * 300 + b"}}") is None
     assert count("openai-chat", False, b'{"usage": {"prompt_tokens": -5, "completion_tokens": "x"}}') is None
     assert count("openai-chat", False, b'{"usage": {"prompt_tokens": 0, "completion_tokens": 0}}') is None

@@ -146,6 +146,44 @@ def test_ways_to_end(case: str, data: bytes, expected: Ending) -> None:
     assert fed(case, data).ending is expected
 
 
+def choice(index: int, reason: str | None = None, *, spaced: bool = False) -> bytes:
+    said = {"choices": [{"index": index, "delta": {"content": "x"}, "finish_reason": reason}]}
+    return b"data: " + json.dumps(said, separators=None if spaced else (",", ":")).encode() + b"\n\n"
+
+
+@pytest.mark.parametrize("spaced", [False, True])
+@pytest.mark.parametrize("order", [[0, 1], [1, 0], [0, 1, 2], [2, 1, 0], [1, 2, 0]])
+@pytest.mark.parametrize("joined", [False, True])
+def test_of_several_answers_all_must_end(order: list[int], spaced: bool, joined: bool) -> None:
+    pieces = [choice(index, spaced=spaced) for index in sorted(order) * 2]
+    made = fed("openai-chat", *([b"".join(pieces)] if joined else pieces))
+    for index in order[:-1]:
+        made.feed(choice(index, "stop", spaced=spaced))
+        assert not made.finished
+        made.feed(choice(order[-1], spaced=spaced))
+        assert not made.finished
+    made.feed(choice(order[-1], "length", spaced=spaced))
+    assert made.ending is Ending.FINISHED
+    assert fed("openai-chat", *pieces, sse("[DONE]")).ending is Ending.FINISHED
+
+
+def test_an_answer_that_begins_when_the_first_has_ended_is_waited_for() -> None:
+    made = fed("openai-chat", choice(0), choice(0, "stop"))
+    assert made.finished
+    made.feed(choice(1))
+    assert not made.finished
+    made.feed(choice(1, "stop"))
+    assert made.finished
+    made.feed(sse({"choices": [], "usage": {"prompt_tokens": 1}}))
+    made.feed(sse({"choices": [{"index": 0, "delta": {}, "finish_reason": None}]}))
+    assert made.finished
+
+
+def test_a_second_call_is_no_second_answer() -> None:
+    call = {"choices": [{"index": 0, "delta": {"tool_calls": [{"index": 1}]}, "finish_reason": None}]}
+    assert fed("openai-chat", sse(call), sse(call), chat("", "tool_calls")).finished
+
+
 @pytest.mark.parametrize("case", ALL)
 @pytest.mark.parametrize(
     "nonsense",

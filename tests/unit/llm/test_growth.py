@@ -72,7 +72,7 @@ def unknown_blocks(size: int) -> Work:
 
 
 def required_names(size: int) -> Work:
-    properties = {f"p{number}": True for number in range(2000)}
+    properties = {f"p{number}": True for number in range(size)}
     schema = {"type": "object", "properties": properties, "required": [f"q{number}" for number in range(size)]}
     return lambda: SchemaWriter().write(schema)
 

@@ -14,13 +14,13 @@ import structlog
 from paddock.config.llm import ArchiveConfig
 from paddock.errors import NotFound, Unavailable
 from paddock.llm.archive.export import Form, export
-from paddock.llm.archive.indexer import Indexer, words_of
+from paddock.llm.archive.indexer import words_of
 from paddock.llm.archive.packing import Packer
-from paddock.llm.archive.prepare import Preparer, restore
-from paddock.llm.archive.redact import Redactor
+from paddock.llm.archive.prepare import restore
+from paddock.llm.archive.remote import RemoteScribe
+from paddock.llm.archive.scribe import OwnScribe, Scribe
 from paddock.llm.archive.threads import Thread, find_threads, tell
 from paddock.llm.archive.words import query
-from paddock.llm.archive.writer import Writer
 from paddock.llm.exchange import Exchange
 from paddock.model.exchanges import Filters, Summary
 from paddock.store.database import Store
@@ -45,66 +45,71 @@ class Archive:
     strict: bool
     """Whether no answer may end before it is on disk."""
 
-    def __init__(self, store: Store, settings: ArchiveConfig, secrets: Iterable[str]) -> None:
+    def __init__(self, store: Store, settings: ArchiveConfig) -> None:
         self.strict = settings.enabled and settings.durability == "strict"
         self._settings = settings
-        self._threads = ThreadPoolExecutor(2, "archive")
+        self._threads = ThreadPoolExecutor(1, "archive-read")
         self._exchanges = ExchangeStore(store, lambda raw: Packer().pack(raw), words_of)
-        self._words = WordStore(store)
         self._bell = asyncio.Event()
         self._following = True
-        preparer = Preparer(Redactor(settings, secrets), self._exchanges.knows)
-        self._writer = Writer(self._exchanges, preparer, settings, self._threads, self._ring)
-        self._indexer = Indexer(self._words, self._threads, lambda: self._bell)
+        self._scribe: Scribe
         self._keeper = asyncio.create_task(self._forget_the_old(), name="archive retention")
 
     @classmethod
-    async def open(cls, store: Store, settings: ArchiveConfig, secrets: Iterable[str] = ()) -> Self:
-        """Begin to keep exchanges. `secrets` are never kept, wherever they stand. Raises `Unavailable`."""
-        await WordStore(store).open()
-        return cls(store, settings, secrets)
+    async def open(
+        cls, store: Store, settings: ArchiveConfig, secrets: Iterable[str] = (), *, apart: bool = False
+    ) -> Self:
+        """Begin to keep exchanges. `secrets` are never kept, wherever they stand. Raises `Unavailable`.
+
+        `apart` has them written by a process of its own, which leaves more time to this one.
+        """
+        archive = cls(store, settings)
+        if apart:
+            await WordStore(store).open()
+            archive._scribe = RemoteScribe(str(store.path), settings, secrets, archive._ring)
+        else:
+            archive._scribe = await OwnScribe.open(store, settings, secrets, archive._ring)
+        return archive
 
     @property
     def lost(self) -> int:
         """How many exchanges were dropped because they could not be written."""
-        return self._writer.lost
+        return self._scribe.lost
 
     @property
     def waiting_bytes(self) -> int:
         """How much waits to be written."""
-        return self._writer.waiting_bytes
+        return self._scribe.waiting_bytes
 
     def keep(self, exchange: Exchange) -> None:
         """Have an exchange written in a moment. Never waits, never raises; to be called in the event loop's thread."""
         if self._settings.enabled:
-            self._writer.keep(exchange)
+            self._scribe.keep(exchange)
 
     async def keep_now(self, exchange: Exchange) -> None:
         """Write an exchange and return once it is on disk. Raises `Unavailable`, and then it is not kept."""
         if self._settings.enabled:
-            await self._writer.keep_now(exchange)
+            await self._scribe.keep_now(exchange)
 
     def check(self) -> None:
         """Raise `Unavailable` if answers must be on disk before they end, and nothing can be written at present."""
         if self.strict:
-            self._writer.check()
+            self._scribe.check()
 
     async def flush(self) -> None:
         """Return once all that was kept so far is on disk. Raises `Unavailable`."""
-        await self._writer.flush()
+        await self._scribe.flush()
 
     async def catch_up(self) -> None:
         """Return once all that was kept so far can be found by what was said. Raises `Unavailable`."""
-        await self._writer.flush()
-        await self._indexer.catch_up()
+        await self._scribe.catch_up()
 
     async def close(self) -> None:
         """Write all that waits and stop. Those who follow come to an end."""
         self.stop_following()
         self._keeper.cancel()
         await asyncio.gather(self._keeper, return_exceptions=True)
-        await self._writer.close()
-        await self._indexer.close()
+        await self._scribe.close()
         await asyncio.to_thread(self._threads.shutdown)
 
     async def get(self, tenant: str, exchange_id: str) -> Exchange:
@@ -175,9 +180,9 @@ class Archive:
 
     async def _settle(self) -> None:
         """Let who asks see what was kept before, unless it cannot be written now."""
-        if self._writer.waiting_bytes:
+        if self._scribe.waiting_bytes:
             try:
-                await asyncio.wait_for(self._writer.flush(), _PATIENCE)
+                await asyncio.wait_for(self._scribe.flush(), _PATIENCE)
             except (Unavailable, TimeoutError):
                 pass
 
@@ -193,14 +198,14 @@ class Archive:
     async def delete(self, tenant: str, exchange_id: str) -> None:
         """Forget an exchange, and what was said only in it. Raises `NotFound`."""
         stored = await self._exchanges.get(tenant, exchange_id)
-        await self._exchanges.remove([stored.summary.number])
+        await self._scribe.remove([stored.summary.number])
 
     async def delete_all(self, tenant: str, filters: Filters) -> int:
         """Forget all that match, and say how many."""
         removed = 0
         match = _match(filters)
         while numbers := await self._exchanges.ids(tenant, filters, match, _REMOVED_AT_ONCE):
-            removed += await self._exchanges.remove(numbers)
+            removed += await self._scribe.remove(numbers)
         return removed
 
     async def follow(self, tenant: str, after: int | None = None) -> AsyncIterator[Summary]:

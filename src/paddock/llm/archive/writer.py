@@ -71,7 +71,7 @@ class Writer:
     def keep(self, exchange: Exchange) -> None:
         """Take an exchange. Never waits and never raises; beyond what may wait it is dropped and counted."""
         try:
-            size = _weight(exchange)
+            size = weight(exchange)
             if not self._closing and self.waiting_bytes + size <= self._settings.max_waiting:
                 self._add(_Entry(exchange, size))
                 return
@@ -84,7 +84,7 @@ class Writer:
         """Return once the exchange is on disk. Raises `Unavailable`, and then it is not."""
         if self._closing:
             raise Unavailable("The archive is closed; the server is stopping.")
-        size = _weight(exchange)
+        size = weight(exchange)
         if self.waiting_bytes + size > self._settings.max_waiting:
             raise Unavailable("More waits to be archived than archive.max_waiting allows; try again later.")
         await self._through(exchange, size)
@@ -242,5 +242,6 @@ class Writer:
             log.error(what, reason=reason, lost=self.lost, waiting=len(self._queue))
 
 
-def _weight(exchange: Exchange) -> int:
+def weight(exchange: Exchange) -> int:
+    """How much of what may wait an exchange takes."""
     return _OVERHEAD + len(exchange.request) + sum([len(piece) for _, piece in exchange.response])
