@@ -46,9 +46,7 @@ _FROM_PROVIDER = _HOP | {
     b"openai-project",
     b"anthropic-organization-id",
 }
-_SESSIONS = frozenset(
-    (b"x-claude-code-session-id", b"x-session-id", b"session_id", b"session-id", b"x-conversation-id")
-)
+_SESSIONS = (b"x-claude-code-session-id", b"x-session-id", b"session_id", b"session-id", b"x-conversation-id")
 _LONGEST = 200
 
 
@@ -63,7 +61,10 @@ def from_provider(headers: Headers) -> Headers:
 
 
 def value_of(headers: Headers, name: bytes) -> bytes:
-    return next((value for known, value in headers if known == name), b"")
+    for known, value in headers:
+        if known == name:
+            return value
+    return b""
 
 
 def client_name(request: HttpRequest) -> str:
@@ -72,8 +73,8 @@ def client_name(request: HttpRequest) -> str:
 
 def conversation_of(request: HttpRequest) -> str | None:
     """What a client itself calls the conversation, if it sends that."""
-    for name, value in request.headers:
-        if name in _SESSIONS and value:
+    for name in _SESSIONS:
+        if value := request.header(name):
             return value[:_LONGEST].decode("latin-1")
     return None
 

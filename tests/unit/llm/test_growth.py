@@ -135,10 +135,6 @@ def written(part: ToolCall | Thinking, size: int) -> Work:
     return work
 
 
-def lines_that_end_in_cr(size: int) -> Work:
-    return lambda: EventReader().feed(b"\r" * size)
-
-
 CASES: dict[str, tuple[Callable[[int], Work], int]] = {
     "results without a call": (unmatched_results, 500),
     "carried thoughts": (carried_thoughts, 1000),
@@ -148,11 +144,10 @@ CASES: dict[str, tuple[Callable[[int], Work], int]] = {
     "text after calls": (late_text, 2000),
     "details of thoughts": (details, 2000),
     "calls without an index": (calls_without_an_index, 500),
-    "calls and texts in turn": (calls_and_texts, 200),
+    "calls and texts in turn": (calls_and_texts, 600),
     "a text in many parts": (text_in_parts, 4000),
     "arguments for Gemini": (lambda size: written(ToolCall("a", "f", ""), size), 8000),
     "thoughts for Gemini": (lambda size: written(Thinking(), size), 4000),
-    "lines that end in CR": (lines_that_end_in_cr, 20_000),
 }
 
 
@@ -160,6 +155,24 @@ CASES: dict[str, tuple[Callable[[int], Work], int]] = {
 def test_time_grows_with_size_and_not_with_its_square(case: str) -> None:
     make, size = CASES[case]
     assert taken(make, TIMES * size) < MOST * taken(make, size)
+
+
+class Searched(bytes):
+    """Bytes that know how many of them were looked at in searches."""
+
+    looked_at = 0
+
+    def find(self, wanted: Any, start: Any = 0, end: Any = None) -> int:
+        place = super().find(wanted, start, end)
+        self.looked_at += (place if place >= 0 else len(self) if end is None else end) - start
+        return place
+
+
+@pytest.mark.parametrize("ending", [b"\n", b"\r", b"\r\n", b"\r" * 50 + b"\n" * 50])
+def test_line_ends_are_searched_for_once(ending: bytes) -> None:
+    data = Searched((b"data: x" + ending * 2) * 1000)
+    assert EventReader().feed(data)
+    assert data.looked_at <= 2 * len(data)
 
 
 def test_notes_come_to_an_end() -> None:

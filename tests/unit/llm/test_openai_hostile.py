@@ -134,3 +134,9 @@ def test_a_spoilt_stream_is_read_or_broken(form: Format, good: Any) -> None:
             read_stream(form.reader(), [sse(*bad)])
         except BrokenStream:
             pass
+
+
+def test_half_a_character_in_an_address_does_no_harm() -> None:
+    part = {"type": "image_url", "image_url": "data:text/plain,\ud800"}
+    body = json.dumps({"model": "m", "messages": [{"role": "user", "content": [part]}]}).encode()
+    assert OpenAIChat().read_request(body).messages

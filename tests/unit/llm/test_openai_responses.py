@@ -98,7 +98,7 @@ def test_a_request_as_codex_sends_it() -> None:
                 Thinking("hm", "seal"),
                 Text("ok"),
                 ToolCall("a", "mcp__calc__add", "{}"),
-                ToolCall("b", "apply_patch", '{"input": "*** Begin"}'),
+                ToolCall("b", "apply_patch", '{"input":"*** Begin"}'),
             ],
         ),
         Message(
@@ -130,7 +130,7 @@ def test_what_codex_sends_comes_out_the_same_for_a_provider_of_its_kind() -> Non
 
 def test_calls_are_told_in_the_clients_own_words() -> None:
     request = responses.read_request(json.dumps(CODEX).encode())
-    patch, add = ToolCall("p", "apply_patch", '{"input": "*** Begin"}'), ToolCall("q", "mcp__calc__add", '{"a":1}')
+    patch, add = ToolCall("p", "apply_patch", '{"input":"*** Begin"}'), ToolCall("q", "mcp__calc__add", '{"a":1}')
     answer = Answer("r", "m", [patch, add], Finish.TOOLS)
     writer = responses.writer(request)
     data = b"".join(writer.write(event) for event in answer_events(answer))

@@ -152,7 +152,7 @@ def read_media(
         return Media(kind, url=url, name=name, detail=detail)
     data = url[match.end() :]
     if ";base64" not in match.group(2).lower():
-        data = base64.b64encode(data.encode()).decode()
+        data = base64.b64encode(data.encode(errors="replace")).decode()
     return Media(kind, match.group(1) or None, data=data, name=name, detail=detail)
 
 

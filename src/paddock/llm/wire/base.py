@@ -23,12 +23,13 @@ class HttpRequest:
     tag: str | None = None
     """What the listener it came through is called, such as the id of the sandbox it belongs to."""
 
+    _first: dict[bytes, bytes] | None = None
+
     def header(self, name: bytes) -> bytes | None:
         """The first value of a header, given in lower case."""
-        for known, value in self.headers:
-            if known == name:
-                return value
-        return None
+        if self._first is None:
+            self._first = dict(reversed(self.headers))
+        return self._first.get(name)
 
 
 class Reply(ABC):
