@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple, TypeAlias
 
 import msgspec
 
@@ -23,6 +23,7 @@ from paddock.llm.neutral import Usage
 
 MEDIA_TOKENS = 1000
 """What a picture, document or sound is taken to cost: about what a photograph does at most providers."""
+Tokens: TypeAlias = Annotated[int, msgspec.Meta(gt=0, le=2**40)]
 _NONSENSE = (msgspec.MsgspecError, ValueError, RecursionError)
 
 
@@ -56,6 +57,32 @@ class _Metadata(msgspec.Struct):
         return self.camel or self.snake
 
 
+class _Cached(msgspec.Struct, forbid_unknown_fields=True):
+    cached_tokens: Annotated[int, msgspec.Meta(ge=0, le=2**40)] = 0
+    audio_tokens: int = 0
+
+
+class _Reasoned(msgspec.Struct, forbid_unknown_fields=True):
+    reasoning_tokens: Annotated[int, msgspec.Meta(ge=0, le=2**40)] = 0
+    audio_tokens: int = 0
+    accepted_prediction_tokens: int = 0
+    rejected_prediction_tokens: int = 0
+
+
+class _ChatUsage(msgspec.Struct, forbid_unknown_fields=True):
+    """The usual numbers and no others. Whatever differs is read with more care, and more slowly."""
+
+    prompt_tokens: Tokens
+    completion_tokens: Tokens
+    total_tokens: int = 0
+    prompt_tokens_details: _Cached | None = None
+    completion_tokens_details: _Reasoned | None = None
+
+
+class _Chat(msgspec.Struct):
+    usage: _ChatUsage
+
+
 class _Way(NamedTuple):
     """How one format tells of tokens."""
 
@@ -67,6 +94,7 @@ class _Way(NamedTuple):
 
 
 _plain = msgspec.json.Decoder(_Plain)
+_chat = msgspec.json.Decoder(_Chat)
 _metadata = msgspec.json.Decoder(_Metadata)
 _metadata_array = msgspec.json.Decoder(list[_Metadata])
 _METADATA = re.compile(rb'"usage_?[mM]etadata"\s*:\s*(?=\{)')
@@ -86,10 +114,27 @@ def count(format: str, stream: bool, body: bytes | Iterable[bytes]) -> Usage | N
     Where a stream broke off after telling of its prompt alone, what was said until then is estimated.
     """
     data = body if isinstance(body, bytes) else b"".join(body)
+    if format == "openai-chat" and not stream and (quick := _usual(data)) is not None:
+        return quick
     way = _WAYS[format]
     told = _streamed(format, way, data) if stream else _whole(way, data)
     usage = way.read(told) if told is not None else None
     return usage if usage is not None and (usage.input or usage.output) else None
+
+
+def _usual(data: bytes) -> Usage | None:
+    try:
+        told = _chat.decode(data).usage
+    except _NONSENSE:
+        return None
+    cached, reasoned = told.prompt_tokens_details, told.completion_tokens_details
+    return Usage(
+        told.prompt_tokens,
+        told.completion_tokens,
+        cached.cached_tokens if cached is not None else 0,
+        0,
+        reasoned.reasoning_tokens if reasoned is not None else 0,
+    )
 
 
 def _whole(way: _Way, data: bytes) -> dict[str, Any] | None:
