@@ -133,8 +133,8 @@ def judge(table: Table, who: str) -> None:
     table.judge("requests/s / LiteLLM's", table.ratio(THROUGHPUT, who, "litellm"), " x", 60, at_least=True)
     table.judge("requests/s / nginx's", table.ratio(THROUGHPUT, who, "nginx"), " x", 0.15, at_least=True)
     table.judge("latency added at one connection, p50", table.added(LATENCY, who), " ms", 0.6)
-    table.judge("time to first byte added, 32 streams at once, p50", table.added(FIRST_BYTE, who), " ms", 1.2)
-    table.judge("CPU per chunk / nginx's", table.ratio(CPU, who, "nginx"), " x", 2.5)
+    table.judge("time to first byte added, 32 streams under way, p50", table.added(SPREAD, who), " ms", 1.2)
+    table.judge("CPU per chunk, client and provider too / nginx's", table.ratio(WHOLE_CPU, who, "nginx"), " x", 2.5)
     table.judge("LiteLLM's CPU per chunk / it", inverse(table.ratio(CPU, who, "litellm")), " x", 8, at_least=True)
     table.judge(
         "Anthropic in, OpenAI out: requests/s / LiteLLM's", table.ratio(CROSS, who, "litellm"), " x", 30, at_least=True
@@ -180,7 +180,7 @@ async def main() -> int:
     arguments = argparse.ArgumentParser(description=__doc__)
     arguments.add_argument("--rounds", type=int, default=5)
     arguments.add_argument("--seconds", type=float, default=3.0, help="how long a round of requests lasts")
-    arguments.add_argument("--pace", type=float, default=10.0, help="milliseconds between the chunks of a stream")
+    arguments.add_argument("--pace", type=float, default=1.0, help="milliseconds between the chunks of a stream")
     arguments.add_argument("--quick", action="store_true", help="one short round, to see that it works")
     arguments.add_argument("--only", nargs="+", choices=PARTS, default=PARTS, help="what to measure")
     arguments.add_argument("--gateways", nargs="+", choices=NAMES, default=NAMES, help="whom to measure")

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from paddock.errors import PaddockError
 from paddock.llm.collect import Collector
 from paddock.llm.exchange import Exchange
-from paddock.llm.formats.base import BrokenStream
+from paddock.llm.formats.base import BrokenStream, Format
 from paddock.llm.formats.registry import FORMATS
 from paddock.llm.neutral import Answer, Finish, Finished, Request
 
@@ -23,22 +25,31 @@ def answer_of(exchange: Exchange) -> Answer | None:
     try:
         if not exchange.stream:
             return form.read_answer(b"".join([piece for _, piece in exchange.response]))
-        collector = Collector()
-        reader = form.reader()
-        try:
-            for _, piece in exchange.response:
-                for event in reader.feed(piece):
-                    collector.add(event)
-            for event in reader.close():
-                collector.add(event)
-        except BrokenStream:
-            pass
+        pieces = [piece for _, piece in exchange.response]
+        # All at once takes half the time, but when some of it makes no sense, what came before counts.
+        collector = _collected(form, [b"".join(pieces)])
+        if not collector.complete:
+            collector = _collected(form, pieces)
         if not collector.complete:
             collector.add(Finished(Finish.STOP))
             collector.answer.notes.append(BROKE_OFF)
     except (BrokenStream, PaddockError, ValueError, KeyError, TypeError, RecursionError):
         return None
     return collector.answer
+
+
+def _collected(form: Format, pieces: Iterable[bytes]) -> Collector:
+    """What a stream adds up to, as far as it can be read."""
+    collector, reader = Collector(), form.reader()
+    try:
+        for piece in pieces:
+            for event in reader.feed(piece):
+                collector.add(event)
+        for event in reader.close():
+            collector.add(event)
+    except BrokenStream:
+        pass
+    return collector
 
 
 def request_of(exchange: Exchange) -> Request | None:

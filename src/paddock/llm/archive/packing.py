@@ -43,14 +43,16 @@ def to_bytes(pieces: Sequence[tuple[float, bytes]]) -> bytes:
         moment, piece = pieces[0]
         head = _to_msgpack(([round(moment * _TICK)], [len(piece)]))
         return len(head).to_bytes(4, "big") + head + piece
-    times, sizes, last = [], [], 0
-    for moment, piece in pieces:
-        tick = max(last, round(moment * _TICK))
+    times, last = [], 0
+    for moment, _ in pieces:
+        tick = int(moment * _TICK + 0.5)
+        if tick < last:
+            tick = last
         times.append(tick - last)
-        sizes.append(len(piece))
         last = tick
-    head = _to_msgpack((times, sizes))
-    return b"".join((len(head).to_bytes(4, "big"), head, *(piece for _, piece in pieces)))
+    said = [piece for _, piece in pieces]
+    head = _to_msgpack((times, [*map(len, said)]))
+    return b"".join((len(head).to_bytes(4, "big"), head, *said))
 
 
 def to_pieces(data: bytes) -> list[tuple[float, bytes]]:
