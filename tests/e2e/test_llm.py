@@ -111,6 +111,9 @@ def test_an_exchange_is_shown_by_number_and_by_id(models: Server) -> None:
     assert request["messages"][0]["content"] == "Where is the 围场?"
     assert json.loads(models.text("llm", "show", "1", "--raw", "response"))["choices"]
     assert models.json("llm", "show", "1", "--thread")["exchanges"] == [document["id"]]
+    wrong = models.run("llm", "show", "1", "--raw", "foo")
+    assert wrong.returncode == 2
+    assert wrong.stderr.startswith(b"error: invalid value for '--raw': 'foo' is not one of 'request', 'response'")
     gone = models.run("llm", "show", "99999")
     assert gone.returncode == 1 and b"there is no exchange 99999" in gone.stderr
 
@@ -127,7 +130,9 @@ def test_what_is_asked_in_a_sandbox_is_kept_under_it(models: Server) -> None:
     finally:
         models.run("sandbox", "rm", box)
     # What was said outlives the sandbox, and so does the way to it.
-    assert [each["id"] for each in logged(models, "--sandbox", box[3:9])] == [found["id"]]
+    assert [each["id"] for each in logged(models, "--sandbox", box[3:11])] == [found["id"]]
+    named = models.run("llm", "conversations", "asker")
+    assert named.returncode == 1 and b"write the first 8 letters of its id" in named.stderr
 
 
 def test_a_sandbox_asks_within_its_budget(models: Server) -> None:
@@ -160,12 +165,15 @@ def test_conversations_are_exported_whole_or_not_at_all(models: Server, tmp_path
     done = models.run("llm", "export", "--search", "围场", "-o", str(file))
     assert (done.returncode, done.stdout) == (0, b"")
     assert done.stderr.decode() == f"1 conversation in {file}\n"
+    replayed = models.run("llm", "replay", str(file), "--", "true")
+    assert replayed.returncode == 1
+    assert replayed.stderr.decode() == f"error: {file} is no recording; make one with: paddock llm record FILE\n"
     [line] = file.read_text().splitlines()
     assert json.loads(line)["messages"][0] == {"role": "user", "content": "Where is the 围场?"}
     piped = models.run("llm", "export", "--search", "围场", "--form", "anthropic")
     assert json.loads(piped.stdout)["messages"][0]["content"][0]["text"] == "Where is the 围场?"
     wrong = models.run("llm", "export", "--search", '"', "-o", str(tmp_path / "no.jsonl"))
-    assert wrong.returncode == 1 and wrong.stderr.startswith(b"error: ")
+    assert wrong.returncode == 2 and wrong.stderr.startswith(b"error: --search ")
     assert list(tmp_path.iterdir()) == [file]
 
 
@@ -175,6 +183,11 @@ def test_usage_is_added_up(models: Server) -> None:
     table = models.text("llm", "usage", "--by", "provider").splitlines()
     assert table[0].split() == ["PROVIDER", "REQUESTS", "FAILED", "IN", "OUT", "COST"]
     assert table[-1].split()[0] == "total"
+    assert models.text("llm", "usage", "--by", "model,model").startswith("MODEL  REQUESTS")
+    [key] = {each["key"] for each in models.json("llm", "usage", "--by", "key", "--model", "demo")["items"]} & {
+        each["id"] for each in models.json("key", "list") if each["name"] == "local"
+    }
+    assert f"{key} local " in models.text("llm", "usage", "--by", "key")
     wrong = models.run("llm", "usage", "--by", "colour")
     assert wrong.returncode == 2 and b"--by 'colour' is not known" in wrong.stderr
 
@@ -184,6 +197,8 @@ def test_a_recording_answers_in_the_place_of_the_model(models: Server, tmp_path:
     file = str(tmp_path / name)
     done = models.run("llm", "record", file, "--id", "1")
     assert done.stderr.decode() == f"1 exchange in {file}\n"
+    more = models.run("llm", "record", file, "--id", "1", "--append")
+    assert more.stderr.decode() == f"0 added, 1 in {file}\n"
     again = models.run("llm", "record", file, "--id", "1")
     assert again.returncode == 1 and b"is there already" in again.stderr
     assert models.json("llm", "record", file, "--id", "1", "--append")["exchanges"] == 0

@@ -288,6 +288,33 @@ async def test_a_local_key_its_owner_revoked_stays_away(keys: Keys, tmp_path: Pa
     assert await keys.ensure_local_key(path) is None
 
 
+@pytest.mark.parametrize(
+    ("scope", "tenant", "is_made"),
+    [
+        (Scope.LLM_USE, "default", True),
+        (Scope.SANDBOXES_WRITE, "default", True),
+        (Scope.KEYS_ADMIN, "acme", True),
+        (Scope.KEYS_ADMIN, "default", False),
+        (Scope.ADMIN, "acme", False),
+    ],
+)
+async def test_the_local_key_is_made_unless_another_could_make_keys(
+    keys: Keys, tmp_path: Path, scope: Scope, tenant: str, is_made: bool
+) -> None:
+    """Nobody is locked out of their own server by having made a small key first."""
+    await keys.create("laptop", tenant, [scope])
+    assert (await keys.ensure_local_key(tmp_path / "local.key") is not None) is is_made
+
+
+async def test_an_administrator_whose_key_has_ended_is_none(keys: Keys, clock: Clock, tmp_path: Path) -> None:
+    ended, _ = await keys.create("ended", scopes=[Scope.ADMIN])
+    await keys.revoke(ended.id)
+    await keys.create("short", scopes=[Scope.ADMIN], expires_at=clock() + timedelta(hours=1))
+    assert await keys.ensure_local_key(tmp_path / "local.key") is None
+    clock.forward(hours=2)
+    assert await keys.ensure_local_key(tmp_path / "local.key")
+
+
 @pytest.mark.parametrize("host", ["127.0.0.1", "127.8.9.1", "::1", "[::1]", "localhost", "LOCALHOST"])
 def test_loopback_needs_no_key(host: str) -> None:
     check_exposure(host, has_keys=False)

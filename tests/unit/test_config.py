@@ -208,3 +208,32 @@ def test_every_setting_is_explained() -> None:
                 assert field.description, f"{model.__name__}.{name}"
 
     check(Config)
+
+
+def test_a_part_can_be_read_whatever_the_rest_lacks(here: Path) -> None:
+    """A client needs to know where the server's data are; the server's secrets are not its business."""
+    text = """
+        data: mine
+        server: {port: 9100, max_body: "${LARGEST}"}
+        llm:
+          providers:
+            far: {kind: openai, key: "${FAR_KEY}"}
+        nonsense: 1
+        nonsense: 2
+    """
+    (here / "paddock.yaml").write_text(text)
+    environ = {"PADDOCK_LLM__NONSENSE": "1", "PADDOCK_SERVER__HOST": "::1"}
+    part = load(environ=environ, cwd=here, only=["data", "server.host", "server.port"]).config
+    assert (part.data, part.server.host, part.server.port) == (here / "mine", "::1", 9100)
+    assert part.llm.providers == {}
+    assert any("the environment has no FAR_KEY" in line for line in problems(here, text))
+
+
+def test_a_part_is_read_as_strictly_as_the_whole(here: Path) -> None:
+    (here / "paddock.yaml").write_text("data: ${NOWHERE}\nllm: 5")
+    with pytest.raises(ConfigError, match="data: the environment has no NOWHERE") as caught:
+        load(environ={}, cwd=here, only=["data"])
+    assert "llm" not in caught.value.message
+    (here / "paddock.yaml").write_text("data: [")
+    with pytest.raises(ConfigError, match="not valid YAML"):
+        load(environ={}, cwd=here, only=["data"])

@@ -119,14 +119,20 @@ class ConversationSaid(Said):
     number: int
     """That of its first exchange."""
     kind: Literal["main", "subagent", "branch", "side"]
+    """There may be several main ones: each task of its own is one. What nobody answered is `side`."""
     parent: str | None = None
     """The conversation that a branch left."""
     conversation: str | None = None
     at: AwareDatetime
     last_at: AwareDatetime
     models: list[str]
+    turns: int
+    """How many of its exchanges were answered."""
     exchanges: list[str]
+    """All of them, those that were refused or failed included."""
     usage: UsageSaid
+    estimated: bool
+    """Whether some of the tokens are a guess."""
     cost: float | None = None
     messages: list[dict[str, Any]]
     notes: list[str]
@@ -204,10 +210,17 @@ def routes(services: Services) -> APIRouter:
 
     @router.get("/exchanges/export", responses={**documented(), **_LINES}, response_class=StreamingResponse)
     async def export_exchanges(
-        principal: LlmReader, asking: Asking, form: Literal["openai", "anthropic"] = "openai"
+        principal: LlmReader,
+        asking: Asking,
+        form: Literal["openai", "anthropic"] = "openai",
+        unanswered: Annotated[bool, Query(description="Also conversations that nobody answered.")] = False,
     ) -> Response:
-        """Conversations, one on each line, with messages as OpenAI's chat API or Anthropic's has them."""
-        lines = archive.export(principal.tenant, asking.filters, form)
+        """Conversations, one on each line, with messages as OpenAI's chat API or Anthropic's has them.
+
+        They come in the order in which they began. What a model thought is in them, also where the client did not send
+        it back.
+        """
+        lines = archive.export(principal.tenant, asking.filters, form, unanswered=unanswered)
         return StreamingResponse(lines, 200, _STREAM_HEADERS, "application/x-ndjson")
 
     @router.get("/exchanges/events", responses={**documented(), **_FRAMES}, response_class=StreamingResponse)
@@ -304,8 +317,10 @@ def _thread(thread: Thread) -> dict[str, Any]:
         at=_moment(thread.exchanges[0].at),
         last_at=_moment(thread.exchanges[-1].at),
         models=thread.models,
+        turns=thread.turns,
         exchanges=[each.id for each in thread.exchanges],
         usage=usage,
+        estimated=thread.estimated,
         cost=thread.cost,
         messages=[],
         notes=thread.notes,

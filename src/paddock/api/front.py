@@ -89,9 +89,11 @@ class _Answer:
     async def send(self, message: Message) -> None:
         if message["type"] in ("http.response.start", "websocket.http.response.start"):
             self.status = message["status"]
-            headers = [*message.get("headers", ()), (b"x-request-id", self._request_id.encode())]
+            headers = [*message.get("headers", ())]
+            present = {name for name, _ in headers}
+            if b"x-request-id" not in present:
+                headers.append((b"x-request-id", self._request_id.encode()))
             if not self._scope.get(PROXIED):
-                present = {name for name, _ in headers}
                 headers += [(name, value) for name, value in _SECURITY if name not in present]
             message = {**message, "headers": headers}
         elif message["type"] == "websocket.accept":

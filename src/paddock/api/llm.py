@@ -9,16 +9,18 @@ from starlette.types import Receive, Scope, Send
 from paddock.api.errors import refuse_websocket
 from paddock.api.front import PROXIED
 from paddock.errors import PaddockError
-from paddock.llm.calls import concerns, format_of
+from paddock.llm.calls import concerns, format_of, meant
 from paddock.llm.formats.failures import kind_of
 from paddock.llm.formats.registry import FORMATS
 from paddock.llm.gateway import Gateway
 from paddock.llm.neutral import Failure
 from paddock.llm.wire.base import Headers, HttpRequest, Reply
-from paddock.llm.wire.rooms import Held
+from paddock.llm.wire.rooms import HELD_BY_ONE, Held, Room
 
 BODY_STALL = 60.0
 """Seconds a client may pause in the middle of a body."""
+SEND_STALL = 120.0
+"""Seconds a client may leave its answer unread."""
 WATCH_AFTER = 0.05
 """Seconds after which it is worth looking whether the client is still there; most answers of no model take less."""
 
@@ -29,10 +31,12 @@ class ModelDoor:
     def __init__(self, gateway: Gateway) -> None:
         self._gateway = gateway
         self._max_body = gateway.settings.max_body
+        self._rooms: dict[str, Room] = {}
+        """For each tenant, so that none can take all there is."""
 
     def concerns(self, scope: Scope) -> bool:
         path: str = scope["path"]
-        return concerns(path) or (path == "/" and scope.get("method") == "HEAD")
+        return concerns(path) or meant(path) is not None or (path == "/" and scope.get("method") == "HEAD")
 
     async def serve(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "websocket":
@@ -49,7 +53,7 @@ class ModelDoor:
             headers=scope["headers"],
             body=b"",
         )
-        held = Held(self._gateway.room)
+        held: list[Held] = []
         try:
             try:
                 await self._read(request, receive, held)
@@ -62,7 +66,8 @@ class ModelDoor:
             else:
                 await self._answer(request, reply, receive)
         finally:
-            held.release()
+            for each in held:
+                each.release()
 
     async def _answer(self, request: HttpRequest, reply: Reply, receive: Receive) -> None:
         watch = _Watch(receive)
@@ -74,23 +79,28 @@ class ModelDoor:
         finally:
             await watch.stop()
 
-    async def _read(self, request: HttpRequest, receive: Receive, held: Held) -> None:
-        """Put the whole body into the request. Who has no key is told before much of it is read."""
+    async def _read(self, request: HttpRequest, receive: Receive, held: list[Held]) -> None:
+        """Put the whole body into the request. Who has no key is told before much of it is read.
+
+        The room that a large body takes is added to `held`.
+        """
         message = await receive()
         if message["type"] == "http.request" and not message.get("more_body"):
             request.body = message.get("body", b"")
             return
         try:
-            await self._gateway.identify(request)
+            tenant = (await self._gateway.identify(request)).caller.tenant
         except PaddockError as error:
             raise _Unread(401, error.message) from None
+        room = self._rooms.setdefault(tenant, Room(HELD_BY_ONE, self._gateway.room))
+        held.append(Held(room))
         pieces = bytearray()
         while message["type"] == "http.request":
             data: bytes = message.get("body", b"")
             pieces += data
             if len(pieces) > self._max_body:
                 raise _Unread(413, f"the request is larger than llm.max_body ({self._max_body} bytes)")
-            if not held.grow(len(data)):
+            if not held[0].grow(len(data)):
                 raise _Unread(503, "too many large requests are under way; try again later")
             if not message.get("more_body"):
                 request.body = bytes(pieces)
@@ -156,7 +166,11 @@ class _Reply(Reply):
 
     async def write(self, data: bytes) -> None:
         if not self._aborted:
-            await self._send({"type": "http.response.body", "body": data, "more_body": True})
+            try:
+                async with asyncio.timeout(SEND_STALL):
+                    await self._send({"type": "http.response.body", "body": data, "more_body": True})
+            except TimeoutError:
+                raise ConnectionResetError("the client does not read") from None
 
     async def end(self) -> None:
         await self._send({"type": "http.response.body", "body": b""})

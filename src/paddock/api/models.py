@@ -58,7 +58,7 @@ def routes(services: Services) -> APIRouter:
                 kind=provider.kind,
                 base_url=settings.providers[name].base_url,
                 formats=list(provider.formats),
-                failing=routes.circuits[name].open,
+                failing=routes.failing(name),
             )
             for name, provider in routes.providers.items()
         ]

@@ -23,9 +23,9 @@ _DIMENSIONS: tuple[Dimension, ...] = get_args(Dimension)
 class UsageNumbers(Said):
     requests: int
     errors: int
-    """Requests that got no whole answer, refused ones among them."""
+    """Requests that got no whole answer: those that failed, those that broke off, and those in `refused`."""
     refused: int
-    """Requests that this server itself said no to."""
+    """Requests that this server itself said no to; they count in `errors` too."""
     input: int
     """Tokens of prompts, those of caches included."""
     output: int
@@ -50,7 +50,9 @@ class UsageItem(UsageNumbers):
     day: date | None = None
     key: str | None = None
     model: str | None = None
+    """As it was asked for, whatever answered. Left out for names that there are not, which count together."""
     provider: str | None = None
+    """Who answered, or was asked last."""
     sandbox: str | None = None
 
     @classmethod

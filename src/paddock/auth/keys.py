@@ -147,21 +147,31 @@ class Keys:
         return await self._store.count_usable(self._now()) > 0
 
     async def ensure_local_key(self, path: Path) -> str | None:
-        """The secret for the command line on this machine, kept in a file, made if there is no key yet.
+        """The secret for the command line on this machine, kept in a file, made if no key could make others.
 
-        Made anew when the file was lost. `None` when the owner has revoked it and made other keys.
+        Made anew when the file was lost. `None` when the owner has revoked it, or never had it, and administers the
+        server with another key.
         """
         secret = await asyncio.to_thread(read_secret, path)
         if secret and await self._accepts(secret):
             return secret
         lost = [key for key in await self.list(DEFAULT_TENANT) if key.name == LOCAL_KEY and key.revoked_at is None]
-        if not lost and await self.exist():
+        if not lost and await self._administered():
             return None
         for key in lost:
             await self.revoke(key.id)
         _, secret = await self.create(LOCAL_KEY, DEFAULT_TENANT, [Scope.ADMIN])
         await asyncio.to_thread(write_secret, path, secret)
         return secret
+
+    async def _administered(self) -> bool:
+        """Whether somebody holds a key that works and with which this machine's owner could make others."""
+        now = self._now()
+        return any(
+            Scope.ADMIN in key.scopes or (Scope.KEYS_ADMIN in key.scopes and key.tenant == DEFAULT_TENANT)
+            for key in await self.list()
+            if key.revoked_at is None and (key.expires_at is None or key.expires_at > now)
+        )
 
     async def _accepts(self, secret: str) -> bool:
         try:

@@ -42,7 +42,7 @@ def show(
 
 def path(cli: Cli) -> None:
     """Show which configuration file is read, if any."""
-    file = cli.loaded.file
+    file = cli.load({}, only=["data"]).file
     if cli.as_json:
         return cli.out.document({"file": str(file) if file else None, "data": str(cli.data)})
     if file is None:

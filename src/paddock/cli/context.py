@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -11,6 +12,7 @@ from urllib.parse import urlsplit
 
 from paddock.cli.failure import CliError, NoServer
 from paddock.cli.output import Output
+from paddock.errors import ConfigError
 
 if TYPE_CHECKING:
     from paddock.cli.client import Client
@@ -51,15 +53,28 @@ class Cli:
         """The configuration, with where its values came from. Raises `ConfigError`."""
         return self.load({})
 
-    def load(self, flags: dict[str, Any]) -> Loaded:
-        """The configuration with some flags on top."""
+    def load(self, flags: dict[str, Any], only: Iterable[str] | None = None) -> Loaded:
+        """The configuration with some flags on top; only some settings of it, if that is enough."""
         from paddock.config import load
 
-        return load(flags={"config": self._config, "data": self._data, **flags})
+        return load(flags={"config": self._config, "data": self._data, **flags}, only=only)
+
+    @cached_property
+    def data(self) -> Path:
+        """The data directory. What else the configuration says, or lacks, is the server's business."""
+        return self.load({}, only=["data"]).config.data
 
     @property
-    def data(self) -> Path:
-        return self.loaded.config.data
+    def default_url(self) -> str:
+        """Where a server of this configuration would listen."""
+        try:
+            server = self.load({}, only=["server.host", "server.port"]).config.server
+        except ConfigError:
+            return DEFAULT_URL
+        everywhere = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - nothing is bound here
+        host = everywhere.get(server.host, server.host)
+        host = f"[{host}]" if ":" in host and not host.startswith("[") else host
+        return f"http://{host}:{server.port}" if server.port else DEFAULT_URL
 
     @property
     def names_server(self) -> bool:
@@ -88,8 +103,8 @@ class Cli:
             return Target(url, key)
         running = server_of(self.data)
         if running is None and key is None:
-            raise no_server(DEFAULT_URL)
-        return Target(running or DEFAULT_URL, key or self._local_key())
+            raise no_server(self.default_url)
+        return Target(running or self.default_url, key or self._local_key())
 
     def _local_key(self) -> str | None:
         from paddock.auth.secrets import read_secret

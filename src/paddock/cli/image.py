@@ -12,6 +12,7 @@ from paddock.cli.failure import CliError, UsageProblem
 from paddock.cli.output import ago, pairs, size
 
 if TYPE_CHECKING:
+    from paddock.config import Config
     from paddock.sandbox.images import ImageInfo, ImageStore
 
 ImageArgument = Annotated[str, typer.Argument(metavar="IMAGE", help="Name, or NAME@DIGEST.", show_default=False)]
@@ -54,7 +55,7 @@ async def build(
 
     if bool(names) == everything:
         raise UsageProblem("say which images to build, or --all")
-    images = image_store(cli.loaded.config)
+    images = image_store(_config(cli))
     for name in images.library.names() if everything else names or []:
         began = time.monotonic()
         with watching(cli.out, name) as watch:
@@ -70,7 +71,7 @@ def list_(cli: Cli) -> None:
     """List images that are built, and recipes that could be."""
     from paddock.cli.local import image_store
 
-    images = image_store(cli.loaded.config)
+    images = image_store(_config(cli))
     built = images.list()
     waiting = [name for name in images.names() if not any(i.manifest.name == name and i.current for i in built)]
     if cli.as_json:
@@ -88,7 +89,7 @@ def show(
     """Show all that is known of an image."""
     from paddock.cli.local import image_store
 
-    info = image_store(cli.loaded.config).show(image)
+    info = image_store(_config(cli)).show(image)
     made = info.manifest
     if cli.as_json:
         return cli.out.document(
@@ -123,7 +124,7 @@ async def remove(
     """Remove images. Those that sandboxes or snapshots need are refused."""
     from paddock.cli.local import digests_in_use, image_store
 
-    config = cli.loaded.config
+    config = _config(cli)
     images = image_store(config)
     in_use = await digests_in_use(config, images)
     removed: list[str] = []
@@ -140,7 +141,7 @@ async def prune(cli: Cli) -> None:
     """Remove images whose recipes have changed since, and what broken builds left."""
     from paddock.cli.local import digests_in_use, image_store
 
-    config = cli.loaded.config
+    config = _config(cli)
     images = image_store(config)
     done = await images.prune_async(await digests_in_use(config, images))
     if cli.as_json:
@@ -148,6 +149,11 @@ async def prune(cli: Cli) -> None:
     for title in done.images:
         cli.out.line(title)
     return cli.out.line(f"removed {len(done.images)} images and {done.leftovers} leftovers, freed {size(done.bytes)}")
+
+
+def _config(cli: Cli) -> Config:
+    """What images need to know; a secret of a model's provider is not among it."""
+    return cli.load({}, only=["data", "images"]).config
 
 
 def _row(info: ImageInfo) -> list[str]:

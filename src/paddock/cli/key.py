@@ -50,7 +50,13 @@ async def create(
     cli: Cli,
     name: Annotated[str, typer.Argument(metavar="NAME", help="What to call it.", show_default=False)],
     scope: Annotated[
-        list[str] | None, typer.Option("--scope", metavar="SCOPE", help=f"What it may do: {_SCOPES}.")
+        list[str] | None,
+        typer.Option(
+            "--scope",
+            metavar="SCOPE",
+            help=f"What it may do: {_SCOPES}.  [default: sandboxes:write; llm:use for a key with models, a budget, "
+            "limits or a sandbox]",
+        ),
     ] = None,
     tenant: Annotated[str | None, typer.Option(metavar="NAME", help="Whose it is.  [default: your own]")] = None,
     expires: Annotated[str | None, typer.Option(metavar="TIME", help="How long it works, such as 30d.")] = None,

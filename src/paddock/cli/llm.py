@@ -65,8 +65,8 @@ async def list_(cli: Cli) -> None:
     providers = {provider["name"]: provider for provider in found["providers"]}
     falls_back = any(model.get("fallbacks") for model in found["models"])
     rows = [_row(model, providers.get(model["provider"], {}), falls_back) for model in found["models"]]
-    columns = ["MODEL", "PROVIDER", "KIND", "ASKED FOR AS", "STATE", *(["FALLBACKS"] if falls_back else [])]
-    cli.out.table(columns, rows, wraps=["MODEL", "ASKED FOR AS", "FALLBACKS"])
+    columns = ["MODEL", "PROVIDER", "KIND", "PROVIDER'S MODEL", "STATE", *(["FALLBACKS"] if falls_back else [])]
+    cli.out.table(columns, rows, wraps=["MODEL", "PROVIDER'S MODEL", "FALLBACKS"])
     unused = sorted(providers.keys() - {model["provider"] for model in found["models"]})
     if unused and cli.out.for_people:
         cli.out.line(f"\nProviders without a model of their own: {', '.join(unused)}. Ask for PROVIDER/MODEL.")
@@ -136,7 +136,7 @@ def _facts(answer: Answer, exchange: dict[str, Any] | None) -> list[tuple[str, s
 
     facts: list[tuple[str, str]] = []
     if exchange:
-        facts.append(("answered by", answered_by(exchange)))
+        facts.append(("answered by", answered_by(exchange) + (", a fallback" if _fell_back(exchange) else "")))
     facts.append(("first byte", latency(answer.first_byte)))
     facts.append(("total", latency(answer.total)))
     known = exchange or {"usage": answer.usage}
@@ -145,4 +145,11 @@ def _facts(answer: Answer, exchange: dict[str, Any] | None) -> list[tuple[str, s
     if exchange:
         facts.append(("cost", money(exchange.get("cost")) or "unknown; no price is set for it"))
         facts.append(("exchange", f"{exchange['number']}  {exchange['id']}"))
+        facts += [("note", note) for note in exchange.get("notes") or []]
     return facts
+
+
+def _fell_back(exchange: dict[str, Any]) -> bool:
+    """Whether another answered than the one that stands behind the name."""
+    route = exchange.get("route")
+    return any(str(note).endswith(f" did not answer; asked {route}") for note in exchange.get("notes") or [])

@@ -50,6 +50,8 @@ async def query(
         outcome = outcome.lower().replace("-", "_")
         if outcome not in OUTCOMES:
             raise UsageProblem(f"--outcome {outcome!r} is not known; write one of {', '.join(OUTCOMES)}")
+    if search:
+        _check_search(search)
     given = {
         "since": since and when(since, "--since").isoformat(),
         "until": until and when(until, "--until").isoformat(),
@@ -63,9 +65,20 @@ async def query(
     return {name: value for name, value in given.items() if value}
 
 
+def _check_search(text: str) -> None:
+    """Raise `UsageProblem` for what cannot be looked for, in the words of the server but with the option's name."""
+    from paddock.errors import InvalidInput
+    from paddock.llm.archive.words import query
+
+    try:
+        query(text)
+    except InvalidInput as error:
+        raise UsageProblem(f"--search {text!r:.60}: {error.message.removeprefix('text: ')}") from None
+
+
 async def sandbox_id(client: Client, wanted: str) -> str:
-    """The id of a sandbox that is there, or the whole id of one that is gone, whose exchanges are still kept."""
-    from paddock.cli.find import NoSuchSandbox, find
+    """The id of a sandbox that is there, or of one that is gone, by a beginning of it; its exchanges are still kept."""
+    from paddock.cli.find import Ambiguous, NoSuchSandbox, find
 
     try:
         return await find(client, wanted)
@@ -76,10 +89,13 @@ async def sandbox_id(client: Client, wanted: str) -> str:
             async for exchange in recent(client, {}, 1000)
             if str(exchange.get("sandbox", "")).removeprefix("sb-").startswith(wanted.removeprefix("sb-"))
         }
-        if len(found) != 1:
-            raise NoSuchSandbox(
-                str(error), hint="write the whole id of one that has ended, as in: paddock llm log"
-            ) from None
+        if len(found) > 1:
+            some = ", ".join(sorted(found)[:5])
+            raise Ambiguous(f"{wanted} means more than one sandbox: {some}", hint="write more of its id") from None
+        if not found:
+            # Its name ended with it; exchanges keep the id alone.
+            hint = "if it has ended, write the first 8 letters of its id, which stand under SANDBOX in: paddock llm log"
+            raise NoSuchSandbox(str(error), hint=hint) from None
         return found.pop()
 
 

@@ -82,9 +82,13 @@ async def record(
                     show(written)
             if not written and not known:
                 raise CliError("none of these can be answered from", hint="Paddock refused them, or they were replayed")
+    total = len(known) + written
     if cli.as_json:
-        return cli.out.document({"file": str(file), "exchanges": written})
-    sys.stderr.write(f"{written:,} {'exchange' if written == 1 else 'exchanges'} in {file}\n")
+        return cli.out.document({"file": str(file), "exchanges": written, "total": total})
+    if known:
+        sys.stderr.write(f"{written:,} added, {total:,} in {file}\n")
+    else:
+        sys.stderr.write(f"{total:,} {'exchange' if total == 1 else 'exchanges'} in {file}\n")
     return None
 
 

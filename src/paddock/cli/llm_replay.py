@@ -66,6 +66,8 @@ async def replay(
     """
     from paddock.cli.llm_endpoint import serve, settings_for
 
+    if file.is_dir() or (miss is None and not file.exists()):
+        raise CliError(f"there is no recording {file}; make one with: paddock llm record FILE")
     configured = cli.loaded.config.llm if miss else None
     settings = settings_for(file, match=match, timing=timing, miss=miss, configured=configured)
     stop = asyncio.Event()

@@ -17,8 +17,8 @@ _RIGHT = frozenset({"NO", "IN", "OUT", "COST", "TOOK"})
 _MODEL, _OUTCOME, _SANDBOX = COLUMNS.index("MODEL"), COLUMNS.index("OUTCOME"), COLUMNS.index("SANDBOX")
 _GAP = 2
 _LEAST = len("ok (script)")
-_UNSEEN = {"NO": 4, "TIME": 8, "SANDBOX": 8, "MODEL": 24, "IN": 5, "OUT": 5, "COST": 7, "TOOK": 6, "OUTCOME": 12}
-"""Widths for rows that are still to come."""
+_UNSEEN = {"NO": 4, "TIME": 8, "SANDBOX": 8, "MODEL": 24, "IN": 5, "OUT": 5, "COST": 8, "TOOK": 6, "OUTCOME": 12}
+"""Widths for rows that are still to come, enough for nearly all of them; a column that was wider once stays so."""
 
 
 def cells(exchange: dict[str, Any], now: datetime | None = None) -> list[str]:
@@ -44,6 +44,7 @@ class Layout:
     def __init__(self, rows: Sequence[Sequence[str]] | None, width: int | None = None) -> None:
         from rich.cells import cell_len
 
+        self._grows = rows is None
         if rows is None:
             self.widths = list(_UNSEEN.values())
         else:
@@ -64,10 +65,24 @@ class Layout:
             model = room - outcome
         self.widths[_MODEL], self.widths[_OUTCOME] = model, room - model
 
+    def _widen(self, needed: Sequence[int]) -> None:
+        """Make room for a row that came later. On a terminal, the model's column gives what it can."""
+        for place, need in enumerate(needed):
+            more = need - self.widths[place]
+            if more <= 0 or place == _OUTCOME or (place == _MODEL and self.width is not None):
+                continue
+            self.widths[place] = need
+            if self.width is not None:
+                given = min(more, max(0, self.widths[_MODEL] - 8))
+                self.widths[_MODEL] -= given
+                self.widths[_OUTCOME] = max(1, self.widths[_OUTCOME] - (more - given))
+
     def line(self, row: Sequence[str], *, bold: bool = False) -> str:
         """One row as a line of text."""
         from rich.cells import cell_len, set_cell_size
 
+        if self._grows:
+            self._widen([cell_len(plain(cell)) for cell in row])
         shown: list[str] = []
         for name, cell, width in zip(COLUMNS, row, self.widths, strict=True):
             if not width:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -12,6 +12,11 @@ from paddock.cli.context import Cli
 from paddock.cli.output import moment
 from paddock.cli.sandbox import SandboxArgument
 
+if TYPE_CHECKING:
+    from paddock.cli.client import Client
+
+_LOOKED_THROUGH = 2000
+"""Exchanges of the time of a conversation; more are not worth a mark."""
 _KINDS = {"main": "main", "subagent": "sub-agent", "branch": "branch", "side": "side call"}
 
 
@@ -59,6 +64,8 @@ async def show(
             sys.stdout.buffer.flush()
             return None
         found = await client.get(f"/v1/exchanges/{wanted}{'/conversation' if thread else ''}")
+        if thread and not cli.as_json:
+            found["estimated"] = await _has_guesses(client, found)
     if cli.as_json:
         return cli.out.document(found)
     from paddock.cli.llm_speech import Speech
@@ -147,6 +154,24 @@ def _facts(found: dict[str, Any]) -> list[tuple[str, str]]:
     return facts + [("note", note) for note in notes]
 
 
+async def _has_guesses(client: Client, conversation: dict[str, Any]) -> bool:
+    """Whether the tokens of some of its exchanges are a guess."""
+    from datetime import timedelta
+
+    from paddock.cli.llm_filters import recent
+
+    ids = set(conversation["exchanges"])
+    asked = {"since": str(conversation["at"])}
+    if ended := moment(conversation["lastAt"]):
+        asked["until"] = (ended + timedelta(seconds=1)).isoformat()
+    if conversation.get("conversation"):
+        asked["conversation"] = str(conversation["conversation"])
+    async for exchange in recent(client, asked, _LOOKED_THROUGH):
+        if exchange["id"] in ids and exchange.get("estimated"):
+            return True
+    return False
+
+
 def _thread_facts(found: dict[str, Any]) -> list[tuple[str, str]]:
     from paddock.cli.llm_words import money, tokens
 
@@ -156,10 +181,10 @@ def _thread_facts(found: dict[str, Any]) -> list[tuple[str, str]]:
         ("conversation", f"{_KINDS.get(found['kind'], found['kind'])}, {turns} {'turn' if turns == 1 else 'turns'}"),
         ("time", began if began == ended else f"{began} to {ended}"),
         ("models", ", ".join(found["models"])),
-        ("tokens", tokens(found)),
+        ("tokens", tokens(found, part=True)),
     ]
     if found.get("cost") is not None:
-        facts.append(("cost", money(found["cost"])))
+        facts.append(("cost", ("~" if found.get("estimated") and found["cost"] else "") + money(found["cost"])))
     return facts + [("note", note) for note in found["notes"]]
 
 

@@ -5,13 +5,16 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping
 from datetime import date, timedelta
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from paddock.cli.commands import command
 from paddock.cli.context import Cli
-from paddock.cli.failure import UsageProblem
+from paddock.cli.failure import Refused, UsageProblem
+
+if TYPE_CHECKING:
+    from paddock.cli.client import Client
 
 _BAR = 24
 _LONGEST_CHART = 62
@@ -48,7 +51,7 @@ async def usage(
 
     Guesses are marked with ~, costs of which a part is not known with ≥.
     """
-    wanted = [name.strip().lower() for name in by.split(",") if name.strip()]
+    wanted = list(dict.fromkeys(name.strip().lower() for name in by.split(",") if name.strip()))
     if not wanted or any(name not in _NAMES for name in wanted):
         raise UsageProblem(f"--by {by!r} is not known", hint=f"write some of {', '.join(_NAMES)}, with commas between")
     bounds = {"since": _day(since, "--since"), "until": _day(until, "--until"), "model": model}
@@ -60,9 +63,10 @@ async def usage(
         found = await client.get("/v1/usage", by=",".join(wanted), **bounds)
         draws = not cli.as_json and "day" not in wanted
         days = (await client.get("/v1/usage", by="day", **bounds))["items"] if draws else []
+        names = await _key_names(client) if "key" in wanted and not cli.as_json else {}
     if cli.as_json:
         return cli.out.document(found)
-    items = found["items"]
+    items = [_with_name(item, names) for item in found["items"]]
     if not items:
         if cli.out.for_people:
             cli.out.line("Nothing was asked of a model in this time." if any(bounds.values()) else _NOTHING)
@@ -77,6 +81,21 @@ async def usage(
 
 
 _NOTHING = "Nothing was asked of a model yet. Ask something: paddock llm test MODEL"
+
+
+async def _key_names(client: Client) -> dict[str, str]:
+    """What keys are called, by their ids; nothing for those who may not know."""
+    try:
+        return {str(key["id"]): str(key["name"]) for key in await client.items("/v1/keys")}
+    except Refused as error:
+        if error.status != 403:
+            raise
+        return {}
+
+
+def _with_name(item: dict[str, Any], names: Mapping[str, str]) -> dict[str, Any]:
+    name = names.get(str(item.get("key")))
+    return {**item, "key": f"{item['key']} {name}"} if name else item
 
 
 def _table(cli: Cli, wanted: list[str], items: list[dict[str, Any]], total: Mapping[str, Any]) -> None:

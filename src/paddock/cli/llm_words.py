@@ -40,8 +40,8 @@ def money(dollars: float | None) -> str:
     return f"${dollars:.4f}" if dollars < 0.1 else f"${dollars:,.2f}"
 
 
-def tokens(exchange: dict[str, Any]) -> str:
-    """All that is known of the tokens of an exchange."""
+def tokens(exchange: dict[str, Any], *, part: bool = False) -> str:
+    """All that is known of the tokens of an exchange, or of many, of which a part may be guessed."""
     usage = exchange.get("usage") or {}
     guess = "~" if exchange.get("estimated") else ""
     said = f"{guess}{usage.get('input', 0):,} in, {guess}{usage.get('output', 0):,} out"
@@ -49,7 +49,8 @@ def tokens(exchange: dict[str, Any]) -> str:
     more = [f"{usage[name]:,} {words}" for name, words in parts.items() if usage.get(name)]
     if more:
         said += f" (of these {', '.join(more)})"
-    return f"{said}; guessed, because the provider did not say" if guess else said
+    guessed = "in part guessed" if part else "guessed"
+    return f"{said}; {guessed}, because the provider did not say" if guess else said
 
 
 def model_of(exchange: dict[str, Any]) -> str:

@@ -116,7 +116,7 @@ def _misused(error: Exception, as_json: bool) -> int:
         sys.stderr.write(f"{error.format_message()}\n")  # type: ignore[attr-defined]
         return USAGE
     path = getattr(context, "command_path", "paddock")
-    message = str(error.format_message()).rstrip(".")  # type: ignore[attr-defined]
+    message = str(error.format_message()).rstrip(".").replace("Value error, ", "")  # type: ignore[attr-defined]
     message = message[:1].lower() + message[1:]
     hint = f"see: {path} --help"
     if path.endswith("sandbox exec") and "option" in message:

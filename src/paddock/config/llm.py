@@ -189,6 +189,8 @@ class LlmConfig(Section):
     """Providers by name."""
     models: Mapping[str, ModelConfig] = {}
     """What may be asked for; a name may hold one `*`, and the longest match wins."""
+    direct: bool = False
+    """Whether `PROVIDER/MODEL` may be asked for as well, past the names, limits and overrides of `models`."""
     listen: str | None = Field(default=None, pattern=r"^(\[[0-9A-Fa-f:.]+\]|[^\s:\[\]]+):\d{1,5}$")
     """`HOST:PORT` of a listener for models alone, faster than the main one, which serves them too."""
     sandboxes: bool = True
@@ -220,9 +222,20 @@ class LlmConfig(Section):
                 known = ", ".join(sorted(self.providers)) or "none"
                 raise ValueError(f"models.{name}: there is no provider {model.provider!r}; known are: {known}")
             for fallback in model.fallbacks:
-                if fallback not in self.models:
+                if not self._serves(fallback):
                     raise ValueError(f"models.{name}.fallbacks: there is no model {fallback!r}")
         for name, provider in self.providers.items():
-            if provider.miss is not None and provider.miss not in self.models:
+            if provider.miss is not None and not self._serves(provider.miss):
                 raise ValueError(f"providers.{name}.miss: there is no model {provider.miss!r}")
         return self
+
+    def _serves(self, name: str) -> bool:
+        """Whether something answers for a name: itself, a pattern, or `PROVIDER/MODEL` where that is allowed."""
+        for pattern in self.models:
+            head, star, tail = pattern.partition("*")
+            if pattern == name or (
+                star and len(name) >= len(head) + len(tail) and name.startswith(head) and name.endswith(tail)
+            ):
+                return True
+        provider, slash, model = name.partition("/")
+        return self.direct and bool(slash and model) and provider in self.providers

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -43,21 +43,28 @@ class Line(NamedTuple):
 
 
 def load(
-    *, flags: Mapping[str, Any] | None = None, environ: Mapping[str, str] | None = None, cwd: Path | None = None
+    *,
+    flags: Mapping[str, Any] | None = None,
+    environ: Mapping[str, str] | None = None,
+    cwd: Path | None = None,
+    only: Iterable[str] | None = None,
 ) -> Loaded:
     """Read all sources and validate the whole.
 
-    `flags` maps dotted keys to values, `None` for flags not given; `config` names the file to read.
+    `flags` maps dotted keys to values, `None` for flags not given; `config` names the file to read. With `only`, these
+    dotted keys and what is below them are read, and everything else is as if nobody had set it: who needs no more
+    should not fail for want of a secret that is another's.
     Raises `ConfigError` with every problem, one a line, each saying where it stands.
     """
+    wanted = None if only is None else frozenset(tuple(dotted.split(".")) for dotted in only)
     given = dict(flags or {})
     environ = os.environ if environ is None else environ
     cwd = cwd or Path.cwd()
     file = _find(given.pop("config", None), environ, cwd)
-    layers = [read_environment(environ, cwd), read_flags(given, cwd)]
+    layers = [read_environment(environ, cwd, wanted), read_flags(given, cwd)]
     if file:
         shown = file.name if file.parent == cwd else str(file)
-        layers.insert(0, read_file(file, shown, environ))
+        layers.insert(0, read_file(file, shown, environ, wanted))
     merged = Layer(cwd)
     for layer in layers:
         merged.problems += layer.problems

@@ -20,7 +20,7 @@ _INTRODUCTION = """\
 
 Paddock reads one `paddock.yaml`, then `PADDOCK_*` variables, then flags; later ones win. The file is the one named by
 `--config`, else by `PADDOCK_CONFIG`, else `./paddock.yaml`, else `~/.config/paddock/paddock.yaml`.
-`paddock config` shows every value in use and where it came from.
+`paddock config show` shows every value in use and where it came from.
 
 - Variables name the key in capitals with two underscores between levels: `PADDOCK_SERVER__PORT=8420`. Lists are
   written `a,b` or `[a, b]`, maps `{a: b}`, nothing `null`.

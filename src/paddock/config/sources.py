@@ -16,6 +16,9 @@ PREFIX = "PADDOCK_"
 RESERVED = frozenset({"PADDOCK_CONFIG", "PADDOCK_API_KEY", "PADDOCK_URL"})
 """Variables that are not settings: the file to read, and what the command line client uses."""
 
+Wanted = frozenset[Key] | None
+"""Keys that are read, with all below them; `None` for all there are."""
+
 _REFERENCE = re.compile(r"\$\$\{|\$\{(?:([A-Za-z_][A-Za-z0-9_]*)(:-[^}]*)?\})?")
 
 
@@ -32,12 +35,14 @@ class Layer:
     problems: list[str] = field(default_factory=list)
 
 
-def read_environment(environ: Mapping[str, str], base: Path) -> Layer:
+def read_environment(environ: Mapping[str, str], base: Path, wanted: Wanted = None) -> Layer:
     """Settings from `PADDOCK_SECTION__KEY` variables."""
     layer = Layer(base)
     for name in sorted(environ):
         if name.startswith(PREFIX) and name not in RESERVED:
             key = tuple(name.removeprefix(PREFIX).lower().split("__"))
+            if not _is_wanted(key, wanted):
+                continue
             _put(layer, key, _from_text(environ[name], key), f"environment {name}")
     return layer
 
@@ -53,7 +58,7 @@ def read_flags(flags: Mapping[str, Any], base: Path) -> Layer:
     return layer
 
 
-def read_file(path: Path, shown: str, environ: Mapping[str, str]) -> Layer:
+def read_file(path: Path, shown: str, environ: Mapping[str, str], wanted: Wanted = None) -> Layer:
     """Settings from a YAML file, with `${NAME}` replaced from the environment."""
     layer = Layer(path.parent)
     try:
@@ -75,16 +80,19 @@ def read_file(path: Path, shown: str, environ: Mapping[str, str]) -> Layer:
     if not isinstance(node, yaml.MappingNode):
         layer.problems.append(f"{shown}:{node.start_mark.line + 1}: expected settings such as `server:`")
         return layer
-    layer.tree = _FileReader(layer, loader, shown, environ).value(node, (), ())
+    layer.tree = _FileReader(layer, loader, shown, environ, wanted).value(node, (), ())
     return layer
 
 
 class _FileReader:
-    def __init__(self, layer: Layer, loader: yaml.SafeLoader, shown: str, environ: Mapping[str, str]) -> None:
+    def __init__(
+        self, layer: Layer, loader: yaml.SafeLoader, shown: str, environ: Mapping[str, str], wanted: Wanted
+    ) -> None:
         self.layer = layer
         self.loader = loader
         self.shown = shown
         self.environ = environ
+        self.wanted = wanted
 
     def value(self, node: yaml.Node, key: Key, above: tuple[yaml.Node, ...]) -> Any:
         where = self.layer.origins.setdefault(key, f"{self.shown}:{node.start_mark.line + 1}")
@@ -105,7 +113,7 @@ class _FileReader:
     def mapping(self, node: yaml.MappingNode, key: Key, above: tuple[yaml.Node, ...]) -> dict[str, Any]:
         seen: set[str] = set()
         for name, _ in node.value:
-            if name.value in seen:
+            if name.value in seen and _is_wanted((*key, str(name.value)), self.wanted):
                 line = name.start_mark.line + 1
                 self.layer.problems.append(f"{self.shown}:{line}: {'.'.join((*key, name.value))} is set twice")
             seen.add(name.value)
@@ -113,6 +121,8 @@ class _FileReader:
         tree = {}
         for name, item in node.value:
             inner = (*key, str(name.value))
+            if not _is_wanted(inner, self.wanted):
+                continue
             self.layer.origins[inner] = f"{self.shown}:{name.start_mark.line + 1}"
             tree[inner[-1]] = self.value(item, inner, above)
         return tree
@@ -134,6 +144,11 @@ class _FileReader:
         if any(match[1] for match in _REFERENCE.finditer(text)):
             self.layer.hidden[key] = value
         return value
+
+
+def _is_wanted(key: Key, wanted: Wanted) -> bool:
+    """Whether `key` is one of those, or above or below one."""
+    return wanted is None or any(key[: len(each)] == each[: len(key)] for each in wanted)
 
 
 def _put(layer: Layer, key: Key, value: Any, origin: str) -> None:

@@ -30,6 +30,10 @@ _JSON = (b"content-type", b"application/json")
 _EVENTS: Headers = [(b"content-type", b"text/event-stream"), (b"cache-control", b"no-cache")]
 
 
+MOST_KEPT = 32 * 2**20
+CUT_SHORT = f"the answer is longer than {MOST_KEPT} bytes; only so much of it was kept"
+
+
 class StreamLost(Exception):
     """An answer broke off after the client had been sent some of it."""
 
@@ -52,6 +56,7 @@ class Answering:
         self._exchange = exchange
         self._reply = reply
         self._started = started
+        self._size = 0
         self.kept = False
         """Whether the exchange has been archived already, because an answer must not end before it is."""
 
@@ -76,13 +81,12 @@ class Answering:
         exchange, reply, answered = self._exchange, self._reply, given.answered
         watch = EndWatch(call.format)
         now, started = time.perf_counter, self._started
-        kept = exchange.response
         exchange.first_byte = now() - started
         await reply.start(answered.status, [*from_provider(answered.headers), self._mark()])
 
         def push(piece: bytes) -> bool:
             watch.feed(piece)
-            kept.append((now() - started, piece))
+            self._keep_piece(now() - started, piece)
             return reply.push(piece)
 
         try:
@@ -94,7 +98,7 @@ class Answering:
                 piece = given.body
                 while piece:
                     watch.feed(piece)
-                    kept.append((now() - started, piece))
+                    self._keep_piece(now() - started, piece)
                     await reply.write(piece)
                     piece = await answered.piece()
         except UpstreamError as error:
@@ -195,7 +199,7 @@ class Answering:
                 self._exchange.first_byte = time.perf_counter() - self._started
                 await self._reply.start(200, [*_stream_head(call), self._mark()])
                 pings.start()
-            self._exchange.response.append((time.perf_counter() - self._started, data))
+            self._keep_piece(time.perf_counter() - self._started, data)
             pings.last = time.monotonic()
             await self._reply.write(data)
         if failure is not None:
@@ -236,6 +240,14 @@ class Answering:
         except Unavailable as error:
             raise StreamLost(error.message) from None
         await self._reply.end()
+
+    def _keep_piece(self, moment: float, piece: bytes) -> None:
+        """Streams are held until they end, so there is an end to what is held of them."""
+        self._size += len(piece)
+        if self._size <= MOST_KEPT:
+            self._exchange.response.append((moment, piece))
+        elif CUT_SHORT not in self._exchange.notes:
+            self._exchange.notes.append(CUT_SHORT)
 
     async def _keep(self) -> None:
         """Under strict durability, what is about to be acknowledged is on disk first."""

@@ -6,6 +6,7 @@ All of it happens before the client has been sent a byte. An answer that breaks 
 from __future__ import annotations
 
 import asyncio
+import math
 import random
 from collections import deque
 from dataclasses import dataclass
@@ -127,7 +128,7 @@ class Asker:
         """Ask one, unless it keeps failing and is left alone."""
         wait = route.circuit.allow()
         if wait is not None:
-            message = f"provider {route.provider.name} is failing; it is asked again in {wait:.0f} s"
+            message = f"provider {route.provider.name} is failing; it is asked again in {math.ceil(wait)} s"
             raise NoAnswer(Failure(503, message, "overloaded_error"), wait=wait)
         try:
             return await self._try(call, http, exchange, route)
@@ -168,6 +169,8 @@ class Asker:
                 answered = None
                 return given
             body = await answered.read()
+            for secret in route.provider.secrets:
+                body = body.replace(secret, b"[redacted]")
         except UpstreamError as error:
             route.circuit.failed()
             raise _unreached(route, error) from None
@@ -210,10 +213,15 @@ def _refused(ask: Ask, route: Route, answered: Answered, body: bytes) -> NoAnswe
     if status in (401, 403):
         # Providers quote parts of the key they refuse, and it is not the client's.
         message = f"provider {route.provider.name} refused the key it is configured with (status {status})"
+        if route.provider_settings.key is None:
+            said = FORMATS[ask.format].read_failure(status, body).message
+            message = f"provider {route.provider.name} has no key (llm.providers.{route.provider.name}.key): {said}"
         return NoAnswer(Failure(status, message, kind_of(status)), passing=False)
     if status < 400:
         message = f"provider {route.provider.name} answered with status {status}; check its base_url"
         return NoAnswer(Failure(502, message, kind_of(502)), passing=False)
     failure = FORMATS[ask.format].read_failure(status, body)
-    shown = (ask.format, answered.headers, body)
+    quoted = route.provider.secrets
+    headers = [pair for pair in answered.headers if not any(secret in pair[1] for secret in quoted)]
+    shown = (ask.format, headers, body)
     return NoAnswer(failure, wait=wait, passing=status in RETRIED, told=shown)

@@ -71,6 +71,13 @@ def concerns(path: str) -> bool:
     return path in _FIXED or _LIST.fullmatch(path) is not None or _GEMINI.fullmatch(path) is not None
 
 
+def meant(path: str) -> str | None:
+    """The address that somebody probably meant who wrote `/v1` too seldom or too often."""
+    if path.startswith("/v1/v1"):
+        return path.removeprefix("/v1")
+    return f"/v1{path}" if f"/v1{path}" in _FIXED else None
+
+
 def format_of(path: str) -> str:
     """The format to tell errors in."""
     if path in _FIXED:

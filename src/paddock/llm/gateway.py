@@ -10,13 +10,24 @@ from collections.abc import Sequence
 import structlog
 
 from paddock.config.llm import LlmConfig
-from paddock.errors import Forbidden, NotFound, PaddockError, QuotaExceeded, Unauthorized, Unavailable
+from paddock.errors import Forbidden, NotFound, PaddockError, QuotaExceeded, TooLarge, Unauthorized, Unavailable
 from paddock.llm.answering import Answering, StreamLost
 from paddock.llm.archive.archive import Archive
 from paddock.llm.asking import Asker, NoAnswer
 from paddock.llm.budgets import Budgets, BudgetSpent
 from paddock.llm.callers import Callers, Holder
-from paddock.llm.calls import COUNT, GENERATE, Call, concerns, format_of, listing, read_call, secret_of, wants_upgrade
+from paddock.llm.calls import (
+    COUNT,
+    GENERATE,
+    Call,
+    concerns,
+    format_of,
+    listing,
+    meant,
+    read_call,
+    secret_of,
+    wants_upgrade,
+)
 from paddock.llm.exchange import Exchange, ExchangeIds, Outcome
 from paddock.llm.formats.counting import count, estimate_answer, estimate_request
 from paddock.llm.formats.failures import kind_of
@@ -25,7 +36,7 @@ from paddock.llm.formats.registry import FORMATS
 from paddock.llm.limits import Limits, TooMany
 from paddock.llm.neutral import Failure, Usage
 from paddock.llm.passing import client_name, conversation_of, from_provider
-from paddock.llm.preparing import can_count
+from paddock.llm.preparing import can_count, check_parts
 from paddock.llm.prices import Prices
 from paddock.llm.providers.replay import ReplayProvider
 from paddock.llm.routes import ModelNotFound, Route, Routes
@@ -42,6 +53,7 @@ _STATUSES: dict[type[PaddockError], int] = {
     NotFound: 404,
     BudgetSpent: 402,
     QuotaExceeded: 429,
+    TooLarge: 413,
     Unavailable: 503,
 }
 log = structlog.get_logger()
@@ -85,7 +97,10 @@ class Gateway:
         if path == "/" and request.method in ("HEAD", "GET"):
             await reply.whole(200, [JSON], b"{}")
         elif not concerns(path):
-            await self._refuse(reply, "openai-chat", NotFound(f"There is nothing at {path[:200]}."))
+            right = meant(path)
+            hint = f" Did you mean {right[:200]}? Check the base URL of your client." if right else ""
+            error = NotFound(f"There is nothing at {path[:200]}.{hint}")
+            await self._refuse(reply, format_of(right or path), error)
         elif wants_upgrade(request):
             failure = Failure(426, "WebSocket is not spoken here; use HTTP with server-sent events", kind_of(400))
             await _tell(reply, format_of(path), failure, [STOP_RETRYING])
@@ -154,13 +169,15 @@ class Gateway:
             exchange.outcome, exchange.error = Outcome.CUT, str(error)
             reply.abort()
         except asyncio.CancelledError:
-            exchange.outcome = Outcome.CLIENT_GONE
             raise
         except Exception as error:
             exchange.outcome, exchange.error = Outcome.FAILED, f"something went wrong here: {type(error).__name__}"
             raise
         finally:
             exchange.total = time.perf_counter() - started
+            if exchange.error is not None:
+                # Providers may say what no text can hold.
+                exchange.error = exchange.error.encode(errors="replace").decode()
             self._close(exchange, answering)
 
     async def _admit(
@@ -175,6 +192,7 @@ class Gateway:
             await self.budgets.check(holder)
             charged = True
             if call.operation == COUNT and not can_count(route):
+                check_parts(request.body)
                 await answering.estimate(call)
                 return
             given = await self._asker.ask(call, request, exchange, route, permits)
@@ -184,6 +202,9 @@ class Gateway:
                 given.answered.close()
             if given.recorder is not None:
                 await _record(given.recorder, exchange)
+        except asyncio.CancelledError:
+            exchange.outcome = Outcome.CLIENT_GONE
+            raise
         finally:
             tokens = 0
             try:
@@ -214,6 +235,10 @@ class Gateway:
                     estimate_answer(exchange.format, exchange.stream, pieces),
                 )
                 exchange.estimated = True
+        elif exchange.usage is None and exchange.outcome is Outcome.CLIENT_GONE and exchange.provider_format:
+            # It was asked, and whoever does not wait for the answer pays for the question all the same.
+            exchange.usage = Usage(estimate_request(exchange.format, exchange.request))
+            exchange.estimated = True
         if exchange.provider_kind in ("script", "replay"):
             exchange.cost = 0.0
         elif exchange.usage is not None:

@@ -34,6 +34,8 @@ _FROM_CLIENT = _HOP | {
     b"x-forwarded-host",
     b"x-forwarded-proto",
     b"x-real-ip",
+    b"x-http-method-override",
+    b"x-goog-user-project",
 }
 _FROM_PROVIDER = _HOP | {
     b"set-cookie",
@@ -45,6 +47,7 @@ _FROM_PROVIDER = _HOP | {
     b"openai-organization",
     b"openai-project",
     b"anthropic-organization-id",
+    b"x-paddock-exchange",  # Of a Paddock behind this one, which kept it for itself.
 }
 _SESSIONS = (b"x-claude-code-session-id", b"x-session-id", b"session_id", b"session-id", b"x-conversation-id")
 _LONGEST = 200

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
+from paddock.errors import TooLarge
 from paddock.llm.bodies import SHARED, patched
 from paddock.llm.calls import COUNT, EMBED, GENERATE, Call
 from paddock.llm.exchange import Exchange
@@ -16,6 +18,10 @@ from paddock.llm.providers.http import OpenAIProvider
 from paddock.llm.routes import Route
 from paddock.llm.wire.base import HttpRequest
 
+MOST_PARTS = 50_000
+_FEW_BYTES = 200_000
+_OBJECT = re.compile(rb'\{\s*"')
+"""Where an object begins. In texts the quotation mark would have a backslash."""
 _COUNTING = {"anthropic": ("anthropic",), "gemini": ("gemini",), "script": ("anthropic", "gemini")}
 _EMBEDDING = {"openai": ("openai-chat",), "gemini": ("gemini",), "script": ("openai-chat", "gemini")}
 """In which formats the kinds of providers can do what is no conversation; those not listed cannot."""
@@ -39,6 +45,12 @@ def can_count(route: Route) -> bool:
     return route.provider.kind in _COUNTING
 
 
+def check_parts(body: bytes) -> None:
+    """Raise `TooLarge` for a body of so many parts that reading it would keep everybody waiting."""
+    if len(body) > _FEW_BYTES and sum(1 for _ in _OBJECT.finditer(body)) > MOST_PARTS:
+        raise TooLarge(f"the request has more than {MOST_PARTS} messages and parts, too many to be read one by one")
+
+
 def prepare(call: Call, http: HttpRequest, exchange: Exchange, route: Route) -> Prepared:
     """The request as this route's provider wants it.
 
@@ -53,6 +65,7 @@ def prepare(call: Call, http: HttpRequest, exchange: Exchange, route: Route) -> 
         raise Unsuitable(f"provider {route.provider.name} cannot do {call.operation}; choose another model")
     if call.format in formats:
         return _relayed(call, http, exchange, route)
+    check_parts(http.body)
     if call.operation == EMBED:
         return _embedding(call, http, exchange, route, formats[0])
     return _translated(call, http, exchange, route, formats[0])

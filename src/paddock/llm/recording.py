@@ -155,8 +155,8 @@ def line_to_recorded(line: bytes, id: str = "") -> Recorded:
         raise RecordingError(f"not a recorded exchange: {error}") from error
 
 
-def read_recording(path: Path) -> list[Recorded]:
-    """All exchanges of a recording. Raises `RecordingError` naming file and line.
+def read_recording(path: Path, setting: str = "") -> list[Recorded]:
+    """All exchanges of a recording. Raises `RecordingError` naming file and line, or the setting that names a file.
 
     A last line without an end was being written when its writer died, and is left out.
     """
@@ -169,9 +169,15 @@ def read_recording(path: Path) -> list[Recorded]:
                 try:
                     found.append(line_to_recorded(line, f"line-{number}"))
                 except RecordingError as error:
+                    if not found and isinstance(error.__cause__, msgspec.DecodeError):
+                        # Not one line of it is: it is some other file, and what its first line lacks helps nobody.
+                        raise RecordingError(
+                            f"{path} is no recording; make one with: paddock llm record FILE"
+                        ) from error
                     raise RecordingError(f"{path}:{number}: {error.message}") from error
     except OSError as error:
-        raise RecordingError(f"{path}: the recording cannot be read: {error.strerror or error}") from error
+        reason = "there is no such file" if isinstance(error, FileNotFoundError) else error.strerror or str(error)
+        raise RecordingError(f"{setting and f'{setting}: '}{path} cannot be read: {reason}") from error
     return found
 
 

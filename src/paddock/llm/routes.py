@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -10,6 +11,9 @@ from paddock.errors import NotFound
 from paddock.llm.circuits import Circuit
 from paddock.llm.providers.base import Provider
 from paddock.llm.wire.base import Headers
+
+_CIRCUITS = 1000
+"""Patterns let clients make up names of models."""
 
 
 class ModelNotFound(NotFound):
@@ -43,7 +47,8 @@ class Routes:
     def __init__(self, settings: LlmConfig, providers: Mapping[str, Provider]) -> None:
         self._settings = settings
         self.providers = providers
-        self.circuits = {name: _circuit(provider) for name, provider in providers.items()}
+        self._circuits: OrderedDict[tuple[str, str], Circuit] = OrderedDict()
+        """By provider and model: a model that fails must not take the others of its provider away from everybody."""
         self._known: dict[str, Route] = {}
         patterns = [name for name in settings.models if "*" in name]
         self._patterns = sorted(patterns, key=lambda name: (-len(name), name))
@@ -56,7 +61,7 @@ class Routes:
         return list(self._settings.models)
 
     def resolve(self, asked: str) -> Route:
-        """What answers for a name: itself, the longest pattern it fits, or `PROVIDER/MODEL`.
+        """What answers for a name: itself, the longest pattern it fits, or `PROVIDER/MODEL` with `llm.direct`.
 
         Raises `ModelNotFound`, which says what there is.
         """
@@ -68,7 +73,7 @@ class Routes:
             if len(asked) >= len(head) + len(tail) and asked.startswith(head) and asked.endswith(tail):
                 return self._route(pattern, self._settings.models[pattern], asked[len(head) : len(asked) - len(tail)])
         provider, slash, model = asked.partition("/")
-        if slash and model and provider in self.providers:
+        if self._settings.direct and slash and model and provider in self.providers:
             return self._route(asked, ModelConfig(provider=provider, model=model), model)
         there = ", ".join(sorted(self._settings.models)) or "none; set llm.models"
         raise ModelNotFound(f"There is no model {asked[:200]!r}. Models: {there}.")
@@ -85,14 +90,23 @@ class Routes:
         return Route(
             name=name,
             provider=self.providers[model.provider],
-            circuit=self.circuits[model.provider],
+            circuit=self._circuit(model.provider, wanted),
             provider_settings=self._settings.providers[model.provider],
             settings=model,
             headers=headers,
             model=wanted,
         )
 
+    def failing(self, provider: str) -> bool:
+        """Whether some model of a provider is left alone for a while."""
+        return any(circuit.open for (name, _), circuit in self._circuits.items() if name == provider)
 
-def _circuit(provider: Provider) -> Circuit:
-    # A recording cannot recover: what failed in it is told as it was, however often.
-    return Circuit(within=-1.0) if provider.kind == "replay" else Circuit()
+    def _circuit(self, provider: str, model: str) -> Circuit:
+        circuit = self._circuits.get((provider, model))
+        if circuit is None:
+            # A recording cannot recover: what failed in it is told as it was, however often.
+            circuit = Circuit(within=-1.0) if self.providers[provider].kind == "replay" else Circuit()
+            self._circuits[provider, model] = circuit
+            if len(self._circuits) > _CIRCUITS:
+                self._circuits.popitem(last=False)
+        return circuit

@@ -21,6 +21,8 @@ _MOST_TOKENS = 2**40
 """No request takes more; a provider that says so must not spoil the sums."""
 _MOST_WAITING = 50_000
 _LONGEST_MODEL = 200
+_MOST_UNANSWERED = 1000
+"""Names of models that are counted by name though none of them answered; patterns let anybody make up more."""
 _DAY = 86_400
 _FAILED = frozenset((Outcome.REFUSED, Outcome.FAILED, Outcome.CUT))
 _FREE = frozenset(("script", "replay"))
@@ -58,6 +60,7 @@ class Ledger:
         self._store = store
         self._every = every
         self._waiting: dict[tuple[int, str, str, str, str, str], Tally] = {}
+        self._unanswered: set[str] = set()
         self._writing = asyncio.Lock()
         """Held while sums are on their way to the database, when they are neither here nor surely there."""
         self._closing = asyncio.Event()
@@ -88,7 +91,7 @@ class Ledger:
             int(exchange.at // _DAY),
             caller.tenant,
             caller.key_id,
-            _model(exchange) if len(self._waiting) < _MOST_WAITING else "",
+            self._model(exchange) if len(self._waiting) < _MOST_WAITING else "",
             exchange.provider or "",
             caller.sandbox or "",
         )
@@ -148,6 +151,20 @@ class Ledger:
         tally = row.tally
         return KeyTotals(tally.requests - tally.refused, tally.input + tally.output, tally.cost)
 
+    def _model(self, exchange: Exchange) -> str:
+        """The model as it was asked for; nothing for names that are made up, because anybody can ask for any."""
+        if exchange.route is None:
+            return ""
+        model = exchange.model
+        if len(model) > _LONGEST_MODEL or not model.isascii():
+            # Halves of characters would keep the rest from being written.
+            model = model[:_LONGEST_MODEL].encode(errors="replace").decode()
+        if exchange.outcome in _UNANSWERED and model not in self._unanswered:
+            if len(self._unanswered) >= _MOST_UNANSWERED:
+                return ""
+            self._unanswered.add(model)
+        return model
+
     def _add_waiting(
         self,
         sums: dict[tuple[str, ...], Tally],
@@ -190,17 +207,6 @@ class Ledger:
                 self._failing = True
             else:
                 self._failing = False
-
-
-def _model(exchange: Exchange) -> str:
-    """The model as it was asked for, or what of it is known for sure: anybody can ask for any name."""
-    if exchange.route is None:
-        return ""
-    model = exchange.route if exchange.outcome in _UNANSWERED else exchange.model
-    if len(model) > _LONGEST_MODEL or not model.isascii():
-        # Halves of characters would keep the rest from being written.
-        model = model[:_LONGEST_MODEL].encode(errors="replace").decode()
-    return model
 
 
 def _written(key: tuple[int, str, str, str, str, str]) -> Key:

@@ -227,17 +227,29 @@ class ExchangeStore:
 
         return await self._store.read(work)
 
-    async def groups(self, tenant: str, filters: Filters, match: str | None) -> Sequence[tuple[str | None, str]]:
-        """The sandboxes and keys among those that match."""
+    async def groups(self, tenant: str, filters: Filters, match: str | None) -> Sequence[tuple[str, str | None, str]]:
+        """The sandboxes and keys among those that match, each after its oldest exchange, the oldest first."""
+        first = func.min(exchanges.c.id).label("first")
         statement = (
-            select(exchanges.c.sandbox, exchanges.c.key_id)
+            select(first, exchanges.c.sandbox, exchanges.c.key_id)
             .where(*_matching(tenant, filters, match))
-            .distinct()
-            .order_by(exchanges.c.sandbox, exchanges.c.key_id)
+            .group_by(exchanges.c.sandbox, exchanges.c.key_id)
+            .order_by(first)
         )
         return await self._store.read(
-            lambda connection: [(row.sandbox, row.key_id) for row in connection.execute(statement)]
+            lambda connection: [(row.first, row.sandbox, row.key_id) for row in connection.execute(statement)]
         )
+
+    async def responses(self, tenant: str, numbers: Sequence[int]) -> Mapping[int, bytes]:
+        """What was answered in some exchanges, packed, by their numbers; without those that were deleted."""
+
+        def work(connection: Connection) -> Mapping[int, bytes]:
+            statement = select(exchanges.c.number, exchanges.c.response).where(
+                exchanges.c.tenant == tenant, exchanges.c.number.in_(numbers)
+            )
+            return {row.number: row.response for row in connection.execute(statement)}
+
+        return await self._store.read(work)
 
     async def tenants(self) -> Sequence[str]:
         """Whose exchanges there are."""

@@ -81,6 +81,7 @@ def settings(fake: Upstream, other: Upstream) -> dict[str, Any]:
                 "seldom": {"provider": "chat", "limits": {"requests_per_minute": 2}},
             },
             "ping_every": 0.2,
+            "direct": True,
         }
     }
 

@@ -239,3 +239,25 @@ def test_a_slow_client_is_let_go(server: Server) -> None:
         )
         with server.client() as other_client:
             assert other_client.get("/v1/models").status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("wrong", "right"),
+    [
+        ("/chat/completions", "/v1/chat/completions"),
+        ("/v1/v1/messages", "/v1/messages"),
+        ("/responses", "/v1/responses"),
+    ],
+)
+def test_a_wrong_base_url_is_told_what_is_right(client: httpx.Client, wrong: str, right: str) -> None:
+    answer = client.post(wrong, json={"model": "chat-model"})
+    assert answer.status_code == 404 and right in answer.json()["error"]["message"]
+
+
+def test_the_marks_of_a_paddock_behind_this_one_are_not_passed_on(client: httpx.Client, fake: Upstream) -> None:
+    theirs = [("x-paddock-exchange", "ex-theirs"), ("x-request-id", "theirs"), ("x-paddock-script", "hello")]
+    fake.always(Answer(pieces=[WHOLE["openai-chat"]], headers=theirs))
+    path, body = request("openai-chat", "chat-model")
+    headers = client.post(path, json=body).headers
+    assert headers.get_list("x-request-id") == ["theirs"] and headers["x-paddock-script"] == "hello"
+    assert len(headers.get_list("x-paddock-exchange")) == 1 and headers["x-paddock-exchange"] != "ex-theirs"

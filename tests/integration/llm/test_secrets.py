@@ -39,9 +39,10 @@ def test_no_key_of_a_provider_leaves_the_server(server: Server, client: httpx.Cl
     leaks = f"key {PROVIDER_KEY} is bad"
     for format in sorted(MODELS):
         path, body = request(format, MODELS[format])
-        for status in (401, 403):
-            fake.always(whole({"error": {"message": leaks, "type": "x"}}, status))
-            told.append(client.post(path, json=body).text)
+        for status in (400, 401, 403, 404, 500):
+            fake.always(whole({"error": {"message": leaks, "type": "x"}}, status, headers=[("x-echo", PROVIDER_KEY)]))
+            answer = client.post(path, json=body)
+            told += [answer.text, str(answer.headers)]
         fake.always(Answer(raw=f"{PROVIDER_KEY} nonsense\r\n\r\n".encode()))
         told.append(client.post(path, json=body).text)
     fake.always(Answer(pieces=[WHOLE["openai-chat"]]))

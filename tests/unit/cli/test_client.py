@@ -17,6 +17,7 @@ from paddock.cli.client import Client
 from paddock.cli.context import DEFAULT_URL, Cli, Target
 from paddock.cli.execution import Ending, Execution, OutputLost, Sink
 from paddock.cli.failure import CliError, NoServer, Refused
+from paddock.errors import ConfigError
 
 pytestmark = pytest.mark.anyio
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
@@ -87,6 +88,32 @@ def test_the_local_key_is_not_shown_to_other_machines(data: Path, monkeypatch: p
     monkeypatch.setenv("PADDOCK_API_KEY", "mine")
     assert Cli(data=str(data), server="https://paddock.example").target().key == "mine"
     assert Cli(data=str(data)).target() == Target(DEFAULT_URL, "mine")
+
+
+@pytest.mark.parametrize(
+    ("settings", "url"),
+    [
+        ("{port: 9107}", "http://127.0.0.1:9107"),
+        ("{host: 0.0.0.0, port: 9107}", "http://127.0.0.1:9107"),
+        ("{host: '::1'}", "http://[::1]:8420"),
+        ("{port: 0}", DEFAULT_URL),
+        ("{port: none}", DEFAULT_URL),
+    ],
+)
+def test_where_a_server_would_be_is_told_as_configured(data: Path, settings: str, url: str) -> None:
+    (data / "paddock.yaml").write_text(f"server: {settings}")
+    with pytest.raises(NoServer) as caught:
+        Cli(data=str(data)).target()
+    assert f"no Paddock server at {url};" in caught.value.message
+
+
+def test_a_client_does_not_need_the_secrets_of_the_server(data: Path) -> None:
+    (data / "paddock.yaml").write_text('llm: {providers: {far: {kind: openai, key: "${NOT_SET_ANYWHERE}"}}}\ndata: .')
+    with served(data, "http://127.0.0.1:9999"):
+        cli = Cli()
+        assert cli.target() == Target("http://127.0.0.1:9999", "local-secret")
+        with pytest.raises(ConfigError, match="NOT_SET_ANYWHERE"):
+            _ = cli.loaded
 
 
 @pytest.mark.parametrize("text", ["ftp://x", "http://", "http://x:port", "://"])

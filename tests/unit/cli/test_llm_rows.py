@@ -54,6 +54,24 @@ def test_rows_that_come_one_by_one_fit_too() -> None:
     assert max(cell_len(layout.line(cells(each, NOW))) for each in ALL) <= 80
 
 
+@pytest.mark.parametrize("width", [80, 120, None])
+def test_rows_that_come_one_by_one_do_not_shift(width: int | None) -> None:
+    """A column that was wider once stays so."""
+    layout = Layout(None, width)
+    wide = exchange(123_456, cost=1234.5, at="2026-01-30T12:00:00Z", model=LONG)
+    first = layout.line(cells(wide, NOW))
+    lines = [first, *(layout.line(cells(each, NOW)) for each in (exchange(1), exchange(2, cost=0.000_01)))]
+    assert len({cell_len(line[: line.rindex("ok")]) for line in lines}) == 1
+    assert width is None or max(map(cell_len, lines)) <= width
+
+
+def test_small_costs_do_not_shift_what_comes() -> None:
+    layout = Layout(None, 80)
+    rows = [cells(exchange(1, cost=cost), NOW) for cost in (0.01, 0.000_01, 99.5, None)]
+    heads = layout.line(COLUMNS)
+    assert {layout.line(row).index("ok") for row in rows} == {heads.index("OUTCOME")}
+
+
 def test_what_reads_a_pipe_gets_whole_names() -> None:
     rows = [cells(each, NOW) for each in ALL]
     assert LONG in Layout(rows).line(rows[1])

@@ -7,8 +7,11 @@ from typing import Any
 
 import pytest
 
+from paddock.cli.client import Client
 from paddock.cli.failure import UsageProblem
-from paddock.cli.llm_filters import when
+from paddock.cli.llm import _facts as facts_of_a_test
+from paddock.cli.llm_filters import query, when
+from paddock.cli.llm_question import Answer
 from paddock.cli.llm_words import answered_by, count, latency, model_of, money, outcome_of, tokens
 
 
@@ -85,3 +88,21 @@ def test_times_are_so_long_ago_or_on_a_day() -> None:
 def test_what_is_no_time_is_refused(text: str) -> None:
     with pytest.raises(UsageProblem, match="--since"):
         when(text, "--since")
+
+
+def test_an_answer_of_a_fallback_is_told_as_one() -> None:
+    notes = ["fast did not answer; asked slow"]
+    fell = exchange(route="slow", notes=notes, number=1, id="ex-1")
+    facts = dict(facts_of_a_test(Answer(), fell))
+    assert facts["answered by"].endswith(", a fallback")
+    assert facts["note"] == notes[0]
+    itself = exchange(route="fast", notes=["asked openai again: timeout"], number=1, id="ex-1")
+    assert "fallback" not in dict(facts_of_a_test(Answer(), itself))["answered by"]
+
+
+@pytest.mark.parametrize("text", ['"', "?!", "w " * 40])
+@pytest.mark.anyio
+async def test_what_cannot_be_searched_for_is_a_mistake_of_that_option(text: str) -> None:
+    async with Client("http://127.0.0.1:9", None) as client:
+        with pytest.raises(UsageProblem, match="^--search "):
+            await query(client, search=text)

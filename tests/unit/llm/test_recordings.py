@@ -134,6 +134,9 @@ def test_files_that_are_no_recordings_are_told(tmp_path: Path) -> None:
         read_recording(tmp_path / "none.jsonl")
     with pytest.raises(RecordingError, match="cannot be read"):
         read_recording(tmp_path)
+    (tmp_path / "export.jsonl").write_text('{"messages": []}\n')
+    with pytest.raises(RecordingError, match=r"export\.jsonl is no recording; make one with: paddock llm record FILE$"):
+        read_recording(tmp_path / "export.jsonl")
     (tmp_path / "a.zst").write_bytes(b"not compressed at all")
     with pytest.raises(RecordingError, match="not compressed with zstd"):
         read_recording(tmp_path / "a.zst")

@@ -422,5 +422,7 @@ async def test_an_index_forgets_the_oldest() -> None:
 def test_a_replay_needs_something_to_answer_from(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="there is no archive to replay from"):
         make_replay("r", ProviderConfig(kind="replay"))
-    with pytest.raises(ConfigError, match="cannot be read"):
+    with pytest.raises(
+        ConfigError, match=r"^llm\.providers\.r\.file: .*none\.jsonl cannot be read: there is no such file$"
+    ):
         make_replay("r", ProviderConfig(kind="replay", file=tmp_path / "none.jsonl"))

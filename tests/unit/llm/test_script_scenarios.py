@@ -87,8 +87,9 @@ def test_a_wrong_scenario_is_told_where_and_what(text: str, expected: str) -> No
 
 
 def test_a_file_that_cannot_be_read_is_told(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="cannot be read"):
-        load_scenario(tmp_path / "none.yaml")
+    with pytest.raises(ConfigError) as caught:
+        load_scenario(tmp_path / "none.yaml", "llm.providers.s.file")
+    assert caught.value.message == f"llm.providers.s.file: {tmp_path}/none.yaml cannot be read: there is no such file"
     (tmp_path / "latin.yaml").write_bytes(b"turns: [{say: \xff}]")
     with pytest.raises(ConfigError, match="cannot be read"):
         load_scenario(tmp_path / "latin.yaml")

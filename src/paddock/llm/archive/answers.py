@@ -2,14 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import json
+from collections.abc import Hashable, Iterable, Sequence
+from itertools import groupby
 
 from paddock.errors import PaddockError
 from paddock.llm.collect import Collector
 from paddock.llm.exchange import Exchange
 from paddock.llm.formats.base import BrokenStream, Format
 from paddock.llm.formats.registry import FORMATS
-from paddock.llm.neutral import Answer, Finish, Finished, Request
+from paddock.llm.neutral import (
+    Answer,
+    Finish,
+    Finished,
+    Message,
+    Part,
+    Refusal,
+    Request,
+    Role,
+    Text,
+    Thinking,
+    ToolCall,
+)
 
 BROKE_OFF = "the answer broke off"
 
@@ -61,3 +75,55 @@ def request_of(exchange: Exchange) -> Request | None:
         return form.read_request(exchange.request, model=exchange.model, stream=exchange.stream)
     except (PaddockError, ValueError, KeyError, TypeError, RecursionError):
         return None
+
+
+def as_answered(messages: Sequence[Message], answers: Sequence[Answer]) -> list[Message]:
+    """Messages of a request, with the model's as the model said them where one of the answers, oldest first, is known.
+
+    They are known by their text and calls: clients send those back, but often not what was thought.
+    """
+    known: dict[Hashable, list[list[Part]]] = {}
+    for answer in answers:
+        calls: list[Part] = [part for part in answer.parts if isinstance(part, ToolCall)]
+        # A client may send the calls back and not what was said with them.
+        for mark in dict.fromkeys([*_marks(answer.parts), *_marks(calls)]):
+            known.setdefault(mark, []).append(answer.parts)
+    told: list[Message] = []
+    for role, group in groupby(messages, lambda message: message.role):
+        run = list(group)  # Some formats have one message for each thought, text and call.
+        found = None
+        if role is Role.ASSISTANT:
+            found = _taken([part for message in run for part in message.parts], known)
+        told += run if found is None else [Message(Role.ASSISTANT, list(found))]
+    return told
+
+
+def _taken(parts: Sequence[Part], known: dict[Hashable, list[list[Part]]]) -> list[Part] | None:
+    """What was answered, once for each time that it was."""
+    if not all(isinstance(part, Text | Thinking | ToolCall | Refusal) for part in parts):
+        return None
+    for mark in _marks(parts):
+        found = known.get(mark)
+        if found:
+            return found.pop(0) if len(found) > 1 else found[0]
+    return None
+
+
+def _marks(parts: Sequence[Part]) -> list[Hashable]:
+    """What an answer is known by, the surest first."""
+    text = "".join("".join(part.text.split()) for part in parts if isinstance(part, Text | Refusal))
+    calls = [part for part in parts if isinstance(part, ToolCall)]
+    if not text and not calls:
+        return []
+    marks: list[Hashable] = [(text, *(call.id for call in calls))]
+    if calls:
+        # Not all formats have ids, and some clients make up their own.
+        marks.append((text, *((call.name, _arguments(call.arguments)) for call in calls)))
+    return marks
+
+
+def _arguments(text: str) -> str:
+    try:
+        return json.dumps(json.loads(text), sort_keys=True)
+    except (ValueError, RecursionError):
+        return text

@@ -19,7 +19,8 @@ from paddock.llm.archive.packing import Packer
 from paddock.llm.archive.prepare import restore
 from paddock.llm.archive.remote import RemoteScribe
 from paddock.llm.archive.scribe import OwnScribe, Scribe
-from paddock.llm.archive.threads import Thread, find_threads, tell
+from paddock.llm.archive.telling import tell_thread
+from paddock.llm.archive.threads import Thread, find_threads
 from paddock.llm.archive.words import query
 from paddock.llm.exchange import Exchange
 from paddock.model.exchanges import Filters, Summary
@@ -155,10 +156,11 @@ class Archive:
         filters = Filters(sandbox=sandbox_id)
         tree = await self._exchanges.tree(tenant, filters, limit=MOST_IN_A_CONVERSATION)
         threads = await asyncio.get_running_loop().run_in_executor(self._threads, find_threads, tree)
+        known = {thread.id: thread for thread in threads}
         told = []
         for thread in threads:
             try:
-                await self._tell(tenant, thread)
+                await tell_thread(self._exchanges, tenant, thread, known)
             except NotFound:
                 continue  # Deleted in the meantime.
             told.append(thread)
@@ -166,6 +168,7 @@ class Archive:
 
     async def conversation(self, tenant: str, exchange_id: str) -> Thread:
         """The conversation that an exchange is part of, found among those of its sandbox or key. Raises `NotFound`."""
+        await self._settle()
         summary = (await self._exchanges.get(tenant, exchange_id)).summary
         whose = Filters(sandbox=summary.sandbox, key=None if summary.sandbox else summary.key_id)
         for age in (_LONG_AGO, 0.0):
@@ -174,7 +177,7 @@ class Archive:
             threads = await asyncio.get_running_loop().run_in_executor(self._threads, find_threads, tree)
             for thread in threads:
                 if any(each.id == exchange_id for each in thread.exchanges):
-                    await self._tell(tenant, thread)
+                    await tell_thread(self._exchanges, tenant, thread, {each.id: each for each in threads})
                     return thread
         raise NotFound(f"There is no exchange {exchange_id[:80]!r}.")
 
@@ -186,14 +189,14 @@ class Archive:
             except (Unavailable, TimeoutError):
                 pass
 
-    async def _tell(self, tenant: str, thread: Thread) -> None:
-        assert thread.latest is not None
-        exchange = await self.get(tenant, thread.latest.id)
-        await asyncio.get_running_loop().run_in_executor(self._threads, tell, thread, exchange)
+    def export(
+        self, tenant: str, filters: Filters = EVERYTHING, form: Form = "openai", *, unanswered: bool = False
+    ) -> AsyncIterator[bytes]:
+        """Conversations as lines of JSON, in the message form of OpenAI's chat API or of Anthropic's.
 
-    def export(self, tenant: str, filters: Filters = EVERYTHING, form: Form = "openai") -> AsyncIterator[bytes]:
-        """Conversations as lines of JSON, in the message form of OpenAI's chat API or of Anthropic's."""
-        return export(self._exchanges, tenant, filters, _match(filters), form)
+        Those that nobody answered are left out, unless they are asked for.
+        """
+        return export(self._exchanges, tenant, filters, _match(filters), form, unanswered=unanswered)
 
     async def delete(self, tenant: str, exchange_id: str) -> None:
         """Forget an exchange, and what was said only in it. Raises `NotFound`."""

@@ -64,6 +64,8 @@ class RemoteScribe(Scribe):
         self._begin = Begin(database, settings.model_dump_json().encode(), list(secrets))
         self._max_waiting = settings.max_waiting
         self._told = written
+        self._waiting: dict[str, int] = {}
+        """What waits, by tenant."""
         self._numbers = itertools.count(1)
         self._batch: list[Exchange] = []
         self._batch_size = 0
@@ -80,9 +82,13 @@ class RemoteScribe(Scribe):
 
     def keep(self, exchange: Exchange) -> None:
         size = weight(exchange)
-        if self._closing or self.waiting_bytes + size > self._max_waiting:
+        tenant = exchange.caller.tenant
+        waiting = self._waiting.get(tenant, 0)
+        # Nobody may take more than half, or one who says much would cost others what they said.
+        if self._closing or self.waiting_bytes + size > self._max_waiting or waiting + size > self._max_waiting // 2:
             self._lose("the archive is closed" if self._closing else "more waits than archive.max_waiting allows")
             return
+        self._waiting[tenant] = waiting + size
         self.waiting_bytes += size
         self._batch_size += size
         self._batch.append(exchange)
@@ -152,8 +158,14 @@ class RemoteScribe(Scribe):
         self._sent[order.number] = _Sent(order, size, future)
         try:
             data = pack(order)
-        except Exception as error:  # An exchange that cannot be put into words must not take the others with it.
-            self._seen_to(Done(order.number, f"The exchange cannot be archived: {error!r}."))
+        except Exception as error:
+            if isinstance(order, Keep) and len(order.exchanges) > 1:
+                # One that cannot be put into words must not take the others with it.
+                del self._sent[order.number]
+                for exchange in order.exchanges:
+                    self._send(Keep(next(self._numbers), [exchange], now=False), weight(exchange), None)
+            else:
+                self._seen_to(Done(order.number, f"The exchange cannot be archived: {error!r}."))
             return
         if self._writer is not None:
             self._writer.write(data)
@@ -231,6 +243,14 @@ class RemoteScribe(Scribe):
         if sent is None:
             return
         self.waiting_bytes -= sent.size
+        if isinstance(sent.order, Keep) and not sent.order.now:
+            for exchange in sent.order.exchanges:
+                tenant = exchange.caller.tenant
+                left = self._waiting.get(tenant, 0) - weight(exchange)
+                if left > 0:
+                    self._waiting[tenant] = left
+                else:
+                    self._waiting.pop(tenant, None)
         if sent.future is None:
             if answer.error is not None and isinstance(sent.order, Keep):
                 self._lose(answer.error, len(sent.order.exchanges))

@@ -89,6 +89,8 @@ class Provider(ABC):
         self.name = name
         self.formats = formats
         """The wire formats it takes, the preferred one first."""
+        self.secrets: tuple[bytes, ...] = ()
+        """What it is told and no client may learn, should it quote that."""
 
     @abstractmethod
     async def send(self, ask: Ask) -> Answered:

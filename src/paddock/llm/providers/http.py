@@ -32,6 +32,9 @@ class HttpProvider(Provider):
             self._own.append((self.key_header, (self.key_prefix + settings.key.get_secret_value()).encode()))
         for header, value in settings.headers.items():
             self._own.append((header.lower().encode(), value.get_secret_value().encode()))
+        told = [settings.key, *settings.headers.values()]
+        texts = [each.get_secret_value() for each in told if each is not None]
+        self.secrets = tuple(text.encode() for text in texts if text)
         self._names = frozenset(name for name, _ in self._own)
 
     async def send(self, ask: Ask) -> Answered:
@@ -92,6 +95,10 @@ class AnthropicProvider(HttpProvider):
         if ask.operation == EMBED:
             raise Unsuitable(f"provider {self.name} has no embeddings")
         path = b"/v1/messages/count_tokens" if ask.operation == COUNT else b"/v1/messages"
+        if "key=" in ask.query:
+            # Some clients put the key that they show us there.
+            query = urlencode([(name, value) for name, value in parse_qsl(ask.query) if name != "key"])
+            return path + b"?" + query.encode() if query else path
         return path + b"?" + ask.query.encode("latin-1") if ask.query else path
 
     def defaults(self, ask: Ask) -> Headers:

@@ -62,11 +62,11 @@ class Source(Protocol):
 class FileSource:
     """A recording, read when it is first needed. It serves every tenant alike."""
 
-    def __init__(self, path: Path, *, may_be_missing: bool = False) -> None:
+    def __init__(self, path: Path, *, may_be_missing: bool = False, setting: str = "") -> None:
         self.path = path
         self._writer = RecordingWriter(path)
         is_new = may_be_missing and not path.exists()
-        self._exchanges = {} if is_new else {each.id: each for each in _numbered(read_recording(path))}
+        self._exchanges = {} if is_new else {each.id: each for each in _numbered(read_recording(path, setting))}
 
     async def ids(self, tenant: str, since: float) -> Sequence[str]:
         return list(self._exchanges)
@@ -257,6 +257,9 @@ class ReplayProvider(Provider):
         old = read_recorded(recorded) if recorded is not None else None
         if recorded is None or old is None:
             return f"{reason}; no conversation is recorded yet" if nearest is None else reason
+        if self._miss is not None and isinstance(self.source, FileSource):
+            # Live exchanges of any tenant are added to the file, and nobody is told what another said.
+            return f"{reason}; the nearest is {recorded.id}"
         return f"{reason}; the nearest is {recorded.id}, where {difference(request, old)}"
 
 
@@ -287,7 +290,8 @@ def make_replay(name: str, config: ProviderConfig, source: Source | None = None)
     With `miss`, a recording that is not there yet begins with what is missed. `source` is the archive.
     """
     if config.file is not None:
-        source = FileSource(config.file, may_be_missing=config.miss is not None)
+        setting = f"llm.providers.{name}.file"
+        source = FileSource(config.file, may_be_missing=config.miss is not None, setting=setting)
     if source is None:
         raise ConfigError(f"llm.providers.{name}: there is no archive to replay from; give a file")
     return ReplayProvider(name, source, match=config.match, timing=config.timing, miss=config.miss)

@@ -148,4 +148,4 @@ def make_script(name: str, config: ProviderConfig) -> ScriptProvider:
     if config.file is None:
         raise ConfigError(f"llm.providers.{name}: a script needs a file")
     timeouts = Timeouts(config.connect_timeout, config.first_byte_timeout, config.stall_timeout)
-    return ScriptProvider(name, load_scenario(config.file), timeouts)
+    return ScriptProvider(name, load_scenario(config.file, f"llm.providers.{name}.file"), timeouts)

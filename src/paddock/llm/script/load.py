@@ -19,14 +19,17 @@ _MOST_COMPLAINTS = 10
 _DEEPEST = 50
 
 
-def load_scenario(path: Path) -> Scenario:
-    """Read a scenario file. Raises `ConfigError` naming file, line and field."""
+def load_scenario(path: Path, setting: str = "") -> Scenario:
+    """Read a scenario file. Raises `ConfigError` naming file, line and field, or the setting that names a file."""
     try:
         if path.stat().st_size > LARGEST:
             raise ConfigError(f"{path}: a scenario may have {LARGEST >> 20} MiB; this file is larger")
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{path}: the scenario cannot be read: {error}") from error
+        reason = error.strerror or str(error) if isinstance(error, OSError) else "it is not UTF-8 text"
+        if isinstance(error, FileNotFoundError):
+            reason = "there is no such file"
+        raise ConfigError(f"{setting and f'{setting}: '}{path} cannot be read: {reason}") from error
     return parse_scenario(text, path)
 
 

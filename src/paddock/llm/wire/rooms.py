@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-HELD_BY_ONE = 256 * 2**20
+HELD_BY_ONE = 128 * 2**20
 HELD_BY_ALL = 1024 * 2**20
-"""Bytes of large requests that are held at once, of one listener and of all."""
+"""Bytes of large requests that are held at once, of one sandbox or tenant and of all."""
 UNCOUNTED = 64 * 1024
 """Bytes of each request that are not counted: connections are bounded too, and most requests are no longer."""
 

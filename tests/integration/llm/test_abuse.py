@@ -1,0 +1,79 @@
+"""Clients that want more than their share, or more than they pay for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.integration.llm.recorded import WHOLE, request
+from tests.serving import Server, eventually
+from tests.upstream import Answer, Upstream, whole
+
+GOOD = Answer(pieces=[WHOLE["openai-chat"]])
+
+
+@pytest.fixture
+def frugal(server: Server, client: httpx.Client) -> Iterator[httpx.Client]:
+    """Somebody with 10,000 tokens to spend."""
+    body = {"name": "frugal", "scopes": ["llm:use"], "budget": {"tokens": 10_000}}
+    secret = client.post("/v1/keys", json=body).json()["secret"]
+    with server.client(secret) as made:
+        yield made
+
+
+def test_who_hangs_up_pays_for_the_question(frugal: httpx.Client, fake: Upstream) -> None:
+    fake.always(Answer(before=0.9))
+    path, body = request("openai-chat", "chat-model", text="word " * 20_000)
+    with pytest.raises(httpx.ReadTimeout):
+        frugal.post(path, json=body, timeout=0.3)
+    eventually(lambda: fake.hung_up == 1)
+    fake.always(GOOD)
+    path, body = request("openai-chat", "chat-model")
+    eventually(lambda: frugal.post(path, json=body).status_code == 402)
+
+
+def test_a_model_that_fails_does_not_take_others_of_its_provider_away(client: httpx.Client, fake: Upstream) -> None:
+    def script(received: Any) -> Answer:
+        return whole({"error": "x"}, 500) if received.document["model"] == "tamed-boom" else GOOD
+
+    fake.script = script
+    path, boom = request("openai-chat", "wild-boom")
+    _, good = request("openai-chat", "wild-good")
+    assert {client.post(path, json=boom).status_code for _ in range(12)} == {500, 503}
+    assert {client.post(path, json=good).status_code for _ in range(3)} == {200}
+
+
+def test_countless_parts_are_refused_where_they_would_have_to_be_read(client: httpx.Client, fake: Upstream) -> None:
+    fake.always(GOOD)
+    messages = [{"role": "user", "content": "x"}] * 60_000
+    body = {"model": "chat-model", "max_tokens": 5, "messages": messages}
+    for path in ("/v1/messages", "/v1/messages/count_tokens"):
+        answer = client.post(path, json=body)
+        assert answer.status_code == 413 and "too many" in answer.json()["error"]["message"]
+    assert client.post("/v1/chat/completions", json=body).status_code == 200
+
+
+def test_what_no_text_can_hold_costs_nobody_else_anything(client: httpx.Client, fake: Upstream) -> None:
+    def script(received: Any) -> Answer:
+        if "odd" in received.body.decode():
+            return Answer(status=400, pieces=[b'{"error": {"message": "cut \\ud83d", "type": "x"}}'])
+        return GOOD
+
+    fake.script = script
+    kept = []
+    for number in range(6):
+        path, body = request("openai-chat", "chat-model", text="odd" if number == 3 else f"even {number}")
+        kept.append(client.post(path, json=body).headers["x-paddock-exchange"])
+    for exchange in kept:
+        assert client.get(f"/v1/exchanges/{exchange}").status_code == 200
+    assert client.get("/v1/llm").json()["archive"]["lost"] == 0
+
+
+def test_a_key_in_the_address_goes_no_further(client: httpx.Client, fake: Upstream) -> None:
+    fake.always(Answer(pieces=[WHOLE["anthropic"]]))
+    path, body = request("anthropic", "anthropic-model")
+    client.post(f"{path}?beta=true&key=pdk_secret", json=body)
+    assert fake.received[0].target == "/v1/messages?beta=true"
