@@ -30,7 +30,8 @@ class Paddock:
 
     def start(self, *words: str, **streams: Any) -> subprocess.Popen[bytes]:
         given = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **streams}
-        return subprocess.Popen([COMMAND, *words], env=self.env, **given)
+        # Where tests run in the background of a shell, it has had them ignore what Ctrl-C sends.
+        return subprocess.Popen([COMMAND, *words], env=self.env, preexec_fn=_heed_ctrl_c, **given)
 
     def text(self, *words: str) -> str:
         """What a command that must succeed prints."""
@@ -40,6 +41,10 @@ class Paddock:
 
     def json(self, *words: str) -> Any:
         return json.loads(self.text(*words, "--json"))
+
+
+def _heed_ctrl_c() -> None:
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 class Server(Paddock):
