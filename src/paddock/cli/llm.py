@@ -136,7 +136,7 @@ def _facts(answer: Answer, exchange: dict[str, Any] | None) -> list[tuple[str, s
 
     facts: list[tuple[str, str]] = []
     if exchange:
-        facts.append(("answered by", answered_by(exchange) + (", a fallback" if _fell_back(exchange) else "")))
+        facts.append(("answered by", ("a fallback: " if _fell_back(exchange) else "") + answered_by(exchange)))
     facts.append(("first byte", latency(answer.first_byte)))
     facts.append(("total", latency(answer.total)))
     known = exchange or {"usage": answer.usage}

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from aiohttp import web
-from tests.unit.cli.test_client import serving
+from tests.unit.cli.test_client import Handler, serving
 
 from paddock.cli.context import Cli
 from paddock.cli.llm_show import show
@@ -38,7 +38,7 @@ async def test_guesses_of_a_conversation_are_marked(
         items = [{"id": each, "estimated": each == guessed} for each in (OTHER, SECOND, FIRST)]
         return web.json_response({"items": items})
 
-    routes = {f"/v1/exchanges/{FIRST}/conversation": conversation, "/v1/exchanges": exchanges}
+    routes: dict[str, Handler] = {f"/v1/exchanges/{FIRST}/conversation": conversation, "/v1/exchanges": exchanges}
     async with serving(routes) as client:
         await show(Cli(server=client.url), FIRST, thread=True)
     told = dict(line.split("  ", 1) for line in capsys.readouterr().out.splitlines())

@@ -94,7 +94,7 @@ def test_an_answer_of_a_fallback_is_told_as_one() -> None:
     notes = ["fast did not answer; asked slow"]
     fell = exchange(route="slow", notes=notes, number=1, id="ex-1")
     facts = dict(facts_of_a_test(Answer(), fell))
-    assert facts["answered by"].endswith(", a fallback")
+    assert facts["answered by"] == "a fallback: openai/gpt-5"
     assert facts["note"] == notes[0]
     itself = exchange(route="fast", notes=["asked openai again: timeout"], number=1, id="ex-1")
     assert "fallback" not in dict(facts_of_a_test(Answer(), itself))["answered by"]
@@ -104,5 +104,5 @@ def test_an_answer_of_a_fallback_is_told_as_one() -> None:
 @pytest.mark.anyio
 async def test_what_cannot_be_searched_for_is_a_mistake_of_that_option(text: str) -> None:
     async with Client("http://127.0.0.1:9", None) as client:
-        with pytest.raises(UsageProblem, match="^--search "):
+        with pytest.raises(UsageProblem, match=r"^--search "):
             await query(client, search=text)

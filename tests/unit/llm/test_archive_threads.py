@@ -3,23 +3,29 @@
 from __future__ import annotations
 
 import json
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from paddock.llm.archive import export as exporting
+from paddock.llm.archive.answers import as_answered
 from paddock.llm.archive.archive import Archive
-from paddock.llm.archive.threads import Thread
+from paddock.llm.archive.threads import Thread, find_threads
 from paddock.llm.exchange import Exchange, Outcome
-from paddock.llm.neutral import Role, Text, Usage
+from paddock.llm.neutral import Answer, Finish, Message, Role, Text, Thinking, ToolCall, ToolResult, Usage
 from paddock.model.exchanges import Filters
 
-from .archive_cases import an_exchange, archive
+from .archive_cases import START, an_exchange, archive
 
 pytestmark = pytest.mark.anyio
 AGENT = "You are an agent that writes programs with great care and little talk."
 TITLE = "Make up a short headline for what the person says."
 TOOLS = [{"type": "function", "function": {"name": "shell", "parameters": {"type": "object"}}}]
+
+FAILED: dict[str, Any] = {"status": 529, "outcome": Outcome.FAILED, "response": [], "usage": None}
+REFUSED: dict[str, Any] = {"status": 404, "outcome": Outcome.REFUSED, "response": [], "usage": None}
 
 
 def user(text: str) -> dict[str, Any]:
@@ -120,10 +126,150 @@ async def test_moving_caching_marks_do_not_break_a_conversation(tmp_path: Path) 
 async def test_a_retry_belongs_to_its_conversation_and_the_good_answer_is_shown(tmp_path: Path) -> None:
     async with archive(tmp_path) as kept:
         talk = Talk(kept)
-        talk.ask(AGENT, user("q"), answer="first")
-        talk.ask(AGENT, user("q"), status=529, outcome=Outcome.FAILED, response=[])
+        talk.ask(AGENT, user("q"), **FAILED)
+        talk.ask(AGENT, user("q"), answer="", response=[], outcome=Outcome.CLIENT_GONE)
+        talk.ask(AGENT, user("q"), answer="good")
+        talk.ask(AGENT, user("q"), model("good"), user("more"), **FAILED)
+        talk.ask(AGENT, user("q"), model("good"), user("more"), answer="better")
+        (thread,) = await talk.threads()
+        assert len(thread.exchanges) == 5 and thread.turns == 3
+        assert texts(thread) == [AGENT, "q", "good", "more", "better"]
+
+
+async def test_the_same_question_after_an_answer_is_a_conversation_of_its_own(tmp_path: Path) -> None:
+    async with archive(tmp_path) as kept:
+        talk = Talk(kept)
+        talk.ask(AGENT, user("q"), answer="one")
+        talk.ask(AGENT, user("q"), answer="two")
+        talk.ask(AGENT, user("q"), model="absent", **REFUSED)
+        talk.ask(AGENT, user("q"), model("two"), user("more"), answer="three")
+        talk.ask(AGENT, user("q"), model("two"), user("more"), answer="four")
         threads = await talk.threads()
-        assert [len(thread.exchanges) for thread in threads] == [2] and texts(threads[0])[-1] == "first"
+        assert [(thread.kind, thread.turns, texts(thread)[-1]) for thread in threads] == [
+            ("main", 1, "one"),
+            ("main", 2, "three"),
+            ("branch", 1, "four"),
+            ("side", 0, "q"),
+        ]
+        assert threads[2].parent == threads[1].id
+
+
+async def test_single_questions_are_conversations_and_what_was_refused_is_never_the_main_one(tmp_path: Path) -> None:
+    async with archive(tmp_path) as kept:
+        talk = Talk(kept)
+        for name in ("a", "b", "c"):
+            talk.ask("", user("x"), tools=False, model=name, **REFUSED)
+        for number in range(4):
+            talk.ask("Be brief." if number == 3 else "", user(f"question {number}"), tools=False)
+        threads = await talk.threads()
+        assert [(thread.kind, thread.turns, len(thread.exchanges)) for thread in threads] == [
+            ("main", 1, 1),
+            ("main", 1, 1),
+            ("main", 1, 1),
+            ("main", 1, 1),
+            ("side", 0, 3),
+        ]
+
+
+async def test_what_is_asked_at_another_time_or_by_another_client_is_not_on_the_side(tmp_path: Path) -> None:
+    async with archive(tmp_path) as kept:
+        talk = Talk(kept)
+        talk.ask(AGENT, user("q"))
+        talk.ask(AGENT, user("q"), model("ok"), user("r"))
+        title = talk.ask(TITLE, user("q"), tools=False)
+        other = talk.ask(TITLE, user("by hand"), tools=False, client="curl/8.0")
+        late = talk.ask(TITLE, user("later"), tools=False, at=START + 100)
+        kinds = {thread.id: thread.kind for thread in await talk.threads()}
+        assert (kinds[title.id], kinds[other.id], kinds[late.id]) == ("side", "main", "main")
+
+
+async def test_a_thousand_times_the_same_question_is_sorted_quickly(tmp_path: Path) -> None:
+    words = " ".join(f"word{chr(97 + number % 26)}{chr(97 + number // 26)}" for number in range(600))
+    async with archive(tmp_path) as kept:
+        talk = Talk(kept)
+        for number in range(1000):
+            talk.ask(f"{words} {number}", user("q"))
+        await kept.flush()
+        tree = await kept._exchanges.tree("default", Filters())
+        began = time.perf_counter()
+        assert len(find_threads(tree)) == 1000
+        assert time.perf_counter() - began < 10
+
+
+def thoughtful(text: str, thought: str, *calls: dict[str, Any]) -> list[tuple[float, bytes]]:
+    message = {"role": "assistant", "content": text, "reasoning_content": thought, "tool_calls": list(calls) or None}
+    choice = {"index": 0, "message": message, "finish_reason": "tool_calls" if calls else "stop"}
+    return [(0.1, json.dumps({"id": "c", "object": "chat.completion", "model": "m", "choices": [choice]}).encode())]
+
+
+async def test_thoughts_that_the_client_did_not_send_back_are_told_and_exported(tmp_path: Path) -> None:
+    call = {"id": "c1", "type": "function", "function": {"name": "shell", "arguments": "{}"}}
+    called = {"role": "assistant", "content": None, "tool_calls": [call]}
+    result = {"role": "tool", "tool_call_id": "c1", "content": "a.txt"}
+    async with archive(tmp_path) as kept:
+        talk = Talk(kept)
+        said = [user("q")]
+        talk.ask(AGENT, *said, model="gpt-5", response=thoughtful("Let me look.", "first", call))
+        said += [called, result]
+        talk.ask(AGENT, *said, model="gpt-5", response=thoughtful("ok", "second"))
+        said += [model("ok "), user("again")]
+        talk.ask(AGENT, *said, model="gpt-5", response=thoughtful("ok", "third"))
+        said += [model("ok"), user("edited"), model("never said"), user("end")]
+        talk.ask(AGENT, *said, model="gpt-5", response=thoughtful("bye", "last"))
+        branch = [*said[:4], user("left")]
+        talk.ask(AGENT, *branch, model="gpt-5", response=thoughtful("there", "aside"))
+        main, left = await talk.threads()
+        thoughts = ["first", "second", "third", "last"]
+        assert [part.text for each in main.messages for part in each.parts if isinstance(part, Thinking)] == thoughts
+        assert texts(main) == [AGENT, "q", "Let me look.", "ok", "again", "ok", "edited", "never said", "end", "bye"]
+        assert [part.text for each in left.messages for part in each.parts if isinstance(part, Thinking)] == [
+            "first",
+            "second",
+            "aside",
+        ]
+        line, _ = [json.loads(line) async for line in kept.export("default")]
+        told = [each.get("reasoning_content") for each in line["messages"] if each["role"] == "assistant"]
+        assert told == ["first", "second", "third", None, "last"]
+        line, _ = [json.loads(line) async for line in kept.export("default", form="anthropic")]
+        blocks = [block for each in line["messages"] if each["role"] == "assistant" for block in each["content"]]
+        assert [block["thinking"] for block in blocks if block["type"] == "thinking"] == thoughts
+
+
+def test_calls_of_a_format_without_ids_keep_to_their_results() -> None:
+    thought, call = Thinking("hm"), ToolCall("call_x", "shell", '{"a": 1}')
+    answer = Answer("r", "m", [thought, call], Finish.TOOLS)
+    sent = Message(Role.ASSISTANT, [ToolCall("call_0", "shell", '{"a":1}')])
+    result = Message(Role.USER, [ToolResult("call_0", [Text("b")])])
+    told = as_answered([sent, result], [answer])
+    assert told == [Message(Role.ASSISTANT, [thought, ToolCall("call_0", "shell", '{"a": 1}')]), result]
+
+
+async def test_export_leaves_out_what_nobody_answered_unless_asked(tmp_path: Path) -> None:
+    async with archive(tmp_path) as kept:
+        talk = Talk(kept)
+        talk.ask("", user("x"), **REFUSED)
+        answered = talk.ask("", user("y"))
+        await kept.flush()
+        assert [json.loads(line)["id"] async for line in kept.export("default")] == [answered.id]
+        assert len([line async for line in kept.export("default", unanswered=True)]) == 2
+
+
+async def test_export_is_in_order_of_time_and_speaks_as_the_api_does(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(exporting, "AT_ONCE", 3)
+    async with archive(tmp_path) as kept:
+        talk = Talk(kept)
+        made = [
+            talk.ask(AGENT, user(f"q{number}"), sandbox=("sb-2", "sb-1", None)[number % 3], estimated=number == 0)
+            for number in range(24)
+        ]
+        await kept.flush()
+        lines = [json.loads(line) async for line in kept.export("default")]
+        assert [line["id"] for line in lines] == [exchange.id for exchange in made]
+        assert lines[0]["usage"] == {"input": 3, "output": 2, "cacheRead": 0, "cacheWrite": 0, "reasoning": 0}
+        assert lines[0]["at"] == "2026-09-21T14:13:21Z"
+        assert [line["estimated"] for line in lines[:2]] == [True, False]
 
 
 async def test_going_back_makes_a_branch(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Hashable, Iterable, Sequence
+from dataclasses import replace
 from itertools import groupby
 
 from paddock.errors import PaddockError
@@ -91,10 +92,15 @@ def as_answered(messages: Sequence[Message], answers: Sequence[Answer]) -> list[
     told: list[Message] = []
     for role, group in groupby(messages, lambda message: message.role):
         run = list(group)  # Some formats have one message for each thought, text and call.
-        found = None
-        if role is Role.ASSISTANT:
-            found = _taken([part for message in run for part in message.parts], known)
-        told += run if found is None else [Message(Role.ASSISTANT, list(found))]
+        parts = [part for message in run for part in message.parts]
+        found = _taken(parts, known) if role is Role.ASSISTANT else None
+        if found is None:
+            told += run
+            continue
+        # Results that follow go by the client's ids, which it may have made up.
+        ids = iter([part.id for part in parts if isinstance(part, ToolCall)])
+        said = [replace(part, id=next(ids, part.id)) if isinstance(part, ToolCall) else part for part in found]
+        told.append(Message(Role.ASSISTANT, said))
     return told
 
 

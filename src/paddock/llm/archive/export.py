@@ -53,9 +53,9 @@ async def export(
             # A key outside of any sandbox: those of its sandboxes come with them.
             places = [each for each in tree.places if each.summary.sandbox == sandbox]
             found = await asyncio.to_thread(find_threads, replace(tree, places=places))
-            threads = {thread.id: thread for thread in found}
+            known = {thread.id: thread for thread in found}
             for thread in found:
-                heappush(ready, (thread.id, place, thread, threads))
+                heappush(ready, (thread.id, place, thread, known))
             if len(tree.places) == AT_ONCE:
                 last = tree.places[-1].summary.id
                 heappush(unread, (last, place, sandbox, key, last))

@@ -116,8 +116,9 @@ class _Growing:
         """Whether it began while the same client had the other conversation, or about then."""
         first, last = other.thread.exchanges[0], other.thread.exchanges[-1]
         own = self.thread.exchanges[0]
-        same = own.key_id == first.key_id and _product(own) == _product(first)
-        return same and first.at - _NEAR <= own.at <= last.at + last.total + _NEAR
+        if not first.at - _NEAR <= own.at <= last.at + last.total + _NEAR:
+            return False
+        return own.key_id == first.key_id and _product(own) == _product(first)
 
 
 def is_answered(summary: Summary) -> bool:

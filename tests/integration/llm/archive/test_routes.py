@@ -19,6 +19,7 @@ from paddock.api import errors, exchanges
 from paddock.api.access import PRINCIPAL
 from paddock.errors import PaddockError, SandboxNotFound
 from paddock.llm.archive.archive import Archive
+from paddock.llm.exchange import Outcome
 from paddock.model.keys import Principal, Scope
 from tests.unit.llm.archive_cases import an_exchange, archive
 
@@ -111,13 +112,17 @@ async def test_tenants_and_scopes(tmp_path: Path) -> None:
 
 async def test_conversations_and_export(tmp_path: Path) -> None:
     async with served(tmp_path) as (kept, client):
-        kept.keep(an_exchange(1))
+        kept.keep(an_exchange(1, estimated=True))
+        kept.keep(an_exchange(2, status=404, outcome=Outcome.REFUSED, response=[]))
         await kept.flush()
-        (item,) = (await client.get("/v1/sandboxes/sb-1/conversations")).json()["items"]
+        item, refused = (await client.get("/v1/sandboxes/sb-1/conversations")).json()["items"]
+        assert (item["turns"], item["estimated"], refused["kind"], refused["turns"]) == (1, True, "side", 0)
         assert item["kind"] == "main" and [message["role"] for message in item["messages"]] == ["user", "assistant"]
         assert (await client.get("/v1/sandboxes/sb-silent/conversations")).json() == {"items": []}
         lines = (await client.get("/v1/exchanges/export", params={"form": "anthropic"})).text.splitlines()
         assert [message["role"] for message in json.loads(lines[0])["messages"]] == ["user", "assistant"]
+        every = (await client.get("/v1/exchanges/export", params={"unanswered": "true"})).text.splitlines()
+        assert (len(lines), len(every)) == (1, 2)
 
 
 async def test_odd_text_is_shown_as_valid_json(tmp_path: Path) -> None:
