@@ -107,7 +107,7 @@ async def conversations(cli: Cli, sandbox: SandboxArgument) -> None:
             str(each["number"]),
             _KINDS.get(each["kind"], each["kind"]),
             _day(each["at"]),
-            str(len(each["exchanges"])),
+            str(each["turns"]),
             count(each["usage"]["input"]),
             count(each["usage"]["output"]),
             money(each.get("cost")),
@@ -175,7 +175,7 @@ async def _has_guesses(client: Client, conversation: dict[str, Any]) -> bool:
 def _thread_facts(found: dict[str, Any]) -> list[tuple[str, str]]:
     from paddock.cli.llm_words import money, tokens
 
-    turns = len(found["exchanges"])
+    turns = found["turns"]
     began, ended = (_day(found[name], seconds=True) for name in ("at", "lastAt"))
     facts = [
         ("conversation", f"{_KINDS.get(found['kind'], found['kind'])}, {turns} {'turn' if turns == 1 else 'turns'}"),

@@ -185,6 +185,7 @@ class Gateway:
     ) -> None:
         """Ask within what the caller may, and settle what it took."""
         route = self._resolve(holder, call.model)
+        exchange.route = route.name
         self.archive.check()
         permits = [self._asker.enter(holder, route)]
         charged = False
