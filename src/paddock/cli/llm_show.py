@@ -15,8 +15,6 @@ from paddock.cli.sandbox import SandboxArgument
 if TYPE_CHECKING:
     from paddock.cli.client import Client
 
-_LOOKED_THROUGH = 2000
-"""Exchanges of the time of a conversation; more are not worth a mark."""
 _KINDS = {"main": "main", "subagent": "sub-agent", "branch": "branch", "side": "side call"}
 
 
@@ -65,7 +63,6 @@ async def show(
             return None
         found = await client.get(f"/v1/exchanges/{wanted}{'/conversation' if thread else ''}")
         if thread and not cli.as_json:
-            found["estimated"] = await _has_guesses(client, found)
     if cli.as_json:
         return cli.out.document(found)
     from paddock.cli.llm_speech import Speech
@@ -152,24 +149,6 @@ def _facts(found: dict[str, Any]) -> list[tuple[str, str]]:
     answer = found.get("answer") or {}
     notes = [*found["notes"], *(note for note in answer.get("notes") or [] if note not in found["notes"])]
     return facts + [("note", note) for note in notes]
-
-
-async def _has_guesses(client: Client, conversation: dict[str, Any]) -> bool:
-    """Whether the tokens of some of its exchanges are a guess."""
-    from datetime import timedelta
-
-    from paddock.cli.llm_filters import recent
-
-    ids = set(conversation["exchanges"])
-    asked = {"since": str(conversation["at"])}
-    if ended := moment(conversation["lastAt"]):
-        asked["until"] = (ended + timedelta(seconds=1)).isoformat()
-    if conversation.get("conversation"):
-        asked["conversation"] = str(conversation["conversation"])
-    async for exchange in recent(client, asked, _LOOKED_THROUGH):
-        if exchange["id"] in ids and exchange.get("estimated"):
-            return True
-    return False
 
 
 def _thread_facts(found: dict[str, Any]) -> list[tuple[str, str]]:

@@ -12,33 +12,35 @@ from paddock.cli.context import Cli
 from paddock.cli.llm_show import show
 
 pytestmark = pytest.mark.anyio
-FIRST, SECOND, OTHER = (f"ex-{number:026x}" for number in (1, 2, 3))
+FIRST, SECOND = (f"ex-{number:026x}" for number in (1, 2))
 
 
 @pytest.mark.parametrize(
-    ("guessed", "tokens", "cost"),
+    ("estimated", "tokens", "cost"),
     [
-        (SECOND, "~1,200 in, ~34 out; in part guessed, because the provider did not say", "~$0.50"),
-        (OTHER, "1,200 in, 34 out", "$0.50"),
+        (True, "~1,200 in, ~34 out; in part guessed, because the provider did not say", "~$0.50"),
+        (False, "1,200 in, 34 out", "$0.50"),
     ],
 )
 async def test_guesses_of_a_conversation_are_marked(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, guessed: str, tokens: str, cost: str
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, estimated: bool, tokens: str, cost: str
 ) -> None:
     monkeypatch.setenv("PADDOCK_API_KEY", "pdk_x")
     began, ended = "2026-01-31T12:00:00Z", "2026-01-31T12:00:05Z"
-    thread: dict[str, Any] = {"kind": "main", "exchanges": [FIRST, SECOND], "at": began, "lastAt": ended}
-    thread |= {"models": ["fast"], "usage": {"input": 1200, "output": 34}, "cost": 0.5, "messages": [], "notes": []}
+    thread: dict[str, Any] = {"kind": "main", "exchanges": [FIRST, SECOND], "at": began, "lastAt": ended, "turns": 2}
+    thread |= {
+        "models": ["fast"],
+        "usage": {"input": 1200, "output": 34},
+        "cost": 0.5,
+        "messages": [],
+        "notes": [],
+        "estimated": estimated,
+    }
 
     async def conversation(_: web.Request) -> web.StreamResponse:
         return web.json_response(thread)
 
-    async def exchanges(request: web.Request) -> web.StreamResponse:
-        assert (request.query["since"], request.query["until"]) == (began, "2026-01-31T12:00:06+00:00")
-        items = [{"id": each, "estimated": each == guessed} for each in (OTHER, SECOND, FIRST)]
-        return web.json_response({"items": items})
-
-    routes: dict[str, Handler] = {f"/v1/exchanges/{FIRST}/conversation": conversation, "/v1/exchanges": exchanges}
+    routes: dict[str, Handler] = {f"/v1/exchanges/{FIRST}/conversation": conversation}
     async with serving(routes) as client:
         await show(Cli(server=client.url), FIRST, thread=True)
     told = dict(line.split("  ", 1) for line in capsys.readouterr().out.splitlines())
