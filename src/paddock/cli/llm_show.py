@@ -13,7 +13,7 @@ from paddock.cli.output import moment
 from paddock.cli.sandbox import SandboxArgument
 
 if TYPE_CHECKING:
-    from paddock.cli.client import Client
+    pass
 
 _KINDS = {"main": "main", "subagent": "sub-agent", "branch": "branch", "side": "side call"}
 
@@ -62,7 +62,6 @@ async def show(
             sys.stdout.buffer.flush()
             return None
         found = await client.get(f"/v1/exchanges/{wanted}{'/conversation' if thread else ''}")
-        if thread and not cli.as_json:
     if cli.as_json:
         return cli.out.document(found)
     from paddock.cli.llm_speech import Speech
