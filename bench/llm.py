@@ -178,8 +178,8 @@ async def start(
 
 async def main() -> int:
     arguments = argparse.ArgumentParser(description=__doc__)
-    arguments.add_argument("--rounds", type=int, default=5)
-    arguments.add_argument("--seconds", type=float, default=3.0, help="how long a round of requests lasts")
+    arguments.add_argument("--rounds", type=int, default=3)
+    arguments.add_argument("--seconds", type=float, default=2.0, help="how long a round of requests lasts")
     arguments.add_argument("--pace", type=float, default=1.0, help="milliseconds between the chunks of a stream")
     arguments.add_argument("--quick", action="store_true", help="one short round, to see that it works")
     arguments.add_argument("--only", nargs="+", choices=PARTS, default=PARTS, help="what to measure")

@@ -18,8 +18,8 @@ from paddock.store.exchange_words import Unread, WordStore
 from paddock.store.exchanges import to_summary
 
 _PAGE = 64
-_SHARE = 4
-"""It rests this many times as long as it works, so that it takes at most a fifth of a processor from the proxy."""
+_SHARE = 1
+"""It rests this many times as long as it works, so that it takes at most half a processor from everybody else."""
 _AFTER_TROUBLE = 2.0
 log = structlog.get_logger()
 
