@@ -274,10 +274,11 @@ def test_a_collector_that_is_away_slows_nothing(way: str, monkeypatch: pytest.Mo
         started = time.perf_counter()
         for _ in range(3000):
             tracer.record(an_exchange())
-        assert time.perf_counter() - started < 1.0
+        # Had it waited for the collector even once in ten times, it would have taken a minute.
+        assert time.perf_counter() - started < 20.0
         started = time.perf_counter()
         tracer.close()
-        assert time.perf_counter() - started < 1.0
+        assert time.perf_counter() - started < 10.0
 
 
 def test_what_waits_is_bounded(monkeypatch: pytest.MonkeyPatch, collector: Collector) -> None:
