@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator, Sequence
 from contextlib import aclosing
 from typing import Annotated, Any
@@ -14,14 +13,11 @@ from starlette.responses import Response
 
 from paddock.api.access import Reader
 from paddock.api.errors import documented
+from paddock.api.following import FOLLOWS, LARGEST, STILL_HERE, STREAM_HEADERS, alive, place
 from paddock.api.services import Services
 from paddock.api.wire import Said
-from paddock.errors import InvalidInput
 from paddock.events.log import EventLog
 from paddock.model.events import Event, EventType
-
-HEARTBEAT = 15.0
-LARGEST = 2**63 - 1
 
 
 class EventSaid(Said):
@@ -49,6 +45,7 @@ After = Annotated[int, Query(ge=0, le=LARGEST, description="Only events after th
 LastEventId = Annotated[str | None, Header(alias="Last-Event-ID", description="As `after`, and counts before it.")]
 Accept = Annotated[str, Header(include_in_schema=False)]
 Limit = Annotated[int, Query(ge=1, le=1000, description="Largest number of events in a page of JSON.")]
+_WHAT = "id of an event"
 _DESCRIBED: dict[int | str, dict[str, Any]] = {
     200: {
         "model": EventPage,
@@ -71,7 +68,9 @@ def routes(services: Services) -> APIRouter:
         accept: Accept = "",
     ) -> Response | EventPage:
         """Everything that happened and happens in the tenant. `id:` is the event's sequence number."""
-        return await _answer(events, None, principal.tenant, _place(last_event_id, after), limit, accept)
+        return await _answer(
+            events, None, principal.tenant, place(last_event_id, after, _WHAT), limit, accept
+        )
 
     @router.get("/sandboxes/{sandbox_id}/events", responses={**documented(404), **_DESCRIBED}, response_model=None)
     async def follow_sandbox_events(
@@ -85,7 +84,9 @@ def routes(services: Services) -> APIRouter:
         """What happened and happens to one sandbox, until it has ended. `id:` is the event's number in its stream."""
         await fleet.get(principal.tenant, sandbox_id)
         stream = f"sandbox/{sandbox_id}"
-        return await _answer(events, stream, principal.tenant, _place(last_event_id, after), limit, accept)
+        return await _answer(
+            events, stream, principal.tenant, place(last_event_id, after, _WHAT), limit, accept
+        )
 
     return router
 
@@ -97,33 +98,19 @@ async def _answer(
         found: Sequence[Event] = await events.read(stream, after, limit, tenant=tenant)
         last = _id(found[-1], stream) if found else after
         return EventPage(items=[EventSaid.of(event) for event in found], next=last)
-    headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
-    return StreamingResponse(_stream(events, stream, tenant, after), 200, headers, "text/event-stream")
+    return StreamingResponse(_stream(events, stream, tenant, after), 200, STREAM_HEADERS, "text/event-stream")
 
 
 async def _stream(events: EventLog, stream: str | None, tenant: str, after: int) -> AsyncIterator[bytes]:
-    yield b": follows\n\n"
-    async with aclosing(events.follow(stream, after, tenant=tenant)) as following:  # type: ignore[type-var]
-        upcoming: asyncio.Task[Event] | None = None
-        try:
-            while True:
-                upcoming = upcoming or asyncio.ensure_future(anext(following))
-                done, _ = await asyncio.wait((upcoming,), timeout=HEARTBEAT)
-                if not done:
-                    yield b": still here\n\n"
-                    continue
-                try:
-                    event = upcoming.result()
-                except StopAsyncIteration:
-                    return
-                upcoming = None
-                yield _frame(event, stream)
-                if stream is not None and event.type.last:
-                    return
-        finally:
-            if upcoming is not None:
-                upcoming.cancel()
-                await asyncio.gather(upcoming, return_exceptions=True)
+    yield FOLLOWS
+    async with aclosing(alive(events.follow(stream, after, tenant=tenant))) as following:  # type: ignore[type-var]
+        async for event in following:
+            if event is None:
+                yield STILL_HERE
+                continue
+            yield _frame(event, stream)
+            if stream is not None and event.type.last:
+                return
 
 
 def _frame(event: Event, stream: str | None) -> bytes:
@@ -133,11 +120,3 @@ def _frame(event: Event, stream: str | None) -> bytes:
 
 def _id(event: Event, stream: str | None) -> int:
     return event.sequence if stream is None else event.number
-
-
-def _place(last_event_id: str | None, after: int) -> int:
-    if not last_event_id:
-        return after
-    if not (last_event_id.isascii() and last_event_id.isdigit() and int(last_event_id) <= LARGEST):
-        raise InvalidInput("Last-Event-ID: give the id of an event, which is a whole number")
-    return int(last_event_id)

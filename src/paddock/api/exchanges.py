@@ -18,10 +18,9 @@ from starlette.responses import Response
 
 from paddock.api.access import KeyAdmin, LlmReader
 from paddock.api.errors import documented
-from paddock.api.events import HEARTBEAT, LARGEST
+from paddock.api.following import FOLLOWS, LARGEST, STILL_HERE, STREAM_HEADERS, alive, place
 from paddock.api.services import Services
 from paddock.api.wire import Moment, Said
-from paddock.errors import InvalidInput
 from paddock.llm.archive.answers import answer_of, request_of
 from paddock.llm.archive.archive import Archive
 from paddock.llm.archive.threads import Thread
@@ -38,7 +37,6 @@ _TYPES: Mapping[type[Any], str] = {
     Refusal: "refusal",
 }
 _RAW_HEADERS = {"X-Content-Type-Options": "nosniff", "Content-Security-Policy": "sandbox", "Cache-Control": "no-store"}
-_STREAM_HEADERS = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
 
 
 class UsageSaid(Said):
@@ -221,7 +219,7 @@ def routes(services: Services) -> APIRouter:
         it back.
         """
         lines = archive.export(principal.tenant, asking.filters, form, unanswered=unanswered)
-        return StreamingResponse(lines, 200, _STREAM_HEADERS, "application/x-ndjson")
+        return StreamingResponse(lines, 200, STREAM_HEADERS, "application/x-ndjson")
 
     @router.get("/exchanges/events", responses={**documented(), **_FRAMES}, response_class=StreamingResponse)
     async def follow_exchanges(
@@ -231,9 +229,9 @@ def routes(services: Services) -> APIRouter:
         last_event_id: LastEventId = None,
     ) -> Response:
         """Exchanges as they are written, from now on or after a number. `id:` is the exchange's number."""
-        place = _place(last_event_id, after)
-        frames = _follow(archive, principal.tenant, place, sandbox)
-        return StreamingResponse(frames, 200, _STREAM_HEADERS, "text/event-stream")
+        begins = place(last_event_id, after, "number of an exchange")
+        frames = _follow(archive, principal.tenant, begins, sandbox)
+        return StreamingResponse(frames, 200, STREAM_HEADERS, "text/event-stream")
 
     @router.get("/exchanges/{exchange_id}", responses={**documented(404), **_BYTES}, response_model=None)
     async def get_exchange(
@@ -355,34 +353,12 @@ def _moment(at: float) -> datetime:
     return datetime.fromtimestamp(at, UTC)
 
 
-def _place(last_event_id: str | None, after: int | None) -> int | None:
-    if not last_event_id:
-        return after
-    if not (last_event_id.isascii() and last_event_id.isdigit() and int(last_event_id) <= LARGEST):
-        raise InvalidInput("Last-Event-ID: give the number of an exchange, which is a whole number")
-    return int(last_event_id)
-
-
 async def _follow(archive: Archive, tenant: str, after: int | None, sandbox: str | None) -> AsyncIterator[bytes]:
-    yield b": follows\n\n"
-    async with aclosing(archive.follow(tenant, after)) as following:  # type: ignore[type-var]
-        upcoming: asyncio.Task[Summary] | None = None
-        try:
-            while True:
-                upcoming = upcoming or asyncio.ensure_future(anext(following))
-                done, _ = await asyncio.wait((upcoming,), timeout=HEARTBEAT)
-                if not done:
-                    yield b": still here\n\n"
-                    continue
-                try:
-                    summary = upcoming.result()
-                except StopAsyncIteration:
-                    return
-                upcoming = None
-                if sandbox in (None, summary.sandbox):
-                    document = ExchangeSaid.of(summary).model_dump_json(by_alias=True, exclude_none=True)
-                    yield f"id: {summary.number}\nevent: exchange\ndata: {document}\n\n".encode()
-        finally:
-            if upcoming is not None:
-                upcoming.cancel()
-                await asyncio.gather(upcoming, return_exceptions=True)
+    yield FOLLOWS
+    async with aclosing(alive(archive.follow(tenant, after))) as following:  # type: ignore[type-var]
+        async for summary in following:
+            if summary is None:
+                yield STILL_HERE
+            elif sandbox in (None, summary.sandbox):
+                document = ExchangeSaid.of(summary).model_dump_json(by_alias=True, exclude_none=True)
+                yield f"id: {summary.number}\nevent: exchange\ndata: {document}\n\n".encode()
