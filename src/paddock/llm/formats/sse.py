@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from abc import abstractmethod
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from paddock.llm.formats.base import BrokenStream
+from paddock.llm.formats.base import BrokenStream, StreamReader
 from paddock.llm.formats.fields import to_bytes
+from paddock.llm.neutral import Delta, Event
 
 MAX_EVENT = 16 * 1024 * 1024
 
@@ -162,6 +164,35 @@ def _find(data: bytes, byte: bytes, start: int) -> int:
     """Where it stands next; the end of the data where it does not."""
     place = data.find(byte, start)
     return place if place >= 0 else len(data)
+
+
+class EventStreamReader(StreamReader):
+    """Reads a provider's stream of server-sent events, the commonest of them at a glance."""
+
+    def __init__(self) -> None:
+        self._events = EventReader()
+
+    def feed(self, data: bytes) -> list[Event]:
+        return self._read_all(self._events.pieces(data))
+
+    def _read_all(self, pieces: Iterable[bytes | ServerEvent]) -> list[Event]:
+        events: list[Event] = []
+        for piece in pieces:
+            if not isinstance(piece, bytes):
+                events += self._read(piece.data, piece.name)
+            elif (delta := self._quick(piece)) is not None:
+                events.append(delta)
+            else:
+                events += self._read(piece)
+        return events
+
+    @abstractmethod
+    def _quick(self, piece: bytes) -> Delta | None:
+        """More of what is being told and nothing else, which is what most of a stream says; `None` for all else."""
+
+    @abstractmethod
+    def _read(self, data: str | bytes, name: str = "") -> list[Event]:
+        """What one event says, whatever it is. `name` is what it is called, where that was not read at a glance."""
 
 
 def event_bytes(data: Any, name: str | None = None) -> bytes:

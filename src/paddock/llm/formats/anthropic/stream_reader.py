@@ -8,11 +8,11 @@ from typing import Any
 import msgspec
 
 from paddock.llm.formats.anthropic.answer import add_usage, read_finish, read_usage
-from paddock.llm.formats.base import BrokenStream, StreamReader
+from paddock.llm.formats.base import BrokenStream
 from paddock.llm.formats.failures import told_failure
 from paddock.llm.formats.fields import Fields, answer_fields
 from paddock.llm.formats.seals import ANTHROPIC, signature
-from paddock.llm.formats.sse import EventReader
+from paddock.llm.formats.sse import EventStreamReader
 from paddock.llm.formats.turns import arguments_text
 from paddock.llm.neutral import (
     Delta,
@@ -61,9 +61,9 @@ _DELTA_HEAD = b'{"type":"content_block_delta"'
 _decode = msgspec.json.Decoder(_Quick).decode
 
 
-class AnthropicReader(StreamReader):
+class AnthropicReader(EventStreamReader):
     def __init__(self) -> None:
-        self._events = EventReader()
+        super().__init__()
         self._open: dict[int, _Open | None] = {}
         self._next = 0
         self._started = False
@@ -73,17 +73,6 @@ class AnthropicReader(StreamReader):
         self._told_why = False
         self._reason: str | None = None
         self._stop_sequence: str | None = None
-
-    def feed(self, data: bytes) -> list[Event]:
-        events: list[Event] = []
-        for piece in self._events.pieces(data):
-            if not isinstance(piece, bytes):
-                events += self._read(piece.data)
-            elif (delta := self._quick(piece)) is not None:
-                events.append(delta)
-            else:
-                events += self._read(piece)
-        return events
 
     def _quick(self, piece: bytes) -> Delta | None:
         """More of an open block, which is what most of a stream says; `None` for all else."""
@@ -108,7 +97,7 @@ class AnthropicReader(StreamReader):
             raise BrokenStream("the stream ended without message_stop")
         return events
 
-    def _read(self, data: str | bytes) -> list[Event]:
+    def _read(self, data: str | bytes, name: str = "") -> list[Event]:
         if self._ended:
             return []
         fields = answer_fields(data)

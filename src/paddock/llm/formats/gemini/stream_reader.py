@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from paddock.llm.formats.base import BrokenStream, StreamReader
+from paddock.llm.formats.base import BrokenStream
 from paddock.llm.formats.failures import told_failure
 from paddock.llm.formats.fields import Fields, answer_fields
 from paddock.llm.formats.gemini.answer import (
@@ -21,7 +21,7 @@ from paddock.llm.formats.gemini.answer import (
     read_usage,
 )
 from paddock.llm.formats.gemini.parts import camel
-from paddock.llm.formats.sse import MAX_EVENT, EventReader
+from paddock.llm.formats.sse import MAX_EVENT, EventStreamReader
 from paddock.llm.neutral import (
     Delta,
     Event,
@@ -102,9 +102,9 @@ class _QuickAnswer(msgspec.Struct):
 _decode = msgspec.json.Decoder(_QuickAnswer).decode
 
 
-class GeminiReader(StreamReader):
+class GeminiReader(EventStreamReader):
     def __init__(self) -> None:
-        self._events = EventReader()
+        super().__init__()
         self._array: _ArrayReader | None = None
         self._is_known = False
         self._ids: CallIds | None = None
@@ -123,15 +123,7 @@ class GeminiReader(StreamReader):
             self._is_known = True
             # An array of answers, or, as for an error, one answer alone.
             self._array = _ArrayReader() if data[:1] in (b"[", b"{") else None
-        events: list[Event] = []
-        for piece in self._array.feed(data) if self._array is not None else self._events.pieces(data):
-            if not isinstance(piece, bytes):
-                events += self._read(piece.data)
-            elif (delta := self._quick(piece)) is not None:
-                events.append(delta)
-            else:
-                events += self._read(piece)
-        return events
+        return self._read_all(self._array.feed(data)) if self._array is not None else super().feed(data)
 
     def _quick(self, piece: bytes) -> Delta | None:
         """More of the text being told and nothing else, which is what most of a stream says; `None` for all else."""
@@ -163,7 +155,7 @@ class GeminiReader(StreamReader):
             raise BrokenStream("the stream ended without a finishReason")
         return events
 
-    def _read(self, data: bytes | str) -> list[Event]:
+    def _read(self, data: str | bytes, name: str = "") -> list[Event]:
         if self._ended or data == "[DONE]":
             return []
         fields = answer_fields(data)

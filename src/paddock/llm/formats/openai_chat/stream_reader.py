@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from paddock.llm.formats.base import BrokenStream, StreamReader
+from paddock.llm.formats.base import BrokenStream
 from paddock.llm.formats.failures import told_failure
 from paddock.llm.formats.fields import Fields, answer_fields
 from paddock.llm.formats.openai_chat.answer import (
@@ -26,7 +26,7 @@ from paddock.llm.formats.openai_chat.reasoning import (
     redacted_thoughts,
 )
 from paddock.llm.formats.openai_shared import new_id
-from paddock.llm.formats.sse import EventReader
+from paddock.llm.formats.sse import EventStreamReader
 from paddock.llm.formats.turns import arguments_text
 from paddock.llm.neutral import (
     Delta,
@@ -93,9 +93,9 @@ class _QuickChunk(msgspec.Struct):
 _decode = msgspec.json.Decoder(_QuickChunk).decode
 
 
-class ChatReader(StreamReader):
+class ChatReader(EventStreamReader):
     def __init__(self) -> None:
-        self._events = EventReader()
+        super().__init__()
         self._started = False
         self._done = False
         self._parts = 0
@@ -110,17 +110,6 @@ class ChatReader(StreamReader):
         self._reason: str | None = None
         self._refused = False
         self._usage: Usage | None = None
-
-    def feed(self, data: bytes) -> list[Event]:
-        events: list[Event] = []
-        for piece in self._events.pieces(data):
-            if not isinstance(piece, bytes):
-                events += self._take(piece.data)
-            elif (delta := self._quick(piece)) is not None:
-                events.append(delta)
-            else:
-                events += self._take(piece)
-        return events
 
     def _quick(self, piece: bytes) -> Delta | None:
         """More of what is being told and nothing else, which is what most of a stream says; `None` for all else."""
@@ -160,14 +149,14 @@ class ChatReader(StreamReader):
         return Delta(call.part, piece.function.arguments)
 
     def close(self) -> list[Event]:
-        events = [event for sent in self._events.close() for event in self._take(sent.data)]
+        events = [event for sent in self._events.close() for event in self._read(sent.data)]
         if not self._done:
             if self._reason is None:
                 raise BrokenStream("the stream ended before the answer did")
             events += self._finish()
         return events
 
-    def _take(self, data: str | bytes) -> list[Event]:
+    def _read(self, data: str | bytes, name: str = "") -> list[Event]:
         data = data.strip()
         if self._done or not data:
             return []

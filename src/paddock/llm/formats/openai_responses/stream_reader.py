@@ -6,13 +6,13 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from paddock.llm.formats.base import BrokenStream, StreamReader
+from paddock.llm.formats.base import BrokenStream
 from paddock.llm.formats.failures import told_failure
 from paddock.llm.formats.fields import Fields, answer_fields
 from paddock.llm.formats.openai_responses.answer import finish_of, read_content, usage_of
 from paddock.llm.formats.openai_responses.read_request import read_call, read_thought
 from paddock.llm.formats.openai_shared import new_id
-from paddock.llm.formats.sse import EventReader
+from paddock.llm.formats.sse import EventStreamReader
 from paddock.llm.neutral import (
     Delta,
     Event,
@@ -51,11 +51,11 @@ class _Quick(msgspec.Struct):
 _decode = msgspec.json.Decoder(_Quick).decode
 
 
-class ResponsesReader(StreamReader):
+class ResponsesReader(EventStreamReader):
     """Lenient about servers that leave out events: what only comes with an item's end is told then."""
 
     def __init__(self) -> None:
-        self._events = EventReader()
+        super().__init__()
         self._started = False
         self._done = False
         self._parts = 0
@@ -69,17 +69,6 @@ class ResponsesReader(StreamReader):
         """Thoughts whose next words are a new paragraph."""
         self._source: dict[str, str] = {}
         self._refused = False
-
-    def feed(self, data: bytes) -> list[Event]:
-        events: list[Event] = []
-        for piece in self._events.pieces(data):
-            if not isinstance(piece, bytes):
-                events += self._take(piece.data, piece.name)
-            elif (delta := self._quick(piece)) is not None:
-                events.append(delta)
-            else:
-                events += self._take(piece, "")
-        return events
 
     def _quick(self, piece: bytes) -> Delta | None:
         """More of the text or the arguments being told, which is what most of a stream says; `None` for all else."""
@@ -102,12 +91,12 @@ class ResponsesReader(StreamReader):
         return None
 
     def close(self) -> list[Event]:
-        events = [event for sent in self._events.close() for event in self._take(sent.data, sent.name)]
+        events = [event for sent in self._events.close() for event in self._read(sent.data, sent.name)]
         if not self._done:
             raise BrokenStream("the stream ended before the answer did")
         return events
 
-    def _take(self, data: str | bytes, name: str) -> list[Event]:
+    def _read(self, data: str | bytes, name: str = "") -> list[Event]:
         data = data.strip()
         if self._done or not data or data in ("[DONE]", b"[DONE]"):
             return []
