@@ -44,29 +44,29 @@ def test_every_agent_has_a_shell(cli: str, name: str, arguments: dict[str, str])
 @pytest.mark.parametrize(
     ("cli", "name", "arguments"),
     [
-        ("claude", "Write", {"file_path": "/work/a.txt", "content": CONTENT}),
+        ("claude", "Write", {"file_path": "/workspace/a.txt", "content": CONTENT}),
         ("codex", "exec_command", {"cmd": "cat > a.txt <<'END'\none\ntwo\nEND"}),
-        ("opencode", "write", {"filePath": "/work/a.txt", "content": CONTENT}),
-        ("qwen", "write_file", {"file_path": "/work/a.txt", "content": CONTENT}),
-        ("gemini", "write_file", {"file_path": "/work/a.txt", "content": CONTENT}),
+        ("opencode", "write", {"filePath": "/workspace/a.txt", "content": CONTENT}),
+        ("qwen", "write_file", {"file_path": "/workspace/a.txt", "content": CONTENT}),
+        ("gemini", "write_file", {"file_path": "/workspace/a.txt", "content": CONTENT}),
     ],
 )
 def test_every_agent_writes_files(cli: str, name: str, arguments: dict[str, str]) -> None:
-    assert tools.write_file(cli_tools(cli), "a.txt", CONTENT, "/work") == ToolUse(name, arguments)
+    assert tools.write_file(cli_tools(cli), "a.txt", CONTENT, "/workspace") == ToolUse(name, arguments)
 
 
 @pytest.mark.parametrize(
     ("cli", "name", "arguments"),
     [
-        ("claude", "Read", {"file_path": "/work/a.txt"}),
+        ("claude", "Read", {"file_path": "/workspace/a.txt"}),
         ("codex", "exec_command", {"cmd": "cat -- a.txt"}),
-        ("opencode", "read", {"filePath": "/work/a.txt"}),
-        ("qwen", "read_file", {"file_path": "/work/a.txt"}),
-        ("gemini", "read_file", {"file_path": "/work/a.txt"}),
+        ("opencode", "read", {"filePath": "/workspace/a.txt"}),
+        ("qwen", "read_file", {"file_path": "/workspace/a.txt"}),
+        ("gemini", "read_file", {"file_path": "/workspace/a.txt"}),
     ],
 )
 def test_every_agent_reads_files(cli: str, name: str, arguments: dict[str, str]) -> None:
-    assert tools.read_file(cli_tools(cli), "a.txt", "/work") == ToolUse(name, arguments)
+    assert tools.read_file(cli_tools(cli), "a.txt", "/workspace") == ToolUse(name, arguments)
 
 
 @pytest.mark.parametrize("cli", CLIS)
