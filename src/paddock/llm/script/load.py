@@ -11,6 +11,7 @@ from typing import Any
 import yaml
 from pydantic import ValidationError
 
+from paddock.config.yamls import advice, complaining, refuse_duplicates
 from paddock.errors import ConfigError
 from paddock.llm.script.scenario import Scenario, action_names, known_fields
 
@@ -35,18 +36,11 @@ def load_scenario(path: Path, setting: str = "") -> Scenario:
 
 def parse_scenario(text: str, path: Path) -> Scenario:
     """Check the text of a scenario; `path` is what complaints call it."""
-    try:
+    with complaining(path):
         _refuse_tricks(text, path)
         tree = yaml.compose(text, Loader=yaml.SafeLoader)
-        _refuse_duplicates(tree, path)
+        refuse_duplicates(tree, path)
         data = yaml.safe_load(text)
-    except yaml.MarkedYAMLError as error:
-        line = error.problem_mark.line + 1 if error.problem_mark else 1
-        raise ConfigError(f"{path}:{line}: not valid YAML: {error.problem or error.context}") from error
-    except (yaml.YAMLError, ValueError, TypeError) as error:
-        raise ConfigError(f"{path}:1: not valid YAML: {error}") from error
-    except RecursionError:
-        raise ConfigError(f"{path}:1: not valid YAML: it is nested too deeply") from None
     if isinstance(data, list):
         data = {"turns": data}
     if not isinstance(data, dict):
@@ -78,20 +72,6 @@ def _refuse_tricks(text: str, path: Path) -> None:
             raise ConfigError(f"{path}:{line}: not valid YAML for a scenario: it is nested too deeply")
 
 
-def _refuse_duplicates(node: yaml.Node | None, path: Path) -> None:
-    if isinstance(node, yaml.MappingNode):
-        seen: set[str] = set()
-        for key, value in node.value:
-            if isinstance(key, yaml.ScalarNode):
-                if key.value in seen:
-                    raise ConfigError(f"{path}:{key.start_mark.line + 1}: '{key.value}' is written twice; keep one")
-                seen.add(key.value)
-            _refuse_duplicates(value, path)
-    elif isinstance(node, yaml.SequenceNode):
-        for value in node.value:
-            _refuse_duplicates(value, path)
-
-
 def _complaint(path: Path, tree: yaml.Node | None, detail: Mapping[str, Any]) -> str:
     location = tuple(detail["loc"])
     line, written = _place(tree, location)
@@ -100,18 +80,12 @@ def _complaint(path: Path, tree: yaml.Node | None, detail: Mapping[str, Any]) ->
 
 
 def _advice(detail: Mapping[str, Any], location: tuple[Any, ...]) -> str:
-    kind = detail["type"]
-    if kind == "extra_forbidden":
+    if detail["type"] == "extra_forbidden":
         known = known_fields(location[:-1])
         near = difflib.get_close_matches(str(location[-1]), known, n=1)
         hint = f"did you mean '{near[0]}'?" if near else f"known: {', '.join(known)}"
         return f"no such {'action' if known == action_names() else 'field'}; {hint}"
-    if kind == "missing":
-        return "is missing; add it"
-    if kind == "value_error":
-        return str(detail["ctx"]["error"])
-    message = str(detail["msg"])
-    return f"{message[0].lower()}{message[1:]}, not {detail['input']!r:.80}"
+    return advice(detail)
 
 
 def _place(node: yaml.Node | None, location: Sequence[Any]) -> tuple[int, list[Any]]:

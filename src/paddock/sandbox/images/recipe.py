@@ -11,6 +11,7 @@ from typing import Annotated, Any
 import yaml
 from pydantic import AfterValidator, Field, ValidationError, field_validator, model_validator
 
+from paddock.config.yamls import advice, complaining, refuse_duplicates
 from paddock.errors import ConfigError
 from paddock.model.sandbox import Frozen, User
 
@@ -156,17 +157,12 @@ def load_recipe(path: Path) -> Recipe:
 
 def parse_recipe(text: str, path: Path) -> Recipe:
     """Check the text of a recipe; `path` is what complaints call it."""
-    try:
+    with complaining(path):
         tree = yaml.compose(text, Loader=yaml.SafeLoader)
         data = yaml.safe_load(text)
-    except yaml.MarkedYAMLError as error:
-        line = error.problem_mark.line + 1 if error.problem_mark else 1
-        raise ConfigError(f"{path}:{line}: not valid YAML: {error.problem or error.context}") from error
-    except (yaml.YAMLError, ValueError) as error:
-        raise ConfigError(f"{path}:1: not valid YAML: {error}") from error
     if not isinstance(data, dict):
         raise ConfigError(f"{path}:1: a recipe is a mapping that starts with 'base: debian:bookworm'")
-    _refuse_duplicates(tree, path)
+    refuse_duplicates(tree, path)
     try:
         return Recipe.model_validate(data)
     except ValidationError as error:
@@ -189,19 +185,6 @@ def source_path(recipe_path: Path, target: str, file: RecipeFile) -> Path:
     return source
 
 
-def _refuse_duplicates(node: yaml.Node | None, path: Path) -> None:
-    if isinstance(node, yaml.MappingNode):
-        seen: set[str] = set()
-        for key, value in node.value:
-            if key.value in seen:
-                raise ConfigError(f"{path}:{key.start_mark.line + 1}: '{key.value}' is written twice; keep one")
-            seen.add(key.value)
-            _refuse_duplicates(value, path)
-    elif isinstance(node, yaml.SequenceNode):
-        for value in node.value:
-            _refuse_duplicates(value, path)
-
-
 def _complaint(path: Path, tree: yaml.Node | None, detail: Mapping[str, Any]) -> str:
     location: Sequence[str | int] = [part for part in detail["loc"] if part not in ("[key]", "str")]
     field = ".".join(str(part) for part in location if not str(part).startswith("tuple["))
@@ -209,18 +192,12 @@ def _complaint(path: Path, tree: yaml.Node | None, detail: Mapping[str, Any]) ->
 
 
 def _advice(detail: Mapping[str, Any]) -> str:
-    kind = detail["type"]
-    if kind == "extra_forbidden":
+    if detail["type"] == "extra_forbidden":
         known = _fields_at(detail["loc"][:-1])
         near = difflib.get_close_matches(str(detail["loc"][-1]), known, n=1)
         hint = f"did you mean '{near[0]}'?" if near else f"known: {', '.join(sorted(known))}"
         return f"no such field; {hint}"
-    if kind == "missing":
-        return "is missing; add it"
-    if kind == "value_error":
-        return str(detail["ctx"]["error"])
-    message = str(detail["msg"])
-    return f"{message[0].lower()}{message[1:]}, not {detail['input']!r:.80}"
+    return advice(detail)
 
 
 def _fields_at(location: Sequence[str | int]) -> list[str]:
