@@ -68,9 +68,7 @@ def routes(services: Services) -> APIRouter:
         accept: Accept = "",
     ) -> Response | EventPage:
         """Everything that happened and happens in the tenant. `id:` is the event's sequence number."""
-        return await _answer(
-            events, None, principal.tenant, place(last_event_id, after, _WHAT), limit, accept
-        )
+        return await _answer(events, None, principal.tenant, place(last_event_id, after, _WHAT), limit, accept)
 
     @router.get("/sandboxes/{sandbox_id}/events", responses={**documented(404), **_DESCRIBED}, response_model=None)
     async def follow_sandbox_events(
@@ -84,9 +82,7 @@ def routes(services: Services) -> APIRouter:
         """What happened and happens to one sandbox, until it has ended. `id:` is the event's number in its stream."""
         await fleet.get(principal.tenant, sandbox_id)
         stream = f"sandbox/{sandbox_id}"
-        return await _answer(
-            events, stream, principal.tenant, place(last_event_id, after, _WHAT), limit, accept
-        )
+        return await _answer(events, stream, principal.tenant, place(last_event_id, after, _WHAT), limit, accept)
 
     return router
 
