@@ -30,11 +30,46 @@ class EventType(StrEnum):
     POOL_DELETED = "pool.deleted"
     DISK_FULL = "disk.full"
     OUT_OF_MEMORY = "oom"
+    RUN_QUEUED = "run.queued"
+    RUN_STARTED = "run.started"
+    """An attempt has begun: `attempt`, `model`, `scripted`."""
+    RUN_STAGE = "run.stage"
+    """`stage` has begun."""
+    RUN_SANDBOX = "run.sandbox"
+    """It has a sandbox: `sandbox_id`, `image`."""
+    RUN_TEXT = "run.text"
+    """The agent said `text`."""
+    RUN_THINKING = "run.thinking"
+    RUN_TOOL_CALL = "run.tool_call"
+    """`id`, `name`, `arguments`."""
+    RUN_TOOL_RESULT = "run.tool_result"
+    """`id`, `text`, `failed`."""
+    RUN_USAGE = "run.usage"
+    """What it has asked of models so far: `turns`, `requests`, `input_tokens`, `output_tokens`, `cost`."""
+    RUN_OUTPUT = "run.output"
+    """The entrypoint wrote `text` to `stream`, and nobody knows what it means."""
+    RUN_ERROR = "run.error"
+    """The agent told of an error: `message`."""
+    RUN_CHECKED = "run.checked"
+    RUN_DELIVERED = "run.delivered"
+    """`path`, `size`, `sha256`."""
+    RUN_MISSING = "run.missing"
+    """`path`, `required`, `reason`."""
+    RUN_CANCELLING = "run.cancelling"
+    RUN_RETRYING = "run.retrying"
+    """An attempt ended as `state`, `reason`; the next begins after `wait` seconds."""
+    RUN_ENDED = "run.ended"
+    """`state`, `ended_by`, `reason`."""
 
     @property
     def last(self) -> bool:
         """Whether nothing can follow it in its stream, whose name is never used again."""
-        return self in (EventType.SANDBOX_ENDED, EventType.SANDBOX_FAILED, EventType.SNAPSHOT_DELETED)
+        return self in (
+            EventType.SANDBOX_ENDED,
+            EventType.SANDBOX_FAILED,
+            EventType.SNAPSHOT_DELETED,
+            EventType.RUN_ENDED,
+        )
 
 
 class Event(Frozen):
