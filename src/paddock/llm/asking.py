@@ -131,22 +131,22 @@ class Asker:
             message = f"provider {route.provider.name} is failing; it is asked again in {math.ceil(wait)} s"
             raise NoAnswer(Failure(503, message, "overloaded_error"), wait=wait)
         try:
-            return await self._try(call, http, exchange, route)
+            prepared = prepare(call, http, exchange, route)
+            exchange.provider_format = prepared.ask.format
+            try:
+                return await self._once(prepared, route)
+            except NoAnswer as error:
+                return await self._again(error, prepared, exchange, route)
         except NoAnswer:
             raise
         except BaseException:
             route.circuit.cancelled()
             raise
 
-    async def _try(self, call: Call, http: HttpRequest, exchange: Exchange, route: Route) -> Given:
-        prepared = prepare(call, http, exchange, route)
-        exchange.provider_format = prepared.ask.format
-        for attempt in range(route.provider_settings.retries + 1):
-            try:
-                return await self._once(prepared, route)
-            except NoAnswer as error:
-                problem = error
-            if not problem.passing or attempt == route.provider_settings.retries:
+    async def _again(self, problem: NoAnswer, prepared: Prepared, exchange: Exchange, route: Route) -> Given:
+        """Ask once more after passing trouble, as often as that may help."""
+        for attempt in range(route.provider_settings.retries):
+            if not problem.passing:
                 break
             pause = min(BACKOFF * 2**attempt, LONGEST_BACKOFF) * random.uniform(0.5, 1.0)  # noqa: S311
             if problem.wait is not None:
@@ -156,6 +156,10 @@ class Asker:
             exchange.retries += 1
             exchange.notes.append(f"asked {route.provider.name} again: {problem.failure.message[:200]}")
             await asyncio.sleep(pause)
+            try:
+                return await self._once(prepared, route)
+            except NoAnswer as error:
+                problem = error
         raise problem
 
     async def _once(self, prepared: Prepared, route: Route) -> Given:

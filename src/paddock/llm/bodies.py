@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -28,6 +29,22 @@ _PLACES: dict[str, dict[str, tuple[str, ...]]] = {
 SHARED = frozenset({"temperature", "top_p", "top_k", "max_tokens", "stop", "seed", "effort"})
 _ALSO = {("openai-chat", "max_tokens"): "max_completion_tokens"}
 """Another name under which a format may have it."""
+
+
+_FIRST = re.compile(rb'\s*\{\s*"model"\s*:\s*("[^"\\]*")')
+
+
+def renamed(body: bytes, format: str, asked: str, model: str) -> bytes:
+    """The body with another model in place of the one that was asked for. Raises `InvalidInput` as `patched` does.
+
+    Most clients name the model first. Then, unless it may be named once more further on, the rest is not looked at.
+    """
+    found = _FIRST.match(body)
+    if found is not None and found[1] == _text(asked):
+        begin, end = found.span(1)
+        if body.find(b'"model"', end) < 0 and body.find(b"\\u", end) < 0:
+            return b"%s%s%s" % (body[:begin], _text(model), body[end:])
+    return patched(body, format, model=model)
 
 
 def patched(

@@ -137,8 +137,9 @@ def _read(body: bytes) -> _Head:
 
 def secret_of(request: HttpRequest) -> str | None:
     """The key a client shows, wherever its library puts it."""
+    first = request.first
     for name in _SECRETS:
-        value = request.header(name)
+        value = first.get(name)
         if value:
             text = value.decode("latin-1").strip()
             scheme, _, rest = text.partition(" ")
@@ -147,4 +148,4 @@ def secret_of(request: HttpRequest) -> str | None:
 
 
 def wants_upgrade(request: HttpRequest) -> bool:
-    return (request.header(b"upgrade") or b"").lower() == b"websocket"
+    return request.first.get(b"upgrade", b"").lower() == b"websocket"

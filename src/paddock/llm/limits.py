@@ -79,14 +79,25 @@ class _Meter:
 
     __slots__ = ("requests", "running", "tokens")
 
-    def __init__(self) -> None:
+    def __init__(self, bounds: Bounds) -> None:
         self.running = 0
-        self.requests: _Window | None = None
-        self.tokens: _Window | None = None
+        self.requests = _Window() if bounds.requests_per_minute is not None else None
+        self.tokens = _Window() if bounds.tokens_per_minute is not None else None
+
+    def may_be_full(self, bounds: Bounds) -> bool:
+        """Whether a bound may have been reached. What is over a minute old may still count here, so it says yes too
+        often rather than too seldom, and is asked before the time is looked at."""
+        requests, tokens = self.requests, self.tokens
+        return bool(
+            (bounds.concurrency is not None and self.running >= bounds.concurrency)
+            or (requests is not None and requests.total >= (bounds.requests_per_minute or 0))
+            or (tokens is not None and tokens.total >= (bounds.tokens_per_minute or 0))
+        )
 
     def idle(self, now: float) -> bool:
-        windows = self.requests, self.tokens
-        return not self.running and not any(window.pass_to(now) for window in windows if window is not None)
+        # Both are made to forget what no longer counts, which nobody else may do for long.
+        counted = [window.pass_to(now) for window in (self.requests, self.tokens) if window is not None]
+        return not self.running and not any(counted)
 
 
 class Permit:
@@ -153,19 +164,18 @@ class Limits:
             self._sweep(now)
         entered: list[tuple[str, _Meter]] = []
         for kind, name, bounds in limited:
-            meter = self._meters.get(kind + name) or _Meter()
-            problem = _exceeded(meter, bounds, now)
-            if problem is not None:
+            full_name = kind + name
+            meter = self._meters.get(full_name)
+            if meter is None:
+                meter = _Meter(bounds)
+            elif meter.may_be_full(bounds) and (problem := _exceeded(meter, bounds, now)) is not None:
                 raise _too_many(kind, name, bounds, *problem)
-            entered.append((kind + name, meter))
-        for (full_name, meter), (_, _, bounds) in zip(entered, limited, strict=True):
+            entered.append((full_name, meter))
+        for full_name, meter in entered:
             self._meters[full_name] = meter
             meter.running += 1
-            if bounds.requests_per_minute is not None:
-                meter.requests = meter.requests or _Window()
+            if meter.requests is not None:
                 meter.requests.add(now, 1)
-            if bounds.tokens_per_minute is not None and meter.tokens is None:
-                meter.tokens = _Window()
         return Permit(entered, self._clock, self._forget)
 
     def __len__(self) -> int:

@@ -50,6 +50,7 @@ _FROM_PROVIDER = _HOP | {
     b"x-paddock-exchange",  # Of a Paddock behind this one, which kept it for itself.
 }
 _SESSIONS = (b"x-claude-code-session-id", b"x-session-id", b"session_id", b"session-id", b"x-conversation-id")
+_ANY_SESSION = frozenset(_SESSIONS)
 _LONGEST = 200
 
 
@@ -76,8 +77,11 @@ def client_name(request: HttpRequest) -> str:
 
 def conversation_of(request: HttpRequest) -> str | None:
     """What a client itself calls the conversation, if it sends that."""
+    first = request.first
+    if _ANY_SESSION.isdisjoint(first):
+        return None
     for name in _SESSIONS:
-        if value := request.header(name):
+        if value := first.get(name):
             return value[:_LONGEST].decode("latin-1")
     return None
 

@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 
 from paddock.errors import TooLarge
-from paddock.llm.bodies import SHARED, patched
+from paddock.llm.bodies import SHARED, patched, renamed
 from paddock.llm.calls import COUNT, EMBED, GENERATE, Call
 from paddock.llm.exchange import Exchange
 from paddock.llm.formats.embeddings import EMBED_FORMATS, EmbedRequest
@@ -78,7 +78,7 @@ def _relayed(call: Call, http: HttpRequest, exchange: Exchange, route: Route) ->
         settings = route.settings
         body = patched(body, call.format, model=model, defaults=settings.defaults, overrides=settings.overrides)
     elif model is not None and model != call.model:
-        body = patched(body, call.format, model=model)
+        body = renamed(body, call.format, call.model, model)
     ask = _ask(call, exchange, route, call.format, body)
     ask.headers = [*from_client(http.headers), *route.headers]
     ask.query, ask.method, ask.array = http.query, call.method, call.array

@@ -36,7 +36,7 @@ AGAIN = 0.2
 """Seconds after which what could not be written is tried again."""
 LAST_TRY = 5.0
 """Seconds a full disk is waited for when the server is gone."""
-NICE = 19
+NICE = 10
 log = structlog.get_logger()
 
 

@@ -18,8 +18,9 @@ from paddock.store.exchange_words import Unread, WordStore
 from paddock.store.exchanges import to_summary
 
 _PAGE = 64
-_SHARE = 1
-"""It rests this many times as long as it works, so that it takes at most half a processor from everybody else."""
+_SHARE, _BUSY_SHARE = 1, 15
+"""It rests this many times as long as it works: it takes at most half a processor from everybody else, and next to
+nothing while exchanges wait to be written. What is not indexed yet is on disk, and takes no memory."""
 _AFTER_TROUBLE = 2.0
 log = structlog.get_logger()
 
@@ -27,10 +28,13 @@ log = structlog.get_logger()
 class Indexer:
     """Indexes what is new whenever there is something."""
 
-    def __init__(self, words: WordStore, threads: Executor, news: Callable[[], asyncio.Event]) -> None:
+    def __init__(
+        self, words: WordStore, threads: Executor, news: Callable[[], asyncio.Event], busy: Callable[[], bool]
+    ) -> None:
         self._words = words
         self._threads = threads
         self._news = news
+        self._busy = busy
         self._one_at_a_time = asyncio.Lock()
         self._task = asyncio.create_task(self._run(), name="archive indexer")
 
@@ -61,7 +65,8 @@ class Indexer:
                 while more:
                     begun = time.monotonic()
                     more = await self.step()
-                    await asyncio.sleep((time.monotonic() - begun) * _SHARE)
+                    share = _BUSY_SHARE if self._busy() else _SHARE
+                    await asyncio.sleep((time.monotonic() - begun) * share)
                 await news.wait()
             except Unavailable:
                 await asyncio.sleep(_AFTER_TROUBLE)

@@ -24,7 +24,6 @@ from paddock.llm.archive.letters import (
     Keep,
     Remove,
     Status,
-    ToArchivist,
     pack,
     read_answer,
 )
@@ -46,11 +45,18 @@ log = structlog.get_logger()
 
 @dataclass(slots=True)
 class _Sent:
-    """A letter that has not been seen to. Should the archivist die, the next one gets it again."""
+    """A letter that has not been seen to. Should the archivist die, the next one gets it again.
 
-    order: ToArchivist
+    What waits is kept as it was packed, which takes a fraction of the memory of what it was packed from.
+    """
+
+    letter: bytes
     size: int
     future: asyncio.Future[int] | None
+    kept: int = 0
+    """How many exchanges it has."""
+    shares: dict[str, int] | None = None
+    """What tenants have in it, unless somebody waits for it."""
 
 
 class RemoteScribe(Scribe):
@@ -68,7 +74,8 @@ class RemoteScribe(Scribe):
         """What waits, by tenant."""
         self._numbers = itertools.count(1)
         self._batch: list[Exchange] = []
-        self._batch_size = 0
+        self._shares: dict[str, int] = {}
+        """What tenants have in the batch."""
         self._timer: asyncio.TimerHandle | None = None
         self._sent: dict[int, _Sent] = {}
         self._unsent: deque[bytes] = deque()
@@ -90,7 +97,7 @@ class RemoteScribe(Scribe):
             return
         self._waiting[tenant] = waiting + size
         self.waiting_bytes += size
-        self._batch_size += size
+        self._shares[tenant] = self._shares.get(tenant, 0) + size
         self._batch.append(exchange)
         if len(self._batch) == 1:
             self._timer = asyncio.get_running_loop().call_later(EVERY, self._post)
@@ -146,31 +153,40 @@ class RemoteScribe(Scribe):
             self._timer = None
         if self._batch:
             batch, self._batch = self._batch, []
-            size, self._batch_size = self._batch_size, 0
-            self._send(Keep(next(self._numbers), batch, now=False), size, None)
+            shares, self._shares = self._shares, {}
+            self._send(Keep(next(self._numbers), batch, now=False), sum(shares.values()), None, shares)
 
     async def _ask(self, order: Keep | Flush | CatchUp | Remove, size: int = 0) -> int:
         future: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         self._send(order, size, future)
         return await future
 
-    def _send(self, order: Keep | Flush | CatchUp | Remove, size: int, future: asyncio.Future[int] | None) -> None:
-        self._sent[order.number] = _Sent(order, size, future)
+    def _send(
+        self,
+        order: Keep | Flush | CatchUp | Remove,
+        size: int,
+        future: asyncio.Future[int] | None,
+        shares: dict[str, int] | None = None,
+    ) -> None:
+        kept = len(order.exchanges) if isinstance(order, Keep) else 0
         try:
-            data = pack(order)
+            letter = pack(order)
         except Exception as error:
-            if isinstance(order, Keep) and len(order.exchanges) > 1:
+            if isinstance(order, Keep) and kept > 1:
                 # One that cannot be put into words must not take the others with it.
-                del self._sent[order.number]
                 for exchange in order.exchanges:
-                    self._send(Keep(next(self._numbers), [exchange], now=False), weight(exchange), None)
+                    weighs = weight(exchange)
+                    single = Keep(next(self._numbers), [exchange], now=False)
+                    self._send(single, weighs, None, {exchange.caller.tenant: weighs})
             else:
+                self._sent[order.number] = _Sent(b"", size, future, kept, shares)
                 self._seen_to(Done(order.number, f"The exchange cannot be archived: {error!r}."))
             return
+        self._sent[order.number] = _Sent(letter, size, future, kept, shares)
         if self._writer is not None:
-            self._writer.write(data)
+            self._writer.write(letter)
         else:
-            self._unsent.append(data)
+            self._unsent.append(letter)
             if self._task is None:
                 self._task = asyncio.create_task(self._run(), name="archivist")
 
@@ -191,7 +207,7 @@ class RemoteScribe(Scribe):
                 return
             self._trouble = "The archive's writer has died; another is being started."
             self._shout("the archivist died", "its letters go to another")
-            self._unsent = deque(pack(each.order) for each in self._sent.values())
+            self._unsent = deque(each.letter for each in self._sent.values())
             pause = _FIRST_PAUSE if time.monotonic() - begun > _LONGEST_PAUSE else min(pause * 2, _LONGEST_PAUSE)
             await asyncio.sleep(pause)
 
@@ -243,23 +259,21 @@ class RemoteScribe(Scribe):
         if sent is None:
             return
         self.waiting_bytes -= sent.size
-        if isinstance(sent.order, Keep) and not sent.order.now:
-            for exchange in sent.order.exchanges:
-                tenant = exchange.caller.tenant
-                left = self._waiting.get(tenant, 0) - weight(exchange)
-                if left > 0:
-                    self._waiting[tenant] = left
-                else:
-                    self._waiting.pop(tenant, None)
+        for tenant, share in (sent.shares or {}).items():
+            left = self._waiting.get(tenant, 0) - share
+            if left > 0:
+                self._waiting[tenant] = left
+            else:
+                self._waiting.pop(tenant, None)
         if sent.future is None:
-            if answer.error is not None and isinstance(sent.order, Keep):
-                self._lose(answer.error, len(sent.order.exchanges))
+            if answer.error is not None and sent.kept:
+                self._lose(answer.error, sent.kept)
         elif not sent.future.done():
             if answer.error is None:
                 sent.future.set_result(answer.result)
             else:
                 sent.future.set_exception(Unavailable(answer.error))
-        if isinstance(sent.order, Keep) and answer.error is None:
+        if sent.kept and answer.error is None:
             self._told()
 
     def _lose(self, reason: str, count: int = 1) -> None:

@@ -70,7 +70,7 @@ class OwnScribe(Scribe):
         self._news = Event()
         preparer = Preparer(Redactor(settings, secrets), self._exchanges.knows)
         self._writer = Writer(self._exchanges, preparer, settings, self._threads, self._written)
-        self._indexer = Indexer(WordStore(store), self._threads, lambda: self._news)
+        self._indexer = Indexer(WordStore(store), self._threads, lambda: self._news, self._busy)
 
     @classmethod
     async def open(
@@ -120,6 +120,9 @@ class OwnScribe(Scribe):
         await self._writer.close()
         await self._indexer.close()
         await to_thread(self._threads.shutdown)
+
+    def _busy(self) -> bool:
+        return self._writer.waiting_bytes > 0
 
     def _written(self) -> None:
         news, self._news = self._news, Event()

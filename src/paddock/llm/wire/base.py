@@ -25,11 +25,16 @@ class HttpRequest:
 
     _first: dict[bytes, bytes] | None = None
 
-    def header(self, name: bytes) -> bytes | None:
-        """The first value of a header, given in lower case."""
+    @property
+    def first(self) -> dict[bytes, bytes]:
+        """The first value of each header."""
         if self._first is None:
             self._first = dict(reversed(self.headers))
-        return self._first.get(name)
+        return self._first
+
+    def header(self, name: bytes) -> bytes | None:
+        """The first value of a header, given in lower case."""
+        return self.first.get(name)
 
 
 class Reply(ABC):
