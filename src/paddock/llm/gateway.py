@@ -41,6 +41,7 @@ from paddock.llm.prices import Prices
 from paddock.llm.providers.replay import ReplayProvider
 from paddock.llm.routes import ModelNotFound, Route, Routes
 from paddock.llm.tracing import Tracer
+from paddock.llm.traffic import Traffics
 from paddock.llm.usage import Ledger
 from paddock.llm.wire.base import Headers, HttpRequest, Reply
 from paddock.llm.wire.rooms import HELD_BY_ALL, Room
@@ -84,6 +85,7 @@ class Gateway:
         self._prices = prices
         self._tracer = tracer
         self._asker = Asker(routes, limits)
+        self.traffics = Traffics(archive, ledger)
         self._ids = ExchangeIds()
         self.room = Room(HELD_BY_ALL)
         """For what large requests take in memory, whichever way they come."""
@@ -129,7 +131,7 @@ class Gateway:
 
     def models_of(self, holder: Holder) -> Sequence[str]:
         """The names a caller may ask for, without those that stand for many."""
-        return [name for name in self.routes.names() if "*" not in name and holder.allows(name)]
+        return [name for name in self.routes.names(holder.caller) if "*" not in name and holder.allows(name)]
 
     async def _serve(self, request: HttpRequest, reply: Reply) -> None:
         """One request to a model, from who asks to what is kept."""
@@ -155,6 +157,7 @@ class Gateway:
             conversation=conversation_of(request),
         )
         answering = Answering(self.settings, self.archive, exchange, reply, started, self._settle)
+        self.traffics.begin(exchange)
         try:
             await self._admit(call, request, holder, exchange, answering)
         except NoAnswer as error:
@@ -187,6 +190,8 @@ class Gateway:
         route = self._resolve(holder, call.model)
         exchange.route = route.name
         self.archive.check()
+        if self.archive.crowded:
+            await self.archive.room()
         permits = [self._asker.enter(holder, route)]
         charged = False
         try:
@@ -223,7 +228,7 @@ class Gateway:
         if not holder.allows(model):
             there = ", ".join(self.models_of(holder)) or "none"
             raise ModelNotFound(f"This key may not ask for {model[:200]!r}. Models: {there}.")
-        return self.routes.resolve(model)
+        return self.routes.resolve(model, holder.caller)
 
     def _settle(self, exchange: Exchange) -> None:
         """What it took: as the provider counted it, or by a guess that is marked as one. May be called twice."""
@@ -247,6 +252,7 @@ class Gateway:
 
     def _close(self, exchange: Exchange, answering: Answering) -> None:
         self.ledger.count(exchange)
+        self.traffics.end(exchange)
         if not answering.kept:
             self.archive.keep(exchange)
         if self._tracer is not None:

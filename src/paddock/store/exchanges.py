@@ -38,7 +38,7 @@ _VALUES = {name: f"nullif(?, {nothing})" for nothing, names in _NOTHING.items() 
 _INSERT = "INSERT INTO exchanges ({}) VALUES ({}) ON CONFLICT (tenant, id) DO NOTHING".format(  # noqa: S608
     ", ".join(f'"{name}"' for name in _COLUMNS), ", ".join(_VALUES.get(name, "?") for name in _COLUMNS)
 )
-_REMEMBERED = 20_000
+_REMEMBERED = 8_000
 _MOST_TURNS = 300_000
 _AT_ONCE = 500
 _PROBE = 1 << 62

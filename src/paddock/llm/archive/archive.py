@@ -73,6 +73,11 @@ class Archive:
         return archive
 
     @property
+    def enabled(self) -> bool:
+        """Whether anything is kept."""
+        return self._settings.enabled
+
+    @property
     def lost(self) -> int:
         """How many exchanges were dropped because they could not be written."""
         return self._scribe.lost
@@ -91,6 +96,15 @@ class Archive:
         """Write an exchange and return once it is on disk. Raises `Unavailable`, and then it is not kept."""
         if self._settings.enabled:
             await self._scribe.keep_now(exchange)
+
+    @property
+    def crowded(self) -> bool:
+        """Whether more is said than can be written, so that whoever says more should wait for `room`."""
+        return self._scribe.crowded
+
+    async def room(self) -> None:
+        """Return once less waits to be written, or after two seconds in any case."""
+        await self._scribe.room()
 
     def check(self) -> None:
         """Raise `Unavailable` if answers must be on disk before they end, and nothing can be written at present."""

@@ -31,7 +31,9 @@ from paddock.llm.archive.letters import (
 from paddock.llm.archive.scribe import OwnScribe
 from paddock.store.database import Store
 
-READ_AHEAD = 16 * 2**20
+READ_AHEAD = 2**20
+HELD = 4 * 2**20
+"""Bytes of exchanges that are held here at a time. More stay with the server, where they take less memory."""
 AGAIN = 0.2
 """Seconds after which what could not be written is tried again."""
 LAST_TRY = 5.0
@@ -54,6 +56,8 @@ class Archivist:
         watch = asyncio.create_task(self._watch())
         try:
             while True:
+                if self._scribe.waiting_bytes > HELD and self._scribe.trouble is None:
+                    await self._gain()
                 order = await read_order(reader)
                 # Before anything else can happen, so that a later letter finds it kept.
                 if isinstance(order, Keep) and not order.now:
@@ -71,6 +75,12 @@ class Archivist:
             for task in list(self._tasks):
                 task.cancel()
             await asyncio.gather(watch, *self._tasks, return_exceptions=True)
+
+    async def _gain(self) -> None:
+        try:
+            await self._scribe.flush()
+        except Unavailable:
+            pass  # The disk is full, of which the server is told; who asks for anything else is not kept waiting.
 
     async def _see_to(self, order: ToArchivist) -> None:
         number = getattr(order, "number", 0)

@@ -13,7 +13,7 @@ from paddock.llm.exchange import Caller, Exchange, Outcome
 from paddock.llm.neutral import Usage
 from paddock.model.exchanges import Fresh, Piece, Stored, Summary
 
-_REMEMBERED = 20_000
+_REMEMBERED = 8_000
 _FEW = 1000
 _SMALL = 2000
 

@@ -33,6 +33,10 @@ from paddock.llm.exchange import Exchange
 
 EVERY = 0.05
 """Seconds between letters."""
+CROWDED = 16 * 2**20
+"""Bytes that wait before those who ask models are made to wait a little too."""
+PATIENCE = 2.0
+"""Seconds for which they are. What cannot be written for longer than that is no reason not to answer."""
 LAST_WAIT = 30.0
 """Seconds the archivist has to write what waits when the server stops."""
 _LARGEST_ANSWER = 2**20
@@ -73,6 +77,9 @@ class RemoteScribe(Scribe):
         self._waiting: dict[str, int] = {}
         """What waits, by tenant."""
         self._numbers = itertools.count(1)
+        self._crowded = min(CROWDED, settings.max_waiting // 4)
+        self._gained: asyncio.Event | None = None
+        """Set once less waits."""
         self._batch: list[Exchange] = []
         self._shares: dict[str, int] = {}
         """What tenants have in the batch."""
@@ -103,6 +110,18 @@ class RemoteScribe(Scribe):
             self._timer = asyncio.get_running_loop().call_later(EVERY, self._post)
         elif len(self._batch) >= LARGEST_BATCH:
             self._post()
+
+    @property
+    def crowded(self) -> bool:
+        return self.waiting_bytes > self._crowded and self._trouble is None
+
+    async def room(self) -> None:
+        if self._gained is None:
+            self._gained = asyncio.Event()
+        try:
+            await asyncio.wait_for(self._gained.wait(), PATIENCE)
+        except TimeoutError:
+            pass
 
     async def keep_now(self, exchange: Exchange) -> None:
         if self._closing:
@@ -224,7 +243,8 @@ class RemoteScribe(Scribe):
                 stdout=asyncio.subprocess.DEVNULL,
                 pass_fds=[theirs.fileno()],
                 start_new_session=True,
-                env={name: os.environ[name] for name in _PASSED_ON if name in os.environ},
+                # Threads that each have a heap of their own hold on to much that none of them uses.
+                env={name: os.environ[name] for name in _PASSED_ON if name in os.environ} | {"MALLOC_ARENA_MAX": "2"},
             )
         reader, writer = await asyncio.open_connection(sock=ours, limit=_LARGEST_ANSWER)
         try:
@@ -259,6 +279,9 @@ class RemoteScribe(Scribe):
         if sent is None:
             return
         self.waiting_bytes -= sent.size
+        if self._gained is not None and self.waiting_bytes <= self._crowded // 2:
+            self._gained.set()
+            self._gained = None
         for tenant, share in (sent.shares or {}).items():
             left = self._waiting.get(tenant, 0) - share
             if left > 0:

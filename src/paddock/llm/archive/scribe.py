@@ -37,6 +37,14 @@ class Scribe(ABC):
     async def keep_now(self, exchange: Exchange) -> None:
         """Return once the exchange is on disk. Raises `Unavailable`, and then it is not kept."""
 
+    @property
+    def crowded(self) -> bool:
+        """Whether so much waits that `room` should be waited for before there is more."""
+        return False
+
+    async def room(self) -> None:  # noqa: B027 - there always is some where nothing gets crowded
+        """Return once less waits, or after a moment in any case."""
+
     @abstractmethod
     async def flush(self) -> None:
         """Return once all that was kept before is on disk. Raises `Unavailable`."""

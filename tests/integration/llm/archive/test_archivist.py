@@ -93,3 +93,51 @@ def test_what_waits_when_it_closes_is_written(tmp_path: Path) -> None:
             await archive.close()
 
     asyncio.run(scenario())
+
+
+def test_who_says_more_than_can_be_written_waits_and_nothing_is_lost(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with await Store.open(tmp_path / "a.db") as store:
+            archive = await Archive.open(store, ArchiveConfig.model_validate({"max_waiting": "4Mi"}), apart=True)
+            waits, most = 0, 0
+            for number in range(400):  # 12 MB in all, three times what may wait.
+                archive.keep(chat_exchange(f"{number} {os.urandom(15_000).hex()}"))
+                most = max(most, archive.waiting_bytes)
+                if archive.crowded:
+                    waits += 1
+                    await archive.room()
+                    assert not archive.crowded
+            await archive.flush()
+            listed, _ = await archive.list(TENANT, limit=1000)
+            assert (len(listed), archive.lost) == (400, 0)
+            assert waits > 2
+            assert most < 2 * 2**20
+            await archive.close()
+
+    asyncio.run(scenario())
+
+
+def test_nobody_waits_for_an_archivist_that_stands_still_for_long(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("paddock.llm.archive.remote.PATIENCE", 0.1)
+
+    async def scenario() -> None:
+        async with await Store.open(tmp_path / "a.db") as store:
+            archive = await Archive.open(store, ArchiveConfig.model_validate({"max_waiting": "4Mi"}), apart=True)
+            archive.keep(chat_exchange("first"))
+            await archive.flush()
+            (pid,) = children()
+            os.kill(pid, signal.SIGSTOP)
+            try:
+                for number in range(40):
+                    archive.keep(chat_exchange(f"{number} {os.urandom(15_000).hex()}"))
+                assert archive.crowded
+                await asyncio.wait_for(archive.room(), 2)
+                assert archive.crowded
+            finally:
+                os.kill(pid, signal.SIGCONT)
+            await archive.close()
+            assert archive.lost == 0
+
+    asyncio.run(scenario())
