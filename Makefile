@@ -46,6 +46,8 @@ bench: setup-bench ## Measure against a peer or a limit in the same run
 docs: ## Write the generated pages of docs/reference anew
 	$(BIN)/python -m paddock.config.reference > docs/reference/configuration.md
 	$(BIN)/python -m paddock.cli.reference > docs/reference/cli.md
+	$(BIN)/python -m paddock.runs.reference > docs/reference/task-file.md
+	$(BIN)/python -m paddock.runs.schema > docs/reference/task.schema.json
 
 requirements: ## Pin every dependency anew, with hashes
 	scripts/pin

@@ -133,9 +133,8 @@ class Paddock:
         (data / "images").symlink_to(images.resolve())
         settings = data / "paddock.yaml"
         pools = [{"name": "bench", "image": image.name, "size": pool}]
-        settings.write_text(
-            json.dumps({"data": str(data), "server": {"port": 0}, "pools": pools, "quotas": {"sandboxes": 1000}})
-        )
+        alike = {"llm": {"environment": False}, "quotas": {"sandboxes": 1000}}  # Whatever keys a developer has.
+        settings.write_text(json.dumps({"data": str(data), "server": {"port": 0}, "pools": pools, **alike}))
         with (data / "log").open("wb") as log:
             server = await asyncio.create_subprocess_exec(
                 *(sys.executable, "-m", "paddock", "serve", "--config", str(settings)), stdout=log, stderr=log

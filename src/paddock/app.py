@@ -49,7 +49,10 @@ from paddock.llm.tracing import make_tracer
 from paddock.llm.usage import Ledger
 from paddock.llm.wire.client import Client
 from paddock.llm.wire.server import Door
+from paddock.mcp.bridge import Bridges
 from paddock.model.sandbox import Limits
+from paddock.runs.runs import Runs
+from paddock.runs.stages import Means
 from paddock.sandbox.base import Backend
 from paddock.sandbox.images import ImageStore, default_recipe_directories
 from paddock.sandbox.local.backend import LocalBackend, LocalSettings
@@ -80,6 +83,8 @@ class Paddock:
     fleet: Fleet
     gateway: Gateway
     door: Door
+    bridges: Bridges
+    runs: Runs
     app: ASGIApp
 
     def __init__(self, config: Config) -> None:
@@ -107,18 +112,27 @@ class Paddock:
             held.push_async_callback(self.door.close, self.config.server.shutdown_grace)
             boxes = Boxes(settings, self.keys, self.door)
             held.push_async_callback(boxes.close)
+            self.bridges = make_bridges(self.config)
+            held.push_async_callback(self.bridges.close)
             self.fleet = Fleet(
                 backend=self.backend,
                 images=self.images,
                 store=self.store,
                 events=self.events,
                 config=self.config,
-                attendant=boxes,
+                attendants=[boxes, self.bridges],
             )
             held.push_async_callback(self.fleet.close)
             keeper = Keeper(self.fleet)
             held.push_async_callback(keeper.close)
             await keeper.open()
+            means = Means.make(
+                self.config, fleet=self.fleet, images=self.images, gateway=self.gateway, events=self.events
+            )
+            # Nobody else has the data directory, so nobody else can be at work on what was left.
+            self.runs = Runs(means, self.store, alone=True)
+            held.push_async_callback(self.runs.close)
+            await self.runs.open()
             self.app = make_app(
                 Services(
                     config=self.config,
@@ -172,6 +186,20 @@ async def open_gateway(settings: LlmConfig, store: Store, keys: Keys, held: Asyn
         archive=archive,
         tracer=tracer,
     )
+
+
+def make_bridges(config: Config) -> Bridges:
+    """The way of sandboxes to MCP servers, which never leads to this server itself."""
+
+    def secret(name: str) -> str | None:
+        found = config.runs.secrets.get(name)
+        return None if found is None else found.get_secret_value()
+
+    bridges = Bridges(secret)
+    bridges.reach.refuse_port(config.server.port)
+    if config.llm.listen is not None:
+        bridges.reach.refuse_port(int(config.llm.listen.rpartition(":")[2]))
+    return bridges
 
 
 def provider_secrets(settings: LlmConfig) -> list[str]:
@@ -233,6 +261,7 @@ async def _serve(config: Config, on_ready: Callable[[str], None]) -> None:
         await paddock.keys.ensure_local_key(paddock.local_key_path)
         listener = listen(config.server.host, config.server.port)
         url = address_of(listener, config.server.host)
+        paddock.bridges.reach.refuse_port(listener.getsockname()[1])
         if config.llm.listen is not None:
             host, _, port = config.llm.listen.rpartition(":")
             check_exposure(host, await paddock.keys.exist())

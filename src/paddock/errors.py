@@ -72,6 +72,12 @@ class ImageNotFound(NotFound):
     code = "IMAGE_NOT_FOUND"
 
 
+class RunNotFound(NotFound):
+    """There is no such run."""
+
+    code = "RUN_NOT_FOUND"
+
+
 class Conflict(PaddockError):
     """The thing is not in a state that allows this."""
 

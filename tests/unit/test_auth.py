@@ -188,6 +188,9 @@ def test_scopes() -> None:
     assert all(allows(Scope.ADMIN, scope) for scope in Scope)
     assert allows(Scope.SANDBOXES_WRITE, Scope.SANDBOXES_READ)
     assert not allows(Scope.SANDBOXES_READ, Scope.SANDBOXES_WRITE)
+    assert allows(Scope.RUNS_WRITE, Scope.RUNS_READ)
+    assert not allows(Scope.RUNS_READ, Scope.RUNS_WRITE)
+    assert not allows(Scope.SANDBOXES_WRITE, Scope.RUNS_READ)
     assert not allows(Scope.KEYS_ADMIN, Scope.ADMIN)
 
 
@@ -219,7 +222,7 @@ async def test_what_a_key_is_for_and_may_ask_is_kept(keys: Keys, store: KeyStore
     assert not (await keys.get(plain.id)).bounded
 
 
-@pytest.mark.parametrize("scope", [Scope.SANDBOXES_WRITE, Scope.KEYS_ADMIN, Scope.ADMIN])
+@pytest.mark.parametrize("scope", [Scope.SANDBOXES_WRITE, Scope.RUNS_WRITE, Scope.KEYS_ADMIN, Scope.ADMIN])
 async def test_no_scope_leads_around_a_keys_bounds(keys: Keys, scope: Scope) -> None:
     for terms in (Terms(models=("x",)), Terms(budget=Budget(tokens=1)), Terms(limits=Rates(concurrency=1))):
         with pytest.raises(InvalidInput, match=f"cannot have {scope}"):

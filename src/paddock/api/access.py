@@ -52,5 +52,7 @@ def _allowed(needed: Scope) -> Callable[[Request], Principal]:
 
 Reader = Annotated[Principal, Depends(_allowed(Scope.SANDBOXES_READ))]
 Writer = Annotated[Principal, Depends(_allowed(Scope.SANDBOXES_WRITE))]
+RunReader = Annotated[Principal, Depends(_allowed(Scope.RUNS_READ))]
+RunWriter = Annotated[Principal, Depends(_allowed(Scope.RUNS_WRITE))]
 KeyAdmin = Annotated[Principal, Depends(_allowed(Scope.KEYS_ADMIN))]
 LlmReader = Annotated[Principal, Depends(_allowed(Scope.LLM_READ))]

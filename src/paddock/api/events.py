@@ -18,6 +18,7 @@ from paddock.api.services import Services
 from paddock.api.wire import Said
 from paddock.events.log import EventLog
 from paddock.model.events import Event, EventType
+from paddock.model.keys import Scope
 
 
 class EventSaid(Said):
@@ -45,8 +46,10 @@ After = Annotated[int, Query(ge=0, le=LARGEST, description="Only events after th
 LastEventId = Annotated[str | None, Header(alias="Last-Event-ID", description="As `after`, and counts before it.")]
 Accept = Annotated[str, Header(include_in_schema=False)]
 Limit = Annotated[int, Query(ge=1, le=1000, description="Largest number of events in a page of JSON.")]
-_WHAT = "id of an event"
-_DESCRIBED: dict[int | str, dict[str, Any]] = {
+RUNS = "run/"
+"""How the names of runs' streams begin."""
+WHAT = "id of an event"
+DESCRIBED: dict[int | str, dict[str, Any]] = {
     200: {
         "model": EventPage,
         "description": "A stream that goes on, or a page of JSON for `Accept: application/json`.",
@@ -59,7 +62,7 @@ def routes(services: Services) -> APIRouter:
     router = APIRouter(prefix="/v1", tags=["Events"])
     events, fleet = services.events, services.fleet
 
-    @router.get("/events", responses={**documented(), **_DESCRIBED}, response_model=None)
+    @router.get("/events", responses={**documented(), **DESCRIBED}, response_model=None)
     async def follow_events(
         principal: Reader,
         after: After = 0,
@@ -67,10 +70,15 @@ def routes(services: Services) -> APIRouter:
         last_event_id: LastEventId = None,
         accept: Accept = "",
     ) -> Response | EventPage:
-        """Everything that happened and happens in the tenant. `id:` is the event's sequence number."""
-        return await _answer(events, None, principal.tenant, place(last_event_id, after, _WHAT), limit, accept)
+        """Everything that happened and happens in the tenant. `id:` is the event's sequence number.
 
-    @router.get("/sandboxes/{sandbox_id}/events", responses={**documented(404), **_DESCRIBED}, response_model=None)
+        What happens to runs is told to keys with the scope `runs:read`.
+        """
+        hidden = () if principal.allows(Scope.RUNS_READ) else (RUNS,)
+        begins = place(last_event_id, after, WHAT)
+        return await answer(events, None, principal.tenant, begins, limit, accept, hidden=hidden)
+
+    @router.get("/sandboxes/{sandbox_id}/events", responses={**documented(404), **DESCRIBED}, response_model=None)
     async def follow_sandbox_events(
         sandbox_id: str,
         principal: Reader,
@@ -82,27 +90,55 @@ def routes(services: Services) -> APIRouter:
         """What happened and happens to one sandbox, until it has ended. `id:` is the event's number in its stream."""
         await fleet.get(principal.tenant, sandbox_id)
         stream = f"sandbox/{sandbox_id}"
-        return await _answer(events, stream, principal.tenant, place(last_event_id, after, _WHAT), limit, accept)
+        return await answer(events, stream, principal.tenant, place(last_event_id, after, WHAT), limit, accept)
 
     return router
 
 
-async def _answer(
-    events: EventLog, stream: str | None, tenant: str, after: int, limit: int, accept: str
+async def answer(
+    events: EventLog,
+    stream: str | None,
+    tenant: str,
+    after: int,
+    limit: int,
+    accept: str,
+    *,
+    hidden: tuple[str, ...] = (),
 ) -> Response | EventPage:
+    """The events of one stream, or of all but those whose names begin with what is hidden."""
     if "application/json" in accept and "text/event-stream" not in accept:
-        found: Sequence[Event] = await events.read(stream, after, limit, tenant=tenant)
-        last = _id(found[-1], stream) if found else after
-        return EventPage(items=[EventSaid.of(event) for event in found], next=last)
-    return StreamingResponse(_stream(events, stream, tenant, after), 200, STREAM_HEADERS, "text/event-stream")
+        return await _page(events, stream, tenant, after, limit, hidden)
+    frames = _stream(events, stream, tenant, after, hidden)
+    return StreamingResponse(frames, 200, STREAM_HEADERS, "text/event-stream")
 
 
-async def _stream(events: EventLog, stream: str | None, tenant: str, after: int) -> AsyncIterator[bytes]:
+async def _page(
+    events: EventLog, stream: str | None, tenant: str, after: int, limit: int, hidden: tuple[str, ...]
+) -> EventPage:
+    """A page is shorter than the limit only where the events end."""
+    shown: list[Event] = []
+    last = after
+    while len(shown) < limit:
+        found: Sequence[Event] = await events.read(stream, last, limit, tenant=tenant)
+        for event in found:
+            if len(shown) < limit:
+                last = _id(event, stream)
+                shown += [] if event.stream.startswith(hidden) else [event]
+        if len(found) < limit:
+            break
+    return EventPage(items=[EventSaid.of(event) for event in shown], next=last)
+
+
+async def _stream(
+    events: EventLog, stream: str | None, tenant: str, after: int, hidden: tuple[str, ...]
+) -> AsyncIterator[bytes]:
     yield FOLLOWS
     async with aclosing(alive(events.follow(stream, after, tenant=tenant))) as following:  # type: ignore[type-var]
         async for event in following:
             if event is None:
                 yield STILL_HERE
+                continue
+            if event.stream.startswith(hidden):
                 continue
             yield _frame(event, stream)
             if stream is not None and event.type.last:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -17,12 +19,22 @@ OPEN_PATHS = OPEN | {f"/v1{path}" for path in ("/health", "/healthz", "/readyz",
 
 
 class Gate:
-    def __init__(self, routes: ASGIApp, proxy: Proxy, models: ModelDoor, keys: Keys, max_body: int) -> None:
+    def __init__(
+        self,
+        routes: ASGIApp,
+        proxy: Proxy,
+        models: ModelDoor,
+        keys: Keys,
+        max_body: int,
+        streamed: Collection[str] = (),
+    ) -> None:
+        """Bodies sent to the paths of `streamed` are never held whole, and bounded by who reads them."""
         self._routes = routes
         self._proxy = proxy
         self._models = models
         self._keys = keys
         self._max_body = max_body
+        self._streamed = frozenset(streamed)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if self._models.concerns(scope):
@@ -38,7 +50,8 @@ class Gate:
                 await self._routes(scope, self._measured(receive), send)
             else:
                 await self._admit(scope)
-                await self._routes(scope, self._measured(receive), send)
+                passed = receive if scope["path"] in self._streamed else self._measured(receive)
+                await self._routes(scope, passed, send)
         except PaddockError as error:
             if scope["type"] == "websocket":
                 extensions = scope.get("extensions") or {}
@@ -53,7 +66,7 @@ class Gate:
             raise Unauthorized(NO_KEY)
         scope[PRINCIPAL] = await self._keys.authenticate(secret)
         length = header(scope, b"content-length")
-        if length.isdigit() and int(length) > self._max_body:
+        if length.isdigit() and int(length) > self._max_body and scope["path"] not in self._streamed:
             raise TooLarge(self._too_large())
 
     def _measured(self, receive: Receive) -> Receive:

@@ -16,6 +16,8 @@ class ProviderSaid(Said):
     base_url: str | None = None
     formats: list[str]
     """What it speaks; other formats are translated."""
+    found_in: str | None = None
+    """The variable of the environment that it was found by, where the configuration names no providers."""
     failing: bool
     """Whether it is left alone for a while because it kept failing."""
 
@@ -58,6 +60,7 @@ def routes(services: Services) -> APIRouter:
                 kind=provider.kind,
                 base_url=settings.providers[name].base_url,
                 formats=list(provider.formats),
+                found_in=settings.found.get(name),
                 failing=routes.failing(name),
             )
             for name, provider in routes.providers.items()

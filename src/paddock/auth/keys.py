@@ -20,8 +20,8 @@ _CACHED = 1024
 _CACHED_FOR = timedelta(seconds=5)
 """Bounds how long a revocation that happened elsewhere, or whose caller was cancelled, goes unseen."""
 _USE_NOTED_EVERY = timedelta(minutes=1)
-_OUTSIDE = frozenset({Scope.ADMIN, Scope.KEYS_ADMIN, Scope.SANDBOXES_WRITE})
-"""With these a key could make other keys, or sandboxes with keys, that ask models without its bounds."""
+_OUTSIDE = frozenset({Scope.ADMIN, Scope.KEYS_ADMIN, Scope.SANDBOXES_WRITE, Scope.RUNS_WRITE})
+"""With these a key could make other keys, sandboxes with keys, or runs, that ask models without its bounds."""
 
 
 class Keys:

@@ -76,6 +76,11 @@ class Cli:
         host = f"[{host}]" if ":" in host and not host.startswith("[") else host
         return f"http://{host}:{server.port}" if server.port else DEFAULT_URL
 
+    def same_place(self) -> list[str]:
+        """Words that give another command of ours the same data directory and configuration."""
+        given = {"--data": self._data, "--config": self._config}
+        return [word for name, value in given.items() if value for word in (name, os.path.abspath(value))]
+
     @property
     def names_server(self) -> bool:
         """Whether a server was named, so that none must be looked for."""

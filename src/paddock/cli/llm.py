@@ -21,7 +21,8 @@ _PROMPT = "Say hello in one short sentence."
 _SAID = ("messages", "tools", "answer", "pieces")
 """Of an exchange, what whoever asked knows already."""
 _NO_MODELS = """\
-No models are configured. Name one in paddock.yaml, and start the server again:
+No models are configured. Set ANTHROPIC_API_KEY, OPENAI_API_KEY or GEMINI_API_KEY, or name one in paddock.yaml, and
+start the server again:
 
 llm:
   providers:
@@ -67,6 +68,9 @@ async def list_(cli: Cli) -> None:
     rows = [_row(model, providers.get(model["provider"], {}), falls_back) for model in found["models"]]
     columns = ["MODEL", "PROVIDER", "KIND", "PROVIDER'S MODEL", "STATE", *(["FALLBACKS"] if falls_back else [])]
     cli.out.table(columns, rows, wraps=["MODEL", "PROVIDER'S MODEL", "FALLBACKS"])
+    offered = [f"{name} ({each['foundIn']})" for name, each in providers.items() if each.get("foundIn")]
+    if offered and cli.out.for_people:
+        cli.out.line(f"\nFrom the environment: {', '.join(offered)}. Name providers in paddock.yaml to choose others.")
     unused = sorted(providers.keys() - {model["provider"] for model in found["models"]})
     if unused and cli.out.for_people:
         cli.out.line(f"\nProviders without a model of their own: {', '.join(unused)}. Ask for PROVIDER/MODEL.")

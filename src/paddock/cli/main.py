@@ -18,6 +18,7 @@ Runs AI agents in fenced computers, and shows what they do.
 \b
 Start here:
   paddock doctor                          see whether this machine can
+  paddock run tasks/hello.yaml            have an agent do a task, and get what it made
   paddock serve                           start the server
   paddock sandbox create --image host     make a sandbox
   paddock sandbox shell SANDBOX           look around in it
@@ -34,8 +35,11 @@ def _show_version(wanted: bool) -> None:
 
 COMMANDS: Mapping[str, tuple[str, ...]] = {
     "serve": ("serve",),
+    "run": ("run",),
+    "runs": ("runs", "runs_watch", "runs_change"),
     "doctor": ("doctor",),
     "sandbox": ("sandbox", "execute", "shell", "copy", "logs", "snapshot"),
+    "task": ("task",),
     "llm": ("llm", "llm_log", "llm_show", "llm_export", "llm_usage", "llm_record", "llm_replay"),
     "image": ("image",),
     "key": ("key",),
@@ -47,8 +51,11 @@ COMMANDS: Mapping[str, tuple[str, ...]] = {
 """Every command at the top, and the modules that bring it; only those of the command that runs are imported."""
 SUMMARIES: Mapping[str, str] = {
     "serve": "Start the server.",
+    "run": "Run tasks, and bring back what comes of them.",
+    "runs": "List, show, stop and remove runs of tasks.",
     "doctor": "Check this machine, and say what to do about what is missing.",
     "sandbox": "Make, use and remove sandboxes.",
+    "task": "Check, list and write task files.",
     "llm": "Ask models, and look at what was asked of them.",
     "image": "Build, list and remove images.",
     "key": "Make, list and revoke API keys.",

@@ -38,6 +38,9 @@ def serve(
     ] = None,
     log_level: Annotated[str | None, typer.Option(metavar="LEVEL", help="debug, info, warning or error.")] = None,
     log_format: Annotated[str | None, typer.Option(metavar="FORMAT", help="auto, json or console.")] = None,
+    with_stdin: Annotated[
+        bool, typer.Option("--with-stdin", help="End when standard input ends, with whoever holds it.", hidden=True)
+    ] = False,
 ) -> None:
     """Start the server.
 
@@ -64,7 +67,23 @@ def serve(
             return
         cli.out.line("\n".join([_banner(config, url), *missing]))
 
+    if with_stdin:
+        _end_with_stdin()
     app.serve(config, on_ready=ready)
+
+
+def _end_with_stdin() -> None:
+    import os
+    import signal
+    import sys
+    import threading
+
+    def wait() -> None:
+        while os.read(sys.stdin.fileno(), 4096):
+            pass
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    threading.Thread(target=wait, name="with-stdin", daemon=True).start()
 
 
 def _banner(config: Config, url: str) -> str:

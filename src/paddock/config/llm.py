@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal, Self
 
-from pydantic import Field, SecretStr, field_validator, model_validator
+from pydantic import Field, PrivateAttr, SecretStr, field_validator, model_validator
 
 from paddock.config.base import Section
 from paddock.config.units import Bytes, Seconds
@@ -189,6 +189,9 @@ class LlmConfig(Section):
     """Providers by name."""
     models: Mapping[str, ModelConfig] = {}
     """What may be asked for; a name may hold one `*`, and the longest match wins."""
+    environment: bool = True
+    """Whether providers are taken from the environment (`ANTHROPIC_API_KEY`, `OPENAI_API_KEY`, `GEMINI_API_KEY`,
+    `DASHSCOPE_API_KEY`, `ZHIPUAI_API_KEY`) when `providers` names none."""
     direct: bool = False
     """Whether `PROVIDER/MODEL` may be asked for as well, past the names, limits and overrides of `models`."""
     listen: str | None = Field(default=None, pattern=r"^(\[[0-9A-Fa-f:.]+\]|[^\s:\[\]]+):\d{1,5}$")
@@ -209,6 +212,12 @@ class LlmConfig(Section):
     """A file of prices that completes and overrides the one Paddock brings."""
     archive: ArchiveConfig = ArchiveConfig()
     tracing: TracingConfig = TracingConfig()
+    _found: Mapping[str, str] = PrivateAttr(default_factory=dict)
+
+    @property
+    def found(self) -> Mapping[str, str]:
+        """Providers that nobody named and the environment had a key for, with the name of the variable."""
+        return self._found
 
     @model_validator(mode="after")
     def _names_exist(self) -> Self:

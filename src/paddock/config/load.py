@@ -9,9 +9,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from pydantic import BaseModel, SecretBytes, SecretStr, ValidationError
+from pydantic import BaseModel, SecretBytes, SecretStr, TypeAdapter, ValidationError
 from pydantic_core import ErrorDetails
 
+from paddock.config.environment import read_providers
 from paddock.config.schema import Config
 from paddock.config.sources import PREFIX, Layer, read_environment, read_file, read_flags
 from paddock.config.units import format_duration, format_size
@@ -65,10 +66,11 @@ def load(
     if file:
         shown = file.name if file.parent == cwd else str(file)
         layers.insert(0, read_file(file, shown, environ, wanted))
-    merged = Layer(cwd)
-    for layer in layers:
-        merged.problems += layer.problems
-        _merge(merged, merged.tree, layer, layer.tree, ())
+    merged = _merged(layers, cwd)
+    found: Mapping[str, str] = {}
+    if wanted is None or any(key[0] == "llm" for key in wanted):
+        offered, found = _offered(merged, environ, cwd)
+        merged = _merged([offered, *layers], cwd)
     try:
         config = Config.model_validate(merged.tree)
     except ValidationError as error:
@@ -76,6 +78,7 @@ def load(
         raise _error(merged.problems) from None
     if merged.problems:
         raise _error(merged.problems)
+    config.llm._found = found
     keys = [key for key, _ in _values(config)]
     return Loaded(
         config=config,
@@ -133,6 +136,31 @@ def _find(flag: str | Path | None, environ: Mapping[str, str], cwd: Path) -> Pat
         if path.is_file():
             return path
     return None
+
+
+def _offered(named: Layer, environ: Mapping[str, str], base: Path) -> tuple[Layer, Mapping[str, str]]:
+    """Providers that the environment has keys for, if none are named and nobody has said not to look."""
+    llm = named.tree.get("llm", {})
+    if not isinstance(llm, dict) or llm.get("providers"):
+        return Layer(base), {}
+    try:
+        look = TypeAdapter(bool).validate_python(llm.get("environment", True))
+    except ValidationError:
+        look = False  # Which is complained about with all the rest.
+    if not look:
+        return Layer(base), {}
+    offered, found = read_providers(environ, base)
+    if found and llm.get("models"):
+        del offered.tree["llm"]["models"]  # Whoever names models means these and no others.
+    return offered, found
+
+
+def _merged(layers: Iterable[Layer], base: Path) -> Layer:
+    merged = Layer(base)
+    for layer in layers:
+        merged.problems += layer.problems
+        _merge(merged, merged.tree, layer, layer.tree, ())
+    return merged
 
 
 def _merge(into: Layer, target: dict[str, Any], layer: Layer, tree: Mapping[str, Any], above: Key) -> None:

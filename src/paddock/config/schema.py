@@ -10,6 +10,7 @@ from pydantic import Field, field_validator, model_validator
 
 from paddock.config.base import Section
 from paddock.config.llm import LlmConfig
+from paddock.config.runs import RunsConfig
 from paddock.config.units import Bytes, Cpus, PortRange, Ports, Seconds
 
 
@@ -192,6 +193,7 @@ class Config(Section):
     images: ImagesConfig = ImagesConfig()
     local: LocalConfig = LocalConfig()
     llm: LlmConfig = LlmConfig()
+    runs: RunsConfig = RunsConfig()
     log: LogConfig = LogConfig()
 
     @field_validator("pools")

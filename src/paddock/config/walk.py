@@ -31,9 +31,9 @@ def section(annotation: Any) -> type[BaseModel] | None:
     return kind if isinstance(kind, type) and issubclass(kind, BaseModel) else None
 
 
-def annotation_at(key: Key) -> Any:
+def annotation_at(key: Key, root: type[BaseModel] = Config) -> Any:
     """The type of the value at `key`, or `None` where the schema knows no such key."""
-    annotation: Any = Config
+    annotation: Any = root
     for part in key:
         kind = bare(annotation)
         if model := section(kind):

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from datetime import datetime
-from typing import Any
+from typing import Any, TypeVar
 
 from paddock.events.window import Window
 from paddock.model.events import Event, EventType
-from paddock.store.database import Store
-from paddock.store.events import EventStore
+from paddock.store.database import Store, Work
+from paddock.store.events import EventStore, Happening
 
+T = TypeVar("T")
 _PAGE = 256
 
 
@@ -36,14 +37,15 @@ class EventLog:
         Appends that wait at the same time share one flush. A cancelled append may still be recorded.
         Raises `Unavailable`, with nothing recorded, when the disk is full.
         """
-        loop = asyncio.get_running_loop()
+        return await asyncio.wrap_future(self._events.append(stream, type, data or {}, tenant, self._publisher()))
 
-        # Not done by this coroutine: it may be cancelled while the event is being written, and followers would miss it.
-        def publish(event: Event) -> None:
-            if not loop.is_closed():
-                loop.call_soon_threadsafe(self._window.add, event)
+    async def together(self, work: Work[T], tell: Callable[[T], Sequence[Happening]]) -> T:
+        """Change the database and record what `tell` says of the result, in one transaction.
 
-        return await asyncio.wrap_future(self._events.append(stream, type, data or {}, tenant, publish))
+        As with `Store.write`, both may run more than once, and if the caller is cancelled it may or may not happen.
+        """
+        result, _ = await asyncio.wrap_future(self._events.together(work, tell, self._publisher()))
+        return result
 
     async def read(
         self, stream: str | None = None, after: int = 0, limit: int = 100, *, tenant: str | None = None
@@ -86,6 +88,16 @@ class EventLog:
     async def prune(self, before: datetime) -> int:
         """Forget events older than `before`, and say how many; the last one of a stream that may go on stays."""
         return await self._events.prune(before)
+
+    def _publisher(self) -> Callable[[Event], None]:
+        """Shows an event to followers. Not done by whoever appends it: they may be cancelled while it is written."""
+        loop = asyncio.get_running_loop()
+
+        def publish(event: Event) -> None:
+            if not loop.is_closed():
+                loop.call_soon_threadsafe(self._window.add, event)
+
+        return publish
 
     def close(self) -> None:
         """Let followers finish with what has been recorded."""

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Protocol
+
+import structlog
 
 from paddock.fleet.requests import CreateSandbox
 from paddock.model.sandbox import Hole, Sandbox
 from paddock.sandbox.base import Backend, Feature, Record
+
+log = structlog.get_logger()
 
 
 class Attendant(Protocol):
@@ -45,34 +49,59 @@ class Attendant(Protocol):
 
 
 class Attendance:
-    """The attendant of a fleet, if there is one and boxes of this backend can reach anything."""
+    """The attendants of a fleet, if boxes of this backend can reach anything.
 
-    def __init__(self, attendant: Attendant | None, backend: Backend) -> None:
-        self._attendant = attendant if Feature.HOLES in backend.features else None
+    Each is told in turn, and what goes wrong with one keeps none of the others from being told.
+    """
+
+    def __init__(self, attendants: Sequence[Attendant], backend: Backend) -> None:
+        self._attendants = tuple(attendants) if Feature.HOLES in backend.features else ()
         self._backend = backend
 
     @property
     def holes(self) -> tuple[Hole, ...]:
-        return self._attendant.holes if self._attendant else ()
+        return tuple(hole for attendant in self._attendants for hole in attendant.holes)
 
     def check(self, request: CreateSandbox) -> None:
-        if self._attendant:
-            self._attendant.check(request)
+        for attendant in self._attendants:
+            attendant.check(request)
 
     async def prepare(self, sandbox: Sandbox) -> Mapping[str, str]:
-        return await self._attendant.prepare(sandbox) if self._attendant else {}
+        # When one cannot, the sandbox does not come to be, and all are told that it has ended.
+        found: dict[str, str] = {}
+        for attendant in self._attendants:
+            found |= await attendant.prepare(sandbox)
+        return found
 
     async def started(self, sandbox: Sandbox, record: Record) -> None:
-        if self._attendant:
-            await self._attendant.started(sandbox, self._backend.holes(record))
+        if self._attendants:
+            holes = self._backend.holes(record)
+            await self._tell(sandbox.id, lambda attendant: attendant.started(sandbox, holes))
 
     async def renewed(self, sandbox: Sandbox) -> None:
-        if self._attendant:
-            await self._attendant.renewed(sandbox)
+        await self._tell(sandbox.id, lambda attendant: attendant.renewed(sandbox))
 
     async def ended(self, sandbox_id: str) -> None:
-        if self._attendant:
-            await self._attendant.ended(sandbox_id)
+        await self._tell(sandbox_id, lambda attendant: attendant.ended(sandbox_id))
 
     async def attended(self) -> Collection[str]:
-        return await self._attendant.attended() if self._attendant else ()
+        found: set[str] = set()
+        await self._tell(None, lambda attendant: _add(attendant, found))
+        return found
+
+    async def _tell(self, sandbox_id: str | None, tell: Callable[[Attendant], Awaitable[None]]) -> None:
+        """Raises what went wrong first, when all have been told."""
+        problems: list[Exception] = []
+        for attendant in self._attendants:
+            try:
+                await tell(attendant)
+            except Exception as error:
+                problems.append(error)
+        for other in problems[1:]:
+            log.error("an attendant failed too", sandbox=sandbox_id, error=repr(other))
+        if problems:
+            raise problems[0]
+
+
+async def _add(attendant: Attendant, found: set[str]) -> None:
+    found.update(await attendant.attended())

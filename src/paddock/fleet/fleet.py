@@ -54,7 +54,7 @@ class Fleet:
         store: Store,
         events: EventLog,
         config: Config,
-        attendant: Attendant | None = None,
+        attendants: Sequence[Attendant] = (),
     ) -> None:
         self.backend = backend
         self.images = images
@@ -65,7 +65,7 @@ class Fleet:
         self.volumes = Volumes(config.data / "volumes", config.sandboxes.allowed_host_paths)
         ports = config.sandboxes.port_range
         self.forwards = Forwards(range(ports.first, ports.last + 1))
-        self.attendance = Attendance(attendant, backend)
+        self.attendance = Attendance(attendants, backend)
         self.pools = Pools(backend, images, PoolStore(store), config, self.attendance.holes)
         self._admission = Admission(config, images, self.sandboxes, self.snapshots, self.pools)
         self.starting: dict[str, asyncio.Future[Sandbox]] = {}

@@ -6,7 +6,7 @@ import os
 import threading
 
 from .activity import Activity
-from .commands import CommandRequest, Commands
+from .commands import ENTRYPOINT, CommandRequest, Commands
 from .environment import Environment
 from .errors import ApiError
 from .processes import Processes
@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from .metrics import Meter
     from .sessions import Sessions
     from .terminals import Terminals
-
-ENTRYPOINT = "entrypoint"
 
 
 class Box:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import threading
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
     from typing import Any
 
 KEEP_FINISHED = 200
+ENTRYPOINT = "entrypoint"
+_NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,62}")
 TIMED_OUT, CANNOT_EXECUTE, NOT_FOUND = 124, 126, 127
 
 
@@ -41,6 +44,9 @@ class CommandRequest:
             raise invalid("'argv' must be a list of strings with an executable first")
         self.cwd = optional(document, "cwd", str) or ""
         self.background = bool(optional(document, "background", bool))
+        self.id = optional(document, "id", str)
+        if self.id is not None and not (self.background and _NAME.fullmatch(self.id) and self.id != ENTRYPOINT):
+            raise invalid("'id' is for background commands: lower-case letters, digits and dashes, not 'entrypoint'")
         self.hold = bool(optional(document, "hold", bool))
         self.raw = bool(optional(document, "raw", bool))
         self.stdin = optional(document, "stdin", str)
@@ -78,6 +84,8 @@ class Command:
         self.reason = ""
         self.child: Child | None = None
         self.spool: Spool | None = None
+        self.named = False
+        """Whether the client chose the id, and may ask for it again at any time."""
 
     def finish(self, exit_code: int) -> None:
         self.exit_code = exit_code
@@ -113,6 +121,7 @@ class Commands:
         self._environment = environment
         self._directory = directory
         self._lock = threading.Lock()
+        self._starting = threading.Lock()
         self._all: dict[str, Command] = {}
 
     def get(self, identifier: str) -> Command:
@@ -155,31 +164,47 @@ class Commands:
         return lambda chunks: self._stream(request, command, pipes, chunks)
 
     def start(self, request: CommandRequest, identifier: str | None = None) -> Command:
-        """Run in the background, with the output on disk."""
+        """Run in the background, with the output on disk. An id that there is already is not started again."""
+        with self._starting:
+            named = identifier or request.id
+            existing = self.find(named) if named else None
+            return existing or self._start_recorded(request, named)
+
+    def _start_recorded(self, request: CommandRequest, named: str | None) -> Command:
+        identifier = named or os.urandom(16).hex()
+        spool = Spool(os.path.join(self._directory, identifier), hold=request.hold)
         pipes = OutputPipes()
         try:
-            command = self._start(request, pipes, identifier)
-            command.spool = Spool(os.path.join(self._directory, command.id), hold=request.hold)
+            command = self._start(request, pipes, identifier, spool, named=named is not None)
         except BaseException:
             pipes.close_readers()
+            spool.remove()
             raise
         if command.child is None:
             pipes.close_readers()
-            command.spool.close()
+            spool.close()
             return command
         child = command.child
-        recorder = Recorder(command.spool, child, pipes.readers, _deadline(request, command))
+        recorder = Recorder(spool, child, pipes.readers, _deadline(request, command))
         recorder.on_deadline = lambda: self._time_out(request, command, child)
         recorder.on_exit = lambda: self._close(command, child)
         threading.Thread(target=recorder.run, daemon=True).start()
         return command
 
-    def _start(self, request: CommandRequest, pipes: OutputPipes, identifier: str | None = None) -> Command:
+    def _start(
+        self,
+        request: CommandRequest,
+        pipes: OutputPipes,
+        identifier: str | None = None,
+        spool: Spool | None = None,
+        named: bool = False,
+    ) -> Command:
         stdin = subprocess.DEVNULL
         try:
             variables = self._environment.variables(request.envs)
             cwd = self._environment.directory(request.cwd, variables)
             command = Command(identifier or os.urandom(16).hex(), request.text)
+            command.spool, command.named = spool, named
             if request.stdin is not None:
                 stdin = self._stdin_file(request.stdin)
             self._spawn(request, command, cwd, variables, stdin, pipes)
@@ -261,7 +286,7 @@ class Commands:
         command.finish(TIMED_OUT if command.reason else exit_code if exit_code is not None else 1)
 
     def _forget_oldest(self) -> None:
-        finished = [command for command in self._all.values() if not command.running and command.id != "entrypoint"]
+        finished = [command for command in self._all.values() if not command.running and not command.named]
         for command in finished[: max(0, len(finished) - KEEP_FINISHED)]:
             del self._all[command.id]
             if command.spool is not None:

@@ -256,6 +256,14 @@ class Chunks:
         if framed := self.frame(data):
             self.wire.send(framed)
 
+    def send_file(self, data: bytes, descriptor: int, offset: int, count: int) -> int:
+        """Send `data` and bytes of a file in one chunk; returns how many the file had. The rest is zeros."""
+        self.wire.send(self.frame(b"") + b"%x\r\n%s" % (len(data) + count, data))
+        with open(descriptor, "rb", buffering=0, closefd=False) as stream:
+            sent = self.wire.send_file(stream, offset, count)
+        self.wire.send(bytes(count - sent) + b"\r\n")
+        return sent
+
     def finish(self) -> None:
         self.wire.send(self.frame(b"") + b"0\r\n\r\n")
 

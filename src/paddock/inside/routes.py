@@ -18,6 +18,7 @@ TABLE = """
 GET     /ping                       handlers.general ping
 GET     /paddock/state              handlers.general state
 POST    /paddock/claim              handlers.general claim
+POST    /paddock/collect            handlers.delivery collect
 GET     /metrics                    handlers.general metrics
 GET     /metrics/watch              handlers.general watch_metrics
 POST    /command                    handlers.command run

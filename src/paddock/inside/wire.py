@@ -6,6 +6,10 @@ import select
 import socket
 import time
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import IO
+
 BLOCK = 256 * 1024
 
 
@@ -92,6 +96,14 @@ class Wire:
         try:
             self.socket.settimeout(self.timeout)
             self.socket.sendall(data)
+        except OSError as error:
+            raise Disconnected from error
+
+    def send_file(self, stream: IO[bytes], offset: int, count: int) -> int:
+        """Have the kernel send bytes of a file; returns how many there were."""
+        try:
+            self.socket.settimeout(self.timeout)
+            return self.socket.sendfile(stream, offset, count)
         except OSError as error:
             raise Disconnected from error
 

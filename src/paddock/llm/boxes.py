@@ -6,11 +6,7 @@ is stored.
 
 from __future__ import annotations
 
-import os
-import secrets
-import socket
 from collections.abc import Collection, Mapping
-from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
@@ -23,7 +19,9 @@ from paddock.auth.keys import Keys
 from paddock.config.llm import LlmConfig
 from paddock.errors import ConfigError, InvalidInput, PaddockError
 from paddock.fleet.requests import CreateSandbox
+from paddock.fleet.sockets import hole_socket
 from paddock.llm.callers import pattern_of
+from paddock.llm.scripted import script_name
 from paddock.llm.wire.server import Door, Listener
 from paddock.model.keys import Rates, Scope, Terms
 from paddock.model.sandbox import Hole, Sandbox
@@ -31,13 +29,13 @@ from paddock.model.sandbox import Hole, Sandbox
 NAME = "llm"
 PORT = 8421
 """Where the proxy is in every box, on 127.0.0.1."""
-SOCKET = f"{NAME}.sock"
 CONNECTIONS = 256
 """That one box may have open at a time."""
 EXTENSION = "paddock.llm"
 """The extension of a sandbox that says `on` or `off`; others below it say more."""
 WISHES = ("models", "budget-requests", "budget-tokens", "budget-cost", "run", "session", "user")
 BUDGET = "budget-"
+RUN = f"{EXTENSION}.run"
 EXTENSIONS = frozenset({EXTENSION, *(f"{EXTENSION}.{wish}" for wish in WISHES)})
 KEPT_FOR = timedelta(hours=1)
 """How long the key of a sandbox that has ended stays known, so that whoever shows it is told why it fails."""
@@ -60,7 +58,8 @@ class Boxes:
         self._keys = keys
         self._door = door
         self._served: dict[str, Listener] = {}
-        self._on = settings.sandboxes and bool(settings.models)
+        self._on = settings.sandboxes
+        self._has_models = bool(settings.models)
 
     @property
     def holes(self) -> tuple[Hole, ...]:
@@ -75,7 +74,7 @@ class Boxes:
     async def prepare(self, sandbox: Sandbox) -> Mapping[str, str]:
         """Make the sandbox's key, and say where the proxy is, in all the ways that programs know."""
         wishes = read_wishes(sandbox.extensions, self._terms)
-        if not (self._on and wishes.wanted):
+        if not (self._serves(sandbox) and wishes.wanted):
             return {}
         terms = wishes.terms.model_copy(update={"sandbox": sandbox.id})
         _, secret = await self._keys.create(
@@ -85,7 +84,7 @@ class Boxes:
 
     async def started(self, sandbox: Sandbox, holes: Path) -> None:
         """Serve the sandbox's socket, in place of what an earlier server has left there."""
-        if not (self._on and sandbox.extensions.get(EXTENSION, "on").strip() == "on"):
+        if not (self._serves(sandbox) and sandbox.extensions.get(EXTENSION, "on").strip() == "on"):
             return
         serving = await self._listen(holes, sandbox.id)
         earlier = self._served.pop(sandbox.id, None)
@@ -119,23 +118,20 @@ class Boxes:
         while self._served:
             await self._served.popitem()[1].close()
 
+    def _serves(self, sandbox: Sandbox) -> bool:
+        """Whether there is anything to ask: without models, only the scripts of runs."""
+        return self._on and (self._has_models or RUN in sandbox.extensions)
+
     async def _listen(self, holes: Path, sandbox_id: str) -> Listener:
-        # Only the host writes this directory, and nobody but the host and the box gets into it.
-        directory = os.open(holes, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
-        partial = f".{NAME}-{secrets.token_hex(4)}"
+        listener: Listener | None = None
         try:
-            listener = await self._door.listen(_bound(directory, partial), sandbox_id, max_connections=CONNECTIONS)
-            try:
-                # Under its name it appears only now that it answers, in place of whatever was there.
-                os.rename(partial, SOCKET, src_dir_fd=directory, dst_dir_fd=directory)
-            except OSError:
+            async with hole_socket(holes, NAME) as bound:
+                listener = await self._door.listen(bound, sandbox_id, max_connections=CONNECTIONS)
+        except BaseException:
+            if listener is not None:
                 await listener.close()
-                raise
-            return listener
-        finally:
-            with suppress(FileNotFoundError):
-                os.unlink(partial, dir_fd=directory)
-            os.close(directory)
+            raise
+        return listener
 
 
 def variables(secret: str, env: Mapping[str, str]) -> dict[str, str]:
@@ -183,7 +179,9 @@ def read_wishes(extensions: Mapping[str, str], defaults: Terms) -> Wishes:
     except ValidationError as error:
         where, problem = _first(error)
         raise InvalidInput(f"extensions.{EXTENSION}.{where}: {problem}") from None
-    allowed = pattern_of(defaults.models)
+    # The script of a run is no model of anybody's, and answers that run only.
+    own = (script_name(terms.run),) if terms.run else ()
+    allowed = pattern_of((*defaults.models, *own)) if defaults.models else None
     # What a pattern with a star fits under another, everything fits that it stands for.
     if beyond := [model for model in terms.models if allowed and not allowed.fullmatch(model)]:
         there = ", ".join(defaults.models)
@@ -196,16 +194,3 @@ def _first(error: ValidationError) -> tuple[str, str]:
     problem = error.errors(include_url=False, include_input=False)[0]
     where = "-".join(str(part) for part in problem["loc"] if isinstance(part, str))
     return where, f"{problem['msg'][:1].lower()}{problem['msg'][1:]}"
-
-
-def _bound(directory: int, name: str) -> socket.socket:
-    """A socket in a directory, which everybody may use who can get there."""
-    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    try:
-        # The way through /proc is short; the directory's own may be longer than the address of a socket can be.
-        listener.bind(f"/proc/self/fd/{directory}/{name}")
-        os.chmod(name, 0o666, dir_fd=directory)  # noqa: S103
-    except BaseException:
-        listener.close()
-        raise
-    return listener

@@ -9,7 +9,9 @@ from dataclasses import dataclass
 from paddock.config.llm import LlmConfig, ModelConfig, ProviderConfig
 from paddock.errors import NotFound
 from paddock.llm.circuits import Circuit
+from paddock.llm.exchange import Caller
 from paddock.llm.providers.base import Provider
+from paddock.llm.scripted import SCRIPT, Scripted, script_name
 from paddock.llm.wire.base import Headers
 
 _CIRCUITS = 1000
@@ -47,6 +49,8 @@ class Routes:
     def __init__(self, settings: LlmConfig, providers: Mapping[str, Provider]) -> None:
         self._settings = settings
         self.providers = providers
+        self.scripted = Scripted()
+        """Models that are there for one run each."""
         self._circuits: OrderedDict[tuple[str, str], Circuit] = OrderedDict()
         """By provider and model: a model that fails must not take the others of its provider away from everybody."""
         self._known: dict[str, Route] = {}
@@ -56,18 +60,31 @@ class Routes:
             if "*" not in name:
                 self._known[name] = self._route(name, model, name)
 
-    def names(self) -> Sequence[str]:
-        """All names that can be asked for; those with a `*` stand for many."""
-        return list(self._settings.models)
+    def names(self, caller: Caller | None = None) -> Sequence[str]:
+        """All names that can be asked for, with a caller also what is for it alone; those with a `*` stand for many."""
+        own = script_name(caller.run) if caller is not None and caller.run is not None else None
+        return [*self._settings.models, *([own] if own and self.scripted.find(own, caller) else ())]
 
-    def resolve(self, asked: str) -> Route:
-        """What answers for a name: itself, the longest pattern it fits, or `PROVIDER/MODEL` with `llm.direct`.
+    def resolve(self, asked: str, caller: Caller | None = None) -> Route:
+        """What answers for a name: itself, the script of the run that asks, the longest pattern it fits, or
+        `PROVIDER/MODEL` with `llm.direct`.
 
         Raises `ModelNotFound`, which says what there is.
         """
         known = self._known.get(asked)
         if known is not None:
             return known
+        script = self.scripted.find(asked, caller)
+        if script is not None:
+            return Route(
+                name=SCRIPT,
+                provider=script.provider,
+                circuit=script.circuit,
+                provider_settings=script.provider_settings,
+                settings=script.settings,
+                headers=[],
+                model=asked,
+            )
         for pattern in self._patterns:
             head, _, tail = pattern.partition("*")
             if len(asked) >= len(head) + len(tail) and asked.startswith(head) and asked.endswith(tail):

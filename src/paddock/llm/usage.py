@@ -11,6 +11,7 @@ import structlog
 
 from paddock.errors import InvalidInput
 from paddock.llm.exchange import Exchange, Outcome
+from paddock.llm.scripted import SCRIPT
 from paddock.store.database import Store
 from paddock.store.usage import DIMENSIONS, Key, Tally, UsageStore
 
@@ -155,7 +156,7 @@ class Ledger:
         """The model as it was asked for; nothing for names that are made up, because anybody can ask for any."""
         if exchange.route is None:
             return ""
-        model = exchange.model
+        model = exchange.model if exchange.route != SCRIPT else SCRIPT
         if len(model) > _LONGEST_MODEL or not model.isascii():
             # Halves of characters would keep the rest from being written.
             model = model[:_LONGEST_MODEL].encode(errors="replace").decode()

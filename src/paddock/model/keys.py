@@ -25,6 +25,9 @@ class Scope(StrEnum):
     SANDBOXES_READ = "sandboxes:read"
     SANDBOXES_WRITE = "sandboxes:write"
     """Includes reading."""
+    RUNS_READ = "runs:read"
+    RUNS_WRITE = "runs:write"
+    """Includes reading."""
     IMAGES_WRITE = "images:write"
     LLM_USE = "llm:use"
     """Ask models."""
@@ -33,6 +36,9 @@ class Scope(StrEnum):
     KEYS_ADMIN = "keys:admin"
     ADMIN = "admin"
     """Everything, in every tenant."""
+
+
+_INCLUDED_IN = {Scope.SANDBOXES_READ: Scope.SANDBOXES_WRITE, Scope.RUNS_READ: Scope.RUNS_WRITE}
 
 
 class Tenant(Frozen):
@@ -103,9 +109,7 @@ class Principal(Frozen):
 
     def allows(self, scope: Scope) -> bool:
         """Whether the scope is held, or included in one that is."""
-        if scope == Scope.SANDBOXES_READ and Scope.SANDBOXES_WRITE in self.scopes:
-            return True
-        return scope in self.scopes or Scope.ADMIN in self.scopes
+        return bool(self.scopes & {scope, _INCLUDED_IN.get(scope, scope), Scope.ADMIN})
 
     def require(self, scope: Scope) -> None:
         """Raise `Forbidden` unless the scope is held."""

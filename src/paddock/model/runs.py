@@ -74,6 +74,8 @@ class Delivered(Frozen):
     """Below the run's `deliverables/`."""
     size: int
     sha256: str
+    note: str = ""
+    """What is odd about it, such as that it was written to while it was read."""
 
 
 class Missing(Frozen):
@@ -167,6 +169,8 @@ class Run(Frozen):
     """When another runner may take it over."""
     cancelling: str | None = None
     """Why it is to stop, once somebody has asked for that."""
+    hard: bool = False
+    """Whether it is to stop at once, and not to be asked first."""
     not_before: AwareDatetime | None = None
     """When it may be tried again."""
     created_at: AwareDatetime

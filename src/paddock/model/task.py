@@ -3,45 +3,59 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from enum import StrEnum
-from pathlib import PurePosixPath
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BeforeValidator, Field, model_validator
+from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, model_validator
 
 from paddock.config.units import Bytes, Cpus, Seconds
 from paddock.model.sandbox import Frozen, Limits
+from paddock.model.words import (
+    WORKSPACE,
+    Address,
+    BoxPath,
+    Flag,
+    ImageName,
+    ModelName,
+    Name,
+    Number,
+    Pattern,
+    Text,
+    Value,
+    Variable,
+    Whole,
+    Words,
+    command,
+    in_the_workspace,
+    one_or_more,
+    words,
+)
 
-WORKSPACE = "/workspace"
-"""Where agents work; relative paths of a task are below it."""
+__all__ = [
+    "MOST_RUNS", "WORKSPACE", "BoxPath", "Check", "Conflicts", "Deliverable", "End", "Input", "Kind", "Location",
+    "Matrix", "McpKind", "McpServer", "Name", "Part", "Pattern", "Resources", "Retries", "Task", "TaskModel",
+    "Value", "Variable",
+]  # fmt: skip
+
+MOST_RUNS = 256
+"""Runs that one matrix may stand for."""
+
+Location = tuple[str | int, ...]
 
 
-def _regular(value: str) -> str:
-    try:
-        re.compile(value)
-    except re.error as error:
-        raise ValueError(f"is no regular expression: {error}") from None
-    return value
+class Conflicts(ValueError):
+    """Parts of a task that do not go together, each with the way to the one that should change."""
+
+    def __init__(self, problems: Sequence[tuple[Location, str]]) -> None:
+        super().__init__("; ".join(f"{'.'.join(map(str, way))}: {problem}" for way, problem in problems))
+        self.problems = tuple(problems)
 
 
-def _in_the_box(value: str) -> str:
-    path = PurePosixPath(value)
-    if not value.strip() or "\0" in value or "\n" in value or ".." in path.parts:
-        raise ValueError("must be a path in the sandbox without '..', such as report.md, which is /workspace/report.md")
-    return str(PurePosixPath(WORKSPACE) / path)
+class Part(Frozen):
+    """Something that a task file says. What is written under a field is its description everywhere."""
 
-
-def _one_or_more(value: object) -> object:
-    return [value] if isinstance(value, (str, dict)) else value
-
-
-Name = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9._-]{0,62}$")]
-Pattern = Annotated[str, AfterValidator(_regular), Field(min_length=1, max_length=2000)]
-BoxPath = Annotated[str, AfterValidator(_in_the_box)]
-"""A path in the box; what is not absolute is below the workspace."""
-Variable = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
-Value = Annotated[str, Field(pattern=r"^[^\x00]*$", max_length=128 * 1024)]
+    model_config = ConfigDict(use_attribute_docstrings=True)
 
 
 class Kind(StrEnum):
@@ -50,23 +64,25 @@ class Kind(StrEnum):
     CODE = "code"
 
 
-class TaskModel(Frozen):
+class TaskModel(Part):
     """Which model the agent asks, and how much of it."""
 
-    model: str | None = Field(default=None, pattern=r"^[^\s,]{1,200}$")
+    model: ModelName | None = Field(default=None, examples=["fast"])
     """A name that the server's `llm.models` has; what the agent's preset suggests if it is left out."""
-    script: str | None = Field(default=None, max_length=4 * 2**20)
+    script: Text | None = Field(default=None, max_length=4 * 2**20, examples=["hello.script.yaml"])
     """A scenario that answers in the model's place on a server that has no such model. In a task file: the path of a
     scenario file, relative to the task file."""
-    requests: int | None = Field(default=None, ge=1)
+    requests: Whole | None = Field(default=None, ge=1, examples=[50])
     """Requests to the model, in all."""
-    tokens: int | None = Field(default=None, ge=1)
+    tokens: Whole | None = Field(default=None, ge=1, examples=[200_000])
     """Tokens of prompts and answers, in all."""
-    cost: float | None = Field(default=None, gt=0, allow_inf_nan=False)
+    cost: Number | None = Field(default=None, gt=0, examples=[0.5])
     """US dollars, in all."""
 
 
 class McpKind(StrEnum):
+    """Where an MCP server is."""
+
     REMOTE = "remote"
     """Shared servers of the network that this server is in."""
     LOCAL = "local"
@@ -74,18 +90,23 @@ class McpKind(StrEnum):
     INTERNET = "internet"
 
 
-class McpServer(Frozen):
-    """Tools that the agent is given over MCP."""
+class McpServer(Part):
+    """Tools that the agent is given over MCP: the address of a server alone, or more about one."""
 
-    name: Name
-    kind: McpKind | None = None
+    name: Name = Field(examples=["calculator"])
+    """What the agent's tools are called after."""
+    kind: McpKind | None = Field(default=None, examples=["remote"])
     """`local` for a command, `remote` for an address, unless said otherwise."""
-    url: str | None = Field(default=None, pattern=r"^https?://[^\s]+$")
+    url: Address | None = Field(default=None, examples=["https://tools.example.org/mcp"])
     """Where a server listens that speaks streamable HTTP."""
-    headers: Mapping[str, Value] = {}
-    command: Annotated[tuple[str, ...], BeforeValidator(_one_or_more)] = ()
+    headers: Mapping[str, Value] = Field(default={}, examples=[{"X-Team": "research"}])
+    """Headers of every request to it."""
+    command: Annotated[tuple[Text, ...], BeforeValidator(words)] = Field(
+        default=(), examples=[["python3", "/workspace/server.py"]]
+    )
     """A program in the sandbox that speaks MCP on its standard input and output."""
-    env: Mapping[Variable, Value] = {}
+    env: Mapping[Variable, Value] = Field(default={}, examples=[{"LEVEL": "debug"}])
+    """Variables of the command."""
 
     @model_validator(mode="before")
     @classmethod
@@ -104,6 +125,10 @@ class McpServer(Frozen):
             raise ValueError("a server with a 'command' is in the sandbox; its kind is local")
         if self.url and self.kind is McpKind.LOCAL:
             raise ValueError("a local server needs a 'command', which runs in the sandbox")
+        if self.headers and not self.url:
+            raise ValueError("'headers' go with 'url'")
+        if self.env and not self.command:
+            raise ValueError("'env' goes with 'command'")
         return self
 
     @property
@@ -111,19 +136,21 @@ class McpServer(Frozen):
         return self.kind or (McpKind.LOCAL if self.command else McpKind.REMOTE)
 
 
-class Input(Frozen):
-    """Something put into the sandbox before the agent starts. In a task file only; a run has them packed already."""
+class Input(Part):
+    """Something put into the sandbox before the agent starts: a path alone, or more about it."""
 
-    source: str | None = None
+    # In a task file only; a run has them packed already.
+
+    source: Text | None = Field(default=None, min_length=1, examples=["data/sales.csv"])
     """A file or directory, relative to the task file."""
-    git: str | None = None
-    """A git repository or bundle, relative to the task file, cloned into the target."""
-    ref: str | None = None
-    """What of the git repository; its HEAD if not given."""
-    content: str | None = None
+    git: Text | None = Field(default=None, min_length=1, examples=["project.bundle"])
+    """A git repository or bundle, relative to the task file. What is committed there is cloned into the target."""
+    ref: Text | None = Field(default=None, min_length=1, max_length=255, examples=["main"])
+    """Branch, tag or commit of the git repository; its HEAD if it is left out."""
+    content: Text | None = Field(default=None, max_length=2**20, examples=["Prices are in euros.\n"])
     """The text itself."""
-    target: BoxPath | None = None
-    """Where it goes; below the workspace by its own name if not given."""
+    target: Annotated[BoxPath, AfterValidator(in_the_workspace)] | None = Field(default=None, examples=["sales.csv"])
+    """Where it goes, below `/workspace`; by its own name if it is left out. `.` is the workspace itself."""
 
     @model_validator(mode="before")
     @classmethod
@@ -134,54 +161,60 @@ class Input(Frozen):
     def _one_origin(self) -> Input:
         if sum(each is not None for each in (self.source, self.git, self.content)) != 1:
             raise ValueError("needs one of 'source', 'git' and 'content'")
-        if self.content is not None and self.target is None:
+        if self.content is not None and self.target in (None, WORKSPACE):
             raise ValueError("'content' needs a 'target', such as notes.txt")
         if self.ref is not None and self.git is None:
             raise ValueError("'ref' goes with 'git'")
+        if self.ref is not None and (self.ref.startswith("-") or re.search(r"[\s~^:?*\[\\]|\.\.", self.ref)):
+            raise ValueError(f"{self.ref!r} is no branch, tag or commit")
         return self
 
 
-class Resources(Frozen):
+class Resources(Part):
     """What the sandbox may use; what is left out is as the server has it."""
 
-    cpu: Cpus | None = Field(default=None, gt=0)
-    memory: Bytes | None = Field(default=None, ge=16 * 2**20)
-    disk: Bytes | None = Field(default=None, ge=2**20)
-    processes: int | None = Field(default=None, ge=4)
+    cpu: Cpus | None = Field(default=None, gt=0, examples=[2])
+    """CPUs, fractions allowed."""
+    memory: Bytes | None = Field(default=None, ge=16 * 2**20, examples=["2Gi"])
+    """Memory, counting what the sandbox keeps in tmpfs and page cache."""
+    disk: Bytes | None = Field(default=None, ge=2**20, examples=["10Gi"])
+    """What the sandbox may write."""
+    processes: Whole | None = Field(default=None, ge=4, examples=[512])
+    """Processes and threads."""
 
     def limits(self) -> Limits:
         return Limits(cpu=self.cpu, memory=self.memory, disk=self.disk, pids=self.processes)
 
 
-class End(Frozen):
-    """When the work is over. Whatever comes first ends it; the first four count as success."""
+class End(Part):
+    """When the work is over. Whatever comes first ends it; the first five count as success."""
 
-    exit: bool = True
+    exit: Flag = Field(default=True, examples=[False])
     """When the entrypoint exits. `false` for one that serves on until something else ends the run."""
-    file: BoxPath | None = None
+    file: BoxPath | None = Field(default=None, examples=["done.txt"])
     """When this file is there."""
-    output: Pattern | None = None
+    output: Pattern | None = Field(default=None, examples=["^All tests passed"])
     """When this regular expression is found in what the entrypoint writes."""
-    says: Pattern | None = None
+    says: Pattern | None = Field(default=None, examples=["TASK COMPLETE"])
     """When this regular expression is found in what the agent says."""
-    verified: bool = False
+    verified: Flag = Field(default=False, examples=[True])
     """When all of `verify` pass; tried after each of the agent's turns."""
-    turns: int | None = Field(default=None, ge=1)
+    turns: Whole | None = Field(default=None, ge=1, examples=[30])
     """Most turns of the agent."""
-    timeout: Seconds = Field(default=1800, gt=0, le=7 * 86400)
+    timeout: Seconds = Field(default=1800, gt=0, le=7 * 86400, examples=["30m"])
     """Longest time from the entrypoint's start."""
-    silence: Seconds | None = Field(default=600, gt=0)
-    """Longest time without any output and without any request to a model."""
+    silence: Seconds | None = Field(default=600, gt=0, examples=["5m"])
+    """Longest time without any output and without any request to a model; `null` waits until the timeout."""
 
 
-class Deliverable(Frozen):
-    """What comes back."""
+class Deliverable(Part):
+    """What comes back: a path alone, or more about it."""
 
-    path: BoxPath
+    path: BoxPath = Field(examples=["report/**/*.md"])
     """A path or a pattern with `*`, `?`, `[…]` and `**`; a directory stands for all that is in it."""
-    required: bool = True
+    required: Flag = Field(default=True, examples=[False])
     """Whether the run has failed without it."""
-    max_size: Bytes = Field(default=2 * 2**30, ge=0)
+    max_size: Bytes = Field(default=2 * 2**30, ge=0, examples=["100Mi"])
     """Most bytes that come back for it."""
 
     @model_validator(mode="before")
@@ -190,15 +223,19 @@ class Deliverable(Frozen):
         return {"path": value} if isinstance(value, str) else value
 
 
-class Check(Frozen):
-    """A command whose result scores the run. It runs in the sandbox after the agent."""
+class Check(Part):
+    """A command whose result scores the run: shell text alone, or more about it. It runs in the sandbox after the
+    agent."""
 
-    run: str = Field(min_length=1)
+    run: Words = Field(min_length=1, max_length=100_000, examples=["python3 -m pytest -q"])
     """Shell text; exit code 0 passes."""
-    name: str | None = Field(default=None, min_length=1, max_length=100)
-    timeout: Seconds = Field(default=120, gt=0, le=86400)
-    weight: float = Field(default=1, gt=0, allow_inf_nan=False)
-    required: bool = True
+    name: Text | None = Field(default=None, min_length=1, max_length=100, examples=["tests pass"])
+    """What results call it; its first line if it is left out."""
+    timeout: Seconds = Field(default=120, gt=0, le=86400, examples=["2m"])
+    """Longest time it may take."""
+    weight: Number = Field(default=1, gt=0, examples=[3])
+    """Its part in the score, against those of the others."""
+    required: Flag = Field(default=True, examples=[False])
     """Whether the run has failed without it."""
 
     @model_validator(mode="before")
@@ -208,19 +245,20 @@ class Check(Frozen):
 
     @property
     def title(self) -> str:
-        return self.name or self.run.strip().splitlines()[0][:100]
+        return self.name or (self.run.strip().splitlines() or [""])[0][:100]
 
 
-class Retries(Frozen):
-    """What is tried again, in a new sandbox."""
+class Retries(Part):
+    """What is tried again, in a new sandbox: how often, or more about it."""
 
-    times: int = Field(default=0, ge=0, le=20)
-    backoff: Seconds = Field(default=5, ge=0, le=3600)
-    """Seconds before the first retry; twice as long before each other one."""
-    on: Annotated[tuple[Literal["failed", "timed_out", "lost", "over_budget"], ...], BeforeValidator(_one_or_more)] = (
-        "failed",
-        "lost",
+    times: Whole = Field(default=0, ge=0, le=20, examples=[2])
+    """How often."""
+    backoff: Seconds = Field(default=5, ge=0, le=3600, examples=["10s"])
+    """Time before the first retry; twice as long before each other one."""
+    on: Annotated[tuple[Literal["failed", "timed_out", "lost", "over_budget"], ...], BeforeValidator(one_or_more)] = (
+        Field(default=("failed", "lost"), examples=[["lost"]])
     )
+    """What became of a run that is tried again."""
 
     @model_validator(mode="before")
     @classmethod
@@ -228,47 +266,85 @@ class Retries(Frozen):
         return {"times": value} if isinstance(value, int) and not isinstance(value, bool) else value
 
 
-class Matrix(Frozen):
+class Matrix(Part):
     """The same task by several agents and models; each pair is a run of its own."""
 
-    agents: Annotated[tuple[Name, ...], BeforeValidator(_one_or_more)] = ()
-    models: Annotated[tuple[str, ...], BeforeValidator(_one_or_more)] = ()
+    agents: Annotated[tuple[Name, ...], BeforeValidator(one_or_more)] = Field(
+        default=(), examples=[["claude-code", "codex"]]
+    )
+    """Presets, in the place of `agent`."""
+    models: Annotated[tuple[ModelName, ...], BeforeValidator(one_or_more)] = Field(
+        default=(), examples=[["fast", "thorough"]]
+    )
+    """Models, in the place of `llm.model`."""
+
+    @model_validator(mode="after")
+    def _some(self) -> Matrix:
+        runs = max(1, len(self.agents)) * max(1, len(self.models))
+        if not self.agents and not self.models:
+            raise ValueError("needs 'agents', 'models' or both")
+        if runs > MOST_RUNS:
+            raise ValueError(f"stands for {runs} runs; {MOST_RUNS} is the most")
+        return self
 
 
-class Task(Frozen):
+class Task(Part):
     """Work for an agent in a sandbox of its own."""
 
-    name: Name
+    name: Name = Field(examples=["hello"])
     """What runs of it are called."""
-    description: str = ""
-    image: str | None = None
+    description: Text = Field(default="", max_length=2000, examples=["Writes a short report about the input."])
+    """What lists of tasks say about it."""
+    image: ImageName | None = Field(default=None, examples=["code"])
     """Image of the sandbox; what `kind` or the agent's preset says if it is left out."""
-    kind: Kind | None = None
-    goal: str = Field(min_length=1, max_length=2**20)
+    kind: Kind | None = Field(default=None, examples=["code"])
+    """Sort of sandbox, in the place of `image`."""
+    goal: Words = Field(min_length=1, max_length=2**20, examples=["Read sales.csv and write report.md about it."])
     """What the agent is to do. In a task file also `{file: PATH}`, relative to the task file."""
-    agent: Name | None = None
+    agent: Name | None = Field(default=None, examples=["claude-code"])
     """A preset: claude-code, codex, opencode, gemini-cli, qwen-code, qwen-agent, script, or a file of yours."""
-    llm: TaskModel = TaskModel()
+    llm: TaskModel = Field(default=TaskModel(), examples=["fast"])
     """The model's name alone, or more about it."""
-    mcp: tuple[McpServer, ...] = ()
-    entrypoint: str | tuple[str, ...] | None = None
+    mcp: Annotated[tuple[McpServer, ...], BeforeValidator(one_or_more)] = Field(
+        default=(), max_length=100, examples=[["https://tools.example.org/mcp"]]
+    )
+    """MCP servers whose tools the agent has."""
+    entrypoint: Annotated[str | tuple[str, ...] | None, BeforeValidator(command)] = Field(
+        default=None, examples=["python3 work.py"]
+    )
     """What is started: shell text, or words that no shell sees; the preset's command if it is left out."""
-    inputs: Annotated[tuple[Input, ...], BeforeValidator(_one_or_more)] = ()
-    env: Mapping[Variable, Value] = {}
-    secrets: Annotated[tuple[Variable, ...], BeforeValidator(_one_or_more)] = ()
+    inputs: Annotated[tuple[Input, ...], BeforeValidator(one_or_more)] = Field(
+        default=(), max_length=1000, examples=[["data/sales.csv"]]
+    )
+    """What is put into the sandbox."""
+    env: Mapping[Variable, Value] = Field(default={}, examples=[{"LANG": "C.UTF-8"}])
+    """Variables of the entrypoint."""
+    secrets: Annotated[tuple[Variable, ...], BeforeValidator(one_or_more)] = Field(
+        default=(), examples=[["GITHUB_TOKEN"]]
+    )
     """Names of the server's `runs.secrets`; each is a variable of the entrypoint, and is never stored."""
-    resources: Resources = Resources()
-    network: Literal["none"] = "none"
+    resources: Resources = Field(default=Resources(), examples=[{"cpu": 2, "memory": "2Gi"}])
+    """What the sandbox may use."""
+    network: Literal["none"] = Field(default="none", examples=["none"])
     """The sandbox reaches the server's models and the MCP servers named here, and nothing else."""
-    end: End = End()
-    deliverables: Annotated[tuple[Deliverable, ...], BeforeValidator(_one_or_more)] = ()
-    verify: Annotated[tuple[Check, ...], BeforeValidator(_one_or_more)] = ()
-    retries: Retries = Retries()
-    concurrency: int | None = Field(default=None, ge=1)
+    end: End = Field(default=End(), examples=[{"timeout": "10m"}])
+    """When the work is over."""
+    deliverables: Annotated[tuple[Deliverable, ...], BeforeValidator(one_or_more)] = Field(
+        default=(), max_length=1000, examples=[["report.md"]]
+    )
+    """What comes back."""
+    verify: Annotated[tuple[Check, ...], BeforeValidator(one_or_more)] = Field(
+        default=(), max_length=100, examples=[["test -s report.md"]]
+    )
+    """Commands whose result scores the run."""
+    retries: Retries = Field(default=Retries(), examples=[2])
+    """How often it is tried again, or more about that."""
+    concurrency: Whole | None = Field(default=None, ge=1, examples=[4])
     """Most runs of this name at a time."""
-    priority: int = Field(default=0, ge=-100, le=100)
+    priority: Whole = Field(default=0, ge=-100, le=100, examples=[10])
     """Runs of higher priority leave the queue first."""
-    matrix: Matrix | None = None
+    matrix: Matrix | None = Field(default=None, examples=[{"agents": ["claude-code", "codex"]}])
+    """The same task by several agents and models."""
 
     @model_validator(mode="before")
     @classmethod
@@ -279,17 +355,54 @@ class Task(Frozen):
 
     @model_validator(mode="after")
     def _whole(self) -> Task:
-        if self.image is not None and self.kind is not None:
-            raise ValueError("'image' and 'kind' say the same twice; keep one")
-        if self.agent is None and self.entrypoint is None:
-            raise ValueError("needs an 'agent' or an 'entrypoint', or nothing would be started")
-        if self.end.verified and not self.verify:
-            raise ValueError("'end.verified' needs 'verify'")
-        if self.end.says is not None and self.agent is None:
-            raise ValueError("'end.says' needs an 'agent', whose output is understood; use 'end.output'")
-        if not self.end.exit and not (self.end.file or self.end.output or self.end.says or self.end.verified):
-            raise ValueError("with 'end.exit: false' something else must end it: file, output, says or verified")
-        names = [server.name for server in self.mcp]
-        if len(set(names)) != len(names):
-            raise ValueError("two of 'mcp' have the same name")
+        problems = [*self._contradictions(), *self._repetitions()]
+        if problems:
+            raise Conflicts(problems)
         return self
+
+    def _contradictions(self) -> list[tuple[Location, str]]:
+        agents, models = (self.matrix.agents, self.matrix.models) if self.matrix else ((), ())
+        has_agent = self.agent is not None or bool(agents)
+        end = self.end
+        rules: list[tuple[bool, Location, str]] = [
+            (self.image is not None and self.kind is not None, ("kind",), "says the same as 'image'; keep one"),
+            (
+                not has_agent and self.entrypoint is None,
+                ("agent",),
+                "is missing, and so is 'entrypoint', so nothing would be started; add one of them",
+            ),
+            (bool(agents) and self.agent is not None, ("agent",), "is in 'matrix.agents' already; keep one"),
+            (bool(models) and self.llm.model is not None, ("llm",), "names a model, as 'matrix.models' does; keep one"),
+            (end.verified and not self.verify, ("end", "verified"), "needs 'verify'"),
+            (
+                end.says is not None and not has_agent,
+                ("end", "says"),
+                "needs an 'agent', whose output is understood; use 'end.output'",
+            ),
+            (
+                not (end.exit or end.file or end.output or end.says or end.verified),
+                ("end", "exit"),
+                "is false, so something else must end it: add file, output, says or verified",
+            ),
+        ]
+        return [(way, problem) for broken, way, problem in rules if broken]
+
+    def _repetitions(self) -> list[tuple[Location, str]]:
+        matrix = self.matrix or Matrix.model_construct()
+        lists: list[tuple[Location, Sequence[str]]] = [
+            (("mcp",), [server.name for server in self.mcp]),
+            (("deliverables",), [each.path for each in self.deliverables]),
+            (("secrets",), self.secrets),
+            (("inputs",), [each.target or "" for each in self.inputs]),
+            (("matrix", "agents"), matrix.agents),
+            (("matrix", "models"), matrix.models),
+        ]
+        problems: list[tuple[Location, str]] = []
+        for way, names in lists:
+            for i, name in enumerate(names):
+                if name and name in names[:i]:
+                    problems.append(((*way, i), f"is {name!r} again, as {way[-1]}.{names.index(name)} is; keep one"))
+        for i, name in enumerate(self.secrets):
+            if name in self.env:
+                problems.append((("secrets", i), f"{name!r} is in 'env' too; keep one"))
+        return problems

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import AsyncIterable, AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from types import TracebackType
@@ -186,11 +186,16 @@ class Inside:
             async for event in _events(answer):
                 yield event
 
-    async def start(self, command: Command | str) -> str:
-        """Start a command that goes on by itself, and return its id."""
+    async def start(self, command: Command | str, *, id: str | None = None, timeout: float = QUICK) -> str:
+        """Start a command that goes on by itself, and return its id.
+
+        With an `id` of the caller's own it is started once, however often that is asked for.
+        """
         if isinstance(command, str):
             command = Command(command)
-        async with self.request("POST", "/command", json=command.document(background=True, raw=True)) as answer:
+        body = command.document(background=True, raw=True) | ({} if id is None else {"id": id})
+        limit = aiohttp.ClientTimeout(total=timeout)
+        async with self.request("POST", "/command", json=body, timeout=limit) as answer:
             async for document in _documents(answer):
                 if document.get("type") == "init":
                     return str(document.get("text"))
@@ -202,9 +207,18 @@ class Inside:
     async def interrupt(self, command_id: str) -> None:
         await self._ask("DELETE", "/command", params={"id": command_id})
 
-    async def follow(self, command_id: str, cursor: int = 0) -> AsyncIterator[Output | Ended]:
-        """Yield what a background command wrote since `cursor` and goes on writing, until its end."""
-        query = {"cursor": str(cursor), "follow": "1"}
+    async def signal(self, command_id: str, name: str) -> None:
+        """Pass a signal, such as `INT`, on to a command's process group."""
+        await self._ask("DELETE", "/command", params={"id": command_id, "signal": name})
+
+    async def follow(
+        self, command_id: str, cursor: int = 0, *, whole: bool = False
+    ) -> AsyncGenerator[Output | Ended, None]:
+        """Yield what a background command wrote since `cursor` and goes on writing, until its end.
+
+        Pieces end where lines do, unless they are wanted `whole`, which is quicker.
+        """
+        query = {"cursor": str(cursor), "follow": "1", "whole": "1" if whole else "0"}
         async with self.request("GET", f"/command/{command_id}/logs", params=query) as answer:
             async for event in _events(answer):
                 yield event

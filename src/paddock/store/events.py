@@ -5,15 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from datetime import UTC, datetime
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from sqlalchemy import ColumnElement, Connection, bindparam, delete, func, insert, select
 
 from paddock.model.events import Event, EventType
-from paddock.store.database import Store
+from paddock.store.database import Store, Work
 from paddock.store.rows import to_model
 from paddock.store.tables import events
 
+T = TypeVar("T")
 _LAST = [kind for kind in EventType if kind.last]
 
 
@@ -22,6 +23,17 @@ class Page(NamedTuple):
 
     events: Sequence[Event]
     newest: int
+
+
+class Happening(NamedTuple):
+    """Something that is to be recorded."""
+
+    stream: str
+    type: EventType
+    data: Mapping[str, Any]
+    tenant: str
+    at: datetime | None = None
+    """When it happened; when it is recorded, if not given."""
 
 
 class EventStore:
@@ -42,10 +54,7 @@ class EventStore:
         """Queue one event. Once it is on disk `settled` is called with it, from the store's thread, in order."""
 
         def work(connection: Connection) -> Event:
-            at = datetime.now(UTC)
-            values = {"stream": stream, "type": kind, "tenant": tenant, "at": at, "data": dict(data)}
-            sequence, number = connection.execute(self._append, values | {"of_stream": stream}).one()
-            return Event(sequence=sequence, number=number, **values)
+            return self._insert(connection, Happening(stream, kind, data, tenant))
 
         def done(finished: Future[Event]) -> None:
             if not finished.cancelled() and finished.exception() is None:
@@ -54,6 +63,35 @@ class EventStore:
         future = self._store.submit(work)
         future.add_done_callback(done)
         return future
+
+    def together(
+        self, work: Work[T], tell: Callable[[T], Sequence[Happening]], settled: Callable[[Event], None]
+    ) -> Future[tuple[T, Sequence[Event]]]:
+        """Queue a unit of work and what is to be told of its result; either all of it is kept or nothing."""
+
+        def whole(connection: Connection) -> tuple[T, Sequence[Event]]:
+            result = work(connection)
+            return result, [self._insert(connection, each) for each in tell(result)]
+
+        def done(finished: Future[tuple[T, Sequence[Event]]]) -> None:
+            if not finished.cancelled() and finished.exception() is None:
+                for event in finished.result()[1]:
+                    settled(event)
+
+        future = self._store.submit(whole)
+        future.add_done_callback(done)
+        return future
+
+    def _insert(self, connection: Connection, it: Happening) -> Event:
+        values = {
+            "stream": it.stream,
+            "type": it.type,
+            "tenant": it.tenant,
+            "at": it.at or datetime.now(UTC),
+            "data": dict(it.data),
+        }
+        sequence, number = connection.execute(self._append, values | {"of_stream": it.stream}).one()
+        return Event(sequence=sequence, number=number, **values)
 
     async def read(self, stream: str | None, after: int, limit: int, tenant: str | None = None) -> Page:
         """Events of one stream after a number, or of all streams after a sequence number."""

@@ -8,6 +8,7 @@ from typing import Any
 from sqlalchemy import (
     JSON,
     BigInteger,
+    Boolean,
     Column,
     Dialect,
     Double,
@@ -267,3 +268,40 @@ usage = Table(
     Index(None, "key_id"),
 )
 """What was asked of models, added up. Empty text stands for what is not known of a request."""
+
+runs = Table(
+    "runs",
+    metadata,
+    Column("id", String(63), primary_key=True),
+    Column("tenant", String(63), nullable=False),
+    Column("name", Text, nullable=False),
+    Column("group", String(100)),
+    Column("task", _json, nullable=False),
+    Column("task_name", String(63), nullable=False),
+    Column("concurrency", Integer),
+    Column("inputs", String(100)),
+    Column("state", String(32), nullable=False),
+    Column("stage", String(32), nullable=False),
+    Column("attempt", Integer, nullable=False),
+    Column("priority", Integer, nullable=False),
+    Column("sandbox_id", String(63)),
+    Column("model", Text),
+    Column("scripted", Boolean, nullable=False),
+    Column("request_key", Text),
+    Column("owner", String(63)),
+    Column("owned_until", Instant),
+    Column("cancelling", Text),
+    Column("hard", Boolean, nullable=False),
+    Column("not_before", Instant),
+    Column("created_at", Instant, nullable=False),
+    Column("changed_at", Instant, nullable=False),
+    Column("started_at", Instant),
+    Column("ended_at", Instant),
+    Column("progress", _json, nullable=False),
+    Column("result", _json),
+    Index(None, "tenant", "created_at"),
+    Index(None, "state", "created_at"),
+    Index(None, "group"),
+    UniqueConstraint("tenant", "request_key"),
+)
+"""Runs of tasks. The task's name and concurrency stand apart too, for whoever chooses the next."""

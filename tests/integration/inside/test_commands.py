@@ -279,3 +279,29 @@ def test_termination_takes_the_commands_along(zipapp: Path, directory: Path) -> 
         daemon.process.terminate()
         daemon.process.wait(10)
         assert not alive(pid)
+
+
+def test_a_command_with_an_id_of_its_own_is_started_once(daemon: Daemon) -> None:
+    script = 'echo started >> "$HOME_FILE"; sleep 0.1; exit 7'
+    body = {"command": script, "background": True, "id": "task", "envs": {"HOME_FILE": str(daemon.directory / "f")}}
+    ids = [daemon.call("POST", "/command", body).events()[0]["text"] for _ in range(3)]
+    assert ids == ["task"] * 3
+    eventually(lambda: not daemon.call("GET", "/command/status/task").json()["running"])
+    assert daemon.call("POST", "/command", body).events()[0]["text"] == "task"
+    assert daemon.call("GET", "/command/status/task").json()["exit_code"] == 7
+    assert (daemon.directory / "f").read_text() == "started\n"
+
+
+def test_a_command_with_an_id_of_its_own_is_remembered(daemon: Daemon) -> None:
+    daemon.call("POST", "/command", {"argv": ["no-such-program"], "background": True, "id": "task"})
+    for _ in range(210):
+        daemon.run("true")
+    status = daemon.call("GET", "/command/status/task").json()
+    assert (status["exit_code"], status["error"]) == (127, "no-such-program: No such file or directory")
+
+
+@pytest.mark.parametrize("wrong", ["entrypoint", "", "a b", "../x", "x" * 64, 5])
+def test_ids_are_plain_names(daemon: Daemon, wrong: object) -> None:
+    answer = daemon.call("POST", "/command", {"command": "true", "background": True, "id": wrong})
+    assert answer.status == 400
+    assert daemon.call("POST", "/command", {"command": "true", "id": "task"}).status == 400

@@ -110,7 +110,7 @@ async def running(data: Path, **settings: Any) -> AsyncIterator[Running]:
     door = Door(say_who, max_body=2**20, max_connections=1000)
     boxes = Boxes(config.llm, keys, door)
     images = ImageStore(data / "images")
-    fleet = Fleet(backend=backend, images=images, store=store, events=events, config=config, attendant=boxes)
+    fleet = Fleet(backend=backend, images=images, store=store, events=events, config=config, attendants=[boxes])
     keeper = Keeper(fleet)
     await keeper.open()
     try:

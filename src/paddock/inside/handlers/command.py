@@ -47,7 +47,8 @@ def logs(box: Box, request: Request) -> Reply:
     if request.query("follow") == "1":
         from ..follow import follow
 
-        return StreamReply("application/x-ndjson", lambda chunks: follow(command, spool, cursor, chunks))
+        whole = request.query("whole") == "1"
+        return StreamReply("application/x-ndjson", lambda chunks: follow(command, spool, cursor, chunks, whole))
     start = spool.clamp(cursor)
     end = spool.end
     headers = [("Content-Type", "text/plain; charset=utf-8"), ("EXECD-COMMANDS-TAIL-CURSOR", str(end))]

@@ -6,7 +6,8 @@ import os
 import time
 
 from .. import VERSION
-from ..box import ENTRYPOINT, Box
+from ..box import Box
+from ..commands import ENTRYPOINT
 from ..errors import invalid
 from ..events import CONTENT_TYPE
 from ..fields import optional, variables

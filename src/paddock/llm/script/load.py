@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-import difflib
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import yaml
 from pydantic import ValidationError
 
-from paddock.config.yamls import advice, complaining, refuse_duplicates
+from paddock.config.yamls import advice, place, read_tree, unknown
 from paddock.errors import ConfigError
 from paddock.llm.script.scenario import Scenario, action_names, known_fields
 
 LARGEST = 4 * 2**20
 _MOST_COMPLAINTS = 10
-_DEEPEST = 50
 
 
 def load_scenario(path: Path, setting: str = "") -> Scenario:
@@ -36,11 +34,7 @@ def load_scenario(path: Path, setting: str = "") -> Scenario:
 
 def parse_scenario(text: str, path: Path) -> Scenario:
     """Check the text of a scenario; `path` is what complaints call it."""
-    with complaining(path):
-        _refuse_tricks(text, path)
-        tree = yaml.compose(text, Loader=yaml.SafeLoader)
-        refuse_duplicates(tree, path)
-        data = yaml.safe_load(text)
+    tree, data = read_tree(text, path)
     if isinstance(data, list):
         data = {"turns": data}
     if not isinstance(data, dict):
@@ -57,24 +51,9 @@ def parse_scenario(text: str, path: Path) -> Scenario:
     return scenario.model_copy(update={"name": name})
 
 
-def _refuse_tricks(text: str, path: Path) -> None:
-    """Refuse what makes a small file a lot of work: aliases of aliases, and thousands of brackets."""
-    depth = 0
-    for event in yaml.parse(text, Loader=yaml.SafeLoader):
-        line = event.start_mark.line + 1 if event.start_mark else 1
-        if isinstance(event, yaml.AliasEvent):
-            raise ConfigError(f"{path}:{line}: aliases such as *{event.anchor} cannot be used here; write it out")
-        if isinstance(event, yaml.CollectionStartEvent):
-            depth += 1
-        elif isinstance(event, yaml.CollectionEndEvent):
-            depth -= 1
-        if depth > _DEEPEST:
-            raise ConfigError(f"{path}:{line}: not valid YAML for a scenario: it is nested too deeply")
-
-
 def _complaint(path: Path, tree: yaml.Node | None, detail: Mapping[str, Any]) -> str:
     location = tuple(detail["loc"])
-    line, written = _place(tree, location)
+    line, written = place(tree, location)
     field = ".".join(str(part) for part in written)
     return f"{path}:{line}: {field or 'the scenario'}: {_advice(detail, location)}"
 
@@ -82,31 +61,5 @@ def _complaint(path: Path, tree: yaml.Node | None, detail: Mapping[str, Any]) ->
 def _advice(detail: Mapping[str, Any], location: tuple[Any, ...]) -> str:
     if detail["type"] == "extra_forbidden":
         known = known_fields(location[:-1])
-        near = difflib.get_close_matches(str(location[-1]), known, n=1)
-        hint = f"did you mean '{near[0]}'?" if near else f"known: {', '.join(known)}"
-        return f"no such {'action' if known == action_names() else 'field'}; {hint}"
+        return unknown(location[-1], known, "action" if known == action_names() else "field")
     return advice(detail)
-
-
-def _place(node: yaml.Node | None, location: Sequence[Any]) -> tuple[int, list[Any]]:
-    """The line of a place in the file, and the way there as far as it is written: short forms leave steps out."""
-    line = node.start_mark.line + 1 if node else 1
-    written: list[Any] = []
-    for position, part in enumerate(location):
-        if isinstance(node, yaml.MappingNode):
-            entry = next(((key, value) for key, value in node.value if key.value == str(part)), None)
-            if entry is None:
-                if position == len(location) - 1:
-                    written.append(part)
-                continue
-            line, node = entry[0].start_mark.line + 1, entry[1]
-            written.append(part)
-        elif isinstance(node, yaml.SequenceNode):
-            if not isinstance(part, int) or part >= len(node.value):
-                continue
-            node = node.value[part]
-            line = node.start_mark.line + 1
-            written.append(part)
-        else:
-            break
-    return line, written

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path, PurePosixPath
@@ -11,7 +10,7 @@ from typing import Annotated, Any
 import yaml
 from pydantic import AfterValidator, Field, ValidationError, field_validator, model_validator
 
-from paddock.config.yamls import advice, complaining, refuse_duplicates
+from paddock.config.yamls import advice, place, read_tree, unknown
 from paddock.errors import ConfigError
 from paddock.model.sandbox import Frozen, User
 
@@ -157,12 +156,9 @@ def load_recipe(path: Path) -> Recipe:
 
 def parse_recipe(text: str, path: Path) -> Recipe:
     """Check the text of a recipe; `path` is what complaints call it."""
-    with complaining(path):
-        tree = yaml.compose(text, Loader=yaml.SafeLoader)
-        data = yaml.safe_load(text)
+    tree, data = read_tree(text, path)
     if not isinstance(data, dict):
         raise ConfigError(f"{path}:1: a recipe is a mapping that starts with 'base: debian:bookworm'")
-    refuse_duplicates(tree, path)
     try:
         return Recipe.model_validate(data)
     except ValidationError as error:
@@ -186,17 +182,14 @@ def source_path(recipe_path: Path, target: str, file: RecipeFile) -> Path:
 
 
 def _complaint(path: Path, tree: yaml.Node | None, detail: Mapping[str, Any]) -> str:
-    location: Sequence[str | int] = [part for part in detail["loc"] if part not in ("[key]", "str")]
-    field = ".".join(str(part) for part in location if not str(part).startswith("tuple["))
-    return f"{path}:{_line(tree, location)}: {field or 'recipe'}: {_advice(detail)}"
+    line, written = place(tree, [part for part in detail["loc"] if part not in ("[key]", "str")])
+    field = ".".join(str(part) for part in written)
+    return f"{path}:{line}: {field or 'recipe'}: {_advice(detail)}"
 
 
 def _advice(detail: Mapping[str, Any]) -> str:
     if detail["type"] == "extra_forbidden":
-        known = _fields_at(detail["loc"][:-1])
-        near = difflib.get_close_matches(str(detail["loc"][-1]), known, n=1)
-        hint = f"did you mean '{near[0]}'?" if near else f"known: {', '.join(sorted(known))}"
-        return f"no such field; {hint}"
+        return unknown(detail["loc"][-1], sorted(_fields_at(detail["loc"][:-1])))
     return advice(detail)
 
 
@@ -204,19 +197,3 @@ def _fields_at(location: Sequence[str | int]) -> list[str]:
     models: dict[str, type[Frozen]] = {"files": RecipeFile, "user": RecipeUser, "services": RecipeService}
     model = models.get(str(location[0]), Recipe) if location else Recipe
     return list(model.model_fields)
-
-
-def _line(node: yaml.Node | None, location: Sequence[str | int]) -> int:
-    line = node.start_mark.line + 1 if node else 1
-    for part in location:
-        if isinstance(node, yaml.MappingNode):
-            entry = next(((key, value) for key, value in node.value if key.value == str(part)), None)
-            if entry is None:
-                break
-            line, node = entry[0].start_mark.line + 1, entry[1]
-        elif isinstance(node, yaml.SequenceNode) and isinstance(part, int) and part < len(node.value):
-            node = node.value[part]
-            line = node.start_mark.line + 1
-        else:
-            break
-    return line

@@ -1,0 +1,115 @@
+"""How fast deliverables come out of a box, next to `tar` through a pipe on the same files, measured in this run.
+
+.venv/bin/python bench/collect.py [--rounds 3]
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import hashlib
+import secrets
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from paddock.model.sandbox import BoxSpec
+from paddock.model.task import Deliverable
+from paddock.runs.collecting import collect
+from paddock.runs.folder import RunFolder
+from paddock.sandbox.client import Command, Inside
+from paddock.sandbox.images import ImageStore
+from paddock.sandbox.local.backend import LocalBackend, LocalSettings
+from paddock.sandbox.local.layout import BoxFiles
+
+FILES = 1000
+SIZE = 500_000_000
+BAR = 200.0
+"""Megabytes in a second."""
+WANTED = (Deliverable(path="/workspace/out"),)
+MAKE = """
+import os, sys
+files, size = int(sys.argv[1]), int(sys.argv[2])
+for number in range(files):
+    os.makedirs(f"/workspace/out/{number % 20}", exist_ok=True)
+    with open(f"/workspace/out/{number % 20}/{number}.bin", "wb") as file:
+        file.write(os.urandom(size // files))
+"""
+
+
+@dataclass(frozen=True)
+class Figures:
+    """Megabytes in a second, the middle of all rounds."""
+
+    collect: float
+    tar: float
+    hashing: float
+    """What one core hashes at this moment: everything that is delivered is hashed."""
+
+    @property
+    def holds(self) -> bool:
+        return self.collect >= BAR
+
+    def show(self) -> None:
+        print(f"collect {FILES} files, {SIZE / 1e6:.0f} MB   {self.collect:7.0f} MB/s   bar >= {BAR:.0f} MB/s", end="")
+        print(f"   {'holds' if self.holds else 'MISSED'}")
+        print(f"tar | tar, the same files       {self.tar:7.0f} MB/s   collect is {self.collect / self.tar:.2f} x that")
+        print(f"sha256 alone, one core          {self.hashing:7.0f} MB/s")
+
+
+async def collecting(scratch: Path, rounds: int = 3) -> Figures:
+    """Make a box with files in it and collect them, in turn with tar."""
+    backend = LocalBackend(LocalSettings(data=scratch / "data"))
+    image = ImageStore(scratch / "images", recipe_dirs=()).resolve("host")
+    record = await backend.start(BoxSpec(id="bench", image=image, token=secrets.token_hex(8)))
+    try:
+        async with Inside(backend.address(record)) as inside:
+            made = await inside.run(Command(["/usr/bin/python3", "-c", MAKE, str(FILES), str(SIZE)]))
+            assert made.exit_code == 0, made.stderr
+            source = BoxFiles(scratch / "data" / "boxes" / "bench").workspace
+            speeds: dict[str, list[float]] = {"collect": [], "tar": [], "hashing": []}
+            # Nothing is removed in between: the file system would be slow with what it has just forgotten.
+            for number in range(rounds):
+                folder = RunFolder(scratch / "runs", f"run-{number}")
+                started = time.perf_counter()
+                collected = await collect(inside, WANTED, folder)
+                speeds["collect"].append(SIZE / 1e6 / (time.perf_counter() - started))
+                assert len(collected.delivered) == FILES and not collected.missing, collected.missing
+                speeds["tar"].append(SIZE / 1e6 / await asyncio.to_thread(_tar, source, scratch / f"tar-{number}"))
+                speeds["hashing"].append(_hashing())
+    finally:
+        await backend.remove("bench")
+        await backend.close()
+    return Figures(**{name: statistics.median(values) for name, values in speeds.items()})
+
+
+def _tar(source: Path, target: Path) -> float:
+    target.mkdir()
+    started = time.perf_counter()
+    subprocess.run(f"tar -C {source} -cf - out | tar -C {target} -xf -", shell=True, check=True)
+    return time.perf_counter() - started
+
+
+def _hashing() -> float:
+    data = bytes(2**24)
+    started = time.perf_counter()
+    hashlib.sha256(data)
+    return len(data) / 1e6 / (time.perf_counter() - started)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rounds", type=int, default=3)
+    rounds: int = parser.parse_args().rounds
+    with tempfile.TemporaryDirectory(prefix="paddock-bench-") as directory:
+        figures = asyncio.run(collecting(Path(directory), rounds))
+    figures.show()
+    return 0 if figures.holds else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

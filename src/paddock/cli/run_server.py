@@ -1,0 +1,141 @@
+"""The server that runs are sent to: the one that is named, the one that runs here, or one of our own."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from paddock.cli.client import Client
+from paddock.cli.context import Cli, is_served, server_of
+from paddock.cli.failure import CliError
+from paddock.cli.output import plain
+
+LOG = "run-server.log"
+_READY_SECONDS = 120.0
+_STOP_SECONDS = 30.0
+_LOOK_AGAIN = 0.05
+_TOLD = 2000
+
+
+class OwnServer:
+    """`paddock serve` as a child, which ends with us however we end."""
+
+    def __init__(self, cli: Cli) -> None:
+        self._cli = cli
+        self._process: subprocess.Popen[bytes] | None = None
+        self.log: Path = cli.data / LOG
+
+    @property
+    def runs(self) -> bool:
+        return self._process is not None and self._process.poll() is None
+
+    async def start(self) -> str:
+        """Start it and return its address; another server's, if that one was quicker to take the data directory."""
+        await asyncio.to_thread(self._spawn)
+        deadline = time.monotonic() + _READY_SECONDS
+        while time.monotonic() < deadline:
+            # Whoever holds the data directory is the server of it, us or not.
+            if url := await asyncio.to_thread(server_of, self._cli.data):
+                return url
+            if not self.runs and not is_served(self._cli.data):
+                raise CliError(f"the server did not start: {self._last_words()}", hint=f"its log: {self.log}")
+            await asyncio.sleep(_LOOK_AGAIN)
+        raise CliError("the server did not get ready in time", hint=f"its log: {self.log}")
+
+    def _spawn(self) -> None:
+        self._cli.data.mkdir(mode=0o700, parents=True, exist_ok=True)
+        words = [sys.executable, "-m", "paddock.cli.main", "serve", "--json", "--port", "0", "--with-stdin"]
+        words += self._cli.same_place()
+        with open(self.log, "ab", opener=lambda path, flags: os.open(path, flags, 0o600)) as log:
+            self._process = subprocess.Popen(
+                words,
+                # Ends it when we are gone, even without a word. Ctrl-C is ours to hear, so it has a session of its own.
+                stdin=subprocess.PIPE,
+                stdout=subprocess.DEVNULL,
+                stderr=log,
+                start_new_session=True,
+            )
+
+    def _last_words(self) -> str:
+        try:
+            with open(self.log, "rb") as file:
+                file.seek(max(0, os.fstat(file.fileno()).st_size - _TOLD))
+                lines = file.read().decode(errors="replace").strip().splitlines()
+        except OSError:
+            return "it left no word"
+        last = lines[-1] if lines else "it left no word"
+        try:
+            document = json.loads(last)
+            said = document.get("error")
+            return str(said["message"] if isinstance(said, dict) else document["event"])
+        except (ValueError, KeyError, TypeError, AttributeError):
+            return plain(last)
+
+    async def stop(self) -> None:
+        """End it, and wait until it has."""
+        process = self._process
+        if process is None:
+            return
+        self._process = None
+        if process.stdin is not None:
+            process.stdin.close()
+        if process.poll() is None:
+            process.send_signal(signal.SIGTERM)
+        try:
+            await asyncio.to_thread(process.wait, _STOP_SECONDS)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            await asyncio.to_thread(process.wait)
+
+
+class Servers:
+    """Finds the server for runs, and starts one where there is none. Use as an async context manager."""
+
+    def __init__(self, cli: Cli, *, own: bool = True) -> None:
+        self._cli = cli
+        self._may_start = own and not cli.names_server
+        self._own: OwnServer | None = None
+        self._clients: list[Client] = []
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        for client in self._clients:
+            await client.__aexit__(None, None, None)
+        if self._own is not None:
+            await self._own.stop()
+
+    @property
+    def local(self) -> bool:
+        """Whether the server's data directory is ours to look into."""
+        return not self._cli.names_server or self._named_is_ours()
+
+    def _named_is_ours(self) -> bool:
+        return self._cli.target().url == server_of(self._cli.data)
+
+    @property
+    def must_start(self) -> bool:
+        """Whether there is no server yet, and one of our own will be started."""
+        return self._may_start and not is_served(self._cli.data)
+
+    async def find(self) -> Client:
+        """A client of the server. Raises `NoServer` where there is none and none may be started."""
+        if self._may_start and await asyncio.to_thread(server_of, self._cli.data) is None:
+            if self._own is not None:
+                await self._own.stop()
+            self._own = OwnServer(self._cli)
+            await self._own.start()
+        client = self._cli.client()
+        self._clients.append(client)
+        return client

@@ -1,0 +1,111 @@
+"""`paddock runs cancel`, `retry`, `rm` and `get`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from paddock.cli.commands import command
+from paddock.cli.context import Cli
+from paddock.cli.failure import CliError
+from paddock.cli.output import plain, size
+from paddock.cli.runs import RunArgument, path_of
+
+Runs = Annotated[list[str], typer.Argument(metavar="RUN", help="Ids, beginnings of ids, names.", show_default=False)]
+
+
+def register(runs: typer.Typer) -> None:
+    command(runs, "cancel", server=True, examples="paddock runs cancel run-3f2a\npaddock runs cancel hello --hard")(
+        cancel
+    )
+    command(
+        runs,
+        "retry",
+        server=True,
+        examples="paddock runs retry run-3f2a\npaddock runs watch $(paddock runs retry hello)",
+    )(retry)
+    command(runs, "rm", server=True, examples="paddock runs rm run-3f2a run-77b1")(remove)
+    command(
+        runs,
+        "get",
+        server=True,
+        examples="""
+            paddock runs get hello
+            paddock runs get run-3f2a -o results
+            paddock runs get run-3f2a --archive run.tar
+        """,
+    )(get)
+
+
+async def cancel(
+    cli: Cli,
+    runs: Runs,
+    hard: Annotated[bool, typer.Option("--hard", help="At once, without what was made so far.")] = False,
+    reason: Annotated[str | None, typer.Option(metavar="TEXT", help="Why; it is kept with the run.")] = None,
+) -> None:
+    """Stop runs. What they have made so far comes back, unless it is to be hard."""
+    body = {"hard": hard} | ({"reason": reason} if reason else {})
+    done = []
+    async with cli.client() as client:
+        for run in runs:
+            done.append(await client.post(f"{await path_of(client, run)}/cancel", body))
+    if cli.as_json:
+        return cli.out.document(done)
+    return cli.out.line("\n".join(str(run["id"]) for run in done))
+
+
+async def retry(cli: Cli, runs: Runs) -> None:
+    """Make new runs of the same tasks and inputs, and print their ids."""
+    done = []
+    async with cli.client() as client:
+        for run in runs:
+            done.append(await client.post(f"{await path_of(client, run)}/retry"))
+    if cli.as_json:
+        return cli.out.document(done)
+    return cli.out.line("\n".join(str(run["id"]) for run in done))
+
+
+async def remove(cli: Cli, runs: Runs) -> None:
+    """Forget runs that have ended, with their folders and what they have delivered."""
+    removed = []
+    async with cli.client() as client:
+        for run in runs:
+            path = await path_of(client, run)
+            await client.delete(path)
+            removed.append(path.rpartition("/")[2])
+    if cli.as_json:
+        return cli.out.document({"removed": removed})
+    return cli.out.line("\n".join(removed))
+
+
+async def get(
+    cli: Cli,
+    run: RunArgument,
+    output: Annotated[Path, typer.Option("--output", "-o", metavar="DIR", help="Where to put them.")] = Path("."),
+    archive: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="The run's whole folder instead, as .tar or .zip.")
+    ] = None,
+) -> None:
+    """Fetch what a run has delivered, or its whole folder."""
+    from paddock.cli.run_fetch import download, save
+
+    async with cli.client() as client:
+        path = await path_of(client, run)
+        if archive is not None:
+            form = "zip" if archive.suffix == ".zip" else "tar"
+            await save(client, f"{path}/archive?format={form}", archive)
+            placed = {archive.name: archive}
+        else:
+            found = await client.get(path)
+            placed = await download(client, found, output)
+            if not placed:
+                raise CliError(f"{found['id']} has delivered nothing", hint=f"see why: paddock runs show {found['id']}")
+    if cli.as_json:
+        return cli.out.document({name: str(place) for name, place in placed.items()})
+    return cli.out.table(
+        ["FILE", "SIZE"],
+        [[plain(str(place)), size(place.stat().st_size)] for place in placed.values()],
+        right=("SIZE",),
+    )

@@ -1,0 +1,97 @@
+"""Providers of models that the environment has keys for, where the configuration names none."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from paddock.config.sources import Layer
+
+OUR_KEYS = "pdk_"
+"""How Paddock's own keys begin: whoever shows one means a server of Paddock's, and it might be this one."""
+
+
+@dataclass(frozen=True)
+class Known:
+    """A provider, the variables that people keep its key and address in, and the names of its models."""
+
+    name: str
+    keys: tuple[str, ...]
+    addresses: tuple[str, ...]
+    models: tuple[str, ...]
+    settings: Mapping[str, Any] = field(default_factory=dict)
+
+
+KNOWN = (
+    Known("anthropic", ("ANTHROPIC_API_KEY",), ("ANTHROPIC_BASE_URL",), ("claude-*",), {"kind": "anthropic"}),
+    Known(
+        "openai",
+        ("OPENAI_API_KEY",),
+        ("OPENAI_BASE_URL",),
+        ("gpt-*", "o1*", "o3*", "o4*"),
+        {"kind": "openai", "api": "both"},
+    ),
+    Known(
+        "google",
+        ("GEMINI_API_KEY", "GOOGLE_API_KEY"),
+        ("GOOGLE_GEMINI_BASE_URL",),
+        ("gemini-*",),
+        {"kind": "gemini"},
+    ),
+    Known(
+        "dashscope",
+        ("DASHSCOPE_API_KEY",),
+        ("DASHSCOPE_BASE_URL",),
+        ("qwen*",),
+        {
+            "kind": "openai",
+            "base_url": "https://dashscope.aliyuncs.com/compatible-mode/v1",
+            "thinking": "enable_thinking",
+        },
+    ),
+    Known(
+        "zhipu",
+        ("ZHIPUAI_API_KEY",),
+        ("ZHIPUAI_BASE_URL",),
+        ("glm-*",),
+        {"kind": "openai", "base_url": "https://open.bigmodel.cn/api/paas/v4", "thinking": "type"},
+    ),
+)
+VARIABLES = tuple(variable for known in KNOWN for variable in (*known.keys, *known.addresses))
+"""All that is looked at."""
+
+
+def read_providers(environ: Mapping[str, str], base: Path) -> tuple[Layer, dict[str, str]]:
+    """What the environment has keys for, and by which variable each provider was found."""
+    layer = Layer(base)
+    found: dict[str, str] = {}
+    providers: dict[str, Any] = {}
+    models: dict[str, Any] = {}
+    for known in KNOWN:
+        variable, key = _first(environ, known.keys)
+        if not key or key.startswith(OUR_KEYS):
+            continue
+        found[known.name] = variable
+        place = ("llm", "providers", known.name)
+        providers[known.name] = {**known.settings, "key": key}
+        layer.origins[place] = f"environment {variable}"
+        layer.origins |= {(*place, name): f"environment {variable}" for name in providers[known.name]}
+        layer.hidden[*place, "key"] = key
+        named, address = _first(environ, known.addresses)
+        if address:
+            providers[known.name]["base_url"] = address
+            layer.origins[*place, "base_url"] = f"environment {named}"
+        for pattern in known.models:
+            models[pattern] = {"provider": known.name, "model": pattern}
+            place = ("llm", "models", pattern)
+            layer.origins |= dict.fromkeys((place, (*place, "provider"), (*place, "model")), f"environment {variable}")
+    if found:
+        layer.tree = {"llm": {"providers": providers, "models": models}}
+    return layer, found
+
+
+def _first(environ: Mapping[str, str], names: tuple[str, ...]) -> tuple[str, str]:
+    """The first of some variables that says something, and what it says."""
+    return next(((name, said) for name in names if (said := environ.get(name, "").strip())), (names[0], ""))

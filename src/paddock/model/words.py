@@ -1,0 +1,124 @@
+"""The words that tasks are written in: names, paths, patterns and texts, and what to say of wrong ones."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Callable
+from pathlib import PurePosixPath
+from typing import Annotated
+
+from pydantic import AfterValidator, Field, WithJsonSchema
+
+WORKSPACE = "/workspace"
+"""Where agents work; relative paths of a task are below it."""
+_NAME = r"^[a-z0-9][a-z0-9._-]{0,62}$"
+_VARIABLE = r"^[A-Za-z_][A-Za-z0-9_]{0,254}$"
+_MODEL = r"^[^\s,]{1,200}$"
+_WORD = r"^[^\s]{1,255}$"
+_WEB = r"^https?://[^\s/]+[^\s]*$"
+
+
+def _like(pattern: str, advice: str) -> Callable[[str], str]:
+    def check(value: str) -> str:
+        if not re.fullmatch(pattern.removeprefix("^").removesuffix("$"), value):
+            raise ValueError(f"{value[:80]!r} {advice}")
+        return value
+
+    return check
+
+
+def _regular(value: str) -> str:
+    try:
+        re.compile(value)
+    except (re.error, RecursionError, OverflowError) as error:
+        raise ValueError(f"is no regular expression: {error}") from None
+    return value
+
+
+def _printable(value: str) -> str:
+    if "\0" in value:
+        raise ValueError("has characters that no program can be given, such as NUL; take them out")
+    return value
+
+
+def _not_blank(value: str) -> str:
+    if not value.strip():
+        raise ValueError("must not be empty")
+    return value
+
+
+def _in_the_box(value: str) -> str:
+    path = PurePosixPath(_printable(value))
+    if not value.strip() or "\n" in value or ".." in path.parts or len(value) > 4000:
+        raise ValueError("must be a path in the sandbox without '..', such as report.md, which is /workspace/report.md")
+    return str(PurePosixPath(WORKSPACE) / path)
+
+
+def in_the_workspace(value: str) -> str:
+    if not PurePosixPath(value).is_relative_to(WORKSPACE):
+        raise ValueError(
+            f"{value!r} is outside {WORKSPACE}; inputs go below it, such as data/{value.rpartition('/')[2]}"
+        )
+    return value
+
+
+def one_or_more(value: object) -> object:
+    return [value] if isinstance(value, (str, dict)) else value
+
+
+def words(value: object) -> object:
+    """A command line in the words that a shell would make of it."""
+    return shlex.split(value) if isinstance(value, str) else value
+
+
+def command(value: object) -> object:
+    given = [value] if isinstance(value, str) else value
+    if value is None:
+        return value
+    if not isinstance(given, (list, tuple)) or not all(isinstance(word, str) for word in given):
+        raise ValueError("must be shell text, or a list of words that are all text; quote numbers")
+    if not given or not given[0].strip():
+        raise ValueError("must not be empty; leave it out for the preset's command")
+    for word in given:
+        _printable(word)
+    return value
+
+
+Name = Annotated[
+    str,
+    AfterValidator(_like(_NAME, "may have a-z, 0-9, '.', '_' and '-' only, up to 63, and starts with a-z or 0-9")),
+    WithJsonSchema({"type": "string", "pattern": _NAME}),
+]
+Pattern = Annotated[str, AfterValidator(_regular), Field(min_length=1, max_length=2000)]
+Text = Annotated[str, AfterValidator(_printable)]
+Words = Annotated[Text, AfterValidator(_not_blank)]
+BoxPath = Annotated[str, AfterValidator(_in_the_box)]
+"""A path in the box; what is not absolute is below the workspace."""
+Variable = Annotated[
+    str,
+    AfterValidator(
+        _like(_VARIABLE, "is no name of a variable; use letters, digits and '_', not starting with a digit")
+    ),
+    WithJsonSchema({"type": "string", "pattern": _VARIABLE}),
+]
+Value = Annotated[Text, Field(max_length=100_000)]
+ModelName = Annotated[
+    str,
+    AfterValidator(_like(_MODEL, "is no model's name; it has neither blanks nor commas")),
+    WithJsonSchema({"type": "string", "pattern": _MODEL}),
+]
+Flag = Annotated[bool, Field(strict=True)]
+Whole = Annotated[int, Field(strict=True)]
+Number = Annotated[float, Field(strict=True, allow_inf_nan=False)]
+Address = Annotated[
+    str,
+    AfterValidator(_like(_WEB, "is no address; write it like https://tools.example.org/mcp")),
+    WithJsonSchema({"type": "string", "pattern": _WEB}),
+    Field(max_length=2000),
+]
+ImageName = Annotated[
+    str,
+    AfterValidator(_like(_WORD, "is no image's name; it has no blanks")),
+    WithJsonSchema({"type": "string", "pattern": _WORD}),
+]

@@ -1,0 +1,156 @@
+"""Notices that a run's sandbox has ended or does not work any more, and tells the ways apart."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from paddock.errors import Conflict, PaddockError, SandboxNotFound
+from paddock.events.log import EventLog
+from paddock.fleet.fleet import Fleet
+from paddock.model.events import EventType
+from paddock.model.runs import EndedBy, RunState
+from paddock.model.sandbox import BoxHealth, BoxStatus, Sandbox, SandboxState
+from paddock.runs.ends import Verdict
+
+FAILURES = 3
+"""Questions in a row that the daemon leaves unanswered."""
+ENDED_FOR = {"deleted": "somebody deleted it", "expired": "its time was up", "idle": "nobody used it"}
+PAGE = 256
+
+
+@dataclass(frozen=True)
+class Patience:
+    """How long a box may show no sign of life, in seconds."""
+
+    look: float = 2.0
+    """Between two looks at it."""
+    silent: float = 10.0
+    """For one answer of its daemon."""
+    frozen: float = 60.0
+    """While it is frozen; snapshots freeze it too, for a moment."""
+
+
+class Deaths:
+    """Watches one sandbox from outside."""
+
+    def __init__(self, fleet: Fleet, sandbox: Sandbox, patience: Patience) -> None:
+        self._fleet = fleet
+        self._sandbox = sandbox
+        self._patience = patience
+        self._doubt = asyncio.Event()
+        self._failures = 0
+        self._paused_since: float | None = None
+        self._clock: tuple[float, float] | None = None
+        """What the box's clock said, and since when it has said that."""
+
+    def doubt(self) -> None:
+        """Something went wrong with the box: look at it now."""
+        self._doubt.set()
+
+    async def status(self) -> BoxStatus:
+        try:
+            return await self._fleet.backend.status(self._sandbox.record)
+        except OSError:  # It is being removed at this moment.
+            return BoxStatus(health=BoxHealth.GONE, message="the box is gone")
+
+    async def wait(self) -> Verdict:
+        """Return once the box is dead, as good as dead, or gone."""
+        ended = asyncio.ensure_future(self._fleet.backend.wait(self._sandbox.record))
+        try:
+            while True:
+                verdict = await self._look()
+                if verdict is not None:
+                    return verdict
+                await self._wait_for_news(ended)
+        finally:
+            ended.cancel()
+            await asyncio.wait([ended])
+
+    async def _wait_for_news(self, ended: asyncio.Future[BoxStatus]) -> None:
+        doubt = asyncio.ensure_future(self._doubt.wait())
+        waiting: list[asyncio.Future[Any]] = [ended, doubt]
+        try:
+            await asyncio.wait(waiting, timeout=self._patience.look, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            doubt.cancel()
+        if self._doubt.is_set():
+            self._doubt.clear()
+            await asyncio.sleep(min(0.05, self._patience.look))  # Its end may be noticed a moment later.
+
+    async def _look(self) -> Verdict | None:
+        status = await self.status()
+        now = asyncio.get_running_loop().time()
+        if status.health is BoxHealth.GONE:
+            return await self._gone(status)
+        if status.health is BoxHealth.PAUSED:
+            self._failures = 0
+            self._paused_since = now if self._paused_since is None else self._paused_since
+            if now - self._paused_since < self._patience.frozen:
+                return None
+            reason = f"the sandbox has been frozen for {now - self._paused_since:.0f} seconds"
+            return _lost(EndedBy.BOX_FROZEN, reason, status)
+        self._paused_since = None
+        return await self._ask(status)
+
+    async def _ask(self, status: BoxStatus) -> Verdict | None:
+        try:
+            inside = await self._fleet.inside(self._sandbox.tenant, self._sandbox.id)
+            told = await inside.state(timeout=self._patience.silent)
+        except (Conflict, SandboxNotFound):
+            return None  # Somebody pauses, resumes or ends it at this moment.
+        except (PaddockError, RuntimeError) as error:  # aiohttp's word for a client that the fleet has closed.
+            after = await self.status()
+            if after.health is not BoxHealth.RUNNING:
+                return await self._gone(after) if after.health is BoxHealth.GONE else None
+            self._failures += 1
+            if self._failures < FAILURES:
+                return None
+            reason = f"the sandbox runs, but its daemon did not answer {self._failures} times in a row: {error}"
+            return _lost(EndedBy.BOX_SILENT, reason, status)
+        self._failures = 0
+        return self._compare_clock(told, status)
+
+    def _compare_clock(self, told: Mapping[str, Any], status: BoxStatus) -> Verdict | None:
+        now = asyncio.get_running_loop().time()
+        clock = told.get("uptime_seconds")
+        if not isinstance(clock, int | float):
+            return None
+        if self._clock is None or self._clock[0] != clock:
+            self._clock = clock, now
+        elif now - self._clock[1] >= self._patience.frozen:
+            reason = f"the clock of the sandbox has not moved for {now - self._clock[1]:.0f} seconds"
+            return _lost(EndedBy.BOX_FROZEN, reason, status)
+        return None
+
+    async def _gone(self, status: BoxStatus) -> Verdict:
+        if status.reason == "out_of_memory":
+            return _lost(EndedBy.OUT_OF_MEMORY, "the sandbox ended for want of memory", status)
+        try:
+            sandbox = await self._fleet.get(self._sandbox.tenant, self._sandbox.id)
+            ours = sandbox.state in (SandboxState.STOPPING, SandboxState.TERMINATED)
+            why = ENDED_FOR.get(sandbox.reason or "") if ours else None
+        except SandboxNotFound:
+            why = ENDED_FOR["deleted"]
+        except PaddockError:
+            why = None
+        reason = f"the sandbox ended: {why or status.message or 'nobody knows why'}"
+        return _lost(EndedBy.BOX_DIED, reason, status)
+
+
+async def full_disk(events: EventLog, sandbox: Sandbox) -> Mapping[str, Any] | None:
+    """The figures of the last time that a sandbox had written more than it may, whereupon its processes were killed."""
+    found: Mapping[str, Any] | None = None
+    after = 0
+    while page := await events.read(f"sandbox/{sandbox.id}", after, PAGE):
+        for event in page:
+            found = event.data if event.type is EventType.DISK_FULL else found
+        after = page[-1].number
+    return found
+
+
+def _lost(ended_by: EndedBy, reason: str, status: BoxStatus) -> Verdict:
+    box = {name: value for name, value in status.model_dump(mode="json").items() if value is not None}
+    return Verdict(state=RunState.LOST, ended_by=ended_by, reason=reason, evidence={"box": box})

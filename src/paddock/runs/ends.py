@@ -1,0 +1,145 @@
+"""When the work of a run is over, and as what: small pieces that look at figures and decide nothing else."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from paddock.model.runs import EndedBy, RunState, Traffic
+from paddock.model.sandbox import Frozen
+from paddock.model.task import TaskModel
+
+
+class Over(Frozen):
+    """How the work ended, before anything was collected or verified."""
+
+    state: RunState
+    ended_by: EndedBy
+    reason: str
+    """A sentence."""
+    exit_code: int | None = None
+    evidence: Mapping[str, Any] = {}
+    turns: int = 0
+
+
+class Cancel:
+    """Somebody's wish that a run stop. Asking again may only make it harder."""
+
+    def __init__(self) -> None:
+        self._asked = asyncio.Event()
+        self.reason = ""
+        self.hard = asyncio.Event()
+        """Set when nobody wants to wait for the agent to end by itself."""
+
+    @property
+    def asked(self) -> bool:
+        return self._asked.is_set()
+
+    def ask(self, reason: str, *, hard: bool = False) -> None:
+        self.reason = self.reason or reason
+        self._asked.set()
+        if hard:
+            self.hard.set()
+
+    async def wait(self) -> None:
+        await self._asked.wait()
+
+
+class Exit(Frozen):
+    """What is known when the entrypoint has ended by itself."""
+
+    code: int
+    said: str = ""
+    """Why, in the box's own words, if it did not end by itself."""
+    error: str | None = None
+    """What the agent told of as its failure."""
+    asks: bool = False
+    """Whether it is an agent that was given a model."""
+    spoke: bool = True
+    """Whether anything came of it that its reader understood."""
+    kills: int = 0
+    """Processes of the box that were killed for want of memory."""
+    disk: Mapping[str, Any] | None = None
+    """Figures of a disk that became full."""
+    last_line: str = ""
+
+
+class Verdict(Frozen):
+    """That a run is over, as what, and why."""
+
+    state: RunState
+    ended_by: EndedBy
+    reason: str
+    evidence: Mapping[str, Any] = {}
+
+
+SPENT = re.compile(r"budget", re.IGNORECASE)
+
+
+def over_budget(bounds: TaskModel, traffic: Traffic) -> str | None:
+    """Why a run has had enough of models, or None. What is just used up may still be enough to finish with."""
+    tokens = traffic.input_tokens + traffic.output_tokens
+    if bounds.requests is not None and traffic.requests - traffic.failed > bounds.requests:
+        return f"it made {traffic.requests} requests to the model, and may make {bounds.requests}"
+    if bounds.tokens is not None and tokens > bounds.tokens:
+        return f"it used {tokens} tokens, and may use {bounds.tokens}"
+    if bounds.cost is not None and traffic.cost is not None and traffic.cost > bounds.cost:
+        return f"it spent {traffic.cost:.4f} US dollars, and may spend {bounds.cost:g}"
+    bounded = (bounds.requests, bounds.tokens, bounds.cost) != (None, None, None)
+    if bounded and traffic.failed and traffic.last_error and SPENT.search(traffic.last_error):
+        return f"the proxy refused another request: {traffic.last_error}"
+    return None
+
+
+def silent_for(now: float, last_output: float, traffic: Traffic) -> float:
+    """Seconds since anything was written or asked of a model. All times are in seconds since 1970."""
+    if traffic.under_way:
+        return 0.0
+    return max(0.0, now - max(last_output, traffic.last_at or 0.0))
+
+
+def judge_exit(exit: Exit, bounds: TaskModel, traffic: Traffic) -> Verdict:
+    """What the end of the entrypoint means. Its exit code alone is not trusted: some agents fail with 0."""
+    failed = exit.code != 0 or exit.error is not None
+    how = f"the entrypoint ended with exit code {exit.code}"
+    if exit.code == 0 and exit.error is None:
+        return _judge_success(exit, traffic)
+    model = f"; the last answer of the model: {_short(traffic.last_error)}" if traffic.last_error else ""
+    if failed and exit.disk is not None:
+        used, limit = exit.disk.get("used", exit.disk.get("volumes")), exit.disk.get("limit")
+        reason = f"the sandbox's disk is full: {used} bytes written, {limit} allowed; its processes were killed"
+        return _failed(EndedBy.DISK_FULL, reason)
+    if exit.code != 0 and exit.kills:
+        reason = f"{how} after {exit.kills} of its processes had been killed for want of memory"
+        return _failed(EndedBy.OUT_OF_MEMORY, reason)
+    if spent := over_budget(bounds, traffic):
+        return Verdict(state=RunState.OVER_BUDGET, ended_by=EndedBy.BUDGET, reason=spent)
+    if exit.error is not None:
+        return _failed(EndedBy.AGENT_ERROR, f"the agent failed: {_short(exit.error)} (exit code {exit.code}){model}")
+    if exit.said.startswith("timed out"):
+        return Verdict(state=RunState.TIMED_OUT, ended_by=EndedBy.TIMEOUT, reason=f"the entrypoint {exit.said}")
+    told = "" if exit.said in ("", f"exit status {exit.code}") else f": {_short(exit.said)}"
+    last = f"; its last line: {_short(exit.last_line)}" if exit.last_line and not told else ""
+    return _failed(EndedBy.EXIT, f"{how}{told}{last}{model}")
+
+
+def _judge_success(exit: Exit, traffic: Traffic) -> Verdict:
+    if exit.asks and traffic.requests and traffic.failed >= traffic.requests:
+        error = _short(traffic.last_error or "no answer")
+        reason = f"the agent ended with exit code 0, but none of its requests to the model was answered: {error}"
+        return _failed(EndedBy.AGENT_ERROR, reason)
+    if exit.asks and not traffic.requests and not exit.spoke:
+        reason = "the agent ended with exit code 0 without asking the model anything and without saying anything"
+        return _failed(EndedBy.EXIT, reason)
+    return Verdict(state=RunState.SUCCEEDED, ended_by=EndedBy.EXIT, reason="the entrypoint ended with exit code 0")
+
+
+def _failed(ended_by: EndedBy, reason: str) -> Verdict:
+    return Verdict(state=RunState.FAILED, ended_by=ended_by, reason=reason)
+
+
+def _short(text: str, most: int = 300) -> str:
+    text = " ".join(text.split())
+    return text if len(text) <= most else f"{text[:most]}…"

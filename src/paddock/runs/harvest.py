@@ -1,0 +1,121 @@
+"""What a run brings home: deliverables, checks, and the result that follows from them and from how the work ended."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+from paddock.errors import PaddockError
+from paddock.model.events import EventType
+from paddock.model.runs import Checked, Delivered, EndedBy, Missing, Result, Run, RunState
+from paddock.model.sandbox import Frozen
+from paddock.model.task import Task
+from paddock.runs.collecting import collect
+from paddock.runs.ends import Over
+from paddock.runs.folder import RunFolder
+from paddock.runs.stages import run_check
+from paddock.sandbox.client import Inside
+
+MOST_TOLD = 1000
+"""Deliverables that have an event each; the result has all."""
+NAMED = 10
+
+
+class Harvest(Frozen):
+    """What came out of the box."""
+
+    delivered: tuple[Delivered, ...] = ()
+    missing: tuple[Missing, ...] = ()
+    checks: tuple[Checked, ...] = ()
+    notes: tuple[str, ...] = ()
+    broken: str | None = None
+    """Why the box could not be asked to the end."""
+
+
+def nothing(task: Task, reason: str) -> Harvest:
+    """What there is of a box that cannot be asked."""
+    missing = [Missing(path=each.path, required=each.required, reason=reason) for each in task.deliverables]
+    return Harvest(missing=tuple(missing))
+
+
+async def bring_home(inside: Inside, task: Task, folder: RunFolder) -> Harvest:
+    """Copy deliverables into the run's folder."""
+    found = await collect(inside, task.deliverables, folder)
+    return Harvest(delivered=found.delivered, missing=found.missing, notes=found.notes, broken=found.broken)
+
+
+async def check_all(inside: Inside, task: Task) -> tuple[Sequence[Checked], str | None]:
+    """Run the task's checks in their order, and say why the box could not be asked to the end, if so."""
+    checks: list[Checked] = []
+    broken = None
+    for check in task.verify:
+        try:
+            if broken is None:
+                checks.append(await run_check(inside, check, task.env))
+        except PaddockError as error:
+            broken = error.message
+    return [*checks, *unchecked(task, broken or "", len(checks))], broken
+
+
+def unchecked(task: Task, reason: str, after: int = 0) -> Sequence[Checked]:
+    """Checks that could not be run."""
+    return [
+        Checked(
+            name=check.title,
+            passed=False,
+            required=check.required,
+            weight=check.weight,
+            exit_code=None,
+            seconds=0.0,
+            output=f"could not be run: {reason}",
+        )
+        for check in task.verify[after:]
+    ]
+
+
+def told_of(harvest: Harvest) -> list[tuple[EventType, Mapping[str, Any]]]:
+    """What is told of deliverables."""
+    told = [(EventType.RUN_DELIVERED, each.model_dump(mode="json")) for each in harvest.delivered[:MOST_TOLD]]
+    return [*told, *((EventType.RUN_MISSING, each.model_dump(mode="json")) for each in harvest.missing[:MOST_TOLD])]
+
+
+def conclude(run: Run, over: Over, harvest: Harvest, cancelled: str | None) -> Result:
+    """What came of the run. What was brought home can only make it worse than how the work ended."""
+    state, ended_by, reason = _verdict(over, harvest, cancelled)
+    now = datetime.now(UTC)
+    weight = sum(each.weight for each in harvest.checks)
+    passed = sum(each.weight for each in harvest.checks if each.passed)
+    evidence = dict(over.evidence)
+    if harvest.notes:
+        evidence["deliverables"] = list(harvest.notes)
+    if harvest.broken:
+        evidence["sandbox"] = harvest.broken
+    return Result(
+        state=state,
+        ended_by=ended_by,
+        reason=reason,
+        exit_code=over.exit_code,
+        evidence=evidence,
+        attempt=run.attempt,
+        turns=over.turns,
+        seconds=round((now - (run.started_at or now)).total_seconds(), 3),
+        deliverables=harvest.delivered,
+        missing=harvest.missing,
+        checks=harvest.checks,
+        score=passed / weight if harvest.checks else None,
+    )
+
+
+def _verdict(over: Over, harvest: Harvest, cancelled: str | None) -> tuple[RunState, EndedBy, str]:
+    lacking = [f"{each.path} ({each.reason})" for each in harvest.missing if each.required]
+    failed = [each.name for each in harvest.checks if each.required and not each.passed]
+    if cancelled is not None and over.ended_by is not EndedBy.CANCEL:
+        return RunState.CANCELLED, EndedBy.CANCEL, cancelled
+    if over.state is not RunState.SUCCEEDED or not (lacking or failed):
+        return over.state, over.ended_by, over.reason
+    if harvest.broken:
+        return RunState.LOST, EndedBy.BOX_DIED, f"the sandbox ended before all was taken out of it: {harvest.broken}"
+    if lacking:
+        return RunState.FAILED, over.ended_by, f"deliverables are missing: {'; '.join(lacking[:NAMED])}"
+    return RunState.FAILED, over.ended_by, f"checks did not pass: {', '.join(failed[:NAMED])}"

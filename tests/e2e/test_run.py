@@ -1,0 +1,260 @@
+"""`paddock run` and `paddock runs`, used as a person would, on real sandboxes."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import signal
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.e2e.driver import COMMAND, SECONDS, Paddock, Server
+from tests.serving import eventually
+
+HELLO: dict[str, Any] = {
+    "name": "hello",
+    "goal": "Say hello.",
+    "image": "host",
+    "entrypoint": "cat greeting.txt > report.md; printf 'a \\033[31mred\\033[0m word\\n'",
+    "inputs": ["greeting.txt"],
+    "deliverables": ["report.md"],
+    "verify": ["grep -q hello report.md"],
+}
+WAITS: dict[str, Any] = {
+    "name": "waits",
+    "goal": "Wait.",
+    "image": "host",
+    "entrypoint": "echo partial > report.md; echo begun; sleep 600",
+    "deliverables": [{"path": "report.md", "required": False}],
+}
+
+
+@pytest.fixture
+def tasks(tmp_path: Path) -> Path:
+    directory = tmp_path / "tasks"
+    directory.mkdir()
+    (directory / "greeting.txt").write_text("hello world\n")
+    for task in (HELLO, WAITS, {**HELLO, "name": "bad", "entrypoint": "echo oops; exit 3", "verify": []}):
+        (directory / f"{task['name']}.json").write_text(json.dumps(task))
+    return directory
+
+
+@pytest.fixture
+def alone(tmp_path: Path) -> Iterator[Paddock]:
+    """The command on a data directory that no server uses."""
+    yield Paddock(tmp_path / "alone")
+    eventually(lambda: not served(tmp_path / "alone"))
+
+
+def served(data: Path) -> bool:
+    from paddock.cli.context import is_served
+
+    return is_served(data)
+
+
+def results(output: bytes) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = json.loads(output.splitlines()[-1])["results"]
+    return found
+
+
+def test_a_task_from_its_file_to_its_deliverable_without_a_server(alone: Paddock, tasks: Path, tmp_path: Path) -> None:
+    done = alone.run("run", str(tasks / "hello.json"), "-o", str(tmp_path / "out"), "--show")
+    text = done.stdout.decode()
+    assert done.returncode == 0, text + done.stderr.decode()
+    assert (tmp_path / "out/report.md").read_text() == "hello world\n"
+    assert "✓ hello succeeded after " in text and f"{tmp_path}/out/report.md" in text
+    assert "--- report.md ---\nhello world\n---" in text
+    assert "a red word" in text and "\x1b" not in text
+    assert not served(alone.data)
+    assert not (alone.data / "server.json").exists()
+    [folder] = (alone.data / "runs").iterdir()
+    assert f"folder        {folder}" in text
+
+
+def test_what_is_wrong_with_a_file_is_said_before_anything_starts(alone: Paddock, tasks: Path) -> None:
+    (tasks / "wrong.yaml").write_text("name: wrong\ngaol: x\n")
+    done = alone.run("run", str(tasks / "hello.json"), str(tasks / "wrong.yaml"), str(tasks / "missing.yaml"))
+    text = done.stderr.decode()
+    assert done.returncode == 1
+    assert "wrong.yaml:2" in text and "did you mean 'goal'" in text and "missing.yaml" in text
+    assert not alone.data.exists()
+
+
+def test_an_agent_that_nobody_knows(alone: Paddock, tasks: Path) -> None:
+    done = alone.run("run", str(tasks / "hello.json"), "--agent", "clod-code")
+    assert done.returncode == 2 and b"claude-code" in done.stderr
+
+
+def test_a_run_that_fails_gives_exit_code_1_and_says_why(server: Server, tasks: Path) -> None:
+    done = server.run("run", str(tasks / "bad.json"), "--json")
+    assert done.returncode == 1
+    lines = [json.loads(line) for line in done.stdout.splitlines()]
+    assert any(line.get("type") == "run.output" and "oops" in line["data"]["text"] for line in lines)
+    [run] = results(done.stdout)
+    assert (run["state"], run["result"]["exitCode"]) == ("failed", 3)
+    shown = server.text("runs", "show", run["id"])
+    assert shown.startswith("✗ bad failed after ") and "exit code 3" in shown and "report.md" in shown
+
+
+def test_many_runs_no_more_at_a_time_than_wanted(server: Server, tasks: Path, tmp_path: Path) -> None:
+    counting = {
+        **HELLO,
+        "name": "counting",
+        "entrypoint": "cat greeting.txt > report.md; sleep 0.3",
+        "matrix": {"models": ["a", "b", "c"]},
+    }
+    (tasks / "counting.json").write_text(json.dumps(counting))
+    done = server.run(
+        "run", str(tasks / "counting.json"), str(tasks / "hello.json"), "-p", "2", "-o", str(tmp_path / "out"), "--json"
+    )
+    assert done.returncode == 0, done.stderr.decode()
+    runs = results(done.stdout)
+    assert [run["name"] for run in runs] == ["counting/a", "counting/b", "counting/c", "hello"]
+    spans = sorted((run["createdAt"], run["endedAt"]) for run in runs)
+    for begun, _ in spans:
+        assert sum(start <= begun < end for start, end in spans) <= 2
+    assert {path.relative_to(tmp_path / "out").as_posix() for path in (tmp_path / "out").rglob("*.md")} == {
+        "counting-a/report.md",
+        "counting-b/report.md",
+        "counting-c/report.md",
+        "hello/report.md",
+    }
+
+
+def test_ctrl_c_cancels_and_brings_back_what_there_is(alone: Paddock, tasks: Path, tmp_path: Path) -> None:
+    process = alone.start("run", str(tasks / "waits.json"), "-o", str(tmp_path / "out"))
+    _wait_for(process, b"begun")
+    process.send_signal(signal.SIGINT)
+    output, errors = process.communicate(timeout=SECONDS)
+    assert process.returncode == 130, errors
+    assert b"waits cancelled after" in output and (tmp_path / "out/report.md").read_text() == "partial\n"
+    assert not served(alone.data)
+
+
+def test_a_second_ctrl_c_is_hard(server: Server, tasks: Path) -> None:
+    stubborn = {**WAITS, "name": "stubborn", "entrypoint": "trap '' TERM INT; echo begun; while :; do sleep 1; done"}
+    (tasks / "stubborn.json").write_text(json.dumps(stubborn))
+    process = server.start("run", str(tasks / "stubborn.json"))
+    _wait_for(process, b"begun")
+    began = time.monotonic()
+    process.send_signal(signal.SIGINT)
+    _wait_for(process, b"cancelling")
+    process.send_signal(signal.SIGINT)
+    process.communicate(timeout=SECONDS)
+    assert process.returncode == 130 and time.monotonic() - began < 8
+    [run] = server.json("runs", "list", "--name", "stubborn")
+    assert run["state"] == "cancelled"
+
+
+def test_a_server_of_ones_own_ends_with_a_command_that_is_killed(alone: Paddock, tasks: Path) -> None:
+    process = alone.start("run", str(tasks / "waits.json"))
+    _wait_for(process, b"begun")
+    process.kill()
+    process.communicate(timeout=SECONDS)
+    eventually(lambda: not served(alone.data))
+    # The next server goes on with the run that was left behind.
+    follower = Server(alone.data)
+    follower.up()
+    try:
+        [run] = follower.json("runs", "list")
+        assert run["state"] == "running"
+        follower.text("runs", "cancel", "waits", "--hard")
+        eventually(lambda: follower.json("runs", "list")[0]["state"] == "cancelled")
+    finally:
+        assert follower.down() == 0
+
+
+def test_runs_go_on_when_the_server_they_share_is_killed(tmp_path: Path, tasks: Path) -> None:
+    first = Server(tmp_path / "shared")
+    first.up()
+    waits = {
+        **HELLO,
+        "name": "patient",
+        "entrypoint": "echo begun; while [ ! -e go ]; do sleep 0.05; done; echo hello > report.md",
+    }
+    (tasks / "patient.json").write_text(json.dumps(waits))
+    process = first.start("run", str(tasks / "patient.json"))
+    _wait_for(process, b"begun")
+    assert first.down(signal.SIGKILL) != 0
+    eventually(lambda: served(first.data), 30)
+    [run] = eventually(lambda: _runs(first), 30)
+    sandbox = first.json("runs", "show", run["id"])["sandboxId"]
+    first.text("sandbox", "exec", sandbox, "--", "touch", "/workspace/go")
+    output, errors = process.communicate(timeout=SECONDS)
+    assert process.returncode == 0, output + errors
+    assert output.count(b"begun") == 1
+    eventually(lambda: not served(first.data))
+
+
+def _runs(paddock: Paddock) -> list[dict[str, Any]]:
+    done = paddock.run("runs", "list", "--json")
+    return json.loads(done.stdout) if done.returncode == 0 else []
+
+
+def test_detached_runs_are_watched_later(server: Server, tasks: Path) -> None:
+    run = server.text("run", str(tasks / "hello.json"), "--detach")
+    watched = server.run("runs", "watch", run)
+    text = watched.stdout.decode()
+    assert watched.returncode == 0 and "= sandbox" in text and "│ a red word" in text and "✓ hello succeeded" in text
+    assert server.text("runs", "logs", run) == "a \x1b[31mred\x1b[0m word"
+
+
+def test_detaching_needs_a_server(alone: Paddock, tasks: Path) -> None:
+    done = alone.run("run", str(tasks / "hello.json"), "--detach")
+    assert done.returncode == 1 and b"paddock serve" in done.stderr
+
+
+def test_a_run_is_listed_fetched_retried_and_removed(server: Server, tasks: Path, tmp_path: Path) -> None:
+    run = results(server.run("run", str(tasks / "hello.json"), "--json").stdout)[0]["id"]
+    assert run in server.text("runs", "list", "--name", "hello")
+    server.text("runs", "get", run, "-o", str(tmp_path / "got"))
+    assert (tmp_path / "got/report.md").read_text() == "hello world\n"
+    server.text("runs", "get", run, "--archive", str(tmp_path / "run.tar"))
+    assert (tmp_path / "run.tar").stat().st_size > 0
+    again = server.text("runs", "retry", run.removeprefix("run-")[:12])
+    assert server.run("runs", "watch", again).returncode == 0
+    server.text("runs", "rm", run, again)
+    assert server.run("runs", "show", run).returncode == 1
+
+
+def test_on_a_terminal_the_run_is_live_and_its_report_framed(alone: Paddock, tasks: Path) -> None:
+    controller, terminal = pty.openpty()
+    process = subprocess.Popen(
+        [COMMAND, "run", str(tasks / "hello.json")],
+        stdin=terminal,
+        stdout=terminal,
+        stderr=terminal,
+        env={**alone.env, "TERM": "xterm-256color", "COLUMNS": "100", "LINES": "30"},
+    )
+    os.close(terminal)
+    shown = bytearray()
+    while True:
+        try:
+            piece = os.read(controller, 65536)
+        except OSError:
+            break
+        if not piece:
+            break
+        shown += piece
+    os.close(controller)
+    assert process.wait(SECONDS) == 0
+    text = shown.decode()
+    assert "╭─ hello " in text and "╭─ report.md " in text and "hello world" in text
+    assert "a red word" in text and "\x1b[31mred" not in text
+    assert text.rstrip().endswith("╯") or "\x1b[?25h" in text  # the cursor is given back
+
+
+def _wait_for(process: subprocess.Popen[bytes], words: bytes) -> None:
+    assert process.stdout is not None
+    seen = b""
+    os.set_blocking(process.stdout.fileno(), True)
+    while words not in seen:
+        line = process.stdout.readline()
+        assert line, seen.decode()
+        seen += line

@@ -1,0 +1,249 @@
+"""Inputs that are uploaded: kept once, checked while they come, and unpacked by a real box."""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+import io
+import os
+import subprocess
+import tarfile
+import time
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+
+import pytest
+
+from paddock.errors import InvalidInput, NotFound, TooLarge
+from paddock.runs.bundles import Bundles
+from paddock.sandbox.client import Inside
+from tests.contract.backends.support import host_image, yard
+
+pytestmark = pytest.mark.anyio
+LIMIT = 10_000_000
+
+
+@pytest.fixture
+def bundles(tmp_path: Path) -> Bundles:
+    made = Bundles(tmp_path / "bundles")
+    made.open()
+    return made
+
+
+def tar_of(*members: tuple[str, bytes] | tarfile.TarInfo, form: int = tarfile.GNU_FORMAT) -> bytes:
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w", format=form) as archive:
+        for member in members:
+            if isinstance(member, tarfile.TarInfo):
+                archive.addfile(member)
+            else:
+                info = tarfile.TarInfo(member[0])
+                info.size = len(member[1])
+                archive.addfile(info, io.BytesIO(member[1]))
+    return buffer.getvalue()
+
+
+def special(name: str, kind: bytes, link: str = "") -> tarfile.TarInfo:
+    info = tarfile.TarInfo(name)
+    info.type, info.linkname = kind, link
+    return info
+
+
+async def pieces(data: bytes, size: int = 65536) -> AsyncIterator[bytes]:
+    for start in range(0, len(data), size):
+        yield data[start : start + size]
+
+
+def left(tmp_path: Path) -> list[str]:
+    return sorted(os.listdir(tmp_path / "bundles" / "acme"))
+
+
+async def test_an_archive_is_kept_under_what_is_in_it(bundles: Bundles, tmp_path: Path) -> None:
+    data = tar_of(("notes.txt", b"hello"), special("sub", tarfile.DIRTYPE), ("sub/x", b"x" * 100_000))
+    bundle_id = await bundles.put("acme", pieces(data), LIMIT)
+    assert await bundles.put("acme", pieces(data, 7), LIMIT) == bundle_id
+    assert bundles.path("acme", bundle_id).read_bytes() == data
+    assert left(tmp_path) == [f"{bundle_id}.tar"]
+
+
+async def test_tenants_do_not_see_each_others(bundles: Bundles) -> None:
+    bundle_id = await bundles.put("acme", pieces(tar_of(("a", b"a"))), LIMIT)
+    for tenant, asked in (
+        ("other", bundle_id),
+        ("acme", "0" * 64),
+        ("acme", f"../acme/{bundle_id}"),
+        ("acme", ""),
+        ("acme", "x"),
+    ):
+        with pytest.raises(NotFound, match="upload the inputs again"):
+            bundles.path(tenant, asked)
+    for tenant in ("..", "", "a/b"):
+        with pytest.raises(InvalidInput):
+            bundles.path(tenant, bundle_id)
+
+
+async def test_what_tar_itself_writes_is_taken(bundles: Bundles, tmp_path: Path) -> None:
+    source = tmp_path / "source"
+    (source / ("d" * 90) / ("e" * 90)).mkdir(parents=True)
+    (source / ("d" * 90) / ("e" * 90) / ("ü" * 60)).write_text("long")
+    (source / "file").write_text("x" * 5000)
+    (source / "link").symlink_to("file")
+    (source / ("d" * 90) / "up").symlink_to("../file")
+    (source / "hard").hardlink_to(source / "file")
+    for form in ("gnu", "posix", "ustar", "v7"):
+        where = source if form in ("gnu", "posix") else source / ("d" * 90) / ("e" * 90)
+        words = ["tar", f"--format={form}", "-C", str(where), "-cf", "-", "." if form in ("gnu", "posix") else "./"]
+        made = subprocess.run(words, capture_output=True, check=form in ("gnu", "posix"))
+        bundle_id = await bundles.put("acme", pieces(made.stdout, 1000), LIMIT)
+        assert bundles.path("acme", bundle_id).read_bytes() == made.stdout
+
+
+Damage = Callable[[bytes], bytes]
+GOOD = tar_of(("a", b"x" * 2000), ("b", b"y"))
+REFUSED: dict[str, tuple[bytes, str]] = {
+    "nothing": (b"", "empty"),
+    "no tar": (b"hello " * 1000, "no tar archive"),
+    "compressed": (gzip.compress(GOOD) + bytes(600), "send a plain tar"),
+    "cut in a header": (GOOD[:300], "breaks off"),
+    "cut in a file": (GOOD[:1200], "breaks off"),
+    "damaged": (GOOD[:2700] + b"\x55" + GOOD[2701:], "damaged"),
+    "up": (tar_of(("../x", b"x")), "leads out"),
+    "up in the middle": (tar_of(("a/../../x", b"x")), "leads out"),
+    "absolute": (tar_of(("/etc/x", b"x")), "leads out"),
+    "long and up": (tar_of(("a/" * 100 + "../" * 102 + "x", b"x")), "leads out"),
+    "pax and up": (tar_of(("../" + "ü" * 100, b"x"), form=tarfile.PAX_FORMAT), "leads out"),
+    "link out": (tar_of(special("a/l", tarfile.SYMTYPE, "../../x")), "link 'a/l' leads out"),
+    "link to the root": (tar_of(special("l", tarfile.SYMTYPE, "/etc/passwd")), "leads out"),
+    "link to nothing": (tar_of(special("l", tarfile.SYMTYPE)), "leads out"),
+    "hard link out": (tar_of(special("l", tarfile.LNKTYPE, "../x")), "leads out"),
+    "long link out": (tar_of(special("l", tarfile.SYMTYPE, "../" * 60 + "x")), "leads out"),
+    "device": (tar_of(special("d", tarfile.CHRTYPE)), "is a device"),
+    "disk": (tar_of(special("d", tarfile.BLKTYPE)), "is a device"),
+    "pipe": (tar_of(special("p", tarfile.FIFOTYPE)), "is a named pipe"),
+    "sparse": (tar_of(special("s", b"S")), "sparse"),
+    "unknown": (tar_of(special("u", b"Z")), "unknown kind"),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+async def test_a_bad_archive_is_refused_with_the_reason(bundles: Bundles, tmp_path: Path, case: str) -> None:
+    data, why = REFUSED[case]
+    for size in (65536, 333):
+        with pytest.raises(InvalidInput, match=why) as told:
+            await bundles.put("acme", pieces(data, size), LIMIT)
+        assert told.value.message.isprintable()
+    assert left(tmp_path) == []
+
+
+def header(kind: bytes, size: bytes, name: bytes = b"x") -> bytes:
+    block = bytearray(512)
+    block[: len(name)] = name
+    block[124 : 124 + len(size)] = size
+    block[156:157] = kind
+    block[257:265] = b"ustar\x0000"
+    block[148:156] = b" " * 8
+    block[148:156] = b"%06o\0 " % sum(block)
+    return bytes(block)
+
+
+@pytest.mark.parametrize(
+    ("data", "why"),
+    [
+        (header(b"x", b"77777777777") + bytes(512), "too long"),
+        (header(b"L", b"00000000000") + bytes(512), "too long"),
+        (header(b"0", b"\x80" + b"\xff" * 11), "impossible size"),
+        (header(b"0", b"\xff" * 12), "damaged"),
+        (header(b"0", b"99999999999"), "damaged"),
+        (header(b"x", b"00000000010") + b"99999 a=".ljust(512, b"\0"), "makes no sense"),
+        (header(b"x", b"00000000010") + b"8 abcde\n".ljust(512, b"\0"), "makes no sense"),
+        (header(b"x", b"00000000012") + b"10 size=x\n".ljust(512, b"\0") + header(b"0", b"0"), "no number"),
+        (header(b"g", b"00000000012") + b"10 path=x\n".ljust(512, b"\0"), "meant for all files"),
+    ],
+)
+async def test_headers_that_lie(bundles: Bundles, data: bytes, why: str) -> None:
+    with pytest.raises(InvalidInput, match=why):
+        await bundles.put("acme", pieces(data), LIMIT)
+
+
+async def test_more_than_the_limit_is_not_read(bundles: Bundles, tmp_path: Path) -> None:
+    sent = 0
+
+    async def endless() -> AsyncIterator[bytes]:
+        nonlocal sent
+        yield header(b"0", b"\x80" + (2**40).to_bytes(11, "big"))
+        while True:
+            sent += 65536
+            yield bytes(65536)
+
+    with pytest.raises(TooLarge, match="more than 1000000 bytes"):
+        await bundles.put("acme", endless(), 1_000_000)
+    assert sent < 4_000_000 and left(tmp_path) == []
+
+
+async def test_an_upload_that_breaks_off_leaves_nothing(bundles: Bundles, tmp_path: Path) -> None:
+    async def broken() -> AsyncIterator[bytes]:
+        yield GOOD[:1000]
+        raise ConnectionResetError
+
+    with pytest.raises(ConnectionResetError):
+        await bundles.put("acme", broken(), LIMIT)
+    assert left(tmp_path) == []
+
+
+async def test_a_cancelled_upload_leaves_nothing(bundles: Bundles, tmp_path: Path) -> None:
+    waiting = asyncio.Event()
+
+    async def slow() -> AsyncIterator[bytes]:
+        yield GOOD[:1000]
+        waiting.set()
+        await asyncio.sleep(30)
+
+    work = asyncio.create_task(bundles.put("acme", slow(), LIMIT))
+    await waiting.wait()
+    work.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await work
+    assert left(tmp_path) == []
+
+
+async def test_what_a_dead_server_was_receiving_is_swept(bundles: Bundles, tmp_path: Path) -> None:
+    bundle_id = await bundles.put("acme", pieces(GOOD), LIMIT)
+    (tmp_path / "bundles" / "acme" / ".partial-0badcafe").write_bytes(b"half")
+    Bundles(tmp_path / "bundles").open()
+    assert left(tmp_path) == [f"{bundle_id}.tar"]
+
+
+async def test_what_was_uploaded_for_nothing_is_swept(bundles: Bundles, tmp_path: Path) -> None:
+    used, unused, recent = [await bundles.put("acme", pieces(tar_of((name, b"x"))), LIMIT) for name in "abc"]
+    for bundle_id in (used, unused):
+        os.utime(tmp_path / "bundles" / "acme" / f"{bundle_id}.tar", (0, time.time() - 100))
+    assert bundles.sweep([("acme", used), ("other", unused)], unused_for=50) == 1
+    assert left(tmp_path) == sorted(f"{each}.tar" for each in (used, recent))
+    os.utime(bundles.path("acme", recent), (0, time.time() - 100))
+    bundles.path("acme", recent)
+    assert bundles.sweep([("acme", used)], unused_for=50) == 0, "asking for one is a use of it"
+
+
+async def test_one_that_is_forgotten_can_come_again(bundles: Bundles, tmp_path: Path) -> None:
+    bundle_id = await bundles.put("acme", pieces(GOOD), LIMIT)
+    other = await bundles.put("other", pieces(GOOD), LIMIT)
+    for asked in (bundle_id, bundle_id, f"../other/{other}"):
+        bundles.forget("acme", asked)
+    assert left(tmp_path) == []
+    assert bundles.path("other", other).exists()
+    assert await bundles.put("acme", pieces(GOOD), LIMIT) == bundle_id
+
+
+def test_a_real_box_unpacks_it(tmp_path: Path) -> None:
+    bundles = Bundles(tmp_path / "bundles")
+    bundles.open()
+    data = tar_of(("in/notes.txt", b"hello"), special("link", tarfile.SYMTYPE, "in/notes.txt"))
+    with yard(tmp_path, host_image(tmp_path / "images")) as place, place.box() as pen:
+
+        async def send() -> None:
+            path = bundles.path("acme", await bundles.put("acme", pieces(data), LIMIT))
+            async with Inside(pen.backend.address(pen.record)) as inside:
+                await inside.put_archive("/workspace", path.read_bytes())
+
+        asyncio.run(send())
+        assert pen.output("cat /workspace/link") == "hello"

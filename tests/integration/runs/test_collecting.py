@@ -1,0 +1,566 @@
+"""What comes out of real boxes, tidy ones and hostile ones, and what of it reaches the host."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+import os
+import stat
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from paddock.model.sandbox import Address
+from paddock.model.task import Deliverable
+from paddock.runs.collecting import Bounds, Collected, collect
+from paddock.runs.folder import RunFolder
+from paddock.runs.receiving import PARTIAL
+from paddock.sandbox.client import Inside
+from tests.contract.backends.support import Pen, Yard, host_image, kill, yard
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Yard]:
+    with yard(tmp_path_factory.mktemp("data"), host_image(tmp_path_factory.mktemp("images"))) as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def shared(place: Yard) -> Iterator[Pen]:
+    with place.box() as box:
+        yield box
+
+
+@pytest.fixture
+def pen(shared: Pen) -> Pen:
+    """A box with an empty workspace."""
+    shared.output("chmod -R u+rwx /workspace; find /workspace -mindepth 1 -delete")
+    return shared
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> RunFolder:
+    return RunFolder(tmp_path / "runs", "run-1")
+
+
+def wanted(*paths: str | dict[str, Any]) -> list[Deliverable]:
+    return [Deliverable.model_validate(each) for each in paths]
+
+
+def gather(pen: Pen, folder: RunFolder, *paths: str | dict[str, Any], **bounds: Any) -> Collected:
+    async def talk() -> Collected:
+        async with Inside(pen.backend.address(pen.record)) as inside:
+            return await collect(inside, wanted(*paths), folder, bounds=Bounds(**bounds))
+
+    return asyncio.run(asyncio.wait_for(talk(), 60))
+
+
+@contextmanager
+def meanwhile(pen: Pen, command: str) -> Iterator[None]:
+    """Have a command run in the box."""
+
+    async def stop() -> None:
+        async with Inside(pen.backend.address(pen.record)) as inside:
+            await inside.interrupt(command_id)
+
+    command_id = pen.start(command)
+    try:
+        yield
+    finally:
+        asyncio.run(asyncio.wait_for(stop(), 20))
+
+
+def names(collected: Collected) -> list[str]:
+    return [each.path for each in collected.delivered]
+
+
+def on_disk(folder: RunFolder) -> list[str]:
+    """Everything that is in the folder but its own directories, as a person would find it."""
+    found = (path.relative_to(folder.path) for path in folder.path.rglob("*") if not path.is_dir())
+    return sorted(str(path).removeprefix("deliverables/") for path in found)
+
+
+def reason(collected: Collected) -> str:
+    [missing] = collected.missing
+    return missing.reason
+
+
+def test_a_file_comes_back_with_its_checksum(pen: Pen, folder: RunFolder) -> None:
+    pen.write("/workspace/report.md", b"# Report\n", mode=777)
+    collected = gather(pen, folder, "report.md")
+    [delivered] = collected.delivered
+    assert (delivered.path, delivered.size, delivered.note) == ("report.md", 9, "")
+    assert delivered.sha256 == hashlib.sha256(b"# Report\n").hexdigest()
+    assert collected.missing == () and collected.notes == () and collected.broken is None
+    kept = folder.deliverables / "report.md"
+    assert kept.read_bytes() == b"# Report\n"
+    assert stat.S_IMODE(kept.stat().st_mode) == 0o700, "may be run by its owner, and no more"
+    assert kept.stat().st_uid == os.geteuid()
+
+
+def test_where_things_go(pen: Pen, folder: RunFolder) -> None:
+    pen.output(
+        "cd /workspace; mkdir -p out/deep /tmp/agent; echo a > out/a; echo b > out/deep/.b; echo x > /tmp/agent/x"
+    )
+    collected = gather(pen, folder, "out/**", "/tmp/agent/x")
+    assert names(collected) == ["out/a", "out/deep/.b", "tmp/agent/x"]
+    assert on_disk(folder) == names(collected)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "found"),
+    [
+        ("*.md", ["a.md", "b.md"]),
+        ("?.md", ["a.md", "b.md"]),
+        ("[!a].md", ["b.md"]),
+        ("**/*.md", ["a.md", "b.md", "sub/.dot/d.md", "sub/c.md"]),
+        ("**", [".hidden", "a.md", "b.md", "c[1].txt", "sub/.dot/d.md", "sub/c.md", "sub/e.txt"]),
+        ("sub", ["sub/.dot/d.md", "sub/c.md", "sub/e.txt"]),
+        ("s*", ["sub/.dot/d.md", "sub/c.md", "sub/e.txt"]),
+        ("sub/*/d.md", ["sub/.dot/d.md"]),
+        ("**/sub/**/*.md", ["sub/.dot/d.md", "sub/c.md"]),
+        ("**/**/**/**/**/**/**/**/c.md", ["sub/c.md"]),
+        (".*", [".hidden"]),
+        ("c[1].txt", ["c[1].txt"]),
+        ("/workspace", [".hidden", "a.md", "b.md", "c[1].txt", "sub/.dot/d.md", "sub/c.md", "sub/e.txt"]),
+    ],
+)
+def test_patterns(pen: Pen, folder: RunFolder, pattern: str, found: list[str]) -> None:
+    pen.output(
+        "cd /workspace; mkdir -p sub/.dot; for f in a.md b.md .hidden 'c[1].txt' sub/c.md sub/e.txt sub/.dot/d.md;"
+        " do echo $f > $f; done"
+    )
+    collected = gather(pen, folder, pattern)
+    assert names(collected) == found
+    assert not collected.missing
+
+
+def test_what_is_not_there_is_missing_by_name(pen: Pen, folder: RunFolder) -> None:
+    pen.output("cd /workspace; mkdir empty; echo x > file")
+    collected = gather(pen, folder, "report.md", {"path": "*.png", "required": False}, "empty", "no/such/**", "file/x")
+    assert [(each.path, each.required, each.reason) for each in collected.missing] == [
+        ("/workspace/report.md", True, "there is no such file"),
+        ("/workspace/*.png", False, "nothing fits this pattern"),
+        ("/workspace/empty", True, "empty is an empty directory"),
+        ("/workspace/no/such/**", True, "nothing fits this pattern"),
+        ("/workspace/file/x", True, "there is no such file"),
+    ]
+
+
+def test_a_file_that_two_deliverables_name_comes_once(pen: Pen, folder: RunFolder) -> None:
+    pen.output("cd /workspace; echo a > a.md; echo b > b.md")
+    collected = gather(pen, folder, "a.md", "*.md", "**")
+    assert names(collected) == ["a.md", "b.md"] and not collected.missing
+
+
+def test_names_that_differ_by_case_or_in_unicode_only_are_all_kept(pen: Pen, folder: RunFolder) -> None:
+    made = ["Read.md", "caf\u00e9", "cafe\u0301", "read.md"]
+    pen.python("import sys\nfor name in sys.argv[1:]: open('/workspace/' + name, 'w').write(name)", *made)
+    collected = gather(pen, folder, "**")
+    assert names(collected) == sorted(made)
+    assert all((folder.deliverables / name).read_text() == name for name in made)
+
+
+def test_collecting_again_replaces_what_was_there(pen: Pen, folder: RunFolder) -> None:
+    pen.output("cd /workspace; mkdir -p dir old; echo 1 > a; echo 1 > dir/b; echo 1 > swap; echo 1 > old/x")
+    assert names(gather(pen, folder, "**")) == ["a", "dir/b", "old/x", "swap"]
+    pen.output("cd /workspace; echo 2 > a; rm -r old dir swap; mkdir swap; echo 2 > swap/c; echo 2 > dir")
+    for _ in range(2):
+        collected = gather(pen, folder, "**")
+        assert names(collected) == on_disk(folder) == ["a", "dir", "swap/c"]
+        assert (folder.deliverables / "a").read_text() == "2\n"
+        assert not (folder.deliverables / "old").exists()
+
+
+def test_what_a_crashed_server_left_is_cleared(pen: Pen, folder: RunFolder) -> None:
+    pen.output("echo new > /workspace/a")
+    folder.create()
+    (folder.deliverables / "sub").mkdir()
+    (folder.deliverables / "sub" / PARTIAL).write_text("half")
+    (folder.deliverables / "stale").write_text("stale")
+    assert names(gather(pen, folder, "a")) == on_disk(folder) == ["a"]
+
+
+def test_a_link_that_is_named_leads_to_a_file_of_the_box(pen: Pen, folder: RunFolder) -> None:
+    pen.output("cd /workspace; echo inner > inner; ln -s inner relative; ln -s /workspace/inner absolute")
+    collected = gather(pen, folder, "relative", "absolute")
+    assert names(collected) == ["absolute", "relative"]
+    assert not (folder.deliverables / "relative").is_symlink()
+    assert (folder.deliverables / "absolute").read_text() == "inner\n"
+
+
+@pytest.mark.parametrize("target", ["/nowhere", "loop", ".", "/dev/zero", "/proc/self/environ", "../../../../x"])
+def test_a_link_to_anything_else_is_missing(pen: Pen, folder: RunFolder, target: str) -> None:
+    pen.output(f"cd /workspace; ln -s {target} loop; test -L loop")
+    collected = gather(pen, folder, "loop")
+    assert not collected.delivered and on_disk(folder) == []
+    assert "loop is" in reason(collected)
+
+
+def test_a_link_gives_the_file_of_the_box_and_never_the_hosts(pen: Pen, folder: RunFolder, tmp_path: Path) -> None:
+    secret = tmp_path / "secret"
+    secret.write_text("of the host")
+    pen.output(f"ln -s {secret} /workspace/key; ln -s {tmp_path} /workspace/way")
+    collected = gather(pen, folder, "key", "way/**", "way/secret")
+    assert not collected.delivered and len(collected.missing) == 3
+
+
+def test_links_in_a_directory_are_left_out_with_a_note(pen: Pen, folder: RunFolder) -> None:
+    pen.output("cd /workspace; mkdir out; echo a > out/a; ln -s a out/b; ln -s /etc out/etc; ln -s nowhere out/c")
+    collected = gather(pen, folder, "out")
+    assert names(collected) == ["out/a"] and not collected.missing
+    assert collected.notes == tuple(f"out/{name} is a symbolic link and was left out" for name in ("b", "c", "etc"))
+    pen.output("rm /workspace/out/a")
+    assert reason(gather(pen, folder, "out")) == "there is nothing in it but links, pipes, sockets and the like"
+
+
+def test_what_is_no_file_is_refused_by_name(pen: Pen, folder: RunFolder) -> None:
+    pen.output("cd /workspace; mkfifo pipe; mkdir d; mkfifo d/pipe; echo x > d/x")
+    pen.python("import socket; socket.socket(socket.AF_UNIX).bind('/workspace/socket')")
+    collected = gather(pen, folder, "pipe", "socket", "/dev/null", "/proc/1/status", "d")
+    assert names(collected) == ["d/x"]
+    assert [each.reason for each in collected.missing] == [
+        "pipe is a named pipe",
+        "socket is a socket",
+        "/dev/null is a device",
+        "/proc/1/status is not a file but a view into the kernel",
+    ]
+    assert collected.notes == ("d/pipe is a named pipe and was left out",)
+
+
+def test_names_that_could_do_harm_are_refused_and_the_rest_comes(pen: Pen, folder: RunFolder) -> None:
+    code = """
+import os
+os.makedirs("/workspace/out")
+for name in (b"fine", b"new\\nline", b"\\x1b[2Jclear", b"bad-\\xff-utf8", b"\\xc2\\x9bcsi", b"-rf", b"a b\\\\c"):
+    open(b"/workspace/out/" + name, "w").write("x")
+long = "/workspace/out/" + "/".join(["d" * 200] * 6)
+os.makedirs(long)
+open(long + "/file", "w").write("x")
+"""
+    assert pen.python(code).exit_code == 0
+    collected = gather(pen, folder, "out")
+    assert names(collected) == ["out/-rf", "out/a b\\c", "out/fine"]
+    told = reason(collected)
+    assert told.isprintable(), "a terminal obeys nothing of it"
+    assert "control characters" in told and told.endswith("and 2 more")
+
+
+def test_what_may_not_be_read_is_missing(pen: Pen, folder: RunFolder) -> None:
+    pen.output("cd /workspace; mkdir out out/closed; echo x > out/x; echo y > out/y; chmod 0 out/closed out/y")
+    collected = gather(pen, folder, "out")
+    assert names(collected) == ["out/x"]
+    assert reason(collected) == "out/closed may not be read; out/y may not be read"
+
+
+def test_a_file_larger_than_the_limit_is_not_even_begun(pen: Pen, folder: RunFolder) -> None:
+    pen.output("cd /workspace; mkdir out; echo small > out/small; truncate -s 5G out/huge; truncate -s 8E bomb || true")
+    collected = gather(pen, folder, "out", {"path": "bomb", "required": False})
+    assert names(collected) == ["out/small"]
+    assert (
+        collected.missing[0].reason
+        == ("out/huge has 5368709120 bytes; the deliverable's max_size is 2Gi, 6 bytes of which other files have")
+        or collected.missing[0].reason == "out/huge has 5368709120 bytes; the deliverable's max_size is 2Gi"
+    )
+    assert len(collected.missing) == 2
+
+
+def test_the_limit_holds_for_a_deliverable_as_a_whole(pen: Pen, folder: RunFolder) -> None:
+    pen.output("cd /workspace; for f in a b c; do head -c 400 /dev/zero > $f; done")
+    collected = gather(pen, folder, {"path": "?", "max_size": 1000}, {"path": "c", "max_size": 400})
+    assert names(collected) == ["a", "b", "c"], "what one has no room for, another may have"
+    assert reason(collected) == (
+        "c has 400 bytes; the deliverable's max_size is 1000, 800 bytes of which other files have"
+    )
+
+
+def test_a_file_that_is_written_all_the_time_comes_as_it_was(pen: Pen, folder: RunFolder) -> None:
+    pen.output("head -c 20000000 /dev/zero > /workspace/log")
+    with meanwhile(pen, "while :; do echo more; done >> /workspace/log"):
+        pen.output("while [ $(stat -c %s /workspace/log) -le 20000000 ]; do :; done")
+        collected = gather(pen, folder, "log")
+    [delivered] = collected.delivered
+    assert delivered.size >= 20_000_000 and delivered.note.startswith("grew while it was read")
+    content = (folder.deliverables / "log").read_bytes()
+    assert (len(content), hashlib.sha256(content).hexdigest()) == (delivered.size, delivered.sha256)
+    assert not collected.missing and len(collected.notes) == 1
+
+
+def test_a_file_that_grows_and_shrinks_is_one_or_the_other(pen: Pen, folder: RunFolder) -> None:
+    with meanwhile(pen, "cd /workspace; while :; do head -c 3000000 /dev/zero > f; : > f; done"):
+        pen.output("while [ ! -e /workspace/f ]; do :; done")
+        for _ in range(10):
+            collected = gather(pen, folder, "f")
+            for each in collected.delivered:
+                content = (folder.deliverables / "f").read_bytes()
+                assert (len(content), hashlib.sha256(content).hexdigest()) == (each.size, each.sha256)
+            if collected.missing:
+                assert "could not be read to its end" in reason(collected)
+                assert on_disk(folder) == []
+
+
+def test_more_files_than_may_come_are_cut_off(pen: Pen, folder: RunFolder) -> None:
+    pen.output("cd /workspace; mkdir out; cd out; seq 300 | xargs touch; echo x > ../report.md")
+    collected = gather(pen, folder, "report.md", "out", "report.md", "**", files=100)
+    assert len(collected.delivered) == 100 == len(on_disk(folder))
+    assert [each.path for each in collected.missing] == ["/workspace/out", "/workspace/**"]
+    assert "more than 100 files" in collected.missing[0].reason
+
+
+def test_more_bytes_than_may_come_are_cut_off(pen: Pen, folder: RunFolder) -> None:
+    pen.output("cd /workspace; for f in a b c; do head -c 1000000 /dev/zero > $f; done")
+    collected = gather(pen, folder, "a", "b", "c", size=2_500_000)
+    assert names(collected) == ["a", "b"] == on_disk(folder)
+    assert reason(collected) == "it did not come: the sandbox has sent more than a run may deliver in all"
+
+
+def test_directories_without_end_are_not_gone_down(pen: Pen, folder: RunFolder) -> None:
+    code = """
+import os
+os.chdir("/workspace")
+open("top", "w").write("x")
+for _ in range(1500):
+    os.mkdir("d"); os.chdir("d")
+open("bottom", "w").write("x")
+"""
+    assert pen.python(code).exit_code == 0
+    collected = gather(pen, folder, "**")
+    assert names(collected) == ["top"]
+    assert "too many directories within each other" in reason(collected)
+    pen.output("rm -r /workspace/d")
+
+
+def test_files_that_would_share_a_place(pen: Pen, folder: RunFolder) -> None:
+    pen.output("mkdir -p /workspace/tmp /tmp/same; echo workspace > /workspace/tmp/same.txt; echo tmp > /tmp/same.txt")
+    collected = gather(pen, folder, "tmp/same.txt", "/tmp/same.txt")
+    assert names(collected) == ["tmp/same.txt"]
+    assert (folder.deliverables / "tmp/same.txt").read_text() == "workspace\n"
+    assert "would take the place of a file that came before it" in reason(collected)
+
+
+def test_very_many_files(pen: Pen, folder: RunFolder) -> None:
+    code = """
+import os
+for n in range(5000):
+    os.makedirs(f"/workspace/{n % 50}", exist_ok=True)
+    open(f"/workspace/{n % 50}/{n}", "w").write(str(n))
+"""
+    assert pen.python(code).exit_code == 0
+    collected = gather(pen, folder, "**")
+    assert len(collected.delivered) == 5000 and not collected.missing
+    assert (folder.deliverables / "7/4957").read_text() == "4957"
+
+
+def test_a_box_that_dies_in_the_middle(place: Yard, folder: RunFolder) -> None:
+    with place.box() as pen:
+        pen.output("cd /workspace; echo early > a; head -c 50000000 /dev/zero > b; mkfifo p; ln -s a z")
+
+        async def talk() -> Collected:
+            async with Inside(pen.backend.address(pen.record)) as inside:
+                work = asyncio.create_task(collect(inside, wanted("a", "b", "c", "b"), folder))
+                while not (folder.deliverables / "a").exists():
+                    assert not work.done(), work.result()
+                    await asyncio.sleep(0)
+                kill(pen.first_process)
+                return await work
+
+        collected = asyncio.run(asyncio.wait_for(talk(), 30))
+    assert "a" in names(collected) and on_disk(folder) == names(collected)
+    if collected.broken is not None:  # All of it may have been on its way before the box was dead.
+        assert collected.missing[-1].reason.startswith("it did not come: the box")
+
+
+def test_a_dead_box_takes_nothing_away(place: Yard, folder: RunFolder) -> None:
+    with place.box() as pen:
+        pen.output("cd /workspace; mkdir out; echo first > a; echo x > out/x")
+        first = gather(pen, folder, "a", "out")
+        kill(pen.first_process)
+        second = gather(pen, folder, "a", "out", "b")
+    assert [(each.path, each.sha256) for each in second.delivered] == [(e.path, e.sha256) for e in first.delivered]
+    assert all("earlier collection" in each.note for each in second.delivered)
+    assert [each.path for each in second.missing] == ["/workspace/out", "/workspace/b"]
+
+
+@asynccontextmanager
+async def lying(directory: Path, *pieces: bytes, stall: bool = False) -> AsyncIterator[Inside]:
+    """A box whose daemon has been replaced."""
+    path = directory / "inside.sock"
+
+    async def respond(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            await reader.readuntil(b"\r\n\r\n")
+            writer.write(b"HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n")
+            for piece in pieces:
+                writer.write(piece)
+                await writer.drain()
+            if stall:
+                await asyncio.sleep(30)
+        except ConnectionError:
+            pass
+        finally:
+            writer.close()
+
+    server = await asyncio.start_unix_server(respond, path)
+    async with Inside(Address(token="x", socket=path)) as inside:
+        yield inside
+    server.close()
+
+
+def listen_to(folder: RunFolder, directory: Path, *pieces: bytes, stall: bool = False, **bounds: Any) -> Collected:
+    async def talk() -> Collected:
+        async with lying(directory, *pieces, stall=stall) as inside:
+            return await collect(inside, wanted({"path": "**", "max_size": 1000}), folder, bounds=Bounds(**bounds))
+
+    return asyncio.run(asyncio.wait_for(talk(), 20))
+
+
+def file(path: str, content: bytes = b"x", end: str = "") -> bytes:
+    head = json.dumps({"of": 0, "file": path}).encode() + b"\n"
+    blocks = len(content).to_bytes(4, "big") + content if content else b""
+    return head + blocks + bytes(4) + json.dumps({"end": end}).encode() + b"\n"
+
+
+DONE = b'{"of":0,"done":true}\n{"over":true}\n'
+ELSEWHERE = [
+    "/workspace/../../../etc/passwd",
+    "/workspace/..",
+    "../x",
+    "x",
+    "",
+    "/",
+    "//etc/x",
+    "/workspace//x",
+    "/workspace/./x",
+    "/workspace/x/",
+    "/etc/passwd",
+    "/workspace",
+    "/workspace/a\0b",
+    f"/workspace/{PARTIAL}",
+    "/workspace/" + "n" * 256,
+    "/workspace/" + "d/" * 600 + "x",
+    "/workspace/\ud800",
+]
+
+
+@pytest.mark.parametrize("path", ELSEWHERE, ids=range(len(ELSEWHERE)))
+def test_nothing_is_written_anywhere_else(tmp_path: Path, folder: RunFolder, path: str) -> None:
+    before = sorted(tmp_path.rglob("*"))
+    collected = listen_to(folder, tmp_path, file(path), file("/workspace/fine"), DONE)
+    assert names(collected) == ["fine"] == on_disk(folder)
+    assert reason(collected).isprintable()
+    assert {each for each in tmp_path.rglob("*") if "runs" not in each.parts} - set(before) <= {
+        tmp_path / "inside.sock"
+    }
+
+
+LIES = {
+    "nothing": b"",
+    "no json": b"hello\n",
+    "a list": b"[]\n",
+    "no number": b'{"of":"0","done":true}\n',
+    "unknown number": b'{"of":1,"done":true}\n',
+    "negative number": b'{"of":-1,"done":true}\n',
+    "unknown record": b'{"of":0,"what":1}\n',
+    "after it is done": b'{"of":0,"done":true}\n' + file("/workspace/x"),
+    "after the end": DONE + b"{}\n",
+    "deep": b"[" * 60_000 + b"\n",
+    "long line": b"x" * 100_000,
+    "huge block": b'{"of":0,"file":"/workspace/x"}\n\xff\xff\xff\xff',
+    "more than asked for": file("/workspace/x", b"x" * 1001),
+    "in the middle of a file": b'{"of":0,"file":"/workspace/x"}\n\x00\x00\x00\x09abc',
+    "odd end": b'{"of":0,"file":"/workspace/x"}\n\x00\x00\x00\x00[]\n',
+}
+
+
+@pytest.mark.parametrize("case", LIES)
+def test_a_box_that_lies_is_not_listened_to(tmp_path: Path, folder: RunFolder, case: str) -> None:
+    collected = listen_to(folder, tmp_path, file("/workspace/early"), LIES[case])
+    assert collected.broken
+    assert names(collected) == ["early"] == on_disk(folder), "what came before stays"
+
+
+def test_odd_values_are_no_more_than_odd(tmp_path: Path, folder: RunFolder) -> None:
+    lines = [
+        {"of": 0, "file": "/workspace/a", "executable": "yes"},
+        {"of": 0, "refused": "/workspace/\x1b[2J", "why": "\x1b[2J", "size": "x"},
+        {"of": 0, "refused": "/workspace/b", "why": "large", "size": -1},
+        {"of": 0, "skipped": "/workspace/" + "c" * 5000, "why": ["d"]},
+        {"of": 0, "again": "/../x"},
+    ]
+    odd = json.dumps(lines[0]).encode() + b"\n" + bytes(4) + b'{"end":["grew"]}\n'
+    collected = listen_to(folder, tmp_path, odd, *(json.dumps(line).encode() + b"\n" for line in lines[1:]), DONE)
+    assert collected.broken is None and not collected.delivered
+    assert "a could not be read to its end" in reason(collected)
+    assert reason(collected).isprintable() and all(len(note) < 300 for note in collected.notes)
+
+
+def test_a_file_that_comes_again_replaces_the_first_try(tmp_path: Path, folder: RunFolder) -> None:
+    tries = [file("/workspace/a", b"x" * 900, "again"), file("/workspace/../a", b"x" * 900, "again")]
+    collected = listen_to(folder, tmp_path, *tries, file("/workspace/a", b"y" * 900), DONE)
+    assert names(collected) == ["a"] == on_disk(folder)
+    assert (folder.deliverables / "a").read_bytes() == b"y" * 900
+
+
+def test_a_box_may_not_try_again_without_end(tmp_path: Path, folder: RunFolder) -> None:
+    collected = listen_to(folder, tmp_path, *[file("/workspace/a", b"x" * 900, "again")] * 200, files=100)
+    assert collected.broken == "the sandbox sends more files than it was asked for" and on_disk(folder) == []
+
+
+def test_the_same_name_twice_is_taken_once(tmp_path: Path, folder: RunFolder) -> None:
+    twice = [file("/workspace/a", b"first"), file("/workspace/a", b"second"), file("/workspace/a/b", b"below"), DONE]
+    collected = listen_to(folder, tmp_path, *twice)
+    assert names(collected) == ["a"] and (folder.deliverables / "a").read_bytes() == b"first"
+    assert "is below what came before it as a file" in reason(collected)
+
+
+def test_a_directory_is_not_replaced_by_a_file_of_its_name(tmp_path: Path, folder: RunFolder) -> None:
+    collected = listen_to(folder, tmp_path, file("/workspace/a/b"), file("/workspace/a"), DONE)
+    assert names(collected) == ["a/b"] == on_disk(folder)
+
+
+def test_notes_without_end_are_only_counted(tmp_path: Path, folder: RunFolder) -> None:
+    skipped = b'{"of":0,"skipped":"/workspace/x","why":"link"}\n' * 5000
+    collected = listen_to(folder, tmp_path, skipped, DONE)
+    assert len(collected.notes) == 101 and collected.notes[-1] == "and 4900 more such files"
+
+
+def test_a_silent_box_is_given_up(tmp_path: Path, folder: RunFolder) -> None:
+    collected = listen_to(folder, tmp_path, file("/workspace/a"), b'{"of":0,"fi', stall=True, silence=0.2)
+    assert names(collected) == ["a"] and collected.broken == "the box does not answer any more"
+
+
+def test_a_box_that_never_comes_to_an_end_is_given_up(tmp_path: Path, folder: RunFolder) -> None:
+    collected = listen_to(folder, tmp_path, b"{}\n", stall=True, time=0.2)
+    assert collected.broken == "collecting took longer than 0 seconds"
+
+
+def test_a_collection_that_is_cancelled_leaves_no_half_file(tmp_path: Path, folder: RunFolder) -> None:
+    half = b'{"of":0,"file":"/workspace/b"}\n\x00\x00\x00\x09abc'
+
+    async def talk() -> None:
+        async with lying(tmp_path, file("/workspace/a"), half, stall=True) as inside:
+            work = asyncio.create_task(collect(inside, wanted("**"), folder))
+            while not (folder.deliverables / PARTIAL).exists():
+                await asyncio.sleep(0.001)
+            work.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await work
+
+    asyncio.run(asyncio.wait_for(talk(), 20))
+    assert on_disk(folder) == ["a"]
+
+
+def test_a_full_disk_is_told(tmp_path: Path, folder: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+    import errno
+
+    def full(descriptor: int, data: Any) -> int:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("paddock.runs.receiving.os.write", full)
+    collected = listen_to(folder, tmp_path, file("/workspace/a"), DONE)
+    monkeypatch.undo()
+    assert collected.broken == "the disk of this machine is full" and on_disk(folder) == []

@@ -1,0 +1,313 @@
+"""Runs from their submission to their result, in real boxes."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import json
+import os
+import signal
+import tarfile
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from paddock.app import Paddock
+from paddock.errors import Conflict, InvalidInput, NotFound, RunNotFound
+from paddock.model.events import EventType
+from paddock.model.runs import EndedBy, RunState, Stage
+from paddock.runs import runner, stages
+from paddock.runs.runs import Runs
+
+from .machine import TENANT, ended, events_of, machine, nothing_left, result_of, seen, stages_of, task
+
+pytestmark = pytest.mark.anyio
+LONG = "echo begun > begun.txt; sleep 60"
+
+
+@pytest.fixture
+async def paddock(tmp_path: Path) -> AsyncIterator[Paddock]:
+    async with machine(tmp_path, runs={"secrets": {"TOKEN": "s3cret"}}) as running:
+        yield running
+        await nothing_left(running)
+
+
+async def test_a_run_brings_back_what_was_asked_of_it(paddock: Paddock) -> None:
+    work = task(
+        "echo out; echo err >&2; echo made > a.txt; pwd > b.txt", deliverables=["a.txt", "*.txt"], verify="true"
+    )
+    run = await ended(paddock, await paddock.runs.submit(TENANT, work))
+    result = run.result
+    assert result is not None and run.ended_at is not None
+    assert (run.state, result.state, result.ended_by) == (RunState.SUCCEEDED, RunState.SUCCEEDED, EndedBy.EXIT)
+    assert sorted(each.path for each in result.deliverables) == ["a.txt", "b.txt"]
+    assert result.score == 1.0 and result.exit_code == 0 and result.attempt == 1
+    assert await stages_of(paddock, run) == [stage for stage in Stage if stage is not Stage.ADMIT]
+    assert set(result.stages) == set(Stage) and sum(result.stages.values()) <= result.seconds + 0.5
+    assert (run.owner, run.owned_until) == (None, None)
+
+    folder = paddock.runs.means.folder(run.id)
+    assert (folder.deliverables / "b.txt").read_text() == "/workspace\n"
+    assert (folder.logs / "agent.out").read_text() == "out\n"
+    assert (folder.logs / "agent.err").read_text() == "err\n"
+    assert json.loads(folder.result.read_text())["state"] == "succeeded"
+    kept = [json.loads(line) for line in folder.events.read_text().splitlines()]
+    told = await events_of(paddock, run)
+    assert [(each["number"], each["type"]) for each in kept] == [(event.number, event.type) for event in told]
+    assert kept[-1]["type"] == EventType.RUN_ENDED
+
+
+async def test_inputs_goal_variables_and_secrets_reach_the_entrypoint(paddock: Paddock) -> None:
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w") as archive:
+        entry = tarfile.TarInfo("given/file.txt")
+        entry.size = 5
+        archive.addfile(entry, io.BytesIO(b"tar'd"))
+
+    async def pieces() -> AsyncIterator[bytes]:
+        yield buffer.getvalue()
+
+    bundle = await paddock.runs.means.bundles.put(TENANT, pieces(), 2**20)
+    work = task(
+        'cat given/file.txt note.txt "$PADDOCK_GOAL_FILE" > all.txt; echo "|$PLAIN|${#TOKEN}|$PADDOCK_RUN" >> all.txt',
+        goal="the goal",
+        inputs=[{"content": "-noted-", "target": "note.txt"}],
+        env={"PLAIN": "value"},
+        secrets="TOKEN",
+        deliverables="all.txt",
+    )
+    run = await ended(paddock, await paddock.runs.submit(TENANT, work, inputs=bundle))
+    folder = paddock.runs.means.folder(run.id)
+    assert run.state is RunState.SUCCEEDED
+    assert (folder.deliverables / "all.txt").read_text() == f"tar'd-noted-the goal|value|6|{run.id}\n"
+    written = b"".join(path.read_bytes() for path in folder.path.rglob("*") if path.is_file())
+    assert b"s3cret" not in written + (paddock.config.data / "paddock.db").read_bytes()
+    await paddock.runs.remove(TENANT, run.id)
+    assert not folder.path.exists()
+    with pytest.raises(NotFound):
+        paddock.runs.means.bundles.path(TENANT, bundle)
+
+
+async def test_a_failed_run_brings_back_what_there_is(paddock: Paddock) -> None:
+    result = await result_of(paddock, task("echo half > a.txt; exit 3", deliverables=["a.txt", "b.txt"]))
+    assert (result.state, result.ended_by, result.exit_code) == (RunState.FAILED, EndedBy.EXIT, 3)
+    assert [each.path for each in result.deliverables] == ["a.txt"]
+    assert [each.path for each in result.missing] == ["/workspace/b.txt"]
+
+
+async def test_a_missing_deliverable_fails_the_run_by_name_unless_it_is_optional(paddock: Paddock) -> None:
+    lacking, fine = await asyncio.gather(
+        result_of(paddock, task(deliverables=["report.md"])),
+        result_of(paddock, task(deliverables=[{"path": "report.md", "required": False}])),
+    )
+    assert lacking.state is RunState.FAILED and "report.md" in lacking.reason
+    assert fine.state is RunState.SUCCEEDED and len(fine.missing) == 1
+
+
+async def test_checks_score_the_run_and_required_ones_decide(paddock: Paddock) -> None:
+    checks: list[dict[str, Any]] = [
+        {"run": "test -f a.txt", "weight": 3},
+        {"run": "echo why; false", "name": "taste", "required": False},
+    ]
+    work = task("touch a.txt", verify=checks)
+    broken = task("touch a.txt", verify=[{"run": "sleep 60", "timeout": 0.2, "name": "slow"}])
+    good, bad = await asyncio.gather(result_of(paddock, work), result_of(paddock, broken))
+    assert good.state is RunState.SUCCEEDED and good.score == 0.75
+    assert [(each.passed, each.output) for each in good.checks] == [(True, ""), (False, "why\n")]
+    assert bad.state is RunState.FAILED and "slow" in bad.reason and bad.score == 0.0
+    assert "timed out" in bad.checks[0].output
+
+
+@pytest.mark.parametrize(
+    ("entrypoint", "said"),
+    [
+        ("no-such-program --please", "no-such-program"),
+        (["no-such-program"], "No such file or directory"),
+        (["/etc/hostname"], "Permission denied"),
+        ("./data.txt", "Permission denied"),
+    ],
+)
+async def test_an_entrypoint_that_cannot_be_started_says_so(
+    paddock: Paddock, entrypoint: str | list[str], said: str
+) -> None:
+    result = await result_of(paddock, task(entrypoint, inputs=[{"content": "x", "target": "data.txt"}]))
+    assert (result.state, result.ended_by) == (RunState.FAILED, EndedBy.SETUP)
+    assert "entrypoint" in result.reason and said in result.reason
+
+
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        ({"agent": "clade-code"}, "claude-code"),
+        ({"secrets": "OTHER"}, "runs.secrets.OTHER"),
+        ({"matrix": {"models": ["a", "b"]}}, "matrix"),
+        ({"llm": {"script": "turns: 5"}}, "script"),
+    ],
+)
+async def test_what_can_be_seen_to_be_wrong_is_refused(paddock: Paddock, fields: dict[str, Any], said: str) -> None:
+    with pytest.raises(InvalidInput, match=said):
+        await paddock.runs.submit(TENANT, task(**fields))
+    with pytest.raises(NotFound):
+        await paddock.runs.submit(TENANT, task(), inputs="0" * 64)
+
+
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        ({"llm": "no-such-model"}, "There is no model 'no-such-model'"),
+        ({"image": "no-such-image"}, "no-such-image"),
+        ({"resources": {"memory": "900Gi"}}, "max_limits"),
+    ],
+)
+async def test_what_cannot_be_begun_fails_with_the_reason(tmp_path: Path, fields: dict[str, Any], said: str) -> None:
+    async with machine(tmp_path, sandboxes={"max_limits": {"memory": "4Gi"}}) as paddock:
+        result = await result_of(paddock, task(deliverables="a", **fields))
+        assert (result.state, result.ended_by) == (RunState.FAILED, EndedBy.SETUP)
+        assert said in result.reason and len(result.missing) == 1
+        await nothing_left(paddock)
+
+
+async def test_a_sandbox_that_does_not_start_fails_the_run(tmp_path: Path) -> None:
+    async with machine(tmp_path, sandboxes={"start_timeout": 0.001}) as paddock:
+        result = await result_of(paddock, task(retries={"times": 1, "backoff": 0}))
+        assert result.state in (RunState.FAILED, RunState.LOST) and result.attempt == 2
+        await nothing_left(paddock)
+
+
+ASK = """python3 -c '
+import json, os, urllib.request as web
+body = {"model": os.environ["PADDOCK_MODEL"], "messages": [{"role": "user", "content": "hello"}]}
+headers = {"Authorization": "Bearer " + os.environ["PADDOCK_LLM_KEY"], "Content-Type": "application/json"}
+url = os.environ["PADDOCK_LLM_URL"] + "/v1/chat/completions"
+answer = json.load(web.urlopen(web.Request(url, json.dumps(body).encode(), headers)))
+print(answer["choices"][0]["message"]["content"])
+' > said.txt"""
+
+
+async def test_a_script_answers_where_there_is_no_such_model(paddock: Paddock) -> None:
+    script = "turns:\n- say: good day\n"
+    work = task(ASK, llm={"model": "no-such-model", "script": script}, deliverables="said.txt")
+    run = await ended(paddock, await paddock.runs.submit(TENANT, work))
+    assert run.result is not None and run.state is RunState.SUCCEEDED, run.result
+    assert (run.model, run.scripted) == (f"script-{run.id}", True)
+    folder = paddock.runs.means.folder(run.id)
+    assert (folder.deliverables / "said.txt").read_text() == "good day\n"
+    assert "good day" in folder.conversation.read_text()
+    assert run.result.traffic.requests == 1 and run.result.traffic.scripted
+
+
+async def test_what_failed_is_tried_again_in_a_new_sandbox(paddock: Paddock) -> None:
+    work = task("ls; touch here; echo again; exit 1", retries={"times": 2, "backoff": 0.05})
+    run = await ended(paddock, await paddock.runs.submit(TENANT, work))
+    assert run.result is not None and (run.state, run.result.attempt) == (RunState.FAILED, 3)
+    told = await events_of(paddock, run)
+    waits = [event.data["wait"] for event in told if event.type is EventType.RUN_RETRYING]
+    assert waits == [0.05, 0.1]
+    assert len({event.data["sandbox_id"] for event in told if event.type is EventType.RUN_SANDBOX}) == 3
+    logs = paddock.runs.means.folder(run.id).logs
+    found = [(logs / place / "agent.out").read_text() for place in ("", "attempt-2", "attempt-3")]
+    assert found == ["again\n"] * 3
+
+
+async def test_success_and_cancellation_are_not_tried_again(paddock: Paddock) -> None:
+    assert (await result_of(paddock, task(retries=2))).attempt == 1
+    run = await paddock.runs.submit(TENANT, task(LONG, retries={"times": 2, "on": ["failed", "lost"]}))
+    await seen(paddock, run, Stage.WATCH)
+    await paddock.runs.cancel(TENANT, run.id, hard=True)
+    assert (await ended(paddock, run)).attempt == 1
+
+
+async def test_a_run_can_be_repeated_listed_and_forgotten(paddock: Paddock) -> None:
+    first = await paddock.runs.submit(TENANT, task(), request_key="once", group="g", name="work (1)")
+    assert (await paddock.runs.submit(TENANT, task(), request_key="once")).id == first.id
+    await ended(paddock, first)
+    second = await paddock.runs.retry(TENANT, first.id)
+    assert second.id != first.id and (second.name, second.group) == ("work (1)", "g")
+    await ended(paddock, second)
+    found, total = await paddock.runs.list(TENANT, group="g", states=[RunState.SUCCEEDED])
+    assert (total, [run.id for run in found]) == (2, [second.id, first.id])
+    with pytest.raises(RunNotFound):
+        await paddock.runs.remove("other", first.id)
+    await paddock.runs.remove(TENANT, first.id)
+    with pytest.raises(RunNotFound):
+        await paddock.runs.get(TENANT, first.id)
+
+
+@pytest.mark.parametrize("hard", [False, True])
+@pytest.mark.parametrize("stage", [stage for stage in Stage if stage is not Stage.RELEASE])
+async def test_cancelling_at_any_stage_leaves_nothing_behind(paddock: Paddock, stage: Stage, hard: bool) -> None:
+    late = stage in (Stage.COLLECT, Stage.VERIFY)
+    work = task("echo done > a.txt" if late else LONG, deliverables="*.txt", verify="sleep 60")
+    run = await paddock.runs.submit(TENANT, work)
+    await seen(paddock, run, stage)
+    with pytest.raises(Conflict):
+        await paddock.runs.remove(TENANT, run.id)
+    await paddock.runs.cancel(TENANT, run.id, "enough", hard=hard)
+    run = await ended(paddock, run)
+    assert run.result is not None and (run.state, run.result.ended_by) == (RunState.CANCELLED, EndedBy.CANCEL)
+    assert "enough" in run.result.reason
+    assert paddock.runs.means.folder(run.id).result.exists()
+    await nothing_left(paddock)
+
+
+async def test_an_agent_that_is_cancelled_may_tidy_up(paddock: Paddock) -> None:
+    work = task(
+        "trap 'echo tidied > a.txt; exit 0' INT; echo ready; while :; do sleep 0.05; done", deliverables="a.txt"
+    )
+    run = await paddock.runs.submit(TENANT, work)
+    async for event in paddock.events.follow(f"run/{run.id}"):
+        if event.type is EventType.RUN_OUTPUT:
+            break
+    await paddock.runs.cancel(TENANT, run.id)
+    run = await ended(paddock, run)
+    assert run.state is RunState.CANCELLED
+    assert (paddock.runs.means.folder(run.id).deliverables / "a.txt").read_text() == "tidied\n"
+
+
+@pytest.mark.parametrize("stage", [Stage.INPUTS, Stage.START, Stage.WATCH, Stage.COLLECT, Stage.VERIFY])
+async def test_a_sandbox_that_is_killed_is_told_and_nothing_hangs(paddock: Paddock, stage: Stage) -> None:
+    early = stage in (Stage.INPUTS, Stage.START, Stage.WATCH)
+    entrypoint = LONG if early else "head -c 50000000 /dev/zero > a.bin"
+    run = await paddock.runs.submit(TENANT, task(entrypoint, deliverables="*", verify="sleep 60"))
+    await seen(paddock, run, stage)
+    (sandbox,), _ = await paddock.fleet.list(TENANT)
+    os.kill(sandbox.record["pid"], signal.SIGKILL)
+    run = await ended(paddock, run)
+    assert run.result is not None and run.state is RunState.LOST, run.result
+    assert run.result.ended_by is EndedBy.BOX_DIED and run.result.evidence
+
+
+async def test_a_fault_of_ours_fails_one_run_and_not_the_server(
+    paddock: Paddock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def broken(*_: object) -> None:
+        raise RuntimeError("unforeseen")
+
+    for where, name in ((stages, "put_inputs"), (runner, "bring_home"), (runner, "check_all")):
+        with monkeypatch.context() as patch:
+            patch.setattr(where, name, broken)
+            result = await result_of(paddock, task("touch a", deliverables="a", verify="true"))
+            assert result.state is RunState.FAILED and "unforeseen" in json.dumps(result.model_dump(mode="json"))
+    assert (await result_of(paddock, task())).state is RunState.SUCCEEDED
+
+
+async def test_two_servers_on_one_database_share_the_work_and_never_double_it(tmp_path: Path) -> None:
+    async with machine(tmp_path, runs={"parallel": 2, "lease": 1}) as paddock:
+        await paddock.runs.close()
+        both = [Runs(paddock.runs.means, paddock.store) for _ in range(2)]
+        for each in both:
+            await each.open()
+        work = task("echo ran >> log.txt", deliverables="log.txt")
+        submitted = [await both[0].submit(TENANT, work) for _ in range(8)]
+        runs = [await ended(paddock, run) for run in submitted]
+        for run in runs:
+            assert run.state is RunState.SUCCEEDED, run.result
+            assert (paddock.runs.means.folder(run.id).deliverables / "log.txt").read_text() == "ran\n"
+            assert await stages_of(paddock, run) == [
+                stage for stage in Stage if stage not in (Stage.ADMIT, Stage.VERIFY)
+            ]
+        for each in both:
+            await each.close()
+        await nothing_left(paddock)

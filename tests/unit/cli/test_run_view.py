@@ -1,0 +1,390 @@
+"""What a person sees of runs while they go on, from the events alone."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Iterable
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from paddock.cli.failure import CliError, UsageProblem
+from paddock.cli.output import Output
+from paddock.cli.run_fetch import place_of
+from paddock.cli.run_plan import changed, parse_changes
+from paddock.cli.run_progress import Progress, arguments_of, one_line, tidy
+from paddock.cli.run_summary import print_content, print_summary, print_table
+from paddock.cli.run_view import JsonView, LinesView, ManyView, OneView, chosen, took
+from paddock.model.task import Task
+
+BEGAN = datetime(2026, 1, 31, 12, 0, tzinfo=UTC)
+HOSTILE = "a\x1b[31mred\x1b[0m \x1b]0;title\x07b\x9b2Jc\x1b[2J\x07\u202ed\x1b"
+
+
+def event(number: int, kind: str, after: float = 0.0, **data: Any) -> dict[str, Any]:
+    at = (BEGAN + timedelta(seconds=after)).isoformat()
+    return {"number": number, "type": f"run.{kind}", "at": at, "data": data}
+
+
+STORY = [
+    event(1, "queued", name="hello"),
+    event(2, "stage", 0.1, stage="admit"),
+    event(3, "started", 0.2, attempt=1, model="claude-test", scripted=False),
+    event(4, "stage", 0.2, stage="sandbox"),
+    event(5, "stage", 0.7, stage="watch"),
+    event(6, "thinking", 1, text="What is there to do?"),
+    event(7, "text", 2, text="I will write\na report."),
+    event(8, "tool_call", 3, id="1", name="Write", arguments={"content": "# Report", "file_path": "/workspace/r.md"}),
+    event(9, "tool_result", 3, id="1", text="written", failed=False),
+    event(10, "usage", 4, turns=2, requests=2, input_tokens=12_345, output_tokens=678, cost=0.0345),
+    event(11, "stage", 10.7, stage="collect"),
+    event(12, "ended", 11, state="succeeded", ended_by="exit", reason="the entrypoint exited"),
+]
+
+
+def told(events: Iterable[dict[str, Any]], name: str = "hello") -> Progress:
+    run = Progress(name, "run-1")
+    for each in events:
+        run.note(each)
+    return run
+
+
+def drawn(view: OneView | ManyView, width: int) -> str:
+    console = Console(file=io.StringIO(), width=width, height=24, highlight=False, markup=False)
+    view.console = console
+    console.print(view.picture())
+    assert isinstance(console.file, io.StringIO)
+    return console.file.getvalue()
+
+
+def test_events_say_where_a_run_stands() -> None:
+    run = told(STORY[:10])
+    assert (run.state, run.stage, run.model, run.turns, run.cost) == ("running", "watch", "claude-test", 2, 0.0345)
+    assert (run.input_tokens, run.output_tokens) == (12_345, 678)
+    assert run.stages == {"admit": pytest.approx(0.1), "sandbox": pytest.approx(0.5)}
+    assert run.elapsed(BEGAN + timedelta(seconds=5)) == 5
+    assert run.last == "written"
+
+
+def test_a_run_that_has_ended_stays_as_long_as_it_took() -> None:
+    run = told(STORY)
+    assert run.over and run.stage == "" and run.reason == "the entrypoint exited"
+    assert run.stages["watch"] == pytest.approx(10) and run.stages["collect"] == pytest.approx(0.3)
+    assert run.elapsed(BEGAN + timedelta(days=1)) == 11
+
+
+def test_a_retry_begins_anew() -> None:
+    retrying = event(11, "retrying", 11, state="lost", reason="the box died", wait=5)
+    run = told(STORY[:10])
+    assert [line.text for line in run.note(retrying)] == ["lost: the box died; again in 5 s"]
+    assert run.state == "queued"
+    run.note(event(12, "started", 16, attempt=2, model="claude-test"))
+    run.note(event(13, "stage", 16, stage="sandbox"))
+    assert (run.attempt, run.stages) == (2, {})
+
+
+def test_the_steps_of_building_an_image_are_one_stage() -> None:
+    run = told([event(1, "queued"), event(2, "stage", 1, stage="admit", step="packages", fraction=0.25)])
+    assert (run.stage, run.step) == ("admit", "packages, 25%")
+    run.note(event(3, "stage", 31, stage="admit", step="files", fraction=None))
+    run.note(event(4, "stage", 61, stage="sandbox"))
+    assert (run.step, run.stages) == ("", {"admit": 60})
+
+
+def test_words_that_come_in_pieces_are_told_line_by_line() -> None:
+    run = Progress("hello")
+    pieces = ["I wi", "ll.\nAnd th", "en"]
+    lines = [line.text for i, text in enumerate(pieces, 1) for line in run.note(event(i, "text", text=text, join=True))]
+    assert lines == ["I will."]
+    assert [line.text for line in run.note(event(4, "usage", turns=1))] == ["And then"]
+
+
+@pytest.mark.parametrize("text", [HOSTILE, "\x1b[31", "\x1b]8;;http://evil", "\x1bP$q\x1b\\", "\x9b", "\x00\x08\x7f"])
+def test_nothing_an_agent_writes_steers_the_terminal(text: str) -> None:
+    assert all(letter.isprintable() or letter == "\n" for letter in tidy(text))
+    run = Progress("hello", "run-1")
+    view, many = OneView(_console(file := io.StringIO())), ManyView(_console(file))
+    view.add(run)
+    many.add(run)
+    for kind, data in {
+        "text": {"text": text},
+        "thinking": {"text": text},
+        "tool_call": {"name": text, "arguments": {"a": text}},
+        "tool_result": {"text": text, "failed": True},
+        "output": {"text": text},
+        "error": {"message": text},
+        "checked": {"name": text},
+        "missing": {"path": text, "reason": text},
+        "usage": {"model": text, "turns": 1},
+        "ended": {"state": "failed", "reason": text},
+    }.items():
+        happened = event(1, kind, **data)
+        lines = run.note(happened)
+        view.tell(run, happened, lines)
+        many.tell(run, happened, lines)
+    for each in (view, many):
+        each.console.print(each.picture())
+    assert not set(file.getvalue()) & set("\x1b\x07\x9b\x00\x08\x7f\u202e")
+
+
+def _console(file: io.StringIO) -> Console:
+    return Console(file=file, width=80, height=24, highlight=False, markup=False, color_system=None)
+
+
+def test_colours_go_and_the_words_stay() -> None:
+    assert tidy("a \x1b[1;31mred\x1b[0m word") == "a red word"
+    assert tidy("10%\r50%\r100%\ndone\r\n") == "100%\ndone\n"
+    assert one_line(" a\n\tb ") == "a b"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "shown"),
+    [
+        ({"content": "# Report", "file_path": "/workspace/r.md"}, "/workspace/r.md"),
+        ({"command": "ls -l\necho"}, "ls -l echo"),
+        ({"depth": 3, "deep": {"a": [1]}}, 'depth=3 deep={"a": [1]}'),
+        ('{"path": "a.txt"}', "a.txt"),
+        ("not json", "not json"),
+        (None, ""),
+        ([1, 2], "[1, 2]"),
+    ],
+)
+def test_a_call_is_shown_by_its_most_telling_argument(arguments: object, shown: str) -> None:
+    assert arguments_of(arguments) == shown
+
+
+@pytest.mark.parametrize("width", [40, 80, 140])
+def test_the_panel_of_one_run_fits_its_terminal(width: int) -> None:
+    view = OneView(Console(file=io.StringIO()))
+    view.add(told(STORY[:10]))
+    picture = drawn(view, width)
+    assert all(len(line) <= width for line in picture.splitlines())
+    assert len(picture.splitlines()) == 4
+    assert "hello" in picture and "✓ sandbox 0.5s" in picture
+    if width >= 80:
+        assert "claude-test · 2 turns · 12k in, 678 out · $0.0345" in picture and "verify" in picture
+
+
+def test_a_script_is_never_taken_for_a_model() -> None:
+    run = told([*STORY[:2], event(3, "started", attempt=1, model="script-run-1", scripted=True)])
+    view = OneView(Console(file=io.StringIO()))
+    view.add(run)
+    picture = drawn(view, 80)
+    assert "a script answers; no model was asked" in picture and "script-run-1" not in picture
+    many = ManyView(Console(file=io.StringIO()))
+    many.add(run)
+    assert "no model was asked" in drawn(many, 120)
+
+
+def test_what_one_run_does_goes_by_above_the_panel() -> None:
+    file = io.StringIO()
+    view = OneView(Console(file=file, width=40, highlight=False, markup=False, color_system=None))
+    run = Progress("hello")
+    view.add(run)
+    for each in [*STORY, event(13, "output", stream="stdout", text="x" * 100)]:
+        view.tell(run, each, run.note(each))
+    assert file.getvalue().splitlines() == [
+        "· What is there to do?",
+        "● I will write",
+        "  a report.",
+        "→ Write /workspace/r.md",
+        "← written",
+        f"│ {'x' * 37}…",
+    ]
+
+
+@pytest.mark.parametrize("width", [80, 140])
+def test_many_runs_are_rows_and_a_line_about_all(width: int) -> None:
+    view = ManyView(Console(file=io.StringIO()))
+    view.add(told(STORY, "first"))
+    view.add(told(STORY[:10], "second"))
+    view.add(Progress("third"))
+    failed = event(11, "ended", 9, state="timed_out", ended_by="timeout", reason="its time was up")
+    view.add(told([*STORY[:10], failed], "fourth"))
+    picture = drawn(view, width)
+    assert all(len(line) <= width for line in picture.splitlines())
+    rows = picture.splitlines()
+    assert rows[1].startswith("first") and "✓ succeeded" in rows[1]
+    assert rows[2].startswith("second") and "watch" in rows[2] and "written" in rows[2]
+    assert rows[3].split() == ["third", "queued"]
+    assert "✗ timed out" in rows[4] and "its time was up" in rows[4]
+    about = " ".join(rows[5:])
+    assert about.startswith("2 of 4 done · 1 queued · 1 running · 1 succeeded · 1 timed out · 39k tokens · ")
+    assert "$0.10" in about
+
+
+def test_where_there_is_no_room_for_all_those_under_way_are_shown() -> None:
+    runs = [told(STORY, f"done-{i}") for i in range(50)]
+    runs += [told(STORY[:10], f"now-{i}") for i in range(3)]
+    runs += [Progress(f"later-{i}") for i in range(50)]
+    shown = [run.name for run in chosen(runs, 5)]
+    assert shown == ["done-48", "done-49", "now-0", "now-1", "now-2"]
+    view = ManyView(Console(file=io.StringIO()))
+    for run in runs:
+        view.add(run)
+    picture = drawn(view, 100)
+    assert "… and 84 more" in picture and len(picture.splitlines()) < 24
+
+
+def test_lines_for_those_who_only_read(capsys: pytest.CaptureFixture[str]) -> None:
+    view = LinesView(Output(as_json=False))
+    run, other = Progress("hello", "run-1"), Progress("a-longer-name", "run-2")
+    view.add(run)
+    view.add(other)
+    for each in STORY:
+        view.tell(run, each, run.note(each))
+    lines = capsys.readouterr().out.splitlines()
+    assert all(line.startswith("hello" + " " * 10) for line in lines)
+    assert [line[13:22].strip() for line in lines][:4] == ["0.1s", "0.2s", "0.7s", "1.0s"]
+    said = [line[24:].lstrip() for line in lines]
+    assert said == [
+        "= admit",
+        "= sandbox",
+        "= watch",
+        "· What is there to do?",
+        "● I will write",
+        "● a report.",
+        "→ Write /workspace/r.md",
+        "← written",
+        "= collect",
+        "✓ succeeded: the entrypoint exited",
+    ]
+
+
+def test_json_for_programs_is_a_line_an_event(capsys: pytest.CaptureFixture[str]) -> None:
+    view = JsonView(Output(as_json=True))
+    run = Progress("hello", "run-1")
+    for each in STORY:
+        view.tell(run, each, run.note(each))
+    lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert lines == [{"run": "run-1", "name": "hello", **each} for each in STORY]
+
+
+@pytest.mark.parametrize(
+    ("seconds", "shown"),
+    [(0, "0.0s"), (9.94, "9.9s"), (9.96, "10s"), (59.6, "1m 00s"), (125, "2m 05s"), (3600, "1h 00m"), (9000, "2h 30m")],
+)
+def test_times_say_as_much_as_one_wants_to_know(seconds: float, shown: str) -> None:
+    assert took(seconds) == shown
+
+
+RUN: dict[str, Any] = {
+    "id": "run-1",
+    "name": "hello",
+    "state": "failed",
+    "attempt": 2,
+    "model": "claude-test",
+    "result": {
+        "state": "failed",
+        "endedBy": "exit",
+        "reason": "a required check failed",
+        "exitCode": 0,
+        "turns": 3,
+        "seconds": 11.2,
+        "score": 0.5,
+        "stages": {"watch": 10.0, "sandbox": 0.5},
+        "traffic": {"requests": 4, "inputTokens": 12_345, "outputTokens": 678, "cost": 0.5, "model": "claude-test"},
+        "deliverables": [{"path": "r.md", "size": 2048, "sha256": "0"}],
+        "missing": [{"path": "chart.png", "required": True, "reason": "nothing is there"}],
+        "checks": [
+            {"name": "tests", "passed": False, "required": True, "exitCode": 1, "seconds": 1, "output": "E\n1 failed"},
+            {"name": "style", "passed": True, "required": True, "exitCode": 0, "seconds": 2, "output": ""},
+        ],
+        "evidence": {"last_output": f"so far {HOSTILE}"},
+    },
+}
+
+
+def test_a_summary_says_why_it_ended_and_what_came_of_it(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    (tmp_path / "deliverables").mkdir()
+    (tmp_path / "deliverables" / "r.md").write_text("# Report")
+    print_summary(RUN, folder=tmp_path)
+    text = capsys.readouterr().out
+    lines = text.splitlines()
+    assert lines[0] == "✗ hello failed after 11s: a required check failed"
+    for part in (
+        "exit: the entrypoint exited, with exit code 0",
+        "0.5, 1 of 2 checks",
+        "✗ tests 1.0s (exit code 1)",
+        "1 failed",
+        "✓ style 2.0s",
+        "claude-test; 3 turns, 4 requests, 12,345 tokens in, 678 out, $0.50",
+        "sandbox 0.5s, watch 10s",
+        f"{tmp_path}/deliverables/r.md  2.0 KiB",
+        "chart.png: nothing is there",
+        "last output",
+        f"folder        {tmp_path}",
+    ):
+        assert part in text
+    assert not set(text) & set("\x1b\x07\x9b\u202e")
+
+
+def test_deliverables_elsewhere_say_how_to_get_them(capsys: pytest.CaptureFixture[str]) -> None:
+    print_summary(RUN)
+    assert "r.md  (paddock runs get run-1)" in capsys.readouterr().out
+
+
+def test_many_results_are_a_table(capsys: pytest.CaptureFixture[str]) -> None:
+    print_table([RUN, {**RUN, "id": "run-2", "state": "succeeded"}], 3)
+    text = capsys.readouterr().out
+    assert text.splitlines()[1].split()[:3] == ["hello", "run-1", "failed"]
+    assert "1 of 3 succeeded" in text
+
+
+def test_a_short_deliverable_is_shown_harmless(capsys: pytest.CaptureFixture[str]) -> None:
+    print_content(Output(as_json=False), "r.md", f"# Report\n{HOSTILE}\n")
+    text = capsys.readouterr().out
+    assert text.startswith("--- r.md ---\n# Report\n") and "\x1b" not in text
+
+
+@pytest.mark.parametrize("path", ["../x", "/etc/passwd", "a/../../x", "", "a\0b"])
+def test_a_server_cannot_make_deliverables_go_elsewhere(path: str, tmp_path: Path) -> None:
+    with pytest.raises(CliError, match="elsewhere"):
+        place_of(tmp_path, path)
+
+
+def test_a_deliverable_does_not_go_through_a_link(tmp_path: Path) -> None:
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "a").symlink_to(tmp_path)
+    with pytest.raises(CliError, match="is a link"):
+        place_of(tmp_path / "out", "a/b")
+    assert place_of(tmp_path / "out", "b/c") == tmp_path / "out/b/c"
+
+
+def task(**fields: Any) -> Task:
+    return Task.model_validate({"name": "hello", "goal": "Say hello.", "entrypoint": "true", **fields})
+
+
+def test_flags_change_a_task() -> None:
+    before = task(inputs=[{"content": "x", "target": "x.txt"}])
+    after = changed(before, parse_changes(["end.timeout=5m", "env.A=b", "priority=3"], "fast", "script"))
+    assert (after.end.timeout, after.env, after.priority) == (300, {"A": "b"}, 3)
+    assert (after.llm.model, after.agent, after.inputs) == ("fast", "script", before.inputs)
+
+
+def test_a_flag_leaves_a_matrix_nothing_to_vary() -> None:
+    whole = task(matrix={"agents": ["script"], "models": ["a", "b"]})
+    one = changed(whole, parse_changes([], "fast", None))
+    assert one.matrix is not None and one.matrix.models == () and one.matrix.agents == ("script",)
+    assert changed(whole, parse_changes([], "fast", "script")).matrix is None
+
+
+@pytest.mark.parametrize(
+    ("setting", "words"),
+    [
+        ("timeout", "write FIELD=VALUE"),
+        ("=1", "write FIELD=VALUE"),
+        ("end.timeot=1", "did you mean 'timeout'"),
+        ("end.timeout=soon", "end.timeout"),
+        ("goal.x=1", "goal has no fields"),
+        ("inputs=x", "cannot change inputs"),
+        ("env=[1", "cannot be read"),
+    ],
+)
+def test_flags_that_make_no_sense(setting: str, words: str) -> None:
+    with pytest.raises(UsageProblem, match=words):
+        changed(task(), parse_changes([setting], None, None))

@@ -1,0 +1,185 @@
+"""What runs ask of models is counted as it happens, and from where an earlier server left off."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from paddock.config.llm import ArchiveConfig
+from paddock.llm.archive.archive import Archive
+from paddock.llm.exchange import Caller, Exchange, Outcome
+from paddock.llm.neutral import Usage
+from paddock.llm.traffic import Traffics
+from paddock.llm.usage import Ledger
+from paddock.model.runs import Traffic
+from paddock.store.database import Store
+
+from .archive_cases import START, an_exchange
+
+pytestmark = pytest.mark.anyio
+NOW = START + 500.0
+
+
+class Server:
+    """The parts of a server that see every exchange."""
+
+    def __init__(self, archive: Archive, ledger: Ledger) -> None:
+        self.archive = archive
+        self.ledger = ledger
+        self.traffics = Traffics(archive, ledger, lambda: NOW)
+
+    def over(self, exchange: Exchange) -> None:
+        """What the gateway does when an exchange ends."""
+        self.ledger.count(exchange)
+        self.traffics.end(exchange)
+        self.archive.keep(exchange)
+
+
+@asynccontextmanager
+async def server(directory: Path, **settings: Any) -> AsyncIterator[Server]:
+    async with await Store.open(directory / "p.db") as store:
+        archive = await Archive.open(store, ArchiveConfig(**settings))
+        ledger = await Ledger.open(store)
+        try:
+            yield Server(archive, ledger)
+        finally:
+            await ledger.close()
+            await archive.close()
+
+
+def asked(number: int, run: str | None = "run-1", tenant: str = "acme", **more: Any) -> Exchange:
+    facts = {"usage": Usage(10, 2), "cost": 0.25, "provider_kind": "openai", "provider_model": "m-1", **more}
+    exchange = an_exchange(number, **facts)
+    exchange.caller = Caller(tenant, "key-1", "sb-1", run)
+    return exchange
+
+
+def failed(number: int, **more: Any) -> Exchange:
+    return asked(number, usage=None, cost=None, outcome=Outcome.FAILED, status=502, error=f"trouble {number}", **more)
+
+
+async def test_requests_are_counted_from_their_begin_to_their_end(tmp_path: Path) -> None:
+    async with server(tmp_path) as machine:
+        traffics = machine.traffics
+        traffics.start("run-1", "acme")
+        assert traffics.of("run-1") == Traffic()
+        first, second = asked(1), failed(2)
+        traffics.begin(first)
+        traffics.begin(second)
+        assert traffics.of("run-1") == Traffic(under_way=2, last_at=second.at)
+        machine.over(first)
+        machine.over(second)
+        assert traffics.of("run-1") == Traffic(
+            requests=2,
+            input_tokens=10,
+            output_tokens=2,
+            cost=0.25,
+            model="m-1",
+            failed=1,
+            last_error="trouble 2",
+            last_at=NOW,
+        )
+
+
+async def test_what_no_price_is_known_of_costs_nothing_known_and_what_no_model_says_is_told(tmp_path: Path) -> None:
+    async with server(tmp_path) as machine:
+        machine.traffics.start("run-1", "acme")
+        machine.over(asked(1, cost=None))
+        assert (machine.traffics.of("run-1").cost, machine.traffics.of("run-1").scripted) == (None, False)
+        machine.over(asked(2, cost=0.0, provider_kind="script"))
+        assert (machine.traffics.of("run-1").cost, machine.traffics.of("run-1").scripted) == (0.0, True)
+        machine.over(asked(3, usage=Usage(2**60, 1)))
+        assert machine.traffics.of("run-1").input_tokens == 20
+
+
+async def test_others_are_not_counted(tmp_path: Path) -> None:
+    async with server(tmp_path) as machine:
+        machine.traffics.start("run-1", "acme")
+        for exchange in (asked(1, run=None), asked(2, run="run-2"), asked(3, tenant="somebody else")):
+            machine.traffics.begin(exchange)
+            machine.over(exchange)
+        assert machine.traffics.of("run-1") == machine.traffics.of("run-2") == Traffic()
+
+
+async def test_who_waits_for_news_gets_them(tmp_path: Path) -> None:
+    async with server(tmp_path) as machine:
+        traffics = machine.traffics
+        traffics.start("run-1", "acme")
+        waiting = [asyncio.create_task(traffics.changed("run-1", after)) for after in (None, Traffic())]
+        await asyncio.sleep(0)
+        exchange = asked(1)
+        traffics.begin(exchange)
+        async with asyncio.timeout(5):
+            assert [(await each).under_way for each in waiting] == [1, 1]
+            assert (await traffics.changed("run-1", Traffic())).under_way == 1  # It is another already.
+            last = asyncio.create_task(traffics.changed("run-1"))
+            await asyncio.sleep(0)
+            assert not last.done()
+            traffics.forget("run-1")
+            assert (await last).under_way == 1
+            assert await traffics.changed("run-1") == Traffic()
+        machine.over(exchange)
+        assert traffics.of("run-1") == Traffic()
+
+
+async def test_a_new_server_goes_on_counting(tmp_path: Path) -> None:
+    async with server(tmp_path) as machine:
+        machine.traffics.start("run-1", "acme")
+        for exchange in (asked(1, provider_model="old", provider_kind="replay"), failed(2), asked(3), failed(4)):
+            machine.over(exchange)
+        machine.over(asked(5, run="run-2"))
+        before = machine.traffics.of("run-1")
+    async with server(tmp_path) as machine:
+        found = await machine.traffics.open("run-1", "acme")
+        assert found.model_copy(update={"last_at": NOW}) == before
+        assert found.last_at is not None and START < found.last_at < NOW
+        assert await machine.traffics.open("run-1", "acme") == found
+        machine.over(asked(6, provider_model="new"))
+        now = machine.traffics.of("run-1")
+        assert (now.requests, now.model, now.last_error) == (5, "new", "trouble 4")
+
+
+async def test_what_waits_to_be_written_and_what_comes_meanwhile_is_counted_once(tmp_path: Path) -> None:
+    async with server(tmp_path) as machine:
+        early, late = asked(1), asked(2)
+        machine.traffics.begin(early)
+        machine.traffics.begin(late)
+        machine.over(early)
+        assert machine.archive.waiting_bytes
+        opening = asyncio.create_task(machine.traffics.open("run-1", "acme"))
+        await asyncio.sleep(0)
+        machine.over(late)
+        third = asked(3)
+        machine.traffics.begin(third)
+        async with asyncio.timeout(5):
+            assert (await opening).requests == 2
+        machine.over(third)
+        assert (machine.traffics.of("run-1").requests, machine.traffics.of("run-1").under_way) == (3, 0)
+
+
+async def test_what_is_on_disk_before_it_has_ended_is_counted_once(tmp_path: Path) -> None:
+    async with server(tmp_path, durability="strict") as machine:
+        exchange = asked(1)
+        await machine.archive.keep_now(exchange)
+        assert (await machine.traffics.open("run-1", "acme")).requests == 1
+        machine.traffics.end(exchange)
+        assert machine.traffics.of("run-1").requests == 1
+
+
+async def test_without_an_archive_the_ledger_says_what_was_before(tmp_path: Path) -> None:
+    async with server(tmp_path, enabled=False) as machine:
+        for exchange in (asked(1), asked(2), failed(3)):
+            machine.over(exchange)
+    async with server(tmp_path, enabled=False) as machine:
+        machine.over(asked(4))
+        opening = asyncio.create_task(machine.traffics.open("run-1", "acme", "sb-1"))
+        await asyncio.sleep(0)
+        machine.over(asked(5))
+        found = await opening
+        assert (found.requests, found.failed, found.input_tokens, found.output_tokens) == (5, 1, 40, 8)
+        assert (found.cost, found.model) == (1.0, "m-1")

@@ -1,0 +1,52 @@
+"""The runs that a task stands for."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from paddock.model.task import Task
+from paddock.runs.matrix import expand
+
+
+def task(**fields: Any) -> Task:
+    return Task.model_validate({"name": "demo", "goal": "Do it.", **fields})
+
+
+def test_a_task_without_a_matrix_is_one_run() -> None:
+    only = task(agent="codex")
+    assert expand(only) == [("demo", only)]
+
+
+@pytest.mark.parametrize(
+    ("fields", "runs"),
+    [
+        (
+            {"matrix": {"agents": ["codex", "opencode"], "models": ["m1", "lab/m2"]}},
+            [
+                ("demo/codex/m1", "codex", "m1"),
+                ("demo/codex/lab/m2", "codex", "lab/m2"),
+                ("demo/opencode/m1", "opencode", "m1"),
+                ("demo/opencode/lab/m2", "opencode", "lab/m2"),
+            ],
+        ),
+        (
+            {"matrix": {"agents": ["a", "b"]}, "llm": "fast"},
+            [("demo/a", "a", "fast"), ("demo/b", "b", "fast")],
+        ),
+        ({"matrix": {"models": "m1"}, "agent": "codex"}, [("demo/m1", "codex", "m1")]),
+        ({"matrix": {"models": ["m1"]}, "entrypoint": "work"}, [("demo/m1", None, "m1")]),
+    ],
+)
+def test_each_pair_is_a_run_of_its_own(fields: dict[str, Any], runs: list[tuple[str, str | None, str]]) -> None:
+    made = expand(task(**fields))
+    assert [(name, each.agent, each.llm.model) for name, each in made] == runs
+    # What comes out is a task in its own right, which stands for itself alone.
+    for _, each in made:
+        assert each.matrix is None and Task.model_validate(each.model_dump(mode="json")) == each
+
+
+def test_what_the_matrix_does_not_vary_stays() -> None:
+    ((_, made),) = expand(task(agent="codex", llm={"tokens": 5, "script": "turns: []"}, matrix={"models": ["m"]}))
+    assert (made.llm.model, made.llm.tokens, made.llm.script) == ("m", 5, "turns: []")

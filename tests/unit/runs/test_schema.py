@@ -1,0 +1,188 @@
+"""The schema and the reference of task files say what the loader does."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import jsonschema_rs
+import pytest
+import yaml
+from pydantic import BaseModel
+
+from paddock.config.walk import annotation_at, section
+from paddock.model.task import Part, Task
+from paddock.runs.problems import TaskError
+from paddock.runs.reference import reference
+from paddock.runs.schema import schema, text
+from paddock.runs.taskfile import load_task
+
+PAGES = Path(__file__).parents[3] / "docs/reference"
+BASE: dict[str, Any] = {"name": "demo", "goal": "Do it.", "agent": "codex"}
+VALIDATOR = jsonschema_rs.validator_for(schema())
+COMPANIONS: dict[str, dict[str, Any]] = {
+    "mcp.name": {"url": "https://a/"},
+    "mcp.kind": {"name": "a", "url": "https://a/"},
+    "mcp.url": {"name": "a"},
+    "mcp.headers": {"name": "a", "url": "https://a/"},
+    "mcp.command": {"name": "a"},
+    "mcp.env": {"name": "a", "command": ["b"]},
+    "inputs.ref": {"git": "project.bundle"},
+    "inputs.content": {"target": "a"},
+    "inputs.target": {"source": "data/sales.csv"},
+    "deliverables.required": {"path": "a"},
+    "deliverables.max_size": {"path": "a"},
+    "end.exit": {"file": "a"},
+    **{f"verify.{key}": {"run": "true"} for key in ("name", "timeout", "weight", "required")},
+}
+"""What a field cannot be without."""
+
+
+def examples() -> Iterator[tuple[str, dict[str, Any]]]:
+    """Every field there is, with a task in which it is as in its example."""
+    for name, field in Task.model_fields.items():
+        assert field.examples, name
+        task = {**BASE, name: field.examples[0]}
+        if name == "matrix":
+            del task["agent"]
+        yield name, task
+        for key in ((name,), (name, "0")):
+            part, many = section(annotation_at(key, Task)), len(key) == 2
+            if part is None:
+                continue
+            yield from of_part(name, part, many)
+
+
+def of_part(name: str, part: type[BaseModel], many: bool) -> Iterator[tuple[str, dict[str, Any]]]:
+    for key, field in part.model_fields.items():
+        way = f"{name}.{key}"
+        assert field.examples and field.description, way
+        value: Any = {**COMPANIONS.get(way, {}), key: field.examples[0]}
+        task = {**BASE, name: [value] if many else value}
+        if way == "end.verified":
+            task["verify"] = "true"
+        if way == "matrix.agents":
+            del task["agent"]
+        yield way, task
+
+
+def is_accepted(task: Any, directory: Path) -> bool:
+    path = directory / "t.yaml"
+    path.write_text(yaml.safe_dump(task, sort_keys=False))
+    try:
+        load_task(path)
+    except TaskError as error:
+        # Whether the files are there is not for a schema to say.
+        return all("there is no file" in problem.message or "bundle" in problem.message for problem in error.problems)
+    return True
+
+
+def test_the_schema_is_one() -> None:
+    assert jsonschema_rs.meta.is_valid(schema())
+
+
+@pytest.mark.parametrize(("way", "task"), list(examples()), ids=lambda value: value if isinstance(value, str) else "")
+def test_every_example_is_valid(way: str, task: dict[str, Any], tmp_path: Path) -> None:
+    assert is_accepted(task, tmp_path)
+    assert VALIDATOR.is_valid(task), [str(error) for error in VALIDATOR.iter_errors(task)]
+
+
+def test_every_field_has_an_example_and_a_description() -> None:
+    found = {way for way, _ in examples()}
+    assert {"name", "llm.script", "mcp.url", "inputs.git", "end.silence", "verify.run", "matrix.models"} <= found
+    assert len(found) == len(Task.model_fields) + sum(
+        len(part.model_fields) for part in Part.__subclasses__() if part is not Task
+    )
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"$schema": "task.schema.json"},
+        {"goal": {"file": "goal.md"}},
+        {"llm": "fast"},
+        {"llm": {"model": "fast", "script": "s.yaml", "cost": 1}},
+        {"mcp": "https://tools.example.org/mcp"},
+        {"mcp": {"name": "a", "command": "python3 x.py"}},
+        {"entrypoint": ["python3", "x.py"]},
+        {"inputs": "a.csv"},
+        {"inputs": [{"content": "x", "target": "a"}]},
+        {"secrets": "TOKEN"},
+        {"env": {"A": ""}},
+        {"resources": {"cpu": "500m", "memory": 33554432, "disk": "1.5Gi"}},
+        {"end": {"timeout": 60, "silence": None}},
+        {"end": {"timeout": "1h30m"}},
+        {"deliverables": {"path": "a", "max_size": "10 MB"}},
+        {"verify": ["true", {"run": "false", "timeout": "90"}]},
+        {"retries": 2},
+        {"retries": {"on": "lost"}},
+        {"kind": "code"},
+    ],
+)
+def test_what_people_write_short_is_valid(fields: dict[str, Any], tmp_path: Path) -> None:
+    task = {**BASE, **fields}
+    assert VALIDATOR.is_valid(task), [str(error) for error in VALIDATOR.iter_errors(task)]
+    assert is_accepted(task, tmp_path)
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"name": "A B"},
+        {"name": 5},
+        {"agent": None, "goal": 5},
+        {"goal": {"flie": "x"}},
+        {"goal": ""},
+        {"agnet": "x"},
+        {"image": "a", "kind": "code"},
+        {"kind": "desk"},
+        {"llm": "a b"},
+        {"llm": {"tokens": 0}},
+        {"llm": {"tokens": True}},
+        {"mcp": ["calc"]},
+        {"mcp": [{"name": "a"}]},
+        {"mcp": [{"name": "a", "url": "https://a/", "command": "b"}]},
+        {"entrypoint": 5},
+        {"inputs": [{}]},
+        {"inputs": [{"source": "a", "git": "b"}]},
+        {"env": {"A B": "x"}},
+        {"env": {"A": 1}},
+        {"secrets": ["1A"]},
+        {"resources": {"memory": "lots"}},
+        {"resources": {"memory": 5}},
+        {"network": "all"},
+        {"end": {"exit": "yes"}},
+        {"end": {"timeout": "10 minutes"}},
+        {"end": {"timeout": 0}},
+        {"end": {"silence": 0}},
+        {"deliverables": [{"required": True}]},
+        {"verify": [{"run": ""}]},
+        {"retries": 21},
+        {"retries": True},
+        {"retries": {"on": ["fail"]}},
+        {"priority": 1.5},
+        {"matrix": {"agents": [5]}},
+    ],
+)
+def test_what_is_wrong_for_one_is_wrong_for_the_other(fields: dict[str, Any], tmp_path: Path) -> None:
+    task = {**BASE, **fields}
+    assert not VALIDATOR.is_valid(task)
+    assert not is_accepted(task, tmp_path)
+
+
+def test_the_reference_page_is_current_and_whole() -> None:
+    page = reference()
+    assert (PAGES / "task-file.md").read_text(encoding="utf-8") == page, "run: make docs"
+    assert (PAGES / "task.schema.json").read_text(encoding="utf-8") == text(), "run: make docs"
+    rows = [line for line in page.splitlines() if line.startswith("| `")]
+    assert len(rows) == len(list(examples())) and all(row.replace("\\|", "").count("|") == 6 for row in rows)
+    assert "| `timeout` | duration | `30m` |" in page and "| `retries` | number or mapping |" in page
+
+
+def test_the_example_of_the_page_is_a_task(tmp_path: Path) -> None:
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data/sales.csv").write_text("a\n")
+    path = tmp_path / "t.yaml"
+    path.write_text(reference().split("```yaml\n")[1].split("```")[0])
+    assert load_task(path).task.name == "sales-report"

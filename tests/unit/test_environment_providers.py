@@ -1,0 +1,105 @@
+"""Where the configuration names no providers, the environment's keys say which there are."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from paddock.config import describe, load
+from paddock.config.load import Loaded
+from paddock.errors import ConfigError
+
+KEYS = {
+    "ANTHROPIC_API_KEY": "sk-ant-1",
+    "OPENAI_API_KEY": "sk-2",
+    "GEMINI_API_KEY": "AIza3",
+    "DASHSCOPE_API_KEY": "sk-4",
+    "ZHIPUAI_API_KEY": "5.6",
+}
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    return tmp_path
+
+
+def loaded(here: Path, environ: dict[str, str], text: str = "") -> Loaded:
+    (here / "paddock.yaml").write_text(text)
+    return load(environ=environ, cwd=here)
+
+
+def test_each_key_brings_its_provider_and_the_names_of_its_models(here: Path) -> None:
+    llm = loaded(here, KEYS).config.llm
+    found = {name: (each.kind, each.key and each.key.get_secret_value()) for name, each in llm.providers.items()}
+    assert found == {
+        "anthropic": ("anthropic", "sk-ant-1"),
+        "openai": ("openai", "sk-2"),
+        "google": ("gemini", "AIza3"),
+        "dashscope": ("openai", "sk-4"),
+        "zhipu": ("openai", "5.6"),
+    }
+    assert {name: (model.provider, model.model) for name, model in llm.models.items()} == {
+        "claude-*": ("anthropic", "claude-*"),
+        "gpt-*": ("openai", "gpt-*"),
+        "o1*": ("openai", "o1*"),
+        "o3*": ("openai", "o3*"),
+        "o4*": ("openai", "o4*"),
+        "gemini-*": ("google", "gemini-*"),
+        "qwen*": ("dashscope", "qwen*"),
+        "glm-*": ("zhipu", "glm-*"),
+    }
+    assert (llm.providers["openai"].api, llm.providers["dashscope"].thinking) == ("both", "enable_thinking")
+    assert llm.providers["dashscope"].base_url == "https://dashscope.aliyuncs.com/compatible-mode/v1"
+    assert llm.found["zhipu"] == "ZHIPUAI_API_KEY"
+
+
+def test_it_is_said_where_they_come_from_and_no_key_is_shown(here: Path) -> None:
+    lines = describe(loaded(here, {**KEYS, "ANTHROPIC_BASE_URL": "https://near.example/"}))
+    shown = {line.key: (line.value, line.origin) for line in lines}
+    assert shown["llm.providers.anthropic.key"] == ("********", "environment ANTHROPIC_API_KEY")
+    assert shown["llm.providers.anthropic.kind"] == ("anthropic", "environment ANTHROPIC_API_KEY")
+    assert shown["llm.providers.anthropic.base_url"] == ("https://near.example", "environment ANTHROPIC_BASE_URL")
+    assert shown["llm.models.gpt-*.provider"] == ("openai", "environment OPENAI_API_KEY")
+    assert not [line for line in lines if any(key in str(line) for key in KEYS.values() if len(key) > 3)]
+
+
+def test_a_second_name_of_a_key_and_empty_ones(here: Path) -> None:
+    llm = loaded(here, {"GEMINI_API_KEY": " ", "GOOGLE_API_KEY": "AIza\n", "OPENAI_API_KEY": ""}).config.llm
+    assert llm.found == {"google": "GOOGLE_API_KEY"}
+    key = llm.providers["google"].key
+    assert key is not None and key.get_secret_value() == "AIza"
+
+
+@pytest.mark.parametrize(
+    ("text", "environ"),
+    [
+        ("llm: {providers: {mine: {kind: openai}}, models: {m: mine}}\n", KEYS),
+        ("llm: {environment: false}\n", KEYS),
+        ("", {**KEYS, "PADDOCK_LLM__ENVIRONMENT": "false"}),
+        ("", {"OPENAI_API_KEY": "pdk_our_own", "ANTHROPIC_API_KEY": "pdk_our_own"}),
+        ("", {"OPENAI_BASE_URL": "http://127.0.0.1:9/v1"}),
+    ],
+)
+def test_nothing_is_taken_where_others_are_named_or_it_is_not_wanted(
+    here: Path, text: str, environ: dict[str, str]
+) -> None:
+    llm = loaded(here, environ, text).config.llm
+    assert llm.found == {} and set(llm.providers) <= {"mine"} and set(llm.models) <= {"m"}
+
+
+def test_who_names_models_means_these_and_no_others(here: Path) -> None:
+    llm = loaded(here, KEYS, "llm: {models: {fast: openai/gpt-5-mini}}\n").config.llm
+    assert list(llm.models) == ["fast"] and "anthropic" in llm.providers
+    with pytest.raises(ConfigError, match="there is no provider 'openai'"):
+        loaded(here, {}, "llm: {models: {fast: openai/gpt-5-mini}}\n")
+
+
+def test_what_is_wrong_is_said_with_the_variable(here: Path) -> None:
+    with pytest.raises(ConfigError, match=r"environment OPENAI_BASE_URL: llm\.providers\.openai\.base_url: 'nonsense'"):
+        loaded(here, {**KEYS, "OPENAI_BASE_URL": "nonsense"})
+    with pytest.raises(ConfigError, match=r"paddock\.yaml:1: llm\.environment"):
+        loaded(here, KEYS, "llm: {environment: perhaps}\n")
+    # Who needs no models does not fail for theirs.
+    assert load(environ={**KEYS, "OPENAI_BASE_URL": "nonsense"}, cwd=here, only=["server.port"]).config.llm.found == {}
