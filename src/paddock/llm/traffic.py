@@ -19,6 +19,9 @@ from paddock.model.runs import Traffic
 MOST_BEFORE = 100_000
 """Exchanges of one run that are looked through after a restart."""
 _PAGE = 1000
+_ABOVE_ALL = "ex-~"
+"""Sorts after every exchange."""
+_MOST_UNCOUNTED = 10_000
 _MOST_TOKENS = 2**40
 """No request takes more; a provider that says so must not spoil the sums."""
 _FAILED = frozenset((Outcome.REFUSED, Outcome.FAILED, Outcome.CUT))
@@ -100,11 +103,15 @@ class Traffics:
         self._ledger = ledger
         self._clock = clock
         self._runs: dict[str, _Counted] = {}
+        self._uncounted: set[str] = set()
+        """Runs, or so keys say, that have asked while they were not counted; of these something may wait to be written."""
+        self._news = asyncio.Event()
+        """Rung once, when a run begins to be counted, and replaced by another."""
 
     def start(self, run_id: str, tenant: str) -> None:
         """Begin to count for a new run, which has asked nothing yet. Idempotent."""
         if run_id not in self._runs:
-            self._runs[run_id] = _Counted(tenant)
+            self._count(run_id, tenant)
 
     async def open(self, run_id: str, tenant: str, sandbox: str | None = None) -> Traffic:
         """Begin to count for a run of an earlier server, from what it has asked before, and return that. Idempotent.
@@ -115,7 +122,7 @@ class Traffics:
         """
         counted = self._runs.get(run_id)
         if counted is None:
-            counted = self._runs[run_id] = _Counted(tenant)
+            counted = self._count(run_id, tenant)
             counted.opening = asyncio.ensure_future(self._look_back(run_id, counted, sandbox))
         if counted.opening is not None:
             await asyncio.shield(counted.opening)
@@ -127,13 +134,12 @@ class Traffics:
         return counted.traffic() if counted is not None else Traffic()
 
     async def changed(self, run_id: str, after: Traffic | None = None) -> Traffic:
-        """Wait until a run's traffic is another than `after`, or than now, and return it.
+        """Wait until a run's traffic is another than `after`, or than now, or until it is forgotten, and return it.
 
-        For a run that is not counted, or as soon as it is no longer, it returns what is known.
+        A run that is not counted has no news: who waits for them waits until it is.
         """
-        counted = self._runs.get(run_id)
-        if counted is None:
-            return Traffic()
+        while (counted := self._runs.get(run_id)) is None:
+            await self._news.wait()
         seen = after or counted.traffic()
         while (now := counted.traffic()) == seen and self._runs.get(run_id) is counted:
             await counted.bell.wait()
@@ -143,6 +149,7 @@ class Traffics:
         """Count no longer for a run; those who wait for news of it are let go. Idempotent."""
         counted = self._runs.pop(run_id, None)
         if counted is not None:
+            self._note_uncounted(run_id)
             counted.ring()
 
     def begin(self, exchange: Exchange) -> None:
@@ -157,7 +164,11 @@ class Traffics:
     def end(self, exchange: Exchange) -> None:
         """A request is over, whatever became of it."""
         run = exchange.caller.run
-        if run is None or (counted := self._of(run, exchange)) is None:
+        if run is None:
+            return
+        counted = self._of(run, exchange)
+        if counted is None:
+            self._note_uncounted(run)
             return
         counted.under_way.discard(exchange.id)
         counted.last_at = max(self._clock(), counted.last_at)
@@ -172,6 +183,17 @@ class Traffics:
             else:
                 counted.model = exchange.provider_model or exchange.model
         counted.ring()
+
+    def _count(self, run_id: str, tenant: str) -> _Counted:
+        counted = self._runs[run_id] = _Counted(tenant)
+        self._news.set()
+        self._news = asyncio.Event()
+        return counted
+
+    def _note_uncounted(self, run_id: str) -> None:
+        # More than these only somebody with a grudge makes; then something of every run may wait.
+        if len(self._uncounted) <= _MOST_UNCOUNTED:
+            self._uncounted.add(run_id)
 
     def _of(self, run_id: str, exchange: Exchange) -> _Counted | None:
         counted = self._runs.get(run_id)
@@ -195,13 +217,14 @@ class Traffics:
 
     async def _read_archive(self, run_id: str, counted: _Counted) -> None:
         try:
-            # What ended before is on its way to the disk; what ends from now on is noted in `over`.
-            await self._archive.flush()
+            # What ended before may be on its way to the disk; what ends from now on is noted in `over`.
+            if run_id in self._uncounted or len(self._uncounted) > _MOST_UNCOUNTED:
+                await self._archive.flush()
         except Unavailable as error:
             log.warning(
                 "traffic of a run may be told too low: the archive cannot be written", run=run_id, error=str(error)
             )
-        cursor: str | None = None
+        cursor: str | None = _ABOVE_ALL  # Not from the top, for which what others have asked would be waited for too.
         for _ in range(MOST_BEFORE // _PAGE):
             page, cursor = await self._archive.list(counted.tenant, Filters(run=run_id), cursor=cursor, limit=_PAGE)
             # An archive that is written before answers end has some of which we have not been told that they ended.

@@ -22,6 +22,7 @@ SLICE = 16 * 2**10
 MUCH, SOMETIMES = 2**20, 0.5
 """Bytes and seconds after which it is looked how far behind we are."""
 FIRST_PAUSE, LONGEST_PAUSE = 0.05, 2.0
+BEYOND = 2**62
 TAIL = "EXECD-COMMANDS-TAIL-CURSOR"
 
 
@@ -128,7 +129,10 @@ class Following:
         inside = await self._fleet.inside(self._sandbox.tenant, self._sandbox.id)
         try:
             async with asyncio.timeout(LONGEST_PAUSE):
-                async with inside.request("HEAD", f"/command/{self._command}/logs") as answer:
+                # There is nothing from there on, but the answer says where the end is.
+                async with inside.request(
+                    "GET", f"/command/{self._command}/logs", params={"cursor": str(BEYOND)}
+                ) as answer:
                     end = answer.headers.get(TAIL, "")
         except TimeoutError:
             return 0

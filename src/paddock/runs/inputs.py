@@ -10,7 +10,7 @@ import tarfile
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING, BinaryIO
+from typing import TYPE_CHECKING, BinaryIO, cast
 
 from paddock.errors import InvalidInput
 from paddock.model.task import WORKSPACE, Input, Task
@@ -134,7 +134,7 @@ def _pack(task: Task, directory: Path, root: Path, sink: BinaryIO, shown: str) -
     counted = _Counted(sink)
     seen = _Names()
     count = 0
-    with tarfile.open(fileobj=counted, mode="w|", bufsize=_PIECE, copybufsize=_PIECE) as archive:  # type: ignore[call-overload]
+    with tarfile.TarFile(fileobj=cast(BinaryIO, counted), mode="w", copybufsize=_PIECE) as archive:
         for i, each in enumerate(task.inputs):
             try:
                 for entry in _packable(each, directory, root):
@@ -146,6 +146,7 @@ def _pack(task: Task, directory: Path, root: Path, sink: BinaryIO, shown: str) -
                         count += not stat.S_ISDIR(entry.mode)
             except InvalidInput as error:
                 raise TaskError([Problem(shown, None, f"inputs.{i}", error.message)]) from error
+    counted.flush()
     return Packed(counted.size, count, counted.hash.hexdigest())
 
 
@@ -268,20 +269,31 @@ class _Names:
 
 
 class _Counted:
-    """Passes bytes on, and knows how many there were and what they hash to."""
+    """Passes bytes on in large pieces, and knows how many there were and what they hash to."""
 
     def __init__(self, sink: BinaryIO) -> None:
         self._sink = sink
+        self._waiting = bytearray()
         self.size = 0
         self.hash = hashlib.sha256()
 
     def write(self, data: bytes) -> int:
-        self.hash.update(data)
+        self._waiting += data
         self.size += len(data)
-        rest = memoryview(data)
+        if len(self._waiting) >= _PIECE:
+            self.flush()
+        return len(data)
+
+    def tell(self) -> int:
+        return self.size
+
+    def flush(self) -> None:
+        piece = bytes(self._waiting)
+        self._waiting.clear()
+        self.hash.update(piece)
+        rest = memoryview(piece)
         while rest:
             rest = rest[self._sink.write(rest) :]
-        return len(data)
 
 
 def _write(archive: tarfile.TarFile, entry: Entry) -> None:
@@ -300,6 +312,8 @@ def _write(archive: tarfile.TarFile, entry: Entry) -> None:
         archive.addfile(member, io.BytesIO(entry.content))
     else:
         _copy(archive, member, entry.path)
+    # It would remember every member, and there may be millions.
+    archive.getmembers().clear()
 
 
 def _copy(archive: tarfile.TarFile, member: tarfile.TarInfo, path: Path) -> None:

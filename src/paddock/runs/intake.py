@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import structlog
 from pydantic import ValidationError
 
 from paddock.model.events import EventType
@@ -21,6 +22,7 @@ from paddock.runs.telling import AgentEvent, OutputReader, Telling
 REPLAYED = 32 * 2**20
 """Output that a new server reads again, so that the agent's reader knows all it has seen; beyond that it begins in the
 middle."""
+log = structlog.get_logger()
 
 
 class Place(Frozen):
@@ -126,7 +128,7 @@ class Intake:
         if self._reader is None:
             self._telling.add_output(stream, data, piece.cursor)
         else:
-            events = self._reader.feed(stream, data)
+            events = self._read(self._reader, stream, data)
             self._telling.add(events, piece.cursor)
             await self._listen(events)
         if self._output is not None:
@@ -162,6 +164,13 @@ class Intake:
             if search is not None:
                 await search.close()
 
+    def _read(self, reader: OutputReader, stream: str, data: bytes) -> Sequence[AgentEvent]:
+        try:
+            return reader.feed(stream, data)
+        except Exception:  # Whatever an agent writes, the run goes on and its logs have it.
+            log.exception("the output of an agent was too much for its reader")
+            return ()
+
     def _begin_at_place(self) -> None:
         place = self.place
         self.cursor = self._known_to = place.cursor
@@ -183,7 +192,7 @@ class Intake:
         note = f"[paddock: {piece.missed} bytes of output are left out here]\n"
         if self._reader is not None:
             for stream in sorted(self._open):
-                self._telling.add(self._reader.feed(stream, b"\n"), self.cursor)
+                self._telling.add(self._read(self._reader, stream, b"\n"), self.cursor)
         self._open.clear()
         self._logs.write(piece.stream, f"\n{note}".encode())
         self._telling.add_note(piece.stream, note, piece.cursor - len(piece.data))

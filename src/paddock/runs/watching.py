@@ -229,7 +229,7 @@ class Watch:
 
     async def _obey(self) -> None:
         await self._cancel.wait()
-        reason = self._cancel.reason or "somebody cancelled it"
+        reason = f"it was cancelled: {self._cancel.reason}"
         self._decide(Verdict(state=RunState.CANCELLED, ended_by=EndedBy.CANCEL, reason=reason))
 
     async def _keep_time(self) -> None:

@@ -201,7 +201,7 @@ async def test_a_cancelled_agent_may_tidy_up(data: Path) -> None:
         watched.cancel.ask("not needed any more")
         over = await watching
         assert (over.state, over.ended_by, over.exit_code) == (RunState.CANCELLED, EndedBy.CANCEL, 9)
-        assert over.reason == "not needed any more"
+        assert over.reason == "it was cancelled: not needed any more"
         assert watched.out() == "on\ntidied\n"
 
 

@@ -122,9 +122,31 @@ async def test_who_waits_for_news_gets_them(tmp_path: Path) -> None:
             assert not last.done()
             traffics.forget("run-1")
             assert (await last).under_way == 1
-            assert await traffics.changed("run-1") == Traffic()
         machine.over(exchange)
         assert traffics.of("run-1") == Traffic()
+
+
+async def test_a_run_that_is_not_counted_has_no_news(tmp_path: Path) -> None:
+    async with server(tmp_path) as machine:
+        traffics = machine.traffics
+        early = asyncio.create_task(traffics.changed("run-1", Traffic()))
+        await asyncio.sleep(0)
+        traffics.start("run-2", "acme")
+        traffics.start("run-1", "acme")
+        await asyncio.sleep(0.01)
+        assert not early.done()
+        traffics.begin(asked(1))
+        async with asyncio.timeout(5):
+            assert (await early).under_way == 1
+
+
+async def test_a_run_that_comes_back_has_all_it_asked(tmp_path: Path) -> None:
+    async with server(tmp_path) as machine:
+        machine.traffics.start("run-1", "acme")
+        machine.over(asked(1))
+        machine.traffics.forget("run-1")
+        machine.over(asked(2))
+        assert (await machine.traffics.open("run-1", "acme")).requests == 2
 
 
 async def test_a_new_server_goes_on_counting(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Records anew what the agents write: `python -m tests.unit.runs.record [AGENT…] [CASE…]`, after raising an image's version.
+"""Records anew what the agents write: `python -m tests.unit.runs.record [AGENT…] [CASE…]`, after a new version of one.
 
 Each agent runs in a real sandbox of its own image, on a scripted model, as its preset says.
 """

@@ -107,6 +107,28 @@ def test_failure_of_a_real_agent_is_recognised(agent: str, case: str, reason: st
     assert len(errors) == len(set(errors))
 
 
+@pytest.mark.parametrize(
+    ("agent", "tells"),
+    [
+        ("claude-code", True),
+        ("codex", True),
+        ("opencode", True),
+        ("qwen-agent", True),
+        # These say nothing of exit codes.
+        ("gemini-cli", False),
+        ("qwen-code", False),
+    ],
+)
+def test_a_command_that_fails_is_no_failure_of_the_agent(agent: str, tells: bool) -> None:
+    reading, events = read(PRESETS.get(agent), recorded(agent, "stumbles"))
+    assert [event.type for event in events] == [EventType.RUN_TOOL_CALL, EventType.RUN_TOOL_RESULT, EventType.RUN_TEXT]
+    assert "echo no such luck" in json.dumps(events[0].data["arguments"])
+    assert "no such luck" in events[1].data["text"]
+    assert events[1].data["failed"] is tells
+    assert events[2].data["text"].strip() == "That did not work."
+    assert (reading.turns, reading.done, reading.error) == (2, True, None)
+
+
 @settings(max_examples=25, deadline=None)
 @given(st.data())
 @pytest.mark.parametrize("agent", AGENTS)
