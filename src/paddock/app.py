@@ -141,6 +141,7 @@ class Paddock:
                     images=self.images,
                     events=self.events,
                     gateway=self.gateway,
+                    runs=self.runs,
                 )
             )
             self._held = held.pop_all()

@@ -21,8 +21,10 @@ from paddock.api import (
     models,
     pages,
     pools,
+    runs,
     sandboxes,
     snapshots,
+    tasks,
     usage,
 )
 from paddock.api.front import Front
@@ -32,7 +34,22 @@ from paddock.api.proxy import Proxy
 from paddock.api.services import Services
 from paddock.errors import PaddockError
 
-ROOMS = (general, sandboxes, snapshots, diagnostics, egress, pools, events, images, keys, models, exchanges, usage)
+ROOMS = (
+    general,
+    sandboxes,
+    snapshots,
+    diagnostics,
+    egress,
+    pools,
+    runs,
+    tasks,
+    events,
+    images,
+    keys,
+    models,
+    exchanges,
+    usage,
+)
 SHOWN_TO_BROWSERS = ["X-Request-ID", "Retry-After", "Location", "EXECD-COMMANDS-TAIL-CURSOR"]
 
 
@@ -40,7 +57,8 @@ def make_app(services: Services) -> ASGIApp:
     """The whole API as one ASGI application."""
     settings = services.config.server
     proxy, models = Proxy(services.fleet, services.keys), ModelDoor(services.gateway)
-    app: ASGIApp = Gate(make_routes(services), proxy, models, services.keys, settings.max_body)
+    routes = make_routes(services)
+    app: ASGIApp = Gate(routes, proxy, models, services.keys, settings.max_body, streamed=[runs.INPUTS])
     if settings.cors_origins:
         app = CORSMiddleware(
             app,

@@ -12,6 +12,7 @@ from paddock.llm.archive.archive import Archive
 from paddock.llm.budgets import Budgets
 from paddock.llm.gateway import Gateway
 from paddock.llm.usage import Ledger
+from paddock.runs.runs import Runs
 from paddock.sandbox.images import ImageStore
 
 
@@ -23,6 +24,7 @@ class Services:
     images: ImageStore
     events: EventLog
     gateway: Gateway
+    runs: Runs
 
     @property
     def archive(self) -> Archive:

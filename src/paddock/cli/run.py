@@ -34,9 +34,7 @@ def register(app: typer.Typer) -> None:
 
 async def run(
     cli: Cli,
-    files: Annotated[
-        list[Path], typer.Argument(metavar="FILE", help="Task files, YAML or JSON.", show_default=False)
-    ],
+    files: Annotated[list[Path], typer.Argument(metavar="FILE", help="Task files, YAML or JSON.", show_default=False)],
     parallel: Annotated[
         int | None, typer.Option("--parallel", "-p", metavar="N", min=1, help="Runs at a time.  [default: all]")
     ] = None,
@@ -101,6 +99,8 @@ async def _attached(cli: Cli, jobs: Sequence[Job], parallel: int | None, output:
     async with Servers(cli) as servers:
         try:
             with view_for(cli.out, len(jobs)) as view:
+                if servers.must_start:
+                    view.status("starting a server of its own")
                 reach = Reach(await servers.find(), servers.find)
                 call = Call(reach, jobs, view, parallel)
                 await call.see_through()

@@ -72,6 +72,9 @@ class View(Protocol):
     def note(self, text: str) -> None:
         """Something that concerns all of them."""
 
+    def status(self, text: str) -> None:
+        """What is being done before there is any run."""
+
 
 def view_for(out: Output, runs: int) -> View:
     """The view that fits where the output goes to."""
@@ -115,6 +118,9 @@ class JsonView:
     def note(self, text: str) -> None:
         sys.stderr.write(f"{plain(text)}\n")
 
+    def status(self, text: str) -> None:
+        pass
+
 
 class LinesView:
     """Every stage and everything said or done on a line of its own, behind the run's name."""
@@ -148,6 +154,9 @@ class LinesView:
     def note(self, text: str) -> None:
         self._out.line(one_line(text))
 
+    def status(self, text: str) -> None:
+        self._out.line(one_line(text))
+
     def _line(self, run: Progress, mark: str, text: str) -> None:
         after = took(run.elapsed(run.at or datetime.now(UTC)))
         self._out.line(f"{run.name:<{self._width}}  {after:>7}  {mark} {text}")
@@ -161,6 +170,7 @@ class _Live:
 
         self.console = console or Console(highlight=False, markup=False, emoji=False, soft_wrap=False)
         self._live: Live | None = None
+        self._status = ""
 
     def __enter__(self) -> Self:
         from rich.live import Live
@@ -188,6 +198,14 @@ class _Live:
 
         self.console.print(Text(one_line(text), style="yellow"))
 
+    def status(self, text: str) -> None:
+        self._status = one_line(text)
+
+    def waiting(self, now: datetime) -> RenderableType:
+        from rich.text import Text
+
+        return Text.assemble((f"{_spin(now)} ", "cyan"), self._status) if self._status else Text("")
+
 
 class OneView(_Live):
     """One run: what it says and does goes by above a panel with how far it is."""
@@ -211,7 +229,7 @@ class OneView(_Live):
 
         run, now = self._run, datetime.now(UTC)
         if run is None:
-            return Text("")
+            return self.waiting(now)
         inner = max(20, self.console.width - 4)
         rows = [stages(run, now, inner), facts(run, now)]
         if run.step:
@@ -248,6 +266,8 @@ class ManyView(_Live):
 
         now = datetime.now(UTC)
         runs = list(self._runs)
+        if not runs:
+            return self.waiting(now)
         room = max(3, self.console.height - 5)
         shown = chosen(runs, room)
         rows: list[RenderableType] = [table(shown, now, self.console.width)]

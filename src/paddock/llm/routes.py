@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from paddock.config.llm import LlmConfig, ModelConfig, ProviderConfig
-from paddock.errors import NotFound
+from paddock.errors import NotFound, Unavailable
 from paddock.llm.circuits import Circuit
 from paddock.llm.exchange import Caller
 from paddock.llm.providers.base import Provider
@@ -69,7 +69,7 @@ class Routes:
         """What answers for a name: itself, the script of the run that asks, the longest pattern it fits, or
         `PROVIDER/MODEL` with `llm.direct`.
 
-        Raises `ModelNotFound`, which says what there is.
+        Raises `ModelNotFound`, which says what there is, and `Unavailable` for a script that is not there yet.
         """
         known = self._known.get(asked)
         if known is not None:
@@ -92,6 +92,8 @@ class Routes:
         provider, slash, model = asked.partition("/")
         if self._settings.direct and slash and model and provider in self.providers:
             return self._route(asked, ModelConfig(provider=provider, model=model), model)
+        if self.scripted.awaits(asked, caller):
+            raise Unavailable("The script of this run is not there yet; ask again in a moment.")
         there = ", ".join(sorted(self._settings.models)) or "none; set llm.models"
         raise ModelNotFound(f"There is no model {asked[:200]!r}. Models: {there}.")
 

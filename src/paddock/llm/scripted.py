@@ -95,6 +95,12 @@ class Scripted:
         script = self._scripts.get(caller.run)
         return script if script is not None and script.tenant in (None, caller.tenant) else None
 
+    def awaits(self, asked: str, caller: Caller | None) -> bool:
+        """Whether a run asks for its own script and that is not there, perhaps because this server has just started."""
+        if caller is None or caller.run is None or asked != PREFIX + caller.run:
+            return False
+        return caller.run not in self._scripts
+
 
 def _read(text: str) -> Scenario:
     try:

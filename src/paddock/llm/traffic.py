@@ -103,8 +103,8 @@ class Traffics:
         self._ledger = ledger
         self._clock = clock
         self._runs: dict[str, _Counted] = {}
-        self._uncounted: set[str] = set()
-        """Runs, or so keys say, that have asked while they were not counted; of these something may wait to be written."""
+        self._uncounted: dict[str, None] = {}
+        """Runs that asked while they were not counted, the latest last; of these something may not be written yet."""
         self._news = asyncio.Event()
         """Rung once, when a run begins to be counted, and replaced by another."""
 
@@ -191,9 +191,10 @@ class Traffics:
         return counted
 
     def _note_uncounted(self, run_id: str) -> None:
-        # More than these only somebody with a grudge makes; then something of every run may wait.
-        if len(self._uncounted) <= _MOST_UNCOUNTED:
-            self._uncounted.add(run_id)
+        self._uncounted.pop(run_id, None)
+        self._uncounted[run_id] = None
+        if len(self._uncounted) > _MOST_UNCOUNTED:
+            del self._uncounted[next(iter(self._uncounted))]  # Written long ago.
 
     def _of(self, run_id: str, exchange: Exchange) -> _Counted | None:
         counted = self._runs.get(run_id)
@@ -218,7 +219,7 @@ class Traffics:
     async def _read_archive(self, run_id: str, counted: _Counted) -> None:
         try:
             # What ended before may be on its way to the disk; what ends from now on is noted in `over`.
-            if run_id in self._uncounted or len(self._uncounted) > _MOST_UNCOUNTED:
+            if run_id in self._uncounted:
                 await self._archive.flush()
         except Unavailable as error:
             log.warning(

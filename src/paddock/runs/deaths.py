@@ -28,7 +28,7 @@ class Patience:
     look: float = 2.0
     """Between two looks at it."""
     silent: float = 10.0
-    """For one answer of its daemon."""
+    """For one answer of its daemon, and between the first and the last that it owes."""
     frozen: float = 60.0
     """While it is frozen; snapshots freeze it too, for a moment."""
 
@@ -42,6 +42,7 @@ class Deaths:
         self._patience = patience
         self._doubt = asyncio.Event()
         self._failures = 0
+        self._failing_since = 0.0
         self._paused_since: float | None = None
         self._clock: tuple[float, float] | None = None
         """What the box's clock said, and since when it has said that."""
@@ -105,8 +106,11 @@ class Deaths:
             after = await self.status()
             if after.health is not BoxHealth.RUNNING:
                 return await self._gone(after) if after.health is BoxHealth.GONE else None
+            now = asyncio.get_running_loop().time()
+            self._failing_since = self._failing_since if self._failures else now
             self._failures += 1
-            if self._failures < FAILURES:
+            # One that is only busy refuses many times at once.
+            if self._failures < FAILURES or now - self._failing_since < self._patience.silent:
                 return None
             reason = f"the sandbox runs, but its daemon did not answer {self._failures} times in a row: {error}"
             return _lost(EndedBy.BOX_SILENT, reason, status)

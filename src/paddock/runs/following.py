@@ -22,7 +22,7 @@ SLICE = 16 * 2**10
 MUCH, SOMETIMES = 2**20, 0.5
 """Bytes and seconds after which it is looked how far behind we are."""
 FIRST_PAUSE, LONGEST_PAUSE = 0.05, 2.0
-BEYOND = 2**62
+BEYOND = 10**17
 TAIL = "EXECD-COMMANDS-TAIL-CURSOR"
 
 
@@ -134,7 +134,7 @@ class Following:
                     "GET", f"/command/{self._command}/logs", params={"cursor": str(BEYOND)}
                 ) as answer:
                     end = answer.headers.get(TAIL, "")
-        except TimeoutError:
+        except (PaddockError, TimeoutError):
             return 0
         behind = int(end) - self._cursor if end.isdecimal() and len(end) < 20 else 0
         return max(0, behind - self._keep)

@@ -47,8 +47,8 @@ COMMAND = "task"
 """The id of the entrypoint among the commands of its box."""
 SHOWN = 2000
 """Bytes of the end of each stream that are evidence."""
-DRAINED = 5.0
-"""Seconds for the rest of the output after the end."""
+DRAINED, HURRIED = 5.0, 0.5
+"""Seconds for the rest of the output after the end, and when nobody wants to wait."""
 log = structlog.get_logger()
 
 Note = Callable[[Mapping[str, Any]], Awaitable[None]]
@@ -163,7 +163,7 @@ class Watch:
                 grace=self._settings.grace,
             )
             if verdict.state is not RunState.LOST:
-                await asyncio.wait([self._ended], timeout=DRAINED)
+                await asyncio.wait([self._ended], timeout=HURRIED if self._cancel.hard.is_set() else DRAINED)
             await _cancelled(following, telling)
             return await self._finish(verdict)
         finally:
@@ -289,11 +289,11 @@ class Watch:
         return {"turns": self._intake.turns, **figures}
 
     async def _keep_notes(self) -> None:
+        place = self._intake.place
         while True:
-            place = self._intake.place
-            while not self._telling.settled(place.nth, place.cursor):
-                await asyncio.sleep(self._settings.tick)
-            await self._store_told(place)
+            if self._telling.settled(place.nth, place.cursor):
+                await self._store_told(place)
+                place = self._intake.place
             await asyncio.sleep(self._settings.note_every)
 
     async def _keep_place(self) -> None:

@@ -104,7 +104,7 @@ async def test_a_new_server_goes_on_where_the_last_one_was(data: Path) -> None:
     async with server(data) as paddock:
         found = await paddock.gateway.traffics.open("run-1", ME)
         assert found.model_copy(update={"last_at": before.last_at}) == before
-        assert (await ask(paddock, sandbox, "script-run-1")).startswith("404")
+        assert (await ask(paddock, sandbox, "script-run-1")).startswith("503")  # Which programs ask again after.
         paddock.gateway.routes.scripted.add("run-1", HELLO, ME)
         assert await ask(paddock, sandbox, "script-run-1") == "Hello there."
         assert paddock.gateway.traffics.of("run-1").requests == 3

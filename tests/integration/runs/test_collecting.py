@@ -237,12 +237,12 @@ def test_what_may_not_be_read_is_missing(pen: Pen, folder: RunFolder) -> None:
 
 
 def test_a_file_larger_than_the_limit_is_not_even_begun(pen: Pen, folder: RunFolder) -> None:
-    pen.output("cd /workspace; mkdir out; echo small > out/small; truncate -s 5G out/huge; truncate -s 1T bomb")
+    pen.output("cd /workspace; mkdir out; echo small > out/small; truncate -s 5G out/huge; truncate -s 8G bomb")
     collected = gather(pen, folder, "out", {"path": "bomb", "required": False})
     assert names(collected) == ["out/small"]
     assert [each.reason for each in collected.missing] == [
         "out/huge has 5368709120 bytes; the deliverable's max_size is 2Gi",
-        "bomb has 1099511627776 bytes; the deliverable's max_size is 2Gi",
+        "bomb has 8589934592 bytes; the deliverable's max_size is 2Gi",
     ]
 
 

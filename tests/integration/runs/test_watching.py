@@ -263,6 +263,28 @@ async def test_a_flood_leaves_the_server_time_for_others(data: Path) -> None:
         assert sorted(late)[len(late) // 2] < 0.05
 
 
+async def test_a_talkative_agent_becomes_a_bounded_number_of_events(data: Path) -> None:
+    async with entrypoint(data, "for i in $(seq 5000); do echo say $i; done", agent="talk") as watched:
+        over = await watched.until_over(Talk())
+        assert over.state is RunState.SUCCEEDED
+        assert watched.out() == "".join(f"say {i}\n" for i in range(1, 5001))
+        events = await watched.events()
+        assert 200 <= len(events) < 400
+        assert sum(event.data.get("left_out", 0) for event in events) > 10_000
+        assert events[-1].data["nth"] == 5000
+
+
+async def test_a_connection_that_breaks_is_not_the_end(data: Path) -> None:
+    script = "for i in $(seq 30); do echo $i; sleep 0.02; done"
+    async with entrypoint(data, script) as watched:
+        watching = asyncio.ensure_future(watched.until_over())
+        for number in (3, 12, 21):
+            await until(lambda text=f"{number}\n": _has(watched.logs / "agent.out", text))  # type: ignore[misc]
+            await watched.machine.fleet._disconnect(watched.run.sandbox_id or "")
+        assert (await watching).state is RunState.SUCCEEDED
+        assert watched.out() == await watched.output() == "".join(f"{i}\n" for i in range(1, 31))
+
+
 async def test_a_full_disk_is_told_from_other_ends(data: Path) -> None:
     settings = {"local": {"disk_check_every": 0.05}}
     script = f"head -c 64M /dev/zero > big; {FOREVER}"

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from paddock.config.llm import LlmConfig
-from paddock.errors import InvalidInput
+from paddock.errors import InvalidInput, Unavailable
 from paddock.llm.exchange import Caller
 from paddock.llm.formats.registry import FORMATS
 from paddock.llm.providers.http import make_http
@@ -83,8 +83,16 @@ def test_a_script_is_gone_when_its_run_is() -> None:
     assert known.resolve("script-run-1", OWNER).provider is not first.provider
     known.scripted.remove("run-1")
     known.scripted.remove("run-1")
-    with pytest.raises(ModelNotFound):
+    with pytest.raises(Unavailable):
         known.resolve("script-run-1", OWNER)
+
+
+def test_a_run_is_told_to_ask_again_while_a_new_server_has_no_script_of_it_yet() -> None:
+    known = routes()
+    with pytest.raises(Unavailable, match="ask again"):
+        known.resolve("script-run-1", OWNER)
+    with pytest.raises(ModelNotFound):
+        known.resolve("script-run-2", OWNER)
 
 
 def test_lists_of_models_have_none_of_them() -> None:
