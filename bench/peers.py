@@ -113,7 +113,8 @@ class BoxSocket(http.client.HTTPConnection):
 class Paddock:
     """A Paddock server started for this run, spoken to as any client would."""
 
-    def __init__(self, data: Path, image: Image) -> None:
+    def __init__(self, data: Path, image: Image, process: int) -> None:
+        self.process = process
         self._data = data
         self._image = image
         server = json.loads((data / "server.json").read_text())
@@ -128,13 +129,14 @@ class Paddock:
 
     @classmethod
     @asynccontextmanager
-    async def start(cls, data: Path, images: Path, image: Image, pool: int) -> AsyncIterator[Self]:
+    async def start(cls, data: Path, images: Path, image: Image, pool: int = 0, **more: object) -> AsyncIterator[Self]:
+        """Start it with a pool of so many boxes, and with more settings."""
         data.mkdir(parents=True)
         (data / "images").symlink_to(images.resolve())
         settings = data / "paddock.yaml"
-        pools = [{"name": "bench", "image": image.name, "size": pool}]
+        pools = [{"name": "bench", "image": image.name, "size": pool}] if pool else []
         alike = {"llm": {"environment": False}, "quotas": {"sandboxes": 1000}}  # Whatever keys a developer has.
-        settings.write_text(json.dumps({"data": str(data), "server": {"port": 0}, "pools": pools, **alike}))
+        settings.write_text(json.dumps({"data": str(data), "server": {"port": 0}, "pools": pools, **alike, **more}))
         with (data / "log").open("wb") as log:
             server = await asyncio.create_subprocess_exec(
                 *(sys.executable, "-m", "paddock", "serve", "--config", str(settings)), stdout=log, stderr=log
@@ -144,7 +146,7 @@ class Paddock:
             async with asyncio.timeout(START):
                 while not (data / "server.json").exists():
                     await asyncio.sleep(0.05)
-            paddock = cls(data, image)
+            paddock = cls(data, image, server.pid)
             yield paddock
         finally:
             if paddock is not None:

@@ -236,8 +236,8 @@ def test_on_a_terminal_the_run_is_live_and_its_report_framed(alone: Paddock, tas
     assert process.wait(SECONDS) == 0
     text = shown.decode()
     assert "\x1b[31mred" not in text and "\x1b[?25h" in text  # the cursor is given back
-    text = tidy(text)
     assert "starting a server of its own" in text
+    text = tidy(text)
     assert "╭─ hello " in text and "╭─ report.md " in text and "hello world" in text
     assert "│ a red word" in text
 

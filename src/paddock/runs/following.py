@@ -22,6 +22,8 @@ SLICE = 16 * 2**10
 MUCH, SOMETIMES = 2**20, 0.5
 """Bytes and seconds after which it is looked how far behind we are."""
 FIRST_PAUSE, LONGEST_PAUSE = 0.05, 2.0
+QUIET = 15.0
+"""Seconds without output after which the connection is made anew."""
 BEYOND = 10**17
 TAIL = "EXECD-COMMANDS-TAIL-CURSOR"
 
@@ -77,7 +79,7 @@ class Following:
                         yield each
                         if isinstance(each, Ended):
                             return
-                continue  # We have moved on.
+                continue
             except SandboxNotFound:
                 self._doubt()
             except NotFound:
@@ -91,7 +93,11 @@ class Following:
         beginning, self._passing_over = self._cursor + self._passing_over, 0
         inside = await self._fleet.inside(self._sandbox.tenant, self._sandbox.id)
         async with aclosing(inside.follow(self._command, beginning, whole=True)) as following:
-            async for each in following:
+            while True:
+                try:
+                    each = await asyncio.wait_for(anext(following), QUIET)
+                except TimeoutError:
+                    return  # Perhaps nobody is at the other end any more; asking again costs little.
                 if isinstance(each, Ended):
                     yield each
                     return

@@ -20,6 +20,7 @@ from paddock.model.events import EventType
 from paddock.model.runs import EndedBy, RunState, Stage
 from paddock.runs import runner, stages
 from paddock.runs.runs import Runs
+from paddock.sandbox.local.backend import LocalBackend
 
 from .machine import TENANT, ended, events_of, machine, nothing_left, result_of, seen, stages_of, task
 
@@ -254,7 +255,7 @@ async def test_cancelling_at_any_stage_leaves_nothing_behind(paddock: Paddock, s
 
 async def test_an_agent_that_is_cancelled_may_tidy_up(paddock: Paddock) -> None:
     work = task(
-        "trap 'echo tidied > a.txt; exit 0' INT; echo ready; while :; do sleep 0.05; done", deliverables="a.txt"
+        "trap 'echo tidied > a.txt; exit 0' INT TERM; echo ready; while :; do sleep 0.05; done", deliverables="a.txt"
     )
     run = await paddock.runs.submit(TENANT, work)
     async for event in paddock.events.follow(f"run/{run.id}"):
@@ -273,7 +274,9 @@ async def test_a_sandbox_that_is_killed_is_told_and_nothing_hangs(paddock: Paddo
     run = await paddock.runs.submit(TENANT, task(entrypoint, deliverables="*", verify="sleep 60"))
     await seen(paddock, run, stage)
     (sandbox,), _ = await paddock.fleet.list(TENANT)
-    os.kill(sandbox.record["pid"], signal.SIGKILL)
+    assert isinstance(paddock.backend, LocalBackend)
+    identity = paddock.backend._living(sandbox.id)
+    os.kill(identity.pid, signal.SIGKILL)
     run = await ended(paddock, run)
     assert run.result is not None and run.state is RunState.LOST, run.result
     assert run.result.ended_by is EndedBy.BOX_DIED and run.result.evidence

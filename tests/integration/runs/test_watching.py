@@ -274,7 +274,8 @@ async def test_a_talkative_agent_becomes_a_bounded_number_of_events(data: Path) 
         assert events[-1].data["nth"] == 5000
 
 
-async def test_a_connection_that_breaks_is_not_the_end(data: Path) -> None:
+async def test_a_connection_that_breaks_is_not_the_end(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("paddock.runs.following.QUIET", 0.2)
     script = "for i in $(seq 30); do echo $i; sleep 0.02; done"
     async with entrypoint(data, script) as watched:
         watching = asyncio.ensure_future(watched.until_over())
