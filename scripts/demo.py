@@ -32,9 +32,8 @@ def main() -> int:
     code = subprocess.run([*PADDOCK, *words], check=False).returncode
     if code:
         return code
-    print(
-        f"\n{styled('Done', 1)} in {time.monotonic() - started:.1f} s. Look further with the same command, .venv/bin/paddock:"
-    )
+    took = time.monotonic() - started
+    print(f"\n{styled('Done', 1)} in {took:.1f} s. Look further with the same command, .venv/bin/paddock:")
     for command, meaning in (
         ("runs list", "all runs; `runs show` and `runs get` have more about one"),
         ("llm log", "every request to a model, once `paddock serve` runs"),

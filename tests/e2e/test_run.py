@@ -250,3 +250,13 @@ def _wait_for(process: subprocess.Popen[bytes], words: bytes) -> None:
         line = process.stdout.readline()
         assert line, seen.decode()
         seen += line
+
+
+def test_one_run_that_is_refused_does_not_hold_up_the_others(server: Server, tasks: Path) -> None:
+    (tasks / "secretive.json").write_text(json.dumps({**HELLO, "name": "secretive", "secrets": ["NOBODY_HAS_IT"]}))
+    done = server.run("run", str(tasks / "secretive.json"), str(tasks / "hello.json"))
+    text = done.stdout.decode()
+    assert done.returncode == 1
+    assert "secretive was refused" in text and "NOBODY_HAS_IT" in text and "1 of 2 succeeded" in text
+    alone = server.run("run", str(tasks / "secretive.json"))
+    assert alone.returncode == 1 and b"NOBODY_HAS_IT" in alone.stderr

@@ -44,7 +44,9 @@ from paddock.runs.taskfile import parse_document
 
 INPUTS = "/v1/inputs"
 _BYTES: dict[str, Any] = {"schema": {"type": "string", "format": "binary"}}
-_TAR: dict[str, Any] = {"requestBody": {"required": True, "content": {"application/x-tar": _BYTES}}}
+_TAR: dict[str, Any] = {
+    "requestBody": {"required": True, "description": "A tar.", "content": {"application/octet-stream": _BYTES}}
+}
 _TEXT: dict[str, Any] = {"schema": {"type": "string"}}
 _FILE: dict[int | str, dict[str, Any]] = {
     200: {"description": "The file.", "content": {"application/octet-stream": _BYTES}},

@@ -57,7 +57,15 @@ class Call:
             if self.interrupted:
                 job.progress.state = "cancelled"
                 return
-            await self._submit(job)
+            try:
+                await self._submit(job)
+            except Refused as error:
+                if len(self.jobs) == 1:
+                    raise
+                # The others have nothing to do with it.
+                job.progress.state, job.progress.reason = "failed", str(error)
+                self._view.note(f"{job.name} was refused: {error}")
+                return
             if self.interrupted:
                 await self._cancel(job, hard=self._signals > 1)
             await watch(self._reach, job.progress, self._view)
@@ -86,7 +94,7 @@ class Call:
                 return None
             length = file.tell()
             file.seek(0)
-            headers = {"Content-Type": "application/x-tar", "Content-Length": str(length)}
+            headers = {"Content-Type": "application/octet-stream", "Content-Length": str(length)}
             sent = await self._reach.client.ask(
                 "POST", "/v1/inputs", data=_pieces(file), headers=headers, timeout=UPLOAD_SECONDS
             )

@@ -23,7 +23,7 @@ _STEERING = re.compile(
 _TELLING = ("command", "file_path", "path", "filename", "pattern", "query", "url", "description", "prompt", "content")
 """Arguments of tools that say most about a call, the most telling first."""
 
-Sort = Literal["said", "thought", "call", "result", "failure", "output", "error", "note"]
+Sort = Literal["said", "thought", "call", "result", "failure", "output", "error", "note", "passed"]
 
 
 def tidy(text: str) -> str:
@@ -154,7 +154,7 @@ class Progress:
             case "checked":
                 passed = bool(data.get("passed"))
                 word = "passed" if passed else f"failed with exit code {data.get('exit_code')}"
-                return [Line("note" if passed else "error", f"check {one_line(str(data.get('name', '')))}: {word}")]
+                return [Line("passed" if passed else "error", f"check {one_line(str(data.get('name', '')))}: {word}")]
             case "missing":
                 return [Line("note", one_line(f"no {data.get('path')}: {data.get('reason')}"))]
             case "cancelling":

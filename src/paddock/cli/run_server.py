@@ -23,6 +23,8 @@ _READY_SECONDS = 120.0
 _STOP_SECONDS = 30.0
 _LOOK_AGAIN = 0.05
 _TOLD = 2000
+_LARGEST_LOG = 4 * 2**20
+"""Bytes after which the log begins anew."""
 
 
 class OwnServer:
@@ -54,7 +56,8 @@ class OwnServer:
         self._cli.data.mkdir(mode=0o700, parents=True, exist_ok=True)
         words = [sys.executable, "-m", "paddock.cli.main", "serve", "--json", "--port", "0", "--with-stdin"]
         words += self._cli.same_place()
-        with open(self.log, "ab", opener=lambda path, flags: os.open(path, flags, 0o600)) as log:
+        kept = "ab" if not self.log.exists() or self.log.stat().st_size < _LARGEST_LOG else "wb"
+        with open(self.log, kept, opener=lambda path, flags: os.open(path, flags, 0o600)) as log:
             self._process = subprocess.Popen(
                 words,
                 # Ends it when we are gone, even without a word. Ctrl-C is ours to hear, so it has a session of its own.
@@ -136,6 +139,6 @@ class Servers:
                 await self._own.stop()
             self._own = OwnServer(self._cli)
             await self._own.start()
-        client = self._cli.client()
-        self._clients.append(client)
-        return client
+        if not self._clients or self._clients[-1].url != self._cli.target().url:
+            self._clients.append(self._cli.client())
+        return self._clients[-1]

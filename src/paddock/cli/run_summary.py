@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from paddock.cli.llm_words import count, money
 from paddock.cli.output import Output, plain, size
 from paddock.cli.run_progress import STAGES, SUCCEEDED, one_line, tidy
-from paddock.cli.run_view import STATE_STYLES, took, words
+from paddock.cli.run_shapes import STATE_STYLES, took, words
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -19,25 +19,6 @@ if TYPE_CHECKING:
 
 _SHOWN_FILES = 12
 _EVIDENCE_LINES = 12
-ENDED_BY = {
-    "exit": "the entrypoint exited",
-    "file": "the file that ends it was there",
-    "output": "its output had what ends it",
-    "says": "the agent said what ends it",
-    "verified": "all checks passed",
-    "turns": "it had all its turns",
-    "budget": "its budget was spent",
-    "timeout": "its time was up",
-    "silence": "nothing came from it any more",
-    "cancel": "somebody cancelled it",
-    "agent_error": "the agent told of an error",
-    "out_of_memory": "its memory was full",
-    "disk_full": "its disk was full",
-    "box_died": "its sandbox ended",
-    "box_silent": "its sandbox did not answer any more",
-    "box_frozen": "its sandbox stood still",
-    "setup": "it could not be begun",
-}
 
 
 def console() -> Console:
@@ -91,12 +72,12 @@ def rows(
     found: list[tuple[str, Text]] = [("run", Text(str(run.get("id"))))]
     if full:
         for name in ("group", "agent", "sandboxId", "cancelling"):
-            if run.get(name):
+            if run.get(name) and not (name == "cancelling" and result):
                 found.append((name.removesuffix("Id"), Text(one_line(str(run[name])))))
     if int(run.get("attempt") or 1) > 1:
         found.append(("attempt", Text(str(run["attempt"]))))
     if result:
-        found += [("ended by", _ended_by(result)), *_checks(result), ("model", _model(run, result)), *_time(result)]
+        found += [("ended by", _ended_by(result)), *_checks(result), *_model(run, result, full), *_time(result, full)]
     elif run.get("model"):
         found.append(("model", Text(one_line(str(run["model"])))))
     found += _deliverables(run, result, folder, placed)
@@ -113,7 +94,7 @@ def rows(
     if run.get("state") not in (SUCCEEDED, None) and result.get("evidence"):
         found += _evidence(result["evidence"])
     if folder is not None:
-        found.append(("folder", Text(str(folder))))
+        found.append(("folder", Text(short(folder))))
     return found
 
 
@@ -121,10 +102,8 @@ def _ended_by(result: Mapping[str, Any]) -> Text:
     from rich.text import Text
 
     how = str(result.get("endedBy"))
-    said = Text(f"{words(how)}: {ENDED_BY.get(how, words(how))}")
-    if result.get("exitCode") is not None:
-        said.append(f", with exit code {result['exitCode']}")
-    return said
+    code = result.get("exitCode")
+    return Text(words(how) if code is None else f"{words(how)}, exit code {code}")
 
 
 def _checks(result: Mapping[str, Any]) -> list[tuple[str, Text]]:
@@ -147,13 +126,13 @@ def _checks(result: Mapping[str, Any]) -> list[tuple[str, Text]]:
     return found
 
 
-def _model(run: Mapping[str, Any], result: Mapping[str, Any]) -> Text:
+def _model(run: Mapping[str, Any], result: Mapping[str, Any], full: bool) -> list[tuple[str, Text]]:
     from rich.text import Text
 
     traffic = result.get("traffic") or {}
     requests = int(traffic.get("requests") or 0)
     if not requests:
-        return Text("not asked")
+        return [("model", Text("not asked"))] if full or run.get("agent") else []
     if traffic.get("scripted"):
         said = Text("a script answered; no model was asked", style="yellow")
     else:
@@ -169,14 +148,15 @@ def _model(run: Mapping[str, Any], result: Mapping[str, Any]) -> Text:
         said.append(f", {money(float(traffic['cost']))}", style="default")
     if traffic.get("failed"):
         said.append(f"; {traffic['failed']} failed: {one_line(str(traffic.get('lastError') or ''))}", style="red")
-    return said
+    return [("model", said)]
 
 
-def _time(result: Mapping[str, Any]) -> list[tuple[str, Text]]:
+def _time(result: Mapping[str, Any], full: bool) -> list[tuple[str, Text]]:
     from rich.text import Text
 
     stages = result.get("stages") or {}
-    said = [f"{stage} {took(float(stages[stage]))}" for stage in STAGES if stage in stages]
+    least = 0.0 if full else 0.05
+    said = [f"{stage} {took(float(stages[stage]))}" for stage in STAGES if float(stages.get(stage, -1)) >= least]
     return [("time", Text(", ".join(said)))] if said else []
 
 
@@ -190,14 +170,21 @@ def _deliverables(
     for item in items[:_SHOWN_FILES]:
         path = str(item["path"])
         here = placed.get(path) or (folder / "deliverables" / path if folder is not None else None)
-        shown = str(here) if here is not None and here.exists() else f"{path}  (paddock runs get {run.get('id')})"
-        found.append(
-            ("" if found else "deliverables", Text(f"{plain(shown)}  ").append(size(item["size"]), style="dim"))
-        )
+        shown = short(here) if here is not None and here.exists() else f"{path}  (paddock runs get {run.get('id')})"
+        amount = Text(f"{size(item['size'])}  ", style="dim")
+        found.append(("" if found else "deliverables", amount + Text(plain(shown), style="default")))
+        if item.get("note"):
+            found.append(("", Text(one_line(str(item["note"])), style="yellow")))
     if len(items) > _SHOWN_FILES:
         total = sum(int(item["size"]) for item in items)
         found.append(("", Text(f"and {len(items) - _SHOWN_FILES} more; {size(total)} in all", style="dim")))
     return found
+
+
+def _said(value: object) -> str:
+    if isinstance(value, Mapping):
+        return "\n".join(f"{name}: {_said(each).strip()}" for name, each in value.items())
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
 
 
 def _evidence(evidence: Mapping[str, Any]) -> list[tuple[str, Text]]:
@@ -205,7 +192,7 @@ def _evidence(evidence: Mapping[str, Any]) -> list[tuple[str, Text]]:
 
     found: list[tuple[str, Text]] = []
     for name, value in evidence.items():
-        text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
+        text = _said(value)
         lines = [line for line in tidy(text).splitlines() if line.strip()][-_EVIDENCE_LINES:]
         for place, line in enumerate(lines):
             found.append((words(one_line(str(name))) if place == 0 else "", Text(line, style="dim")))
@@ -253,6 +240,12 @@ def print_table(runs: Sequence[Mapping[str, Any]], wanted: int) -> None:
     if scripted:
         said.append("; scripts answered, no model was asked", style="yellow")
     out.print(said)
+
+
+def short(path: Path) -> str:
+    """A path as one would type it."""
+    home = Path.home()
+    return f"~/{path.relative_to(home)}" if sys.stdout.isatty() and path.is_relative_to(home) else str(path)
 
 
 def print_content(out: Output, path: str, text: str) -> None:

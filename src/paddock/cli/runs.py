@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from typing import Annotated, Any
 from urllib.parse import quote
 
@@ -17,6 +18,8 @@ RunArgument = Annotated[
     str, typer.Argument(metavar="RUN", help="Id, a beginning of it, or a name: the newest of it.", show_default=False)
 ]
 _SHOWN = 20
+_WIDE = 110
+"""Columns of a terminal on which everything has room."""
 
 
 class NoSuchRun(CliError):
@@ -53,7 +56,7 @@ async def list_(
 ) -> None:
     """List runs, newest first."""
     from paddock.cli.llm_words import count, money
-    from paddock.cli.run_view import took, words
+    from paddock.cli.run_shapes import took, words
 
     query = {"state": [each.replace(" ", "_") for each in state or []], "name": name, "group": of_group}
     async with cli.client() as client:
@@ -82,6 +85,9 @@ async def list_(
             ]
         )
     columns = ["RUN", "NAME", "STATE", "AGE", "TOOK", "TOKENS", "COST", "SCORE", "REASON"]
+    if cli.out.for_people and shutil.get_terminal_size().columns < _WIDE:
+        kept = [place for place, column in enumerate(columns) if column not in ("COST", "SCORE")]
+        columns, rows = [columns[place] for place in kept], [[row[place] for place in kept] for row in rows]
     cli.out.table(columns, rows, right=("AGE", "TOOK", "TOKENS", "COST", "SCORE"))
     if more and cli.out.for_people:
         cli.out.line("\nThere are more: --limit N or --all.")

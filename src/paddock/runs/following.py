@@ -95,7 +95,8 @@ class Following:
         async with aclosing(inside.follow(self._command, beginning, whole=True)) as following:
             while True:
                 try:
-                    each = await asyncio.wait_for(anext(following), QUIET)
+                    async with asyncio.timeout(QUIET):
+                        each = await anext(following)
                 except TimeoutError:
                     return  # Perhaps nobody is at the other end any more; asking again costs little.
                 if isinstance(each, Ended):

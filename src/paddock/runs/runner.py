@@ -205,7 +205,8 @@ class Runner:
         if self._at(Stage.COLLECT):
             found = await self._unless_cancelled(self._collect(), over)
             harvest = found or nothing(self.run.task, "the run was cancelled")
-            checking = self.run.task.verify and self.run.sandbox_id is not None and self._cancelled_since(over) is None
+            # Whoever has cancelled it does not wait for checks.
+            checking = self.run.task.verify and self.run.sandbox_id is not None and not self.cancel.asked
             stage = Stage.VERIFY if checking else Stage.RELEASE
             await self._enter(stage, told_of(harvest), harvest=harvest.model_dump(mode="json"))
         if self._at(Stage.VERIFY):

@@ -56,9 +56,9 @@ def submit(client: httpx.Client, body: dict[str, Any], **headers: str) -> list[d
 
 
 def ended(client: httpx.Client, run_id: str) -> dict[str, Any]:
-    def look() -> dict[str, Any] | None:
+    def look() -> dict[str, Any]:
         run: dict[str, Any] = client.get(f"/v1/runs/{run_id}").json()
-        return run if run["state"] in ENDED else None
+        return run if run["state"] in ENDED else {}
 
     return eventually(look, 60)
 
@@ -208,11 +208,12 @@ def test_a_retry_is_a_new_run_with_the_same_inputs(client: httpx.Client, hello: 
 
 
 def test_asking_again_with_the_same_key_makes_no_second_run(client: httpx.Client) -> None:
-    body = {"task": {**HELLO, "name": "once", "entrypoint": "true", "deliverables": [], "verify": []}}
+    task: dict[str, Any] = {**HELLO, "name": "once", "entrypoint": "true", "deliverables": [], "verify": []}
+    body = {"task": task}
     headers = {"Idempotency-Key": "once"}
     [first], [second] = submit(client, body, **headers), submit(client, body, **headers)
     assert first["id"] == second["id"]
-    body["task"]["matrix"] = {"models": ["a", "b"]}
+    task["matrix"] = {"models": ["a", "b"]}
     twice = {"Idempotency-Key": "twice"}
     before, after = submit(client, body, **twice), submit(client, body, **twice)
     assert [run["id"] for run in before] == [run["id"] for run in after] and len(before) == 2

@@ -12,6 +12,8 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from paddock.app import Paddock, build
 from paddock.config.schema import Config
 from paddock.model.events import Event, EventType
@@ -19,7 +21,7 @@ from paddock.model.runs import Result, Run, Stage
 from paddock.model.task import Task
 
 TENANT = "default"
-PATIENCE = 90.0
+PATIENCE = 25.0
 
 
 def settings(data: Path, **more: Any) -> dict[str, Any]:
@@ -41,10 +43,13 @@ def task(entrypoint: str | list[str] = "true", **fields: Any) -> Task:
 
 async def ended(paddock: Paddock, run: Run) -> Run:
     """Wait until a run has ended."""
-    async with asyncio.timeout(PATIENCE):
-        async for event in paddock.events.follow(f"run/{run.id}"):
-            if event.type.last:
-                break
+    try:
+        async with asyncio.timeout(PATIENCE):
+            async for event in paddock.events.follow(f"run/{run.id}"):
+                if event.type.last:
+                    break
+    except TimeoutError:
+        pytest.fail(f"did not end: {await paddock.runs.get(run.tenant, run.id)!r}")
     return await paddock.runs.get(run.tenant, run.id)
 
 

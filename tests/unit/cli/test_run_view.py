@@ -17,8 +17,9 @@ from paddock.cli.output import Output
 from paddock.cli.run_fetch import place_of
 from paddock.cli.run_plan import changed, parse_changes
 from paddock.cli.run_progress import Progress, arguments_of, one_line, tidy
+from paddock.cli.run_shapes import chosen, took
 from paddock.cli.run_summary import print_content, print_summary, print_table
-from paddock.cli.run_view import JsonView, LinesView, ManyView, OneView, chosen, took
+from paddock.cli.run_view import JsonView, LinesView, ManyView, OneView
 from paddock.model.task import Task
 
 BEGAN = datetime(2026, 1, 31, 12, 0, tzinfo=UTC)
@@ -110,7 +111,7 @@ def test_nothing_an_agent_writes_steers_the_terminal(text: str) -> None:
     view, many = OneView(_console(file := io.StringIO())), ManyView(_console(file))
     view.add(run)
     many.add(run)
-    for kind, data in {
+    happenings: dict[str, dict[str, Any]] = {
         "text": {"text": text},
         "thinking": {"text": text},
         "tool_call": {"name": text, "arguments": {"a": text}},
@@ -121,7 +122,8 @@ def test_nothing_an_agent_writes_steers_the_terminal(text: str) -> None:
         "missing": {"path": text, "reason": text},
         "usage": {"model": text, "turns": 1},
         "ended": {"state": "failed", "reason": text},
-    }.items():
+    }
+    for kind, data in happenings.items():
         happened = event(1, kind, **data)
         lines = run.note(happened)
         view.tell(run, happened, lines)
@@ -307,14 +309,14 @@ def test_a_summary_says_why_it_ended_and_what_came_of_it(capsys: pytest.CaptureF
     lines = text.splitlines()
     assert lines[0] == "✗ hello failed after 11s: a required check failed"
     for part in (
-        "exit: the entrypoint exited, with exit code 0",
+        "exit, exit code 0",
         "0.5, 1 of 2 checks",
         "✗ tests 1.0s (exit code 1)",
         "1 failed",
         "✓ style 2.0s",
         "claude-test; 3 turns, 4 requests, 12,345 tokens in, 678 out, $0.50",
         "sandbox 0.5s, watch 10s",
-        f"{tmp_path}/deliverables/r.md  2.0 KiB",
+        f"2.0 KiB  {tmp_path}/deliverables/r.md",
         "chart.png: nothing is there",
         "last output",
         f"folder        {tmp_path}",
