@@ -83,6 +83,8 @@ async def ready(table: Table, server: Runs, images: ImageStore, rounds: int) -> 
     ratio = took / by_itself
     table.add(row, took * 1e3, "ms", against="alone", ratio=ratio, bar=f"<= {READY} x alone")
     table.judge(row, ratio, READY)
+    least = min(ours) / min(alone)
+    table.add("    the quickest", min(ours) * 1e3, "ms", against="the quickest alone", ratio=least)
     tell_stages(table, runs)
     # A run begins to watch once its agent has been started.
     table.add("    agent started", statistics.median(run.stages["watch"] for run in runs) * 1e3, "ms")
@@ -92,11 +94,11 @@ async def ready(table: Table, server: Runs, images: ImageStore, rounds: int) -> 
 def tell_crowd(table: Table, title: str, crowd: Crowd, count: int, good: int) -> None:
     table.add(title, float(good), "runs", bar=f"= {count}, none lost")
     table.judge(title, good, count, at_least=True)
-    table.add(f"  {title}: a second", count / crowd.seconds, "runs")
-    table.add(f"  {title}: a minute", 60 * count / crowd.seconds, "runs")
-    table.add(f"  {title}: CPU of the server, each", crowd.server / count * 1e3, "ms")
-    table.add(f"  {title}: of what it starts, each", crowd.boxes / count * 1e3, "ms")
-    table.add(f"  {title}: of paddock run, each", crowd.command / count * 1e3, "ms")
+    table.add("    a second", count / crowd.seconds, "runs")
+    table.add("    a minute", 60 * count / crowd.seconds, "runs")
+    table.add("    CPU of the server, each", crowd.server / count * 1e3, "ms")
+    table.add("    CPU of what launches boxes, each", crowd.boxes / count * 1e3, "ms")
+    table.add("    CPU of paddock run, each", crowd.command / count * 1e3, "ms")
 
 
 async def trivial_crowd(table: Table, server: Runs, count: int) -> None:

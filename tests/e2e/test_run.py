@@ -260,3 +260,16 @@ def test_one_run_that_is_refused_does_not_hold_up_the_others(server: Server, tas
     assert "secretive was refused" in text and "NOBODY_HAS_IT" in text and "1 of 2 succeeded" in text
     alone = server.run("run", str(tasks / "secretive.json"))
     assert alone.returncode == 1 and b"NOBODY_HAS_IT" in alone.stderr
+
+
+def test_a_server_that_is_not_there_is_told_of_at_once(alone: Paddock, tasks: Path) -> None:
+    began = time.monotonic()
+    done = alone.run("run", str(tasks / "hello.json"), "--server", "http://127.0.0.1:1")
+    assert done.returncode == 1 and b"no Paddock server at http://127.0.0.1:1" in done.stderr
+    assert time.monotonic() - began < 20
+
+
+def test_a_server_of_ones_own_that_cannot_start_says_why(alone: Paddock, tasks: Path, tmp_path: Path) -> None:
+    (tmp_path / "bad.yaml").write_text("sandboxes: {default_backend: nope}\n")
+    done = alone.run("run", str(tasks / "hello.json"), "--config", str(tmp_path / "bad.yaml"))
+    assert done.returncode == 1 and b"there is no backend 'nope'" in done.stderr

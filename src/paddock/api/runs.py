@@ -33,14 +33,13 @@ from paddock.api.run_messages import (
 )
 from paddock.api.sandboxes import Page, PageSize
 from paddock.api.services import Services
-from paddock.api.tasks import offered
+from paddock.api.tasks import offered, parsed
 from paddock.api.wire import Pagination
 from paddock.errors import InvalidInput
 from paddock.model.runs import RunState
 from paddock.runs.folder import RunFolder
 from paddock.runs.inputs import pack_content, pack_inputs
 from paddock.runs.matrix import expand
-from paddock.runs.taskfile import parse_document
 
 INPUTS = "/v1/inputs"
 _BYTES: dict[str, Any] = {"schema": {"type": "string", "format": "binary"}}
@@ -88,10 +87,10 @@ def routes(services: Services) -> APIRouter:
         """
         tenant = principal.tenant
         if body.file is not None:
-            loaded = await asyncio.to_thread(offered, services.config, body.file)
+            loaded = await asyncio.to_thread(offered, services, body.file)
             task, inputs = loaded.sent, await pack(tenant, lambda sink: pack_inputs(loaded, sink))
         else:
-            task, inputs = parse_document(body.task or {}, presets=runs.means.presets.names()), body.inputs
+            task, inputs = await asyncio.to_thread(parsed, services, body.task or {}), body.inputs
             if task.inputs:
                 if inputs is not None:
                     raise InvalidInput("a bundle was sent for this task; put what its 'inputs' have into that too")
@@ -117,7 +116,7 @@ def routes(services: Services) -> APIRouter:
     async def list_runs(
         principal: RunReader,
         state: Annotated[list[RunState] | None, Query()] = None,
-        name: Annotated[str | None, Query(max_length=300)] = None,
+        name: Annotated[str | None, Query(max_length=400)] = None,
         group: Annotated[str | None, Query(pattern=GROUP)] = None,
         page: Page = 1,
         page_size: PageSize = 20,

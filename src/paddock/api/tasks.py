@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from paddock.api.run_messages import TaskItem, TaskList, TaskSaid, ValidateBody,
 from paddock.api.services import Services
 from paddock.config.schema import Config
 from paddock.errors import InvalidInput, NotFound, PaddockError
+from paddock.model.task import Task
 from paddock.runs.folder import readable
 from paddock.runs.matrix import expand
 from paddock.runs.schema import schema
@@ -24,12 +26,11 @@ _SUFFIXES = (".yaml", ".yml", ".json")
 
 def routes(services: Services) -> APIRouter:
     router = APIRouter(prefix="/v1/tasks", tags=["Tasks"])
-    config = services.config
 
     @router.get("", responses=documented(), response_model_exclude_none=True)
     async def list_tasks(principal: RunReader) -> TaskList:
         """The task files in the server's `runs.tasks`, and what is wrong with those that cannot be run."""
-        return TaskList(items=await asyncio.to_thread(_items, config))
+        return TaskList(items=await asyncio.to_thread(_items, services))
 
     @router.get("/schema", responses=documented())
     async def get_task_schema(principal: RunReader) -> dict[str, Any]:
@@ -40,14 +41,15 @@ def routes(services: Services) -> APIRouter:
     async def validate_task(body: ValidateBody, principal: RunReader) -> Verdict:
         """Say whether a task could be run as it is, and what is wrong if not."""
         try:
-            return Verdict(valid=True, runs=[name for name, _ in expand(parse_document(body.task))])
+            task = await asyncio.to_thread(parsed, services, body.task)
+            return Verdict(valid=True, runs=[name for name, _ in expand(task)])
         except InvalidInput as error:
             return Verdict(valid=False, error=error.message, runs=[])
 
     @router.get("/{name}", responses=documented(404), response_model_exclude_none=True)
     async def get_task(name: str, principal: RunReader) -> TaskSaid:
         """One of the task files that the server offers, by its name with or without the ending."""
-        loaded = await asyncio.to_thread(offered, config, name)
+        loaded = await asyncio.to_thread(offered, services, name)
         task = loaded.task
         return TaskSaid(
             file=loaded.path.name,
@@ -60,21 +62,27 @@ def routes(services: Services) -> APIRouter:
     return router
 
 
-def offered(config: Config, name: str) -> Loaded:
+def parsed(services: Services, document: Mapping[str, Any]) -> Task:
+    """A task from a request. Raises `InvalidInput`."""
+    return parse_document(document, presets=services.runs.means.presets.names())
+
+
+def offered(services: Services, name: str) -> Loaded:
     """A task file that the server offers. Raises `NotFound` naming those there are, `InvalidInput` if it is wrong."""
-    files = {path.name: path for path in _files(config)}
+    files = {path.name: path for path in _files(services.config)}
     path = files.get(name) or next((files[name + end] for end in _SUFFIXES if name + end in files), None)
     if path is None:
         known = ", ".join(sorted(files)) or "none; set runs.tasks to a directory with task files"
         raise NotFound(f"there is no task file {name!r} here; known are: {known}")
-    return load_task(path)
+    return load_task(path, presets=services.runs.means.presets.names())
 
 
-def _items(config: Config) -> list[TaskItem]:
+def _items(services: Services) -> list[TaskItem]:
     items: list[TaskItem] = []
-    for path in _files(config):
+    presets = services.runs.means.presets.names()
+    for path in _files(services.config):
         try:
-            task = load_task(path).task
+            task = load_task(path, presets=presets).task
             items.append(TaskItem(file=path.name, name=task.name, description=task.description or None))
         except PaddockError as error:
             items.append(TaskItem(file=path.name, error=error.message))

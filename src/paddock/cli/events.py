@@ -31,7 +31,7 @@ async def events(
     after: Annotated[int, typer.Option(metavar="N", help="Only those after this number.", min=0)] = 0,
     sandbox: Annotated[str | None, typer.Option(metavar="SANDBOX", help="Only of this sandbox.")] = None,
 ) -> None:
-    """Show what has happened to sandboxes, snapshots and pools.
+    """Show what has happened to sandboxes, snapshots, pools and runs.
 
     With --json, one document a line; after a break, go on with --after and the last `sequence` seen (`number` with
     --sandbox).

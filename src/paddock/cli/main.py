@@ -60,7 +60,7 @@ SUMMARIES: Mapping[str, str] = {
     "image": "Build, list and remove images.",
     "key": "Make, list and revoke API keys.",
     "config": "Look at the configuration.",
-    "events": "Show what has happened to sandboxes, snapshots and pools.",
+    "events": "Show what has happened to sandboxes, snapshots, pools and runs.",
     "version": "Show which Paddock this is.",
 }
 

@@ -102,6 +102,8 @@ async def _attached(cli: Cli, jobs: Sequence[Job], parallel: int | None, output:
                 if servers.must_start:
                     view.status("starting a server of its own")
                 reach = Reach(await servers.find(), servers.find)
+                # A server that is not there, or a key that may not, is to be known before anything is sent.
+                await reach.client.get("/v1/runs", pageSize=1)
                 call = Call(reach, jobs, view, parallel)
                 await call.see_through()
             if output is not None:
@@ -140,7 +142,7 @@ async def _report(cli: Cli, client: Client, jobs: Sequence[Job], data: Path | No
         }
         return cli.out.event({"results": made, **({"files": placed} if placed else {})})
     if len(jobs) > 1:
-        return print_table(made, len(jobs))
+        return print_table(made, len(jobs), data)
     for job in jobs:
         if job.run is not None:
             folder = folder_of(data, job.progress.id) if data is not None else None

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 UPLOAD_SECONDS = 3600.0
 _PIECE = 2**18
+_TRIES = 3
 _HEARD = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
@@ -92,13 +93,19 @@ class Call:
         with tempfile.TemporaryFile(prefix="paddock-inputs-") as file:
             if await asyncio.to_thread(pack_inputs, origin, file) is None:
                 return None
-            length = file.tell()
-            file.seek(0)
-            headers = {"Content-Type": "application/octet-stream", "Content-Length": str(length)}
-            sent = await self._reach.client.ask(
-                "POST", "/v1/inputs", data=_pieces(file), headers=headers, timeout=UPLOAD_SECONDS
-            )
-            return str(sent["id"])
+            headers = {"Content-Type": "application/octet-stream", "Content-Length": str(file.tell())}
+            for left in reversed(range(_TRIES)):
+                file.seek(0)
+                try:
+                    sent = await self._reach.client.ask(
+                        "POST", "/v1/inputs", data=_pieces(file), headers=headers, timeout=UPLOAD_SECONDS
+                    )
+                    return str(sent["id"])
+                except (ConnectionLost, NoServer):
+                    if not left:
+                        raise
+                    await self._reach.again()
+            return None
 
     @contextmanager
     def _interrupts(self) -> Iterator[None]:

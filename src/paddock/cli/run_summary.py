@@ -199,7 +199,7 @@ def _evidence(evidence: Mapping[str, Any]) -> list[tuple[str, Text]]:
     return found
 
 
-def print_table(runs: Sequence[Mapping[str, Any]], wanted: int) -> None:
+def print_table(runs: Sequence[Mapping[str, Any]], wanted: int, data: Path | None = None) -> None:
     """Many runs, a row for each, and a line about all."""
     from rich.table import Table
     from rich.text import Text
@@ -210,7 +210,7 @@ def print_table(runs: Sequence[Mapping[str, Any]], wanted: int) -> None:
     table.add_column("NAME", no_wrap=True, overflow="ellipsis", max_width=max(16, out.width // 3))
     table.add_column("RUN", no_wrap=True)
     table.add_column("STATE", no_wrap=True)
-    for title in ("TURNS", "TOKENS", "COST", "TIME", "FILES") if wide else ("TOKENS", "TIME"):
+    for title in ("TURNS", "TOKENS", "COST", "TIME", "SCORE", "FILES") if wide else ("TOKENS", "TIME"):
         table.add_column(title, no_wrap=True, justify="right")
     table.add_column("REASON", no_wrap=True, overflow="ellipsis")
     for run in runs:
@@ -223,7 +223,8 @@ def print_table(runs: Sequence[Mapping[str, Any]], wanted: int) -> None:
             files = result.get("deliverables") or []
             numbers.insert(0, str(result.get("turns") or ""))
             numbers.insert(2, money(traffic.get("cost")))
-            numbers.append(str(len(files) or ""))
+            score = result.get("score")
+            numbers += ["" if score is None else f"{float(score):.2f}", str(len(files) or "")]
         table.add_row(
             Text(one_line(str(run.get("name")))),
             str(run.get("id")),
@@ -240,6 +241,8 @@ def print_table(runs: Sequence[Mapping[str, Any]], wanted: int) -> None:
     if scripted:
         said.append("; scripts answered, no model was asked", style="yellow")
     out.print(said)
+    if data is not None:
+        out.print(Text(f"what they made: {short(data / 'runs')}/RUN/deliverables", style="dim"))
 
 
 def short(path: Path) -> str:

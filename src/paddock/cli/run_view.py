@@ -128,12 +128,20 @@ class LinesView:
         self._out.line(f"{run.name:<{self._width}}  {after:>7}  {mark} {text}")
 
 
+def _in_front() -> bool:
+    """Whether the terminal is ours to change; doing that from the background would stop us."""
+    try:
+        return sys.stdin.isatty() and os.tcgetpgrp(sys.stdin.fileno()) == os.getpgrp()
+    except OSError:
+        return False
+
+
 @contextmanager
 def _without_echo() -> Iterator[None]:
     """What is typed, `^C` too, would push what is drawn out of its place."""
     import termios
 
-    if not sys.stdin.isatty() or os.tcgetpgrp(sys.stdin.fileno()) != os.getpgrp():
+    if not _in_front():
         yield
         return
     before = termios.tcgetattr(sys.stdin)

@@ -148,11 +148,13 @@ async def full_disk(events: EventLog, sandbox: Sandbox) -> Mapping[str, Any] | N
     """The figures of the last time that a sandbox had written more than it may, whereupon its processes were killed."""
     found: Mapping[str, Any] | None = None
     after = 0
-    while page := await events.read(f"sandbox/{sandbox.id}", after, PAGE):
+    while True:
+        page = await events.read(f"sandbox/{sandbox.id}", after, PAGE)
         for event in page:
             found = event.data if event.type is EventType.DISK_FULL else found
+        if len(page) < PAGE:
+            return found
         after = page[-1].number
-    return found
 
 
 def _lost(ended_by: EndedBy, reason: str, status: BoxStatus) -> Verdict:

@@ -135,7 +135,8 @@ class Runner:
         self._image = admitted.image
         facts = {"model": admitted.model, "scripted": admitted.scripted}
         said = [(EventType.RUN_STARTED, {"attempt": self.run.attempt, **facts})]
-        await self._enter(Stage.SANDBOX, said, fields=facts, waiting=None, waiting_since=None)
+        # One that has come back from waiting for room has told all this before.
+        await self._enter(Stage.SANDBOX, said, fields=facts, quiet="waiting" in self.run.progress)
 
     async def _make_sandbox(self) -> None:
         # A sandbox under way is waited for even if the run is cancelled: only then is it known what to remove.
@@ -151,14 +152,17 @@ class Runner:
         except (QuotaExceeded, HostFull) as error:
             raise NoRoom(error.message) from error
         said = [(EventType.RUN_SANDBOX, {"sandbox_id": sandbox.id, "image": sandbox.image})]
-        await self._enter(Stage.INPUTS, said, fields={"sandbox_id": sandbox.id})
+        await self._enter(Stage.INPUTS, said, fields={"sandbox_id": sandbox.id}, waiting=None, waiting_since=None)
 
     async def _look_after(self) -> None:
         """Have requests to models counted and answered, as every server must for the runs that it sees to."""
         run, gateway = self.run, self._means.gateway
         if run.scripted and run.task.llm.script is not None:
             gateway.routes.scripted.add(run.id, run.task.llm.script, run.tenant)
-        await gateway.traffics.open(run.id, run.tenant, run.sandbox_id)
+        if run.attempt == 1 and ORDER[run.stage] < ORDER[Stage.START]:
+            gateway.traffics.start(run.id, run.tenant)  # It has not asked yet, so there is nothing to look for.
+        else:
+            await gateway.traffics.open(run.id, run.tenant, run.sandbox_id)
 
     def _watch(self) -> Watch:
         task = self.run.task
@@ -407,14 +411,19 @@ class Runner:
         return times
 
     async def _enter(
-        self, stage: Stage, said: Sequence[Said] = (), *, fields: Mapping[str, Any] | None = None, **notes: Any
+        self,
+        stage: Stage,
+        said: Sequence[Said] = (),
+        *,
+        fields: Mapping[str, Any] | None = None,
+        quiet: bool = False,
+        **notes: Any,
     ) -> None:
         """Write down that a stage begins, with what the one before has found out."""
         kept = {**self.run.progress, "stages": self._stage_times(), "stage_began": time.time(), **notes}
         progress = {name: value for name, value in kept.items() if value is not None}
-        await self._write(
-            [*said, (EventType.RUN_STAGE, {"stage": stage})], stage=stage, progress=progress, **fields or {}
-        )
+        told = [] if quiet else [*said, (EventType.RUN_STAGE, {"stage": stage})]
+        await self._write(told, stage=stage, progress=progress, **fields or {})
 
     async def _note(self, watched: Mapping[str, Any]) -> None:
         progress = {**self.run.progress, "watch": dict(watched)}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Collection, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 
 import structlog
@@ -195,13 +196,12 @@ class Runs:
             try:
                 await self._start_some()
                 wait = await self._until_next()
-            except PaddockError as error:
-                log.error("the queue of runs could not be read and will be again", error=str(error))
+            except Exception as error:  # Whatever it is, the queue goes on.
+                log.error("the queue of runs could not be read and will be again", error=repr(error))
                 wait = LOOK_AGAIN
-            try:
-                await asyncio.wait_for(self._changed.wait(), wait)
-            except TimeoutError:
-                continue
+            with suppress(TimeoutError):
+                async with asyncio.timeout(wait):
+                    await self._changed.wait()
 
     async def _start_some(self) -> None:
         if not self._alone:
@@ -255,19 +255,21 @@ class Runs:
             await asyncio.sleep(self._settings.lease / 3)
             if not self._running:
                 continue
-            before = set(self._running)
             try:
-                ours = await self._store.renew(self.owner, self._lease(datetime.now(UTC)))
-            except PaddockError as error:
-                log.error("the lease of runs could not be renewed and will be again", error=str(error))
-                continue
-            for run_id, cancelling, hard in ours:
-                if cancelling is not None and run_id in self._running:
-                    self._running[run_id].ask(cancelling, hard=hard)
-            for run_id in before - {run_id for run_id, _, _ in ours}:
-                # What has ended or is back in the queue is about to leave by itself.
-                if run_id in self._tasks and (await self._store.get(run_id)).owner not in (None, self.owner):
-                    self._tasks[run_id].cancel()
+                await self._renew_all()
+            except Exception as error:
+                log.error("the lease of runs could not be renewed and will be again", error=repr(error))
+
+    async def _renew_all(self) -> None:
+        before = set(self._running)
+        ours = await self._store.renew(self.owner, self._lease(datetime.now(UTC)))
+        for run_id, cancelling, hard in ours:
+            if cancelling is not None and run_id in self._running:
+                self._running[run_id].ask(cancelling, hard=hard)
+        for run_id in before - {run_id for run_id, _, _ in ours}:
+            # What has ended or is back in the queue is about to leave by itself.
+            if run_id in self._tasks and (await self._store.get(run_id)).owner not in (None, self.owner):
+                self._tasks[run_id].cancel()
 
     async def _tidy(self) -> None:
         """Forget old runs, and inputs that were uploaded for nothing."""
@@ -278,8 +280,8 @@ class Runs:
                 if keep is not None:
                     await self._forget(datetime.now(UTC) - timedelta(seconds=keep))
                 await asyncio.to_thread(self.means.bundles.sweep, await self._store.inputs(), UNUSED_FOR)
-            except (PaddockError, OSError) as error:
-                log.error("old runs could not be removed and will be tried again", error=str(error))
+            except Exception as error:
+                log.error("old runs could not be removed and will be tried again", error=repr(error))
 
     async def _forget(self, before: datetime) -> None:
         while old := await self._store.ended_before(before, FORGET_AT_ONCE):

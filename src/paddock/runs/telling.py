@@ -131,7 +131,9 @@ class Telling:
     async def find(self, after: int, told: int, told_to: int) -> None:
         """Find out what an earlier server has told since it noted this."""
         self.number, self.told, self.told_to = after, told, told_to
-        while page := await self._events.read(self._stream, self.number, PAGE, tenant=self._tenant):
+        page: Sequence[Event] | None = None
+        while page is None or len(page) == PAGE:
+            page = await self._events.read(self._stream, self.number, PAGE, tenant=self._tenant)
             for event in page:
                 self.number = event.number
                 if event.type is EventType.RUN_STARTED:  # Another attempt; what was told is of the one before.

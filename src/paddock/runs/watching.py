@@ -291,10 +291,10 @@ class Watch:
     async def _keep_notes(self) -> None:
         place = self._intake.place
         while True:
+            await asyncio.sleep(self._settings.note_every)
             if self._telling.settled(place.nth, place.cursor):
                 await self._store_told(place)
                 place = self._intake.place
-            await asyncio.sleep(self._settings.note_every)
 
     async def _keep_place(self) -> None:
         """Tell of everything at once, and note how far it has come."""

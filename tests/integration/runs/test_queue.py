@@ -65,6 +65,8 @@ async def test_a_run_without_room_for_its_sandbox_goes_back_to_the_queue(
         for run in runs:
             done = await ended(paddock, run)
             assert done.state is RunState.SUCCEEDED and done.attempt == 1, done.result
+            told = [event.type for event in await events_of(paddock, run)]
+            assert told.count(EventType.RUN_STARTED) == 1
         await nothing_left(paddock)
 
 

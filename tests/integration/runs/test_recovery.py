@@ -38,8 +38,8 @@ async def check_outcome(paddock: Paddock, run_id: str) -> None:
 
 def is_at(event: Mapping[str, Any], stage: Stage) -> bool:
     if stage is Stage.ADMIT:
-        return event["type"] == EventType.RUN_QUEUED
-    return event["type"] == EventType.RUN_STAGE and event["data"]["stage"] == stage
+        return bool(event["type"] == EventType.RUN_QUEUED)
+    return bool(event["type"] == EventType.RUN_STAGE and event["data"]["stage"] == stage)
 
 
 @pytest.mark.parametrize("stage", list(Stage))
