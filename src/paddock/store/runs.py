@@ -174,12 +174,14 @@ class RunStore:
         if mine is not None:
             conditions += [runs.c.owner == mine, runs.c.state == RunState.RUNNING]
 
+        changing = update(runs).where(*conditions).values(values).returning(*_shown.selected_columns)
+
         def work(connection: Connection) -> Run:
-            changed = connection.execute(update(runs).where(*conditions).values(values))
-            run = known(connection, run_id, None)
-            if not changed.rowcount:
+            row = connection.execute(changing).mappings().first()
+            if row is None:
+                run = known(connection, run_id, None)
                 raise Conflict(f"Run {run_id} is {run.state} and seen to by {run.owner or 'nobody'}, not by {mine}.")
-            return run
+            return to_model(Run, row)
 
         return work
 
