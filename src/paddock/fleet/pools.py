@@ -211,7 +211,9 @@ class Pools:
                     reservoir.starting += 1
                     self.spawn(self._add(reservoir, box_id))
             try:
-                await asyncio.wait_for(self._changed.wait(), RETRY)
+                # Unlike wait_for, this cannot swallow a cancellation that comes in the same moment.
+                async with asyncio.timeout(RETRY):
+                    await self._changed.wait()
             except TimeoutError:
                 continue
 

@@ -119,7 +119,8 @@ class RemoteScribe(Scribe):
         if self._gained is None:
             self._gained = asyncio.Event()
         try:
-            await asyncio.wait_for(self._gained.wait(), PATIENCE)
+            async with asyncio.timeout(PATIENCE):
+                await self._gained.wait()
         except TimeoutError:
             pass
 
