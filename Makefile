@@ -28,7 +28,7 @@ run: setup ## Do the main job end to end: a fenced computer, work done in it, th
 	@$(BIN)/python scripts/demo.py
 
 test: setup-test lint ## Run every check and every test
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n auto --maxprocesses 4 --dist loadfile
 
 lint: setup-test ## Check style, types and who imports whom
 	$(BIN)/ruff check .
