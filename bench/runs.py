@@ -78,6 +78,9 @@ async def ready(table: Table, server: Runs, images: ImageStore, rounds: int) -> 
     peak = await server.peak(box, what)
     await server.delete_all()
     by_itself, took = statistics.median(alone), statistics.median(ours)
+    if max(alone) > 1.5 * min(alone):
+        spread = f"{min(alone) * 1e3:.0f} to {max(alone) * 1e3:.0f} ms"
+        print(f"! the machine is not quiet: {AGENT} alone took {spread}; the ratio says little", flush=True)
     table.add(f"{AGENT} alone, start to first request", by_itself * 1e3, "ms")
     row = f"{AGENT} by a run, asked to first request"
     ratio = took / by_itself

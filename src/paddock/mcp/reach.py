@@ -34,9 +34,8 @@ class Reach(AbstractResolver):
 
     def check(self, host: str, port: int) -> None:
         """Refuse an address; a name is refused when it is resolved."""
-        try:
-            address = ip_address(host.partition("%")[0])
-        except ValueError:
+        address = _address(host.partition("%")[0])
+        if address is None:
             return
         if isinstance(address, IPv6Address):
             address = _within(address)
@@ -55,6 +54,19 @@ class Reach(AbstractResolver):
 
     async def close(self) -> None:
         """There is nothing to let go of."""
+
+
+def _address(host: str) -> IPv4Address | IPv6Address | None:
+    """The address that is written; none if it is a name. `127.1` and `2130706433` are what C makes of them, because
+    connecting may do the same without anybody resolving them."""
+    try:
+        return ip_address(host)
+    except ValueError:
+        pass
+    try:
+        return IPv4Address(socket.inet_aton(host))
+    except (OSError, ValueError):
+        return None
 
 
 def _within(address: IPv6Address) -> IPv4Address | IPv6Address:

@@ -89,7 +89,7 @@ def over_budget(bounds: TaskModel, traffic: Traffic) -> str | None:
         return f"it spent {traffic.cost:.4f} US dollars, and may spend {bounds.cost:g}"
     bounded = (bounds.requests, bounds.tokens, bounds.cost) != (None, None, None)
     if bounded and traffic.failed and traffic.last_error and SPENT.search(traffic.last_error):
-        return f"the proxy refused another request: {traffic.last_error}"
+        return f"the proxy refused another request: {short(traffic.last_error)}"
     return None
 
 
@@ -106,7 +106,7 @@ def judge_exit(exit: Exit, bounds: TaskModel, traffic: Traffic) -> Verdict:
     how = f"the entrypoint ended with exit code {exit.code}"
     if exit.code == 0 and exit.error is None:
         return _judge_success(exit, traffic)
-    model = f"; the last answer of the model: {_short(traffic.last_error)}" if traffic.last_error else ""
+    model = f"; the last answer of the model: {short(traffic.last_error)}" if traffic.last_error else ""
     if failed and exit.disk is not None:
         used, limit = exit.disk.get("used", exit.disk.get("volumes")), exit.disk.get("limit")
         reason = f"the sandbox's disk is full: {used} bytes written, {limit} allowed; its processes were killed"
@@ -117,17 +117,17 @@ def judge_exit(exit: Exit, bounds: TaskModel, traffic: Traffic) -> Verdict:
     if spent := over_budget(bounds, traffic):
         return Verdict(state=RunState.OVER_BUDGET, ended_by=EndedBy.BUDGET, reason=spent)
     if exit.error is not None:
-        return _failed(EndedBy.AGENT_ERROR, f"the agent failed: {_short(exit.error)} (exit code {exit.code}){model}")
+        return _failed(EndedBy.AGENT_ERROR, f"the agent failed: {short(exit.error)} (exit code {exit.code}){model}")
     if exit.said.startswith("timed out"):
         return Verdict(state=RunState.TIMED_OUT, ended_by=EndedBy.TIMEOUT, reason=f"the entrypoint {exit.said}")
-    told = "" if exit.said in ("", f"exit status {exit.code}") else f": {_short(exit.said)}"
-    last = f"; its last line: {_short(exit.last_line)}" if exit.last_line and not told else ""
+    told = "" if exit.said in ("", f"exit status {exit.code}") else f": {short(exit.said)}"
+    last = f"; its last line: {short(exit.last_line)}" if exit.last_line and not told else ""
     return _failed(EndedBy.EXIT, f"{how}{told}{last}{model}")
 
 
 def _judge_success(exit: Exit, traffic: Traffic) -> Verdict:
     if exit.asks and traffic.requests and traffic.failed >= traffic.requests:
-        error = _short(traffic.last_error or "no answer")
+        error = short(traffic.last_error or "no answer")
         reason = f"the agent ended with exit code 0, but none of its requests to the model was answered: {error}"
         return _failed(EndedBy.AGENT_ERROR, reason)
     if exit.asks and not traffic.requests and not exit.spoke:
@@ -140,6 +140,7 @@ def _failed(ended_by: EndedBy, reason: str) -> Verdict:
     return Verdict(state=RunState.FAILED, ended_by=ended_by, reason=reason)
 
 
-def _short(text: str, most: int = 300) -> str:
-    text = " ".join(text.split())
+def short(text: str, most: int = 300) -> str:
+    """What a box or a model has said, on one line that no terminal obeys."""
+    text = "".join(letter if letter.isprintable() else "\N{REPLACEMENT CHARACTER}" for letter in " ".join(text.split()))
     return text if len(text) <= most else f"{text[:most]}…"

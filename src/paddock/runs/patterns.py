@@ -13,8 +13,9 @@ LONGEST = 16 * 2**10
 """Characters of a line that are looked at; the end counts, not the beginning."""
 PATIENCE = 2.0
 TRIES = 3
-SIMPLE = re.compile(r"[^*+?{(]*")
-"""Without repetitions and groups the time that a pattern takes is in proportion to the text."""
+SIMPLE = re.compile(r"\^?(?:[^\\.^$*+?{}\[\]|()]|\\[^\w\s])*\$?")
+"""Plain words, perhaps at the beginning or end of a line: all else can take far longer than in proportion to the text,
+alternatives and dots as well."""
 # The re module holds the interpreter's lock while it searches, so a thread would be no help.
 PROGRAM = """
 import json, re, sys

@@ -21,7 +21,7 @@ from paddock.model.events import EventType
 from paddock.model.runs import Checked, EndedBy, Result, Run, RunState, Stage
 from paddock.runs import stages
 from paddock.runs.conversation import write_conversation
-from paddock.runs.ends import Cancel, Over
+from paddock.runs.ends import Cancel, Over, short
 from paddock.runs.harvest import Harvest, bring_home, check_all, conclude, nothing, told_of, unchecked
 from paddock.runs.presets import Rendered, reader
 from paddock.runs.stages import Means
@@ -192,7 +192,7 @@ class Runner:
         said = str(output.get("stderr") or output.get("stdout") or "").strip()
         with suppress(PaddockError):
             said = str((await (await self._inside()).status(COMMAND)).get("error") or said)
-        last = said.splitlines()[-1][:500] if said else f"exit code {over.exit_code}"
+        last = short(said.splitlines()[-1], 500) if said else f"exit code {over.exit_code}"
         reason = f"the entrypoint could not be started: {last}"
         return over.model_copy(update={"state": RunState.FAILED, "ended_by": EndedBy.SETUP, "reason": reason})
 
