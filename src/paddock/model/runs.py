@@ -82,7 +82,7 @@ class Missing(Frozen):
     """A deliverable that did not come back, or not all of it."""
 
     path: str
-    """As the task has it."""
+    """In the sandbox; a pattern where the task has one."""
     required: bool
     reason: str
 
