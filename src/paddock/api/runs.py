@@ -35,13 +35,16 @@ from paddock.api.sandboxes import Page, PageSize
 from paddock.api.services import Services
 from paddock.api.tasks import offered, parsed
 from paddock.api.wire import Pagination
-from paddock.errors import InvalidInput
+from paddock.errors import InvalidInput, TooLarge
 from paddock.model.runs import RunState
+from paddock.model.task import Task
 from paddock.runs.folder import RunFolder
 from paddock.runs.inputs import pack_content, pack_inputs
 from paddock.runs.matrix import expand
 
 INPUTS = "/v1/inputs"
+LARGEST_MATRIX = 64 * 2**20
+"""Bytes of the tasks of all runs that one request makes."""
 _BYTES: dict[str, Any] = {"schema": {"type": "string", "format": "binary"}}
 _TAR: dict[str, Any] = {
     "requestBody": {"required": True, "description": "A tar.", "content": {"application/octet-stream": _BYTES}}
@@ -98,6 +101,11 @@ def routes(services: Services) -> APIRouter:
                 inputs = await pack(tenant, lambda sink: pack_content(whole, sink))
                 task = task.model_copy(update={"inputs": ()})
         planned = [(body.name or name, each) for name, each in expand(task)]
+        if len(planned) > 1 and len(planned) * await asyncio.to_thread(_size_of, task) > LARGEST_MATRIX:
+            raise TooLarge(
+                f"each of the {len(planned)} runs of this matrix keeps the task, {LARGEST_MATRIX >> 20} MiB in all at "
+                "most; make its goal or its script shorter, or send a bundle"
+            )
         group = body.group or (_new_group(idempotency_key) if len(planned) > 1 else None)
         made = [
             await runs.submit(
@@ -239,6 +247,10 @@ async def _pieces(request: Request) -> AsyncIterator[bytes]:
     except ClientDisconnect:
         # Ending here quietly would make half a bundle look like a whole one.
         raise InvalidInput("the bundle broke off; send it again") from None
+
+
+def _size_of(task: Task) -> int:
+    return len(task.model_dump_json())
 
 
 def _new_group(key: str | None) -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import re
 import socket
 from collections.abc import AsyncIterator, Collection, Mapping
@@ -127,7 +128,14 @@ class _Bridge:
         self._reach = reach
         self._lookup = lookup
         # Bodies pass packed as they are, and who hangs up is not worked for any longer.
-        self._door = web.Server(self._serve, handler_cancellation=True, access_log=None, auto_decompress=False)
+        self._door = web.Server(
+            self._serve,
+            handler_cancellation=True,
+            access_log=None,
+            auto_decompress=False,
+            # What is no HTTP is a box's own affair, and would fill the server's log.
+            logger=logging.Logger(NAME, logging.CRITICAL),
+        )
         self._listener: asyncio.Server | None = None
 
     async def listen(self, bound: socket.socket) -> None:
@@ -152,6 +160,9 @@ class _Bridge:
             return _refusal(status, error.message)
         except ValueError:
             return _refusal(400, "The request has something in its address or headers that is no text.")
+        except Exception:
+            log.exception("a request to an MCP server failed in a way that nobody foresaw")
+            raise
 
     def _target(self, request: web.BaseRequest) -> tuple[McpServer, URL]:
         """Which server is meant, and where what is asked for is there."""

@@ -22,7 +22,9 @@ from paddock.model.task import Task
 RUN_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,99}")
 HIDDEN = "(hidden)"
 """Stands in `task.yaml` for what may be a secret."""
-_SECRETIVE = re.compile(r"key|token|secret|passw|credential|auth|cookie", re.IGNORECASE)
+_SECRETIVE = re.compile(r"key|token|secret|passw|_pwd|credential|auth|cookie|dsn|(?:^|_)pat(?:_|$)", re.IGNORECASE)
+_LOGIN = re.compile(r"://[^/?#\s]*@")
+"""An address with a user's name or password in it."""
 
 
 class RunFolder:
@@ -140,7 +142,10 @@ def without_password(url: str) -> str:
 
 
 def _without_secrets(variables: Mapping[str, str]) -> dict[str, str]:
-    return {name: HIDDEN if _SECRETIVE.search(name) else value for name, value in variables.items()}
+    def hidden(name: str, value: str) -> bool:
+        return bool(_SECRETIVE.search(name) or _LOGIN.search(value))
+
+    return {name: HIDDEN if hidden(name, value) else value for name, value in variables.items()}
 
 
 class _Dumper(yaml.SafeDumper):
