@@ -141,7 +141,7 @@ def test_a_sandbox_asks_within_its_budget(models: Server) -> None:
     try:
         done = models.run("sandbox", "exec", box, "--", "python3", "-c", AGENT, "once", "twice")
         assert done.stdout == b"hello\n" and b"HTTP Error 402" in done.stderr
-        eventually(lambda: len(logged(models, "--run", "nightly")) == 2)
+        eventually(lambda: models.run("llm", "log", "--run", "nightly").stdout.count(b"\n") == 3)
         assert [each["outcome"] for each in logged(models, "--run", "nightly")] == ["refused", "ok"]
     finally:
         models.run("sandbox", "rm", box)

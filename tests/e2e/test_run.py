@@ -55,7 +55,9 @@ def alone(tmp_path: Path) -> Iterator[Paddock]:
 
 
 def results(output: bytes) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = json.loads(output.splitlines()[-1])["results"]
+    last = json.loads(output.splitlines()[-1])
+    assert last["type"] == "results"
+    found: list[dict[str, Any]] = last["results"]
     return found
 
 
@@ -64,6 +66,7 @@ def test_a_task_from_its_file_to_its_deliverable_without_a_server(alone: Paddock
     text = done.stdout.decode()
     assert done.returncode == 0, text + done.stderr.decode()
     assert (tmp_path / "out/report.md").read_text() == "hello world\n"
+    assert text.count("succeeded") == 1, "the end is told once"
     assert "✓ hello succeeded after " in text and f"{tmp_path}/out/report.md" in text
     assert "--- report.md ---\nhello world\n---" in text
     assert "a red word" in text and "\x1b" not in text
@@ -71,6 +74,53 @@ def test_a_task_from_its_file_to_its_deliverable_without_a_server(alone: Paddock
     assert not (alone.data / "server.json").exists()
     [folder] = (alone.data / "runs").iterdir()
     assert f"folder        {folder}" in text
+
+
+def test_runs_are_looked_at_without_a_server(alone: Paddock, tasks: Path, tmp_path: Path) -> None:
+    [run] = results(alone.run("run", str(tasks / "hello.json"), "--json").stdout)
+    listed = alone.run("runs", "list")
+    assert run["id"] in listed.stdout.decode() and listed.stderr == b""
+    assert alone.text("runs", "show", "hello").startswith("✓ hello succeeded")
+    assert "red" in alone.text("runs", "logs", "hello")
+    alone.text("runs", "get", "hello", "-o", str(tmp_path / "got"))
+    assert (tmp_path / "got/report.md").read_text() == "hello world\n"
+    assert alone.text("runs", "rm", "hello") == run["id"]
+    assert not is_served(alone.data)
+    # What would only begin something needs a server that stays.
+    retried = alone.run("runs", "retry", "hello")
+    assert retried.returncode == 1 and b"paddock serve" in retried.stderr
+
+
+def test_scenarios_beside_tasks_are_left_out(server: Server, tasks: Path, tmp_path: Path) -> None:
+    scenario = tasks / "hello.script.json"
+    scenario.write_text("{}")
+    files = [str(tasks / "bad.json"), str(tasks / "hello.json"), str(scenario)]
+    done = server.run("run", *files, "-o", str(tmp_path / "out"))
+    text = done.stdout.decode()
+    assert f"left out {scenario}" in done.stderr.decode() and "1 of 2 succeeded" in text
+    assert text.splitlines()[-2:] == ["what they made:", f"  {tmp_path}/out/hello"]
+    assert server.run("task", "validate", *files).returncode == 0
+    alone = server.run("run", str(scenario))
+    assert alone.returncode == 1 and b"is a scenario" in alone.stderr
+    nothing = server.run("run", str(tasks / "bad.json"), str(tasks / "bad.json"))
+    assert nothing.stdout.decode().splitlines()[-1] == "0 of 2 succeeded"
+
+
+def test_what_cannot_be_had_of_a_run_is_said(server: Server, tasks: Path, tmp_path: Path) -> None:
+    [run] = results(server.run("run", str(tasks / "hello.json"), "--json").stdout)
+    for words, said in (
+        (("get", run["id"], "--archive", str(tmp_path / "run.rar")), ".tar or .zip"),
+        (("logs", run["id"], "--attempt", "9"), "no attempt 9"),
+        (("list", "--state", "done"), "timed out"),
+    ):
+        done = server.run("runs", *words)
+        assert done.returncode != 0 and said in done.stderr.decode(), words
+    cancelled = server.run("runs", "cancel", run["id"])
+    assert cancelled.stdout == b"" and b"has ended already: succeeded" in cancelled.stderr
+    assert server.json("runs", "list", "--state", "timed out") == server.json("runs", "list", "--state", "timed_out")
+    unknown = server.run("llm", "log", "--run", "nobody")
+    assert unknown.returncode == 1 and b"there is no run nobody" in unknown.stderr
+    assert server.json("llm", "log", "--run", run["id"][:12]) == []
 
 
 def test_what_is_wrong_with_a_file_is_said_before_anything_starts(alone: Paddock, tasks: Path) -> None:

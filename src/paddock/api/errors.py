@@ -107,8 +107,9 @@ def headers_for(status: int) -> dict[str, str]:
 
 
 def clean(text: str) -> str:
-    """Text that is safe in a one-line message, whatever a client sent."""
-    return _CONTROL.sub("\ufffd", text)
+    """Text that is safe in a one-line message, whatever a client sent. Lines of it become parts of a sentence."""
+    joined = "; ".join(line for part in text.split("\n") if (line := part.strip()))
+    return _CONTROL.sub("\ufffd", joined.replace(":; ", ": "))
 
 
 async def send_error(send: Send, status: int, code: str, message: str, *, close: bool = False) -> None:

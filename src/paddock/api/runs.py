@@ -33,7 +33,7 @@ from paddock.api.run_messages import (
 )
 from paddock.api.sandboxes import Page, PageSize
 from paddock.api.services import Services
-from paddock.api.tasks import offered, parsed
+from paddock.api.tasks import check_all, offered, parsed
 from paddock.api.wire import Pagination
 from paddock.errors import InvalidInput, TooLarge
 from paddock.model.runs import RunState
@@ -106,6 +106,8 @@ def routes(services: Services) -> APIRouter:
                 f"each of the {len(planned)} runs of this matrix keeps the task, {LARGEST_MATRIX >> 20} MiB in all at "
                 "most; make its goal or its script shorter, or send a bundle"
             )
+        if len(planned) > 1:
+            await asyncio.to_thread(check_all, services, tenant, planned)
         group = body.group or (_new_group(idempotency_key) if len(planned) > 1 else None)
         made = [
             await runs.submit(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -41,8 +41,9 @@ def routes(services: Services) -> APIRouter:
     async def validate_task(body: ValidateBody, principal: RunReader) -> Verdict:
         """Say whether a task could be run as it is, and what is wrong if not."""
         try:
-            task = await asyncio.to_thread(parsed, services, body.task)
-            return Verdict(valid=True, runs=[name for name, _ in expand(task)])
+            planned = expand(await asyncio.to_thread(parsed, services, body.task))
+            await asyncio.to_thread(check_all, services, principal.tenant, planned)
+            return Verdict(valid=True, runs=[name for name, _ in planned])
         except InvalidInput as error:
             return Verdict(valid=False, error=error.message, runs=[])
 
@@ -64,7 +65,13 @@ def routes(services: Services) -> APIRouter:
 
 def parsed(services: Services, document: Mapping[str, Any]) -> Task:
     """A task from a request. Raises `InvalidInput`."""
-    return parse_document(document, presets=services.runs.means.presets.names())
+    return parse_document(document, presets=services.runs.means.presets)
+
+
+def check_all(services: Services, tenant: str, planned: Iterable[tuple[str, Task]]) -> None:
+    """Raise `InvalidInput` for the first of some runs that cannot be, so that none of them is begun."""
+    for _, task in planned:
+        services.runs.check(tenant, task)
 
 
 def offered(services: Services, name: str) -> Loaded:
@@ -74,12 +81,12 @@ def offered(services: Services, name: str) -> Loaded:
     if path is None:
         known = ", ".join(sorted(files)) or "none; set runs.tasks to a directory with task files"
         raise NotFound(f"there is no task file {name!r} here; known are: {known}")
-    return load_task(path, presets=services.runs.means.presets.names())
+    return load_task(path, presets=services.runs.means.presets)
 
 
 def _items(services: Services) -> list[TaskItem]:
     items: list[TaskItem] = []
-    presets = services.runs.means.presets.names()
+    presets = services.runs.means.presets
     for path in _files(services.config):
         try:
             task = load_task(path, presets=presets).task

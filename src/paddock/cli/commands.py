@@ -15,7 +15,9 @@ R = TypeVar("R")
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
 Debug = Annotated[bool, typer.Option("--debug", help="Show where an unexpected error happened.")]
-Data = Annotated[str | None, typer.Option("--data", metavar="DIR", help="Data directory.  [default: ~/.paddock]")]
+Data = Annotated[
+    str | None, typer.Option("--data", metavar="DIR", help="Data directory; else PADDOCK_DATA.  [default: ~/.paddock]")
+]
 ConfigFile = Annotated[str | None, typer.Option("--config", metavar="FILE", help="Configuration file.")]
 Server = Annotated[
     str | None, typer.Option("--server", metavar="URL", help="Server to talk to; else PADDOCK_URL, else the local one.")

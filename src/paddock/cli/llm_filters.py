@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from paddock.cli.client import Client
-from paddock.cli.failure import CliError, UsageProblem
+from paddock.cli.failure import CliError, Refused, UsageProblem
 
 OUTCOMES = ("ok", "refused", "failed", "cut", "client_gone")
 _PAGE = 200
@@ -56,7 +56,7 @@ async def query(
         "since": since and when(since, "--since").isoformat(),
         "until": until and when(until, "--until").isoformat(),
         "sandbox": sandbox and await sandbox_id(client, sandbox),
-        "run": run,
+        "run": run and await run_id(client, run),
         "session": session,
         "model": model,
         "outcome": outcome,
@@ -97,6 +97,23 @@ async def sandbox_id(client: Client, wanted: str) -> str:
             hint = "if it has ended, write the first 8 letters of its id, which stand under SANDBOX in: paddock llm log"
             raise NoSuchSandbox(str(error), hint=hint) from None
         return found.pop()
+
+
+async def run_id(client: Client, wanted: str) -> str:
+    """The id of a run by its name or a beginning of its id; or else what exchanges were marked with by hand."""
+    from paddock.cli.runs import NoSuchRun, find_run
+
+    try:
+        return await find_run(client, wanted)
+    except NoSuchRun:
+        # Runs are removed, and sandboxes marked by whoever makes them: what was said is still kept under it.
+        if not (await client.get("/v1/exchanges", run=wanted, limit=1))["items"]:
+            raise
+        return wanted
+    except Refused as error:
+        if error.status != 403:
+            raise
+        return wanted  # Some keys may read what was said, and not which runs there are.
 
 
 async def recent(client: Client, asked: dict[str, str], limit: int | None) -> AsyncIterator[dict[str, Any]]:

@@ -54,11 +54,15 @@ async def run(
     Without a server it starts one of its own until the end. Ctrl-C cancels the runs and waits for what they have made
     so far, a second one does not wait. The exit code is 0 when all have succeeded, and 1 if not.
     """
-    from paddock.cli.run_plan import parse_changes, plan
+    from paddock.cli.run_plan import check_agent, note_of, parse_changes, plan, without_scenarios
 
     if detach and (parallel or output or show):
         raise UsageProblem("--detach leaves at once; --parallel, --output and --show would need somebody to stay")
-    jobs = plan(files, parse_changes(settings or [], model, agent), _presets(cli))
+    presets = _presets(cli)
+    check_agent(agent, presets)
+    tasks, scenarios = without_scenarios(files)
+    sys.stderr.write(note_of(scenarios))
+    jobs = plan(tasks, parse_changes(settings or [], model, agent), presets)
     return await _detached(cli, jobs) if detach else await _attached(cli, jobs, parallel, output, show)
 
 
@@ -127,8 +131,8 @@ async def _copy(client: Client, jobs: Sequence[Job], output: Path) -> None:
             continue
         taken[job.name] = number = taken.get(job.name, 0) + 1
         own = job.name if number == 1 else f"{job.name}-{number}"
-        directory = output if len(jobs) == 1 else output / own.replace("/", "-")
-        job.placed = await download(client, job.run, directory)
+        job.directory = output if len(jobs) == 1 else output / own.replace("/", "-")
+        job.placed = await download(client, job.run, job.directory)
 
 
 async def _report(cli: Cli, client: Client, jobs: Sequence[Job], data: Path | None, show: bool) -> None:
@@ -140,16 +144,28 @@ async def _report(cli: Cli, client: Client, jobs: Sequence[Job], data: Path | No
         placed = {
             job.progress.id: {path: str(place) for path, place in job.placed.items()} for job in jobs if job.placed
         }
-        return cli.out.event({"results": made, **({"files": placed} if placed else {})})
+        return cli.out.event({"type": "results", "results": made, **({"files": placed} if placed else {})})
     if len(jobs) > 1:
-        return print_table(made, len(jobs), data)
+        return print_table(made, len(jobs), [place for job in jobs if (place := _place(job, data)) is not None])
     for job in jobs:
         if job.run is not None:
             folder = folder_of(data, job.progress.id) if data is not None else None
-            print_summary(job.run, folder=folder, placed=job.placed)
+            print_summary(job.run, folder=folder, placed=job.placed, said=job.progress.last_words)
             if (show or sys.stdout.isatty()) and (found := await readable(client, job.run)) is not None:
                 print_content(cli.out, *found)
     return None
+
+
+def _place(job: Job, data: Path | None) -> Path | None:
+    """Where what a run has made is on this machine, if it has made something."""
+    from paddock.cli.run_fetch import folder_of
+
+    if job.run is None or not (job.run.get("result") or {}).get("deliverables"):
+        return None
+    if job.directory is not None:
+        return job.directory
+    folder = folder_of(data, job.progress.id) if data is not None else None
+    return folder / "deliverables" if folder is not None else None
 
 
 def _succeeded(job: Job) -> bool:

@@ -121,9 +121,9 @@ class Call:
                     here.cancel()
                 return
             hard = self._signals == 2
-            self._view.note("ending at once" if hard else "cancelling; Ctrl-C again ends without what was made so far")
             stopping = loop.create_task(self._cancel_all(under_way, hard))
             self._stopping.add(stopping)
+            self._view.note("ending at once" if hard else "cancelling; Ctrl-C again ends without what was made so far")
 
         for number in _HEARD:
             loop.add_signal_handler(number, heard)

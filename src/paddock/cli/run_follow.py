@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from typing import Any
 from urllib.parse import quote
 
 from paddock.cli.client import Client
 from paddock.cli.failure import ConnectionLost, NoServer, Refused
-from paddock.cli.run_progress import Progress
+from paddock.cli.run_progress import ENDED, SUCCEEDED, Progress
 from paddock.cli.run_view import View
 
 RECONNECT_SECONDS = 60.0
@@ -72,6 +72,15 @@ class Reach:
                     raise
                 await asyncio.sleep(_WAIT)
                 await self.again()
+
+
+async def last_words(client: Client, run: Mapping[str, Any]) -> tuple[str, ...]:
+    """What the agent of a run that has ended without success said at the end, the latest first."""
+    progress = Progress(str(run["name"]), str(run["id"]))
+    if run.get("agent") and run.get("state") in ENDED and run.get("state") != SUCCEEDED:
+        async for event in events_of(Reach(client), progress.id):
+            progress.note(event)
+    return progress.last_words
 
 
 async def watch(reach: Reach, run: Progress, view: View) -> None:

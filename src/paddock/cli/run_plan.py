@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from paddock.cli.failure import CliError, UsageProblem
+from paddock.cli.output import plain
 from paddock.cli.run_progress import Progress
 
 if TYPE_CHECKING:
@@ -30,6 +31,9 @@ class Job:
     run: dict[str, Any] | None = None
     """What the server says of it."""
     placed: dict[str, Path] = field(default_factory=dict)
+    """Where its deliverables were copied to, by their paths."""
+    directory: Path | None = None
+    """Below which they are."""
 
     def __post_init__(self) -> None:
         self.progress = Progress(self.name)
@@ -38,6 +42,42 @@ class Job:
         document = self.task.model_dump(mode="json", exclude_defaults=True, exclude={"inputs", "matrix"})
         body = {"task": document, "name": self.name, "group": self.group, "inputs": inputs}
         return {name: value for name, value in body.items() if value is not None}
+
+
+def without_scenarios(files: Sequence[Path]) -> tuple[list[Path], list[Path]]:
+    """Task files, and the scenarios that came with them, as `tasks/*.yaml` names both.
+
+    Raises `CliError` where there is nothing but scenarios.
+    """
+    scenarios = [path for path in files if path.stem.endswith(".script")]
+    tasks = [path for path in files if path not in scenarios]
+    if scenarios and not tasks:
+        first = scenarios[0]
+        task = first.with_name(first.name.replace(".script.", "."))
+        hint = f"name the task that uses it: {task}" if task.is_file() else "name the task that uses it"
+        raise CliError(f"{first} is a scenario, the answers of a model in a task, and not a task itself", hint=hint)
+    return tasks, scenarios
+
+
+def note_of(scenarios: Sequence[Path]) -> str:
+    """That scenarios were left out, or nothing if none were."""
+    if not scenarios:
+        return ""
+    names = ", ".join(plain(str(path)) for path in scenarios)
+    return f"left out {names}: {'scenarios are' if len(scenarios) > 1 else 'a scenario is'} not to be run\n"
+
+
+def check_agent(agent: str | None, presets: Collection[str] | None) -> None:
+    """Raise `UsageProblem` for an agent that nobody knows, with the name that may have been meant."""
+    from paddock.config.yamls import nearest
+
+    if agent is None or presets is None or agent in presets:
+        return
+    # `cluade` is too far from `claude-code` as a whole, and near to its first word.
+    firsts = {name.partition("-")[0]: name for name in presets}
+    near = nearest(agent, presets) or firsts.get(nearest(agent, firsts) or "")
+    meant = f"did you mean {near}? " if near else ""
+    raise UsageProblem(f"--agent {agent[:80]!r} is not known; {meant}There are: {', '.join(sorted(presets))}")
 
 
 def plan(files: Sequence[Path], changes: dict[str, Any], presets: Collection[str] | None = None) -> list[Job]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Literal
@@ -14,6 +14,7 @@ from paddock.cli.output import moment, plain
 STAGES = ("admit", "sandbox", "inputs", "start", "watch", "collect", "verify", "release")
 SUCCEEDED = "succeeded"
 ENDED = ("succeeded", "failed", "timed_out", "cancelled", "lost", "over_budget")
+STATES = ("queued", "running", *ENDED)
 _STEERING = re.compile(
     r"\x1b\[[0-?]*[ -/]*[@-~]"  # colours, cursor movements
     r"|\x1b[\]PX^_][^\x07\x1b\x9c\n]*(?:\x07|\x1b\\|\x9c)?"  # titles, links, and what else is a string
@@ -77,6 +78,8 @@ class Progress:
     stage: str = ""
     step: str = ""
     """What is being done in the stage, where that takes long, such as a step of building the image."""
+    image: str = ""
+    """The image that is being built."""
     attempt: int = 1
     model: str = ""
     scripted: bool = False
@@ -87,6 +90,10 @@ class Progress:
     reason: str = ""
     last: str = ""
     """The last line of what it said or did."""
+    said: str = ""
+    """What the agent said last."""
+    error: str = ""
+    """What it told of as an error, if it has said nothing since."""
     began: datetime | None = None
     ended: datetime | None = None
     at: datetime | None = None
@@ -107,9 +114,27 @@ class Progress:
         self.at = at = moment(event.get("at"))
         self.began = self.began or at
         lines = self._heard(kind, data) + self._told(kind, data, at)
+        self._remember(kind, lines)
         if lines:
             self.last = one_line(f"{lines[-1].title} {lines[-1].text}")
         return lines
+
+    @property
+    def last_words(self) -> tuple[str, ...]:
+        """What the agent said at the end, the latest first."""
+        return tuple(text for text in (self.error, self.said) if text)
+
+    @property
+    def building(self) -> str:
+        """Which image is built, and how far that is; empty when none is."""
+        return f"building image {self.image}".rstrip() + f": {self.step}" if self.step else ""
+
+    def _remember(self, kind: str, lines: Sequence[Line]) -> None:
+        for line in lines:
+            if line.sort == "said":
+                self.said, self.error = line.text, ""
+            elif kind == "error":
+                self.error = line.text
 
     def _told(self, kind: str, data: Mapping[str, Any], at: datetime | None) -> list[Line]:
         text = str(data.get("text") or "")
@@ -173,6 +198,7 @@ class Progress:
     def _enter(self, data: Mapping[str, Any], at: datetime | None) -> None:
         stage, fraction = str(data.get("stage") or ""), data.get("fraction")
         self.state, self.step = "running", one_line(str(data.get("step") or ""))
+        self.image = one_line(str(data.get("image") or ""))
         if self.step and fraction:
             self.step += f", {float(fraction):.0%}"
         if stage != self.stage or self.stage_began is None:

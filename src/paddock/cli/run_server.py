@@ -9,6 +9,8 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -142,3 +144,11 @@ class Servers:
         if not self._clients or self._clients[-1].url != self._cli.target().url:
             self._clients.append(self._cli.client())
         return self._clients[-1]
+
+
+@asynccontextmanager
+async def any_server(cli: Cli) -> AsyncIterator[Client]:
+    """A client of the server; where none runs, of one that is there for the moment."""
+    # Whoever has a key of their own means a server that somebody else has started.
+    async with Servers(cli, own=not os.environ.get("PADDOCK_API_KEY")) as servers:
+        yield await servers.find()

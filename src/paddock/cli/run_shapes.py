@@ -108,7 +108,7 @@ def table(runs: Sequence[Progress], now: datetime, width: int) -> RenderableType
 def _latest(run: Progress) -> str:
     if run.over and run.state != SUCCEEDED:
         return run.reason
-    return f"building its image: {run.step}" if run.step else run.last
+    return run.building or run.last
 
 
 def totals(runs: Sequence[Progress], now: datetime) -> Text:
@@ -166,12 +166,16 @@ def facts(run: Progress, now: datetime) -> Text:
     parts = [
         f"attempt {run.attempt}" if run.attempt > 1 else "",
         one_line(run.model) if not run.scripted else "",
-        f"{run.turns} turn{'s' if run.turns != 1 else ''}" if run.turns else "",
+        number_of(run.turns, "turn") if run.turns else "",
         f"{count(run.input_tokens)} in, {count(run.output_tokens)} out" if tokens else "",
         money(run.cost),
         took(run.elapsed(now)),
     ]
     return Text(" · ".join(part for part in parts if part))
+
+
+def number_of(number: int, noun: str) -> str:
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
 def words(state: str) -> str:

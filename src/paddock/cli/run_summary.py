@@ -2,23 +2,28 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from paddock.cli.llm_words import count, money
 from paddock.cli.output import Output, plain, size
+from paddock.cli.run_evidence import evidence_rows
 from paddock.cli.run_progress import STAGES, SUCCEEDED, one_line, tidy
-from paddock.cli.run_shapes import STATE_STYLES, took, words
+from paddock.cli.run_shapes import STATE_STYLES, number_of, took, words
 
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.text import Text
 
 _SHOWN_FILES = 12
-_EVIDENCE_LINES = 12
+_WITH_EXIT_CODE = ("exit", "agent_error", "setup")
+_FIGURES = ("TURNS", "TOKENS", "COST", "TIME", "SCORE", "FILES")
+_ROOM_FOR_FIGURES = 100
+_ROOM_FOR_REASONS = 150
+"""Columns of a terminal on which reasons stand beside all else, and not below."""
+_LEAST_NAME = 12
 
 
 def console() -> Console:
@@ -29,23 +34,29 @@ def console() -> Console:
 
 
 def print_summary(
-    run: Mapping[str, Any], *, folder: Path | None = None, placed: Mapping[str, Path] | None = None, full: bool = False
+    run: Mapping[str, Any],
+    *,
+    folder: Path | None = None,
+    placed: Mapping[str, Path] | None = None,
+    full: bool = False,
+    said: Sequence[str] = (),
 ) -> None:
-    """State and reason, and then what there is to know, a line each."""
-    from rich.table import Table
+    """State and reason, and then what there is to know, a line each.
+
+    `said` is what the agent said at the end, the latest first.
+    """
     from rich.text import Text
 
     out = console()
     out.print(headline(run))
-    table = Table(box=None, pad_edge=False, show_header=False, padding=(0, 2, 0, 0))
-    table.add_column(no_wrap=True)
-    table.add_column(overflow="fold")
-    for name, value in rows(run, folder, placed or {}, full):
-        table.add_row(Text(f"  {name}", style="bold"), value)
-    with out.capture() as capture:
-        out.print(table)
-    sys.stdout.write("".join(f"{line.rstrip()}\n" for line in capture.get().splitlines()))
-    sys.stdout.flush()
+    found = rows(run, folder, placed or {}, full, said)
+    indent = 4 + max(len(name) for name, _ in found)
+    for name, value in found:
+        # What stands in a path is to be copied, so that is never broken.
+        pieces = [value] if value.no_wrap else value.wrap(out, max(20, out.width - indent), overflow="fold")
+        for piece in pieces:
+            out.print(Text(f"  {name}".ljust(indent), style="bold") + piece, soft_wrap=True)
+            name = ""
 
 
 def headline(run: Mapping[str, Any]) -> Text:
@@ -64,7 +75,7 @@ def headline(run: Mapping[str, Any]) -> Text:
 
 
 def rows(
-    run: Mapping[str, Any], folder: Path | None, placed: Mapping[str, Path], full: bool
+    run: Mapping[str, Any], folder: Path | None, placed: Mapping[str, Path], full: bool, said: Sequence[str] = ()
 ) -> Sequence[tuple[str, Text]]:
     from rich.text import Text
 
@@ -91,10 +102,9 @@ def rows(
         )
         for each in result.get("missing") or []
     ]
-    if run.get("state") not in (SUCCEEDED, None) and result.get("evidence"):
-        found += _evidence(result["evidence"])
+    found += evidence_rows(run, said)
     if folder is not None:
-        found.append(("folder", Text(short(folder))))
+        found.append(("folder", Text(short(folder), no_wrap=True)))
     return found
 
 
@@ -102,7 +112,8 @@ def _ended_by(result: Mapping[str, Any]) -> Text:
     from rich.text import Text
 
     how = str(result.get("endedBy"))
-    code = result.get("exitCode")
+    # What was ended by us, because a file was there or the time was up, has an exit code that tells nothing.
+    code = result.get("exitCode") if how in _WITH_EXIT_CODE else None
     return Text(words(how) if code is None else f"{words(how)}, exit code {code}")
 
 
@@ -138,9 +149,9 @@ def _model(run: Mapping[str, Any], result: Mapping[str, Any], full: bool) -> lis
     else:
         said = Text(one_line(str(traffic.get("model") or run.get("model") or "")))
     turns = int(result.get("turns") or 0)
-    said.append(f"; {turns} turns, " if turns else "; ", style="default")
+    said.append(f"; {number_of(turns, 'turn')}, " if turns else "; ", style="default")
     said.append(
-        f"{requests} requests, {int(traffic.get('inputTokens') or 0):,} tokens in, "
+        f"{number_of(requests, 'request')}, {int(traffic.get('inputTokens') or 0):,} tokens in, "
         f"{int(traffic.get('outputTokens') or 0):,} out",
         style="default",
     )
@@ -171,7 +182,7 @@ def _deliverables(
         path = str(item["path"])
         here = placed.get(path) or (folder / "deliverables" / path if folder is not None else None)
         shown = short(here) if here is not None and here.exists() else f"{path}  (paddock runs get {run.get('id')})"
-        amount = Text(f"{size(item['size'])}  ", style="dim")
+        amount = Text(f"{size(item['size'])}  ", style="dim", no_wrap=True)
         found.append(("" if found else "deliverables", amount + Text(plain(shown), style="default")))
         if item.get("note"):
             found.append(("", Text(one_line(str(item["note"])), style="yellow")))
@@ -181,68 +192,82 @@ def _deliverables(
     return found
 
 
-def _said(value: object) -> str:
-    if isinstance(value, Mapping):
-        return "\n".join(f"{name}: {_said(each).strip()}" for name, each in value.items())
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
-
-
-def _evidence(evidence: Mapping[str, Any]) -> list[tuple[str, Text]]:
-    from rich.text import Text
-
-    found: list[tuple[str, Text]] = []
-    for name, value in evidence.items():
-        text = _said(value)
-        lines = [line for line in tidy(text).splitlines() if line.strip()][-_EVIDENCE_LINES:]
-        for place, line in enumerate(lines):
-            found.append((words(one_line(str(name))) if place == 0 else "", Text(line, style="dim")))
-    return found
-
-
-def print_table(runs: Sequence[Mapping[str, Any]], wanted: int, data: Path | None = None) -> None:
-    """Many runs, a row for each, and a line about all."""
-    from rich.table import Table
+def print_table(runs: Sequence[Mapping[str, Any]], wanted: int, places: Sequence[Path] = ()) -> None:
+    """Many runs, a row for each, a line about all, and the places where what they made is."""
     from rich.text import Text
 
     out = console()
-    table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
-    wide = out.width >= 100
-    table.add_column("NAME", no_wrap=True, overflow="ellipsis", max_width=max(16, out.width // 3))
-    table.add_column("RUN", no_wrap=True)
-    table.add_column("STATE", no_wrap=True)
-    for title in ("TURNS", "TOKENS", "COST", "TIME", "SCORE", "FILES") if wide else ("TOKENS", "TIME"):
-        table.add_column(title, no_wrap=True, justify="right")
-    table.add_column("REASON", no_wrap=True, overflow="ellipsis")
-    for run in runs:
-        state, result = str(run.get("state")), run.get("result") or {}
-        traffic = result.get("traffic") or {}
-        tokens = int(traffic.get("inputTokens") or 0) + int(traffic.get("outputTokens") or 0)
-        time = took(float(result["seconds"])) if "seconds" in result else ""
-        numbers = [count(tokens) if tokens else "", time]
-        if wide:
-            files = result.get("deliverables") or []
-            numbers.insert(0, str(result.get("turns") or ""))
-            numbers.insert(2, money(traffic.get("cost")))
-            score = result.get("score")
-            numbers += ["" if score is None else f"{float(score):.2f}", str(len(files) or "")]
-        table.add_row(
-            Text(one_line(str(run.get("name")))),
-            str(run.get("id")),
-            Text(words(state), style=STATE_STYLES.get(state, "")),
-            *numbers,
-            Text(one_line(str(result.get("reason") or "")), style="dim"),
-        )
-    with out.capture() as capture:
-        out.print(table)
-    sys.stdout.write("".join(f"{line.rstrip()}\n" for line in capture.get().splitlines()))
+    beside = out.width >= _ROOM_FOR_REASONS
+    lines = _table_lines(runs, out, beside)
+    _write(lines[:1])
+    for run, line in zip(runs, lines[1:], strict=True):
+        _write([line])
+        reason = one_line(str((run.get("result") or {}).get("reason") or ""))
+        if reason and not beside and run.get("state") != SUCCEEDED:
+            for each in Text(reason, style="dim").wrap(out, max(20, out.width - 2)):
+                out.print(Text("  ") + each)
     succeeded = sum(run.get("state") == SUCCEEDED for run in runs)
     scripted = any(((run.get("result") or {}).get("traffic") or {}).get("scripted") for run in runs)
     said = Text(f"{succeeded} of {wanted} succeeded", style="bold green" if succeeded == wanted else "bold red")
     if scripted:
         said.append("; scripts answered, no model was asked", style="yellow")
     out.print(said)
-    if data is not None:
-        out.print(Text(f"what they made: {short(data / 'runs')}/RUN/deliverables", style="dim"))
+    if places:
+        out.print(Text("what they made:", style="dim"))
+        for place in places[:_SHOWN_FILES]:
+            out.print(Text(f"  {plain(short(place))}"), soft_wrap=True)
+        if len(places) > _SHOWN_FILES:
+            more = f"  and {len(places) - _SHOWN_FILES} more in {plain(short(places[0].parent))}"
+            out.print(Text(more, style="dim"), soft_wrap=True)
+
+
+def _table_lines(runs: Sequence[Mapping[str, Any]], out: Console, beside: bool) -> list[str]:
+    """The header and a line for each run, with as many columns as there is room for; names are cut before ids are."""
+    from rich.cells import cell_len
+    from rich.table import Table
+
+    cells = [_cells(run) for run in runs]
+    titles = ["STATE", "TURNS", "TIME", "RUN"]
+    if out.width >= _ROOM_FOR_FIGURES:
+        titles = ["STATE", "TURNS", "TOKENS", "COST", "TIME", "SCORE", "FILES", "RUN"]
+    taken = sum(2 + max([len(title), *(cell_len(row[title].plain) for row in cells)]) for title in titles)
+    titles = ["NAME", *titles, *(["REASON"] if beside else [])]
+    room = max(_LEAST_NAME, out.width // 3 if beside else out.width - taken - 2)
+    table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
+    for title in titles:
+        side: Literal["left", "right"] = "right" if title in _FIGURES else "left"
+        width = room if title == "NAME" else None
+        table.add_column(title, no_wrap=True, overflow="ellipsis", max_width=width, justify=side)
+    for row in cells:
+        table.add_row(*(row[title] for title in titles))
+    with out.capture() as capture:
+        out.print(table)
+    return capture.get().splitlines()
+
+
+def _cells(run: Mapping[str, Any]) -> dict[str, Text]:
+    from rich.text import Text
+
+    state, result = str(run.get("state")), run.get("result") or {}
+    traffic, score = result.get("traffic") or {}, result.get("score")
+    tokens = int(traffic.get("inputTokens") or 0) + int(traffic.get("outputTokens") or 0)
+    return {
+        "NAME": Text(one_line(str(run.get("name")))),
+        "STATE": Text(words(state), style=STATE_STYLES.get(state, "")),
+        "TURNS": Text(str(result.get("turns") or "")),
+        "TOKENS": Text(count(tokens) if tokens else ""),
+        "COST": Text(money(traffic.get("cost"))),
+        "TIME": Text(took(float(result["seconds"])) if "seconds" in result else ""),
+        "SCORE": Text("" if score is None else f"{float(score):.2f}"),
+        "FILES": Text(str(len(result.get("deliverables") or []) or "")),
+        "RUN": Text(str(run.get("id"))),
+        "REASON": Text(one_line(str(result.get("reason") or "")), style="dim"),
+    }
+
+
+def _write(lines: Sequence[str]) -> None:
+    sys.stdout.write("".join(f"{line.rstrip()}\n" for line in lines))
+    sys.stdout.flush()
 
 
 def short(path: Path) -> str:

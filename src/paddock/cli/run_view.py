@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Protocol, Self
@@ -57,10 +57,58 @@ class View(Protocol):
 def view_for(out: Output, runs: int) -> View:
     """The view that fits where the output goes to."""
     if out.as_json:
-        return JsonView(out)
+        return Enduring(JsonView(out))
     if not sys.stdout.isatty():
-        return LinesView(out)
-    return OneView() if runs == 1 else ManyView()
+        return Enduring(LinesView(out))
+    return Enduring(OneView() if runs == 1 else ManyView())
+
+
+class Enduring:
+    """A view that outlives who looks at it: runs must be seen to, also when the terminal has been closed."""
+
+    def __init__(self, view: View) -> None:
+        self._view = view
+
+    def __enter__(self) -> Self:
+        self._view.__enter__()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        with _unseen():
+            self._view.__exit__(kind, error, traceback)
+
+    def add(self, run: Progress) -> None:
+        with _unseen():
+            self._view.add(run)
+
+    def tell(self, run: Progress, event: Mapping[str, Any], lines: Sequence[Line]) -> None:
+        with _unseen():
+            self._view.tell(run, event, lines)
+
+    def note(self, text: str) -> None:
+        with _unseen():
+            self._view.note(text)
+
+    def status(self, text: str) -> None:
+        with _unseen():
+            self._view.status(text)
+
+
+@contextmanager
+def _unseen() -> Iterator[None]:
+    """When nobody can read any more what is written, let all of it go nowhere from then on."""
+    try:
+        yield
+    except OSError:
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, 1)
+        try:
+            os.write(2, b"")
+        except OSError:
+            os.dup2(nowhere, 2)
+        os.close(nowhere)
 
 
 class JsonView:
@@ -94,6 +142,7 @@ class LinesView:
     def __init__(self, out: Output) -> None:
         self._out = out
         self._width = 0
+        self._runs = 0
         self._scripted: set[str] = set()
 
     def __enter__(self) -> Self:
@@ -103,6 +152,7 @@ class LinesView:
         pass
 
     def add(self, run: Progress) -> None:
+        self._runs += 1
         self._width = max(self._width, len(run.name))
 
     def tell(self, run: Progress, event: Mapping[str, Any], lines: Sequence[Line]) -> None:
@@ -110,9 +160,10 @@ class LinesView:
             self._scripted.add(run.id)
             self._line(run, "!", SCRIPTED)
         if event.get("type") == "run.stage":
-            self._line(run, "=", f"{run.stage}: {run.step}" if run.step else run.stage)
-        elif event.get("type") == "run.ended":
-            self._line(run, "✓" if run.state == SUCCEEDED else "✗", f"{words(run.state)}: {run.reason}")
+            self._line(run, "=", run.building or run.stage)
+        elif event.get("type") == "run.ended" and self._runs > 1:
+            # Why it ended stands in the summary, and of a single run that comes at once.
+            self._line(run, "✓" if run.state == SUCCEEDED else "✗", words(run.state))
         for line in lines:
             for each in line.text.splitlines() or [""]:
                 self._line(run, MARKS[line.sort], f"{line.title} {each}".strip())
@@ -150,7 +201,8 @@ def _without_echo() -> Iterator[None]:
     try:
         yield
     finally:
-        termios.tcsetattr(sys.stdin, termios.TCSANOW, before)
+        with suppress(termios.error):  # It may have been closed.
+            termios.tcsetattr(sys.stdin, termios.TCSANOW, before)
 
 
 class _Live:
@@ -227,7 +279,7 @@ class OneView(_Live):
         inner = max(20, self.console.width - 4)
         rows = [stages(run, now, inner), facts(run, now)]
         if run.step:
-            rows.append(Text(f"building its image: {run.step}", style="cyan"))
+            rows.append(Text(run.building, style="cyan"))
         if run.scripted:
             rows.append(Text(SCRIPTED, style="yellow"))
         for row in rows:
@@ -251,7 +303,7 @@ class ManyView(_Live):
         from rich.text import Text
 
         if event.get("type") == "run.ended" and run.state != SUCCEEDED:
-            text = Text(f"✗ {one_line(run.name)} {words(run.state)}: {run.reason}", style="red")
+            text = Text(f"✗ {one_line(run.name)} {words(run.state)}", style="red")
             text.truncate(self.console.width, overflow="ellipsis")
             self.console.print(text)
 

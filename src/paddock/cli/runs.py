@@ -11,7 +11,7 @@ import typer
 from paddock.cli.client import Client
 from paddock.cli.commands import command, group
 from paddock.cli.context import Cli
-from paddock.cli.failure import CliError
+from paddock.cli.failure import CliError, UsageProblem
 from paddock.cli.output import ago, moment
 
 RunArgument = Annotated[
@@ -20,6 +20,7 @@ RunArgument = Annotated[
 _SHOWN = 20
 _WIDE = 110
 """Columns of a terminal on which everything has room."""
+_LEAST_NAME = 12
 
 
 class NoSuchRun(CliError):
@@ -56,10 +57,11 @@ async def list_(
 ) -> None:
     """List runs, newest first."""
     from paddock.cli.llm_words import count, money
+    from paddock.cli.run_server import any_server
     from paddock.cli.run_shapes import took, words
 
-    query = {"state": [each.replace(" ", "_") for each in state or []], "name": name, "group": of_group}
-    async with cli.client() as client:
+    query = {"state": [_state(each) for each in state or []], "name": name, "group": of_group}
+    async with any_server(cli) as client:
         found, more = await _found(client, query, None if everything else limit)
     if cli.as_json:
         return cli.out.document(found)
@@ -85,13 +87,32 @@ async def list_(
             ]
         )
     columns = ["RUN", "NAME", "STATE", "AGE", "TOOK", "TOKENS", "COST", "SCORE", "REASON"]
-    if cli.out.for_people and shutil.get_terminal_size().columns < _WIDE:
-        kept = [place for place, column in enumerate(columns) if column not in ("COST", "SCORE")]
+    width = shutil.get_terminal_size().columns
+    if cli.out.for_people and width < _WIDE:
+        kept = [place for place, column in enumerate(columns) if column not in ("TOKENS", "COST", "SCORE")]
+        for row in rows:
+            row[1] = _shortened(row[1], max(_LEAST_NAME, width // 4))
         columns, rows = [columns[place] for place in kept], [[row[place] for place in kept] for row in rows]
     cli.out.table(columns, rows, right=("AGE", "TOOK", "TOKENS", "COST", "SCORE"))
     if more and cli.out.for_people:
         cli.out.line("\nThere are more: --limit N or --all.")
     return None
+
+
+def _shortened(text: str, room: int) -> str:
+    """A text cut to so many letters, which shows that it was."""
+    return text if len(text) <= room else f"{text[: room - 1]}…"
+
+
+def _state(text: str) -> str:
+    """A state as the server has it, however its words are joined."""
+    from paddock.cli.run_progress import STATES
+    from paddock.cli.run_shapes import words
+
+    state = "_".join(text.lower().replace("-", " ").replace("_", " ").split())
+    if state not in STATES:
+        raise UsageProblem(f"--state {text!r} is not known; write one of {', '.join(map(words, STATES))}")
+    return state
 
 
 async def _found(client: Client, query: dict[str, Any], limit: int | None) -> tuple[list[dict[str, Any]], bool]:
@@ -112,15 +133,17 @@ async def _found(client: Client, query: dict[str, Any], limit: int | None) -> tu
 async def show(cli: Cli, run: RunArgument) -> None:
     """Show what came of a run: why it ended, tokens, cost, time per stage, checks, deliverables."""
     from paddock.cli.run_fetch import folder_of
-    from paddock.cli.run_server import Servers
+    from paddock.cli.run_follow import last_words
+    from paddock.cli.run_server import Servers, any_server
     from paddock.cli.run_summary import print_summary
 
-    async with cli.client() as client:
+    async with any_server(cli) as client:
         found = await client.get(await path_of(client, run))
+        said = () if cli.as_json else await last_words(client, found)
     if cli.as_json:
         return cli.out.document(found)
     folder = folder_of(cli.data, str(found["id"])) if Servers(cli).local else None
-    return print_summary(found, folder=folder, full=True)
+    return print_summary(found, folder=folder, full=True, said=said)
 
 
 async def path_of(client: Client, wanted: str) -> str:

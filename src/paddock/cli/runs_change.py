@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -9,7 +10,7 @@ import typer
 
 from paddock.cli.commands import command
 from paddock.cli.context import Cli
-from paddock.cli.failure import CliError
+from paddock.cli.failure import CliError, UsageProblem
 from paddock.cli.output import plain, size
 from paddock.cli.runs import RunArgument, path_of
 
@@ -46,14 +47,24 @@ async def cancel(
     reason: Annotated[str | None, typer.Option(metavar="TEXT", help="Why; it is kept with the run.")] = None,
 ) -> None:
     """Stop runs. What they have made so far comes back, unless it is to be hard."""
+    from paddock.cli.run_progress import ENDED
+    from paddock.cli.run_shapes import words
+
     body = {"hard": hard} | ({"reason": reason} if reason else {})
     done = []
     async with cli.client() as client:
         for run in runs:
-            done.append(await client.post(f"{await path_of(client, run)}/cancel", body))
+            path = await path_of(client, run)
+            found = await client.get(path)
+            if found["state"] in ENDED:
+                sys.stderr.write(f"{plain(run)} has ended already: {words(found['state'])}\n")
+            else:
+                done.append(await client.post(f"{path}/cancel", body))
     if cli.as_json:
         return cli.out.document(done)
-    return cli.out.line("\n".join(str(run["id"]) for run in done))
+    for each in done:
+        cli.out.line(str(each["id"]))
+    return None
 
 
 async def retry(cli: Cli, runs: Runs) -> None:
@@ -69,8 +80,10 @@ async def retry(cli: Cli, runs: Runs) -> None:
 
 async def remove(cli: Cli, runs: Runs) -> None:
     """Forget runs that have ended, with their folders and what they have delivered."""
+    from paddock.cli.run_server import any_server
+
     removed = []
-    async with cli.client() as client:
+    async with any_server(cli) as client:
         for run in runs:
             path = await path_of(client, run)
             await client.delete(path)
@@ -90,12 +103,14 @@ async def get(
 ) -> None:
     """Fetch what a run has delivered, or its whole folder."""
     from paddock.cli.run_fetch import download, save
+    from paddock.cli.run_server import any_server
 
-    async with cli.client() as client:
+    if archive is not None and archive.suffix not in (".tar", ".zip"):
+        raise UsageProblem(f"--archive {archive}: its name has to end in .tar or .zip")
+    async with any_server(cli) as client:
         path = await path_of(client, run)
         if archive is not None:
-            form = "zip" if archive.suffix == ".zip" else "tar"
-            await save(client, f"{path}/archive?format={form}", archive)
+            await save(client, f"{path}/archive?format={archive.suffix[1:]}", archive)
             placed = {archive.name: archive}
         else:
             found = await client.get(path)
@@ -104,8 +119,7 @@ async def get(
                 raise CliError(f"{found['id']} has delivered nothing", hint=f"see why: paddock runs show {found['id']}")
     if cli.as_json:
         return cli.out.document({name: str(place) for name, place in placed.items()})
-    return cli.out.table(
-        ["FILE", "SIZE"],
-        [[plain(str(place)), size(place.stat().st_size)] for place in placed.values()],
-        right=("SIZE",),
-    )
+    for place in placed.values():
+        # No table, which would cut a long path.
+        cli.out.line(f"{size(place.stat().st_size):>9}  {place}")
+    return None

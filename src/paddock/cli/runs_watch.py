@@ -9,7 +9,7 @@ import typer
 
 from paddock.cli.commands import command
 from paddock.cli.context import Cli
-from paddock.cli.failure import FAILED
+from paddock.cli.failure import FAILED, CliError
 from paddock.cli.runs import RunArgument, path_of
 
 
@@ -45,9 +45,10 @@ async def watch(cli: Cli, run: RunArgument) -> int:
             await follow(Reach(client), progress, view)
         found = await client.get(path)
     if cli.as_json:
-        cli.out.event({"results": [found]})
+        cli.out.event({"type": "results", "results": [found]})
     else:
-        print_summary(found, folder=folder_of(cli.data, progress.id) if Servers(cli).local else None)
+        folder = folder_of(cli.data, progress.id) if Servers(cli).local else None
+        print_summary(found, folder=folder, said=progress.last_words)
     return 0 if found["state"] == SUCCEEDED else FAILED
 
 
@@ -62,11 +63,15 @@ async def logs(
     import codecs
 
     from paddock.cli.run_progress import tidy
+    from paddock.cli.run_server import any_server
 
     query = {"follow": "true" if follow else "false"} | ({"attempt": str(attempt)} if attempt else {})
     decoder = codecs.getincrementaldecoder("utf-8")("replace")
-    async with cli.client() as client:
-        path = f"{await path_of(client, run)}/logs/agent.{'err' if stderr else 'out'}"
+    async with any_server(cli) as client:
+        path = await path_of(client, run)
+        if attempt is not None and attempt > (had := int((await client.get(path)).get("attempt") or 1)):
+            raise CliError(f"{run} has no attempt {attempt}; the last one is {had}")
+        path = f"{path}/logs/agent.{'err' if stderr else 'out'}"
         async with client.request("GET", path, params=query) as answer:
             async for piece in answer.content.iter_any():
                 if sys.stdout.isatty():

@@ -58,11 +58,14 @@ def validate(
 
     The exit code says whether all are valid.
     """
+    from paddock.cli.run_plan import note_of, without_scenarios
     from paddock.runs.problems import TaskError
 
     presets = _presets(cli)
+    paths, scenarios = without_scenarios(files) if files else (_files(cli), [])
+    sys.stderr.write(note_of(scenarios))
     found: list[tuple[Path, Loaded | TaskError]] = []
-    for path in files or _files(cli):
+    for path in paths:
         try:
             found.append((path, _load(path, presets)))
         except TaskError as error:

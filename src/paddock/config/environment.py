@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
@@ -90,6 +91,12 @@ def read_providers(environ: Mapping[str, str], base: Path) -> tuple[Layer, dict[
     if found:
         layer.tree = {"llm": {"providers": providers, "models": models}}
     return layer, found
+
+
+def key_for(model: str) -> str | None:
+    """The variable that a key is kept in for a model of this name, where the name tells."""
+    fits = (known for known in KNOWN if any(fnmatchcase(model, pattern) for pattern in known.models))
+    return next((known.keys[0] for known in fits), None)
 
 
 def _first(environ: Mapping[str, str], names: tuple[str, ...]) -> tuple[str, str]:

@@ -25,6 +25,8 @@ class RunsConfig(Section):
     """How long the agent of a run that is cancelled may take to end by itself."""
     secrets: Mapping[str, SecretStr] = {}
     """What tasks may ask for by name in `secrets`, best as `${NAME}` from the environment. Never stored or shown."""
+    secrets_for: tuple[str, ...] = ("default",)
+    """Tenants whose tasks may ask for `secrets`; `*` is all. Their agents can print them, too."""
     max_inputs: Bytes = Field(default=4 * 2**30, ge=2**20)
     """Largest bundle of inputs that a run may be sent."""
     presets: tuple[Path, ...] = ()

@@ -48,7 +48,7 @@ class Admission:
             if request.volumes:
                 raise InvalidInput("boxes of a pool are started already; volumes cannot be added")
         image = self._images.resolve(name)
-        limits = self._limits(request.limits)
+        limits = self.limits(request.limits)
         self.check_disk()
         return image, limits
 
@@ -58,7 +58,8 @@ class Admission:
         if free < self._config.sandboxes.min_free_disk:
             raise HostFull(f"the host has only {free >> 20} MiB of disk free; sandboxes.min_free_disk wants more")
 
-    def _limits(self, asked: Limits) -> Limits:
+    def limits(self, asked: Limits) -> Limits:
+        """What a box gets that is asked for with these. Raises `InvalidInput` for more than may be."""
         defaults = Limits(**self._config.sandboxes.limits.model_dump())
         limits = defaults.model_copy(update=asked.model_dump(exclude_none=True))
         for name, bound in self._config.sandboxes.max_limits.model_dump(exclude_none=True).items():

@@ -74,6 +74,10 @@ class Fleet:
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._tasks: set[asyncio.Task[Any]] = set()
 
+    def check_limits(self, asked: Limits) -> None:
+        """Raise `InvalidInput` for more than a sandbox may have."""
+        self._admission.limits(asked)
+
     async def create(self, tenant: str, request: CreateSandbox) -> Sandbox:
         """Make a sandbox and return it running.
 

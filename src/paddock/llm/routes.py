@@ -6,6 +6,7 @@ from collections import OrderedDict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from paddock.config.environment import key_for
 from paddock.config.llm import LlmConfig, ModelConfig, ProviderConfig
 from paddock.errors import NotFound, Unavailable
 from paddock.llm.circuits import Circuit
@@ -94,8 +95,18 @@ class Routes:
             return self._route(asked, ModelConfig(provider=provider, model=model), model)
         if self.scripted.awaits(asked, caller):
             raise Unavailable("The script of this run is not there yet; ask again in a moment.")
-        there = ", ".join(sorted(self._settings.models)) or "none; set llm.models"
+        there = ", ".join(sorted(self._settings.models)) or f"none; {self._how_to_have(asked)}"
         raise ModelNotFound(f"There is no model {asked[:200]!r}. Models: {there}.")
+
+    def _how_to_have(self, asked: str) -> str:
+        """What to do where there are no models at all."""
+        if self._settings.providers:
+            return "set llm.models"
+        key = key_for(asked) or "a provider's key, such as ANTHROPIC_API_KEY,"
+        return (
+            f"set {key} before the server starts, or llm.providers and llm.models in its configuration "
+            "(docs/how-to/connect-a-provider.md)"
+        )
 
     def fallbacks(self, route: Route) -> Iterator[Route]:
         """What may answer instead, each once."""

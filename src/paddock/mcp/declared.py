@@ -76,6 +76,12 @@ def check_server(server: McpServer, lookup: Lookup | None = None) -> None:
             fill(server.name, header, value, lookup)
 
 
+def secrets_of(servers: Iterable[McpServer]) -> set[str]:
+    """Names of the secrets that servers' headers hold."""
+    values = [value for server in servers for value in server.headers.values()]
+    return {match[1] for value in values for match in _REFERENCE.finditer(value) if match[1]}
+
+
 def fill(server: str, header: str, value: str, lookup: Lookup) -> str:
     """The value of a header, secrets included. Raises `InvalidInput`, which tells none of them."""
 

@@ -72,9 +72,9 @@ class TaskModel(Part):
     script: Text | None = Field(default=None, max_length=4 * 2**20, examples=["hello.script.yaml"])
     """A scenario that answers in the model's place on a server that has no such model. In a task file: the path of a
     scenario file, relative to the task file."""
-    requests: Whole | None = Field(default=None, ge=1, examples=[50])
+    requests: Whole | None = Field(default=None, ge=1, le=10**15, examples=[50])
     """Requests to the model, in all."""
-    tokens: Whole | None = Field(default=None, ge=1, examples=[200_000])
+    tokens: Whole | None = Field(default=None, ge=1, le=10**15, examples=[200_000])
     """Tokens of prompts and answers, in all."""
     cost: Number | None = Field(default=None, gt=0, examples=[0.5])
     """US dollars, in all."""
@@ -99,7 +99,7 @@ class McpServer(Part):
     """`local` for a command, `remote` for an address, unless said otherwise."""
     url: Address | None = Field(default=None, examples=["https://tools.example.org/mcp"])
     """Where a server listens that speaks streamable HTTP."""
-    headers: Mapping[str, Value] = Field(default={}, examples=[{"X-Team": "research"}])
+    headers: Mapping[Text, Value] = Field(default={}, examples=[{"X-Team": "research"}])
     """Headers of every request to it."""
     command: Annotated[tuple[Text, ...], BeforeValidator(words)] = Field(
         default=(), examples=[["python3", "/workspace/server.py"]]
@@ -173,13 +173,13 @@ class Input(Part):
 class Resources(Part):
     """What the sandbox may use; what is left out is as the server has it."""
 
-    cpu: Cpus | None = Field(default=None, gt=0, examples=[2])
+    cpu: Cpus | None = Field(default=None, gt=0, le=10_000, examples=[2])
     """CPUs, fractions allowed."""
-    memory: Bytes | None = Field(default=None, ge=16 * 2**20, examples=["2Gi"])
+    memory: Bytes | None = Field(default=None, ge=16 * 2**20, le=2**50, examples=["2Gi"])
     """Memory, counting what the sandbox keeps in tmpfs and page cache."""
-    disk: Bytes | None = Field(default=None, ge=2**20, examples=["10Gi"])
+    disk: Bytes | None = Field(default=None, ge=2**20, le=2**50, examples=["10Gi"])
     """What the sandbox may write."""
-    processes: Whole | None = Field(default=None, ge=4, examples=[512])
+    processes: Whole | None = Field(default=None, ge=4, le=2**22, examples=[512])
     """Processes and threads."""
 
     def limits(self) -> Limits:
@@ -233,7 +233,7 @@ class Check(Part):
     """What results call it; its first line if it is left out."""
     timeout: Seconds = Field(default=120, gt=0, le=86400, examples=["2m"])
     """Longest time it may take."""
-    weight: Number = Field(default=1, gt=0, examples=[3])
+    weight: Number = Field(default=1, gt=0, le=1_000_000, examples=[3])
     """Its part in the score, against those of the others."""
     required: Flag = Field(default=True, examples=[False])
     """Whether the run has failed without it."""
@@ -339,7 +339,7 @@ class Task(Part):
     """Commands whose result scores the run."""
     retries: Retries = Field(default=Retries(), examples=[2])
     """How often it is tried again, or more about that."""
-    concurrency: Whole | None = Field(default=None, ge=1, examples=[4])
+    concurrency: Whole | None = Field(default=None, ge=1, le=1_000_000, examples=[4])
     """Most runs of this name at a time."""
     priority: Whole = Field(default=0, ge=-100, le=100, examples=[10])
     """Runs of higher priority leave the queue first."""

@@ -21,7 +21,7 @@ _WEB = r"^https?://[^\s/]+[^\s]*$"
 
 def _like(pattern: str, advice: str) -> Callable[[str], str]:
     def check(value: str) -> str:
-        if not re.fullmatch(pattern.removeprefix("^").removesuffix("$"), value):
+        if not re.fullmatch(pattern.removeprefix("^").removesuffix("$"), _printable(value)):
             raise ValueError(f"{value[:80]!r} {advice}")
         return value
 
@@ -37,7 +37,8 @@ def _regular(value: str) -> str:
 
 
 def _printable(value: str) -> str:
-    if "\0" in value:
+    # Half of a pair of UTF-16, which JSON can write, can neither be stored nor sent.
+    if "\0" in value or re.search(r"[\ud800-\udfff]", value):
         raise ValueError("has characters that no program can be given, such as NUL; take them out")
     return value
 
@@ -90,7 +91,7 @@ Name = Annotated[
     AfterValidator(_like(_NAME, "may have a-z, 0-9, '.', '_' and '-' only, up to 63, and starts with a-z or 0-9")),
     WithJsonSchema({"type": "string", "pattern": _NAME}),
 ]
-Pattern = Annotated[str, AfterValidator(_regular), Field(min_length=1, max_length=2000)]
+Pattern = Annotated[str, AfterValidator(_printable), AfterValidator(_regular), Field(min_length=1, max_length=2000)]
 Text = Annotated[str, AfterValidator(_printable)]
 Words = Annotated[Text, AfterValidator(_not_blank)]
 BoxPath = Annotated[str, AfterValidator(_in_the_box)]

@@ -75,6 +75,7 @@ class Verdict(Frozen):
     evidence: Mapping[str, Any] = {}
 
 
+LONGEST_REASON = 600
 SPENT = re.compile(r"budget", re.IGNORECASE)
 
 
@@ -106,7 +107,8 @@ def judge_exit(exit: Exit, bounds: TaskModel, traffic: Traffic) -> Verdict:
     how = f"the entrypoint ended with exit code {exit.code}"
     if exit.code == 0 and exit.error is None:
         return _judge_success(exit, traffic)
-    model = f"; the last answer of the model: {short(traffic.last_error)}" if traffic.last_error else ""
+    answer = short(traffic.last_error or "")
+    model = f"; the last answer of the model: {answer}" if answer else ""
     if failed and exit.disk is not None:
         used, limit = exit.disk.get("used", exit.disk.get("volumes")), exit.disk.get("limit")
         reason = f"the sandbox's disk is full: {used} bytes written, {limit} allowed; its processes were killed"
@@ -117,12 +119,15 @@ def judge_exit(exit: Exit, bounds: TaskModel, traffic: Traffic) -> Verdict:
     if spent := over_budget(bounds, traffic):
         return Verdict(state=RunState.OVER_BUDGET, ended_by=EndedBy.BUDGET, reason=spent)
     if exit.error is not None:
-        return _failed(EndedBy.AGENT_ERROR, f"the agent failed: {short(exit.error)} (exit code {exit.code}){model}")
+        error = short(exit.error)
+        if _same(error, answer):  # Agents pass on what the model has answered.
+            error, model = max(error, answer, key=len), ""
+        return _failed(EndedBy.AGENT_ERROR, f"the agent failed: {error} (exit code {exit.code}){model}")
     if exit.said.startswith("timed out"):
         return Verdict(state=RunState.TIMED_OUT, ended_by=EndedBy.TIMEOUT, reason=f"the entrypoint {exit.said}")
     told = "" if exit.said in ("", f"exit status {exit.code}") else f": {short(exit.said)}"
     last = f"; its last line: {short(exit.last_line)}" if exit.last_line and not told else ""
-    return _failed(EndedBy.EXIT, f"{how}{told}{last}{model}")
+    return _failed(EndedBy.EXIT, f"{how}{told}{last}{'' if _same(short(exit.last_line), answer) else model}")
 
 
 def _judge_success(exit: Exit, traffic: Traffic) -> Verdict:
@@ -138,6 +143,18 @@ def _judge_success(exit: Exit, traffic: Traffic) -> Verdict:
 
 def _failed(ended_by: EndedBy, reason: str) -> Verdict:
     return Verdict(state=RunState.FAILED, ended_by=ended_by, reason=reason)
+
+
+def _same(said: str, answer: str) -> bool:
+    """Whether one of two texts has all of the other, as far as they are told."""
+    whole, part = (said, answer) if len(said) >= len(answer) else (answer, said)
+    return bool(part) and part.removesuffix("…") in whole
+
+
+def bounded(reason: str, most: int = LONGEST_REASON) -> str:
+    """A reason that people read to its end: of a long one the beginning, and the end, which says what to look at."""
+    tail = most // 3
+    return reason if len(reason) <= most else f"{reason[: most - tail]} … {reason[-tail:]}"
 
 
 def short(text: str, most: int = 300) -> str:

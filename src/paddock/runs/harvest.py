@@ -12,7 +12,7 @@ from paddock.model.runs import Checked, Delivered, EndedBy, Missing, Result, Run
 from paddock.model.sandbox import Frozen
 from paddock.model.task import Task
 from paddock.runs.collecting import collect
-from paddock.runs.ends import Over
+from paddock.runs.ends import LONGEST_REASON, Over, bounded
 from paddock.runs.folder import RunFolder
 from paddock.runs.stages import run_check
 from paddock.sandbox.client import Inside
@@ -87,6 +87,8 @@ def conclude(run: Run, over: Over, harvest: Harvest, cancelled: str | None) -> R
     weight = sum(each.weight for each in harvest.checks)
     passed = sum(each.weight for each in harvest.checks if each.passed)
     evidence = dict(over.evidence)
+    if len(over.reason) > LONGEST_REASON:
+        evidence["whole_reason"] = over.reason
     if harvest.notes:
         evidence["deliverables"] = list(harvest.notes)
     if harvest.broken:
@@ -94,7 +96,7 @@ def conclude(run: Run, over: Over, harvest: Harvest, cancelled: str | None) -> R
     return Result(
         state=state,
         ended_by=ended_by,
-        reason=reason,
+        reason=bounded(reason),
         exit_code=over.exit_code,
         evidence=evidence,
         attempt=run.attempt,

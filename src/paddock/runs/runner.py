@@ -25,6 +25,7 @@ from paddock.runs.ends import Cancel, Over, short
 from paddock.runs.harvest import Harvest, bring_home, check_all, conclude, nothing, told_of, unchecked
 from paddock.runs.presets import Rendered, reader
 from paddock.runs.stages import Means
+from paddock.runs.steps import Steps
 from paddock.runs.watching import COMMAND, Watch, WatchSettings
 from paddock.sandbox.client import Inside
 from paddock.sandbox.images import Progress
@@ -119,13 +120,12 @@ class Runner:
         return True
 
     async def _admit(self) -> None:
-        told: list[str] = []
+        steps = Steps()
         telling: set[asyncio.Task[Any]] = set()
 
         def building(now: Progress) -> None:
-            if now.step not in told:
-                told.append(now.step)
-                data = {"stage": Stage.ADMIT, "step": now.step, "fraction": now.fraction}
+            if steps.worth_telling(now, time.monotonic()):
+                data = {"stage": Stage.ADMIT, "image": self._image_name(), "step": now.step, "fraction": now.fraction}
                 telling.add(asyncio.ensure_future(self._tell(EventType.RUN_STAGE, data)))
 
         try:
@@ -228,7 +228,7 @@ class Runner:
         except (PaddockError, OSError) as error:
             log.warning("a run's conversation could not be kept", run=self.run.id, error=str(error))
         if self.run.sandbox_id is None:
-            return nothing(task, "the work was never begun")
+            return Harvest()  # That nothing came of what never began goes without saying.
         if not task.deliverables:
             return Harvest()
         try:
@@ -313,7 +313,7 @@ class Runner:
         progress |= {"waiting": error.message, "waiting_since": since}
         if isinstance(error.__cause__, HostFull) and time.time() - since > ROOM_PATIENCE:
             over = Over(state=RunState.FAILED, ended_by=EndedBy.SETUP, reason=error.message)
-            return await self._end(over, nothing(self.run.task, "the work was never begun"))
+            return await self._end(over, Harvest())
         return await self._write([], **self._queued(ROOM_AGAIN, progress))
 
     def _queued(self, wait: float, progress: Mapping[str, Any]) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 
 import structlog
 
-from paddock.errors import Conflict, InvalidInput, NotFound, PaddockError
+from paddock.errors import Conflict, InvalidInput, PaddockError
 from paddock.fleet.requests import new_id
 from paddock.llm.scripted import check_script
 from paddock.model.events import EventType
@@ -18,7 +18,7 @@ from paddock.model.task import Task
 from paddock.runs.ends import Cancel
 from paddock.runs.queue import Room
 from paddock.runs.runner import Runner
-from paddock.runs.stages import Means, check_secrets, preset_of
+from paddock.runs.stages import Means, check
 from paddock.store.database import Store
 from paddock.store.events import Happening
 from paddock.store.runs import RunStore
@@ -85,7 +85,9 @@ class Runs:
 
         Raises `InvalidInput` for what can be seen to be wrong without a sandbox.
         """
-        await asyncio.to_thread(self._check, tenant, task, inputs)
+        await asyncio.to_thread(self.check, tenant, task)
+        if inputs is not None:
+            await asyncio.to_thread(self.means.bundles.path, tenant, inputs)
         now = datetime.now(UTC)
         run = Run(
             id=new_id("run"),
@@ -166,20 +168,15 @@ class Runs:
         except Exception as error:  # Each file system has errors of its own.
             log.warning("what was copied of a run could not be removed", run=run_id, error=str(error))
 
-    def _check(self, tenant: str, task: Task, inputs: str | None) -> None:
+    def check(self, tenant: str, task: Task) -> None:
+        """Raise `InvalidInput` for what can be seen to be wrong with one run's task. Blocks while files are read."""
         if task.matrix is not None:
             raise InvalidInput("matrix: a run is of one agent and one model; submit one for each pair")
-        try:
-            preset_of(self.means, task)
-        except NotFound as error:
-            raise InvalidInput(f"agent: {error.message}") from None
-        check_secrets(self.means, task)
+        check(self.means, tenant, task)
         script = task.llm.script
         if script is not None and script != self._sound:
             check_script(script)
             self._sound = script
-        if inputs is not None:
-            self.means.bundles.path(tenant, inputs)
 
     async def _leave_result(self, run: Run, result: Result) -> None:
         def write() -> None:

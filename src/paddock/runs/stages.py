@@ -10,27 +10,25 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from paddock.config.schema import Config
-from paddock.errors import BoxGone, BoxTimeout, Conflict, ImageNotFound, InvalidInput, Unavailable
+from paddock.errors import BoxGone, BoxTimeout, Conflict, ImageNotFound, InvalidInput, NotFound, Unavailable
 from paddock.events.log import EventLog
 from paddock.fleet.fleet import Fleet
 from paddock.fleet.requests import CreateSandbox
 from paddock.llm.gateway import Gateway
 from paddock.llm.routes import ModelNotFound
 from paddock.llm.scripted import script_name
-from paddock.mcp.declared import declare
+from paddock.mcp.declared import declare, secrets_of
 from paddock.model.runs import Checked, Run
 from paddock.model.sandbox import Sandbox, SandboxState
 from paddock.model.task import WORKSPACE, Check, Kind, Task
 from paddock.runs.artifacts import Artifacts
 from paddock.runs.bundles import Bundles
 from paddock.runs.folder import RunFolder
-from paddock.runs.presets import Endpoints, Preset, Presets, Rendered, render
+from paddock.runs.presets import PLAIN, Endpoints, Preset, Presets, Rendered, check_fit, render, wanted_model
 from paddock.runs.watching import COMMAND
 from paddock.sandbox.client import Command, Inside
 from paddock.sandbox.images import ImageStore, Progress
 
-PLAIN = "script"
-"""The preset of tasks that name no agent: it only says where the goal is."""
 MARGIN = 600.0
 """Seconds that a sandbox may live beyond its run's own limits, for putting in, taking out and checking."""
 SLOWEST = 2**20
@@ -73,7 +71,7 @@ class Means:
             images=images,
             gateway=gateway,
             events=events,
-            presets=Presets(config.runs.presets),
+            presets=Presets(config.runs.presets, whose="the server"),
             bundles=bundles,
             artifacts=artifacts,
             folders=config.data / "runs",
@@ -99,7 +97,7 @@ async def admit(means: Means, run: Run, building: Building) -> Admitted:
     """Find the image and the model, building the image if only its recipe is there. Raises what is wrong with them."""
     preset = preset_of(means, run.task)
     image = image_of(means, run.task, preset)
-    check_secrets(means, run.task)
+    check_secrets(means, run.tenant, run.task)
     admitted = Admitted(image, *choose_model(means, run, preset))
     rendered(means, run.task, preset, admitted.model)
     if run.inputs is not None:
@@ -122,27 +120,48 @@ def image_of(means: Means, task: Task, preset: Preset) -> str:
     return wanted or (preset.image if task.agent else None) or means.config.sandboxes.default_image
 
 
-def check_secrets(means: Means, task: Task) -> None:
-    """Raise `InvalidInput` for secrets that the server does not have."""
-    known = means.config.runs.secrets
-    if missing := [name for name in task.secrets if name not in known]:
+def check_secrets(means: Means, tenant: str, task: Task) -> None:
+    """Raise `InvalidInput` for secrets that the server does not have, or not for this tenant."""
+    settings = means.config.runs
+    known, wanted = settings.secrets, {*task.secrets, *secrets_of(task.mcp)}
+    if wanted and not {tenant, "*"} & {*settings.secrets_for}:
+        raise InvalidInput(f"secrets: tasks of tenant {tenant} may name none; runs.secrets_for says whose may")
+    if missing := sorted(name for name in wanted if name not in known):
         there = ", ".join(sorted(known)) or "none"
         raise InvalidInput(
             f"secrets: the server has no {missing[0]}; set runs.secrets.{missing[0]}. There are: {there}"
         )
 
 
+def check(means: Means, tenant: str, task: Task) -> None:
+    """Raise `InvalidInput` for all that can be seen to be wrong with a task without a sandbox, and without models."""
+    try:
+        preset = preset_of(means, task)
+    except NotFound as error:
+        raise InvalidInput(f"agent: {error.message}") from None
+    check_fit(preset, task)
+    check_secrets(means, tenant, task)
+    try:
+        means.images.check(image_of(means, task, preset))
+    except ImageNotFound as error:
+        raise InvalidInput(f"image: {error.message}") from None
+    try:
+        means.fleet.check_limits(task.resources.limits())
+    except InvalidInput as error:
+        raise InvalidInput(f"resources: {error.message}") from None
+
+
 def choose_model(means: Means, run: Run, preset: Preset) -> tuple[str | None, bool]:
     """The model's name, and whether a script stands in for it. Raises `ModelNotFound`."""
     llm = run.task.llm
-    wanted = llm.model or (preset.model if run.task.agent else None)
+    wanted = wanted_model(preset, run.task)
     try:
         if wanted is not None:
             route = means.gateway.routes.resolve(wanted)
             return wanted, route.provider_settings.kind in ("script", "replay")
-    except ModelNotFound:
+    except ModelNotFound as error:
         if llm.script is None:
-            raise
+            raise ModelNotFound(f"{error.message} Or give the task a script as 'llm.script'.") from None
     return (None, False) if llm.script is None else (script_name(run.id), True)
 
 

@@ -52,8 +52,11 @@ end:
 #  verified: true
 
 # Which model, and how much of it. Left out, it is the one that the preset suggests.
+# 'script' is a file that answers in the model's place where the server has no such model, so that no key is needed;
+# what it looks like: docs/reference/scripts.md.
 #llm:
 #  model: fast
+#  script: {name}.script.yaml
 #  tokens: 200000
 #  cost: 0.50
 

@@ -12,13 +12,14 @@ from pydantic import ValidationError
 
 from paddock.config.walk import annotation_at, section, unit_of
 from paddock.config.yamls import advice, place, read_text, read_tree, unknown
-from paddock.errors import ConfigError, InvalidInput
+from paddock.errors import ConfigError, InvalidInput, NotFound
 from paddock.llm.script.load import LARGEST as LARGEST_SCRIPT
 from paddock.llm.script.load import parse_scenario
 from paddock.model.task import Conflicts, Input, Location, Task
 from paddock.model.words import one_or_more
 from paddock.runs.inputs import examine, find
-from paddock.runs.presets import Presets
+from paddock.runs.matrix import expand
+from paddock.runs.presets import PLAIN, Presets, Unfit, check_fit
 from paddock.runs.problems import Problem, TaskError, problems_of
 from paddock.runs.schema import SHORT_FORMS
 
@@ -114,7 +115,7 @@ def parse_document(data: Mapping[str, Any], *, presets: Agents = None) -> Task:
             found.append(
                 (("inputs", i), "names a file, which a request cannot carry; upload a bundle, or use 'content'")
             )
-    found += _wrong_agents(data, presets)
+    found += [*_wrong_agents(data, presets), *_unfit(task, presets)]
     if task is not None and task.llm.script is not None:
         try:
             parse_scenario(task.llm.script, Path("llm.script"))
@@ -143,7 +144,7 @@ class _Reader:
     def task(self, data: dict[str, Any]) -> Task | None:
         data = self._with_script(self._with_goal(data))
         task, wrong = _validated(data)
-        for way, message in [*wrong, *_wrong_agents(data, self.presets)]:
+        for way, message in [*wrong, *_wrong_agents(data, self.presets), *_unfit(task, self.presets)]:
             self._complain(way, message)
         inputs: dict[int, Input] = {}
         for i, given in enumerate(_inputs(data)):
@@ -249,7 +250,8 @@ def _wrong_agents(data: Mapping[str, Any], presets: Agents) -> list[tuple[Locati
         if not isinstance(name, str):
             continue
         if name not in known:
-            found.append((way, f"{name[:80]!r}: {unknown(name, known, 'preset')}"))
+            lack = presets.lack(name) if isinstance(presets, Presets) else unknown(name, known, "preset")
+            found.append((way, lack if isinstance(presets, Presets) else f"{name[:80]!r}: {lack}"))
         elif isinstance(presets, Presets):
             try:
                 if presets.get(name).command is None and data.get("entrypoint") is None:
@@ -257,3 +259,23 @@ def _wrong_agents(data: Mapping[str, Any], presets: Agents) -> list[tuple[Locati
             except ConfigError as error:
                 found.append((way, f"the preset '{name}' is not valid: {error.message.splitlines()[0]}"))
     return found
+
+
+def _unfit(task: Task | None, presets: Agents) -> list[tuple[Location, str]]:
+    """What the agents of a task cannot be given, but for what has been found wrong with the agents themselves."""
+    if task is None or not isinstance(presets, Presets):
+        return []
+    found: list[tuple[Location, str]] = []
+    places = {server.name: i for i, server in enumerate(task.mcp)}
+    for _, each in expand(task):
+        try:
+            check_fit(presets.get(each.agent or PLAIN), each)
+        except Unfit as error:
+            first, *rest = error.way or ("",)
+            if first == "mcp":
+                found.append((("mcp", places[str(rest[0])]), error.said))
+            elif first != "entrypoint":
+                found.append((error.way, error.said))
+        except (NotFound, ConfigError):
+            continue
+    return list(dict.fromkeys(found))

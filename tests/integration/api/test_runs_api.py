@@ -35,7 +35,9 @@ def settings(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     (tasks / "hello.yaml").write_text(json.dumps({**HELLO, "inputs": ["greeting.txt"], "description": "Greets."}))
     (tasks / "broken.yaml").write_text("name: broken\ngaol: x\n")
     (tasks / "notes.txt").write_text("no task")
-    return {"runs": {"tasks": str(tasks), "grace": "1s"}}
+    presets = tmp_path_factory.mktemp("presets")
+    (presets / "no-image.yaml").write_text("command: 'true'\nimage: nowhere\n")
+    return {"runs": {"tasks": str(tasks), "grace": "1s", "presets": [str(presets)]}}
 
 
 def packed(**files: str) -> bytes:
@@ -228,6 +230,13 @@ def test_a_matrix_gives_a_run_for_each_place(client: httpx.Client) -> None:
     assert {run["id"] for run in listed} == {run["id"] for run in runs}
 
 
+def test_of_a_matrix_with_a_wrong_place_nothing_is_begun(client: httpx.Client) -> None:
+    task = {"name": "halves", "goal": "x", "entrypoint": "true", "matrix": {"agents": ["script", "no-image"]}}
+    answer = client.post("/v1/runs", json={"task": task})
+    assert answer.status_code == 400 and "image: no recipe named 'nowhere'" in answer.json()["message"], answer.text
+    assert client.get("/v1/runs", params={"name": "halves/script"}).json()["items"] == []
+
+
 def test_texts_need_no_bundle(client: httpx.Client) -> None:
     task = {**HELLO, "name": "texts", "inputs": [{"content": "hello text\n", "target": "greeting.txt"}]}
     [run] = submit(client, {"task": task})
@@ -266,6 +275,12 @@ def test_lists_are_filtered_and_paged(client: httpx.Client, hello: dict[str, Any
         ({"file": "hello.yaml", "inputs": "x"}, "'inputs' goes with 'task'"),
         ({"task": {**HELLO, "gaol": "x"}}, "did you mean 'goal'"),
         ({"task": {**HELLO, "agent": "claude"}}, "claude"),
+        ({"task": {**HELLO, "agent": "script", "entrypoint": None}}, "add an 'entrypoint'"),
+        (
+            {"task": {**HELLO, "agent": "clade-code"}},
+            "the server knows no preset 'clade-code'; did you mean claude-code?",
+        ),
+        ({"task": {**HELLO, "image": "hots"}}, "image: no recipe named 'hots' (did you mean 'host'?)"),
         ({"task": {**HELLO, "inputs": ["/etc/passwd"]}}, "upload a bundle"),
         ({"task": {**HELLO, "goal": {"file": "/etc/passwd"}}}, "goal"),
         ({"task": {**HELLO, "secrets": ["NOPE"]}}, "NOPE"),
@@ -277,7 +292,8 @@ def test_lists_are_filtered_and_paged(client: httpx.Client, hello: dict[str, Any
 def test_what_is_wrong_is_said_in_one_line(client: httpx.Client, body: dict[str, Any], words: str) -> None:
     answer = client.post("/v1/runs", json=body)
     assert answer.status_code == 400, answer.text
-    assert words in answer.json()["message"]
+    said = answer.json()["message"]
+    assert words in said and "\n" not in said and "\N{REPLACEMENT CHARACTER}" not in said
 
 
 @pytest.mark.parametrize("inputs", ["in-0123456789abcdef", "../../paddock.db"])
@@ -307,6 +323,8 @@ def test_a_task_is_checked_without_being_run(client: httpx.Client) -> None:
     assert verdict == {"valid": True, "runs": ["hello"]}
     verdict = client.post("/v1/tasks/validate", json={"task": {**HELLO, "end": {"timeout": "soon"}}}).json()
     assert not verdict["valid"] and "end.timeout" in verdict["error"]
+    verdict = client.post("/v1/tasks/validate", json={"task": {**HELLO, "image": "hots"}}).json()
+    assert not verdict["valid"] and "did you mean 'host'?" in verdict["error"]
     schema = client.get("/v1/tasks/schema").json()
     assert "goal" in schema["properties"] and "$schema" in schema
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import sys
 from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -15,7 +16,7 @@ from rich.console import Console
 from paddock.cli.failure import CliError, UsageProblem
 from paddock.cli.output import Output
 from paddock.cli.run_fetch import place_of
-from paddock.cli.run_plan import changed, parse_changes
+from paddock.cli.run_plan import changed, check_agent, note_of, parse_changes, without_scenarios
 from paddock.cli.run_progress import Progress, arguments_of, one_line, tidy
 from paddock.cli.run_shapes import chosen, took
 from paddock.cli.run_summary import print_content, print_summary, print_table
@@ -253,8 +254,24 @@ def test_lines_for_those_who_only_read(capsys: pytest.CaptureFixture[str]) -> No
         "→ Write /workspace/r.md",
         "← written",
         "= collect",
-        "✓ succeeded: the entrypoint exited",
+        "✓ succeeded",
     ]
+
+
+def test_the_end_of_a_single_run_is_left_to_its_summary(capsys: pytest.CaptureFixture[str]) -> None:
+    view, run = LinesView(Output(as_json=False)), Progress("hello", "run-1")
+    view.add(run)
+    for each in STORY:
+        view.tell(run, each, run.note(each))
+    assert "succeeded" not in capsys.readouterr().out
+
+
+def test_building_an_image_is_told_with_its_name(capsys: pytest.CaptureFixture[str]) -> None:
+    view, run = LinesView(Output(as_json=False)), Progress("hello", "run-1")
+    view.add(run)
+    step = event(1, "stage", stage="admit", image="agent-codex", step="packages", fraction=0.25)
+    view.tell(run, step, run.note(step))
+    assert capsys.readouterr().out.endswith("= building image agent-codex: packages, 25%\n")
 
 
 def test_json_for_programs_is_a_line_an_event(capsys: pytest.CaptureFixture[str]) -> None:
@@ -333,8 +350,96 @@ def test_deliverables_elsewhere_say_how_to_get_them(capsys: pytest.CaptureFixtur
 def test_many_results_are_a_table(capsys: pytest.CaptureFixture[str]) -> None:
     print_table([RUN, {**RUN, "id": "run-2", "state": "succeeded"}], 3)
     text = capsys.readouterr().out
-    assert text.splitlines()[1].split()[:3] == ["hello", "run-1", "failed"]
-    assert "1 of 3 succeeded" in text
+    assert text.splitlines()[1].split()[:3] == ["hello", "failed", "3"]
+    assert text.splitlines()[1].endswith("run-1  a required check failed")
+    assert text.splitlines()[-1] == "1 of 3 succeeded"
+
+
+@pytest.mark.parametrize("width", [60, 80, 120])
+def test_a_table_on_a_terminal_cuts_names_and_never_ids(
+    width: int, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _narrow(monkeypatch, width)
+    ids = [f"run-{i:016x}" for i in range(2)]
+    runs = [{**RUN, "id": each, "name": "a-long-name-" * 8} for each in ids]
+    print_table([*runs, {**RUN, "id": "run-3", "state": "succeeded"}], 3)
+    lines = capsys.readouterr().out.splitlines()
+    assert all(len(line) <= width for line in lines)
+    assert [line.split()[-1] for line in lines] == ["RUN", ids[0], "failed", ids[1], "failed", "run-3", "succeeded"]
+    assert lines[2] == "  a required check failed" and "…" in lines[1] and " failed " in lines[1]
+
+
+def test_a_table_says_where_what_was_made_is(capsys: pytest.CaptureFixture[str]) -> None:
+    print_table([RUN, RUN], 2, [Path("out/hello"), Path("out/hello-2")])
+    assert capsys.readouterr().out.splitlines()[-3:] == ["what they made:", "  out/hello", "  out/hello-2"]
+
+
+def _narrow(monkeypatch: pytest.MonkeyPatch, width: int) -> None:
+    monkeypatch.setattr(
+        "paddock.cli.run_summary.console",
+        lambda: Console(file=sys.stdout, width=width, highlight=False, markup=False, color_system=None),
+    )
+
+
+def test_a_path_is_never_broken(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    _narrow(monkeypatch, 40)
+    name = "a report with a long name.md"
+    (tmp_path / "deliverables").mkdir()
+    (tmp_path / "deliverables" / name).write_text("x")
+    print_summary(_with(deliverables=[{"path": name, "size": 1, "sha256": "0"}]), folder=tmp_path)
+    lines = capsys.readouterr().out.splitlines()
+    assert f"  deliverables  1 B  {tmp_path}/deliverables/{name}" in lines and f"  folder        {tmp_path}" in lines
+
+
+def _with(agent: str | None = None, **result: Any) -> dict[str, Any]:
+    return {**RUN, "agent": agent, "result": {**RUN["result"], **result}}
+
+
+def test_evidence_is_for_people(capsys: pytest.CaptureFixture[str]) -> None:
+    evidence = {
+        "deliverables": ["a was left out", "b was left out"],
+        "disk": {"used": 3 * 2**30, "limit": 2**30},
+        "missed_bytes": 2048,
+        "message": "a required check failed",
+    }
+    print_summary(_with(evidence=evidence))
+    text = capsys.readouterr().out
+    assert "  notes         a was left out\n                b was left out\n" in text
+    assert "used 3.0 GiB, limit 1.0 GiB" in text and "missed bytes  2.0 KiB" in text
+    assert text.count("a required check failed") == 1 and "[" not in text
+
+
+def test_of_an_agent_the_last_words_are_shown_and_not_its_json(capsys: pytest.CaptureFixture[str]) -> None:
+    output = {"stdout": '{"type": "text"}\n', "stderr": "warning: old\n"}
+    failed = _with("claude-code", reason="the agent gave up: no key is there", evidence={"last_output": output})
+    run = told([*STORY[:7], event(8, "error", message="no key is there")])
+    assert run.last_words == ("no key is there", "I will write\na report.")
+    print_summary(failed, said=run.last_words)
+    text = capsys.readouterr().out
+    assert "  last words    I will write\n                a report.\n" in text
+    assert text.count("no key is there") == 1 and "type" not in text
+    print_summary(failed)
+    text = capsys.readouterr().out
+    assert "  last output   warning: old\n" in text and "type" not in text
+
+
+def test_of_an_entrypoint_the_last_lines_are_shown(capsys: pytest.CaptureFixture[str]) -> None:
+    print_summary(_with(evidence={"last_output": {"stdout": "".join(f"line {i}\n" for i in range(20))}}))
+    text = capsys.readouterr().out
+    assert "  last output   line 14\n" in text and "line 19" in text and "line 13" not in text
+    quoted = _with(
+        reason="it ended; its last line: no", evidence={"last_output": {"stdout": "yes\n", "stderr": "no\n"}}
+    )
+    print_summary(quoted)
+    assert "  last output   yes\n" in (text := capsys.readouterr().out) and text.count("no\n") == 1
+
+
+def test_one_is_not_many_and_a_signal_is_no_exit(capsys: pytest.CaptureFixture[str]) -> None:
+    print_summary(_with(endedBy="file", exitCode=143, turns=1, traffic={"requests": 1, "model": "m"}))
+    text = capsys.readouterr().out
+    assert "m; 1 turn, 1 request, 0 tokens in" in text and "143" not in text
 
 
 def test_a_short_deliverable_is_shown_harmless(capsys: pytest.CaptureFixture[str]) -> None:
@@ -390,3 +495,21 @@ def test_a_flag_leaves_a_matrix_nothing_to_vary() -> None:
 def test_flags_that_make_no_sense(setting: str, words: str) -> None:
     with pytest.raises(UsageProblem, match=words):
         changed(task(), parse_changes([setting], None, None))
+
+
+@pytest.mark.parametrize(("agent", "near"), [("cluade", "claude-code"), ("codx", "codex")])
+def test_an_agent_that_is_misspelt(agent: str, near: str) -> None:
+    with pytest.raises(UsageProblem, match=f"did you mean {near}"):
+        check_agent(agent, ["claude-code", "codex", "qwen-code"])
+    check_agent(agent, None)
+    check_agent(near, [near])
+
+
+def test_scenarios_beside_tasks_are_left_out(tmp_path: Path) -> None:
+    one, scenario = tmp_path / "one.yaml", tmp_path / "one.script.yaml"
+    one.touch()
+    assert without_scenarios([scenario, one]) == ([one], [scenario])
+    assert f"left out {scenario}" in note_of([scenario]) and note_of([]) == ""
+    with pytest.raises(CliError, match="is a scenario") as told:
+        without_scenarios([scenario])
+    assert str(one) in str(told.value.hint)

@@ -189,7 +189,7 @@ def test_a_task_that_is_not_there_or_twice_is_told_of(tasks: Path, capsys: pytes
 
 def test_presets_of_ones_own_are_known(tasks: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tasks / "good.yaml").write_text(GOOD.replace("codex", "mine"))
-    assert run(["task", "validate"]) == 1 and "'mine': no such preset" in capsys.readouterr().out
+    assert run(["task", "validate"]) == 1 and "there is no preset 'mine'" in capsys.readouterr().out
     (tasks.parent / "presets").mkdir()
     (tasks.parent / "presets/mine.yaml").write_text('command: [my-agent, "{goal}"]\n')
     (tasks.parent / "paddock.yaml").write_text("runs: {presets: [presets]}\n")

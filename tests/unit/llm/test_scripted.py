@@ -72,6 +72,22 @@ def test_nobody_else_is(caller: Caller | None) -> None:
     assert known.names(caller) == []
 
 
+@pytest.mark.parametrize(
+    ("asked", "key"),
+    [
+        ("claude-sonnet-4-5", "set ANTHROPIC_API_KEY before the server starts"),
+        ("gpt-5", "set OPENAI_API_KEY before"),
+        ("gemini-2.5-pro", "set GEMINI_API_KEY before"),
+        ("qwen3-coder", "set DASHSCOPE_API_KEY before"),
+        ("glm-4.6", "set ZHIPUAI_API_KEY before"),
+        ("fast", "set a provider's key, such as ANTHROPIC_API_KEY, before"),
+    ],
+)
+def test_a_server_without_models_says_how_to_have_some(asked: str, key: str) -> None:
+    with pytest.raises(ModelNotFound, match=f"Models: none; {key}.* llm.providers .*connect-a-provider.md"):
+        routes().resolve(asked)
+
+
 def test_a_script_is_gone_when_its_run_is() -> None:
     known = routes()
     known.scripted.add("run-1", SAYS_HELLO, "acme")

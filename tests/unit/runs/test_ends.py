@@ -9,9 +9,11 @@ import pytest
 
 from paddock.model.runs import EndedBy, RunState, Traffic
 from paddock.model.task import TaskModel
-from paddock.runs.ends import Cancel, Exit, judge_exit, over_budget, silent_for
+from paddock.runs.ends import Cancel, Exit, bounded, judge_exit, over_budget, silent_for
 from paddock.runs.outputs import OutputLog
 from paddock.runs.patterns import LONGEST, Lines, Search
+from paddock.runs.steps import Steps
+from paddock.sandbox.images import Progress
 
 pytestmark = pytest.mark.anyio
 ANY = TaskModel()
@@ -49,6 +51,34 @@ def test_what_an_exit_means(
     verdict = judge_exit(Exit(**exit), ANY, Traffic(**traffic))
     assert (verdict.state, verdict.ended_by) == (state, ended_by)
     assert words in verdict.reason
+
+
+@pytest.mark.parametrize(
+    ("error", "answer", "reason"),
+    [
+        ("There is no model.", "There is no model.", "the agent failed: There is no model. (exit code 1)"),
+        ("API Error: 404 Gone.", "404  Gone.", "the agent failed: API Error: 404 Gone. (exit code 1)"),
+        ("Gone", "404 Gone.", "the agent failed: 404 Gone. (exit code 1)"),
+        ("x" * 900, "x" * 900, f"the agent failed: {'x' * 300}… (exit code 1)"),
+        ("no", "529", "the agent failed: no (exit code 1); the last answer of the model: 529"),
+    ],
+)
+def test_what_an_agent_passes_on_is_told_once(error: str, answer: str, reason: str) -> None:
+    assert judge_exit(Exit(code=1, error=error), ANY, Traffic(last_error=answer)).reason == reason
+
+
+def test_long_reasons_keep_their_beginning_and_their_end() -> None:
+    assert bounded("short") == "short"
+    told = bounded(f"it began {'.' * 5000} the log is in here")
+    assert told.startswith("it began") and told.endswith("the log is in here") and len(told) <= 610
+
+
+def test_a_build_tells_each_step_at_once_and_how_far_it_is_now_and_then() -> None:
+    steps = Steps()
+    signs = [("debian", 0.0, 0), ("debian", 0.1, 1), ("debian", 0.1, 6), ("debian", 0.1, 60), ("apt", 0.1, 61)]
+    signs += [("debian", 0.0, 62), ("debian", 0.5, 66), ("debian", 0.6, 68)]
+    news = [(step, at) for step, fraction, at in signs if steps.worth_telling(Progress(step, fraction), at)]
+    assert news == [("debian", 0), ("debian", 6), ("apt", 61), ("debian", 62), ("debian", 68)]
 
 
 def test_an_agent_that_fails_because_its_budget_is_spent_is_over_budget() -> None:

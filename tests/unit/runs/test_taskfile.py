@@ -368,6 +368,20 @@ def test_agents_without_a_command_need_an_entrypoint(tmp_path: Path) -> None:
     assert load_task(path, presets=Presets()).task.entrypoint == "x"
 
 
+def test_what_an_agent_cannot_be_given_is_told_of_where_it_stands(tmp_path: Path) -> None:
+    write(tmp_path, "command: x\nmax_goal: 10\n", "short.yaml")
+    write(tmp_path, "command: x\nmcp: {remote: {url: '{url}'}}\n", "mine.yaml")
+    text = "name: a\ngoal: more than ten\nmcp:\n- https://tools.example.org/mcp\n- {name: notes, command: [x]}\n"
+    path = write(tmp_path, text + "matrix: {agents: [short, mine]}\n")
+    with pytest.raises(TaskError) as caught:
+        load_task(path, presets=Presets([tmp_path]))
+    found = [(each.line, each.field, each.message.partition(";")[0]) for each in caught.value.problems]
+    assert found == [
+        (2, "goal", "the agent 'short' takes goals of up to 10 bytes, and this one has 13"),
+        (5, "mcp.1", "the agent 'mine' has no way to use servers that are programs in the sandbox"),
+    ]
+
+
 def test_a_broken_preset_is_told_of_where_it_is_named(tmp_path: Path) -> None:
     write(tmp_path, "comand: [x]\n", "mine.yaml")
     path = write(tmp_path, "name: a\ngoal: b\nagent: mine\n")
@@ -388,6 +402,7 @@ def test_all_that_the_starter_offers_is_valid(tmp_path: Path) -> None:
     whole = re.sub(r"^#(?=\w|  [-\w])", "", text, flags=re.MULTILINE)
     (tmp_path / "data").mkdir()
     (tmp_path / "data/sales.csv").write_text("a\n")
+    (tmp_path / "demo.script.yaml").write_text("turns:\n- say: good day\n")
     lines = [line for line in whole.splitlines() if "git:" not in line]
     task = load_task(write(tmp_path, "\n".join(lines)), presets=Presets()).task
     left_out = {name for name in Task.model_fields if name not in task.model_fields_set}

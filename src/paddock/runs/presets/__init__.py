@@ -5,6 +5,19 @@ from __future__ import annotations
 from paddock.runs.presets.loading import Presets
 from paddock.runs.presets.preset import Preset
 from paddock.runs.presets.reading import AgentEvent, OutputReader, reader
-from paddock.runs.presets.render import Endpoints, Rendered, render
+from paddock.runs.presets.render import PLAIN, Endpoints, Rendered, Unfit, check_fit, render, wanted_model
 
-__all__ = ["AgentEvent", "Endpoints", "OutputReader", "Preset", "Presets", "Rendered", "reader", "render"]
+__all__ = [
+    "PLAIN",
+    "AgentEvent",
+    "Endpoints",
+    "OutputReader",
+    "Preset",
+    "Presets",
+    "Rendered",
+    "Unfit",
+    "check_fit",
+    "reader",
+    "render",
+    "wanted_model",
+]

@@ -35,10 +35,14 @@ class _Read:
 
 
 class Presets:
-    """The presets there are. Directories that come first hide presets of the same name in later ones and in ours."""
+    """The presets there are. Directories that come first hide presets of the same name in later ones and in ours.
 
-    def __init__(self, directories: Sequence[Path] = ()) -> None:
+    `whose` they are is told of names that are not among them: a server has not the same as those who ask it.
+    """
+
+    def __init__(self, directories: Sequence[Path] = (), *, whose: str = "") -> None:
         self._directories = (*directories, OURS)
+        self._whose = whose
         self._read: dict[str, _Read] = {}
 
     def names(self) -> list[str]:
@@ -50,10 +54,7 @@ class Presets:
         """Read a preset. Raises `NotFound`, which lists all, and `ConfigError` naming file, line and field."""
         path = self._find(name, self._directories)
         if path is None:
-            known = self.names()
-            near = nearest(name, known)
-            hint = f"did you mean {near}? There are: " if near else "there are: "
-            raise NotFound(f"there is no preset '{name[:80]}'; {hint}{', '.join(known)}")
+            raise NotFound(self.lack(name))
         earlier = self._read.get(name)
         if earlier is not None and earlier.stamps == self._stamps(earlier.names):
             return earlier.preset
@@ -66,6 +67,19 @@ class Presets:
             raise ConfigError("\n".join(_complaints(path, tree, error))) from error
         self._read[name] = _Read(preset, tuple(names), stamps)
         return preset
+
+    def lack(self, name: str) -> str:
+        """What to say of a name that no preset has."""
+        known = self.names()
+        near = nearest(name, known)
+        hint = f"did you mean {near}? There are: " if near else "there are: "
+        what = f"{self._whose} knows no preset" if self._whose else "there is no preset"
+        told = f"{what} '{name[:80]}'; {hint}{', '.join(known)}"
+        if not self._whose:
+            return told
+        *own, _ = map(str, self._directories)
+        looked = f"looked in {', '.join(own)} and" if own else "runs.presets names no directories; looked only"
+        return f"{told} ({looked} among those that Paddock brings)"
 
     def _stamps(self, names: Sequence[str]) -> tuple[tuple[int, int, int] | None, ...]:
         """What changes when one of these presets does, or another takes its place."""

@@ -10,11 +10,23 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from paddock.errors import InvalidInput
-from paddock.model.task import WORKSPACE, McpServer, Task
+from paddock.model.task import WORKSPACE, Location, McpServer, Task
 from paddock.runs.presets.preset import PLACEHOLDER, Preset, PresetFile
 
+PLAIN = "script"
+"""The preset of tasks that name no agent: it only says where the goal is."""
 LONGEST_WORD = 128 * 1024 - 1
 """Bytes that Linux takes as one word of a command line or one variable."""
+
+
+class Unfit(InvalidInput):
+    """An agent cannot be given what the task has."""
+
+    def __init__(self, way: Location, message: str) -> None:
+        self.way = way
+        """The field of the task, an MCP server by its name; empty for the task as a whole."""
+        self.said = message
+        super().__init__(f"{'.'.join(map(str, way))}: {message}" if way else message)
 
 
 @dataclass(frozen=True)
@@ -40,6 +52,17 @@ class Rendered:
     """By absolute path; only the box's user needs to read them."""
 
 
+def wanted_model(preset: Preset, task: Task) -> str | None:
+    """The model that a task is to be done with, whether there is one of that name or not."""
+    return task.llm.model or (preset.model if task.agent else None)
+
+
+def check_fit(preset: Preset, task: Task) -> None:
+    """Raise `Unfit` for what an agent cannot be given, as far as that is known before there is a sandbox."""
+    model = wanted_model(preset, task) or (None if task.llm.script is None else "script")
+    render(preset, task, model=model)
+
+
 def render(
     preset: Preset,
     task: Task,
@@ -49,17 +72,18 @@ def render(
 ) -> Rendered:
     """Put a task's goal, model and MCP servers where its agent looks for them.
 
-    Raises `InvalidInput` for what this agent cannot be given.
+    Raises `Unfit` for what this agent cannot be given.
     """
     if task.entrypoint is None and preset.command is None:
-        raise InvalidInput(f"entrypoint: the agent '{preset.name}' starts nothing by itself; say what is to be started")
+        raise Unfit(("entrypoint",), f"the agent '{preset.name}' starts nothing by itself; say what is to be started")
     if model is None and preset.uses("model"):
-        raise InvalidInput(f"llm.model: the agent '{preset.name}' needs the name of a model")
+        raise Unfit(("llm", "model"), f"the agent '{preset.name}' needs the name of a model")
     length = len(task.goal.encode())
     if preset.max_goal is not None and length > preset.max_goal:
-        raise InvalidInput(
-            f"goal: the agent '{preset.name}' takes goals of up to {preset.max_goal} bytes, and this one has {length}; "
-            "put most of it into a file among the inputs, and name that file in the goal"
+        raise Unfit(
+            ("goal",),
+            f"the agent '{preset.name}' takes goals of up to {preset.max_goal} bytes, and this one has {length}; "
+            "put most of it into a file among the inputs, and name that file in the goal",
         )
     filling = _Filling(preset, task, model, endpoints)
     command = task.entrypoint if task.entrypoint is not None else filling.command()
@@ -84,7 +108,7 @@ class _Filling:
             words = preset.mcp.remote_words if remote else preset.mcp.local_words
             if tree is None and not words:
                 sort = "servers with an address" if remote else "servers that are programs in the sandbox"
-                raise InvalidInput(f"mcp.{server.name}: the agent '{preset.name}' has no way to use {sort}")
+                raise Unfit(("mcp", server.name), f"the agent '{preset.name}' has no way to use {sort}")
             if tree is not None:
                 servers[server.name] = _fill_tree(tree, values)
             self._mcp_words.extend(str(_fill_text(word, values)) for word in words)
@@ -200,9 +224,10 @@ def _check_words(preset: Preset, command: str | tuple[str, ...], env: Mapping[st
     said += [(f"the variable {name}", f"{name}={value}") for name, value in env.items()]
     for what, word in said:
         if "\0" in word:
-            raise InvalidInput(f"the agent '{preset.name}' cannot be started: {what} has a NUL character; take it out")
+            raise Unfit((), f"the agent '{preset.name}' cannot be started: {what} has a NUL character; take it out")
         if (length := len(word.encode())) > LONGEST_WORD:
-            raise InvalidInput(
+            raise Unfit(
+                (),
                 f"the agent '{preset.name}' cannot be started: {what} would have {length} bytes, and Linux takes "
-                f"{LONGEST_WORD}; make the goal shorter, or let the preset use {{goal_file}} and not {{goal}}"
+                f"{LONGEST_WORD}; make the goal shorter, or let the preset use {{goal_file}} and not {{goal}}",
             )

@@ -84,6 +84,15 @@ class ImageStore:
         pull = f"; if it is an OCI image, pull it with 'paddock image build {reference}'" if canonical else ""
         raise ImageNotFound(self._unknown(reference) + pull)
 
+    def check(self, reference: str) -> None:
+        """Raise `ImageNotFound`, saying what may have been meant, for what is not there and has no recipe either.
+
+        Nothing is built or copied.
+        """
+        meant = self._aliases.get(reference, reference)
+        if meant != HOST and self.library.find(meant) is None:
+            self.resolve(meant)
+
     def build(
         self,
         reference: str,

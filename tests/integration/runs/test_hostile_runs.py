@@ -1,0 +1,199 @@
+"""Code in boxes, authors of tasks and models may be hostile: what they say is shown, never obeyed, and costs little."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import pty
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from paddock.app import Paddock
+from paddock.model.events import EventType
+from paddock.model.runs import EndedBy, RunState
+from paddock.runs.patterns import LONGEST, Search
+from tests.serving import PROGRAM, serving
+
+from .machine import TENANT, ended, events_of, machine, nothing_left, result_of, task
+
+pytestmark = pytest.mark.anyio
+ESCAPES = r"\033]0;title\007\033[2J\302\233"
+
+
+@pytest.fixture
+async def paddock(tmp_path: Path) -> AsyncIterator[Paddock]:
+    async with machine(tmp_path / "data") as running:
+        yield running
+        await nothing_left(running)
+
+
+async def test_what_a_box_says_steers_no_terminal_by_way_of_the_reason(paddock: Paddock) -> None:
+    failed = await result_of(paddock, task(f"printf '{ESCAPES}gone wrong'; exit 3"))
+    assert failed.reason.isprintable() and "gone wrong" in failed.reason
+    missing = await result_of(paddock, task(["\x1b[2J/no-such-program"]))
+    assert missing.ended_by is EndedBy.SETUP and missing.reason.isprintable()
+    assert "no-such-program" in missing.reason
+
+
+LETTERS = "zyxwvutsrqponmlkjihgfedcb"
+DEAR = "|".join("." * length + LETTERS[length % len(LETTERS)] for length in range(1, 50))
+
+
+@pytest.mark.parametrize("pattern", [DEAR, "." * 1900 + "z", "[^z]" * 480 + "z"], ids=["alternatives", "dots", "sets"])
+async def test_a_pattern_that_takes_long_does_not_hold_up_the_server(pattern: str) -> None:
+    search = Search(pattern)
+    with pytest.raises(TimeoutError):  # The loop was free to notice the time.
+        async with asyncio.timeout(0.2):
+            await search.first(["a" * LONGEST] * 200)
+
+
+@pytest.mark.parametrize("pattern", ["done", "^done$", r"^\[done\]", "d.ne|over"])
+async def test_patterns_find_what_they_mean(pattern: str) -> None:
+    search = Search(pattern)
+    try:
+        assert await search.first(["begun", "[done]" if "[" in pattern else "done"]) is not None
+        assert await search.first(["begun", "gone"]) is None
+    finally:
+        await search.close()
+
+
+@pytest.mark.parametrize("host", ["2852039166", "0xa9fea9fe", "169.254.43518", "0251.0376.0251.0376"])
+async def test_no_way_of_writing_an_address_leads_to_a_clouds_credentials(paddock: Paddock, host: str) -> None:
+    result = await result_of(paddock, task(mcp=[{"name": "cloud", "url": f"http://{host}/latest"}]))
+    assert result.state is RunState.FAILED and "is no address" in result.reason
+
+
+async def test_nonsense_sent_to_tools_fills_no_log(paddock: Paddock, caplog: pytest.LogCaptureFixture) -> None:
+    garbage = """python3 - <<'END'
+import socket
+for _ in range(20):
+    with socket.create_connection(("127.0.0.1", 8422), 5) as door:
+        door.sendall(b"GET * HTTP/1.1\\r\\nHost: x\\r\\n\\r\\n")
+        print(door.recv(12))
+END
+"""
+    work = task(garbage, mcp=[{"name": "tools", "url": "http://127.0.0.1:9/mcp"}])
+    run = await ended(paddock, await paddock.runs.submit(TENANT, work))
+    assert run.state is RunState.SUCCEEDED, run.result
+    assert (paddock.runs.means.folder(run.id).logs / "agent.out").read_text().count(" 400") == 20
+    assert [record for record in caplog.records if record.exc_info] == []
+
+
+async def test_variables_that_look_like_secrets_are_not_kept_in_the_folder(paddock: Paddock) -> None:
+    env = {"DATABASE_URL": "postgres://ann:hush@db/x", "GH_PAT": "hush", "MYSQL_PWD": "hush", "SENTRY_DSN": "hush"}
+    work = task(env={**env, "PATTERN": "shown", "DOCS": "https://example.org/@ann"})
+    run = await ended(paddock, await paddock.runs.submit(TENANT, work))
+    folder = paddock.runs.means.folder(run.id)
+    kept = "".join(path.read_text() for path in folder.path.rglob("*") if path.is_file())
+    assert "hush" not in kept
+    assert "shown" in folder.task.read_text() and "https://example.org/@ann" in folder.task.read_text()
+
+
+async def test_a_box_that_swaps_directories_for_links_gives_only_what_is_its_own(paddock: Paddock) -> None:
+    swapping = """
+mkdir d; echo mine > d/passwd; ln -s /etc link
+python3 -c '
+import os
+while True:
+    os.rename("d", "kept"); os.rename("link", "d"); os.rename("d", "link"); os.rename("kept", "d")
+' >/dev/null 2>&1 &
+echo begun
+sleep 60
+"""
+    wanted = [{"path": "d/**", "required": False}, {"path": "d/passwd", "required": False}]
+    work = task(swapping, end={"output": "begun"}, deliverables=wanted)
+    run = await ended(paddock, await paddock.runs.submit(TENANT, work))
+    assert run.state is RunState.SUCCEEDED and run.result is not None
+    folder = paddock.runs.means.folder(run.id)
+    assert all(path.is_dir() or (path.is_file() and not path.is_symlink()) for path in folder.path.rglob("*"))
+    found = {each.path for each in run.result.deliverables}
+    assert found <= {"d/passwd"}
+
+
+async def test_a_box_that_shuts_itself_up_is_told_of_and_removed(paddock: Paddock) -> None:
+    result = await result_of(paddock, task("echo x > f; chmod 000 f /workspace", deliverables="f"))
+    assert result.state is RunState.FAILED and "f may not be read" in result.reason
+    result = await result_of(paddock, task("rm -rf /workspace; ln -s /etc /workspace; true", deliverables="passwd"))
+    assert result.state is RunState.FAILED and result.deliverables == ()
+    sparse = await result_of(paddock, task("truncate -s 5G huge", deliverables="huge"))
+    assert sparse.state is RunState.FAILED and "max_size" in sparse.reason
+
+
+LARGE = [
+    {"resources": {"cpu": 1e300}},
+    {"resources": {"memory": 10**30}},
+    {"resources": {"disk": 10**30}},
+    {"resources": {"processes": 10**12}},
+    {"verify": [{"run": "true", "weight": 1e308}]},
+    {"llm": {"requests": 2**70}},
+    {"llm": {"tokens": 2**70}},
+    {"concurrency": 2**70},
+]
+HALF = "\ud800"
+"""Half of a character, which JSON can write and UTF-8 cannot."""
+
+
+@pytest.mark.parametrize("fields", LARGE, ids=str)
+def test_numbers_that_no_machine_can_keep_are_refused_before_there_is_a_run(fields: dict[str, Any]) -> None:
+    with pytest.raises(ValidationError, match="less than or equal"):
+        task(**fields)
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"env": {"A": HALF}},
+        {"end": {"output": HALF}},
+        {"entrypoint": ["echo", HALF]},
+        {"inputs": [{"content": HALF, "target": "x"}]},
+        {"deliverables": [HALF]},
+        {"mcp": [{"name": "x", "command": ["x", HALF]}]},
+        {"llm": {"script": HALF}},
+        {"image": HALF},
+        {"mcp": [{"name": "x", "url": "http://x/", "headers": {HALF: "x"}}]},
+    ],
+    ids=ascii,
+)
+def test_texts_that_cannot_be_stored_are_refused_before_there_is_a_run(fields: dict[str, Any]) -> None:
+    with pytest.raises(ValidationError, match="no program can be given"):
+        task(**fields)
+
+
+async def test_what_goes_on_in_the_background_ends_with_the_run(paddock: Paddock) -> None:
+    stubborn = "(trap '' TERM HUP INT; setsid sh -c 'while :; do echo again >> f; sleep 0.05; done' &); sleep 0.2"
+    run = await ended(paddock, await paddock.runs.submit(TENANT, task(stubborn, deliverables="f")))
+    assert run.state is RunState.SUCCEEDED and run.result is not None
+    told = [event for event in await events_of(paddock, run) if event.type is EventType.RUN_DELIVERED]
+    assert [event.data["note"] for event in told] == [""], "nothing wrote to it any more"
+
+
+def test_a_matrix_does_not_make_much_of_a_large_task(tmp_path: Path) -> None:
+    with serving(tmp_path) as server, server.client() as client:
+        matrix = {"models": [f"m{number}" for number in range(100)]}
+        document = {"name": "large", "goal": "x" * 2**20, "entrypoint": "true", "matrix": matrix}
+        answer = client.post("/v1/runs", json={"task": document})
+        assert answer.status_code == 413 and "shorter" in answer.json()["message"]
+        assert client.get("/v1/runs").json()["pagination"]["totalItems"] == 0
+
+
+def test_closing_the_terminal_of_a_run_ends_it_with_what_it_has_made(tmp_path: Path) -> None:
+    file = tmp_path / "work.yaml"
+    file.write_text(
+        "{name: work, goal: g, image: host, entrypoint: 'echo x > f; echo begun; sleep 60', deliverables: f}"
+    )
+    with serving(tmp_path, {"runs": {"grace": 1}}) as server, server.client() as client:
+        process, terminal = pty.fork()
+        if process == 0:
+            os.execv(PROGRAM, [str(PROGRAM), "run", str(file), "--data", str(server.data)])
+        said = b""
+        while b"begun" not in said:
+            said += os.read(terminal, 4096)
+        os.close(terminal)
+        assert os.waitstatus_to_exitcode(os.waitpid(process, 0)[1]) == 130
+        (run,) = client.get("/v1/runs").json()["items"]
+        assert run["state"] == "cancelled"
+        assert client.get(f"/v1/runs/{run['id']}/deliverables/f").text == "x\n"
