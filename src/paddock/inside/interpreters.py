@@ -20,6 +20,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 
+STARTING = 15.0
+"""Seconds that an interpreter may take to start before one that does not listen is ended."""
+
+
 class Execution(Ending):
     """One piece of code being run; its events come from the interpreter's control channel."""
 
@@ -28,6 +32,8 @@ class Execution(Ending):
         self.id = os.urandom(16).hex()
         self.started = time.monotonic()
         self.reason = ""
+        self.begun = True
+        """Whether the interpreter is known to have come so far as to run it."""
 
     def last_event(self) -> bytes:
         raise NotImplementedError
@@ -110,7 +116,9 @@ class Interpreter:
 
     def _insist(self, execution: Execution, child: Child) -> None:
         """Ask again: a signal that falls between two programs of a shell is lost on both."""
-        for attempt in range(1, int(GRACE / 0.05)):
+        attempt = 0
+        while attempt * 0.05 < (GRACE if execution.begun else STARTING):
+            attempt += 1
             if execution.over or child.wait(0.05) is not None:
                 return
             if attempt % 10 == 0:

@@ -58,6 +58,7 @@ class Kernel:
         for stream in (sys.stdout, sys.stderr):
             stream.reconfigure(line_buffering=True, errors="backslashreplace")  # type: ignore[union-attr]
         signal.signal(signal.SIGINT, self._interrupt)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
 
     def run(self) -> None:
         pending = b""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import signal
 import socket
 import sys
 
@@ -18,9 +19,6 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-DEAF_START = "trap '' INT; exec \"$@\""
-"""An interrupt must not kill a kernel that has not come so far as to handle one; it is sent again."""
-
 
 class KernelExecution(Execution):
     def __init__(self, kernel: PythonKernel, channel: int, exited: int) -> None:
@@ -28,6 +26,7 @@ class KernelExecution(Execution):
         self._kernel = kernel
         self._channel = channel
         self._received = b""
+        self.begun = False
         self._done = False
         self._error: dict[str, Any] | None = None
 
@@ -52,6 +51,7 @@ class KernelExecution(Execution):
 
     def _translate(self, message: dict[str, Any]) -> bytes:
         if "count" in message:
+            self.begun = True
             return event("execution_count", execution_count=message["count"])
         if "result" in message:
             forms = message["result"]
@@ -73,14 +73,19 @@ class PythonKernel(Interpreter):
         if not python:
             raise not_supported("Python contexts need python3, which is not on the box's PATH")
         self._socket, theirs = socket.socketpair()
-        with theirs:
-            self.child = self._processes.spawn(
-                ["/bin/sh", "-c", DEAF_START, "sh", python, os.path.abspath(sys.argv[0]), "--kernel"],
-                cwd=self._cwd,
-                env={**variables, CHANNEL: str(theirs.fileno())},
-                marker=self.id,
-                pass_fds=(theirs.fileno(),),
-            )
+        # An interrupt must not kill a kernel that has not come so far as to handle one; it waits until then.
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+        try:
+            with theirs:
+                self.child = self._processes.spawn(
+                    [python, os.path.abspath(sys.argv[0]), "--kernel"],
+                    cwd=self._cwd,
+                    env={**variables, CHANNEL: str(theirs.fileno())},
+                    marker=self.id,
+                    pass_fds=(theirs.fileno(),),
+                )
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
     def _discard_process(self) -> None:
         if self.child is not None and self._socket is not None:
