@@ -6,6 +6,7 @@ import os
 import signal
 import threading
 import time
+from contextlib import ExitStack
 
 from .environment import Environment
 from .errors import ApiError
@@ -88,6 +89,8 @@ class Interpreter:
     def _run(self, code: str, timeout_ms: int | None, cwd: str, chunks: Chunks) -> None:
         pipes = OutputPipes()
         left_open: list[int] = []
+        busy = ExitStack()
+        busy.callback(self._free, pipes)
         try:
             execution = self._execution = self._begin(code, cwd, pipes)
             deadline = execution.started + timeout_ms / 1000 if timeout_ms else None
@@ -99,16 +102,20 @@ class Interpreter:
             relay.push(event("init", text=execution.id))
             connected = relay.run()
             relay.push(execution.last_event())
+            busy.close()  # Whoever reads that it is over may run the next thing at once.
             if not connected or not relay.deliver():
                 chunks.wire.abort()
             left_open = relay.open_outputs
         finally:
-            self._execution = None
-            pipes.forget_names()
-            self._busy.release()
+            busy.close()
             close_all(fd for fd in pipes.readers if fd not in left_open)
             if left_open:
                 threading.Thread(target=discard, args=(left_open,), daemon=True).start()
+
+    def _free(self, pipes: OutputPipes) -> None:
+        self._execution = None
+        pipes.forget_names()
+        self._busy.release()
 
     def _time_out(self, execution: Execution, timeout_ms: int | None) -> None:
         execution.reason = f"timed out after {timeout_ms} ms"

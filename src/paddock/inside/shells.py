@@ -8,6 +8,8 @@ a file that the next shell starts from.
 from __future__ import annotations
 
 import os
+import shutil
+import time
 
 from .commands import TIMED_OUT, find_shell
 from .environment import Environment
@@ -17,6 +19,7 @@ from .interpreters import Execution, Interpreter
 from .pipes import OutputPipes, close_all, write_all
 from .processes import Processes
 
+REMOVALS = 100
 _LOOP = """
 __paddock_save() {{
   {{ declare -p; declare -f; alias -p; printf 'cd -- %q\\n' "$PWD"; }} >"$__paddock_saved" 2>/dev/null
@@ -73,9 +76,12 @@ class Shell(Interpreter):
 
     def close(self) -> None:
         super().close()
-        for name in os.listdir(self._directory):
-            os.unlink(os.path.join(self._directory, name))
-        os.rmdir(self._directory)
+        # What it has started may have put something there in its last moment.
+        for _ in range(REMOVALS):
+            shutil.rmtree(self._directory, ignore_errors=True)
+            if not os.path.exists(self._directory):
+                return
+            time.sleep(0.01)
 
     def _start_process(self) -> None:
         bash = find_shell()
