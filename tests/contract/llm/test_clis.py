@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import datetime
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -169,7 +170,10 @@ def test_passing_trouble_makes_none_of_them_loop(front: Server, tmp_path: Path, 
     trouble = troubled(front, tmp_path, fault, f"faults-anthropic-{fault}", PATIENCE)
     for cli, exchanges in trouble.exchanges.items():
         assert len(exchanges) <= MOST, cli
-        assert {each["outcome"] for each in exchanges} <= {"failed", "cut"}, exchanges
+        *earlier, last = [each["outcome"] for each in sorted(exchanges, key=itemgetter("number"))]
+        assert set(earlier) <= {"failed", "cut"}, exchanges
+        # Who is ended for want of patience may have been asking just then.
+        assert last in ("failed", "cut", "client_gone"), exchanges
         assert UNEXPECTED not in trouble.ended[cli].said
     if fault == "busy":
         for cli, exchanges in trouble.exchanges.items():
