@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import json
 import statistics
 import sys
 import tempfile
@@ -161,10 +160,7 @@ async def main() -> int:
         if "collect" in options.only:
             print("collect …", flush=True)
             await collecting(table, scratch / "collect", 1 if options.quick else 3)
-    table.show()
-    if options.json:
-        options.json.write_text(json.dumps(table.rows, indent=2))
-    return 0 if table.all_hold else 1
+    return table.finish(options.json)
 
 
 if __name__ == "__main__":

@@ -55,6 +55,13 @@ class Table:
     def all_hold(self) -> bool:
         return all(row.get("holds") is not False for row in self.rows)
 
+    def finish(self, copy: Path | None) -> int:
+        """Print all, write it to a file if one is wanted, and return the exit code."""
+        self.show()
+        if copy:
+            copy.write_text(json.dumps(self.rows, indent=2))
+        return 0 if self.all_hold else 1
+
 
 async def timed(work: Awaitable[object]) -> float:
     started = time.perf_counter()
@@ -205,10 +212,7 @@ async def main() -> int:
         await round_trips(table, paddock, docker, options.rounds)
         await crowd(table, paddock)
         await transfers(table, paddock, docker, scratch, max(3, options.rounds // 3))
-    table.show()
-    if options.json:
-        options.json.write_text(json.dumps(table.rows, indent=2))
-    return 0 if table.all_hold else 1
+    return table.finish(options.json)
 
 
 if __name__ == "__main__":
