@@ -35,6 +35,7 @@ from paddock.errors import ConfigError, Unavailable
 from paddock.events.log import EventLog
 from paddock.fleet.fleet import Fleet
 from paddock.fleet.keeper import Keeper
+from paddock.live.live import Live
 from paddock.llm.archive.archive import Archive
 from paddock.llm.archive.source import ArchiveSource
 from paddock.llm.boxes import Boxes
@@ -84,6 +85,7 @@ class Paddock:
     gateway: Gateway
     door: Door
     bridges: Bridges
+    live: Live
     runs: Runs
     app: ASGIApp
 
@@ -126,6 +128,8 @@ class Paddock:
             keeper = Keeper(self.fleet)
             held.push_async_callback(keeper.close)
             await keeper.open()
+            self.live = await Live.open(self.fleet, self.events, self.config)
+            held.push_async_callback(self.live.close)
             means = Means.make(
                 self.config, fleet=self.fleet, images=self.images, gateway=self.gateway, events=self.events
             )
@@ -142,6 +146,7 @@ class Paddock:
                     events=self.events,
                     gateway=self.gateway,
                     runs=self.runs,
+                    live=self.live,
                 )
             )
             self._held = held.pop_all()

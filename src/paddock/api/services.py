@@ -8,6 +8,7 @@ from paddock.auth.keys import Keys
 from paddock.config.schema import Config
 from paddock.events.log import EventLog
 from paddock.fleet.fleet import Fleet
+from paddock.live.live import Live
 from paddock.llm.archive.archive import Archive
 from paddock.llm.budgets import Budgets
 from paddock.llm.gateway import Gateway
@@ -25,6 +26,7 @@ class Services:
     events: EventLog
     gateway: Gateway
     runs: Runs
+    live: Live
 
     @property
     def archive(self) -> Archive:

@@ -89,6 +89,19 @@ class User(Frozen):
     shell: str = "/bin/bash"
 
 
+class Service(Frozen):
+    """A program that runs in every box of an image, from the box's start on."""
+
+    name: str = Field(pattern=r"^[a-z0-9][a-z0-9-]{0,30}$")
+    command: str | tuple[str, ...] = Field(min_length=1)
+    """Shell text, or words that no shell sees."""
+    env: Mapping[str, str] = {}
+    after: tuple[str, ...] = ()
+    """Services that must be ready before it starts."""
+    ready: str | None = None
+    """A path that exists once it is ready; without one it is ready as soon as it runs."""
+
+
 class Image(Frozen):
     """A root file system ready to start boxes from."""
 
@@ -100,6 +113,7 @@ class Image(Frozen):
     """Host directories that complete the root (only the `host` image has any)."""
     user: User = User()
     env: Mapping[str, str] = {}
+    services: tuple[Service, ...] = ()
     nested_namespaces: bool = False
     """Whether programs in the box may make user namespaces of their own (browsers do)."""
 

@@ -1,0 +1,1 @@
+"""Desktops, terminals and screens as they are now, and who holds the input."""
