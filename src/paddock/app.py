@@ -25,7 +25,7 @@ import uvloop
 from starlette.types import ASGIApp
 
 from paddock.api.application import make_app
-from paddock.api.connections import Connection
+from paddock.api.connections import Connection, WebSocketConnection
 from paddock.api.services import Services
 from paddock.auth.exposure import check_exposure
 from paddock.auth.keys import Keys
@@ -35,6 +35,7 @@ from paddock.errors import ConfigError, Unavailable
 from paddock.events.log import EventLog
 from paddock.fleet.fleet import Fleet
 from paddock.fleet.keeper import Keeper
+from paddock.live.attendant import OwnTools
 from paddock.live.live import Live
 from paddock.llm.archive.archive import Archive
 from paddock.llm.archive.source import ArchiveSource
@@ -116,20 +117,23 @@ class Paddock:
             held.push_async_callback(boxes.close)
             self.bridges = make_bridges(self.config)
             held.push_async_callback(self.bridges.close)
+            own_tools = OwnTools()
+            held.push_async_callback(own_tools.close)
             self.fleet = Fleet(
                 backend=self.backend,
                 images=self.images,
                 store=self.store,
                 events=self.events,
                 config=self.config,
-                attendants=[boxes, self.bridges],
+                attendants=[boxes, self.bridges, own_tools],
             )
             held.push_async_callback(self.fleet.close)
+            self.live = await Live.open(self.fleet, self.events, self.config)
+            held.push_async_callback(self.live.close)
+            own_tools.open(self.live.hands, self.live.displays)
             keeper = Keeper(self.fleet)
             held.push_async_callback(keeper.close)
             await keeper.open()
-            self.live = await Live.open(self.fleet, self.events, self.config)
-            held.push_async_callback(self.live.close)
             means = Means.make(
                 self.config, fleet=self.fleet, images=self.images, gateway=self.gateway, events=self.events
             )
@@ -296,7 +300,7 @@ class _Server(uvicorn.Server):
         settings = uvicorn.Config(
             paddock.app,
             http=Connection,
-            ws="websockets-sansio",
+            ws=WebSocketConnection,
             ws_max_size=MAX_WEBSOCKET_MESSAGE,
             ws_per_message_deflate=False,
             lifespan="off",
@@ -331,6 +335,7 @@ class _Server(uvicorn.Server):
         log.info("stopping", grace=self._paddock.config.server.shutdown_grace)
         self._paddock.events.close()  # Ends the streams of those who follow.
         self._paddock.gateway.archive.stop_following()
+        self._paddock.live.stop()
         await super().shutdown(sockets)
 
 

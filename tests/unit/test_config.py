@@ -56,7 +56,7 @@ def test_flags_win_over_environment_over_file(here: Path) -> None:
 def test_every_problem_is_reported_with_its_place(here: Path) -> None:
     found = problems(
         here,
-        "server:\n  prot: 1\n  host: ${MISSING}\nlog:\n  level: loud\npools:\n  - name: a\n    size: -1\n",
+        "server:\n  prot: 1\n  host: ${MISSING}\nlog:\n  level: loud\npools:\n  - image: a\n    size: -1\n",
         {"PADDOCK_SERVER__PROT": "1", "PADDOCK_LOG__FORMT": "json"},
         **{"sandboxes.max_timeout": "soon"},
     )
@@ -64,7 +64,7 @@ def test_every_problem_is_reported_with_its_place(here: Path) -> None:
     assert "paddock.yaml:3: server.host: the environment has no MISSING" in text
     assert "paddock.yaml:5: log.level: input should be" in text
     assert "paddock.yaml:8: pools.0.size:" in text
-    assert "paddock.yaml:7: pools.0.image: field required" in text
+    assert "paddock.yaml:7: pools.0.name: field required" in text
     assert (
         "environment PADDOCK_SERVER__PROT: there is no setting server.prot; did you mean PADDOCK_SERVER__PORT?" in text
     )

@@ -35,21 +35,42 @@ def secret_of(scope: AsgiScope) -> str:
 
 
 def token_of(scope: AsgiScope) -> str:
+    return query_of(scope).get("token", "")
+
+
+def ticket_of(scope: AsgiScope) -> str:
+    """A ticket in the address, which is worth nothing once it has been used."""
+    return query_of(scope).get("ticket", "")
+
+
+def query_of(scope: AsgiScope) -> dict[str, str]:
     query: bytes = scope["query_string"]
-    return dict(parse_qsl(query.decode("latin-1"))).get("token", "")
+    return dict(parse_qsl(query.decode("latin-1")))
+
+
+def principal_of(scope: AsgiScope, needed: Scope | None = None) -> Principal:
+    """Who was let in. Raises `Forbidden` if they may not do what they ask for."""
+    principal = scope.get(PRINCIPAL)
+    if not isinstance(principal, Principal):
+        raise Unauthorized(NO_KEY)
+    if needed is not None:
+        principal.require(needed)
+    return principal
+
+
+def _known(request: Request) -> Principal:
+    return principal_of(request.scope)
 
 
 def _allowed(needed: Scope) -> Callable[[Request], Principal]:
     def check(request: Request) -> Principal:
-        principal = request.scope.get(PRINCIPAL)
-        if not isinstance(principal, Principal):
-            raise Unauthorized(NO_KEY)
-        principal.require(needed)
-        return principal
+        return principal_of(request.scope, needed)
 
     return check
 
 
+Anyone = Annotated[Principal, Depends(_known)]
+"""Whoever has a key, whatever it may do."""
 Reader = Annotated[Principal, Depends(_allowed(Scope.SANDBOXES_READ))]
 Writer = Annotated[Principal, Depends(_allowed(Scope.SANDBOXES_WRITE))]
 RunReader = Annotated[Principal, Depends(_allowed(Scope.RUNS_READ))]

@@ -7,9 +7,14 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import HTMLResponse, JSONResponse
 from starlette.exceptions import HTTPException
 from starlette.middleware.cors import CORSMiddleware
-from starlette.types import ASGIApp
+from starlette.routing import Router
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from paddock.api import (
+    box_mcp,
+    box_tools,
+    desktop_socket,
+    desktops,
     diagnostics,
     egress,
     errors,
@@ -17,27 +22,43 @@ from paddock.api import (
     exchanges,
     general,
     images,
+    input,
     keys,
+    kinds,
     models,
+    moving,
     pages,
     pools,
+    recordings,
     runs,
     sandboxes,
+    screens,
+    screenshots,
     snapshots,
     tasks,
+    terminal,
+    tickets,
     usage,
 )
 from paddock.api.front import Front
 from paddock.api.gate import Gate
 from paddock.api.llm import ModelDoor
+from paddock.api.origins import Origins
 from paddock.api.proxy import Proxy
 from paddock.api.services import Services
-from paddock.errors import PaddockError
+from paddock.errors import NotFound, PaddockError
 
 ROOMS = (
     general,
     sandboxes,
     snapshots,
+    box_tools,
+    box_mcp,
+    screenshots,
+    desktops,
+    input,
+    terminal,
+    recordings,
     diagnostics,
     egress,
     pools,
@@ -46,10 +67,15 @@ ROOMS = (
     events,
     images,
     keys,
+    tickets,
+    kinds,
+    moving,
     models,
     exchanges,
     usage,
 )
+SOCKETS = (desktop_socket, terminal, screens)
+"""Rooms with WebSockets: `sockets(services)` gives their routes. What these raise before they accept is refused."""
 SHOWN_TO_BROWSERS = ["X-Request-ID", "Retry-After", "Location", "EXECD-COMMANDS-TAIL-CURSOR"]
 
 
@@ -58,7 +84,17 @@ def make_app(services: Services) -> ASGIApp:
     settings = services.config.server
     proxy, models = Proxy(services.fleet, services.keys), ModelDoor(services.gateway)
     routes = make_routes(services)
-    app: ASGIApp = Gate(routes, proxy, models, services.keys, settings.max_body, streamed=[runs.INPUTS])
+    app: ASGIApp = Gate(
+        routes,
+        proxy,
+        models,
+        services.keys,
+        settings.max_body,
+        streamed=[runs.INPUTS],
+        sockets=make_sockets(services),
+        tickets=services.live.tickets,
+        origins=Origins(settings),
+    )
     if settings.cors_origins:
         app = CORSMiddleware(
             app,
@@ -69,6 +105,16 @@ def make_app(services: Services) -> ASGIApp:
             max_age=600,
         )
     return Front(app, settings)
+
+
+def make_sockets(services: Services) -> ASGIApp:
+    """The WebSockets of the server itself. Errors before they are accepted are left to who stands before them."""
+
+    async def nothing(scope: Scope, receive: Receive, send: Send) -> None:
+        raise NotFound("no WebSocket is here")
+
+    found = [route for room in SOCKETS for route in room.sockets(services)]
+    return Router(found, redirect_slashes=False, default=nothing)
 
 
 def make_routes(services: Services) -> FastAPI:

@@ -3,9 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import socket
+from typing import Any, cast
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
+from websockets.http11 import Request
 
+TAKE = "paddock.take"
+"""The extension of a WebSocket's scope under which its `Take` is found."""
 HEAD_WITHIN = 20.0
 """Seconds from the first byte of a request, or from the connection, to the end of its headers."""
 _TOO_SLOW = (
@@ -49,3 +56,55 @@ class Connection(HttpToolsProtocol):
         if not self.transport.is_closing():
             self.transport.write(_TOO_SLOW)
             self.transport.close()
+
+
+class Take:
+    """Hands over a WebSocket's own socket, for those who drive it themselves.
+
+    Call `hold` before the WebSocket is accepted, so that nothing of what the client then says is read here.
+    """
+
+    def __init__(self, connection: WebSocketConnection) -> None:
+        self._connection = connection
+
+    def hold(self) -> None:
+        self._connection.transport.pause_reading()
+        # Until all has been sent, what is sent counts as too much, so that `writable` tells when that is.
+        self._connection.transport.set_write_buffer_limits(0)
+
+    async def __call__(self) -> socket.socket:
+        """The socket, once the handshake has been sent; from now on nothing is written or closed here.
+
+        It is a duplicate, since a loop watches no descriptor that one of its transports has. Raises `OSError` when the
+        client is gone or has said something too early.
+        """
+        connection = self._connection
+        connection.taken = True
+        connection.stop_keepalive()
+        async with asyncio.timeout(HEAD_WITHIN):
+            await connection.writable.wait()
+        if connection.transport.is_closing() or connection.spoke:
+            raise ConnectionAbortedError("the client is gone, or spoke before the connection was open")
+        return socket.socket(fileno=os.dup(connection.transport.get_extra_info("socket").fileno()))
+
+
+class WebSocketConnection(WebSocketsSansIOProtocol):
+    """Offers its socket to the application, as an extension of the scope."""
+
+    taken = False
+
+    def handle_connect(self, event: Request) -> None:
+        super().handle_connect(event)
+        if self.response.status_code == 101 and self.scheme == "ws":
+            extensions = cast(dict[str, Any], self.scope["extensions"])
+            extensions[TAKE] = Take(self)
+
+    def shutdown(self) -> None:
+        # Whoever has taken the socket says goodbye in their own time; a close frame now could fall into one of theirs.
+        if not self.taken:
+            super().shutdown()
+
+    @property
+    def spoke(self) -> bool:
+        """Whether anything came after the request that nobody has read."""
+        return not self.queue.empty() or bool(self.conn.reader.buffer)

@@ -14,8 +14,8 @@ from paddock.api.wire import Asked
 from paddock.config.units import parse_cpu, parse_size
 from paddock.errors import InvalidInput, Unsupported
 from paddock.fleet.requests import CreateSandbox, VolumeRequest
-from paddock.llm.boxes import EXTENSIONS
-from paddock.model.sandbox import Limits
+from paddock.llm.boxes import EXTENSIONS as LLM_EXTENSIONS
+from paddock.model.sandbox import KIND_EXTENSION, Limits
 
 ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
 LABEL = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
@@ -26,6 +26,8 @@ OUR_PREFIX = "paddock."
 LONGEST_STRING = 128 * 1024 - 1
 """More than this the kernel does not pass to a program in one piece."""
 LARGEST = {"cpu": 1024, "memory": 2**50, "disk": 2**60, "pids": 4_194_304, "files": 1_048_576}
+EXTENSIONS = LLM_EXTENSIONS | {KIND_EXTENSION}
+"""Those of ours that anybody may set, and see."""
 POOL = "poolRef"
 REQUEST_KEY = "requestKey"
 
@@ -107,10 +109,12 @@ def to_request(body: CreateBody, idempotency_key: str | None) -> CreateSandbox:
             f"extensions: names that begin with {OUR_PREFIX} are reserved, except {', '.join(sorted(EXTENSIONS))}"
         )
     pool = extensions.get(POOL, "").strip() or None
+    kind = extensions.pop(KIND_EXTENSION, "").strip() or None
     timeout: float | Literal["default"] | None = body.timeout if "timeout" in body.model_fields_set else "default"
     return CreateSandbox(
         # OpenSandbox's SDK names an image even with a pool, whose own image is the one that counts.
         image=body.image.uri.strip() if body.image and pool is None else None,
+        kind=kind,
         snapshot=(body.snapshot_id or "").strip() or None,
         pool=pool,
         timeout=timeout,

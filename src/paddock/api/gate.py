@@ -7,12 +7,14 @@ from collections.abc import Collection
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from paddock.api.access import NO_KEY, PRINCIPAL, header, secret_of
+from paddock.api.access import NO_KEY, PRINCIPAL, header, secret_of, ticket_of
 from paddock.api.errors import refuse_websocket, send_error, status_of
 from paddock.api.llm import ModelDoor
+from paddock.api.origins import Origins
 from paddock.api.proxy import Proxy
 from paddock.auth.keys import Keys
-from paddock.errors import PaddockError, TooLarge, Unauthorized
+from paddock.auth.tickets import Tickets
+from paddock.errors import Forbidden, PaddockError, TooLarge, Unauthorized
 
 OPEN = frozenset({"/health", "/healthz", "/readyz", "/version", "/docs", "/openapi.json"})
 OPEN_PATHS = OPEN | {f"/v1{path}" for path in ("/health", "/healthz", "/readyz", "/version")}
@@ -27,9 +29,19 @@ class Gate:
         keys: Keys,
         max_body: int,
         streamed: Collection[str] = (),
+        *,
+        sockets: ASGIApp,
+        tickets: Tickets,
+        origins: Origins,
     ) -> None:
-        """Bodies sent to the paths of `streamed` are never held whole, and bounded by who reads them."""
+        """Bodies sent to the paths of `streamed` are never held whole, and bounded by who reads them.
+
+        `sockets` are the WebSockets of this server itself, which take tickets too.
+        """
         self._routes = routes
+        self._sockets = sockets
+        self._tickets = tickets
+        self._origins = origins
         self._proxy = proxy
         self._models = models
         self._keys = keys
@@ -45,7 +57,8 @@ class Gate:
             if target is not None:
                 await self._proxy.serve(target, scope, receive, send)
             elif scope["type"] == "websocket":
-                await refuse_websocket(send, scope.get("extensions") or {}, 404, "NOT_FOUND", "no WebSocket is here")
+                await self._admit_socket(scope)
+                await self._sockets(scope, receive, send)
             elif scope["path"] in OPEN_PATHS:
                 await self._routes(scope, self._measured(receive), send)
             else:
@@ -68,6 +81,19 @@ class Gate:
         length = header(scope, b"content-length")
         if length.isdigit() and int(length) > self._max_body and scope["path"] not in self._streamed:
             raise TooLarge(self._too_large())
+
+    async def _admit_socket(self, scope: Scope) -> None:
+        """By a ticket or a key; and from a web page only if it is one of ours."""
+        if not self._origins.accept(scope):
+            origin = header(scope, b"origin")
+            raise Forbidden(f"pages of {origin} may not connect; add it to server.cors_origins if they should")
+        ticket = ticket_of(scope)
+        if ticket and not secret_of(scope):
+            principal = self._tickets.redeem(ticket, scope["path"])
+            await self._keys.confirm(principal)
+            scope[PRINCIPAL] = principal
+        else:
+            await self._admit(scope)
 
     def _measured(self, receive: Receive) -> Receive:
         """Bodies may come without saying how long they are."""

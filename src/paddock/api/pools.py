@@ -1,7 +1,8 @@
 """Pools: sandboxes started ahead of need.
 
 OpenSandbox describes a pool by a Kubernetes pod template and four bounds. Of the template the first container's image
-and resource limits count; of the bounds `bufferMax`, the number of boxes kept ready, as far as `poolMax` allows.
+and resource limits count; of the bounds `bufferMax`, the number of boxes kept ready, as far as `poolMax` allows. A pool
+of a kind needs no template: its boxes have the kind's image and limits.
 """
 
 from __future__ import annotations
@@ -35,7 +36,8 @@ class Capacity(Asked):
 
 class CreatePoolBody(Asked):
     name: str = Field(pattern=NAME, examples=["ready"])
-    template: dict[str, Any] = Field(examples=[{"spec": {"containers": [{"image": "code"}]}}])
+    template: dict[str, Any] | None = Field(default=None, examples=[{"spec": {"containers": [{"image": "code"}]}}])
+    kind: str | None = Field(default=None, examples=["linux"])
     capacity_spec: Capacity
 
 
@@ -59,6 +61,7 @@ class PoolStatus(Said):
 
 class PoolSaid(Said):
     name: str
+    kind: str | None = None
     capacity_spec: CapacitySaid
     status: PoolStatus
     created_at: AwareDatetime
@@ -88,6 +91,7 @@ def routes(services: Services) -> APIRouter:
         available, starting = pools.counts(tenant, pool.name)
         return PoolSaid(
             name=pool.name,
+            kind=pool.kind,
             capacity_spec=CapacitySaid(buffer_max=pool.size, buffer_min=pool.size, pool_max=LARGEST, pool_min=0),
             status=PoolStatus(
                 total=available + starting + allocated, allocated=allocated, available=available, revision=pool.image
@@ -97,9 +101,9 @@ def routes(services: Services) -> APIRouter:
 
     @router.post("", status_code=201, responses=documented(404, 409))
     async def create_pool(body: CreatePoolBody, principal: Writer) -> PoolSaid:
-        """Keep sandboxes of one image ready; `extensions.poolRef` takes one."""
-        image, limits = _template(body.template)
-        pool = await pools.create(principal.tenant, body.name, image, _size(body.capacity_spec), limits)
+        """Keep sandboxes of one image or kind ready; `extensions.poolRef` takes one."""
+        image, limits = _template(body.template, needs_image=body.kind is None)
+        pool = await pools.create(principal.tenant, body.name, image, _size(body.capacity_spec), limits, body.kind)
         return said(principal.tenant, pool, 0)
 
     @router.get("", responses=documented())
@@ -139,14 +143,16 @@ def _size(capacity: Capacity) -> int:
     return min(capacity.buffer_max, capacity.pool_max)
 
 
-def _template(template: dict[str, Any]) -> tuple[str, Limits]:
+def _template(template: dict[str, Any] | None, needs_image: bool) -> tuple[str | None, Limits]:
+    if template is None and not needs_image:
+        return None, Limits()
     try:
-        container = template["spec"]["containers"][0]
-        image = container["image"]
+        container = (template or {})["spec"]["containers"][0]
+        image = container.get("image") if not needs_image else container["image"]
         limits = (container.get("resources") or {}).get("limits") or {}
-        well_formed = isinstance(image, str) and isinstance(limits, dict)
+        well_formed = isinstance(image or "", str) and isinstance(limits, dict)
     except (KeyError, IndexError, TypeError, AttributeError):
         well_formed = False
-    if not well_formed or not image.strip():
-        raise InvalidInput("template: give the image as template.spec.containers[0].image")
-    return image.strip(), to_limits({str(name): value for name, value in limits.items()})
+    if not well_formed or (needs_image and not (image or "").strip()):
+        raise InvalidInput("template: give the image as template.spec.containers[0].image, or a kind instead")
+    return (image or "").strip() or None, to_limits({str(name): value for name, value in limits.items()})

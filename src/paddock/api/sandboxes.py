@@ -11,7 +11,7 @@ from pydantic import AwareDatetime, Field
 
 from paddock.api import egress
 from paddock.api.access import Reader, Writer
-from paddock.api.creation import OUR_PREFIX, CreateBody, check_metadata_key, checked_metadata, to_request
+from paddock.api.creation import EXTENSIONS, OUR_PREFIX, CreateBody, check_metadata_key, checked_metadata, to_request
 from paddock.api.errors import documented
 from paddock.api.front import host_name, is_loopback_address
 from paddock.api.services import Services
@@ -19,7 +19,6 @@ from paddock.api.wire import Asked, Moment, Pagination, Said
 from paddock.auth.exposure import is_loopback
 from paddock.errors import Conflict, InvalidInput, Unsupported
 from paddock.fleet.forwards import EXECD_PORT
-from paddock.llm.boxes import EXTENSIONS
 from paddock.model.sandbox import Sandbox, SandboxState
 from paddock.sandbox.client import TOKEN_HEADER
 

@@ -84,6 +84,12 @@ class Keys:
             raise Unauthorized(f"The key {key.name} is for asking models from within sandbox {key.sandbox} only.")
         return Principal(tenant=key.tenant, key_id=key.id, scopes=key.scopes)
 
+    async def confirm(self, principal: Principal) -> None:
+        """Raise `Unauthorized` if the key that somebody was let in with has stopped working since."""
+        key = await self._store.get(principal.key_id, None)
+        if key.revoked_at is not None or (key.expires_at is not None and key.expires_at <= self._now()):
+            raise Unauthorized(f"The key {key.name} works no more; use another.")
+
     async def find(self, secret: str) -> Key:
         """The key that has this secret, if it works anywhere. Raises `Unauthorized`."""
         if not looks_like_secret(secret):

@@ -25,7 +25,17 @@ def watching(out: Output, name: str) -> Iterator[Watch]:
         with _live(name) as watch:
             yield watch
     else:
-        yield _as_lines(out, name)
+        yield _as_lines(out.line, name)
+
+
+@contextmanager
+def watching_aside(name: str) -> Iterator[Watch]:
+    """The same on standard error, for a command whose output is something else."""
+    if sys.stderr.isatty():
+        with _live(name, stderr=True) as watch:
+            yield watch
+    else:
+        yield _as_lines(lambda text: print(plain(text), file=sys.stderr, flush=True), name)  # noqa: T201
 
 
 def _as_events(out: Output, name: str) -> Watch:
@@ -36,7 +46,7 @@ def _as_events(out: Output, name: str) -> Watch:
     return watch
 
 
-def _as_lines(out: Output, name: str) -> Watch:
+def _as_lines(say: Callable[[str], object], name: str) -> Watch:
     began = time.monotonic()
     last = ""
 
@@ -44,20 +54,20 @@ def _as_lines(out: Output, name: str) -> Watch:
         nonlocal last
         if now.step != last:
             last = now.step
-            out.line(f"{name}  {span(time.monotonic() - began):>5}  {now.step}")
+            say(f"{name}  {span(time.monotonic() - began):>5}  {now.step}")
 
     return watch
 
 
 @contextmanager
-def _live(name: str) -> Iterator[Watch]:
+def _live(name: str, stderr: bool = False) -> Iterator[Watch]:
     from rich.console import Console, Group
     from rich.live import Live
     from rich.progress import BarColumn, TextColumn, TimeElapsedColumn
     from rich.progress import Progress as Bar
     from rich.text import Text
 
-    console = Console(highlight=False)
+    console = Console(highlight=False, stderr=stderr)
     bar = Bar(
         TextColumn("{task.description}", markup=False),
         BarColumn(24),

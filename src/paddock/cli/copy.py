@@ -1,4 +1,4 @@
-"""`paddock sandbox cp`: files and directories in and out of a sandbox."""
+"""`paddock sandbox cp`: files and directories in and out of a sandbox, and from one to another."""
 
 from __future__ import annotations
 
@@ -28,6 +28,7 @@ def register(boxes: typer.Typer) -> None:
             paddock sandbox cp src 3f2a:/workspace/src
             paddock sandbox cp 3f2a:/workspace/out results
             paddock sandbox cp 3f2a:/workspace/. .
+            paddock sandbox cp 3f2a:/workspace/data.csv 77b1:/workspace/
         """,
     )(copy)
 
@@ -59,7 +60,7 @@ async def copy(
     ] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress.")] = False,
 ) -> None:
-    """Copy files and directories into a sandbox or out of it.
+    """Copy files and directories into a sandbox, out of it, or from one to another.
 
     A target that is a directory gets the source inside it; SOURCE/. stands for a directory's content. Modes are kept,
     owners are not. What comes out of a sandbox is checked: links that lead elsewhere, devices and the like are refused.
@@ -68,8 +69,10 @@ async def copy(
     from paddock.cli.find import find
 
     origin, goal = parse_place(source), parse_place(target)
-    if (origin.sandbox is None) == (goal.sandbox is None):
+    if origin.sandbox is None and goal.sandbox is None:
         raise UsageProblem("one of SOURCE and TARGET must be SANDBOX:/PATH")
+    if origin.sandbox is not None and goal.sandbox is not None:
+        return await _between(cli, origin, goal, quiet)
     if origin.sandbox is None:
         transfer.check_source(origin.path)
     async with cli.client() as client:
@@ -86,6 +89,22 @@ async def copy(
         cli.out.document({"source": source, "target": target, "bytes": count, "path": place})
     elif cli.out.for_people and not quiet:
         cli.out.line(f"copied {size(count)} to {place}")
+    return None
+
+
+async def _between(cli: Cli, origin: Place, goal: Place, quiet: bool) -> None:
+    """From one sandbox to another; the bytes pass through the server and never come here."""
+    from paddock.cli import transfer
+    from paddock.cli.find import find
+
+    async with cli.client() as client:
+        source, target = await find(client, origin.sandbox or ""), await find(client, goal.sandbox or "")
+        with _progress(f"{origin.sandbox}:{origin.path} → {goal.sandbox}:{goal.path}", quiet or cli.as_json) as report:
+            moved = await transfer.between(client, source, origin.path, target, goal.path, report)
+    if cli.as_json:
+        cli.out.document(moved)
+    elif cli.out.for_people and not quiet:
+        cli.out.line(f"copied {size(moved['size'])} to {goal.sandbox}:{moved['destinationPath']}")
 
 
 @contextmanager

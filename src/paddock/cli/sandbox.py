@@ -31,6 +31,7 @@ def register(app: typer.Typer) -> typer.Typer:
         server=True,
         examples="""
             paddock sandbox create --image code
+            paddock sandbox create --kind linux --name desk
             paddock sandbox create --image host --timeout 30m --memory 512Mi --env DEBUG=1
             paddock sandbox create --image code -- python3 -m http.server 8000
             id=$(paddock sandbox create --image host -q)
@@ -71,6 +72,10 @@ async def create(
     image: Annotated[
         str | None, typer.Option("--image", "-i", metavar="IMAGE", help="Image, or the configured default.")
     ] = None,
+    kind: Annotated[
+        str | None,
+        typer.Option("--kind", "-k", metavar="KIND", help="Sort of computer: linux, browser, windows, mobile, code."),
+    ] = None,
     snapshot: Annotated[
         str | None, typer.Option(metavar="SNAPSHOT", help="Start from this snapshot instead, by id or name.")
     ] = None,
@@ -105,7 +110,10 @@ async def create(
     wait: Annotated[bool, typer.Option(help="Wait until it runs.")] = True,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print the id only, as when piped.")] = False,
 ) -> None:
-    """Make a sandbox and print its id."""
+    """Make a sandbox and print its id.
+
+    A kind brings its image, which is built first where it is missing; --image gives it another one.
+    """
     request: dict[str, Any] = {
         **parse.lifetime(timeout),
         "env": parse.environment(env or [], env_file or []),
@@ -118,6 +126,8 @@ async def create(
         raise UsageProblem("--image and --snapshot both say what to start from; give one")
     if image:
         request["image"] = {"uri": image}
+    if kind:
+        request["extensions"]["paddock.kind"] = kind
     if pool:
         request["extensions"]["poolRef"] = pool
     if name:
@@ -132,9 +142,8 @@ async def create(
             from paddock.cli.find import find_snapshot
 
             request["snapshotId"] = await find_snapshot(client, snapshot)
-        sandbox = await client.post(
-            "/v1/sandboxes", {key: value for key, value in request.items() if value or key == "timeout"}
-        )
+        asked = {key: value for key, value in request.items() if value or key == "timeout"}
+        sandbox = await _made(cli, client, asked, kind if not (image or snapshot or pool) else None)
         if wait:
             sandbox = await _settled(cli, client, sandbox)
             if request.get("entrypoint"):
@@ -176,7 +185,7 @@ async def list_(
             cli.out.line("There are no sandboxes. Make one: paddock sandbox create --image host")
         return None
     named = any((sandbox.get("metadata") or {}).get("name") for sandbox in found)
-    columns = ["ID", "STATE", "IMAGE", "AGE", "EXPIRES", *(["NAME"] if named else [])]
+    columns = ["ID", "STATE", "KIND", "IMAGE", "AGE", "EXPIRES", *(["NAME"] if named else [])]
     return cli.out.table(columns, [_row(sandbox, named) for sandbox in found])
 
 
@@ -294,6 +303,19 @@ async def _change(cli: Cli, wanted: str, verb: str, becomes: str) -> None:
     return cli.out.line(f"{sandbox_id}  {_state(sandbox)}")
 
 
+async def _made(cli: Cli, client: Any, request: dict[str, Any], kind: str | None) -> dict[str, Any]:
+    """Ask for a sandbox; for one of a kind whose image is not built yet, build that first where it can be."""
+    from paddock.cli.kind import build_image_of
+
+    try:
+        made: dict[str, Any] = await client.post("/v1/sandboxes", request)
+    except Refused as error:
+        if kind is None or error.server_code != "IMAGE_NOT_FOUND" or not await build_image_of(cli, client, kind):
+            raise
+        made = await client.post("/v1/sandboxes", request)
+    return made
+
+
 async def _settled(cli: Cli, client: Any, sandbox: dict[str, Any]) -> dict[str, Any]:
     """The sandbox once it is no longer on its way to another state."""
     import asyncio
@@ -333,6 +355,7 @@ def _row(sandbox: dict[str, Any], named: bool) -> list[str]:
     row = [
         str(sandbox["id"]),
         _state(sandbox),
+        _kind(sandbox),
         _source(sandbox),
         ago(moment(sandbox.get("createdAt"))),
         until(moment(sandbox.get("expiresAt"))) if _state(sandbox) not in ("Terminated", "Failed") else "",
@@ -345,6 +368,8 @@ def _facts(sandbox: dict[str, Any]) -> list[tuple[str, str]]:
     created, expires = moment(sandbox.get("createdAt")), moment(sandbox.get("expiresAt"))
     facts = [("id", str(sandbox["id"])), ("state", _state(sandbox))]
     facts += [(name, str(status[name])) for name in ("reason", "message") if status.get(name)]
+    if _kind(sandbox):
+        facts.append(("kind", _kind(sandbox)))
     facts.append(("image", _source(sandbox)))
     if created:
         facts.append(("created", f"{created:%Y-%m-%d %H:%M:%S %Z} ({ago(created)} ago)"))
@@ -363,6 +388,10 @@ def _facts(sandbox: dict[str, Any]) -> list[tuple[str, str]]:
 
 def _state(sandbox: dict[str, Any]) -> str:
     return str((sandbox.get("status") or {}).get("state", "unknown"))
+
+
+def _kind(sandbox: dict[str, Any]) -> str:
+    return str((sandbox.get("extensions") or {}).get("paddock.kind", ""))
 
 
 def _source(sandbox: dict[str, Any]) -> str:

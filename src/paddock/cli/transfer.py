@@ -116,6 +116,24 @@ async def download(
         return await _unpacked(answer.content.iter_any(), unpacker, report), str(place)
 
 
+async def between(
+    client: Client, source: str, path: str, target: str, target_path: str, report: Report
+) -> dict[str, Any]:
+    """Have the server copy from one box to another. Returns what it says has arrived."""
+    body = {"from": path, "to": {"sandbox": target, "path": target_path}}
+    headers = {"Accept": "application/x-ndjson"}
+    async with client.request("POST", f"/v1/sandboxes/{source}/move", json=body, headers=headers) as answer:
+        async for documents in client.lines(answer):
+            for document in documents:
+                if "error" in document:
+                    raise Refused(409, str(document["error"]["code"]), str(document["error"]["message"]))
+                if "done" in document:
+                    done: dict[str, Any] = document["done"]
+                    return done
+                report(int(document["moved"]), document.get("total"))
+    raise CliError("the connection broke off before the copy had arrived")
+
+
 async def kind_of(client: Client, sandbox_id: str, path: str) -> str | None:
     """`file`, `directory`, or None for what does not exist, as seen in the box through all links."""
     try:

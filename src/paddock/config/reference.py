@@ -44,6 +44,8 @@ def reference() -> str:
         if model := _inner(field):
             default = field.default if isinstance(field.default, model) else None
             parts += _chapter(name, model, default, "##")
+        elif model := _of_many(field):
+            parts += _chapter(f"{name}.NAME", model, None, "##")
     return "\n".join(parts)
 
 

@@ -9,6 +9,9 @@ from typing import Literal, Self
 from pydantic import Field, field_validator, model_validator
 
 from paddock.config.base import Section
+from paddock.config.kinds import KindConfig
+from paddock.config.limits import LimitsConfig
+from paddock.config.live import LiveConfig
 from paddock.config.llm import LlmConfig
 from paddock.config.runs import RunsConfig
 from paddock.config.units import Bytes, Cpus, PortRange, Ports, Seconds
@@ -29,21 +32,6 @@ class ServerConfig(Section):
     """Largest JSON body the API reads. What passes through to a box is not limited."""
     shutdown_grace: Seconds = 3
     """How long open requests may go on after the server is told to stop."""
-
-
-class LimitsConfig(Section):
-    """What one box may use."""
-
-    cpu: Cpus | None = Field(default=None, gt=0)
-    """CPUs, fractions allowed."""
-    memory: Bytes | None = Field(default=None, ge=16 * 2**20)
-    """Memory, counting what the box keeps in tmpfs and page cache."""
-    pids: int | None = Field(default=None, ge=4)
-    """Processes and threads."""
-    disk: Bytes | None = Field(default=None, ge=2**20)
-    """What the box may write to its own layer and workspace."""
-    files: int | None = Field(default=None, ge=64)
-    """Open files per process."""
 
 
 class SandboxesConfig(Section):
@@ -77,6 +65,8 @@ class SandboxesConfig(Section):
     """Host ports that direct endpoints of sandboxes are taken from."""
     reconcile_every: Seconds = Field(default=15, gt=0)
     """How often what is recorded is compared with what exists."""
+    max_move: Bytes = Field(default=4 * 2**30, ge=0)
+    """Most that may be moved from one sandbox to another at a time."""
 
     @field_validator("limits", mode="after")
     @classmethod
@@ -129,12 +119,20 @@ class PoolConfig(Section):
 
     name: str = Field(pattern=r"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$")
     """Name by which sandboxes ask for the pool."""
-    image: str
-    """Image its boxes start from."""
+    image: str | None = None
+    """Image its boxes start from; that of its kind if this is left out."""
+    kind: str | None = None
+    """Kind of its boxes."""
     size: int = Field(default=2, ge=0, le=1000)
     """Boxes kept ready."""
     limits: LimitsConfig = LimitsConfig()
-    """Limits of its boxes; what is left out is as in `sandboxes.limits`."""
+    """Limits of its boxes; what is left out is as its kind has it, or `sandboxes.limits`."""
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if self.image is None and self.kind is None:
+            raise ValueError("a pool needs an image or a kind; give one")
+        return self
 
 
 class ImagesConfig(Section):
@@ -190,10 +188,13 @@ class Config(Section):
     quotas: QuotasConfig = QuotasConfig()
     pools: tuple[PoolConfig, ...] = ()
     """Pools that exist from the start."""
+    kinds: Mapping[str, KindConfig] = {}
+    """Other images and limits for the kinds there are, and kinds of your own, by name."""
     images: ImagesConfig = ImagesConfig()
     local: LocalConfig = LocalConfig()
     llm: LlmConfig = LlmConfig()
     runs: RunsConfig = RunsConfig()
+    live: LiveConfig = LiveConfig()
     log: LogConfig = LogConfig()
 
     @field_validator("pools")

@@ -4,39 +4,59 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Literal
 
 from paddock.config.schema import Config
 from paddock.errors import Conflict, HostFull, InvalidInput, QuotaExceeded, Unsupported
+from paddock.fleet.kinds import Kinds
 from paddock.fleet.pools import Pools
 from paddock.fleet.requests import CreateSandbox, ImageSource
 from paddock.model.sandbox import Image, Limits, Sandbox, SandboxState, SnapshotState
+from paddock.model.screens import Kind
 from paddock.store.sandboxes import SandboxStore
 from paddock.store.snapshots import SnapshotStore
 
 ALIVE = [state for state in SandboxState if state.alive]
 
 
+@dataclass(frozen=True)
+class Admitted:
+    """What a sandbox that may be made is made of."""
+
+    image: Image
+    limits: Limits
+    kind: str | None
+
+
 class Admission:
     """Says no, with a reason, before anything is made."""
 
     def __init__(
-        self, config: Config, images: ImageSource, sandboxes: SandboxStore, snapshots: SnapshotStore, pools: Pools
+        self,
+        config: Config,
+        images: ImageSource,
+        kinds: Kinds,
+        sandboxes: SandboxStore,
+        snapshots: SnapshotStore,
+        pools: Pools,
     ) -> None:
         self._config = config
         self._images = images
+        self._kinds = kinds
         self._sandboxes = sandboxes
         self._snapshots = snapshots
         self._pools = pools
 
-    async def check(self, tenant: str, request: CreateSandbox) -> tuple[Image, Limits]:
+    async def check(self, tenant: str, request: CreateSandbox) -> Admitted:
         """Refuse what cannot or may not be, before anything is made."""
         if sum(source is not None for source in (request.image, request.snapshot, request.pool)) > 1:
             raise InvalidInput("give one of image, snapshotId and poolRef, not several")
         if request.network_default not in (None, "deny"):
             raise Unsupported("local sandboxes have no network: networkPolicy.defaultAction must be 'deny'")
-        name = self._config.sandboxes.default_image if request.image is None else request.image
+        kind = None if request.kind is None else self._kinds.get(request.kind)
+        name = request.image or (kind.image if kind else self._config.sandboxes.default_image)
         if request.snapshot is not None:
             kept = await self._snapshots.get(request.snapshot, tenant)
             if kept.state is not SnapshotState.READY:
@@ -47,10 +67,15 @@ class Admission:
             name = pool.image
             if request.volumes:
                 raise InvalidInput("boxes of a pool are started already; volumes cannot be added")
+            if kind is not None and pool.kind != kind.name:
+                raise InvalidInput(f"pool {pool.name} has boxes of kind {pool.kind or 'none'}, not {kind.name}")
+            kind = kind if pool.kind is None else self._kinds.get(pool.kind)
+        elif kind is None:
+            kind = self._kinds.of_image(name)
         image = self._images.resolve(name)
-        limits = self.limits(request.limits)
+        limits = self.limits(request.limits, kind)
         self.check_disk()
-        return image, limits
+        return Admitted(image, limits, kind.name if kind else None)
 
     def check_disk(self) -> None:
         """Raise `HostFull` when the host has no room for what a box writes, or for a copy of it."""
@@ -58,11 +83,11 @@ class Admission:
         if free < self._config.sandboxes.min_free_disk:
             raise HostFull(f"the host has only {free >> 20} MiB of disk free; sandboxes.min_free_disk wants more")
 
-    def limits(self, asked: Limits) -> Limits:
+    def limits(self, asked: Limits, kind: Kind | None = None) -> Limits:
         """What a box gets that is asked for with these. Raises `InvalidInput` for more than may be."""
-        defaults = Limits(**self._config.sandboxes.limits.model_dump())
-        limits = defaults.model_copy(update=asked.model_dump(exclude_none=True))
-        for name, bound in self._config.sandboxes.max_limits.model_dump(exclude_none=True).items():
+        bounds = self._config.sandboxes.max_limits.model_dump(exclude_none=True)
+        limits = self._kinds.limits(kind).model_copy(update=asked.model_dump(exclude_none=True))
+        for name, bound in bounds.items():
             if getattr(limits, name) > bound:
                 raise InvalidInput(f"{name} may be at most {bound} (sandboxes.max_limits.{name})")
         return limits

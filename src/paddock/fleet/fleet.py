@@ -22,14 +22,25 @@ from paddock.errors import (
     Unavailable,
 )
 from paddock.events.log import EventLog
-from paddock.fleet.admission import ALIVE, Admission
+from paddock.fleet.admission import ALIVE, Admission, Admitted
 from paddock.fleet.attendance import Attendance, Attendant
 from paddock.fleet.forwards import Forwards
+from paddock.fleet.kinds import Kinds
 from paddock.fleet.pools import Pools, Ready
 from paddock.fleet.requests import CreateSandbox, ImageSource, new_id
 from paddock.fleet.volumes import Granted, Volumes
 from paddock.model.events import EventType
-from paddock.model.sandbox import BoxSpec, Image, Limits, Sandbox, SandboxState, Snapshot, SnapshotState
+from paddock.model.sandbox import (
+    KIND_EXTENSION,
+    KIND_VARIABLE,
+    BoxSpec,
+    Image,
+    Limits,
+    Sandbox,
+    SandboxState,
+    Snapshot,
+    SnapshotState,
+)
 from paddock.sandbox.base import Backend
 from paddock.sandbox.client import Inside
 from paddock.store.database import Store
@@ -66,8 +77,9 @@ class Fleet:
         ports = config.sandboxes.port_range
         self.forwards = Forwards(range(ports.first, ports.last + 1))
         self.attendance = Attendance(attendants, backend)
-        self.pools = Pools(backend, images, PoolStore(store), config, self.attendance.holes)
-        self._admission = Admission(config, images, self.sandboxes, self.snapshots, self.pools)
+        self.kinds = Kinds.load(config)
+        self.pools = Pools(backend, images, self.kinds, PoolStore(store), config, self.attendance.holes)
+        self._admission = Admission(config, images, self.kinds, self.sandboxes, self.snapshots, self.pools)
         self.starting: dict[str, asyncio.Future[Sandbox]] = {}
         """Sandboxes under way, so that asking again waits for the first and nobody takes them for leftovers."""
         self._clients: dict[str, Inside] = {}
@@ -280,11 +292,11 @@ class Fleet:
 
     async def _create(self, tenant: str, request: CreateSandbox) -> Sandbox:
         self.attendance.check(request)
-        image, limits = await self._admission.check(tenant, request)
+        admitted = await self._admission.check(tenant, request)
         async with self.lock(f"tenant {tenant}"):
-            await self._admission.check_quota(tenant, limits)
-            ready = self.pools.take(tenant, request, image, limits)
-            sandbox = self._pending(tenant, request, image, limits, ready)
+            await self._admission.check_quota(tenant, admitted.limits)
+            ready = self.pools.take(tenant, request, admitted.image, admitted.limits, admitted.kind)
+            sandbox = self._pending(tenant, request, admitted, ready)
             this = asyncio.current_task()
             assert this is not None
             self.starting[sandbox.id] = this
@@ -298,19 +310,17 @@ class Fleet:
                 if ready:
                     await self.backend.remove(ready.id)
                 return await self._settled(kept)
-            return await self._run(sandbox, request, image, ready)
+            return await self._run(sandbox, request, admitted.image, ready)
         finally:
             del self.starting[sandbox.id]
 
-    def _pending(
-        self, tenant: str, request: CreateSandbox, image: Image, limits: Limits, ready: Ready | None
-    ) -> Sandbox:
+    def _pending(self, tenant: str, request: CreateSandbox, admitted: Admitted, ready: Ready | None) -> Sandbox:
         now = datetime.now(UTC)
         return Sandbox(
             id=ready.id if ready else new_id(),
             tenant=tenant,
             backend=self.backend.name,
-            image=image.name,
+            image=admitted.image.name,
             state=SandboxState.PENDING,
             created_at=now,
             changed_at=now,
@@ -318,8 +328,8 @@ class Fleet:
             entrypoint=request.entrypoint,
             env=request.env,
             metadata=request.metadata,
-            extensions=request.extensions,
-            limits=limits,
+            extensions={**request.extensions, **({KIND_EXTENSION: admitted.kind} if admitted.kind else {})},
+            limits=admitted.limits,
             snapshot=request.snapshot,
             pool=ready.pool if ready else None,
             network_default=request.network_default,
@@ -332,6 +342,8 @@ class Fleet:
         try:
             granted = self.volumes.grant(sandbox.tenant, request.volumes)
             env = {**await self.attendance.prepare(sandbox), **sandbox.env}
+            if sandbox.kind is not None:
+                env[KIND_VARIABLE] = sandbox.kind
             record = await self._claim(sandbox, ready, env) if ready else None
             if record is None:
                 record = await self._start(sandbox, request, image, granted, env)

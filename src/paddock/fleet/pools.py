@@ -20,10 +20,14 @@ from weakref import WeakValueDictionary
 import structlog
 
 from paddock.config.schema import Config
-from paddock.errors import Conflict, Forbidden, PaddockError, PoolNotFound
+from paddock.errors import Conflict, Forbidden, InvalidInput, PaddockError, PoolNotFound
+from paddock.fleet.displays import DISPLAY, wait_until_shown
+from paddock.fleet.kinds import Kinds
 from paddock.fleet.requests import CreateSandbox, ImageSource, new_id
-from paddock.model.sandbox import BoxSpec, Hole, Image, Limits, Pool
+from paddock.model.sandbox import KIND_VARIABLE, BoxSpec, Hole, Image, Limits, Pool
+from paddock.model.screens import Kind
 from paddock.sandbox.base import Backend
+from paddock.sandbox.client import Inside
 from paddock.store.pools import PoolStore
 
 EVERYBODY = ""
@@ -60,12 +64,14 @@ class Pools:
         self,
         backend: Backend,
         images: ImageSource,
+        kinds: Kinds,
         store: PoolStore,
         config: Config,
         holes: tuple[Hole, ...] = (),
     ) -> None:
         self._backend = backend
         self._images = images
+        self._kinds = kinds
         self._store = store
         self._config = config
         self._holes = holes
@@ -85,20 +91,36 @@ class Pools:
     async def open(self) -> None:
         now = datetime.now(UTC)
         for settings in self._config.pools:
-            limits = self._merged(Limits(**settings.limits.model_dump()))
-            facts = settings.model_dump(include={"name", "image", "size"})
-            pool = Pool(tenant=EVERYBODY, limits=limits, created_at=now, **facts)
+            kind = None if settings.kind is None else self._kinds.get(settings.kind)
+            image = settings.image or (kind.image if kind else "")
+            limits = self._merged(Limits(**settings.limits.model_dump()), kind)
+            facts = settings.model_dump(include={"name", "kind", "size"})
+            pool = Pool(tenant=EVERYBODY, image=image, limits=limits, created_at=now, **facts)
             self._reservoirs[EVERYBODY, pool.name] = _Reservoir(pool)
         for pool in await self._store.list():
             self._reservoirs[pool.tenant, pool.name] = _Reservoir(pool)
         self.spawn(self._refill())
 
-    async def create(self, tenant: str, name: str, image: str, size: int, limits: Limits) -> Pool:
+    async def create(
+        self, tenant: str, name: str, image: str | None, size: int, limits: Limits, kind: str | None = None
+    ) -> Pool:
+        """Keep boxes ready, of an image, or of a kind and its image. Raises `InvalidInput` when neither is given."""
+        known = None if kind is None else self._kinds.get(kind)
+        image = image or (known.image if known else None)
+        if image is None:
+            raise InvalidInput("a pool needs an image or a kind; give one")
         if (EVERYBODY, name) in self._reservoirs:
             raise Conflict(f"a pool {name} is in the configuration already")
         self._images.resolve(image)
-        now = datetime.now(UTC)
-        pool = Pool(name=name, tenant=tenant, image=image, size=size, limits=self._merged(limits), created_at=now)
+        pool = Pool(
+            name=name,
+            tenant=tenant,
+            image=image,
+            kind=kind,
+            size=size,
+            limits=self._merged(limits, known),
+            created_at=datetime.now(UTC),
+        )
         await self._store.insert(pool)
         self._reservoirs[tenant, name] = _Reservoir(pool)
         self._changed.set()
@@ -132,11 +154,11 @@ class Pools:
     def box_ids(self) -> set[str]:
         return {box.id for reservoir in self._reservoirs.values() for box in reservoir.boxes}
 
-    def take(self, tenant: str, request: CreateSandbox, image: Image, limits: Limits) -> Ready | None:
+    def take(self, tenant: str, request: CreateSandbox, image: Image, limits: Limits, kind: str | None) -> Ready | None:
         """A ready box for this request, if a pool fits it and has one."""
         if request.snapshot or request.volumes or request.holes:
             return None
-        for reservoir in self._candidates(tenant, request, image, limits):
+        for reservoir in self._candidates(tenant, request, image, limits, kind):
             while reservoir.boxes:
                 box = reservoir.boxes.popleft()
                 self._changed.set()
@@ -169,10 +191,14 @@ class Pools:
         for reservoir in self._reservoirs.values():
             await self._empty(reservoir)
 
-    def _candidates(self, tenant: str, request: CreateSandbox, image: Image, limits: Limits) -> Sequence[_Reservoir]:
+    def _candidates(
+        self, tenant: str, request: CreateSandbox, image: Image, limits: Limits, kind: str | None
+    ) -> Sequence[_Reservoir]:
         if request.pool is not None:
             return [self._find(tenant, request.pool)]
-        return [r for r in self._open_to(tenant) if r.pool.image == image.name and r.pool.limits == limits]
+        alike = [r for r in self._open_to(tenant) if (r.pool.limits, r.pool.kind) == (limits, kind)]
+        # An image has several names; what is in the pool already tells which one its own name means.
+        return [r for r in alike if r.pool.image == image.name or any(box.digest == image.digest for box in r.boxes)]
 
     def _open_to(self, tenant: str) -> Sequence[_Reservoir]:
         return [reservoir for key, reservoir in self._reservoirs.items() if key[0] in (tenant, EVERYBODY)]
@@ -189,9 +215,8 @@ class Pools:
             raise Forbidden(f"pool {name} is set in the configuration; change it there")
         return reservoir
 
-    def _merged(self, limits: Limits) -> Limits:
-        defaults = Limits(**self._config.sandboxes.limits.model_dump())
-        return defaults.model_copy(update=limits.model_dump(exclude_none=True))
+    def _merged(self, limits: Limits, kind: Kind | None) -> Limits:
+        return self._kinds.limits(kind).model_copy(update=limits.model_dump(exclude_none=True))
 
     async def _empty(self, reservoir: _Reservoir) -> None:
         while reservoir.boxes:
@@ -226,11 +251,17 @@ class Pools:
                 image=image,
                 token=secrets.token_urlsafe(32),
                 hostname=box_id,
+                env={} if pool.kind is None else {KIND_VARIABLE: pool.kind},
                 limits=pool.limits,
                 holes=self._holes,
             )
             async with self._slots:
                 record = await self._backend.start(spec)
+            try:
+                await self._wait_for_display(spec, record)
+            except BaseException:
+                await asyncio.shield(self._backend.remove(spec.id))
+                raise
             box = Ready(spec.id, spec.token, pool.name, image.digest, pool.limits, record)
             wanted = self._reservoirs.get((pool.tenant, pool.name)) is reservoir
             if wanted and len(reservoir.boxes) < reservoir.pool.size:
@@ -245,6 +276,12 @@ class Pools:
             self.being_started.discard(box_id)
             reservoir.starting -= 1
             self._changed.set()
+
+    async def _wait_for_display(self, spec: BoxSpec, record: Mapping[str, Any]) -> None:
+        """Whoever gets a box with a screen from a pool sees a picture at once, so it is not ready before."""
+        if any(service.name == DISPLAY for service in spec.image.services):
+            async with Inside(self._backend.address(record)) as client:
+                await wait_until_shown(client)
 
     async def _watch(self, reservoir: _Reservoir, box: Ready) -> None:
         await self._backend.wait(box.record)

@@ -34,6 +34,8 @@ class CreateSandbox(Frozen):
     """Name of an image; the configured default when neither this nor `snapshot` nor `pool` is given."""
     snapshot: str | None = None
     pool: str | None = None
+    kind: str | None = None
+    """The sort of computer it is to be; its image is that of the kind unless one is given."""
     timeout: float | Literal["default"] | None = "default"
     """Seconds it may live; `None` until it is deleted."""
     entrypoint: tuple[str, ...] | None = None

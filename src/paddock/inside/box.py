@@ -16,8 +16,10 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from .contexts import Contexts
     from .metrics import Meter
+    from .services import Services
     from .sessions import Sessions
     from .terminals import Terminals
+    from .worker import Worker
 
 
 class Box:
@@ -36,6 +38,8 @@ class Box:
         self._contexts: Contexts | None = None
         self._terminals: Terminals | None = None
         self._meter: Meter | None = None
+        self._services: Services | None = None
+        self._worker: Worker | None = None
 
     def start_entrypoint(self, words: tuple[str, ...]) -> None:
         self.commands.start(CommandRequest({"argv": list(words)}), ENTRYPOINT)
@@ -50,8 +54,41 @@ class Box:
             self._claimed = True
             self.environment.box = env
             self.environment.cwd = cwd or self.environment.cwd
+            worker = self._worker
+        if worker is not None:
+            worker.renew()
         if entrypoint is not None:
             self.start_entrypoint(entrypoint)
+
+    def close(self) -> None:
+        """Keep anything from being started again while the box ends."""
+        with self._lock:
+            if self._services is not None:
+                self._services.close()
+
+    @property
+    def services(self) -> Services:
+        with self._lock:
+            if self._services is None:
+                from .services import Services
+
+                self._services = Services(
+                    self.settings.services,
+                    self.processes,
+                    self.environment,
+                    self.settings.state,
+                    when_up=lambda: self.worker.warm(),
+                )
+            return self._services
+
+    @property
+    def worker(self) -> Worker:
+        with self._lock:
+            if self._worker is None:
+                from .worker import Worker
+
+                self._worker = Worker(self.processes, self.environment, self.settings.state)
+            return self._worker
 
     @property
     def sessions(self) -> Sessions:

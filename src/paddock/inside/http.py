@@ -25,11 +25,12 @@ _DIGITS = b"0123456789"
 _HEX = b"0123456789abcdefABCDEF"
 _SINGLE = frozenset({"content-length", "transfer-encoding", "host", "x-execd-access-token", "x-paddock-root"})
 _REASONS = {
-    100: "Continue", 101: "Switching Protocols", 200: "OK", 206: "Partial Content", 400: "Bad Request",
-    401: "Unauthorized", 403: "Forbidden", 404: "Not Found", 405: "Method Not Allowed", 409: "Conflict",
-    413: "Content Too Large", 414: "URI Too Long", 416: "Range Not Satisfiable", 426: "Upgrade Required",
-    431: "Request Header Fields Too Large", 500: "Internal Server Error", 502: "Bad Gateway",
-    503: "Service Unavailable", 505: "HTTP Version Not Supported", 507: "Insufficient Storage",
+    100: "Continue", 101: "Switching Protocols", 200: "OK", 202: "Accepted", 204: "No Content",
+    206: "Partial Content", 304: "Not Modified", 400: "Bad Request", 401: "Unauthorized", 403: "Forbidden",
+    404: "Not Found", 405: "Method Not Allowed", 409: "Conflict", 413: "Content Too Large", 414: "URI Too Long",
+    416: "Range Not Satisfiable", 426: "Upgrade Required", 431: "Request Header Fields Too Large",
+    500: "Internal Server Error", 502: "Bad Gateway", 503: "Service Unavailable", 505: "HTTP Version Not Supported",
+    507: "Insufficient Storage",
 }  # fmt: skip
 
 

@@ -25,6 +25,10 @@ def main(arguments: Sequence[str]) -> int:
         from .kernel import serve
 
         return serve()
+    if len(arguments) == 2 and arguments[0] == "--tools":
+        from .tools.main import serve as serve_tools
+
+        return serve_tools(int(arguments[1]))
     if len(arguments) != 2 or arguments[0] not in ("--config-fd", "--config"):
         print(USAGE, file=sys.stderr)
         return 2
@@ -45,6 +49,8 @@ def main(arguments: Sequence[str]) -> int:
     threading.stack_size(THREAD_STACK)
     box = Box(settings)
     init = Init(box)
+    if settings.services:
+        box.services.begin()
     server = Server(box, open_listener(settings.listen))
     from .bridges import open_bridge, open_kernel_port
 
@@ -110,6 +116,7 @@ class Init:
         os._exit(0)
 
     def _shut_down(self) -> None:
+        self._box.close()
         self._box.processes.shut_down()
         self._ended.set()
         os.kill(os.getpid(), signal.SIGCHLD)

@@ -19,6 +19,16 @@ GET     /ping                       handlers.general ping
 GET     /paddock/state              handlers.general state
 POST    /paddock/claim              handlers.general claim
 POST    /paddock/collect            handlers.delivery collect
+GET     /paddock/services           handlers.services list_all
+GET     /paddock/services/watch     handlers.services watch
+POST    /paddock/services/start     handlers.services start
+POST    /paddock/services/stop      handlers.services stop
+GET     /paddock/display            handlers.display connect
+*       /mcp                        handlers.tools forward
+GET     /tools                      handlers.tools forward
+POST    /tools/{name}               handlers.tools forward
+GET     /screen/shot                handlers.tools forward
+GET     /screen/frames              handlers.tools stream
 GET     /metrics                    handlers.general metrics
 GET     /metrics/watch              handlers.general watch_metrics
 POST    /command                    handlers.command run
@@ -49,6 +59,7 @@ POST    /directories                handlers.files make_directories
 DELETE  /directories                handlers.files delete_directories
 GET     /archive                    handlers.archive pack
 PUT     /archive                    handlers.archive unpack
+GET     /pty                        handlers.terminal list_all
 POST    /pty                        handlers.terminal create
 GET     /pty/{id}                   handlers.terminal status
 DELETE  /pty/{id}                   handlers.terminal delete
@@ -57,7 +68,11 @@ GET     /connect/{port}             handlers.network connect
 *       /proxy/{port}/{rest...}     handlers.network proxy
 """
 
-QUIET = frozenset({"/ping", "/metrics", "/metrics/watch", "/paddock/state"})
+QUIET = frozenset(
+    {"/ping", "/metrics", "/metrics/watch", "/paddock/state", "/paddock/services", "/paddock/services/watch",
+     "/screen/shot", "/screen/frames"}
+)  # fmt: skip
+"""To look is not to use."""
 
 
 class Route:

@@ -52,10 +52,31 @@ class User:
         self.shell = str(document.get("shell", ""))
 
 
+class ServiceSettings:
+    """A program that runs from the start of the box on."""
+
+    __slots__ = ("after", "env", "name", "ready", "words")
+
+    def __init__(self, document: Any) -> None:
+        self.name = str(document["name"])
+        if not self.name or "/" in self.name or "\0" in self.name:
+            raise ValueError(f"{self.name!r} is no name for a service")
+        command = document["command"]
+        self.words = ["/bin/sh", "-c", command] if isinstance(command, str) else [str(word) for word in command]
+        if not self.words or not self.words[-1]:
+            raise ValueError(f"the service {self.name!r} has no command")
+        self.env = {str(name): str(value) for name, value in (document.get("env") or {}).items()}
+        self.after = tuple(str(name) for name in document.get("after") or ())
+        self.ready: str | None = document.get("ready") or None
+
+
 class Settings:
     """The whole document, checked; unknown keys are ignored."""
 
-    __slots__ = ("bins", "bridges", "cwd", "entrypoint", "env", "limits", "listen", "rlimits", "state", "token", "user")
+    __slots__ = (
+        "bins", "bridges", "cwd", "entrypoint", "env", "limits", "listen", "rlimits", "services", "state", "token",
+        "user",
+    )  # fmt: skip
 
     def __init__(self, document: Any) -> None:
         if not isinstance(document, dict):
@@ -72,6 +93,7 @@ class Settings:
             self.limits = {str(name): float(value) for name, value in (document.get("limits") or {}).items()}
             self.rlimits = {str(name): int(value) for name, value in (document.get("rlimits") or {}).items()}
             self.bins = tuple(str(item) for item in document.get("bins") or ())
+            self.services = in_order([ServiceSettings(item) for item in document.get("services") or ()])
         except (AttributeError, KeyError, TypeError, ValueError, IndexError) as error:
             raise SettingsError(f"the configuration has a value of the wrong shape: {error}") from None
         if not self.token:
@@ -85,6 +107,20 @@ def entrypoint_of(document: dict[str, Any]) -> tuple[str, ...] | None:
     if not isinstance(words, list) or not words or not all(isinstance(word, str) for word in words):
         raise ValueError("'entrypoint' must be a list of words, or null")
     return tuple(words)
+
+
+def in_order(services: list[ServiceSettings]) -> tuple[ServiceSettings, ...]:
+    """Put services behind those they come after; ValueError when that cannot be."""
+    ordered: dict[str, ServiceSettings] = {}
+    if len({service.name for service in services}) != len(services):
+        raise ValueError("two services have the same name")
+    while len(ordered) < len(services):
+        free = [each for each in services if each.name not in ordered and all(name in ordered for name in each.after)]
+        if not free:
+            stuck = next(each.name for each in services if each.name not in ordered)
+            raise ValueError(f"the service {stuck!r} comes after one that there is not, or after itself")
+        ordered.update((each.name, each) for each in free)
+    return tuple(ordered.values())
 
 
 def read_settings(descriptor: int) -> Settings:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import re
 import select
 import signal
 import struct
@@ -12,8 +13,8 @@ import threading
 
 from .commands import find_shell
 from .environment import Environment
-from .errors import ApiError
-from .pipes import READ_SIZE, OutputPipes, close_all, write_all
+from .errors import ApiError, invalid
+from .pipes import READ_SIZE, OutputPipes, bytes_waiting, close_all, write_all
 from .processes import Child, Processes
 from .scrollback import STDERR, STDOUT, Scrollback
 
@@ -25,6 +26,7 @@ MAX_TERMINALS = 64
 MAX_LAG = 512 * 1024
 STUCK_CLIENT = 30.0
 LEAVING_CLIENT = 0.5
+_NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,62}")
 
 # A session leader without a terminal that opens one makes it its controlling terminal.
 _ADOPT_TERMINAL = 'exec 0<>"$1" 1>&0 2>&0; shift; exec "$@"'
@@ -33,13 +35,15 @@ _ADOPT_TERMINAL = 'exec 0<>"$1" 1>&0 2>&0; shift; exec "$@"'
 class Terminal:
     """One shell behind a pseudo-terminal, or behind plain pipes; it starts with its first client."""
 
-    def __init__(self, processes: Processes, environment: Environment, cwd: str, words: list[str]) -> None:
-        self.id = os.urandom(16).hex()
+    def __init__(self, identifier: str, processes: Processes, environment: Environment, cwd: str, words: list[str]):
+        self.id = identifier
+        self.marker = os.urandom(16).hex()
         self.output = Scrollback()
         self.lock = threading.RLock()
         self.child: Child | None = None
         self.is_pty = True
         self.launch_failed = False
+        self.columns, self.rows = 80, 24
         self._processes = processes
         self._environment = environment
         self._cwd = cwd
@@ -71,8 +75,8 @@ class Terminal:
 
     def resize(self, columns: int, rows: int) -> None:
         if self.is_pty and self.running:
-            size = struct.pack("HHHH", min(rows, 0xFFFF), min(columns, 0xFFFF), 0, 0)
-            fcntl.ioctl(self._input, termios.TIOCSWINSZ, size)
+            self.columns, self.rows = min(columns, 0xFFFF), min(rows, 0xFFFF)
+            fcntl.ioctl(self._input, termios.TIOCSWINSZ, struct.pack("HHHH", self.rows, self.columns, 0, 0))
 
     def signal(self, name: str) -> bool:
         """Signal what runs in the foreground; False when there is no such signal."""
@@ -120,11 +124,11 @@ class Terminal:
         master, slave = os.openpty()
         try:
             self._input = master
-            fcntl.ioctl(master, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
+            fcntl.ioctl(master, termios.TIOCSWINSZ, struct.pack("HHHH", self.rows, self.columns, 0, 0))
             variables = self._environment.variables({})
             variables.setdefault("TERM", "xterm-256color")
             words = ["/bin/sh", "-c", _ADOPT_TERMINAL, "sh", os.ttyname(slave), *self._words]
-            self.child = self._processes.spawn(words, cwd=self._cwd, env=variables, marker=self.id)
+            self.child = self._processes.spawn(words, cwd=self._cwd, env=variables, marker=self.marker)
         except BaseException:
             close_all((master, slave))
             raise
@@ -139,7 +143,7 @@ class Terminal:
                 self._words,
                 cwd=self._cwd,
                 env=self._environment.variables({}),
-                marker=self.id,
+                marker=self.marker,
                 stdin=stdin,
                 stdout=pipes.stdout_writer,
                 stderr=pipes.stderr_writer,
@@ -190,16 +194,30 @@ class Terminals:
         self._lock = threading.Lock()
         self._all: dict[str, Terminal] = {}
 
-    def create(self, cwd: str, command: str) -> Terminal:
+    def create(self, cwd: str, command: str, name: str | None = None) -> Terminal:
+        """Make a terminal, unless there is one of that name."""
+        if name is not None and not _NAME.fullmatch(name):
+            raise invalid("'id' must be of lower-case letters, digits and dashes, 63 at most")
+        with self._lock:
+            existing = self._all.get(name) if name is not None else None
+        if existing is not None:
+            return existing
         directory = self._environment.directory(cwd, self._environment.variables({}))
         shell = self._shell if self._shell and os.access(self._shell, os.X_OK) else find_shell()
         words = [find_shell(), "-c", command] if command else [shell]
-        terminal = Terminal(self._processes, self._environment, directory, words)
+        identifier = name or os.urandom(16).hex()
+        terminal = Terminal(identifier, self._processes, self._environment, directory, words)
         with self._lock:
+            if identifier in self._all:
+                return self._all[identifier]
             if len(self._all) >= MAX_TERMINALS:
                 raise ApiError(400, "RUNTIME_ERROR", f"a box keeps at most {MAX_TERMINALS} terminals; delete some")
             self._all[terminal.id] = terminal
         return terminal
+
+    def all(self) -> list[Terminal]:
+        with self._lock:
+            return list(self._all.values())
 
     def get(self, identifier: str) -> Terminal:
         with self._lock:
@@ -216,7 +234,14 @@ class Terminals:
 
 
 def _read(descriptor: int) -> bytes:
+    """Read what waits. A terminal gives 4 KiB at a time, and to pass on each alone is slow."""
+    parts, size = [], 0
     try:
-        return os.read(descriptor, READ_SIZE)
+        while data := os.read(descriptor, READ_SIZE):
+            parts.append(data)
+            size += len(data)
+            if size >= READ_SIZE or bytes_waiting(descriptor) == 0:
+                break
     except OSError:
-        return b""  # EIO: the last process closed the terminal.
+        pass  # EIO: the last process closed the terminal.
+    return parts[0] if len(parts) == 1 else b"".join(parts)

@@ -9,6 +9,11 @@ from typing import Any
 
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field
 
+KIND_EXTENSION = "paddock.kind"
+"""The extension that says of which kind a sandbox is."""
+KIND_VARIABLE = "PADDOCK_KIND"
+"""The variable that tells a box the same."""
+
 
 class Frozen(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -189,6 +194,11 @@ class Sandbox(Frozen):
     record: Mapping[str, Any] = Field(default={}, repr=False)
     """What the backend needs to find the box again after a restart."""
 
+    @property
+    def kind(self) -> str | None:
+        """The sort of computer it was asked for as, if it was."""
+        return self.extensions.get(KIND_EXTENSION)
+
 
 class Snapshot(Frozen):
     id: str
@@ -210,6 +220,7 @@ class Pool(Frozen):
     name: str = Field(pattern=r"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$")
     tenant: str
     image: str
+    kind: str | None = None
     size: int = Field(ge=0, le=1000)
     limits: Limits = Limits()
     created_at: AwareDatetime

@@ -7,12 +7,20 @@ from typing import Any, Literal
 
 from pydantic import AwareDatetime, Field
 
-from paddock.model.sandbox import Frozen, Limits
+from paddock.model.sandbox import KIND_EXTENSION, KIND_VARIABLE, Frozen, Limits
 
-KIND_EXTENSION = "paddock.kind"
-"""The extension that says of which kind a sandbox is."""
-KIND_VARIABLE = "PADDOCK_KIND"
-"""The variable that tells a box the same."""
+__all__ = [
+    "KIND_EXTENSION",
+    "KIND_VARIABLE",
+    "Frame",
+    "Holder",
+    "ImagePart",
+    "Kind",
+    "Shot",
+    "TextPart",
+    "Tool",
+    "ToolResult",
+]
 
 
 class Kind(Frozen):

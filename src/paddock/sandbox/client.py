@@ -1,37 +1,21 @@
-"""Talking to `inside`, the daemon in every box, over its socket.
-
-What comes back is from a box, and a box is not to be trusted: sizes are bounded, waits have limits, and nothing is
-taken for more than data.
-"""
+"""Talking to `inside`, the daemon in every box, over its socket."""
 
 from __future__ import annotations
 
 import base64
-import json
 from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from types import TracebackType
-from typing import Any, Literal, Self
+from typing import Any, Literal
 
 import aiohttp
-from aiohttp.connector import Connection
-from aiohttp.http_exceptions import HttpProcessingError
-from multidict import CIMultiDict
-from yarl import URL
 
-from paddock.errors import BoxGone, BoxTimeout, InvalidInput, NotFound
-from paddock.model.sandbox import Address
+from paddock.errors import BoxGone
+from paddock.sandbox.exchange import MAX_ANSWER, QUICK, TOKEN_HEADER, as_object, documents, pieces, read_bounded
+from paddock.sandbox.screen_client import ScreenClient
 
-TOKEN_HEADER = "X-EXECD-ACCESS-TOKEN"  # noqa: S105
-MAX_ANSWER = 16 * 2**20
-MAX_LINE = 4 * 2**20
-MAX_WORD = 2**20
-"""Largest answer to a question about the box itself, which is read as JSON."""
-MAX_MESSAGE = 2000
-MAX_INTERIM = 8
-"""Most answers of 100 and up before the real one."""
-QUICK = 30.0
+__all__ = ["ENTRYPOINT", "QUICK", "TOKEN_HEADER", "Command", "Ended", "Inside", "Output", "Result"]
+
 ENTRYPOINT = "entrypoint"
 """The id under which `inside` runs a box's entrypoint."""
 
@@ -86,80 +70,22 @@ class Command:
         return body
 
 
-class _Answer(aiohttp.ClientResponse):
-    """An answer that comes to the point.
-
-    aiohttp reads any number of interim ones without a pause, and nobody else would be served meanwhile.
-    """
-
-    async def start(self, connection: Connection) -> aiohttp.ClientResponse:
-        protocol = connection.protocol
-        assert protocol is not None
-        read = protocol.read
-        left = MAX_INTERIM
-
-        async def read_a_few() -> Any:
-            nonlocal left
-            left -= 1
-            if left < 0:
-                raise HttpProcessingError(message="too many interim answers")
-            return await read()
-
-        protocol.read = read_a_few  # type: ignore[method-assign]
-        try:
-            return await super().start(connection)
-        except BaseException:
-            _abort(connection)
-            raise
-        finally:
-            protocol.read = read  # type: ignore[method-assign]
-
-
-class Inside:
+class Inside(ScreenClient):
     """A client of one box's daemon. Use as an async context manager, or call `close`.
 
     Raises `BoxGone` when nothing listens any more, `BoxTimeout` when nothing comes back, `NotFound` and
     `InvalidInput` for what the daemon refuses.
     """
 
-    def __init__(self, address: Address) -> None:
-        connector: aiohttp.BaseConnector
-        if address.socket is not None:
-            connector = aiohttp.UnixConnector(str(address.socket), limit=0)
-            self._base = URL("http://inside")
-        else:
-            connector = aiohttp.TCPConnector(limit=0)
-            self._base = URL(f"http://{address.host}:{address.port}")
-        self._session = aiohttp.ClientSession(
-            connector=connector,
-            headers={TOKEN_HEADER: address.token},
-            auto_decompress=False,
-            cookie_jar=aiohttp.DummyCookieJar(),
-            timeout=aiohttp.ClientTimeout(total=None, sock_connect=QUICK),
-            read_bufsize=2**20,
-            response_class=_Answer,
-        )
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        await self.close()
-
-    async def close(self) -> None:
-        await self._session.close()
-
     async def ping(self, timeout: float = QUICK) -> None:
         await self._ask("GET", "/ping", timeout=timeout)
 
     async def state(self, timeout: float = QUICK) -> dict[str, Any]:
         """What the daemon says of itself: entrypoint, running commands, when it was last used."""
-        return _object(await self._ask("GET", "/paddock/state", timeout=timeout))
+        return as_object(await self._ask("GET", "/paddock/state", timeout=timeout))
 
     async def metrics(self) -> dict[str, Any]:
-        return _object(await self._ask("GET", "/metrics"))
+        return as_object(await self._ask("GET", "/metrics"))
 
     async def claim(self, env: Mapping[str, str], entrypoint: Sequence[str] | None) -> None:
         """Make a box that was started ahead of need somebody's. Works once."""
@@ -196,13 +122,13 @@ class Inside:
         body = command.document(background=True, raw=True) | ({} if id is None else {"id": id})
         limit = aiohttp.ClientTimeout(total=timeout)
         async with self.request("POST", "/command", json=body, timeout=limit) as answer:
-            async for document in _documents(answer):
+            async for document in documents(answer):
                 if document.get("type") == "init":
                     return str(document.get("text"))
         raise BoxGone("the box took the command but gave it no id")
 
     async def status(self, command_id: str) -> dict[str, Any]:
-        return _object(await self._ask("GET", f"/command/status/{command_id}"))
+        return as_object(await self._ask("GET", f"/command/status/{command_id}"))
 
     async def interrupt(self, command_id: str) -> None:
         await self._ask("DELETE", "/command", params={"id": command_id})
@@ -225,13 +151,13 @@ class Inside:
 
     async def read_file(self, path: str, *, limit: int = MAX_ANSWER) -> bytes:
         async with self.request("GET", "/files/download", params={"path": path}) as answer:
-            return await _read(answer, limit)
+            return await read_bounded(answer, limit)
 
     @asynccontextmanager
     async def open_file(self, path: str) -> AsyncIterator[AsyncIterator[bytes]]:
         """Read a file of any size in pieces."""
         async with self.request("GET", "/files/download", params={"path": path}) as answer:
-            yield _pieces(answer)
+            yield pieces(answer)
 
     async def write_file(self, path: str, content: bytes | AsyncIterable[bytes], *, mode: int = 644) -> None:
         """Write a file, whole or not at all. `mode` is in decimal digits that read as octal, as execd has it."""
@@ -242,110 +168,35 @@ class Inside:
             file.set_content_disposition("form-data", name="file", filename="file")
         await self._ask("POST", "/files/upload", data=form, timeout=None)
 
-    async def get_archive(self, path: str) -> AsyncIterator[bytes]:
+    async def about(self, path: str) -> dict[str, Any]:
+        """What a file or directory is: type, size, mode. A link is told of as such. Raises `NotFound`."""
+        found = as_object(await self._ask("GET", "/files/info", params={"path": path}))
+        described = next(iter(found.values()), None)
+        if not isinstance(described, dict):
+            raise BoxGone("the box answers nonsense")
+        return described
+
+    async def remove_file(self, path: str) -> None:
+        await self._ask("DELETE", "/files", params={"path": path})
+
+    async def remove_directory(self, path: str) -> None:
+        """Remove a directory with all that is in it."""
+        await self._ask("DELETE", "/directories", params={"path": path})
+
+    async def get_archive(self, path: str) -> AsyncGenerator[bytes, None]:
         """A directory or file as a tar stream."""
         async with self.request("GET", "/archive", params={"path": path}) as answer:
-            async for piece in _pieces(answer):
+            async for piece in pieces(answer):
                 yield piece
 
     async def put_archive(self, path: str, content: bytes | AsyncIterable[bytes]) -> None:
         """Unpack a tar stream below a directory of the box."""
         await self._ask("PUT", "/archive", params={"path": path}, data=content, timeout=None)
 
-    @asynccontextmanager
-    async def websocket(
-        self, path: str, *, raw: bool = False, **arguments: Any
-    ) -> AsyncIterator[aiohttp.ClientWebSocketResponse]:
-        """A conversation with the daemon, or below `/proxy` with a program; with `raw`, `path` is sent as it is."""
-        try:
-            async with self._session.ws_connect(
-                self._url(path, raw), autoping=False, max_msg_size=MAX_ANSWER, **arguments
-            ) as ws:
-                yield ws
-        except aiohttp.WSServerHandshakeError as error:
-            raise _refusal(error.status, error.message) from error
-        except aiohttp.ClientConnectionError as error:
-            raise BoxGone("the box has ended") from error
-
-    @asynccontextmanager
-    async def request(
-        self, method: str, path: str, *, raw: bool = False, headers: CIMultiDict[str] | None = None, **arguments: Any
-    ) -> AsyncIterator[aiohttp.ClientResponse]:
-        """One exchange with the daemon; unless `raw`, an answer of 400 and up is raised.
-
-        With `raw`, `path` is sent byte for byte, with its query.
-        """
-        try:
-            async with self._session.request(
-                method, self._url(path, raw), headers=headers, allow_redirects=False, **arguments
-            ) as answer:
-                if answer.status >= 400 and not raw:
-                    raise _refusal(answer.status, (await _read(answer, MAX_LINE)).decode(errors="replace"))
-                try:
-                    yield answer
-                except BaseException:
-                    _abort(answer.connection)
-                    raise
-        except aiohttp.ClientConnectionError as error:
-            raise BoxGone("the box does not answer any more") from error
-        except TimeoutError as error:
-            raise BoxTimeout() from error
-        except aiohttp.ClientPayloadError as error:
-            raise BoxGone("the box broke off in the middle of an answer") from error
-        except aiohttp.ClientError as error:
-            raise BoxGone("the box answers nonsense") from error
-
-    def _url(self, path: str, raw: bool = False) -> URL:
-        if raw:  # Joining would resolve `..` and empty segments, which mean something to the program that gets them.
-            where, _, query = path.partition("?")
-            authority = self._base.authority
-            return URL.build(scheme="http", authority=authority, path=where, query_string=query, encoded=True)
-        return self._base.join(URL(path, encoded=True)) if "%" in path else self._base.join(URL(path))
-
-    async def _ask(self, method: str, path: str, *, timeout: float | None = QUICK, **arguments: Any) -> bytes:
-        limit = aiohttp.ClientTimeout(total=timeout)
-        async with self.request(method, path, timeout=limit, **arguments) as answer:
-            return await _read(answer, MAX_WORD)
-
-
-def _abort(connection: Connection | None) -> None:
-    """Break off at once: closing would wait until the box has read what was sent, and it may never do that."""
-    if connection is not None and connection.transport is not None:
-        connection.transport.abort()
-
-
-async def _read(answer: aiohttp.ClientResponse, limit: int) -> bytes:
-    content = bytearray()
-    async for piece in answer.content.iter_any():
-        content += piece
-        if len(content) > limit:
-            raise InvalidInput(f"the box's answer is larger than {limit} bytes")
-    return bytes(content)
-
-
-async def _pieces(answer: aiohttp.ClientResponse) -> AsyncIterator[bytes]:
-    async for piece in answer.content.iter_any():
-        yield piece
-
-
-async def _documents(answer: aiohttp.ClientResponse) -> AsyncIterator[dict[str, Any]]:
-    """The JSON objects of an event stream, which are bare and parted by empty lines."""
-    rest = bytearray()
-    async for piece in answer.content.iter_any():
-        seen = len(rest)  # Only what is new is searched: a box may send an event byte by byte.
-        rest += piece
-        while (end := rest.find(b"\n", seen)) >= 0:
-            line, seen = bytes(rest[:end]), 0
-            del rest[: end + 1]
-            if line:
-                yield _object(line)
-        if len(rest) > MAX_LINE:
-            raise BoxGone("the box sends an endless event")
-
 
 async def _events(answer: aiohttp.ClientResponse) -> AsyncIterator[Output | Ended]:
     finished = False
-    async for document in _documents(answer):
+    async for document in documents(answer):
         kind = document.get("type")
         if kind in ("stdout", "stderr"):
             yield Output(kind, _data(document), _number(document.get("cursor")))
@@ -381,22 +232,3 @@ def _ended(error: object) -> Ended:
     code = _number(error.get("evalue"))
     traceback = error.get("traceback")
     return Ended(1 if code is None else code, str(traceback[0]) if isinstance(traceback, list) and traceback else "")
-
-
-def _object(content: bytes) -> dict[str, Any]:
-    try:
-        document = json.loads(content)
-    except (ValueError, RecursionError) as error:
-        raise BoxGone("the box answers nonsense") from error
-    if not isinstance(document, dict):
-        raise BoxGone("the box answers nonsense")
-    return document
-
-
-def _refusal(status: int, body: str) -> InvalidInput | NotFound | BoxTimeout:
-    try:
-        message = str(json.loads(body).get("message", body))
-    except (ValueError, AttributeError, RecursionError):
-        message = body
-    message = message[:MAX_MESSAGE]
-    return NotFound(message) if status == 404 else InvalidInput(message)

@@ -141,6 +141,7 @@ pools = Table(
     Column("tenant", String(63), primary_key=True),
     Column("name", String(63), primary_key=True),
     Column("image", Text, nullable=False),
+    Column("kind", String(63)),
     Column("size", Integer, nullable=False),
     Column("limits", _json, nullable=False),
     Column("created_at", Instant, nullable=False),

@@ -28,7 +28,8 @@ def test_a_shell_on_a_real_terminal(daemon: Daemon) -> None:
     identifier = create(daemon, cwd="/usr")
     assert not daemon.call("GET", f"/pty/{identifier}").json()["launch_attempted"]
     with attach(daemon, identifier) as client:
-        assert client.receive_json() == {"type": "connected", "session_id": identifier, "mode": "pty"}
+        connected = {"type": "connected", "session_id": identifier, "mode": "pty", "offset": 0}
+        assert client.receive_json() == connected
         client.send_json(type="resize", cols=101, rows=31)
         client.type("stty size; tty; pwd; ps -o tty= -p $$ | tr p P\n")
         seen = client.output_until(b"Pts/")

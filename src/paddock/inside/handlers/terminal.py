@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import struct
 import threading
+import time
 
 from ..box import Box
 from ..errors import ApiError, invalid
@@ -23,23 +24,16 @@ def create(box: Box, request: Request) -> Reply:
     command = optional(document, "command", str) or ""
     if "\0" in command:
         raise invalid("'command' must not contain NUL")
-    terminal = box.terminals.create(optional(document, "cwd", str) or "", command)
-    return json_reply({"session_id": terminal.id})
+    cwd = optional(document, "cwd", str) or ""
+    return json_reply(_document(box.terminals.create(cwd, command, optional(document, "id", str))))
+
+
+def list_all(box: Box, request: Request) -> Reply:
+    return json_reply({"terminals": [_document(terminal) for terminal in box.terminals.all()]})
 
 
 def status(box: Box, request: Request) -> Reply:
-    terminal = box.terminals.get(request.params["id"])
-    exit_code = terminal.child.exit_code if terminal.child is not None else None
-    return json_reply(
-        {
-            "session_id": terminal.id,
-            "running": terminal.running,
-            "output_offset": terminal.output.end,
-            "launch_attempted": terminal.child is not None or terminal.launch_failed,
-            "launch_failed": terminal.launch_failed,
-            "exit_code": exit_code,
-        }
-    )
+    return json_reply(_document(box.terminals.get(request.params["id"])))
 
 
 def delete(box: Box, request: Request) -> Reply:
@@ -56,6 +50,19 @@ def attach(box: Box, request: Request) -> Reply:
     if not terminal.acquire(attachment.evict, takeover):
         raise ApiError(409, "ALREADY_CONNECTED", f"another client is connected to terminal {terminal.id}")
     return Takeover(attachment.run)
+
+
+def _document(terminal: Terminal) -> dict[str, object]:
+    return {
+        "session_id": terminal.id,
+        "running": terminal.running,
+        "output_offset": terminal.output.end,
+        "launch_attempted": terminal.child is not None or terminal.launch_failed,
+        "launch_failed": terminal.launch_failed,
+        "exit_code": terminal.child.exit_code if terminal.child is not None else None,
+        "cols": terminal.columns,
+        "rows": terminal.rows,
+    }
 
 
 class _Attachment:
@@ -109,9 +116,11 @@ class _Attachment:
         try:
             position = 0 if self._fresh else self._replay(socket, self._since)
             mode = "pty" if terminal.is_pty else "pipe"
-            _send_json(socket, type="connected", session_id=terminal.id, mode=mode)
+            _send_json(socket, type="connected", session_id=terminal.id, mode=mode, offset=position)
+            ping_at = time.monotonic() + PING_INTERVAL
             while not self._over.is_set():
-                more = terminal.output.wait_beyond(position, PING_INTERVAL, self._over)
+                patience = max(0.0, ping_at - time.monotonic())
+                more = terminal.output.wait_beyond(position, patience, self._over)
                 first, pieces = terminal.output.since(position)
                 if first > position:
                     position = self._replay(socket, first)
@@ -122,8 +131,10 @@ class _Attachment:
                     terminal.report_progress(position)
                 if not more:
                     return self._finish(socket)
-                if not pieces and not self._over.is_set():
+                # Also in the midst of output: a client that only reads has nothing else to answer.
+                if time.monotonic() >= ping_at and not self._over.is_set():
                     socket.send(PING, b"")
+                    ping_at = time.monotonic() + PING_INTERVAL
         except (Disconnected, OSError):
             socket.abort()
 

@@ -12,7 +12,7 @@ from pydantic import AfterValidator, Field, ValidationError, field_validator, mo
 
 from paddock.config.yamls import advice, place, read_tree, unknown
 from paddock.errors import ConfigError
-from paddock.model.sandbox import Frozen, User
+from paddock.model.sandbox import Frozen, Service, User
 
 HOST = "host"
 _NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,62}")
@@ -84,12 +84,11 @@ class RecipeUser(User):
         return value
 
 
-class RecipeService(Frozen):
+class RecipeService(Service):
     """A program that runs in every box of the image."""
 
-    name: str = Field(pattern=r"^[a-z0-9][a-z0-9-]{0,30}$")
-    command: str | tuple[str, ...] = Field(min_length=1)
     env: Mapping[Variable, Value] = {}
+    ready: ImagePath | None = None
 
 
 class Recipe(Frozen):

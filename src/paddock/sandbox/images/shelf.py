@@ -18,10 +18,9 @@ from typing import Any, Literal
 from pydantic import AwareDatetime, ValidationError
 
 from paddock.errors import BuildError
-from paddock.model.sandbox import Frozen, Image, Mount, User
+from paddock.model.sandbox import Frozen, Image, Mount, Service, User
 from paddock.sandbox.images.console import BuildCancelled
 from paddock.sandbox.images.fence import remove_tree
-from paddock.sandbox.images.recipe import RecipeService
 
 DIGEST_LETTERS = 12
 _MANIFEST = "image.json"
@@ -44,7 +43,7 @@ class Manifest(Frozen):
     env: Mapping[str, str] = {}
     working_directory: str | None = None
     """Where an OCI image wants its programs started."""
-    services: tuple[RecipeService, ...] = ()
+    services: tuple[Service, ...] = ()
     nested_namespaces: bool = False
     binds: tuple[Mount, ...] = ()
     python: str
@@ -69,6 +68,7 @@ class Stored(Frozen):
             binds=made.binds,
             user=made.user,
             env=made.env,
+            services=made.services,
             nested_namespaces=made.nested_namespaces,
         )
 

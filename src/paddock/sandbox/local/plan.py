@@ -48,6 +48,7 @@ def inside_config(spec: BoxSpec, listener: int, limits: Limits, grouped: frozens
         "cwd": WORKSPACE,
         "user": {"name": user.name, "home": user.home, "shell": user.shell},
         "entrypoint": list(spec.entrypoint) if spec.entrypoint else None,
+        "services": [service.model_dump(mode="json") for service in spec.image.services],
         "state": "/var/tmp/paddock",  # noqa: S108 — a path in the box
         "bridges": [{"port": hole.port, "socket": f"{HOLES}/{hole.name}.sock"} for hole in spec.holes],
         "limits": limits.model_dump(include={"cpu", "memory"}, exclude_none=True),

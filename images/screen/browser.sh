@@ -1,0 +1,22 @@
+# Starts the browser, and leaves a sign when it can be driven.
+profile=$HOME/.browser
+ready=$XDG_RUNTIME_DIR/browser
+port=${PADDOCK_CDP##*:}
+# What an earlier life left would say that it is ready, or that another browser has the profile.
+rm -f "$ready" "$profile"/Singleton*
+
+# In a process of nobody's, so that the browser has no child that it does not know.
+(
+  {
+    tries=600
+    until bash -c "exec 3<>/dev/tcp/127.0.0.1/$port" 2>/dev/null || [ $((tries -= 1)) -eq 0 ]; do sleep 0.05; done
+    [ $tries -eq 0 ] || : >"$ready"
+  } &
+)
+
+exec chromium --user-data-dir="$profile" --remote-debugging-port="$port" \
+  --window-position=0,0 --window-size="$(echo "$PADDOCK_SCREEN" | tr x ,)" \
+  --no-first-run --no-default-browser-check --disable-default-apps --disable-infobars --hide-crash-restore-bubble \
+  --disable-background-networking --disable-component-update --disable-sync --disable-breakpad \
+  --disable-features=Translate,MediaRouter,OptimizationHints --password-store=basic --disable-gpu \
+  $PADDOCK_BROWSER_FLAGS "${PADDOCK_START_PAGE:-file:///usr/share/paddock/start.html}"

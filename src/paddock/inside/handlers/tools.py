@@ -1,0 +1,121 @@
+"""Passes requests on to the tool worker, and its answers back."""
+
+from __future__ import annotations
+
+import select
+import socket
+import time
+
+from ..box import Box
+from ..errors import ApiError
+from ..http import Reply, Request, Takeover, Wire, error_reply
+from ..wire import BLOCK, Disconnected
+from ..worker import Line, Worker
+
+MAX_BODY = 32 * 1024 * 1024
+MAX_ANSWER = 128 * 1024 * 1024
+MAX_HEAD = 64 * 1024
+HEAD_TIMEOUT = 30.0
+
+_NOT_PASSED_ON = frozenset(
+    {"connection", "keep-alive", "proxy-connection", "te", "trailer", "transfer-encoding", "content-length", "expect",
+     "upgrade", "host", "x-execd-access-token", "x-paddock-root"}
+)  # fmt: skip
+
+
+def forward(box: Box, request: Request) -> Reply:
+    """Have the worker answer, on a connection that is kept for the next call."""
+    return _Forwarded(box.worker, request.body.read_all(MAX_BODY))
+
+
+def stream(box: Box, request: Request) -> Reply:
+    """Have the worker answer for as long as somebody listens."""
+    line = box.worker.connect()
+    return Takeover(lambda wire: _stream(box.worker, line, request, wire))
+
+
+class _Forwarded(Reply):
+    def __init__(self, worker: Worker, body: bytes) -> None:
+        super().__init__()
+        self._worker = worker
+        self._body = body
+
+    def write(self, wire: Wire, request: Request) -> None:
+        try:
+            reply = self._ask(wire, request)
+        except ApiError as error:
+            reply = error_reply(error)
+        reply.write(wire, request)
+
+    def _ask(self, wire: Wire, request: Request) -> Reply:
+        line = self._worker.connect()
+        try:
+            _send(self._worker, line, _request_head(request, self._body, "keep-alive") + self._body)
+            _await_answer(line, wire)
+            try:
+                reply = _read_answer(line)
+            except Disconnected:
+                raise self._worker.death(line) from None
+        except BaseException:
+            line.socket.close()
+            raise
+        self._worker.give_back(line)
+        return reply
+
+
+def _stream(worker: Worker, line: Line, request: Request, wire: Wire) -> None:
+    with line.socket:
+        try:
+            _send(worker, line, _request_head(request, b"", "close"))
+            _await_answer(line, wire)
+            data = line.socket.recv(BLOCK)
+            if not data:
+                raise worker.death(line)
+        except ApiError as error:
+            return error_reply(error).write(wire, request)
+        while data:
+            wire.send(data)
+            _await_answer(line, wire)
+            data = line.socket.recv(BLOCK)
+    return None
+
+
+def _send(worker: Worker, line: Line, data: bytes) -> None:
+    try:
+        line.send(data)
+    except Disconnected:
+        raise worker.death(line) from None
+
+
+def _await_answer(line: Line, wire: Wire) -> None:
+    """Wait for as long as the client does: how long a tool may take is for the client to say."""
+    poller = select.poll()
+    poller.register(line.socket, select.POLLIN)
+    # On a Unix socket a client that only said all it has to say is told from one that left.
+    leaving = 0 if wire.socket.family == socket.AF_UNIX else select.POLLRDHUP
+    poller.register(wire.socket, leaving)
+    ready = dict(poller.poll())
+    if line.socket.fileno() not in ready:
+        raise Disconnected
+
+
+def _request_head(request: Request, body: bytes, connection: str) -> bytes:
+    lines = [f"{request.method} {request.target} HTTP/1.1", "host: tools", f"connection: {connection}"]
+    lines += [f"{name}: {value}" for name, value in request.headers.items() if name not in _NOT_PASSED_ON]
+    if body or request.method in ("POST", "PUT", "PATCH"):
+        lines.append(f"content-length: {len(body)}")
+    return ("\r\n".join(lines) + "\r\n\r\n").encode("latin-1")
+
+
+def _read_answer(line: Line) -> Reply:
+    head = line.read_until(b"\r\n\r\n", MAX_HEAD, time.monotonic() + HEAD_TIMEOUT)
+    first, *fields = (head or b"").decode("latin-1").split("\r\n")
+    pairs = [(name, value.strip()) for name, _, value in (field.partition(":") for field in fields)]
+    length = next((value for name, value in pairs if name.lower() == "content-length"), "")
+    status = first.split(" ")[1:2]
+    if not first.startswith("HTTP/1.1 ") or not status[0].isdigit() or not length.isdigit():
+        raise ApiError(502, "TOOLS_BROKE_OFF", "the box's tools answer with something that is no answer")
+    if int(length) > MAX_ANSWER:
+        raise ApiError(502, "TOOLS_BROKE_OFF", f"the tool's answer is larger than {MAX_ANSWER >> 20} MiB")
+    body = line.read_exactly(int(length))
+    return Reply(int(status[0]), body, [pair for pair in pairs if pair[0].lower() not in _NOT_PASSED_ON])

@@ -1,0 +1,369 @@
+"""Tools for programs: start them, see which run, end them, and see which are installed."""
+
+from __future__ import annotations
+
+import os
+import select
+import shlex
+import signal
+import subprocess
+import threading
+import time
+
+from .registry import Tool
+from .results import Result, ToolError, readable
+from .shell import Kept
+from .xwindows import Window, active_id, listed
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from typing import Any
+
+    from .context import Context
+
+MAX_ENTRIES = 500
+ENDING = 3.0
+"""Seconds in which a program that was asked to end is expected to."""
+NAMING = 0.5
+"""Seconds that a new window is given to show its title."""
+OWN_WINDOW = 1.5
+"""Seconds after which a new window is taken for the program's although another process shows it."""
+
+
+def tools(context: Context) -> list[Tool]:
+    seconds = {"type": "number", "minimum": 0, "maximum": 60, "default": 15}
+    return [
+        Tool(
+            "start_app",
+            "Start a program by its name, as list_installed_apps shows it, or by a command, and wait for its window.",
+            {
+                "app": {"type": "string", "minLength": 1, "maxLength": 4096, "description": "A name or a command."},
+                "arguments": {
+                    "type": "array",
+                    "maxItems": 100,
+                    "items": {"type": "string", "maxLength": 4096},
+                    "default": [],
+                    "description": "Such as a file to open.",
+                },
+                "wait": {**seconds, "description": "Seconds to wait for a window; 0 waits for none."},
+            },
+            ["app"],
+            start_app,
+            input=True,
+            changes_screen=True,
+        ),
+        Tool(
+            "stop_app",
+            "End a program: its windows are asked to close; with force it is ended whatever it says.",
+            {
+                "app": {
+                    "type": "string",
+                    "minLength": 1,
+                    "maxLength": 500,
+                    "description": "Its name or process id, as list_apps shows them.",
+                },
+                "force": {"type": "boolean", "default": False},
+            },
+            ["app"],
+            stop_app,
+            input=True,
+            changes_screen=True,
+        ),
+        Tool(
+            "list_apps",
+            "List the programs that show windows.",
+            {},
+            [],
+            list_apps,
+            read_only=True,
+        ),
+        Tool(
+            "list_installed_apps",
+            "List the programs that start_app knows by name.",
+            {},
+            [],
+            list_installed_apps,
+            read_only=True,
+        ),
+    ]
+
+
+def start_app(context: Context, app: str, arguments: list[str], wait: float) -> Result:
+    entry = _installed(app)
+    argv = [*(entry["argv"] if entry else _command(app)), *arguments]
+    with context.display.session() as connection:
+        before = {window.id for window in listed(connection)}
+    try:
+        process = subprocess.Popen(
+            argv,
+            cwd=context.cwd,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            start_new_session=True,
+        )
+    except OSError as error:
+        raise ToolError(
+            f"cannot start {argv[0]!r}: {error.strerror}; list_installed_apps shows what there is"
+        ) from None
+    started = Started(process)
+    structured: dict[str, Any] = {"pid": process.pid, "command": readable(shlex.join(argv))}
+    if wait <= 0:
+        return Result(f"started {argv[0]} as process {process.pid}", structured=structured)
+    window = _await_window(context, started, before, wait)
+    if window is None:
+        if started.code not in (None, 0):
+            told = started.complaints()
+            raise ToolError(f"{argv[0]} ended at once with exit code {started.code}{': ' + told if told else ''}")
+        ended = "; it has ended already" if started.code == 0 else ""
+        return Result(
+            f"started {argv[0]} as process {process.pid}, which shows no window yet{ended}", structured=structured
+        )
+    window = _in_front(context, window)
+    structured.update(pid=window.pid or process.pid, window=window.document(window.id))
+    place = f"{window.width}x{window.height} at {window.x}, {window.y}"
+    return Result(f"started {argv[0]}: window {window.title!r} ({window.name}), {place}", structured=structured)
+
+
+class Started:
+    """A program that was started: collected when it ends, and its last complaints kept."""
+
+    def __init__(self, process: Any) -> None:
+        self.pid: int = process.pid
+        self.code: int | None = None
+        self._process = process
+        self._said = Kept(4096)
+        threading.Thread(target=self._follow, daemon=True).start()
+
+    def complaints(self) -> str:
+        return " ".join(self._said.text().split())[-500:]
+
+    def _follow(self) -> None:
+        stream = self._process.stderr
+        ended = os.pidfd_open(self.pid)
+        poller = select.poll()
+        poller.register(ended, select.POLLIN)
+        poller.register(stream.fileno(), select.POLLIN)
+        left = {ended, stream.fileno()}
+        while left:
+            for descriptor, _ in poller.poll():
+                if descriptor == ended:
+                    self._process.wait()
+                else:
+                    data = os.read(descriptor, 65536)
+                    self._said.add(data)
+                    if data:
+                        continue
+                poller.unregister(descriptor)
+                left.discard(descriptor)
+                if stream.fileno() not in left or descriptor == ended:
+                    self.code = self._process.returncode
+        os.close(ended)
+        stream.close()
+
+
+def _await_window(context: Context, started: Started, before: set[int], wait: float) -> Window | None:
+    """Wait for a new window of the program, or of one that it handed its job to."""
+    begun = time.monotonic()
+    untitled: float | None = None
+    while True:
+        with context.display.session() as connection:
+            new = [window for window in listed(connection) if window.id not in before]
+            serial = connection.serial
+        now = time.monotonic()
+        for window in reversed(new):
+            own = window.pid and (window.pid == started.pid or started.pid in _ancestors(window.pid))
+            if own or started.code == 0 or now - begun > OWN_WINDOW:
+                untitled = untitled or now
+                if window.title or now - untitled > NAMING:
+                    return window
+        if now - begun > wait or started.code not in (None, 0):
+            return None
+        context.display.wait(serial, 0.1)
+
+
+def _in_front(context: Context, window: Window) -> Window:
+    """Give a new window the keyboard where the window manager has not; whoever starts a program means to use it."""
+    from .xwindows import activate_window, find
+
+    with context.display.session() as connection:
+        if active_id(connection) == window.id:
+            return find(connection, window.name)
+    activate_window(context, window.name)
+    with context.display.session() as connection:
+        return find(connection, window.name)
+
+
+def stop_app(context: Context, app: str, force: bool) -> Result:
+    pids, windows = _find_running(context, app)
+    if not force:
+        from .xwindows import close_window
+
+        for window in windows:
+            try:
+                outcome = close_window(context, window.name)
+            except ToolError:
+                continue
+            if outcome.structured and outcome.structured.get("dialog"):
+                return Result(f"{outcome.text}; force ends the program without it", structured=outcome.structured)
+    family = {child for pid in pids for child in (pid, *_descendants(pid))}
+    for number, patience in ((signal.SIGTERM, ENDING), (signal.SIGKILL, ENDING)):
+        for pid in family:
+            try:
+                os.kill(pid, number)
+            except (ProcessLookupError, PermissionError):
+                pass
+        deadline = time.monotonic() + (patience if not force or number == signal.SIGKILL else 0.3)
+        while any(_alive(pid) for pid in family) and time.monotonic() < deadline:
+            time.sleep(0.02)
+        if not any(_alive(pid) for pid in family):
+            structured = {"stopped": sorted(pids), "windows": [window.name for window in windows]}
+            return Result(f"stopped {app} (process {', '.join(map(str, sorted(pids)))})", structured=structured)
+    raise ToolError(f"{app} could not be ended")
+
+
+def _find_running(context: Context, app: str) -> tuple[set[int], list[Window]]:
+    with context.display.session() as connection:
+        shown = listed(connection)
+    own = {os.getpid(), os.getppid(), 1}
+    wanted = app.lower()
+    if app.isdigit():
+        pids = {int(app)}
+    else:
+        pids = {w.pid for w in shown if w.pid and wanted in (w.app.lower(), w.title.lower())}
+        pids = pids or {pid for pid, name in _processes() if name.lower() == wanted}
+        pids = pids or {w.pid for w in shown if w.pid and wanted in w.title.lower()}
+    pids = {pid for pid in pids if _alive(pid)} - own
+    if not pids:
+        names = ", ".join(sorted({f"{w.app} ({w.pid})" for w in shown})) or "none"
+        raise ToolError(f"no program {app!r} is running; those with windows are: {names}")
+    return pids, [window for window in shown if window.pid in pids]
+
+
+def list_apps(context: Context) -> Result:
+    with context.display.session() as connection:
+        active = active_id(connection)
+        windows = listed(connection)
+    apps: dict[int, dict[str, Any]] = {}
+    for window in windows:
+        described = apps.setdefault(window.pid, {"app": window.app, "pid": window.pid, "active": False, "windows": []})
+        described["windows"].append({"window": window.name, "title": window.title})
+        described["active"] = described["active"] or window.id == active
+    lines = []
+    for described in apps.values():
+        titles = ", ".join(repr(window["title"]) for window in described["windows"])
+        lines.append(
+            f"{described['app']}  pid {described['pid']}  {titles}{'  [active]' if described['active'] else ''}"
+        )
+    return Result("\n".join(lines) or "no program shows a window", structured={"apps": list(apps.values())})
+
+
+def list_installed_apps(context: Context) -> Result:
+    apps = sorted(
+        ({k: v for k, v in entry.items() if k != "argv"} for entry in entries()), key=lambda e: str(e["name"])
+    )
+    lines = [f"{entry['name']}  ({entry['id']})  {entry['comment']}".rstrip() for entry in apps]
+    return Result("\n".join(lines) or "no program is installed by name", structured={"apps": apps})
+
+
+def entries() -> Iterator[dict[str, Any]]:
+    """Yield what the desktop's menu has."""
+    home = os.environ.get("XDG_DATA_HOME") or os.path.expanduser("~/.local/share")
+    places = [home, *(os.environ.get("XDG_DATA_DIRS") or "/usr/local/share:/usr/share").split(":")]
+    seen: set[str] = set()
+    for place in places:
+        directory = os.path.join(place, "applications")
+        try:
+            names = sorted(os.listdir(directory))[:MAX_ENTRIES]
+        except OSError:
+            continue
+        for name in names:
+            if name.endswith(".desktop") and name not in seen:
+                seen.add(name)
+                entry = _entry(os.path.join(directory, name))
+                if entry is not None:
+                    yield entry
+
+
+def _entry(path: str) -> dict[str, Any] | None:
+    fields: dict[str, str] = {}
+    try:
+        with open(path, encoding="utf-8", errors="replace") as stream:
+            section = ""
+            for line in stream.read(65536).splitlines():
+                if line.startswith("["):
+                    section = line.strip()
+                elif section == "[Desktop Entry]" and "=" in line:
+                    key, _, value = line.partition("=")
+                    fields.setdefault(key.strip(), value.strip())
+    except OSError:
+        return None
+    hidden = "true" in (fields.get("NoDisplay", "").lower(), fields.get("Hidden", "").lower())
+    if hidden or fields.get("Type") != "Application" or not fields.get("Exec"):
+        return None
+    try:
+        argv = [word for word in shlex.split(fields["Exec"]) if not (len(word) == 2 and word[0] == "%")]
+    except ValueError:
+        return None
+    if fields.get("Terminal", "").lower() == "true":
+        argv = ["x-terminal-emulator", "-e", *argv]
+    identifier = os.path.basename(path)[: -len(".desktop")]
+    named = {"id": identifier, "name": fields.get("Name", identifier), "comment": fields.get("Comment", "")}
+    return {**named, "argv": argv} if argv else None
+
+
+def _installed(app: str) -> dict[str, Any] | None:
+    wanted = app.lower()
+    for entry in entries():
+        if wanted in (entry["id"].lower(), entry["name"].lower()):
+            return entry
+    return None
+
+
+def _command(app: str) -> list[str]:
+    try:
+        argv = shlex.split(app)
+    except ValueError as error:
+        raise ToolError(f"{app!r} is not a command: {error}") from None
+    if not argv:
+        raise ToolError("app must name a program")
+    return argv
+
+
+def _processes() -> Iterator[tuple[int, str]]:
+    for name in os.listdir("/proc"):
+        if name.isdigit():
+            try:
+                with open(f"/proc/{name}/comm") as stream:
+                    yield int(name), stream.read().strip()
+            except OSError:
+                continue
+
+
+def _parent(pid: int) -> int:
+    try:
+        with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as stream:
+            return int(stream.read().rpartition(")")[2].split()[1])
+    except (OSError, ValueError, IndexError):
+        return 0
+
+
+def _ancestors(pid: int) -> list[int]:
+    found: list[int] = []
+    while pid > 1 and len(found) < 64:
+        pid = _parent(pid)
+        found.append(pid)
+    return found
+
+
+def _descendants(pid: int) -> list[int]:
+    return [other for other, _ in _processes() if other != pid and pid in _ancestors(other)]
+
+
+def _alive(pid: int) -> bool:
+    try:
+        with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as stream:
+            return stream.read().rpartition(")")[2].split()[0] not in ("Z", "X")
+    except (OSError, IndexError):
+        return False

@@ -1,0 +1,176 @@
+"""The thread that speaks to chromium, and the way in and out of it for tools.
+
+Playwright's asynchronous API lives in one loop in one thread. It is imported and started there when it is first
+needed, or ahead of time by `warm`, because its driver needs half a second to come up.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+
+from ..results import ToolError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    import asyncio
+    from collections.abc import Awaitable, Callable
+    from typing import Any, TypeVar
+
+    from .session import Session
+
+    T = TypeVar("T")
+
+ADDRESS = "http://127.0.0.1:9222"
+CONNECTING = 15.0
+"""Seconds that chromium gets to come up, or to come back."""
+ATTEMPT = 6.0
+"""Seconds after which a page is suspected to hang, and to keep everybody out."""
+SPARE = 5.0
+"""Seconds beyond its own limit after which a call is given up from outside."""
+MISSING = "the browser tools need Playwright for Python in the image, as the images browser and mobile have it"
+
+
+class Gone(ToolError):
+    """Chromium ended while it was spoken to."""
+
+
+class Engine:
+    """Chromium, found at its debugging address again and again."""
+
+    def __init__(self, downloads: str, dress: Callable[[Session, Any], Awaitable[None]] | None = None) -> None:
+        self._address = os.environ.get("PADDOCK_CDP") or ADDRESS
+        self._downloads = downloads
+        self._dress = dress
+        self._lock = threading.Lock()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._connecting: asyncio.Lock | None = None
+        self._driver: Any = None
+        self._session: Session | None = None
+
+    def warm(self) -> None:
+        """Start the driver and find chromium in the background; whoever calls a tool meanwhile waits for the same."""
+        threading.Thread(target=self._warm, name="browser-warm", daemon=True).start()
+
+    def call(self, work: Callable[[Session], Awaitable[T]], seconds: float) -> T:
+        """Run something in the browser's thread and wait for it, `seconds` and a little at most."""
+        import asyncio
+        import concurrent.futures
+
+        future = asyncio.run_coroutine_threadsafe(self._run(work), self._started())
+        try:
+            return future.result(CONNECTING + seconds + SPARE)
+        except concurrent.futures.TimeoutError:
+            future.cancel()
+            raise ToolError(f"the browser did not answer within {seconds:g} s; try again, or browser_reload") from None
+
+    def _warm(self) -> None:
+        import asyncio
+
+        try:
+            asyncio.run_coroutine_threadsafe(self._connected(), self._started()).result(CONNECTING + SPARE)
+        except Exception:
+            return  # Whoever calls a tool is told why.
+
+    def _started(self) -> asyncio.AbstractEventLoop:
+        import asyncio
+
+        with self._lock:
+            if self._loop is None:
+                self._loop = asyncio.new_event_loop()
+                threading.Thread(target=self._serve, args=(self._loop,), name="browser", daemon=True).start()
+            return self._loop
+
+    def _serve(self, loop: asyncio.AbstractEventLoop) -> None:
+        import asyncio
+
+        asyncio.set_event_loop(loop)
+        # What Playwright leaves behind when its driver dies is of no use to anybody.
+        loop.set_exception_handler(lambda _, __: None)
+        loop.run_forever()
+
+    async def _run(self, work: Callable[[Session], Awaitable[T]]) -> T:
+        from .faults import explained
+
+        session = await self._connected()
+        try:
+            return await work(session)
+        except ToolError:
+            raise
+        except Exception as error:
+            raise explained(error, session) from None
+
+    async def _connected(self) -> Session:
+        import asyncio
+
+        if self._connecting is None:
+            self._connecting = asyncio.Lock()
+        async with self._connecting:
+            if self._session is None or not self._session.alive:
+                if self._session is not None:
+                    await self._session.leave()
+                    self._session = None
+                self._session = await self._connect()
+            return self._session
+
+    async def _connect(self) -> Session:
+        from .rescue import rescue
+        from .session import Session
+
+        await self._wait_for_chromium()
+        try:
+            browser = await self._attach()
+        except ToolError:
+            raise
+        except Exception:
+            # The driver may have died with, or before, what it was connected to; a fresh one tells. Or a page hangs.
+            await self._drop_driver()
+            try:
+                await rescue(self._address)
+                browser = await self._attach()
+            except Exception as error:
+                raise ToolError(f"chromium at {self._address} does not answer: {str(error)[:200]}") from None
+        session = Session(browser, self._downloads, self._dress)
+        await session.open()
+        return session
+
+    async def _attach(self) -> Any:
+        if self._driver is None:
+            try:
+                from playwright.async_api import async_playwright
+            except ImportError:
+                raise ToolError(MISSING) from None
+            self._driver = await async_playwright().start()
+        # Without the defaults what people see stays as it is, and pages know whether they are shown.
+        return await self._driver.chromium.connect_over_cdp(
+            self._address, no_defaults=True, is_local=True, timeout=ATTEMPT * 1000
+        )
+
+    async def _drop_driver(self) -> None:
+        import asyncio
+
+        driver, self._driver = self._driver, None
+        if driver is not None:
+            try:
+                await asyncio.wait_for(driver.stop(), 3.0)
+            except Exception:
+                return  # It is gone already.
+
+    async def _wait_for_chromium(self) -> None:
+        import asyncio
+        from urllib.parse import urlsplit
+
+        where = urlsplit(self._address)
+        deadline = time.monotonic() + CONNECTING
+        while True:
+            try:
+                _, writer = await asyncio.open_connection(where.hostname or "127.0.0.1", where.port or 9222)
+            except OSError:
+                if time.monotonic() > deadline:
+                    message = "chromium is not running; it is started with the desktop, so start that and try again"
+                    raise ToolError(message) from None
+                await asyncio.sleep(0.03)
+            else:
+                writer.close()
+                return

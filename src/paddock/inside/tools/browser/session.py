@@ -1,0 +1,296 @@
+"""A connection to chromium: its tabs, and what happens in them."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+
+from ..results import ToolError
+from .dialogs import Dialogs
+from .downloads import Downloads
+from .journal import Ring, cut
+from .pictures import Shots
+from .traffic import Console, Network
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Coroutine
+    from typing import Any
+
+MAX_TABS = 50
+BRIEF = 1.0
+"""Seconds a page gets to say its title; one that is busy for longer is described without it."""
+PEEK = """() => {
+    const e = document.activeElement;
+    const at = n => (e.getAttribute && e.getAttribute(n)) || '';
+    const named = e && e !== document.body && e !== document.documentElement;
+    const label = named ? at('aria-label') || (e.labels && e.labels[0] && e.labels[0].innerText) || at('placeholder')
+        || at('name') || at('title') || (e.innerText || '').slice(0, 80) : '';
+    const what = named ? (at('role') || e.tagName.toLowerCase() + (at('type') ? ' ' + at('type') : '')) : '';
+    return {title: String(document.title).slice(0, 300), hidden: document.visibilityState === 'hidden',
+            focus: named ? (what + ' "' + String(label).trim().slice(0, 80) + '"') : ''};
+}"""
+
+
+class Tab:
+    """One page in the browser."""
+
+    def __init__(self, identifier: str, page: Any) -> None:
+        self.id = identifier
+        self.page = page
+        self.leaving: Any = None
+        """The request that will bring another page here, while it is under way."""
+        self.arrived = asyncio.Event()
+        self._protocol: Any = None
+
+    async def protocol(self) -> Any:
+        """Chromium's own protocol for this page, for what Playwright does not do."""
+        if self._protocol is None:
+            self._protocol = await self.page.context.new_cdp_session(self.page)
+        return self._protocol
+
+    @property
+    def url(self) -> str:
+        return cut(self.page.url, 2000)
+
+
+class Session:
+    """Chromium from connecting to its end. Used in the browser's own thread only."""
+
+    def __init__(
+        self, browser: Any, downloads: str, dress: Callable[[Session, Any], Awaitable[None]] | None = None
+    ) -> None:
+        self.browser = browser
+        self.broken = False
+        self.journal = Ring()
+        self.dialogs = Dialogs(self.journal)
+        self.downloads = Downloads(downloads, self.journal)
+        self.console = Console()
+        self.network = Network()
+        self.shots = Shots()
+        self.tabs: list[Tab] = []
+        self._current: Tab | None = None
+        self._numbers = itertools.count(1)
+        self._dress = dress
+        self._tasks: set[asyncio.Future[Any]] = set()
+
+    @property
+    def alive(self) -> bool:
+        return not self.broken and bool(self.browser.is_connected())
+
+    @property
+    def context(self) -> Any:
+        return self.browser.contexts[0]
+
+    async def open(self) -> None:
+        """Listen to everything, then take over the tabs that are there."""
+        if not self.browser.contexts:
+            raise ToolError("chromium has no profile to work in; it is probably shutting down: call again")
+        context = self.context
+        context.on("page", self._opened)
+        context.on("dialog", self._asked)
+        self.console.listen(context)
+        self.network.listen(context)
+        context.on("request", self._requested)
+        context.on("requestfailed", self._failed)
+        for page in context.pages:
+            self._adopt(page)
+        await self.downloads.open(self.browser)
+        if self._dress is not None:
+            for tab in list(self.tabs):
+                await self._dress(self, tab.page)
+
+    async def leave(self) -> None:
+        for task in list(self._tasks):
+            task.cancel()
+        try:
+            await asyncio.wait_for(self.browser.close(), 2.0)
+        except Exception:
+            return  # It has ended already.
+
+    async def current(self) -> Tab:
+        """The tab that tools work on; there is always one."""
+        if self._current is None or self._current.page.is_closed():
+            self._current = self.tabs[-1] if self.tabs else self._adopt(await self.context.new_page())
+        return self._current
+
+    async def open_tab(self) -> Tab:
+        if len(self.tabs) >= MAX_TABS:
+            raise ToolError(f"there are {len(self.tabs)} tabs already; close some with browser_tabs")
+        tab = self._adopt(await self.context.new_page())
+        self._current = tab
+        return tab
+
+    async def select(self, tab: Tab) -> None:
+        self._current = tab
+        await tab.page.bring_to_front()
+
+    def tab(self, identifier: str) -> Tab:
+        for tab in self.tabs:
+            if tab.id == identifier:
+                return tab
+        known = ", ".join(tab.id for tab in self.tabs) or "none"
+        raise ToolError(f"there is no tab {identifier!r}; there are: {known}")
+
+    async def peek(self, tab: Tab, seconds: float = BRIEF) -> dict[str, Any]:
+        """The title and the focus, or nothing when the page is too busy to say."""
+        try:
+            found = await asyncio.wait_for(tab.page.evaluate(PEEK), seconds)
+        except Exception:
+            return {}
+        return found if isinstance(found, dict) else {}
+
+    async def looks(self) -> list[tuple[Tab, dict[str, Any]]]:
+        """All tabs, with what they say of themselves."""
+
+        async def look(tab: Tab) -> tuple[Tab, dict[str, Any]]:
+            return tab, await self.peek(tab)
+
+        return list(await asyncio.gather(*map(look, self.tabs)))
+
+    async def look(self) -> tuple[Tab, dict[str, Any]]:
+        """The current tab and what it says of itself; a person may have gone to another one, and is followed."""
+        tab = await self.current()
+        if self.dialogs.pending:
+            return tab, {}
+        seen = await self.peek(tab)
+        if len(self.tabs) < 2 or not seen.get("hidden"):
+            return tab, seen
+        others = [(other, look) for other, look in await self.looks() if look.get("hidden") is False]
+        if len(others) != 1:
+            return tab, seen
+        self._current = others[0][0]
+        self.journal.add(kind="tab", text=f"Tab {others[0][0].id} is shown now; it is the current one.")
+        return others[0]
+
+    async def free(self, tab: Tab) -> None:
+        """End the script that keeps a page from answering; a page that cannot be helped is given up for a new one."""
+        try:
+            protocol = await asyncio.wait_for(tab.protocol(), BRIEF)
+            await asyncio.wait_for(protocol.send("Runtime.terminateExecution"), BRIEF)
+        except Exception:
+            pass
+        if await self.peek(tab):
+            self.journal.add(kind="tab", text="A script that kept the page busy was ended.")
+            return
+        self.journal.add(kind="tab", text=f"Tab {tab.id} did not answer any more and was closed.")
+        await self.open_tab()
+        self._start(tab.page.close())
+
+    async def act(self, action: Coroutine[Any, Any, Any], seconds: float) -> Any:
+        """Await something a page may hold up by a dialog; then it goes on by itself when that is answered."""
+        task = asyncio.ensure_future(action)
+        self._tasks.add(task)
+        task.add_done_callback(self._finished)
+        opened = asyncio.ensure_future(self.dialogs.wait_opened())
+        try:
+            await asyncio.wait({task, opened}, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            opened.cancel()
+        if task.done():
+            return task.result()
+        if self.dialogs.pending:
+            return None
+        task.cancel()
+        raise asyncio.TimeoutError("Timeout")
+
+    async def settle(self, tab: Tab, seconds: float) -> None:
+        """Give what an action has set off a moment: a new page, a tab, a small download."""
+        await asyncio.sleep(0.03)
+        tab = await self.current() if tab.page.is_closed() else tab
+        if tab.leaving is not None and not self.dialogs.pending:
+            try:
+                await self.act(self._arrival(tab), seconds)
+            except Exception:
+                return  # What there is by then is what the result tells.
+        if self.downloads.running():
+            await self.downloads.wait(min(seconds, 1.0))
+
+    async def _arrival(self, tab: Tab) -> None:
+        await tab.arrived.wait()
+        await tab.page.wait_for_load_state("domcontentloaded")
+
+    def _adopt(self, page: Any) -> Tab:
+        for known in self.tabs:
+            if known.page is page:
+                return known
+        tab = Tab(f"t{next(self._numbers)}", page)
+        self.tabs.append(tab)
+        page.on("close", self._closed)
+        page.on("crash", self._crashed)
+        page.on("framenavigated", self._navigated)
+        return tab
+
+    def _of(self, page: Any) -> Tab | None:
+        return next((tab for tab in self.tabs if tab.page is page), None)
+
+    def _opened(self, page: Any) -> None:
+        known = self._of(page)
+        tab = known or self._adopt(page)
+        if self._dress is not None:
+            self._start(self._dress(self, page))
+        if known is None:
+            if len(self.tabs) > MAX_TABS:
+                self._start(page.close())
+                return
+            self._current = tab
+            text = f"A new tab {tab.id} was opened and is the current one now."
+            self.journal.add(kind="tab", text=text, tab=tab.id)
+
+    def _closed(self, page: Any) -> None:
+        tab = self._of(page)
+        if tab is not None:
+            self.tabs.remove(tab)
+            tab.arrived.set()
+            self.dialogs.forget(page)
+            self.journal.add(kind="tab", text=f"Tab {tab.id} was closed.")
+
+    def _crashed(self, page: Any) -> None:
+        tab = self._of(page)
+        if tab is not None:
+            self.journal.add(kind="tab", text=f"Tab {tab.id} has crashed and was closed.")
+            tab.arrived.set()
+            # A crashed page answers nothing any more, not even to a navigation.
+            self._start(self._replace(tab))
+
+    async def _replace(self, tab: Tab) -> None:
+        if len(self.tabs) == 1:
+            self._current = self._adopt(await self.context.new_page())
+        await tab.page.close()
+
+    def _navigated(self, frame: Any) -> None:
+        if frame.parent_frame is None:
+            tab = self._of(frame.page)
+            if tab is not None:
+                tab.leaving = None
+                tab.arrived.set()
+
+    def _requested(self, request: Any) -> None:
+        try:
+            if not request.is_navigation_request() or request.frame.parent_frame is not None:
+                return
+            tab = self._of(request.frame.page)
+        except Exception:
+            return  # The frame is not there yet, or not any more.
+        if tab is not None:
+            tab.leaving = request
+            tab.arrived.clear()
+
+    def _failed(self, request: Any) -> None:
+        for tab in self.tabs:
+            if tab.leaving is request:
+                tab.leaving = None
+                tab.arrived.set()
+
+    def _asked(self, dialog: Any) -> None:
+        self.dialogs.met(dialog)
+
+    def _start(self, work: Any) -> None:
+        task = asyncio.ensure_future(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._finished)
+
+    def _finished(self, task: asyncio.Future[Any]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled():
+            task.exception()  # Whoever started it has been answered; nobody asks any more.

@@ -1,0 +1,67 @@
+"""What an action did to the screen: every input tool's result says it."""
+
+from __future__ import annotations
+
+import time
+
+from .results import Result
+from .xwindows import focus
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from .context import Context
+
+WAIT = {
+    "type": "number",
+    "minimum": 0,
+    "maximum": 10,
+    "default": 0.15,
+    "description": "Seconds to wait for the screen to react before answering; 0 answers at once.",
+}
+QUIET = 0.03
+"""Seconds without a change after which a reaction is taken to be over."""
+
+
+class Effects:
+    """Made before an action; afterwards it tells what has changed."""
+
+    def __init__(self, context: Context) -> None:
+        self._display = context.display
+        with self._display.session() as connection:
+            connection.arm()
+            self._serial = connection.serial
+            self._focus = focus(connection)
+
+    def result(self, text: str, wait: float, **structured: Any) -> Result:
+        """Wait for the reaction, and describe the action together with it."""
+        changed = self._settle(wait)
+        with self._display.session() as connection:
+            window, title = focus(connection)
+            changed = changed or connection.serial != self._serial
+        moved = window != self._focus[0]
+        text += "; the screen changed" if changed else "; the screen did not change"
+        if moved and window:
+            text += f"; {title!r} (0x{window:x}) is the active window now"
+        elif moved:
+            text += "; no window is active now"
+        elif title != self._focus[1]:
+            text += f"; the active window's title is {title!r} now"
+        focused = {"window": f"0x{window:x}" if window else "", "title": title}
+        return Result(text, structured={**structured, "screen_changed": changed, "focus": focused})
+
+    def _settle(self, wait: float) -> bool:
+        """Wait for a first change, and then until the screen is quiet for a moment; within bounds."""
+        if wait <= 0:
+            return False
+        deadline = time.monotonic() + wait
+        serial = self._serial
+        if not self._display.wait(serial, wait):
+            return False
+        while time.monotonic() < deadline:
+            with self._display.session() as connection:
+                serial = connection.serial
+            if not self._display.wait(serial, min(QUIET, deadline - time.monotonic())):
+                break
+        return True

@@ -1,0 +1,26 @@
+"""Starts the tool worker: one process beside the daemon, with what the image's Python brings."""
+
+from __future__ import annotations
+
+import os
+import socket
+import threading
+
+THREAD_STACK = 1024 * 1024
+
+
+def serve(listening_fd: int) -> int:
+    """Serve this box's tools on a listening Unix socket until the process is ended."""
+    from .context import Context
+    from .registry import Registry
+    from .server import Server
+
+    threading.stack_size(THREAD_STACK)
+    listener = socket.socket(fileno=listening_fd)
+    listener.set_inheritable(False)
+    kind = os.environ.get("PADDOCK_KIND") or "code"
+    context = Context(kind=kind)
+    if os.environ.get("DISPLAY"):
+        threading.Thread(target=context.warm, daemon=True).start()
+    Server(context, Registry(context, kind), listener).serve_forever()
+    return 0

@@ -1,0 +1,11 @@
+"""Pools of a kind."""
+
+import sqlalchemy as sa
+from alembic import op
+
+revision = "0006"
+down_revision = "0005"
+
+
+def upgrade() -> None:
+    op.add_column("pools", sa.Column("kind", sa.String(63)))

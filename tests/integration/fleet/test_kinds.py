@@ -1,0 +1,104 @@
+"""Sandboxes that are asked for by kind, and pools of them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from paddock.errors import ImageNotFound, InvalidInput
+from paddock.fleet.requests import CreateSandbox
+from paddock.model.sandbox import Limits
+
+from .conftest import Running, running, until
+
+pytestmark = pytest.mark.anyio
+ME = "me"
+KINDS: dict[str, Any] = {
+    "linux": {"image": "host", "screen": False, "limits": {"memory": "256Mi", "pids": 99}},
+    "code": {"image": "host"},
+}
+
+
+async def output(machine: Running, sandbox_id: str, command: str) -> str:
+    return (await (await machine.fleet.inside(ME, sandbox_id)).run(command)).stdout.decode().strip()
+
+
+async def test_a_kind_brings_its_image_its_limits_and_its_name(data: Path) -> None:
+    async with running(data, kinds=KINDS, sandboxes={"default_image": "none"}) as machine:
+        sandbox = await machine.fleet.create(ME, CreateSandbox(kind="linux", env={"PADDOCK_KIND": "forged"}))
+        assert (sandbox.kind, sandbox.image) == ("linux", "host")
+        assert (sandbox.limits.memory, sandbox.limits.pids) == (256 * 2**20, 99)
+        assert await output(machine, sandbox.id, "echo $PADDOCK_KIND") == "linux"
+        assert (await machine.fleet.get(ME, sandbox.id)).kind == "linux"
+
+
+async def test_what_is_asked_for_stands_above_what_the_kind_brings(data: Path) -> None:
+    kinds = {**KINDS, "linux": {**KINDS["linux"], "image": "none"}}
+    async with running(data, kinds=kinds) as machine:
+        request = CreateSandbox(kind="linux", image="host", limits=Limits(pids=55))
+        sandbox = await machine.fleet.create(ME, request)
+        assert (sandbox.kind, sandbox.image) == ("linux", "host")
+        assert (sandbox.limits.memory, sandbox.limits.pids) == (256 * 2**20, 55)
+
+
+async def test_a_sandbox_without_a_kind_has_none(data: Path) -> None:
+    async with running(data) as machine:
+        sandbox = await machine.fleet.create(ME, CreateSandbox())
+        assert sandbox.kind is None
+        assert await output(machine, sandbox.id, "echo ${PADDOCK_KIND-none}") == "none"
+
+
+async def test_unknown_kinds_and_images_that_are_not_built_say_what_to_do(data: Path) -> None:
+    async with running(data) as machine:
+        with pytest.raises(InvalidInput, match="known are: code, linux, browser, windows, mobile"):
+            await machine.fleet.create(ME, CreateSandbox(kind="amiga"))
+        with pytest.raises(ImageNotFound, match="paddock image build code"):
+            await machine.fleet.create(ME, CreateSandbox(kind="code"))
+
+
+async def test_a_pool_of_a_kind_serves_that_kind_alone(data: Path) -> None:
+    async with running(data, kinds=KINDS) as machine:
+        pools = machine.fleet.pools
+        pool = await pools.create(ME, "desks", None, 1, Limits(), "linux")
+        assert (pool.image, pool.kind, pool.limits.pids) == ("host", "linux", 99)
+
+        async def filled() -> bool:
+            return pools.counts(ME, "desks")[0] == 1
+
+        await until(filled)
+        other = await machine.fleet.create(ME, CreateSandbox(kind="code", limits=pool.limits))
+        assert other.pool is None
+        taken = await machine.fleet.create(ME, CreateSandbox(kind="linux"))
+        assert (taken.pool, taken.kind) == ("desks", "linux")
+        assert await output(machine, taken.id, "echo $PADDOCK_KIND") == "linux"
+        await pools.delete(ME, "desks")
+
+
+async def test_a_pool_of_the_configuration_may_be_for_a_kind(data: Path) -> None:
+    async with running(data, kinds=KINDS, pools=[{"name": "desks", "kind": "linux", "size": 1}]) as machine:
+
+        async def filled() -> bool:
+            return machine.fleet.pools.counts(ME, "desks")[0] == 1
+
+        await until(filled)
+        taken = await machine.fleet.create(ME, CreateSandbox(pool="desks"))
+        assert (taken.pool, taken.kind) == ("desks", "linux")
+        assert await output(machine, taken.id, "echo $PADDOCK_KIND") == "linux"
+
+
+async def test_a_pool_and_a_kind_that_disagree_are_refused(data: Path) -> None:
+    async with running(data, kinds=KINDS) as machine:
+        await machine.fleet.pools.create(ME, "desks", None, 0, Limits(), "linux")
+        with pytest.raises(InvalidInput, match="kind linux, not code"):
+            await machine.fleet.create(ME, CreateSandbox(pool="desks", kind="code"))
+        with pytest.raises(InvalidInput, match="an image or a kind"):
+            await machine.fleet.pools.create(ME, "none", None, 0, Limits())
+
+
+async def test_pools_of_a_kind_are_there_again_after_a_restart(data: Path) -> None:
+    async with running(data, kinds=KINDS) as machine:
+        await machine.fleet.pools.create(ME, "desks", None, 0, Limits(), "linux")
+    async with running(data, kinds=KINDS) as machine:
+        assert (await machine.fleet.pools.get(ME, "desks")).kind == "linux"

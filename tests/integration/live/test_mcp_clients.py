@@ -1,0 +1,224 @@
+"""Any client of MCP lists and calls the tools of every kind of sandbox, and what is no MCP gets an answer that is."""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from typing import Any, Literal
+
+import httpx
+import httpx2
+import pytest
+from mcp.client.client import Client
+from mcp.client.streamable_http import streamable_http_client
+from mcp.shared.exceptions import MCPError
+
+from tests.integration.live.boxes import Box, box_of, screens_server
+from tests.serving import Server, run
+
+pytestmark = pytest.mark.anyio
+EVERYWHERE = {"read_file", "write_file", "list_directory", "create_directory", "move_file", "delete_file"}
+KINDS: dict[str, tuple[set[str], str]] = {
+    "code": ({"run_shell_command", "run_ipython_cell"}, ""),
+    "linux": ({"run_shell_command", "run_ipython_cell", "screenshot"}, "screenshot"),
+    "browser": ({"browser_navigate", "browser_click", "browser_input", "browser_screenshot"}, "browser_screenshot"),
+    "windows": (
+        {"run_shell_command", "start_app", "stop_app", "input_text", "window_maximize", "window_minimize"},
+        "screenshot",
+    ),
+    "mobile": (
+        {"mobile_click", "mobile_swipe", "mobile_input_text", "mobile_send_key", "mobile_start_app", "mobile_stop_app"},
+        "mobile_screenshot",
+    ),
+}
+"""What each kind can do at the least, and its tool that takes a picture."""
+NONSENSE = r"""
+import socket, threading
+ANSWERS = {
+    b"/mcp": b"<html>no</html>",
+    b"/tools": b'{"tools": [{"name": "ok", "inputSchema": []}, 3]}',
+    b"/tools/ok": b'{"content": "nonsense"}',
+    b"/screen/shot": b"<script>alert(1)</script>",
+}
+def serve(connection):
+    stream = connection.makefile("rb")
+    try:
+        while line := stream.readline():
+            size = 0
+            while head := stream.readline().strip():
+                if head.lower().startswith(b"content-length:"):
+                    size = int(head.split(b":")[1])
+            stream.read(size)
+            body = ANSWERS.get(line.split()[1].partition(b"?")[0], b"{}")
+            head = b"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nETag: x\r\nContent-Length: %d\r\n\r\n"
+            connection.sendall(head % len(body) + body)
+    except OSError:
+        pass
+listener = socket.socket(fileno=100)
+while True:
+    threading.Thread(target=serve, args=(listener.accept()[0],), daemon=True).start()
+"""
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    with screens_server(tmp_path_factory.mktemp("paddock"), "linux", "browser", "windows", "mobile") as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def client(server: Server) -> Iterator[httpx.Client]:
+    with server.client() as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def box(client: httpx.Client) -> Iterator[Box]:
+    with box_of(client, "code", image={"uri": "host"}) as made:
+        yield made
+
+
+@asynccontextmanager
+async def connected(server: Server, box: Box, mode: Literal["auto", "legacy"] = "auto") -> AsyncIterator[Client]:
+    """MCP's own client, with nothing of ours but the address and the key."""
+    headers = {"Authorization": f"Bearer {server.key}"}
+    async with (
+        httpx2.AsyncClient(headers=headers, timeout=60, trust_env=False) as http,
+        Client(streamable_http_client(f"{server.url}{box.path}/mcp", http_client=http), mode=mode) as client,
+    ):
+        yield client
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_tools_of_each_kind_are_listed_and_called(server: Server, client: httpx.Client, kind: str) -> None:
+    expected, pictures = KINDS[kind]
+    more = {"image": {"uri": "host"}} if kind == "code" else {}
+    with box_of(client, kind, **more) as box:
+        async with connected(server, box) as session:
+            listed = {tool.name: tool for tool in (await session.list_tools()).tools}
+            assert listed.keys() >= EVERYWHERE | expected
+            assert all(tool.description and tool.input_schema["type"] == "object" for tool in listed.values())
+            written = await session.call_tool("write_file", {"path": "/tmp/a.txt", "content": "你好"})
+            assert not written.is_error
+            read = await session.call_tool("read_file", {"path": "/tmp/a.txt"})
+            assert "你好" in str(read.content)
+            if pictures:
+                shown = await session.call_tool(pictures, {})
+                assert not shown.is_error, shown.content
+                (picture,) = [part for part in shown.content if part.type == "image"]
+                assert len(base64.b64decode(picture.data)) > 1000
+
+
+@pytest.mark.parametrize("mode", ["auto", "legacy"])
+async def test_clients_of_both_ages_are_answered(server: Server, box: Box, mode: Literal["auto", "legacy"]) -> None:
+    async with connected(server, box, mode) as session:
+        assert {tool.name for tool in (await session.list_tools()).tools} >= EVERYWHERE
+        failed = await session.call_tool("read_file", {"path": "/no/such/file"})
+        assert failed.is_error and "/no/such/file" in str(failed.content)
+        with pytest.raises(MCPError, match="there is no tool 'fly'"):
+            await session.call_tool("fly", {})
+
+
+async def test_wrong_arguments_are_told_to_the_model(server: Server, box: Box) -> None:
+    async with connected(server, box, "legacy") as session:
+        failed = await session.call_tool("read_file", {"path": 3})
+        assert failed.is_error and "'path'" in str(failed.content)
+
+
+def post(box: Box, body: bytes | Any, **headers: str) -> httpx.Response:
+    content = body if isinstance(body, bytes) else json.dumps(body).encode()
+    return box.client.post(f"{box.path}/mcp", content=content, headers={"Content-Type": "application/json", **headers})
+
+
+def error_of(answer: httpx.Response) -> dict[str, Any]:
+    assert answer.headers["Content-Type"] == "application/json"
+    document = answer.json()
+    assert document["jsonrpc"] == "2.0"
+    error: dict[str, Any] = document["error"]
+    assert "\n" not in error["message"]
+    return error
+
+
+PING = {"jsonrpc": "2.0", "id": 1, "method": "ping"}
+
+
+def test_one_message_is_answered_with_one(box: Box) -> None:
+    assert post(box, PING).json() == {"jsonrpc": "2.0", "id": 1, "result": {}}
+    taken = post(box, {"jsonrpc": "2.0", "method": "notifications/initialized"})
+    assert taken.status_code == 202 and taken.content == b""
+    assert error_of(post(box, {**PING, "method": "prompts/list"}))["code"] == -32601
+
+
+def test_nothing_is_sent_unasked_and_there_are_no_sessions(box: Box) -> None:
+    for method in ("GET", "DELETE"):
+        answer = box.client.request(method, f"{box.path}/mcp", headers={"Accept": "text/event-stream"})
+        assert answer.status_code == 405 and answer.headers["Allow"] == "POST"
+        error_of(answer)
+
+
+def test_what_is_no_message_is_refused_in_words_of_mcp(box: Box) -> None:
+    for body, status in ((b"", 400), (b"{", 400), ([PING], 400), ({**PING, "id": {}}, 400), (b" " * (17 << 20), 413)):
+        answer = post(box, body)
+        assert answer.status_code == status
+        error_of(answer)
+
+
+def test_revisions_of_mcp_are_checked(box: Box) -> None:
+    assert post(box, PING, **{"MCP-Protocol-Version": "2025-06-18"}).status_code == 200
+    refused = post(box, PING, **{"MCP-Protocol-Version": "1999-01-01"})
+    assert refused.status_code == 400
+    assert "2025-06-18" in error_of(refused)["message"]
+
+
+def test_a_call_without_a_tool_is_refused(box: Box) -> None:
+    for params in ({}, {"name": 3}, {"name": None}):
+        answer = post(box, {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params})
+        assert "params.name" in error_of(answer)["message"]
+
+
+def test_a_sandbox_that_is_not_there_or_paused_is_told_in_words_of_mcp(client: httpx.Client) -> None:
+    answer = post(Box(client, "sb-0000000000000000"), PING)
+    assert answer.status_code == 404
+    error_of(answer)
+    with box_of(client, "code", image={"uri": "host"}) as paused:
+        client.post(f"{paused.path}/pause")
+        answer = post(paused, PING)
+        assert answer.status_code == 409 and answer.json()["id"] == 1
+        error_of(answer)
+
+
+def test_a_box_that_answers_nonsense_harms_nobody(client: httpx.Client) -> None:
+    with nonsense(client) as box:
+        answer = post(box, PING)
+        assert answer.status_code == 502 and "nonsense" in error_of(answer)["message"]
+        listed = client.get(f"{box.path}/tools")
+        assert [tool["name"] for tool in listed.json()["items"]] == ["ok"]
+        called = box.post("ok")
+        assert called.status_code == 502 and "nonsense" in called.json()["message"]
+        shown = client.get(f"{box.path}/screenshot")
+        assert shown.status_code == 502 and shown.headers["Content-Type"] == "application/json"
+        assert client.get(f"{box.path}/desktop").status_code == 502
+
+
+@contextmanager
+def nonsense(client: httpx.Client) -> Iterator[Box]:
+    """A sandbox in which another program has taken the daemon's place: a volume lies over the image's Python."""
+
+    def volume(name: str, path: str, **part: str) -> dict[str, Any]:
+        return {"name": name, "pvc": {"claimName": "nonsense"}, "mountPath": path, **part}
+
+    program = base64.b64encode(NONSENSE.encode()).decode()
+    with box_of(client, "code", image={"uri": "host"}, volumes=[volume("made", "/made")]) as maker:
+        python, _ = run(
+            client,
+            maker.id,
+            "cp $(readlink -f /usr/bin/python3) /made/python; "
+            f"echo {program} | base64 -d > /made/nonsense.py; "
+            "printf '#!/bin/sh\\nexec /made/python -I -S /made/nonsense.py\\n' > /made/start; chmod 755 /made/*; "
+            "readlink -f /usr/bin/python3",
+        )
+    volumes = [volume("made", "/made"), volume("python", python, subPath="start")]
+    with box_of(client, "code", image={"uri": "host"}, volumes=volumes) as box:
+        yield box

@@ -1,0 +1,283 @@
+"""Terminals of sandboxes that several people see, through the real server and boxes."""
+
+from __future__ import annotations
+
+import hashlib
+import signal
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import httpx
+import pytest
+from websockets.exceptions import InvalidStatus
+
+from tests.integration.live.viewers import PATIENCE, TerminalViewer
+from tests.serving import Server, eventually, serving
+
+PROMPT = r"\$ "
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    with serving(tmp_path_factory.mktemp("paddock"), {"sandboxes": {"min_free_disk": 0}}) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def client(server: Server) -> Iterator[httpx.Client]:
+    with server.client() as made:
+        yield made
+
+
+@pytest.fixture
+def box(client: httpx.Client) -> Iterator[str]:
+    made = str(client.post("/v1/sandboxes", json={}).json()["id"])
+    yield made
+    client.delete(f"/v1/sandboxes/{made}")
+
+
+def events(client: httpx.Client, box: str, kind: str) -> list[dict[str, Any]]:
+    answer = client.get(f"/v1/sandboxes/{box}/events", headers={"Accept": "application/json"})
+    return [event["data"] for event in answer.json()["items"] if event["type"] == kind]
+
+
+def refused(server: Server, box: str, **query: object) -> tuple[int, dict[str, Any]]:
+    with pytest.raises(InvalidStatus) as caught:
+        TerminalViewer(server, box, **query)  # type: ignore[arg-type]
+    return caught.value.response.status_code, httpx.Response(200, content=caught.value.response.body).json()
+
+
+def test_a_shell_with_its_size_exit_code_and_events(server: Server, client: httpx.Client, box: str) -> None:
+    with TerminalViewer(server, box, cols=100, rows=30) as viewer:
+        viewer.expect(PROMPT)
+        assert viewer.word("connected")["name"] == "main"
+        viewer.run("stty size; echo 'grün 日本 🦆' | tr a-z A-Z", r"\r\n30 100\r\n")
+        viewer.expect("GRüN 日本 🦆")
+        viewer.say(type="resize", cols=120, rows=40)
+        viewer.run("until [ \"$(stty size)\" = '40 120' ]; do sleep 0.02; done; echo re''sized", "resized")
+        viewer.say(type="ping")
+        viewer.word("pong")
+        viewer.run("exit 7", "exit")
+        assert viewer.word("exit")["exit_code"] == 7
+        assert viewer.read_to_the_end() == 1000
+    assert events(client, box, "terminal.ready") == [{"name": "main"}]
+    assert events(client, box, "terminal.closed") == [{"name": "main", "exit_code": 7, "reason": "exited"}]
+
+
+def test_a_terminal_that_has_ended_begins_anew_for_who_comes_anew(server: Server, box: str) -> None:
+    with TerminalViewer(server, box) as viewer:
+        viewer.expect(PROMPT)
+        viewer.run("before=1; echo a-lo''t; exit 3", "a-lot")
+        viewer.word("exit")
+    with TerminalViewer(server, box, since=viewer.position) as back:
+        assert back.word("exit")["exit_code"] == 3
+    with TerminalViewer(server, box) as anew:
+        anew.expect(PROMPT)
+        anew.run("echo before=$before.", r"before=\.")
+
+
+def test_several_see_the_same_and_all_may_type(server: Server, box: str) -> None:
+    with TerminalViewer(server, box) as one:
+        one.expect(PROMPT)
+        one.run("answer=42; echo on''e", "one")
+        with TerminalViewer(server, box) as two:
+            two.expect("one")
+            two.run("echo the-answer=$answer", "the-answer=42")
+            one.expect("the-answer=42")
+            assert one.position == two.position
+
+
+def test_names_are_terminals_of_their_own(server: Server, client: httpx.Client, box: str) -> None:
+    with TerminalViewer(server, box, name="one") as one, TerminalViewer(server, box, name="two") as two:
+        one.expect(PROMPT)
+        two.expect(PROMPT)
+        one.run("me=first; echo go''od", "good")
+        two.run("echo me=$me.", r"me=\.")
+        listed = client.get(f"/v1/sandboxes/{box}/terminals").json()["items"]
+        assert sorted(listed, key=lambda each: str(each["name"])) == [
+            {"name": "one", "running": True, "viewers": 1},
+            {"name": "two", "running": True, "viewers": 1},
+        ]
+        assert client.delete(f"/v1/sandboxes/{box}/terminals/one").status_code == 204
+        assert one.word("exit")["reason"] == "deleted"
+    assert client.delete(f"/v1/sandboxes/{box}/terminals/one").status_code == 404
+    assert {"name": "one", "exit_code": None, "reason": "deleted"} in events(client, box, "terminal.closed")
+
+
+def test_who_comes_back_sees_what_they_missed_and_nothing_twice(server: Server, box: str) -> None:
+    with TerminalViewer(server, box) as viewer:
+        viewer.expect(PROMPT)
+        viewer.run("echo fi''rst; (sleep 0.2; echo sec''ond) & wait", "first")
+        place = viewer.position
+    with TerminalViewer(server, box, since=place) as back:
+        back.expect("second")
+        assert b"first" not in b"".join(data for _, data in back.replays)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+def test_a_terminal_goes_on_when_the_server_restarts(
+    tmp_path_factory: pytest.TempPathFactory, number: signal.Signals
+) -> None:
+    with serving(tmp_path_factory.mktemp("restart"), {"sandboxes": {"min_free_disk": 0}}) as server:
+        with server.client() as client:
+            box = str(client.post("/v1/sandboxes", json={}).json()["id"])
+        with TerminalViewer(server, box) as viewer:
+            viewer.expect(PROMPT)
+            viewer.run("answer=42; echo re''ady", "ready")
+            viewer.expect(PROMPT)
+            viewer.type("sleep 0.1; echo mean''while\r")
+            viewer.expect("sleep")
+            server.stop(number)
+            viewer.read_to_the_end()
+        server.start(int(server.url.rpartition(":")[2]))
+        with TerminalViewer(server, box, since=viewer.position) as back:
+            if b"meanwhile" not in viewer.shown:
+                back.expect("meanwhile")
+            back.run("echo the-answer=$answer", "the-answer=42")
+            assert b"ready" not in b"".join(data for _, data in back.replays)
+
+
+def test_while_a_person_has_the_input_only_they_type(server: Server, client: httpx.Client, box: str) -> None:
+    path = f"/v1/sandboxes/{box}/input"
+    with TerminalViewer(server, box, viewer="ada") as ada, TerminalViewer(server, box, viewer="bob") as bob:
+        ada.expect(PROMPT)
+        bob.expect(PROMPT)
+        assert client.post(path, json={"viewer": "ada", "name": "Ada"}).status_code == 200
+        bob.type("echo bob-was-he''re\r")
+        bob.say(type="signal", signal="SIGINT")
+        assert bob.word("held") == {"type": "held", "by": "Ada", "viewer": "ada"}
+        bob.say(type="resize", cols=50, rows=10)
+        ada.run("stty size; echo ada-was-he''re", "ada-was-here")
+        with TerminalViewer(server, box, viewer="eve") as eve:
+            assert eve.word("connected")["held"] == {"by": "Ada", "viewer": "ada"}
+        assert client.delete(path, params={"viewer": "ada"}).status_code == 204
+        bob.run("echo now-it-is-b''ob", "now-it-is-bob")
+        ada.expect("now-it-is-bob")
+        assert b"bob-was-here" not in b"".join(data for _, data in ada.replays) + ada.shown + bob.shown
+
+
+def test_the_window_of_who_types_counts(server: Server, box: str) -> None:
+    with (
+        TerminalViewer(server, box, cols=100, rows=30) as one,
+        TerminalViewer(server, box, cols=60, rows=20) as two,
+    ):
+        two.expect(PROMPT)
+        two.say(type="resize", cols=61, rows=21)
+        one.run("stty size", r"\r\n30 100\r\n")
+        two.run("stty size", r"\r\n21 61\r\n")
+        assert one.word("size", cols=61)["rows"] == 21
+
+
+def test_one_who_stops_reading_slows_nobody(server: Server, box: str) -> None:
+    """Twenty megabytes pass by; who sleeps is shown the end of them, whole characters only."""
+    lines = "yes 日本語🦆 | head -c 20000000; echo; echo fin''ished"
+    with TerminalViewer(server, box) as awake, TerminalViewer(server, box) as sleeper:
+        awake.expect(PROMPT)
+        sleeper.expect(PROMPT)
+        # Small, so that the kernel holds little of what is not read.
+        sleeper.socket.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        paused = threading.Event()
+        _stop_reading(sleeper, paused)
+        began = time.monotonic()
+        awake.type(f"{lines}\r")
+        awake.expect("finished\r\n")
+        assert time.monotonic() - began < 15
+        assert not awake.replays or awake.replays[0][0] == 0
+        paused.set()
+        sleeper.expect("finished\r\n")
+        assert sleeper.position <= awake.position
+        skipped = [data for first, data in sleeper.replays if first > 0]
+        assert skipped
+        for data in skipped:
+            assert data.decode().startswith("日本語🦆\r\n")
+
+
+def _stop_reading(viewer: TerminalViewer, until: threading.Event) -> None:
+    """Have the client's own thread, which reads ahead, wait."""
+    receive = viewer.socket.protocol.receive_data
+
+    def wait(data: bytes) -> None:
+        until.wait(PATIENCE)
+        receive(data)
+
+    viewer.socket.protocol.receive_data = wait  # type: ignore[method-assign]
+
+
+def test_a_program_waits_for_the_only_viewer_and_not_for_one_who_is_stuck(server: Server, box: str) -> None:
+    with TerminalViewer(server, box) as viewer:
+        viewer.expect(PROMPT)
+        paused = threading.Event()
+        viewer.socket.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        _stop_reading(viewer, paused)
+        viewer.type("head -c 50000000 /dev/zero | tr '\\0' x; touch /tmp/through\r")
+        with server.client() as client:
+            through = {"path": "/tmp/through"}
+            there = f"/v1/sandboxes/{box}/proxy/44772/files/info"
+            time.sleep(0.2)
+            assert client.get(there, params=through).status_code == 404
+            eventually(lambda: client.get(there, params=through).status_code == 200)
+        paused.set()
+        viewer.expect(PROMPT)
+
+
+def test_bad_input_is_answered_and_does_no_harm(server: Server, box: str) -> None:
+    with TerminalViewer(server, box) as viewer:
+        viewer.expect(PROMPT)
+        for nonsense in ("{", "[]", "7", '{"type": "dance"}', '{"type": "stdin"}', '{"type": {"a": 1}}', "[" * 100_000):
+            viewer.socket.send(nonsense)
+            assert viewer.word("error")["code"] == "INVALID_FRAME"
+        for size in ({"cols": 0, "rows": 1}, {"cols": 10**9, "rows": 1}, {"cols": "80", "rows": 24}, {"cols": 80}):
+            viewer.say(type="resize", **size)
+            assert viewer.word("error")["code"] == "INVALID_FRAME"
+        viewer.say(type="signal", signal="SIGNONSENSE")
+        viewer.word("error")
+        viewer.socket.send(b"\x07what is this")
+        viewer.socket.send(b"")
+        viewer.run("echo al''ive", "alive")
+
+
+def test_what_makes_no_sense_is_refused_before_it_begins(server: Server, client: httpx.Client, box: str) -> None:
+    assert refused(server, box, name="No/Way")[0] == 400
+    assert refused(server, box, since="-1")[0] == 400
+    assert refused(server, box, cols=0, rows=5)[0] == 400
+    assert refused(server, box, viewer="a%20b")[0] == 400
+    assert refused(server, box, name="0" * 32)[0] == 404
+    assert refused(server, "sb-0123456789abcdef")[1]["code"] == "SANDBOX_NOT_FOUND"
+    stranger = client.post("/v1/keys", json={"name": "stranger", "tenant": "other"}).json()["secret"]
+    assert refused(server, box, key=stranger)[1]["code"] == "SANDBOX_NOT_FOUND"
+    assert refused(server, box, key="")[0] == 401
+
+
+def test_who_may_only_read_only_watches(server: Server, client: httpx.Client, box: str) -> None:
+    body = {"name": "watcher", "scopes": ["sandboxes:read"]}
+    key = client.post("/v1/keys", json=body).json()["secret"]
+    assert refused(server, box, key=key)[0] == 403
+    with TerminalViewer(server, box) as owner:
+        owner.expect(PROMPT)
+        with TerminalViewer(server, box, key=key) as watcher:
+            watcher.expect(PROMPT)
+            watcher.type("echo no''pe\r")
+            assert watcher.word("error")["code"] == "FORBIDDEN"
+            owner.run("echo do''ne", "done")
+            watcher.expect("done")
+            assert b"nope" not in owner.shown
+
+
+def test_a_box_that_is_deleted_lets_its_viewers_go(server: Server, client: httpx.Client, box: str) -> None:
+    with TerminalViewer(server, box) as viewer:
+        viewer.expect(PROMPT)
+        assert client.delete(f"/v1/sandboxes/{box}").status_code == 204
+        assert viewer.read_to_the_end() in (1000, 1001)
+    assert refused(server, box)[0] == 404
+
+
+def test_a_paste_of_a_megabyte_arrives_whole(server: Server, box: str) -> None:
+    with TerminalViewer(server, box) as viewer:
+        viewer.expect(PROMPT)
+        viewer.run("stty -echo raw; echo re''ady; head -c 1000000 | sha256sum; stty echo cooked", "ready")
+        paste = b"0123456789" * 100_000
+        viewer.socket.send(b"\0" + paste)
+        viewer.expect(hashlib.sha256(paste).hexdigest())

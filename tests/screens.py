@@ -1,0 +1,50 @@
+"""The images with a screen, built once on a machine and kept, and boxes of them."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from paddock.model.sandbox import Image
+from paddock.sandbox.images import ImageStore
+from tests.contract.backends.support import Pen, Yard, yard
+
+ROOT = Path(__file__).parents[1]
+KEPT = Path(os.environ.get("TEST_IMAGES") or Path.home() / ".paddock/images")
+"""Where images stay from one session to the next: with those of `make run`, unless said otherwise."""
+
+
+def screen_image(name: str) -> Image:
+    """The image `desktop`, `browser`, `windows` or `mobile`, built if it is not there; others wait for who builds it."""
+    missing = [name for name in ("mmdebstrap", "bwrap", "unshare", "setpriv") if shutil.which(name) is None]
+    if missing:
+        pytest.skip(f"images cannot be built without {', '.join(missing)}")
+    return ImageStore(KEPT, [ROOT / "images"]).build(name)
+
+
+def share_screens(data: Path, *names: str) -> None:
+    """Let the data directory of a server, which has not started yet, have these images."""
+    for name in names:
+        screen_image(name)
+    data.mkdir(mode=0o700, parents=True, exist_ok=True)
+    (data / "images").symlink_to(KEPT, target_is_directory=True)
+
+
+@contextmanager
+def screen_yard(directory: Path, name: str) -> Iterator[Yard]:
+    """A place for boxes of an image, without a server."""
+    with yard(directory, screen_image(name)) as made:
+        yield made
+
+
+@contextmanager
+def screen_box(directory: Path, name: str, **changes: Any) -> Iterator[Pen]:
+    """One box of an image, without a server; its services start with it."""
+    with screen_yard(directory, name) as place, place.box(**changes) as box:
+        yield box

@@ -1,0 +1,70 @@
+"""WebSocket frames on a bare socket."""
+
+from __future__ import annotations
+
+import struct
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as some
+from websockets.frames import Frame, Opcode
+
+from paddock.live import frames
+from paddock.live.frames import BINARY, CLOSE, PING, Closing, Frames
+
+
+def masked(opcode: Opcode, data: bytes, fin: bool = True) -> bytes:
+    return Frame(opcode, data, fin=fin).serialize(mask=True, extensions=[])
+
+
+def joined(found: list[tuple[int, bytes]]) -> bytes:
+    return b"".join(payload for kind, payload in found if kind == BINARY)
+
+
+@given(messages=some.lists(some.binary(max_size=400), max_size=5), cuts=some.lists(some.integers(0, 2000), max_size=9))
+def test_data_comes_out_as_it_went_in_however_it_is_cut(messages: list[bytes], cuts: list[int]) -> None:
+    wire = b"".join(masked(Opcode.BINARY, message) for message in messages)
+    reader, found, at = Frames(), [], 0
+    for cut in [*sorted(cuts), len(wire)]:
+        if cut > at:
+            found += reader.feed(wire[at:cut])
+            at = cut
+    assert joined(found) == b"".join(messages)
+
+
+@pytest.mark.parametrize("size", [0, 125, 126, 65535, 65536, 300_000])
+def test_frames_of_every_size(size: int) -> None:
+    data = bytes(range(256)) * (size // 256) + bytes(size % 256)
+    assert joined(Frames().feed(masked(Opcode.BINARY, data))) == data
+    assert frames.head(size) + data == Frame(Opcode.BINARY, data).serialize(mask=False, extensions=[])
+
+
+def test_a_message_in_fragments_with_a_ping_in_between() -> None:
+    wire = masked(Opcode.BINARY, b"ab", fin=False) + masked(Opcode.PING, b"!") + masked(Opcode.CONT, b"cd")
+    assert Frames().feed(wire) == [(BINARY, b"ab"), (PING, b"!"), (BINARY, b"cd")]
+
+
+def test_a_close_frame_keeps_its_reason_short() -> None:
+    told = frames.close(1000, "ü" * 100)
+    assert told[1] <= 125
+    assert told[4:].decode() == "ü" * 61
+    assert Frames().feed(masked(Opcode.CLOSE, struct.pack(">H", 1000))) == [(CLOSE, struct.pack(">H", 1000))]
+
+
+@pytest.mark.parametrize(
+    "wire",
+    [
+        Frame(Opcode.BINARY, b"x").serialize(mask=False, extensions=[]),
+        b"\xc2\x81aaaax",
+        masked(Opcode.TEXT, b"hello"),
+        masked(Opcode.CONT, b"x"),
+        masked(Opcode.BINARY, b"x", fin=False) + masked(Opcode.BINARY, b"x"),
+        b"\x09\x80aaaa",
+        b"\x89\xfeaaaa",
+        b"\x83\x80aaaa",
+        b"\x8b\x80aaaa",
+    ],
+)
+def test_nonsense_ends_the_connection(wire: bytes) -> None:
+    with pytest.raises(Closing):
+        Frames().feed(wire)
