@@ -21,7 +21,7 @@ KEPT = Path(os.environ.get("TEST_IMAGES") or Path.home() / ".paddock/images")
 
 
 def screen_image(name: str) -> Image:
-    """The image `desktop`, `browser`, `windows` or `mobile`, built if it is not there; others wait for who builds it."""
+    """The image `desktop`, `browser`, `windows` or `mobile`, built if it is not there yet."""
     missing = [name for name in ("mmdebstrap", "bwrap", "unshare", "setpriv") if shutil.which(name) is None]
     if missing:
         pytest.skip(f"images cannot be built without {', '.join(missing)}")

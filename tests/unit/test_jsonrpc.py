@@ -122,3 +122,12 @@ def test_errors_of_ours_have_a_status_that_fits() -> None:
         answer = jsonrpc.refusal(error, "a")
         assert answer.status == status
         assert json.loads(answer.body) == {"jsonrpc": "2.0", "id": "a", "error": {"code": -32000, "message": "no"}}
+
+
+def test_what_a_daemon_says_is_wrong_is_told_in_one_line() -> None:
+    assert jsonrpc.trouble(b'{"code": "X", "message": "no worker\\nat all"}') == (
+        "the tools of the sandbox do not work: no worker"
+    )
+    assert len(jsonrpc.trouble(encoded({"message": "x" * 10_000})) or "") < 600
+    for nonsense in (b"", b"[]", b"{}", b'{"message": 3}', b'{"message": " "}', b'"message"'):
+        assert jsonrpc.trouble(nonsense) is None

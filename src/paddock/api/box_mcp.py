@@ -10,7 +10,6 @@ from paddock.api.access import Writer
 from paddock.api.box_tools import while_connected
 from paddock.api.errors import documented
 from paddock.api.services import Services
-from paddock.live import jsonrpc
 
 _MESSAGE: dict[str, Any] = {
     "requestBody": {
@@ -23,7 +22,7 @@ _MESSAGE: dict[str, Any] = {
         },
     }
 }
-_ANSWERS = (404, 405, 409, 413, 429, 502, 504)
+_ANSWERS = (404, 409, 429, 502, 504)
 Version = Annotated[str | None, Header(alias="MCP-Protocol-Version", max_length=100)]
 
 
@@ -33,7 +32,7 @@ def routes(services: Services) -> APIRouter:
 
     @router.post("", openapi_extra=_MESSAGE, responses=_answers(), response_class=Response)
     async def speak_mcp(sandbox_id: str, principal: Writer, request: Request, version: Version = None) -> Response:
-        """Answer one message of MCP.
+        """Answer one message of MCP. Nothing is sent unasked and there are no sessions, so GET and DELETE answer 405.
 
         Errors are MCP's too, `{"jsonrpc": "2.0", "id": …, "error": {"code": …, "message": …}}`, with a fitting status.
         """
@@ -41,22 +40,7 @@ def routes(services: Services) -> APIRouter:
         answer = await while_connected(request, hands.rpc(principal.tenant, sandbox_id, body, version))
         return Response(answer.body, answer.status, media_type="application/json" if answer.body else None)
 
-    @router.get("", status_code=405, responses=documented(404, 405), response_class=Response)
-    async def no_stream(sandbox_id: str, principal: Writer) -> Response:
-        """Nothing: a sandbox sends no messages unasked. MCP's clients know what 405 means here."""
-        return _refused("this server sends nothing unasked; send messages with POST")
-
-    @router.delete("", status_code=405, responses=documented(404, 405), response_class=Response)
-    async def no_session(sandbox_id: str, principal: Writer) -> Response:
-        """Nothing: there are no sessions that could be ended."""
-        return _refused("there are no sessions here that could be ended")
-
     return router
-
-
-def _refused(message: str) -> Response:
-    answer = jsonrpc.failure(405, jsonrpc.REFUSED, message)
-    return Response(answer.body, answer.status, {"Allow": "POST"}, media_type="application/json")
 
 
 def _answers() -> dict[int | str, dict[str, Any]]:

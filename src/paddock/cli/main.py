@@ -38,7 +38,7 @@ COMMANDS: Mapping[str, tuple[str, ...]] = {
     "run": ("run",),
     "runs": ("runs", "runs_watch", "runs_change"),
     "doctor": ("doctor",),
-    "sandbox": ("sandbox", "execute", "shell", "copy", "logs", "snapshot", "screenshot"),
+    "sandbox": ("sandbox", "execute", "shell", "copy", "logs", "snapshot", "screenshot", "record"),
     "tool": ("tool",),
     "task": ("task",),
     "llm": ("llm", "llm_log", "llm_show", "llm_export", "llm_usage", "llm_record", "llm_replay"),

@@ -23,6 +23,7 @@ def register(boxes: typer.Typer) -> None:
             paddock sandbox shell 3f2a
             paddock sandbox shell 3f2a -- htop
             paddock sandbox shell 3f2a --attach 0123456789abcdef0123456789abcdef
+            paddock sandbox shell 3f2a --terminal main
         """,
     )(shell)
 
@@ -35,6 +36,10 @@ def shell(
     ] = None,
     cwd: Annotated[str | None, typer.Option("--cwd", "-w", metavar="DIR", help="Directory to start in.")] = None,
     attach: Annotated[str | None, typer.Option(metavar="ID", help="Come back to a terminal that was left.")] = None,
+    terminal: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="Join the terminal of this name, which others may see and type in too."),
+    ] = None,
 ) -> int:
     """Open a terminal in a sandbox.
 
@@ -48,7 +53,11 @@ def shell(
         raise UsageProblem("a terminal has no JSON; use: paddock sandbox exec --json")
     if attach and (words or cwd):
         raise UsageProblem("--attach comes back to what already runs; it takes no COMMAND and no --cwd")
+    if terminal and (words or cwd or attach):
+        raise UsageProblem("--terminal joins a shell that others see too; it takes no COMMAND, --cwd or --attach")
     try:
+        if terminal:
+            return asyncio.run(_join(cli, sandbox, terminal))
         return asyncio.run(_run(cli, sandbox, words or [], cwd, attach))
     except PaddockError as error:
         if cli.debug:
@@ -74,7 +83,8 @@ async def _run(cli: Cli, wanted: str, words: list[str], cwd: str | None, attach:
         else:
             request = {"cwd": cwd or "", "command": shlex.join(words)}
             attach = str((await client.post(pty, request))["session_id"])
-        exit_code = await Terminal(client, f"{pty}/{attach}").run()
+        # Whoever held it before, ourselves on a connection that broke, makes room.
+        exit_code = await Terminal(client, f"{pty}/{attach}/ws", takeover="1").run()
         if exit_code is None:
             sys.stderr.write(
                 f"\nleft it running; come back with:\n  paddock sandbox shell {sandbox_id} --attach {attach}\n"
@@ -84,4 +94,23 @@ async def _run(cli: Cli, wanted: str, words: list[str], cwd: str | None, attach:
             await client.delete(f"{pty}/{attach}")
         except Refused:
             pass  # gone with the sandbox
+    return exit_code
+
+
+async def _join(cli: Cli, wanted: str, name: str) -> int:
+    import secrets
+    from urllib.parse import quote
+
+    from paddock.cli.find import find
+    from paddock.cli.terminal import Terminal
+
+    async with cli.client() as client:
+        sandbox_id = await find(client, wanted)
+        path = f"/v1/sandboxes/{quote(sandbox_id, safe='')}/terminal"
+        exit_code = await Terminal(client, path, name=name, viewer=f"cli-{secrets.token_hex(8)}").run()
+    if exit_code is None:
+        sys.stderr.write(
+            f"\nleft it running; come back with:\n  paddock sandbox shell {sandbox_id} --terminal {name}\n"
+        )
+        return 0
     return exit_code

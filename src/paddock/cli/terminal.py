@@ -59,9 +59,11 @@ class Escape:
 class Terminal:
     """One session in a terminal of a box; survives a restart of the server."""
 
-    def __init__(self, client: Client, path: str) -> None:
+    def __init__(self, client: Client, path: str, **query: str) -> None:
+        """`path` is that of the WebSocket, and `query` goes with it each time."""
         self._client = client
         self._path = path
+        self._query = query
         self._position = 0
         self._escape = Escape()
         self._typed: asyncio.Queue[bytes] = asyncio.Queue()
@@ -102,8 +104,7 @@ class Terminal:
                 await asyncio.sleep(0.25)
 
     async def _connect(self, sizes: asyncio.Event) -> int | None:
-        # Whoever held it before, ourselves on a connection that broke, makes room.
-        async with self._client.websocket(f"{self._path}/ws", since=str(self._position), takeover="1") as ws:
+        async with self._client.websocket(self._path, since=str(self._position), **self._query) as ws:
             self._connected_at = time.monotonic()
             sizes.set()
             tasks = [
@@ -129,6 +130,9 @@ class Terminal:
             frame = json.loads(message.data)
             if frame.get("type") == "exit":
                 return int(frame.get("exit_code") or 0)
+            if frame.get("type") == "held":
+                # Rung as for a key that does nothing: a line of ours would spoil what is on the screen.
+                os.write(sys.stdout.fileno(), b"\a")
             if frame.get("type") == "error" and frame.get("code") == "START_FAILED":
                 raise Refused(500, "START_FAILED", str(frame.get("error")))
         if ws.close_code == TAKEN_OVER:

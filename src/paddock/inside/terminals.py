@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import re
@@ -14,7 +15,7 @@ import threading
 from .commands import find_shell
 from .environment import Environment
 from .errors import ApiError, invalid
-from .pipes import READ_SIZE, OutputPipes, bytes_waiting, close_all, write_all
+from .pipes import READ_SIZE, OutputPipes, bytes_waiting, close_all
 from .processes import Child, Processes
 from .scrollback import STDERR, STDOUT, Scrollback
 
@@ -26,6 +27,8 @@ MAX_TERMINALS = 64
 MAX_LAG = 512 * 1024
 STUCK_CLIENT = 30.0
 LEAVING_CLIENT = 0.5
+FULL_INPUT = 0.02
+"""Seconds between two tries to write to a program that does not read."""
 _NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,62}")
 
 # A session leader without a terminal that opens one makes it its controlling terminal.
@@ -49,6 +52,8 @@ class Terminal:
         self._cwd = cwd
         self._words = words
         self._input = -1
+        self._input_lock = threading.Lock()
+        """Held while the descriptor is used, so that its number is not another file's by then."""
         self._sent = -1
         self._holder: Callable[[], None] | None = None
         self._released = threading.Condition()
@@ -70,20 +75,33 @@ class Terminal:
                 raise
             return True
 
-    def write(self, data: bytes) -> None:
-        write_all(self._input, data)
+    def write(self, data: bytes, cancelled: threading.Event) -> None:
+        """Hand `data` to the program; one that does not read is waited for until `cancelled` is set."""
+        view = memoryview(data)
+        while view and not cancelled.is_set():
+            with self._input_lock:
+                if self._input < 0:
+                    raise OSError(errno.EIO, "the program has ended")
+                try:
+                    view = view[os.write(self._input, view) :]
+                    continue
+                except BlockingIOError:
+                    pass
+            cancelled.wait(FULL_INPUT)
 
     def resize(self, columns: int, rows: int) -> None:
-        if self.is_pty and self.running:
-            self.columns, self.rows = min(columns, 0xFFFF), min(rows, 0xFFFF)
-            fcntl.ioctl(self._input, termios.TIOCSWINSZ, struct.pack("HHHH", self.rows, self.columns, 0, 0))
+        with self._input_lock:
+            if self.is_pty and self._input >= 0:
+                self.columns, self.rows = min(columns, 0xFFFF), min(rows, 0xFFFF)
+                fcntl.ioctl(self._input, termios.TIOCSWINSZ, struct.pack("HHHH", self.rows, self.columns, 0, 0))
 
     def signal(self, name: str) -> bool:
         """Signal what runs in the foreground; False when there is no such signal."""
         number = getattr(signal, name, None) if name.startswith("SIG") else None
         if not isinstance(number, signal.Signals) or self.child is None:
             return False
-        group = os.tcgetpgrp(self._input) if self.is_pty and self.running else 0
+        with self._input_lock:
+            group = os.tcgetpgrp(self._input) if self.is_pty and self._input >= 0 else 0
         if group > 0 and group != self.child.pid:
             os.killpg(group, number)
         else:
@@ -123,6 +141,7 @@ class Terminal:
     def _start_pty(self) -> None:
         master, slave = os.openpty()
         try:
+            os.set_blocking(master, False)
             self._input = master
             fcntl.ioctl(master, termios.TIOCSWINSZ, struct.pack("HHHH", self.rows, self.columns, 0, 0))
             variables = self._environment.variables({})
@@ -138,6 +157,7 @@ class Terminal:
     def _start_pipes(self) -> None:
         pipes = OutputPipes()
         stdin, self._input = os.pipe()
+        os.set_blocking(self._input, False)
         try:
             self.child = self._processes.spawn(
                 self._words,
@@ -171,13 +191,15 @@ class Terminal:
                 elif data := _read(descriptor):
                     self.output.append(sources[descriptor], data)
                     self._wait_for_client()
-                else:
+                elif data is not None:
                     poller.unregister(descriptor)
                     left.discard(descriptor)
         self.child.wait()
         self.child.close()
         self.output.finish()
-        close_all({*sources, *held, self._input})
+        with self._input_lock:
+            descriptor, self._input = self._input, -1
+            close_all({*sources, *held, descriptor})
 
     def _wait_for_client(self) -> None:
         with self.output.changed:
@@ -233,8 +255,11 @@ class Terminals:
         terminal.close()
 
 
-def _read(descriptor: int) -> bytes:
-    """Read what waits. A terminal gives 4 KiB at a time, and to pass on each alone is slow."""
+def _read(descriptor: int) -> bytes | None:
+    """Read what waits, and nothing at the end; None when there is nothing yet.
+
+    A terminal gives 4 KiB at a time, and to pass on each alone is slow.
+    """
     parts, size = [], 0
     try:
         while data := os.read(descriptor, READ_SIZE):
@@ -242,6 +267,8 @@ def _read(descriptor: int) -> bytes:
             size += len(data)
             if size >= READ_SIZE or bytes_waiting(descriptor) == 0:
                 break
+    except BlockingIOError:
+        return b"".join(parts) or None
     except OSError:
         pass  # EIO: the last process closed the terminal.
     return parts[0] if len(parts) == 1 else b"".join(parts)

@@ -31,6 +31,10 @@ MAX_IDLE = 16
 """Connections that are kept for the next calls."""
 CONNECT_TIMEOUT = 10.0
 TELL_TIMEOUT = 0.5
+HUNG = 5.0
+"""Seconds in which a worker that lives says something, however busy its tools are."""
+DYING = 2.0
+"""Seconds that a worker which has closed its socket may take to be gone."""
 LOG_LINES = 20
 
 
@@ -63,6 +67,7 @@ class Worker:
         self._idle: list[Line] = []
         self._journal: Journal | None = None
         self._kind = ""
+        self._suspected = False
         self.starts = 0
 
     def warm(self) -> None:
@@ -77,13 +82,12 @@ class Worker:
         """Return a connection to a worker that runs. Raises ApiError when there can be none."""
         with self._lock:
             try:
-                self._see_to_it()
-                while self._idle:
-                    line = self._idle.pop()
-                    if line.usable:
-                        return line
-                    line.socket.close()
-                return self._dial()
+                try:
+                    return self._open()
+                except ConnectionRefusedError:
+                    if self._child is None or self._child.wait(DYING) is None:
+                        raise
+                    return self._open()
             except OSError as error:
                 raise ApiError(503, "TOOLS_UNAVAILABLE", f"the box's tools cannot be started: {error}") from None
 
@@ -94,6 +98,17 @@ class Worker:
                 self._idle.append(line)
                 return
         line.socket.close()
+
+    def suspect(self, line: Line) -> None:
+        """Look whether the worker still answers at all, now that a client has given up on it."""
+        with self._lock:
+            if self._suspected or line.child is not self._child:
+                return
+            self._suspected = True
+        try:
+            threading.Thread(target=self._examine, args=(line.child,), daemon=True).start()
+        except RuntimeError:  # The box has no room for another thread; the next to give up will look.
+            self._suspected = False
 
     def death(self, line: Line) -> ApiError:
         """Tell what became of a worker that left a call without an answer."""
@@ -122,6 +137,15 @@ class Worker:
                 "starts": self.starts,
                 "log": self._journal.tail(LOG_LINES) if self._journal is not None else [],
             }
+
+    def _open(self) -> Line:
+        self._see_to_it()
+        while self._idle:
+            line = self._idle.pop()
+            if line.usable:
+                return line
+            line.socket.close()
+        return self._dial()
 
     def _see_to_it(self) -> None:
         if self._child is not None and self._child.wait(0) is None:
@@ -199,6 +223,18 @@ class Worker:
                 return False
         return head is not None and head.split(b" ")[1:2] == [b"200"]
 
+    def _examine(self, child: Child) -> None:
+        with self._lock:
+            try:
+                line = self._dial() if child is self._child else None
+            except OSError:
+                line = None
+        answers = line is not None and _answers(line)
+        with self._lock:
+            self._suspected = False
+            if not answers and child is self._child:
+                self._retire()
+
     def _retire(self) -> None:
         child, self._child = self._child, None
         if child is None:
@@ -210,6 +246,16 @@ class Worker:
         for line in self._idle:
             line.socket.close()
         self._idle.clear()
+
+
+def _answers(line: Line) -> bool:
+    """Whether anything comes back, if only that there is no such thing."""
+    with line.socket:
+        try:
+            line.send(b"GET /ping HTTP/1.1\r\nHost: tools\r\nConnection: close\r\n\r\n")
+            return line.wait_for_data(HUNG)
+        except Disconnected:
+            return False
 
 
 def _record(descriptor: int, journal: Journal) -> None:

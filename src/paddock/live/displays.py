@@ -97,7 +97,7 @@ class Displays:
             return
         self._up[sandbox.id] = up
         code = service.get("exit_code")
-        stopped = service.get("state") == "stopped"
+        stopped = service.get("state") in ("stopping", "stopped")
         reason = "stopped" if stopped else f"exit code {code}" if isinstance(code, int) else "died"
         self._updates.desktop(sandbox, up=up, reason=None if up else reason)
         # While nobody reads, the box waits or joins what it has to say; a lying one fills no disk.

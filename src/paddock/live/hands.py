@@ -200,7 +200,7 @@ class Hands:
         status, _, said = await inside.mcp(body, timeout=timeout)
         document = jsonrpc.read_answer(said, message)
         if document is None:
-            raise BoxError("the sandbox answers MCP with nonsense")
+            raise BoxError(jsonrpc.trouble(said) or "the sandbox answers MCP with nonsense")
         return jsonrpc.passed(status, said), document
 
     async def _reach(self, tenant: str, sandbox_id: str) -> tuple[Sandbox, Inside]:

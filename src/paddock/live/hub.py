@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 AHEAD = 2**18
 """Bytes that the program may be ahead of the viewer who keeps up best; beyond that it waits."""
-STUCK = 5.0
+STUCK = 2.0
 """Seconds after which a viewer who takes nothing does not hold the program up any more."""
 LINGER = 3.0
 """Seconds that a hub stays when its last viewer has gone: most come back at once."""
@@ -49,7 +49,7 @@ class Hub:
         leases: InputLease,
         *,
         running: Callable[[], Awaitable[bool]],
-        ended: Callable[[int | None], Awaitable[None]],
+        ended: Callable[[int | None, str], Awaitable[None]],
         left: Callable[[Hub], None],
     ) -> None:
         self.sandbox_id = sandbox_id
@@ -58,6 +58,8 @@ class Hub:
         self.seats: list[Seat] = []
         self.last_word: Mapping[str, Any] | None = None
         """What viewers are told last, once there is nothing more to come."""
+        self.end_reason = "exited"
+        """What it is put down to when the program ends."""
         self._inside = inside
         self._leases = leases
         self._running = running
@@ -171,6 +173,12 @@ class Hub:
             seat.wake()
         self._left(self)
 
+    async def exited(self, exit_code: int | None) -> None:
+        """The program has ended; tell everybody, once."""
+        if self.last_word is None:
+            self.finish({"type": "exit", "exit_code": exit_code, "reason": self.end_reason})
+            await self._ended(exit_code, self.end_reason)
+
     async def close(self) -> None:
         """Detach. The terminal goes on."""
         if self._leaving is not None:
@@ -278,8 +286,7 @@ class Hub:
         elif kind == "exit":
             code = word.get("exit_code")
             code = code if isinstance(code, int) else None
-            self.finish({"type": "exit", "exit_code": code})
-            await self._ended(code)
+            await self.exited(code)
             return True
         elif kind == "error":
             told = {"type": "error", "code": str(word.get("code"))[:40], "error": str(word.get("error"))[:200]}

@@ -13,6 +13,7 @@ VERSIONS = ("2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25", "2026-07-28"
 """Revisions of MCP that boxes speak. The last has no `initialize`: every request says its own revision."""
 PROTOCOL_HEADER = "mcp-protocol-version"
 LARGEST_REQUEST = 16 * 2**20
+LONGEST_LINE = 500
 PARSE_ERROR = -32700
 INVALID_REQUEST = -32600
 INVALID_PARAMETERS = -32602
@@ -112,6 +113,16 @@ def read_answer(body: bytes, asked: Message) -> dict[str, Any] | None:
         return None
     kind = "result" if "result" in document else "error"
     return document if isinstance(document.get(kind), dict) else None
+
+
+def trouble(body: bytes) -> str | None:
+    """What a box's daemon says is wrong when its tools cannot even be asked, in one line."""
+    try:
+        message = json.loads(body)["message"]
+    except (ValueError, RecursionError, LookupError, TypeError):
+        return None
+    line = message.strip().partition("\n")[0] if isinstance(message, str) else ""
+    return f"the tools of the sandbox do not work: {line[:LONGEST_LINE]}" if line else None
 
 
 def passed(status: int, body: bytes) -> Answer:

@@ -203,6 +203,7 @@ class Recordings:
         reader = Reader(self._fleet, sandbox, 0, wish.fps, quality=wish.quality, largest=LARGEST_PICTURE)
         frames = reader.follow(1.0 / wish.fps)
         recording: Recording | None = None
+        writer: Writer | None = None
         try:
             async with asyncio.timeout(FIRST_WITHIN):
                 first = await anext(frames)
@@ -217,10 +218,13 @@ class Recordings:
                 quality=wish.quality,
             )
             writer = await asyncio.to_thread(self._shelf.create, recording)
+            await self._keep(writer, first)
             await self._fleet.tell(sandbox, EventType.RECORDING_STARTED, recording_id=recording.id)
         except BaseException as error:
             await frames.aclose()
             await reader.close()
+            if writer is not None:
+                await asyncio.to_thread(writer.close)
             if recording is not None:
                 await asyncio.to_thread(self._shelf.remove, sandbox.tenant, recording.id)
             if isinstance(error, TimeoutError):
@@ -228,20 +232,19 @@ class Recordings:
             if isinstance(error, OSError):
                 raise HostFull(f"the recording cannot be written: {error.strerror}") from error
             raise
-        work = asyncio.create_task(self._record(writer, reader, frames, first, wish), name=f"recording {recording.id}")
+        work = asyncio.create_task(self._record(writer, reader, frames, wish), name=f"recording {recording.id}")
         session = self._sessions[recording.id] = _Session(recording, sandbox, writer, work)
         work.add_done_callback(lambda _: self._ended(session))
         return session.now()
 
     async def _record(
-        self, writer: Writer, reader: Reader, frames: AsyncGenerator[Frame, None], first: Frame, wish: RecordingWish
+        self, writer: Writer, reader: Reader, frames: AsyncGenerator[Frame, None], wish: RecordingWish
     ) -> str:
         """Keep pictures until something ends it, and say what."""
         most = min(wish.max_size or self._config.recording_size, self._config.recording_size)
         try:
             async with asyncio.timeout(min(wish.max_time or self._config.recording_time, self._config.recording_time)):
                 async with aclosing(frames) as following:
-                    await self._keep(writer, first)
                     async for frame in following:
                         if writer.size + len(frame.data) > most:
                             return "size"

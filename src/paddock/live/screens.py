@@ -168,15 +168,15 @@ class Reader:
             async for frame in following:
                 if not sound(frame, self._largest):
                     raise BoxError("the box sends what is no picture")
-                began = loop.time()
-                self._latest = frame
-                self._count += 1
-                self._ring()
-                self._tell(frame, began)
+                if self._latest is None or frame.data != self._latest.data:
+                    self._latest = frame
+                    self._count += 1
+                    self._ring()
+                    self._tell(loop.time())
                 # A box that sends more than was asked for is read no faster for that.
                 await asyncio.sleep(0.5 / self._rate)
 
-    def _tell(self, frame: Frame, now: float) -> None:
+    def _tell(self, now: float) -> None:
         if self._updates is not None and self._count > 1 and now - self._told_at >= TELL_EVERY:
             self._told_at = now
             self._updates.screen(self._sandbox, "timer")

@@ -24,6 +24,7 @@ NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,62}")
 SECRETLY_NAMED = re.compile(r"[0-9a-f]{32}")
 """What the daemon calls terminals that nobody has named; they are opened once and have a command of their own."""
 MOST_VIEWERS = 64
+DELETED = "deleted"
 
 
 class InputLease(Protocol):
@@ -98,10 +99,13 @@ class Terminals:
             raise NotFound(f"there is no terminal {name!r}")
         sandbox = await self._running(tenant, sandbox_id)
         hub = self._hubs.get((sandbox.id, name))
+        if hub is not None:
+            hub.end_reason = DELETED
         await self._fleet.client(sandbox).close_terminal(name)
-        if hub is not None and not hub.over:
-            hub.finish({"type": "exit", "exit_code": None, "reason": "deleted"})
-        await self._tell(sandbox, EventType.TERMINAL_CLOSED, name=name, exit_code=None, reason="deleted")
+        if hub is not None:
+            await hub.exited(None)
+        else:
+            await self._tell(sandbox, EventType.TERMINAL_CLOSED, name=name, exit_code=None, reason=DELETED)
 
     async def close(self) -> None:
         """Let viewers go; terminals go on."""
@@ -120,8 +124,8 @@ class Terminals:
             except PaddockError:
                 return False
 
-        async def ended(exit_code: int | None) -> None:
-            await self._tell(sandbox, EventType.TERMINAL_CLOSED, name=name, exit_code=exit_code, reason="exited")
+        async def ended(exit_code: int | None, reason: str) -> None:
+            await self._tell(sandbox, EventType.TERMINAL_CLOSED, name=name, exit_code=exit_code, reason=reason)
 
         hub = Hub(sandbox.id, name, inside, self._leases, running=running, ended=ended, left=self._left)
         await hub.open()

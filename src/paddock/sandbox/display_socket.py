@@ -11,6 +11,7 @@ import asyncio
 import os
 import socket
 import stat
+import struct
 import threading
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 PATH = "/paddock/display"
 MAX_HEAD = 8 * 2**10
 MAX_REFUSAL = 64 * 2**10
+INTEGER = struct.Struct("i")
 MOST_DESCRIPTORS = 8
 """How many are taken in before it is seen that there should have been one; the kernel drops what is beyond."""
 
@@ -113,8 +115,11 @@ async def _take_descriptor(control: socket.socket) -> DisplaySocket:
     try:
         while b"\r\n\r\n" not in head:
             await _readable(control)
-            data, found, *_ = socket.recv_fds(control, MAX_HEAD, MOST_DESCRIPTORS, socket.MSG_CMSG_CLOEXEC)
-            descriptors += found
+            # Not socket.recv_fds, which forgets its flags.
+            data, extras, *_ = control.recvmsg(
+                MAX_HEAD, socket.CMSG_SPACE(MOST_DESCRIPTORS * INTEGER.size), socket.MSG_CMSG_CLOEXEC
+            )
+            descriptors += _descriptors(extras)
             head += data
             if not data or len(head) > MAX_HEAD:
                 raise BoxGone("the box answers nonsense")
@@ -162,6 +167,16 @@ async def _readable(control: socket.socket) -> None:
         await ready.wait()
     finally:
         loop.remove_reader(control)
+
+
+def _descriptors(extras: Iterable[tuple[int, int, bytes]]) -> list[int]:
+    """The descriptors among what came beside the bytes."""
+    return [
+        number
+        for level, kind, data in extras
+        if (level, kind) == (socket.SOL_SOCKET, socket.SCM_RIGHTS)
+        for (number,) in INTEGER.iter_unpack(data[: len(data) // INTEGER.size * INTEGER.size])
+    ]
 
 
 def _is_stream(descriptor: int) -> bool:

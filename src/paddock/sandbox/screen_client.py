@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from typing import Any
 from urllib.parse import quote
@@ -22,6 +23,10 @@ TOOL_TIMEOUT = 120.0
 HEARTBEAT = 60.0
 """Seconds without a word after which a daemon that sends one every fifteen is taken for gone."""
 LARGEST_SIDE = 65535
+PICTURES = frozenset({"image/jpeg", "image/png", "image/webp"})
+"""What a browser may be told a picture is: nothing that it would run."""
+JPEG = b"\xff\xd8\xff"
+ETAG = re.compile(r'"[!#-~]{1,100}"')
 
 
 class ScreenClient(Exchange):
@@ -85,10 +90,13 @@ class ScreenClient(Exchange):
             data = await read_bounded(answer, MAX_PICTURE)
             if answer.status == 304:
                 return None
+            if answer.status != 200 or answer.content_type not in PICTURES:
+                raise BoxGone("the box sends something that is no picture")
+            said = answer.headers.get("ETag", "")
             return Shot(
                 data=data,
                 mime=answer.content_type,
-                etag=answer.headers.get("ETag", "")[:200],
+                etag=said if ETAG.fullmatch(said) else "",
                 width=_side(answer.headers.get("X-Paddock-Width")),
                 height=_side(answer.headers.get("X-Paddock-Height")),
             )
@@ -189,8 +197,10 @@ def _frame_head(line: bytes) -> tuple[dict[str, Any], int]:
 
 
 def _frame(head: Mapping[str, Any], data: bytes) -> Frame:
-    width, height, at = _side(head.get("width")), _side(head.get("height")), head.get("at")
-    sequence = head.get("sequence")
-    if not (width and height and isinstance(sequence, int) and isinstance(at, (int, float))):
+    width, height = _side(head.get("width")), _side(head.get("height"))
+    sequence, at = head.get("sequence"), head.get("at")
+    if not isinstance(sequence, int) or not isinstance(at, (int, float)) or not (width and height):
         raise BoxGone("the box sends a frame that does not say what it shows")
+    if not (0 <= sequence < 2**63 and 0 <= at < 2**53 and data.startswith(JPEG)):
+        raise BoxGone("the box sends a frame that is none")
     return Frame(sequence=sequence, width=width, height=height, at=float(at), data=data)

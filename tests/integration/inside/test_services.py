@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import signal
 import subprocess
@@ -120,7 +121,7 @@ def test_what_keeps_dying_is_tried_less_and_less_often(zipapp: Path, directory: 
         found = listed(daemon)["broken"]
         assert found["exit_code"] == 3 and "exit code 3" in found["message"]
         began = [float(line) for line in found["log"] if line != "cannot"]
-        pauses = [later - earlier for earlier, later in zip(began, began[1:], strict=False)]
+        pauses = [later - earlier for earlier, later in itertools.pairwise(began)]
         assert pauses[0] >= 0.1 and pauses[1] >= 0.2 and pauses[2] >= 0.4
         daemon.call("POST", "/paddock/services/start", {"timeout": 0})
         eventually(lambda: listed(daemon)["broken"]["starts"] >= 5)

@@ -168,3 +168,104 @@ def test_handshakes_and_the_token_in_the_query(daemon: Daemon) -> None:
     assert handshake(daemon, identifier, Sec_WebSocket_Key="short") == 400
     assert daemon.call("GET", f"/pty/{identifier}/ws").status == 426
     assert handshake(daemon, identifier, f"?token={token}", X_EXECD_ACCESS_TOKEN="") == 101
+
+
+def test_a_terminal_with_a_name_is_made_once(daemon: Daemon) -> None:
+    first = daemon.call("POST", "/pty", {"id": "main", "command": "echo $$; exec cat"}).json()
+    assert (first["session_id"], first["running"], first["output_offset"]) == ("main", False, 0)
+    with attach(daemon, "main", "?pty=0") as client:
+        pid = client.output_until(b"\n").strip()
+    again = daemon.call("POST", "/pty", {"id": "main", "command": "echo other"}).json()
+    assert again["running"] and again["output_offset"] == len(pid) + 1
+    with attach(daemon, "main") as client:
+        assert client.output_until(b"\n").strip() == pid
+    for name in ("", "Main", "a/b", "-a", "a" * 64):
+        assert daemon.call("POST", "/pty", {"id": name}).status == 400
+    assert daemon.call("DELETE", "/pty/main").status == 200
+    assert not daemon.call("POST", "/pty", {"id": "main"}).json()["launch_attempted"]
+
+
+def test_terminals_are_listed(daemon: Daemon) -> None:
+    assert daemon.call("GET", "/pty").json() == {"terminals": []}
+    daemon.call("POST", "/pty", {"id": "one"})
+    with attach(daemon, create(daemon)) as client:
+        client.receive_json()
+        client.send_json(type="resize", cols=101, rows=31)
+        client.send_json(type="ping")
+        while client.receive()[0] != TEXT:
+            pass
+        found = daemon.call("GET", "/pty").json()["terminals"]
+        assert [(each["running"], each["cols"], each["rows"]) for each in found] == [(False, 80, 24), (True, 101, 31)]
+
+
+def test_one_client_after_another_misses_nothing_and_sees_nothing_twice(daemon: Daemon) -> None:
+    """Each says how far the one before it has read, as a server does that was started anew."""
+    daemon.call("POST", "/pty", {"id": "main", "command": "exec cat"})
+    seen = b""
+    for number in range(5):
+        with attach(daemon, "main", f"?pty=0&since={len(seen)}") as client:
+            connected = client.receive_json()
+            assert (connected["type"], connected["offset"]) == ("connected", len(seen))
+            client.type(f"line {number}\n")
+            seen += client.output_until(b"\n")
+        with attach(daemon, "main", f"?since={len(seen)}") as client:
+            client.receive_json()
+            client.type("unseen\n")
+            while daemon.call("GET", "/pty/main").json()["output_offset"] < len(seen) + 7:
+                pass
+        with attach(daemon, "main", f"?since={len(seen)}") as client:
+            seen += client.output_until(b"unseen\n")
+    assert seen == b"".join(b"line %d\nunseen\n" % number for number in range(5))
+
+
+def test_a_flood_comes_in_large_pieces_and_whole(daemon: Daemon) -> None:
+    size = 8 * 2**20
+    command = f"stty -opost; read go; head -c {size} /dev/zero | tr '\\0' x; exec cat"
+    daemon.call("POST", "/pty", {"id": "flood", "command": command})
+    with attach(daemon, "flood") as client:
+        client.receive_json()
+        client.type("\n")
+        received, pieces = 0, 0
+        while received < size:
+            opcode, payload = client.receive()
+            if opcode == BINARY:
+                assert payload[:1] == b"\x01"
+                received += payload.count(b"x")
+                pieces += 1
+    assert received == size
+    assert size / pieces > 4096
+
+
+def test_keys_typed_one_by_one_do_not_make_a_long_history_slow(daemon: Daemon) -> None:
+    daemon.call("POST", "/pty", {"id": "keys", "command": "stty raw -echo; echo ready; exec cat"})
+    with attach(daemon, "keys") as client:
+        client.output_until(b"ready")
+        for _ in range(3000):
+            client.type("x")
+            client.output_until(b"x")
+    with attach(daemon, "keys") as client:
+        assert client.output_until(b"x" * 3000).endswith(b"x" * 3000)
+
+
+def test_a_program_that_does_not_read_does_not_hold_its_client(daemon: Daemon) -> None:
+    """What was typed waits in vain; the next client is let in all the same."""
+    daemon.call("POST", "/pty", {"id": "deaf", "command": "stty raw -echo; echo ready; exec sleep 300"})
+    with attach(daemon, "deaf") as first:
+        first.output_until(b"ready")
+        first.type("x" * 200_000)
+        first.send_json(type="ping")
+        with attach(daemon, "deaf", "?takeover=1") as second:
+            assert second.status == 101
+            second.output_until(b"ready")
+    with attach(daemon, "deaf") as third:
+        assert third.status == 101
+
+
+def test_what_is_typed_into_a_program_that_reads_slowly_arrives_whole(daemon: Daemon) -> None:
+    text = "".join(f"{number:07}\n" for number in range(20_000))
+    command = "sleep 0.1; wc -c"
+    daemon.call("POST", "/pty", {"id": "slow", "command": f"head -c {len(text)} | ({command})"})
+    with attach(daemon, "slow", "?pty=0") as client:
+        client.receive_json()
+        client.type(text)
+        assert int(client.output_until(b"\n")) == len(text)

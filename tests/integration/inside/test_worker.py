@@ -78,7 +78,6 @@ def test_a_worker_that_died_between_calls_is_not_noticed(daemon: Daemon) -> None
     daemon.call("GET", "/tools")
     pid = worker(daemon)["pid"]
     os.kill(pid, signal.SIGKILL)
-    eventually(lambda: not alive(pid))
     assert "fresh" in shell(daemon, "echo fresh")
     assert worker(daemon)["starts"] == 2
 
@@ -126,8 +125,7 @@ def test_a_worker_that_hangs_does_not_hold_up_a_claim(daemon: Daemon) -> None:
     eventually(lambda: not alive(pid))
 
 
-def test_a_client_that_leaves_a_call_is_not_waited_for(daemon: Daemon) -> None:
-    daemon.call("GET", "/tools")
+def call_and_leave(daemon: Daemon) -> None:
     body = json.dumps({"command": "sleep 300"}).encode()
     head = f"POST /tools/run_shell_command HTTP/1.1\r\nHost: box\r\nX-EXECD-ACCESS-TOKEN: {TOKEN}\r\n"
     raw = daemon.dial()
@@ -135,6 +133,23 @@ def test_a_client_that_leaves_a_call_is_not_waited_for(daemon: Daemon) -> None:
     eventually(lambda: daemon.call("GET", "/paddock/state").json()["idle_seconds"] == 0)
     raw.close()
     eventually(lambda: daemon.call("GET", "/paddock/state").json()["idle_seconds"] > 0)
+
+
+def test_a_client_that_leaves_a_call_is_not_waited_for(daemon: Daemon) -> None:
+    daemon.call("GET", "/tools")
+    pid = worker(daemon)["pid"]
+    call_and_leave(daemon)
+    shell(daemon, "true")
+    assert worker(daemon)["pid"] == pid
+
+
+def test_a_worker_that_answers_nobody_any_more_is_replaced(daemon: Daemon) -> None:
+    daemon.call("GET", "/tools")
+    pid = worker(daemon)["pid"]
+    os.kill(pid, signal.SIGSTOP)
+    call_and_leave(daemon)
+    eventually(lambda: not alive(pid), 20.0)
+    assert "fresh" in shell(daemon, "echo fresh")
 
 
 def test_tools_that_cannot_be_started(daemon: Daemon) -> None:

@@ -38,7 +38,7 @@ NONSENSE = r"""
 import socket, threading
 ANSWERS = {
     b"/mcp": b"<html>no</html>",
-    b"/tools": b'{"tools": [{"name": "ok", "inputSchema": []}, 3]}',
+    b"/tools": b'{"tools": [{"name": "ok", "inputSchema": []}, {"name": "../no"}]}',
     b"/tools/ok": b'{"content": "nonsense"}',
     b"/screen/shot": b"<script>alert(1)</script>",
 }
@@ -155,7 +155,6 @@ def test_nothing_is_sent_unasked_and_there_are_no_sessions(box: Box) -> None:
     for method in ("GET", "DELETE"):
         answer = box.client.request(method, f"{box.path}/mcp", headers={"Accept": "text/event-stream"})
         assert answer.status_code == 405 and answer.headers["Allow"] == "POST"
-        error_of(answer)
 
 
 def test_what_is_no_message_is_refused_in_words_of_mcp(box: Box) -> None:

@@ -178,7 +178,7 @@ class _Attachment:
 
     def _input(self, socket: WebSocket, data: bytes) -> None:
         try:
-            self._terminal.write(data)
+            self._terminal.write(data, self._over)
         except OSError as error:
             _send_json(socket, type="error", code="STDIN_WRITE_FAILED", error=str(error))
 

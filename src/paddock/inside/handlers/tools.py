@@ -48,43 +48,64 @@ class _Forwarded(Reply):
         reply.write(wire, request)
 
     def _ask(self, wire: Wire, request: Request) -> Reply:
-        line = self._worker.connect()
-        try:
-            _send(self._worker, line, _request_head(request, self._body, "keep-alive") + self._body)
-            _await_answer(line, wire)
+        message = _request_head(request, self._body, "keep-alive") + self._body
+        for attempt in (1, 2):
+            line = self._worker.connect()
             try:
-                reply = _read_answer(line)
+                reply = _exchange(line, wire, message)
+            except _Left as left:
+                line.socket.close()
+                if attempt == 2 or not left.unread:
+                    raise self._worker.death(line) from None
             except Disconnected:
-                raise self._worker.death(line) from None
-        except BaseException:
-            line.socket.close()
-            raise
-        self._worker.give_back(line)
-        return reply
+                line.socket.close()
+                self._worker.suspect(line)
+                raise
+            except BaseException:
+                line.socket.close()
+                raise
+            else:
+                self._worker.give_back(line)
+                return reply
+        raise AssertionError("two attempts are all there are")
+
+
+class _Left(Exception):
+    """The worker hung up instead of answering; `unread` when it did so before it had read the call."""
+
+    def __init__(self, error: BaseException | None) -> None:
+        super().__init__()
+        # A Unix socket that is closed with bytes in it resets the connection, one that was read out ends it.
+        self.unread = isinstance(error, (ConnectionResetError, BrokenPipeError))
+
+
+def _exchange(line: Line, wire: Wire, message: bytes) -> Reply:
+    try:
+        line.send(message)
+    except Disconnected as error:
+        raise _Left(error.__cause__) from None
+    _await_answer(line, wire)
+    try:
+        return _read_answer(line)
+    except Disconnected as error:
+        raise _Left(error.__cause__) from None
 
 
 def _stream(worker: Worker, line: Line, request: Request, wire: Wire) -> None:
     with line.socket:
         try:
-            _send(worker, line, _request_head(request, b"", "close"))
+            line.send(_request_head(request, b"", "close"))
             _await_answer(line, wire)
             data = line.socket.recv(BLOCK)
-            if not data:
-                raise worker.death(line)
-        except ApiError as error:
-            return error_reply(error).write(wire, request)
+        except (ConnectionError, Disconnected):
+            data = b""
+        if not data:
+            return error_reply(worker.death(line)).write(wire, request)
         while data:
             wire.send(data)
             _await_answer(line, wire)
             data = line.socket.recv(BLOCK)
     return None
-
-
-def _send(worker: Worker, line: Line, data: bytes) -> None:
-    try:
-        line.send(data)
-    except Disconnected:
-        raise worker.death(line) from None
 
 
 def _await_answer(line: Line, wire: Wire) -> None:

@@ -31,6 +31,10 @@ OWN_WINDOW = 1.5
 """Seconds after which a new window is taken for the program's although another process shows it."""
 
 
+class NotRunning(ToolError):
+    """No program of that name runs."""
+
+
 def tools(context: Context) -> list[Tool]:
     seconds = {"type": "number", "minimum": 0, "maximum": 60, "default": 15}
     return [
@@ -91,39 +95,51 @@ def tools(context: Context) -> list[Tool]:
 
 def start_app(context: Context, app: str, arguments: list[str], wait: float) -> Result:
     entry = _installed(app)
-    argv = [*(entry["argv"] if entry else _command(app)), *arguments]
+    return launch(context, [*(entry["argv"] if entry else _command(app)), *arguments], wait)
+
+
+def launch(
+    context: Context,
+    argv: list[str],
+    wait: float,
+    *,
+    name: str = "",
+    env: dict[str, str] | None = None,
+    adopted: bool = False,
+) -> Result:
+    """Start a program and wait for its window; with `adopted`, which another process than its own may show."""
+    name = name or argv[0]
     with context.display.session() as connection:
         before = {window.id for window in listed(connection)}
     try:
         process = subprocess.Popen(
             argv,
             cwd=context.cwd,
+            env=env,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
             start_new_session=True,
         )
     except OSError as error:
-        raise ToolError(
-            f"cannot start {argv[0]!r}: {error.strerror}; list_installed_apps shows what there is"
-        ) from None
+        raise ToolError(f"cannot start {name!r}: {error.strerror}; list_installed_apps shows what there is") from None
     started = Started(process)
     structured: dict[str, Any] = {"pid": process.pid, "command": readable(shlex.join(argv))}
     if wait <= 0:
-        return Result(f"started {argv[0]} as process {process.pid}", structured=structured)
-    window = _await_window(context, started, before, wait)
+        return Result(f"started {name} as process {process.pid}", structured=structured)
+    window = _await_window(context, started, before, wait, 0.0 if adopted else OWN_WINDOW)
     if window is None:
         if started.code not in (None, 0):
             told = started.complaints()
-            raise ToolError(f"{argv[0]} ended at once with exit code {started.code}{': ' + told if told else ''}")
+            raise ToolError(f"{name} ended at once with exit code {started.code}{': ' + told if told else ''}")
         ended = "; it has ended already" if started.code == 0 else ""
         return Result(
-            f"started {argv[0]} as process {process.pid}, which shows no window yet{ended}", structured=structured
+            f"started {name} as process {process.pid}, which shows no window yet{ended}", structured=structured
         )
     window = _in_front(context, window)
     structured.update(pid=window.pid or process.pid, window=window.document(window.id))
     place = f"{window.width}x{window.height} at {window.x}, {window.y}"
-    return Result(f"started {argv[0]}: window {window.title!r} ({window.name}), {place}", structured=structured)
+    return Result(f"started {name}: window {window.title!r} ({window.name}), {place}", structured=structured)
 
 
 class Started:
@@ -163,7 +179,7 @@ class Started:
         stream.close()
 
 
-def _await_window(context: Context, started: Started, before: set[int], wait: float) -> Window | None:
+def _await_window(context: Context, started: Started, before: set[int], wait: float, patience: float) -> Window | None:
     """Wait for a new window of the program, or of one that it handed its job to."""
     begun = time.monotonic()
     untitled: float | None = None
@@ -174,7 +190,7 @@ def _await_window(context: Context, started: Started, before: set[int], wait: fl
         now = time.monotonic()
         for window in reversed(new):
             own = window.pid and (window.pid == started.pid or started.pid in _ancestors(window.pid))
-            if own or started.code == 0 or now - begun > OWN_WINDOW:
+            if own or started.code == 0 or now - begun > patience:
                 untitled = untitled or now
                 if window.title or now - untitled > NAMING:
                     return window
@@ -237,7 +253,7 @@ def _find_running(context: Context, app: str) -> tuple[set[int], list[Window]]:
     pids = {pid for pid in pids if _alive(pid)} - own
     if not pids:
         names = ", ".join(sorted({f"{w.app} ({w.pid})" for w in shown})) or "none"
-        raise ToolError(f"no program {app!r} is running; those with windows are: {names}")
+        raise NotRunning(f"no program {app!r} is running; those with windows are: {names}")
     return pids, [window for window in shown if window.pid in pids]
 
 

@@ -48,6 +48,10 @@ class Context:
 
         if not path or "\0" in path:
             raise ToolError("a path must be text without NUL, and not empty")
+        if self.kind == "windows":
+            from .drives import unix_path
+
+            path = unix_path(path)
         return os.path.normpath(os.path.join(self.cwd, os.path.expanduser(path)))
 
     @property

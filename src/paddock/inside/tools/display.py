@@ -16,8 +16,15 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from typing import Any
 
-PATIENCE = 8.0
-"""Seconds that a call waits for another one which the X server does not answer."""
+PATIENCE = 4.0
+"""Seconds after which an X server that does not answer is given up."""
+GREETING = 3.0
+"""Seconds in which an X server is expected to greet a new client."""
+
+
+NO_ANSWER = "the desktop does not answer; it hangs, or is busy: try again or start it anew"
+
+_HELLO = b"l\0\x0b\0" + bytes(8)  # Little-endian, protocol 11.0, no authorisation.
 
 
 class DesktopGone(ToolError):
@@ -31,31 +38,36 @@ class Display:
         self.name = name or os.environ.get("DISPLAY") or ""
         self._turn = threading.RLock()
         self._connection: Connection | None = None
+        self._since: float | None = None
+        self._used = threading.Event()
+        self._watch: threading.Thread | None = None
 
     @contextmanager
     def session(self) -> Iterator[Connection]:
         """Hold the connection. Raises DesktopGone when there is no server, ToolError when a window is gone."""
-        if not self._turn.acquire(timeout=PATIENCE):
-            stuck = self._connection
-            if stuck is not None:
-                stuck.abort()
-            raise ToolError("the desktop does not answer; another call is waiting for it, try again")
+        if not self._turn.acquire(timeout=2 * PATIENCE):
+            raise ToolError("the desktop does not answer; try again")
+        outermost = self._since is None
         try:
             from Xlib import error
 
+            if outermost:
+                self._since = time.monotonic()
+                self._used.set()
             try:
                 connection = self._connected()
                 connection.read_events()
                 yield connection
                 connection.handle_queued()
-            except (error.ConnectionClosedError, error.DisplayError, OSError) as problem:
+            except (error.ConnectionClosedError, error.DisplayError, ConnectionError):
+                stuck = self._connection is not None and self._connection.aborted
                 self._forget()
-                if isinstance(problem, OSError) and not isinstance(problem, ConnectionError):
-                    raise
-                raise DesktopGone(self._gone()) from None
+                raise DesktopGone(NO_ANSWER if stuck else _gone(self.name)) from None
             except (error.BadWindow, error.BadDrawable, error.BadMatch):
                 raise ToolError("the window has just vanished; list_windows shows those that are there") from None
         finally:
+            if outermost:
+                self._since = None
             self._turn.release()
 
     def wait(self, serial: int, timeout: float) -> bool:
@@ -90,29 +102,76 @@ class Display:
         if self._connection is not None and self._connection.lost():
             self._forget()
         if self._connection is None:
-            if not self.name:
-                raise DesktopGone("this sandbox has no screen; create one of kind linux")
-            self._connection = Connection(self.name)
+            self._connection = Connection(open_display(self.name))
+            if self._watch is None:
+                self._watch = threading.Thread(target=self._guard, daemon=True)
+                self._watch.start()
         return self._connection
+
+    def _guard(self) -> None:
+        """Break off what the server leaves without an answer; asleep while nobody uses the connection."""
+        while True:
+            self._used.wait()
+            self._used.clear()
+            time.sleep(PATIENCE / 4)
+            since, connection = self._since, self._connection
+            if since is None:
+                continue
+            self._used.set()
+            if connection is not None and time.monotonic() - since > PATIENCE:
+                connection.abort()
 
     def _forget(self) -> None:
         lost, self._connection = self._connection, None
         if lost is not None:
             lost.close()
 
-    def _gone(self) -> str:
-        return f"the desktop is not running (no X server answers on {self.name}); start it, or wait until it is back"
+
+def open_display(name: str) -> Any:
+    """Connect to an X server. Raises DesktopGone when there is none that answers."""
+    from Xlib import display, error
+
+    if not name:
+        raise DesktopGone("this sandbox has no screen; create one of kind linux")
+    if name.startswith(":") and not _greets(name):
+        raise DesktopGone(NO_ANSWER)
+    try:
+        x = display.Display(name)
+    except (error.DisplayError, error.ConnectionClosedError, ConnectionError):
+        raise DesktopGone(_gone(name)) from None
+    x.set_error_handler(lambda *_: None)
+    return x
+
+
+def _greets(name: str) -> bool:
+    """Whether the server takes clients; python-xlib would wait for ever for one that hangs."""
+    number = name[1:].partition(".")[0]
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+        probe.settimeout(GREETING)
+        try:
+            probe.connect(f"/tmp/.X11-unix/X{number}")
+            probe.sendall(_HELLO)
+            return bool(probe.recv(1))
+        except socket.timeout:
+            return False
+        except OSError:
+            raise DesktopGone(_gone(name)) from None
+
+
+def _gone(name: str) -> str:
+    return f"the desktop is not running (no X server answers on {name}); start it, or wait until it is back"
 
 
 class Connection:
     """One connection, and what is known about the server it leads to."""
 
-    def __init__(self, name: str) -> None:
-        from Xlib import X, display
+    aborted = False
+
+    def __init__(self, x: Any) -> None:
+        from Xlib import X
         from Xlib.ext import damage
 
-        self.x = display.Display(name)
-        self.x.set_error_handler(lambda *_: None)
+        self.x = x
         self.root = self.x.screen().root
         self.root.change_attributes(event_mask=X.StructureNotifyMask)
         geometry = self.root.get_geometry()
@@ -186,6 +245,7 @@ class Connection:
 
     def abort(self) -> None:
         """Make whoever waits for the server's answer fail."""
+        self.aborted = True
         try:
             self.x.display.socket.shutdown(socket.SHUT_RDWR)
         except OSError:

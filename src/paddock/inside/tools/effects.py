@@ -17,7 +17,7 @@ WAIT = {
     "type": "number",
     "minimum": 0,
     "maximum": 10,
-    "default": 0.15,
+    "default": 0.3,
     "description": "Seconds to wait for the screen to react before answering; 0 answers at once.",
 }
 QUIET = 0.03

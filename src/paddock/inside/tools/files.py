@@ -24,6 +24,7 @@ MAX_ENTRIES = 1000
 
 _BLOCK = 256 * 1024
 _PICTURES = ((b"\x89PNG\r\n\x1a\n", "image/png"), (b"\xff\xd8\xff", "image/jpeg"), (b"GIF8", "image/gif"))
+_BASE64 = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/"
 _PATH = {"type": "string", "minLength": 1, "maxLength": 4096}
 
 
@@ -236,7 +237,10 @@ def _decoded(content: str) -> bytes:
     from binascii import Error, a2b_base64
 
     try:
-        return a2b_base64(content.encode("ascii"))
+        data = "".join(content.split()).encode("ascii")
+        if data.rstrip(b"=").translate(None, _BASE64):
+            raise ToolError("the content is not base64: it has other characters than A-Z, a-z, 0-9, + and /")
+        return a2b_base64(data)
     except (Error, UnicodeEncodeError) as error:
         raise ToolError(f"the content is not base64: {error}") from None
 

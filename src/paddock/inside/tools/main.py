@@ -22,5 +22,8 @@ def serve(listening_fd: int) -> int:
     context = Context(kind=kind)
     if os.environ.get("DISPLAY"):
         threading.Thread(target=context.warm, daemon=True).start()
-    Server(context, Registry(context, kind), listener).serve_forever()
+    registry = Registry(context, kind)
+    # Whoever is offered a browser will soon call for it, and its driver takes half a second to come up.
+    threading.Thread(target=registry.load, daemon=True).start()
+    Server(context, registry, listener).serve_forever()
     return 0

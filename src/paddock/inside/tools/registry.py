@@ -96,6 +96,13 @@ class Registry:
                 self._tools = {tool.name: tool for tool in offered(self._kind, self._context)}
             return self._tools
 
+    def load(self) -> None:
+        """Find the tools ahead of the first call; what cannot be found is told to who calls."""
+        try:
+            assert self.tools is not None
+        except Exception:
+            return
+
     def find(self, name: str) -> Tool:
         tool = self.tools.get(name)
         if tool is None:
@@ -114,7 +121,7 @@ class Registry:
         except ToolError as error:
             return failure(str(error))
         except OSError as error:
-            return failure(f"{name}: {error.filename or ''} {error.strerror or error}".replace(":  ", ": "))
+            return failure(_explained(error))
 
 
 def offered(kind: str, context: Context) -> list[Tool]:
@@ -129,6 +136,13 @@ def offered(kind: str, context: Context) -> list[Tool]:
         for tool in import_module(f".{name}", __package__).tools(context):
             found[tool.name] = tool
     return list(found.values())
+
+
+def _explained(error: OSError) -> str:
+    if isinstance(error, FileNotFoundError):
+        return f"no such file or directory: {error.filename}"
+    reason = (error.strerror or str(error)).lower()
+    return f"{error.filename}: {reason}" if error.filename else reason
 
 
 def _hint(name: str, names: list[str]) -> str:

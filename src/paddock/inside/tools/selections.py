@@ -12,7 +12,7 @@ import socket
 import threading
 import time
 
-from .display import DesktopGone
+from .display import DesktopGone, open_display
 from .results import ToolError
 
 TYPE_CHECKING = False
@@ -88,14 +88,12 @@ class Clipboard:
 
 
 def _connected(name: str, make: Callable[[Any], Any]) -> Any:
-    from Xlib import display, error
+    from Xlib import error
 
     try:
-        x = display.Display(name)
-        x.set_error_handler(lambda *_: None)
-        return make(x)
-    except (error.DisplayError, error.ConnectionClosedError, ConnectionError):
-        raise DesktopGone(f"the desktop is not running (no X server answers on {name})") from None
+        return make(open_display(name))
+    except (error.ConnectionClosedError, ConnectionError):
+        raise DesktopGone(f"the desktop on {name} has just ended") from None
 
 
 class _Party:

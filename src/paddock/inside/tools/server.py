@@ -90,7 +90,7 @@ class Server:
         except ApiError as error:
             return error_reply(error)
         except ToolError as error:
-            return error_reply(ApiError(503, "SCREEN_NOT_AVAILABLE", str(error)))
+            return error_reply(_refusal(error))
         except (Disconnected, ConnectionError):
             raise Disconnected from None
         except Exception as error:
@@ -165,3 +165,12 @@ def _check(arguments: object, schema: Mapping[str, Any]) -> None:
         check(arguments, schema)
     except ToolError as error:
         raise ApiError(400, "INVALID_ARGUMENTS", str(error)) from None
+
+
+def _refusal(error: ToolError) -> ApiError:
+    """What was asked of the screen is wrong, unless it is the desktop that is not there."""
+    from .display import DesktopGone
+
+    if isinstance(error, DesktopGone):
+        return ApiError(503, "SCREEN_NOT_AVAILABLE", str(error))
+    return ApiError(400, "INVALID_REQUEST", str(error))

@@ -25,9 +25,10 @@ LINGER = 0.05
 
 
 def tools(context: Context) -> list[Tool]:
-    from .cells import Notebook
+    from .notebook import Notebook
 
     notebook = Notebook()
+    seen = bool(os.environ.get("DISPLAY"))
     return [
         Tool(
             "run_shell_command",
@@ -44,7 +45,7 @@ def tools(context: Context) -> list[Tool]:
             },
             ["command"],
             run_shell_command,
-            changes_screen=True,
+            changes_screen=seen,
         ),
         Tool(
             "run_ipython_cell",
@@ -63,7 +64,7 @@ def tools(context: Context) -> list[Tool]:
             },
             ["code"],
             notebook.run,
-            changes_screen=True,
+            changes_screen=seen,
         ),
     ]  # fmt: skip
 

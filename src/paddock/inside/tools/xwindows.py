@@ -274,9 +274,10 @@ def resize_window(
         _ask(connection, found, "_NET_MOVERESIZE_WINDOW", flags | 1 << 13, x or 0, y or 0, width or 0, height or 0)
 
     def done(connection: Connection, found: Window) -> bool:
-        # A terminal keeps to whole characters, so a size is reached when it is near.
-        near = width is None or abs(found.width - width) <= 24
-        return near and (height is None or abs(found.height - height) <= 24) and not found.maximized
+        # A terminal keeps to whole characters and a frame takes its place, so near is as good as there.
+        pairs = ((width, found.width, 24), (height, found.height, 24), (x, found.x, 64), (y, found.y, 64))
+        near = all(asked is None or abs(asked - there) <= most for asked, there, most in pairs)
+        return near and not found.maximized
 
     return _change(context, window, "resized", act, done)
 

@@ -144,3 +144,25 @@ def _is_debian(source: Source) -> bool:
     if keyring and keyring.name.startswith("debian-archive"):
         return True
     return urlsplit(source.uri).path.rstrip("/").rpartition("/")[2].startswith("debian")
+
+
+class Install:
+    """Follows what `apt-get install` prints, to say how far it has come."""
+
+    _TOTAL = re.compile(r"\d+ upgraded, (\d+) newly installed")
+    _STAGES = ("Get:", "Unpacking ", "Setting up ")
+
+    def __init__(self) -> None:
+        self._packages = 0
+        self._seen = dict.fromkeys(self._STAGES, 0)
+
+    def follow(self, line: str) -> float | None:
+        """Return the share that is done, 0 to 1, if the line says anything about it."""
+        total = self._TOTAL.match(line)
+        if total:
+            self._packages = int(total[1])
+        stage = next((stage for stage in self._STAGES if line.startswith(stage)), None)
+        if stage is None or not self._packages:
+            return None
+        self._seen[stage] += 1
+        return sum(min(seen, self._packages) for seen in self._seen.values()) / (self._packages * len(self._STAGES))

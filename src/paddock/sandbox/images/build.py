@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 
 from paddock.errors import BuildError
-from paddock.sandbox.images.apt import Source, fetch_options, sources_for, stanzas
+from paddock.sandbox.images.apt import Install, Source, fetch_options, sources_for, stanzas
 from paddock.sandbox.images.console import CommandFailed, Console, program
 from paddock.sandbox.images.fence import BuildBox, fence, placeholder, remove_tree
 from paddock.sandbox.images.library import Plan
@@ -76,6 +76,9 @@ class RecipeBuild:
     def run(self) -> Manifest:
         """Fill the workspace. Raises `BuildError`."""
         recipe, user = self._plan.recipe, self._plan.user
+        if self._base and not recipe.changes_files:
+            self._link_base(self._base)
+            return self._finish()
         if self._base:
             self._copy_base(self._base)
             if recipe.apt:
@@ -94,9 +97,10 @@ class RecipeBuild:
             self._console.step("files", 0.84)
             self._put_files()
         for number, command in enumerate(recipe.run):
-            self._console.step(f"run {number + 1} of {len(recipe.run)}", 0.85)
+            self._console.step(f"run {number + 1} of {len(recipe.run)}", 0.85 + 0.1 * number / len(recipe.run))
             self._inside(f"run[{number}]", "/bin/sh", "-e", "-c", command)
         self._console.step("finish", 0.95)
+        self._clean()
         return self._finish()
 
     def _make_debian(self) -> None:
@@ -117,7 +121,7 @@ class RecipeBuild:
             key: value for key, value in os.environ.items() if key.lower().endswith("_proxy") or key in ("PATH", "HOME")
         }
         environment |= {"LANG": "C.UTF-8", "TMPDIR": str(self._workspace.path / "tmp")}
-        self._attempt("apt", [*fence(), *words], environment)
+        self._attempt("apt", [*fence(), *words], environment, self._follow_debian)
         # Every box gets a /dev of its own.
         self._attempt("apt", [*fence(), "find", f"{self._workspace.root}/dev", "-mindepth", "1", "-delete"], None)
         if self._sources:
@@ -144,12 +148,26 @@ class RecipeBuild:
         source = f"{base.directory}/root"
         self._attempt("base", [*fence(), "cp", "-a", "--reflink=auto", "--", source, str(self._workspace.root)], None)
 
+    def _link_base(self, base: Stored) -> None:
+        """Have the base's files under another name: an image that adds no file takes no room."""
+        self._console.step(f"link {base.manifest.name}", 0.0)
+        source = f"{base.directory}/root"
+        self._attempt("base", [*fence(), "cp", "--archive", "--link", "--", source, str(self._workspace.root)], None)
+
     def _install_packages(self) -> None:
         self._console.step("apt", 0.1)
         self._script(_FORBID_SERVICES)
         self._inside("apt", "apt-get", "update")
-        self._console.step("apt", 0.2)
-        self._inside("apt", "apt-get", "install", "--yes", "--no-install-recommends", *self._plan.recipe.apt)
+        self._console.step("apt", 0.15)
+        install = Install()
+
+        def follow(line: str) -> None:
+            share = install.follow(line)
+            if share is not None:
+                self._console.advance(0.15 + 0.55 * share)
+
+        words = ["apt-get", "install", "--yes", "--no-install-recommends", *self._plan.recipe.apt]
+        self._attempt("apt", self._box.argv(words), self._box.env, follow)
 
     def _put_files(self) -> None:
         staged = self._settings.directory / "files"
@@ -163,14 +181,18 @@ class RecipeBuild:
             inside = f"{SETTINGS_INSIDE}/files/{number}"
             self._inside(f"files.{target}", "install", "-D", "--mode", file.mode, "--", inside, target)
 
-    def _finish(self) -> Manifest:
-        plan, workspace, user = self._plan, self._workspace, self._plan.user
+    def _clean(self) -> None:
+        workspace, user = self._workspace, self._plan.user
         self._script(_CLEAN, str(user.uid), str(user.gid), user.home)
         placeholder(workspace.root, "resolv.conf")
         placeholder(workspace.root, "hosts", "127.0.0.1 localhost\n::1 localhost\n")
         placeholder(workspace.root, "hostname", "box\n")
+
+    def _finish(self) -> Manifest:
+        plan, workspace = self._plan, self._workspace
         findings = probe(plan.name, self._box, self._console, plan.env)
-        settle_owners(workspace, self._console)
+        if self._base is None or plan.recipe.changes_files:
+            settle_owners(workspace, self._console)
         shutil.rmtree(self._settings.directory)
         remove_tree(workspace.path / "tmp")
         (workspace.path / "debian.sources").unlink(missing_ok=True)
@@ -181,7 +203,7 @@ class RecipeBuild:
             description=plan.recipe.description,
             recipe=plan.recipe.model_dump(mode="json", exclude_defaults=True),
             suite=plan.suite,
-            user=user,
+            user=plan.user,
             env=plan.env,
             services=plan.services,
             nested_namespaces=plan.nested_namespaces,
@@ -197,12 +219,18 @@ class RecipeBuild:
     def _inside(self, field: str, *command: str) -> None:
         self._attempt(field, self._box.argv(command), self._box.env)
 
-    def _attempt(self, field: str, argv: list[str], env: Mapping[str, str] | None) -> None:
-        def follow(line: str) -> None:
-            for words, fraction in _PHASES.items():
-                if line.startswith(f"I: {words}"):
-                    self._console.advance(fraction)
+    def _follow_debian(self, line: str) -> None:
+        for words, fraction in _PHASES.items():
+            if line.startswith(f"I: {words}"):
+                self._console.advance(fraction)
 
+    def _attempt(
+        self,
+        field: str,
+        argv: list[str],
+        env: Mapping[str, str] | None,
+        follow: Callable[[str], None] = lambda line: None,
+    ) -> None:
         try:
             self._console.run(argv, env=env, listen=follow)
         except CommandFailed as error:

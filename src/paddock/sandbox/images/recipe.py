@@ -127,6 +127,11 @@ class Recipe(Frozen):
         return self
 
     @property
+    def changes_files(self) -> bool:
+        """Whether it makes other files of its base's, or only says other things about them."""
+        return bool(self.suite or self.apt or self.pip or self.npm or self.files or self.user or self.run)
+
+    @property
     def suite(self) -> str | None:
         """The Debian suite this recipe starts from, or None when it starts from another recipe."""
         match = _DEBIAN.fullmatch(self.base)

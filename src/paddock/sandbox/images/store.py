@@ -229,7 +229,20 @@ class ImageStore:
         return await asyncio.to_thread(self.remove, reference, in_use)
 
     def _build_recipe(self, plan: Plan, progress: Watcher, cancel: threading.Event) -> Stored:
-        base = self._build_recipe(plan.base, progress, cancel) if plan.base else None
+        chain = [plan]
+        while chain[0].base:
+            chain.insert(0, chain[0].base)
+        missing = [each.digest for each in chain if self._shelf.get(each.name, each.digest) is None]
+        stored: Stored | None = None
+        for each in chain:
+            watcher = progress
+            if each.digest in missing and len(missing) > 1:
+                watcher = _share(progress, each.name, missing.index(each.digest), len(missing))
+            stored = self._build_one(each, stored, watcher, cancel)
+        assert stored is not None
+        return stored
+
+    def _build_one(self, plan: Plan, base: Stored | None, progress: Watcher, cancel: threading.Event) -> Stored:
         with self._shelf.claim(plan.digest, cancel):
             stored = self._shelf.get(plan.name, plan.digest)
             if stored is None:
@@ -295,6 +308,17 @@ class ImageStore:
         near = difflib.get_close_matches(reference, names, n=1)
         hint = f" (did you mean '{near[0]}'?)" if near else ""
         return f"no recipe named '{reference}'{hint}; known: {', '.join(names)}"
+
+
+def _share(progress: Watcher, name: str, place: int, count: int) -> Watcher:
+    """Tell of one image's build as a part of several that follow each other; only the last goes without its name."""
+
+    def tell(now: Progress) -> None:
+        fraction = None if now.fraction is None else (place + now.fraction) / count
+        step = now.step if place == count - 1 else f"{name}: {now.step}"
+        progress(Progress(step, fraction, now.line))
+
+    return tell
 
 
 def _title(stored: Stored) -> str:

@@ -30,9 +30,10 @@ class Downloads:
         self._tasks: set[asyncio.Future[Any]] = set()
         self.changed = asyncio.Event()
 
-    async def open(self, browser: Any) -> None:
+    async def open(self, wire: Any) -> None:
+        """Have chromium save files here, and tell of it on a wire that speaks its protocol."""
         os.makedirs(self.directory, exist_ok=True)
-        self._session = await browser.new_browser_cdp_session()
+        self._session = wire
         self._session.on("Browser.downloadWillBegin", self._begun)
         self._session.on("Browser.downloadProgress", self._progress)
         await self._session.send(

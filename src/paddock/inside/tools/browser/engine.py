@@ -36,6 +36,10 @@ class Gone(ToolError):
     """Chromium ended while it was spoken to."""
 
 
+class Stale(Gone):
+    """Chromium had ended before anything was done."""
+
+
 class Engine:
     """Chromium, found at its debugging address again and again."""
 
@@ -93,13 +97,18 @@ class Engine:
     async def _run(self, work: Callable[[Session], Awaitable[T]]) -> T:
         from .faults import explained
 
-        session = await self._connected()
-        try:
-            return await work(session)
-        except ToolError:
-            raise
-        except Exception as error:
-            raise explained(error, session) from None
+        for again in (True, False):
+            session = await self._connected()
+            try:
+                return await work(session)
+            except Stale:
+                if not again:
+                    raise
+            except ToolError:
+                raise
+            except Exception as error:
+                raise explained(error, session) from None
+        raise Gone("chromium cannot be reached; try again")
 
     async def _connected(self) -> Session:
         import asyncio

@@ -37,8 +37,10 @@ def explained(error: Exception, session: Session | None = None) -> ToolError:
     """Turn any failure of Playwright's into one an agent can act on."""
     text = str(error)
     first = (text.splitlines() or [type(error).__name__])[0][:300]
-    if session is not None and not session.alive:
-        return Gone(ENDED)
+    if session is not None:
+        session.note(error)
+        if not session.alive:
+            return Gone(ENDED)
     if "Page crashed" in text or any(sign in text for sign in _CLOSED):
         return ToolError("the tab has crashed or was closed; call again to work with the one that is there now")
     for code, meaning in _NETWORK.items():

@@ -80,12 +80,12 @@ async def navigate(call: Call, url: str, until: str = "") -> str:
 
 
 async def back(call: Call, until: str = "") -> str:
-    await _go(call, lambda wait, limit: call.page.go_back(wait_until=wait, timeout=limit), until, "the page before")
+    await _step(call, call.page.go_back, until, "the page before")
     return "Went back."
 
 
 async def forward(call: Call, until: str = "") -> str:
-    await _go(call, lambda wait, limit: call.page.go_forward(wait_until=wait, timeout=limit), until, "the next page")
+    await _step(call, call.page.go_forward, until, "the next page")
     return "Went forward."
 
 
@@ -169,6 +169,23 @@ async def _go(call: Call, move: Any, until: str, where: str) -> str:
             raise
         return await _late(call, where, text)
     return f" (HTTP {answer.status})" if answer is not None and answer.status >= 400 else ""
+
+
+async def _step(call: Call, move: Any, until: str, where: str) -> None:
+    """Move in the history. A page that chromium has kept is there at once, and does not load again."""
+    before = call.page.url
+    await _go(call, lambda _, limit: move(wait_until="commit", timeout=limit), "answer", where)
+    if call.page.url == before and not await _has(call, before):
+        raise ToolError(f"there is no {where.removeprefix('the ')} in this tab's history")
+    ready = "complete" if until in ("load", "idle") else "interactive"
+    script = f"() => document.readyState === 'complete' || document.readyState === '{ready}'"
+    await call.page.wait_for_function(script, timeout=call.milliseconds)
+
+
+async def _has(call: Call, address: str) -> bool:
+    """Whether the history has an address more than once, so that a step may lead there."""
+    history = await (await call.tab.protocol()).send("Page.getNavigationHistory")
+    return sum(entry.get("url") == address for entry in history["entries"]) > 1
 
 
 async def _rest(call: Call) -> None:

@@ -22,15 +22,15 @@ _LIMIT = {"type": "integer", "minimum": 1, "maximum": MAX_TEXT, "default": 30_00
 _LIMIT["description"] = "characters at most; what is left out is said"
 _TREE = """([limit]) => {
     const text = document.body ? document.body.innerText : '';
-    return [String(text).slice(0, limit), String(text).length];
+    return [String(text).slice(0, limit), String(text).length - limit];
 }"""
-_OF = """(e, [limit, name]) => { const text = String(e[name] || ''); return [text.slice(0, limit), text.length]; }"""
+_OF = """(e, [limit, name]) => { const text = String(e[name] || ''); return [text.slice(0, limit), text.length - limit]; }"""
 # A value that JSON cannot carry is shown as the console would.
 _SHOWN = """const shown = (value, limit) => {
     let text;
     try { text = JSON.stringify(value, null, 1); } catch (error) {}
     if (text === undefined) text = String(value);
-    return [text.slice(0, limit), text.length];
+    return [text.slice(0, limit), text.length - limit];
 };"""
 
 
@@ -132,13 +132,21 @@ async def evaluate(call: Call, script: str, **more: Any) -> Result:
     protocol = await call.tab.protocol()
     source = _called(script)
     ask = {"expression": source, "awaitPromise": True, "replMode": True, "userGesture": True}
-    answer = await protocol.send("Runtime.evaluate", {**ask, "timeout": call.milliseconds})
+    try:
+        answer = await protocol.send("Runtime.evaluate", {**ask, "timeout": call.milliseconds})
+    except Exception as error:
+        if "Internal error" not in str(error):
+            raise
+        raise ToolError(f"the script ran for more than {call.seconds:g} s and was ended") from None
     _check(answer)
+    if answer["result"].get("subtype") == "promise":
+        answer = await protocol.send("Runtime.awaitPromise", {"promiseObjectId": answer["result"]["objectId"]})
+        _check(answer)
     found = answer["result"]
     if "objectId" not in found:
         value = found.get("unserializableValue") or found.get("value", found["type"])
         text = _json(value) if "value" in found else str(value)
-        return _bounded([text[:MAX_TEXT], len(text)], MAX_TEXT)
+        return _bounded([text[:MAX_TEXT], len(text) - MAX_TEXT], MAX_TEXT)
     ask = {"objectId": found["objectId"], "returnByValue": True, "arguments": [{"value": MAX_TEXT}]}
     answer = await protocol.send(
         "Runtime.callFunctionOn",
@@ -216,12 +224,12 @@ def _size(data: bytes, format: str, area: list[float], scale: float) -> tuple[in
 
 
 def _bounded(found: Any, limit: int) -> Result:
-    """A text and its whole length, of which a page might say anything."""
+    """A text and how much of it was left out, of which a page might say anything."""
     if not isinstance(found, list) or len(found) != 2 or not isinstance(found[0], str):
         raise ToolError("the page gave no text")
-    text, length = found[0][:limit], found[1]
-    if isinstance(length, (int, float)) and length > len(text):
-        text += f"\n[… {int(length) - len(text)} characters left out …]"
+    text, left = found[0][:limit], found[1]
+    if isinstance(left, int) and left > 0:
+        text += f"\n[… {left} characters left out …]"
     return Result(text)
 
 

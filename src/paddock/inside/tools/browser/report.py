@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ..results import Result
+from .journal import cut
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -46,6 +47,10 @@ async def report(session: Session, earlier: Before, done: str) -> Result:
     url = tab.url
     asking = session.dialogs.pending
     look = {} if asking else await session.peek(tab)
+    if await session.current() is not tab:
+        # A tab was opened while the old one was looked at.
+        tab = await session.current()
+        url, look = tab.url, await session.peek(tab)
     title, focus = str(look.get("title", ""))[:300], str(look.get("focus", ""))[:200]
     events, files = events_since(session, earlier)
     lines = [done, *events] if done else events[:]
@@ -54,11 +59,12 @@ async def report(session: Session, earlier: Before, done: str) -> Result:
     changed["focus"] = known and focus != earlier.focus
     changed["tab"] = tab is not earlier.tab
     if changed["url"] or changed["tab"] or changed["title"]:
-        lines.append(f'The page is {url} "{title}" in tab {tab.id}.' if look else f"The page is {url} in tab {tab.id}.")
+        named = f' "{title}"' if look else ""
+        lines.append(f"The page is {cut(url, 300)}{named} in tab {tab.id}.")
     if changed["focus"]:
         lines.append(f"The focus is on {focus}." if focus else "Nothing has the focus now.")
     if not (events or any(changed.values())):
-        lines.append(f"Address, title and focus are as before ({url}).")
+        lines.append("Address, title and focus are as before.")
     structured: dict[str, Any] = {"url": url, "title": title, "tab": tab.id, "changed": changed}
     if focus:
         structured["focus"] = focus

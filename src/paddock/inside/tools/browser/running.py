@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 
 from ..results import Result, ToolError
-from .faults import explained
+from .engine import Stale
+from .faults import ENDED, explained
 from .kit import Call
 from .report import before, events_since, report
 
@@ -37,9 +38,14 @@ async def run(
     dialogs = session.dialogs
     dialogs.begin()
     started = session.journal.last
-    if calm:
+    if calm and dialogs.pending:
+        if quiet:
+            # Whatever the page would ask next, it is being left.
+            await session.interrupt(await session.current())
         await dialogs.clear(calm)
     earlier = await before(session)
+    if not session.alive:
+        raise Stale(ENDED)
     earlier.number = started
     dialogs.quiet += quiet
     try:

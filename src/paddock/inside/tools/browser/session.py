@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from typing import Any
 
 MAX_TABS = 50
+OPENING = 3.0
+"""Seconds that a tab which has been opened gets to show something."""
 BRIEF = 1.0
 """Seconds a page gets to say its title; one that is busy for longer is described without it."""
 PEEK = """() => {
@@ -72,6 +74,8 @@ class Session:
         self._current: Tab | None = None
         self._numbers = itertools.count(1)
         self._dress = dress
+        self._expected: set[str] = set()
+        self._arrived = asyncio.Event()
         self._tasks: set[asyncio.Future[Any]] = set()
 
     @property
@@ -95,7 +99,12 @@ class Session:
         context.on("requestfailed", self._failed)
         for page in context.pages:
             self._adopt(page)
-        await self.downloads.open(self.browser)
+        wire = await self.browser.new_browser_cdp_session()
+        await self.downloads.open(wire)
+        wire.on("Target.targetCreated", self._coming)
+        wire.on("Target.targetDestroyed", self._gone)
+        await wire.send("Target.setDiscoverTargets", {"discover": True})
+        self._expected.clear()
         if self._dress is not None:
             for tab in list(self.tabs):
                 await self._dress(self, tab.page)
@@ -119,6 +128,8 @@ class Session:
             raise ToolError(f"there are {len(self.tabs)} tabs already; close some with browser_tabs")
         tab = self._adopt(await self.context.new_page())
         self._current = tab
+        if self._dress is not None:
+            await self._dress(self, tab.page)
         return tab
 
     async def select(self, tab: Tab) -> None:
@@ -136,9 +147,15 @@ class Session:
         """The title and the focus, or nothing when the page is too busy to say."""
         try:
             found = await asyncio.wait_for(tab.page.evaluate(PEEK), seconds)
-        except Exception:
+        except Exception as error:
+            self.note(error)
             return {}
         return found if isinstance(found, dict) else {}
+
+    def note(self, error: Exception) -> None:
+        """Playwright's driver does not say that it has ended, except in what fails afterwards."""
+        if "Connection closed" in str(error):
+            self.broken = True
 
     async def looks(self) -> list[tuple[Tab, dict[str, Any]]]:
         """All tabs, with what they say of themselves."""
@@ -163,13 +180,17 @@ class Session:
         self.journal.add(kind="tab", text=f"Tab {others[0][0].id} is shown now; it is the current one.")
         return others[0]
 
-    async def free(self, tab: Tab) -> None:
-        """End the script that keeps a page from answering; a page that cannot be helped is given up for a new one."""
+    async def interrupt(self, tab: Tab) -> None:
+        """End what a page's script does now."""
         try:
             protocol = await asyncio.wait_for(tab.protocol(), BRIEF)
             await asyncio.wait_for(protocol.send("Runtime.terminateExecution"), BRIEF)
-        except Exception:
-            pass
+        except Exception as error:
+            self.note(error)
+
+    async def free(self, tab: Tab) -> None:
+        """End the script that keeps a page from answering; a page that cannot be helped is given up for a new one."""
+        await self.interrupt(tab)
         if await self.peek(tab):
             self.journal.add(kind="tab", text="A script that kept the page busy was ended.")
             return
@@ -197,6 +218,12 @@ class Session:
     async def settle(self, tab: Tab, seconds: float) -> None:
         """Give what an action has set off a moment: a new page, a tab, a small download."""
         await asyncio.sleep(0.03)
+        if self._expected and not self.dialogs.pending:
+            self._arrived.clear()
+            try:
+                await asyncio.wait_for(self._arrived.wait(), min(seconds, OPENING))
+            except asyncio.TimeoutError:
+                self._expected.clear()
         tab = await self.current() if tab.page.is_closed() else tab
         if tab.leaving is not None and not self.dialogs.pending:
             try:
@@ -221,11 +248,23 @@ class Session:
         page.on("framenavigated", self._navigated)
         return tab
 
-    def _of(self, page: Any) -> Tab | None:
+    def tab_of(self, page: Any) -> Tab | None:
         return next((tab for tab in self.tabs if tab.page is page), None)
 
+    def _coming(self, event: dict[str, Any]) -> None:
+        """Chromium has opened a tab, of which Playwright tells only once there is something in it."""
+        about = event.get("targetInfo", {})
+        if about.get("type") == "page" and len(self._expected) < MAX_TABS:
+            self._expected.add(str(about.get("targetId")))
+
+    def _gone(self, event: dict[str, Any]) -> None:
+        self._expected.discard(str(event.get("targetId")))
+
     def _opened(self, page: Any) -> None:
-        known = self._of(page)
+        if self._expected:
+            self._expected.pop()
+        self._arrived.set()
+        known = self.tab_of(page)
         tab = known or self._adopt(page)
         if self._dress is not None:
             self._start(self._dress(self, page))
@@ -238,7 +277,7 @@ class Session:
             self.journal.add(kind="tab", text=text, tab=tab.id)
 
     def _closed(self, page: Any) -> None:
-        tab = self._of(page)
+        tab = self.tab_of(page)
         if tab is not None:
             self.tabs.remove(tab)
             tab.arrived.set()
@@ -246,7 +285,7 @@ class Session:
             self.journal.add(kind="tab", text=f"Tab {tab.id} was closed.")
 
     def _crashed(self, page: Any) -> None:
-        tab = self._of(page)
+        tab = self.tab_of(page)
         if tab is not None:
             self.journal.add(kind="tab", text=f"Tab {tab.id} has crashed and was closed.")
             tab.arrived.set()
@@ -260,7 +299,7 @@ class Session:
 
     def _navigated(self, frame: Any) -> None:
         if frame.parent_frame is None:
-            tab = self._of(frame.page)
+            tab = self.tab_of(frame.page)
             if tab is not None:
                 tab.leaving = None
                 tab.arrived.set()
@@ -269,7 +308,7 @@ class Session:
         try:
             if not request.is_navigation_request() or request.frame.parent_frame is not None:
                 return
-            tab = self._of(request.frame.page)
+            tab = self.tab_of(request.frame.page)
         except Exception:
             return  # The frame is not there yet, or not any more.
         if tab is not None:

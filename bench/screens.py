@@ -1,0 +1,364 @@
+"""How fast screens, tools and terminals are, next to what they are made of, all measured in this run.
+
+Needs root: it looks into boxes from outside to put websockify on the same display. Rounds are interleaved, so that a
+noisy machine is noisy for everybody.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import socket
+import statistics
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Mapping
+from contextlib import AsyncExitStack
+from functools import partial
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from desks import MOVING, RAW, WITNESS, Box, by_hand, new_box, ready_box, websockify
+from paddock.sandbox.images import ImageStore
+from peers import Paddock
+from sandbox import Table
+from viewing import Screen, WebStream, children, own_seconds, processor_seconds
+
+PARTS = ("shots", "clicks", "starts", "kinds", "relay", "viewers", "wall", "terminal")
+MEGABYTE = 10**6
+WALL = 32
+VIEWERS = 20
+BIG = 100 * MEGABYTE
+
+
+def clocked(work: Callable[[], object]) -> float:
+    began = time.perf_counter()
+    work()
+    return time.perf_counter() - began
+
+
+async def shots(table: Table, paddock: Paddock, rounds: int) -> None:
+    """A picture of a screen on which something moves, asked for through the API and taken by hand in the box."""
+    box = await ready_box(paddock)
+    box.program("moving", MOVING)
+    box.ask("POST", "/tools/write_file", {"path": "/tmp/raw.py", "content": RAW})
+    box.tool("screenshot")
+    raw, tool, route = [], [], []
+    for _ in range(rounds):
+        raw.append(float(box.run("python3 /tmp/raw.py 15")))
+        tool.append(statistics.median(clocked(lambda: box.tool("screenshot")) for _ in range(15)))
+        route.append(statistics.median(clocked(lambda: box.ask("GET", "/screenshot")) for _ in range(15)))
+    by_hand = statistics.median(raw)
+    table.add("GetImage and JPEG in one process", by_hand * 1e3, "ms")
+    for what, took in (
+        ("screenshot by tool call", statistics.median(tool)),
+        ("GET screenshot", statistics.median(route)),
+    ):
+        ratio = took / by_hand
+        table.add(what, took * 1e3, "ms", against="GetImage and JPEG", ratio=ratio, bar="<= 4 x GetImage and JPEG")
+        table.judge(what, ratio, 4)
+    still = await ready_box(paddock)
+    still.until(lambda: still.ask("GET", "/screenshot")[0] == 200)
+    tag = _etag(still)
+    unchanged = [clocked(lambda: _unchanged(still, tag)) for _ in range(5 * rounds)]
+    table.add("GET screenshot, unchanged (304)", statistics.median(unchanged) * 1e3, "ms")
+    await paddock.delete_all()
+
+
+def _etag(box: Box) -> str:
+    box.tool("wait_for_settled_screen")
+    box._link.request("GET", f"{box.path}/screenshot", headers=box.headers)
+    answer = box._link.getresponse()
+    answer.read()
+    return answer.headers["ETag"]
+
+
+def _unchanged(box: Box, tag: str) -> None:
+    box._link.request("GET", f"{box.path}/screenshot", headers={**box.headers, "If-None-Match": tag})
+    answer = box._link.getresponse()
+    answer.read()
+
+
+async def clicks(table: Table, paddock: Paddock, rounds: int) -> None:
+    """From the request for a click to the moment at which a program in the box has been told of it."""
+    box = await ready_box(paddock)
+    box.program("witness", WITNESS)
+    box.until(lambda: "ready" in box.run("cat /tmp/clicks 2>/dev/null; true"))
+    sent: list[int] = []
+    for _ in range(10 * rounds):
+        sent.append(time.monotonic_ns())
+        box.tool("click_mouse", x=500, y=400)
+    seen = [int(line) for line in box.run("cat /tmp/clicks").split()[1:]]
+    assert len(seen) == len(sent), (len(seen), len(sent))
+    took = statistics.median(b - a for a, b in zip(sent, seen, strict=True)) / 1e6
+    table.add("click through the API, seen by X", took, "ms", bar="<= 10 ms")
+    table.judge("click through the API, seen by X", took, 10)
+    await paddock.delete_all()
+
+
+async def starts(table: Table, paddock: Paddock, rounds: int) -> None:
+    """From asking for a desktop to its first frame at a viewer, with a window manager on it."""
+    times: dict[str, list[float]] = {name: [] for name in ("hand", "cold", "pool")}
+
+    with tempfile.TemporaryDirectory() as directory:
+        for number in range(rounds):
+            began = time.perf_counter()
+            with by_hand(Path(directory), number):
+                times["hand"].append(time.perf_counter() - began)
+            began = time.perf_counter()
+            # Limits of its own, or the pool would have one for it.
+            box = await new_box(paddock, resourceLimits={"memory": "3Gi"})
+            await asyncio.to_thread(_first_frame, box)
+            times["cold"].append(time.perf_counter() - began)
+            await paddock.pool_is_full(1)
+            began = time.perf_counter()
+            box = await new_box(paddock, extensions={"poolRef": "bench"})
+            await asyncio.to_thread(_first_frame, box)
+            times["pool"].append(time.perf_counter() - began)
+            await paddock.delete_all()
+    middle = {name: statistics.median(values) for name, values in times.items()}
+    table.add("Xvnc and openbox by hand, first frame", middle["hand"] * 1e3, "ms")
+    ratio = middle["cold"] / middle["hand"]
+    what = "desktop, create to first frame, cold"
+    table.add(what, middle["cold"] * 1e3, "ms", against="by hand", ratio=ratio, bar="<= 1.5 x by hand")
+    table.judge(what, ratio, 1.5)
+    what = "desktop, create to first frame, pool"
+    table.add(what, middle["pool"] * 1e3, "ms", bar="<= 200 ms")
+    table.judge(what, middle["pool"] * 1e3, 200)
+
+
+def _first_frame(box: Box) -> None:
+    """Wait until a viewer has a frame of a display that has its window manager."""
+    box.until(lambda: _has_windows(box))
+    screen = box.shown()
+    screen.frame()
+    screen.stream.close()
+
+
+def _has_windows(box: Box) -> bool:
+    status, said = box.ask("GET", "/desktop")
+    services = {each["name"]: each["ready"] for each in json.loads(said)["services"]} if status == 200 else {}
+    return bool(services.get("display") and services.get("windows"))
+
+
+async def kinds(table: Table, paddock: Paddock, rounds: int) -> None:
+    """From nothing to a browser that has opened a page, and to Notepad's window."""
+    for kind, tool, arguments, what, bound in (
+        ("browser", "browser_navigate", {"url": "about:blank"}, "browser, create to first page, cold", 3.0),
+        ("windows", "start_app", {"app": "notepad"}, "windows (Wine), create to Notepad, cold", 5.0),
+    ):
+        times = []
+        for _ in range(max(2, rounds // 2)):
+            began = time.perf_counter()
+            box = await new_box(paddock, kind)
+            await asyncio.to_thread(box.until, partial(_works, box, tool, arguments))
+            times.append(time.perf_counter() - began)
+            await paddock.delete_all()
+        middle = statistics.median(times)
+        table.add(what, middle, "s", bar=f"<= {bound:.0f} s")
+        table.judge(what, middle, bound)
+
+
+def _works(box: Box, tool: str, arguments: Mapping[str, Any]) -> bool:
+    status, said = box.ask("POST", f"/tools/{tool}", arguments)
+    return status == 200 and not json.loads(said)["isError"]
+
+
+async def relay(table: Table, paddock: Paddock, rounds: int) -> None:
+    """Whole screens, without compression, to one viewer."""
+    box = await ready_box(paddock)
+    rates: dict[str, list[float]] = {"paddock": [], "websockify": []}
+    costs: dict[str, list[float]] = {"paddock": [], "websockify": []}
+    with websockify(box) as (address, process):
+        ours = Screen(WebStream(f"{box.address}/desktop", box.headers, "binary"))
+        theirs = Screen(WebStream(address, protocol="binary"))
+        for screen in (ours, theirs):
+            screen.frame()
+        for _ in range(rounds):
+            for name, screen, used, server in (
+                ("paddock", ours, own_seconds, paddock.process),
+                ("websockify", theirs, processor_seconds, process),
+            ):
+                before = used(server)
+                size, seconds = await asyncio.to_thread(screen.frames, 1.5)
+                costs[name].append((used(server) - before) / (size / MEGABYTE))
+                rates[name].append(size / MEGABYTE / seconds)
+        for screen in (ours, theirs):
+            screen.stream.close()
+    rate = {name: statistics.median(values) for name, values in rates.items()}
+    cost = {name: statistics.median(values) * 1e3 for name, values in costs.items()}
+    table.add("websockify, full screens", rate["websockify"], "MB/s")
+    ratio = rate["paddock"] / rate["websockify"]
+    what = "relay, full screens"
+    table.add(what, rate["paddock"], "MB/s", against="websockify", ratio=ratio, bar=">= 2 x websockify")
+    table.judge(what, ratio, 2, at_least=True)
+    table.add("websockify, processor per MB", cost["websockify"], "ms")
+    ratio = cost["paddock"] / cost["websockify"]
+    what = "relay, processor per MB"
+    table.add(what, cost["paddock"], "ms", against="websockify", ratio=ratio, bar="<= 0.5 x websockify")
+    table.judge(what, ratio, 0.5)
+    await paddock.delete_all()
+
+
+async def viewers(table: Table, paddock: Paddock, rounds: int) -> None:
+    """Many who watch one box, each as fast as they can."""
+    box = await ready_box(paddock)
+    screens = [box.shown() for _ in range(VIEWERS)]
+    counts = [0] * VIEWERS
+    stop = time.perf_counter() + 5
+
+    def watch(number: int) -> None:
+        while time.perf_counter() < stop:
+            screens[number].frame()
+            counts[number] += 1
+
+    threads = [threading.Thread(target=watch, args=(number,)) for number in range(VIEWERS)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        await asyncio.to_thread(thread.join)
+    table.add(f"{VIEWERS} viewers of one box, frames/s each", statistics.median(counts) / 5, "")
+    what = "  the slowest of them"
+    share = min(counts) / max(1.0, statistics.median(counts))
+    table.add(what, min(counts) / 5, "", against="the median one", ratio=share, bar=">= 0.5 x the median one")
+    table.judge(what, share, 0.5, at_least=True)
+    for screen in screens:
+        screen.stream.close()
+    await paddock.delete_all()
+
+
+async def wall(table: Table, paddock: Paddock, rounds: int) -> None:
+    """Many screens on one page, on which nothing moves: what the server and the boxes together spend on them."""
+    boxes = [await new_box(paddock) for _ in range(WALL)]
+    for box in boxes:
+        await asyncio.to_thread(box.until, box.is_up)
+    parts = urlsplit(boxes[0].address)
+    stream = WebStream(f"ws://{parts.netloc}/v1/screens?width=320&fps=1", boxes[0].headers)
+    seen: set[bytes] = set()
+    came = threading.Event()
+
+    def watch() -> None:
+        try:
+            while True:
+                message = stream.message()
+                if stream.kind == 2:
+                    seen.add(message[:64])
+                    if len(seen) >= WALL:
+                        came.set()
+        except (OSError, ConnectionError):
+            pass
+
+    thread = threading.Thread(target=watch)
+    thread.start()
+    assert await asyncio.to_thread(came.wait, 60), f"only {len(seen)} pictures came"
+    await asyncio.sleep(3)
+    firsts = [box.first_process for box in boxes]
+
+    def used() -> tuple[float, float]:
+        return own_seconds(paddock.process), sum(map(_tree_seconds, firsts))
+
+    before, began = used(), time.perf_counter()
+    await asyncio.sleep(10)
+    after, seconds = used(), time.perf_counter() - began
+    server, inside = ((b - a) / seconds * 100 for a, b in zip(before, after, strict=True))
+    what = f"wall of {WALL} screens, nothing moves"
+    table.add(what, server, "% of a core", bar="<= 20 % of a core")
+    table.judge(what, server, 20)
+    table.add("  what is in the boxes meanwhile", inside, "% of a core")
+    stream.link.shutdown(socket.SHUT_RDWR)
+    thread.join(10)
+    stream.close()
+    await paddock.delete_all()
+
+
+def _tree_seconds(process: int) -> float:
+    return own_seconds(process) + sum(_tree_seconds(child) for child in children(process))
+
+
+async def terminal(table: Table, paddock: Paddock, rounds: int) -> None:
+    """A key's way to a terminal and back, and as much as it can show."""
+    box = await new_box(paddock, "code", image={"uri": "host"})
+    with WebStream(f"{box.address}/terminal?cols=80&rows=24&viewer=bench", box.headers) as stream:
+        _type(stream, b"stty -opost; echo rea''dy; cat >/dev/null\r")
+        _read_until(stream, b"ready")
+        took = []
+        for _ in range(40 * rounds):
+            began = time.perf_counter()
+            _type(stream, b"x")
+            _read_until(stream, b"x")
+            took.append(time.perf_counter() - began)
+        table.add("key in a terminal, echoed", statistics.median(took) * 1e3, "ms", bar="<= 3 ms")
+        table.judge("key in a terminal, echoed", statistics.median(took) * 1e3, 3)
+    box.run(f"yes 'a line of text, as programs write them' | head -c {BIG} > /tmp/big")
+    rates = []
+    for number in range(max(2, rounds // 2)):
+        with WebStream(f"{box.address}/terminal?name=big{number}&viewer=bench", box.headers) as stream:
+            _type(stream, b"stty -opost; echo rea''dy; cat /tmp/big; exit\r")
+            _read_until(stream, b"ready")
+            began, size = time.perf_counter(), 0
+            while size < BIG:
+                message = stream.message()
+                if stream.kind == 2:
+                    size += len(message) - 1
+            rates.append(size / MEGABYTE / (time.perf_counter() - began))
+    what = f"cat of {BIG // MEGABYTE} MB in a terminal"
+    table.add(what, statistics.median(rates), "MB/s", bar=">= 30 MB/s")
+    table.judge(what, statistics.median(rates), 30, at_least=True)
+    await paddock.delete_all()
+
+
+def _type(stream: WebStream, keys: bytes) -> None:
+    stream.send(b"\0" + keys)
+
+
+def _read_until(stream: WebStream, text: bytes) -> None:
+    seen = b""
+    while text not in seen:
+        message = stream.message()
+        if stream.kind == 2:
+            seen = (seen + message[1:])[-4096:]
+
+
+async def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="fewer rounds")
+    parser.add_argument("--only", action="append", choices=PARTS, help="only this part, more than once")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures there, too")
+    parser.add_argument("--images", type=Path, default=Path.home() / ".paddock/images", help="where images are")
+    options = parser.parse_args()
+    parts: dict[str, Callable[[Table, Paddock, int], Any]] = {
+        "shots": shots,
+        "clicks": clicks,
+        "starts": starts,
+        "kinds": kinds,
+        "relay": relay,
+        "viewers": viewers,
+        "wall": wall,
+        "terminal": terminal,
+    }
+    rounds = 3 if options.quick else 7
+    table = Table()
+    images = ImageStore(options.images, [Path(__file__).parents[1] / "images"])
+    for name in ("desktop", "browser", "windows"):
+        await images.build_async(name)
+    async with AsyncExitStack() as held:
+        directory = Path(held.enter_context(tempfile.TemporaryDirectory(prefix="paddock-bench-")))
+        desktop = await images.resolve_async("desktop")
+        settings: dict[str, Any] = {"live": {"viewers": 64}}
+        if "starts" in (options.only or PARTS):
+            settings["pools"] = [{"name": "bench", "kind": "linux", "size": 1}]
+        paddock = await held.enter_async_context(
+            Paddock.start(directory / "paddock", options.images, desktop, **settings)
+        )
+        for name in options.only or PARTS:
+            print(f"measuring {name} …", file=sys.stderr, flush=True)
+            await parts[name](table, paddock, rounds)
+    return table.finish(options.json)
+
+
+if __name__ == "__main__":
+    sys.exit(asyncio.run(main()))

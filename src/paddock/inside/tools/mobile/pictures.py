@@ -1,0 +1,34 @@
+"""Pictures of a phone's screen in the size and format that is asked for."""
+
+from __future__ import annotations
+
+from ..results import ToolError
+
+MAX_PIXELS = 100_000_000
+
+
+def made_smaller(data: bytes, mime: str, scale: float, format: str, quality: int) -> tuple[bytes, str, int, int]:
+    """Return the picture scaled and in `format`, its type, and its width and height."""
+    import io
+
+    from PIL import Image
+
+    try:
+        with Image.open(io.BytesIO(data)) as picture:
+            width, height = picture.size
+            if width * height > MAX_PIXELS:
+                raise ToolError(f"the phone's picture is too large: {width}x{height}")
+            if scale == 1 and mime == f"image/{format}":
+                return data, mime, width, height
+            # A picture has no use for what shines through.
+            made = picture.convert("RGB")
+    except (OSError, ValueError, SyntaxError):
+        raise ToolError("the phone gave no picture that can be read; try again") from None
+    if scale != 1:
+        made = made.resize((max(1, round(width * scale)), max(1, round(height * scale))), Image.Resampling.LANCZOS)
+    out = io.BytesIO()
+    if format == "jpeg":
+        made.save(out, "JPEG", quality=quality)
+    else:
+        made.save(out, "PNG", compress_level=1)
+    return out.getvalue(), f"image/{format}", *made.size

@@ -1,0 +1,172 @@
+"""noVNC in a real browser: two people at one desktop, of whom one has the mouse and the keyboard."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import httpx
+import pytest
+from playwright.sync_api import Browser, Page
+
+from tests.e2e.browser import chromium, keep_screenshot, open_page
+from tests.screens import share_screens
+from tests.serving import Server, eventually, run, serving
+
+IMAGE = "desktop"
+PAGE = """<!doctype html><meta charset="utf-8"><title>Desktop</title>
+<style>body { margin: 0; background: #223 } #screen { width: 100vw; height: 100vh }</style><div id="screen"></div>
+<script type="module">
+import RFB from "/modules/@novnc/novnc/core/rfb.js";
+window.told = {connected: 0, closed: [], clipboard: []};
+window.call = async (method, path, body) => {
+  const headers = {"Authorization": "Bearer " + window.key, "Content-Type": "application/json"};
+  const answer = await fetch(path, {method, headers, body: body && JSON.stringify(body)});
+  return answer.status == 204 ? null : await answer.json();
+};
+window.connect = async (box, viewer, viewOnly) => {
+  const path = "/v1/sandboxes/" + box + "/desktop";
+  const {ticket} = await call("POST", "/v1/tickets", {path});
+  const address = "ws://" + location.host + path + "?viewer=" + viewer + "&ticket=" + ticket;
+  window.rfb = new RFB(document.getElementById("screen"), address, {wsProtocols: ["binary"]});
+  rfb.viewOnly = viewOnly;
+  rfb.addEventListener("connect", () => told.connected++);
+  rfb.addEventListener("disconnect", event => told.closed.push(event.detail.clean));
+  rfb.addEventListener("clipboard", event => told.clipboard.push(event.detail.text));
+};
+window.ready = true;
+</script>"""
+
+DARK_PANEL = (
+    "Math.max(...document.querySelector('canvas').getContext('2d').getImageData(450, 585, 1, 1).data.slice(0, 3)) < 80"
+)
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    directory = tmp_path_factory.mktemp("paddock")
+    share_screens(directory / "data", IMAGE)
+    with serving(directory, {"sandboxes": {"min_free_disk": 0, "default_image": IMAGE}}) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def client(server: Server) -> Iterator[httpx.Client]:
+    with server.client() as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    with chromium() as made:
+        yield made
+
+
+@pytest.fixture
+def box(client: httpx.Client) -> Iterator[str]:
+    answer = client.post("/v1/sandboxes", json={})
+    assert answer.status_code == 202, answer.text
+    made = str(answer.json()["id"])
+    yield made
+    client.delete(f"/v1/sandboxes/{made}")
+
+
+class Person:
+    """Someone with a browser, looking at a sandbox."""
+
+    def __init__(self, browser: Browser, server: Server, box: str, name: str) -> None:
+        self.name, self.box = name, box
+        context = browser.new_context(viewport={"width": 1280, "height": 800})
+        self.page: Page = open_page(context, server.url, "viewer.html", PAGE)
+        self.page.wait_for_function("window.ready")
+        self.page.evaluate("key => { window.key = key }", server.key)
+        self.page.evaluate("([box, name]) => connect(box, name, false)", [box, name])
+        self.page.wait_for_function("told.connected == 1")
+
+    def take(self) -> Any:
+        body = {"viewer": self.name, "name": self.name.title(), "force": True}
+        return self.page.evaluate("([path, body]) => call('POST', path, body)", [self._input, body])
+
+    def type(self, text: str) -> None:
+        self.page.evaluate("rfb.focus()")
+        self.page.keyboard.type(text)
+        self.page.keyboard.press("Enter")
+
+    @property
+    def _input(self) -> str:
+        return f"/v1/sandboxes/{self.box}/input"
+
+
+def exists(client: httpx.Client, box: str, path: str) -> bool:
+    return run(client, box, f"test -s {path}")[1] == 0
+
+
+def test_two_people_at_one_desktop(server: Server, client: httpx.Client, browser: Browser, box: str) -> None:
+    ada, bob = (Person(browser, server, box, name) for name in ("ada", "bob"))
+    assert ada.page.evaluate("[rfb._fbWidth, rfb._fbHeight]") == [1280, 800]
+    # Wait for the desktop itself: a wallpaper, and a panel along the bottom.
+    eventually(lambda: run(client, box, "pgrep -x lxpanel && pgrep -x pcmanfm")[1] == 0)
+    run(client, box, "(setsid lxterminal --working-directory=/tmp >/dev/null 2>&1 &)")
+    eventually(lambda: "agent@" in client.post(f"/v1/sandboxes/{box}/tools/list_windows", json={}).text)
+    keep_screenshot(ada.page, "novnc-1-watching")
+
+    # Without the input, nothing that Bob does arrives.
+    bob.page.mouse.click(500, 300)
+    bob.type("echo bob >/tmp/bob")
+    assert ada.take()["holder"]["name"] == "Ada"
+    ada.page.mouse.click(500, 300)
+    ada.type("echo ada >/tmp/ada")
+    eventually(lambda: exists(client, box, "/tmp/ada"))
+    assert not exists(client, box, "/tmp/bob")
+    keep_screenshot(ada.page, "novnc-2-touching")
+    keep_screenshot(bob.page, "novnc-3-another-sees-the-same")
+
+    # Bob takes over, and now it is Ada who only watches.
+    bob.take()
+    ada.type("echo ada >/tmp/ada-again")
+    bob.type("echo bob >/tmp/bob")
+    eventually(lambda: exists(client, box, "/tmp/bob"))
+    assert not exists(client, box, "/tmp/ada-again")
+
+
+def test_the_clipboard_goes_both_ways_for_the_holder(
+    server: Server, client: httpx.Client, browser: Browser, box: str
+) -> None:
+    ada, bob = (Person(browser, server, box, name) for name in ("ada", "bob"))
+    ada.take()
+    text = "from outside: 世界 🙂"
+
+    def inside() -> str:
+        answer = client.post(f"/v1/sandboxes/{box}/tools/get_clipboard", json={}).json()
+        return str((answer.get("structuredContent") or {}).get("text"))
+
+    bob.page.evaluate("text => rfb.clipboardPasteFrom(text)", "Bob's")
+    ada.page.evaluate("text => rfb.clipboardPasteFrom(text)", text)
+    eventually(lambda: inside() == text)
+    # What is copied in the box comes to whoever has the input now, and to nobody else.
+    bob.take()
+    copied = "from inside: 你好 🐧"
+    answer = client.post(f"/v1/sandboxes/{box}/tools/set_clipboard", json={"text": copied})
+    assert answer.status_code == 200, answer.text
+    bob.page.wait_for_function("text => told.clipboard.includes(text)", arg=copied)
+    assert copied not in ada.page.evaluate("told.clipboard")
+
+
+def test_the_holder_sets_the_size_of_the_screen(
+    server: Server, client: httpx.Client, browser: Browser, box: str
+) -> None:
+    ada, bob = (Person(browser, server, box, name) for name in ("ada", "bob"))
+    ada.take()
+    ada.page.evaluate("rfb.resizeSession = true")
+    ada.page.set_viewport_size({"width": 900, "height": 600})
+    for person in (ada, bob):
+        person.page.wait_for_function("rfb._fbWidth == 900 && rfb._fbHeight == 600")
+        person.page.wait_for_function(DARK_PANEL)  # The desktop has followed.
+    keep_screenshot(bob.page, "novnc-4-another-size")
+
+
+def test_a_deleted_sandbox_ends_it_cleanly(server: Server, client: httpx.Client, browser: Browser, box: str) -> None:
+    ada = Person(browser, server, box, "ada")
+    client.delete(f"/v1/sandboxes/{box}")
+    ada.page.wait_for_function("told.closed.length == 1")
+    assert ada.page.evaluate("told.closed") == [True]

@@ -1,0 +1,370 @@
+"""The browser's tools, on real chromium in a real box, looking at pages that mean well and pages that do not."""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+import struct
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from paddock.errors import InvalidInput
+from tests.browsing import URL, Desk, desk
+from tests.contract.backends.support import eventually
+
+UNICODE = "Ærøskøbing 你好，世界 😀👩‍👩‍👧 𝒳𐍈 عربي"
+LIMIT = 20_000_000
+
+
+@pytest.fixture(scope="module")
+def room() -> Iterator[Desk]:
+    with desk("browser", env={"PADDOCK_DOWNLOAD_LIMIT": str(LIMIT)}) as made:
+        yield made
+
+
+@pytest.fixture
+def web(room: Desk) -> Iterator[Desk]:
+    """The browser with one tab."""
+    yield room
+    for tab in room.do("browser_tabs").data["tabs"][1:]:
+        room.call("browser_tabs", action="close", tab=tab["id"])
+
+
+def jpeg_size(data: bytes) -> tuple[int, int]:
+    """The width and height of a JPEG picture."""
+    at = 2
+    while not 0xC0 <= data[at + 1] <= 0xC2:
+        at += 2 + int(struct.unpack(">H", data[at + 2 : at + 4])[0])
+    height, width = struct.unpack(">HH", data[at + 5 : at + 9])
+    return width, height
+
+
+def refs(snapshot: str) -> dict[str, str]:
+    """The refs of a snapshot by the names of their elements."""
+    return dict(re.findall(r'"([^"]+)"[^\n]*?\[ref=(\w+)\]', snapshot))
+
+
+def test_fills_and_submits_a_form_extracts_the_result_and_shows_it(web: Desk) -> None:
+    opened = web.do("browser_navigate", url=f"{URL}/form.html")
+    assert opened.data["title"] == "Sign up" and opened.data["changed"]["url"]
+    known = refs(web.do("browser_snapshot").text)
+    entered = web.do("browser_input", ref=known["Name"], value=UNICODE)
+    assert 'The focus is on input "Name"' in entered.text
+    web.do("browser_select", ref=known["Country"], options=["China"])
+    web.do("browser_click", text="Send me news")
+    before = web.do("browser_screenshot", format="png").images[0]["data"]
+    sent = web.do("browser_click", text="Send")
+    assert sent.data["title"] == "Welcome" and sent.data["changed"]["title"]
+    assert web.do("browser_get_text", selector="#result").text.strip() == f"Welcome, {UNICODE} of cn, with news"
+    assert web.do("browser_screenshot", format="png").images[0]["data"] != before
+
+
+def test_types_key_by_key_and_submits_with_enter(web: Desk) -> None:
+    web.do("browser_navigate", url=f"{URL}/form.html")
+    web.do("browser_input", selector="#name", value="a")
+    web.do("browser_input", selector="#name", value="漢字😀 b", type=True, submit=True)
+    assert "Welcome, a漢字😀 b of" in web.do("browser_get_text").text
+
+
+def test_types_into_what_has_the_focus(web: Desk) -> None:
+    web.do("browser_navigate", url=f"{URL}/form.html")
+    web.do("browser_click", selector="#name")
+    web.do("browser_input", value="somebody")
+    web.do("browser_press_keys", keys="shift+Home")
+    web.do("browser_press_keys", keys="Backspace")
+    assert web.do("browser_evaluate", script="document.querySelector('#name').value").text.startswith('""')
+
+
+def test_uploads_files_into_a_field_and_into_a_chooser(web: Desk) -> None:
+    web.box.write("/workspace/one.txt", b"1")
+    web.do("browser_navigate", url=f"{URL}/form.html")
+    web.do("browser_upload", selector="input[type=file]", paths=["one.txt"])
+    web.do("browser_click", text="Send")
+    assert "one.txt" in web.do("browser_get_text", selector="#result").text
+    web.do("browser_navigate", url=f"{URL}/tricks.html")
+    assert web.do("browser_upload", text="choose file", paths=["/workspace/one.txt"]).data["title"] == "one.txt"
+    assert "there is no file /workspace/none" in web.fails("browser_upload", paths=["none"])
+
+
+def test_goes_back_forward_and_reloads(web: Desk) -> None:
+    web.do("browser_navigate", url=f"{URL}/form.html")
+    web.do("browser_navigate", url=f"{URL}/tricks.html")
+    assert web.do("browser_back").data["title"] == "Sign up"
+    assert web.do("browser_forward").data["title"] == "Tricks"
+    assert web.do("browser_reload").data["title"] == "Tricks"
+    assert "there is no next page" in web.fails("browser_forward")
+
+
+def test_says_when_a_tab_was_opened_and_works_in_it(web: Desk) -> None:
+    web.do("browser_navigate", url=f"{URL}/tricks.html")
+    first = web.do("browser_tabs").data["tabs"][0]["id"]
+    opened = web.do("browser_click", text="new tab")
+    assert "A new tab" in opened.text and opened.data["title"] == "Sign up" and opened.data["changed"]["tab"]
+    tabs = web.do("browser_tabs").data["tabs"]
+    assert [tab["current"] for tab in tabs] == [False, True]
+    assert web.do("browser_tabs", action="select", tab=first).data["title"] == "Tricks"
+    closed = web.do("browser_tabs", action="close", tab=tabs[1]["id"])
+    assert [tab["id"] for tab in closed.data["tabs"]] == [first]
+    assert "there is no tab 't99'" in web.fails("browser_tabs", action="close", tab="t99")
+
+
+def test_closing_the_last_tab_leaves_another(web: Desk) -> None:
+    web.do("browser_tabs", action="close")
+    assert len(web.do("browser_tabs").data["tabs"]) == 1
+    assert web.do("browser_navigate", url=f"{URL}/form.html").data["title"] == "Sign up"
+
+
+def test_clicks_hovers_scrolls_and_drags(web: Desk) -> None:
+    web.do("browser_navigate", url=f"{URL}/tricks.html")
+    web.do("browser_hover", selector="#hovered")
+    assert "hovered" in web.do("browser_get_text", selector="#hovered").text
+    assert web.do("browser_drag", from_selector="#source", to_selector="#target").data["title"] == "dragged"
+    assert "500 to" in web.do("browser_scroll", direction="down", pixels=500).text
+    assert "shows 0 to" in web.do("browser_scroll", direction="top").text
+    assert web.do("browser_click", text="at the bottom").data["title"] == "bottom clicked"
+    web.do("browser_click", text="in the frame")
+    assert "framed click" in web.do("browser_snapshot").text
+
+
+def test_a_picture_maps_back_to_the_page(web: Desk) -> None:
+    web.do("browser_navigate", url=f"{URL}/tricks.html")
+    shot = web.do("browser_screenshot", full_page=True, scale=0.5)
+    size = jpeg_size(base64.b64decode(shot.images[0]["data"]))
+    assert size == (shot.data["width"], shot.data["height"]) and size[1] > 1500
+    find = "(() => { const b = [...document.querySelectorAll('button')].pop().getBoundingClientRect();"
+    x, y = json.loads(
+        web.do(
+            "browser_evaluate", script=f"{find} return [b.x + b.width / 2, b.y + b.height / 2] }})()"
+        ).text.partition("\nAddress")[0]
+    )
+    clicked = web.do("browser_click", x=x / 2, y=y / 2, shot=shot.data["shot"])
+    assert clicked.data["title"] == "bottom clicked"
+
+
+def test_pictures_of_elements_and_of_what_is_visible(web: Desk) -> None:
+    web.do("browser_navigate", url=f"{URL}/tricks.html")
+    element = web.do("browser_screenshot", selector="#source")
+    assert (element.data["width"], element.data["height"]) == (80, 80)
+    visible = web.do("browser_screenshot", scale=0.25)
+    inner = json.loads(web.do("browser_evaluate", script="[innerWidth, innerHeight]").text.partition("\nAddress")[0])
+    assert abs(visible.data["width"] - inner[0] / 4) <= 1 and abs(visible.data["height"] - inner[1] / 4) <= 1
+
+
+def test_a_dialog_waits_for_its_answer(web: Desk) -> None:
+    web.do("browser_navigate", url=f"{URL}/tricks.html")
+    asked = web.do("browser_click", text="delete")
+    assert 'confirm "Really delete?"' in asked.text and asked.data["dialog"] == 'confirm "Really delete?"'
+    assert web.do("browser_dialog", accept=True).data["title"] == "confirmed true"
+    web.do("browser_click", text="name")
+    assert web.do("browser_dialog", text="李").data["title"] == "named 李"
+
+
+def test_a_dialog_never_blocks_another_tool(web: Desk) -> None:
+    web.do("browser_navigate", url=f"{URL}/tricks.html")
+    web.do("browser_click", text="delete")
+    started = time.monotonic()
+    read = web.do("browser_screenshot")
+    assert time.monotonic() - started < 4
+    assert "was dismissed, because browser_screenshot was called" in read.text
+    assert web.do("browser_evaluate", script="document.title").text.startswith('"confirmed false"')
+
+
+def test_the_next_dialog_is_answered_as_planned(web: Desk) -> None:
+    web.do("browser_navigate", url=f"{URL}/tricks.html")
+    assert "the next one will be accepted" in web.do("browser_dialog", text="Ole").text
+    answered = web.do("browser_click", text="name")
+    assert answered.data["title"] == "named Ole" and "dialog" not in answered.data
+
+
+def test_a_page_that_asks_for_ever_can_be_left(web: Desk) -> None:
+    web.do("browser_navigate", url=f"{URL}/tricks.html")
+    web.call("browser_click", text="nag")
+    started = time.monotonic()
+    assert web.do("browser_navigate", url=f"{URL}/form.html").data["title"] == "Sign up"
+    assert time.monotonic() - started < 15
+
+
+def test_a_page_that_never_answers_is_given_up_in_time(web: Desk) -> None:
+    web.do("browser_navigate", url=f"{URL}/form.html")
+    started = time.monotonic()
+    said = web.fails("browser_navigate", url=f"{URL}/silent", timeout=1)
+    assert time.monotonic() - started < 4
+    assert "did not answer within 1 s" in said
+    assert web.do("browser_get_text").text.startswith("Sign up")
+
+
+def test_a_page_that_never_finishes_is_shown_as_far_as_it_got(web: Desk) -> None:
+    started = time.monotonic()
+    shown = web.do("browser_navigate", url=f"{URL}/half", timeout=1)
+    assert time.monotonic() - started < 5
+    assert "had not finished loading" in shown.text and shown.data["title"] == "Half"
+    assert "The first half" in web.do("browser_get_text").text
+
+
+def test_a_page_caught_in_its_own_script_says_so_and_can_be_left(web: Desk) -> None:
+    web.do("browser_navigate", url=f"{URL}/tricks.html")
+    web.call("browser_click", text="hang")
+    started = time.monotonic()
+    assert "busy with a script" in web.fails("browser_get_text")
+    assert web.do("browser_navigate", url=f"{URL}/form.html").data["title"] == "Sign up"
+    assert time.monotonic() - started < 10
+
+
+def test_a_script_that_runs_for_ever_is_ended(web: Desk) -> None:
+    web.do("browser_navigate", url=f"{URL}/form.html")
+    assert "was ended" in web.fails("browser_evaluate", script="while (true);", timeout=0.5)
+    assert web.do("browser_get_text").text.startswith("Sign up")
+
+
+def test_downloads_land_in_the_workspace(web: Desk) -> None:
+    web.do("browser_navigate", url=f"{URL}/tricks.html")
+    got = web.do("browser_click", text="download")
+    assert "is complete: /workspace/downloads/" in got.text
+    (path,) = got.files
+    assert web.box.output(["cat", path]) == "downloaded\n"
+    done = web.do("browser_downloads", wait=True).data["downloads"][-1]
+    assert (done["state"], done["path"], done["size"]) == ("done", path, 11)
+
+
+@pytest.mark.parametrize("name", ["huge", "endless"])
+def test_a_download_past_the_limit_is_cancelled(web: Desk, name: str) -> None:
+    web.do("browser_navigate", url=f"{URL}/tricks.html")
+    web.do("browser_click", text=name)
+    done = web.do("browser_downloads", wait=True, timeout=20)
+    assert done.data["downloads"][-1]["state"] == "cancelled"
+    assert "it is larger than the limit of 20.0 MB" in done.text
+    eventually(lambda: int(web.box.output("du -sm /workspace/downloads | cut -f1")) < 2)
+
+
+def test_evaluates_expressions_functions_and_statements(web: Desk) -> None:
+    web.do("browser_navigate", url=f"{URL}/form.html")
+
+    def value(script: str, **more: str) -> str:
+        return web.do("browser_evaluate", script=script, **more).text.partition("\nAddress")[0]
+
+    assert value("document.title") == '"Sign up"'
+    assert json.loads(value("async () => { await null; return {a: [1, '你']} }")) == {"a": [1, "你"]}
+    assert value("let once = 20; once + 1") == "21"
+    assert value("let once = 30; await Promise.resolve(once)") == "30"
+    assert value("undefined") == "undefined"
+    assert value("element => element.id", selector="#name") == '"name"'
+    assert "Error: wrong" in web.fails("browser_evaluate", script="throw new Error('wrong')")
+    assert "SyntaxError" in web.fails("browser_evaluate", script="(((")
+
+
+def test_what_pages_say_is_bounded(web: Desk) -> None:
+    web.do("browser_navigate", url=f"{URL}/form.html")
+    web.do("browser_evaluate", script="document.title = 't'.repeat(1e6); document.body.textContent = 'x'.repeat(3e6)")
+    text = web.do("browser_get_text", max_chars=1000).text
+    assert len(text) < 1200 and "[… 2999000 characters left out …]" in text
+    assert len(web.do("browser_get_html").text) < 31_000
+    assert len(web.do("browser_snapshot").text) < 31_000
+    assert len(web.do("browser_tabs").text) < 5_000
+    long = web.do("browser_evaluate", script="'y'.repeat(1e7)").text
+    assert 100_000 < len(long) < 110_000
+
+
+def test_a_page_that_talks_too_much_is_remembered_in_part(web: Desk) -> None:
+    web.do("browser_navigate", url=f"{URL}/tricks.html")
+    web.do("browser_click", text="talk")
+    found = eventually(lambda: web.do("browser_console", count=500, contains="line 4999").data["messages"], 20)
+    assert len(found[-1]["text"]) < 2100
+    assert len(web.do("browser_console", count=500).data["messages"]) == 500
+
+
+def test_tells_of_the_console_and_the_network(web: Desk) -> None:
+    web.do("browser_navigate", url=f"{URL}/form.html")
+    web.do("browser_console", clear=True)
+    web.do("browser_evaluate", script="console.warn('careful'); setTimeout(() => { throw new Error('oops') })")
+    web.do("browser_evaluate", script="fetch('missing').then(answer => answer.status)")
+    said = eventually(lambda: web.do("browser_console").text if "oops" in web.do("browser_console").text else "")
+    assert "[warning] careful" in said and "[exception]" in said
+    (request,) = web.do("browser_network", contains="/missing").data["requests"]
+    assert (request["method"], request["status"]) == ("GET", 404)
+
+
+def test_gets_sets_and_clears_cookies(web: Desk) -> None:
+    web.do("browser_navigate", url=f"{URL}/form.html")
+    web.do("browser_cookies", action="set", cookies=[{"name": "a", "value": "1"}, {"name": "b", "value": "2"}])
+    assert web.do("browser_evaluate", script="document.cookie").text.startswith('"a=1; b=2"')
+    assert [one["name"] for one in web.do("browser_cookies").data["cookies"]] == ["a", "b"]
+    web.do("browser_cookies", action="clear")
+    assert web.do("browser_cookies").data["cookies"] == []
+
+
+def test_prints_a_pdf(web: Desk) -> None:
+    web.do("browser_navigate", url=f"{URL}/form.html")
+    printed = web.do("browser_pdf", path="out/form.pdf")
+    assert printed.files == ["/workspace/out/form.pdf"]
+    assert web.box.output("head -c 5 /workspace/out/form.pdf") == "%PDF-"
+
+
+def test_waits_for_what_comes_later(web: Desk) -> None:
+    web.do("browser_navigate", url=f"{URL}/tricks.html")
+    web.do("browser_click", text="later")
+    web.do("browser_wait_for", text="Here at last")
+    web.do("browser_wait_for", selector="#late")
+    web.do("browser_wait_for", until="load")
+    assert "has not appeared after 0.3 s" in web.fails("browser_wait_for", text="never", timeout=0.3)
+    assert "is still there after 0.3 s" in web.fails("browser_wait_for", selector="#late", gone=True, timeout=0.3)
+
+
+def test_errors_say_what_to_do(web: Desk) -> None:
+    web.do("browser_navigate", url=f"{URL}/tricks.html")
+    size = web.do("browser_evaluate", script="innerWidth + 'x' + innerHeight").text.split('"')[1]
+    assert f"which is {size}" in web.fails("browser_click", x=99999, y=1)
+    assert "which is" in web.fails("browser_click", x=-1, y=1)
+    assert "nothing on the page has the text" in web.fails("browser_click", text="not there", timeout=0.3)
+    assert "nothing matches the selector" in web.fails("browser_click", selector="#nope", timeout=0.3)
+    assert "take a new browser_snapshot" in web.fails("browser_click", ref="e9999")
+    assert "give one of ref, selector, text" in web.fails("browser_click")
+    assert "not several" in web.fails("browser_click", ref="e1", text="x")
+    assert "did you mean" in web.fails("browser_press_keys", keys="ctrl+entr")
+    assert "is not an address" in web.fails("browser_navigate", url="two words")
+    assert "use browser_evaluate" in web.fails("browser_navigate", url="javascript:alert(1)")
+    assert "nothing listens there" in web.fails("browser_navigate", url="http://127.0.0.1:9999/")
+    assert "HTTP 404" in web.do("browser_navigate", url=f"{URL}/missing").text
+
+
+def test_says_what_covers_an_element(web: Desk) -> None:
+    web.do("browser_navigate", url=f"{URL}/tricks.html")
+    web.do("browser_click", text="cover")
+    assert 'covered by <div id="cover">' in web.fails("browser_click", text="later", timeout=0.5)
+
+
+def test_checks_arguments(web: Desk) -> None:
+    wrong = {
+        "'url' is missing": ("browser_navigate", {}),
+        "'url' must be text": ("browser_navigate", {"url": 7}),
+        "'timeout' must be": ("browser_navigate", {"url": URL, "timeout": 1e9}),
+        "unknown argument": ("browser_click", {"txt": "x"}),
+    }
+    for message, (name, arguments) in wrong.items():
+        with pytest.raises(InvalidInput, match=message):
+            web.call(name, **arguments)
+
+
+def test_a_tab_that_crashed_is_replaced(web: Desk) -> None:
+    web.do("browser_navigate", url=f"{URL}/form.html")
+    web.box.run("pkill -f -- '--type=renderer'")
+    eventually(lambda: not web.call("browser_navigate", url=f"{URL}/form.html", timeout=3).failed, 30)
+    assert web.do("browser_get_text").text.startswith("Sign up")
+
+
+def test_chromium_killed_is_said_and_the_next_call_finds_it_restarted(web: Desk) -> None:
+    web.do("browser_navigate", url=f"{URL}/form.html")
+    chromium = web.box.output("pgrep -o chromium").strip()
+    web.box.start(f"sleep 0.2; kill -9 {chromium}")
+    said = web.fails("browser_wait_for", text="never", timeout=10)
+    assert "chromium has ended" in said
+    assert web.do("browser_navigate", url=f"{URL}/form.html").data["title"] == "Sign up"
+
+
+def test_the_driver_killed_comes_back(web: Desk) -> None:
+    web.do("browser_navigate", url=f"{URL}/form.html")
+    assert web.box.run("pkill -9 -f run-driver").exit_code == 0
+    web.call("browser_get_text")
+    assert web.do("browser_navigate", url=f"{URL}/form.html").data["title"] == "Sign up"

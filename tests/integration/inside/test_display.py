@@ -1,0 +1,352 @@
+"""The display of a box, reached from outside: as a descriptor, or through the daemon."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import socket
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+import uvloop
+
+from paddock.errors import BoxError, BoxGone, BoxTimeout, InvalidInput, Unavailable
+from paddock.model.sandbox import Address
+from paddock.sandbox.client import Inside
+from paddock.sandbox.display_socket import DisplaySocket
+
+from .daemon import TOKEN, Daemon, eventually, running_daemon
+
+GREETING = b"RFB 003.008\n"
+HEAD = b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: fd\r\nConnection: Upgrade\r\n\r\n"
+
+
+@contextmanager
+def screen(zipapp: Path, directory: Path, **settings: Any) -> Iterator[Daemon]:
+    """A daemon with a real display, which takes a number that is free."""
+    place = directory / "vnc.sock"
+    words = ["Xvnc", "-displayfd", "1", "-geometry", "320x200", "-depth", "24", "-rfbport=-1", f"-rfbunixpath={place}"]
+    words += ["-SecurityTypes=None", "-AlwaysShared", "-nolisten", "tcp"]
+    display = {"name": "display", "command": words, "ready": str(place)}
+    env = {"PADDOCK_DISPLAY_SOCKET": str(place)}
+    with running_daemon(zipapp, directory, services=[display], env=env, **settings) as daemon:
+        yield daemon
+
+
+def listens(port: int) -> bool:
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) == 0
+
+
+def client(daemon: Daemon) -> Inside:
+    return Inside(Address(token=TOKEN, socket=daemon.socket_path))
+
+
+async def read(display: DisplaySocket, size: int) -> bytes:
+    data = b""
+    async with asyncio.timeout(10):
+        while len(data) < size:
+            piece = await asyncio.get_running_loop().sock_recv(display, size - len(data))
+            assert piece, "the display hung up"
+            data += piece
+    return data
+
+
+async def shake_hands(display: DisplaySocket) -> tuple[int, int]:
+    """Speak RFB until the display says how large it is."""
+    loop = asyncio.get_running_loop()
+    assert await read(display, 12) == GREETING
+    await loop.sock_sendall(display, GREETING)
+    assert await read(display, 2) == b"\x01\x01"
+    await loop.sock_sendall(display, b"\x01")
+    assert await read(display, 4) == bytes(4)
+    await loop.sock_sendall(display, b"\x01")
+    size = await read(display, 4)
+    return int.from_bytes(size[:2]), int.from_bytes(size[2:])
+
+
+@pytest.mark.parametrize("loop", [asyncio.new_event_loop, uvloop.new_event_loop])
+@pytest.mark.parametrize("direct", [True, False])
+def test_several_viewers_reach_the_display(
+    zipapp: Path, directory: Path, direct: bool, loop: Callable[[], asyncio.AbstractEventLoop]
+) -> None:
+    async def talk(daemon: Daemon) -> None:
+        async with client(daemon) as inside:
+            displays = [await inside.open_display(direct=direct) for _ in range(3)]
+            for display in displays:
+                assert display.gettimeout() == 0
+                assert not display.get_inheritable()
+                assert await shake_hands(display) == (320, 200)
+                display.close()
+
+    with screen(zipapp, directory) as daemon, asyncio.Runner(loop_factory=loop) as runner:
+        runner.run(talk(daemon))
+
+
+def test_a_viewer_that_comes_with_the_box_waits_for_its_display(zipapp: Path, directory: Path) -> None:
+    """The daemon is asked before the display can be up."""
+
+    async def talk(daemon: Daemon) -> None:
+        async with client(daemon) as inside:
+            with await inside.open_display() as display:
+                assert await read(display, 12) == GREETING
+
+    with screen(zipapp, directory) as daemon:
+        asyncio.run(talk(daemon))
+
+
+def test_a_box_that_is_watched_is_used(zipapp: Path, directory: Path) -> None:
+    async def talk(daemon: Daemon) -> None:
+        async with client(daemon) as inside:
+            display = await inside.open_display()
+            assert (await inside.state())["idle_seconds"] == 0
+            display.close()
+            deadline = time.monotonic() + 10
+            while (await inside.state())["idle_seconds"] == 0:
+                assert time.monotonic() < deadline
+
+    with screen(zipapp, directory) as daemon:
+        asyncio.run(talk(daemon))
+
+
+def test_a_display_that_is_killed_hangs_up_and_comes_back(zipapp: Path, directory: Path) -> None:
+    async def talk(daemon: Daemon) -> None:
+        async with client(daemon) as inside:
+            display = await inside.open_display()
+            await shake_hands(display)
+            watch = inside.watch_services()
+            first = await anext(watch)
+            assert (first["name"], first["state"]) == ("display", "ready")
+            os.kill(first["pid"], signal.SIGKILL)
+            async with asyncio.timeout(10):
+                while await asyncio.get_running_loop().sock_recv(display, 4096):
+                    pass
+                assert [(await anext(watch))["state"] for _ in range(3)] == ["failed", "starting", "ready"]
+            await watch.aclose()
+            display.close()
+            with await inside.open_display() as again:
+                assert await shake_hands(again) == (320, 200)
+
+    with screen(zipapp, directory) as daemon:
+        asyncio.run(talk(daemon))
+
+
+@pytest.mark.parametrize("direct", [True, False])
+def test_a_display_that_was_stopped_is_not_there(zipapp: Path, directory: Path, direct: bool) -> None:
+    async def talk(daemon: Daemon) -> None:
+        async with client(daemon) as inside:
+            assert [each["state"] for each in await inside.start_services()] == ["ready"]
+            assert [each["state"] for each in await inside.stop_services(["display"])] == ["stopped"]
+            with pytest.raises(Unavailable, match="no display runs in this box"):
+                await inside.open_display(direct=direct)
+            await inside.start_services(["display"])
+            (await inside.open_display(direct=direct)).close()
+            with pytest.raises(InvalidInput, match="no service 'nope'"):
+                await inside.stop_services(["nope"])
+
+    with screen(zipapp, directory) as daemon:
+        asyncio.run(talk(daemon))
+
+
+def test_a_box_without_a_display_says_so(daemon: Daemon) -> None:
+    async def talk() -> None:
+        async with client(daemon) as inside:
+            with pytest.raises(Unavailable, match="use an image with a screen"):
+                await inside.open_display()
+
+    asyncio.run(talk())
+    assert daemon.call("GET", "/paddock/display").status == 426
+
+
+def test_a_daemon_on_another_machine_stays_in_between(zipapp: Path, directory: Path) -> None:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+
+    async def talk() -> None:
+        async with Inside(Address(token=TOKEN, host="127.0.0.1", port=port)) as inside:
+            with await inside.open_display() as display:
+                assert await shake_hands(display) == (320, 200)
+
+    with screen(zipapp, directory, listen={"tcp": ["127.0.0.1", port]}):
+        eventually(lambda: listens(port))
+        asyncio.run(talk())
+        with socket.create_connection(("127.0.0.1", port)) as raw:
+            head = f"GET /paddock/display HTTP/1.1\r\nHost: x\r\nX-EXECD-ACCESS-TOKEN: {TOKEN}\r\nUpgrade: fd\r\n\r\n"
+            raw.sendall(head.encode())
+            assert raw.recv(100).startswith(b"HTTP/1.1 400 ")
+
+
+def test_the_box_cannot_make_its_viewer_wait(zipapp: Path, directory: Path) -> None:
+    """Whoever else holds the connection may say that calls on it wait; ours do not."""
+
+    async def talk(daemon: Daemon) -> None:
+        async with client(daemon) as inside:
+            with await inside.open_display() as display:
+                await shake_hands(display)
+                with socket.socket(fileno=os.dup(display.fileno())) as other:
+                    other.setblocking(True)
+                    assert os.get_blocking(display.fileno())
+                    while True:  # The name and format, until there is nothing to read.
+                        try:
+                            display.recv(4096)
+                        except BlockingIOError:
+                            break
+                    with pytest.raises(BlockingIOError):
+                        display.recv_into(bytearray(10))
+
+    with screen(zipapp, directory) as daemon:
+        asyncio.run(talk(daemon))
+
+
+@asynccontextmanager
+async def liar(directory: Path, act: Callable[[socket.socket], Awaitable[None]]) -> AsyncIterator[Inside]:
+    """A daemon that answers a call for its display as it likes."""
+    path = directory / "liar.sock"
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(path))
+        listener.listen()
+        listener.setblocking(False)
+
+        async def respond() -> None:
+            loop = asyncio.get_running_loop()
+            connection, _ = await loop.sock_accept(listener)
+            with connection:
+                asked = b""
+                while b"\r\n\r\n" not in asked:
+                    asked += await loop.sock_recv(connection, 4096)
+                await act(connection)
+
+        task = asyncio.create_task(respond())
+        try:
+            async with Inside(Address(token="x", socket=path)) as inside:
+                yield inside
+        finally:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+
+
+def refused(directory: Path, send: Callable[[socket.socket], None], match: str, timeout: float = 10.0) -> None:
+    """What a liar sends is refused, and no descriptor of it stays open."""
+
+    async def act(connection: socket.socket) -> None:
+        send(connection)
+
+    async def talk() -> None:
+        async with liar(directory, act) as inside:
+            before = len(os.listdir("/proc/self/fd"))
+            with pytest.raises(BoxError, match=match):
+                await inside.open_display(timeout=timeout)
+            deadline = time.monotonic() + 5
+            while len(os.listdir("/proc/self/fd")) > before:
+                assert time.monotonic() < deadline, "descriptors stay open"
+                await asyncio.sleep(0.005)
+
+    asyncio.run(talk())
+
+
+def test_a_file_is_no_display(tmp_path: Path) -> None:
+    def send(connection: socket.socket) -> None:
+        with (tmp_path / "file").open("w+") as file:
+            socket.send_fds(connection, [HEAD], [file.fileno()])
+
+    refused(tmp_path, send, "not a display's")
+
+
+@pytest.mark.parametrize("kind", ["datagram", "listening", "unconnected", "tcp", "pipe"])
+def test_nor_is_another_kind_of_socket(tmp_path: Path, kind: str) -> None:
+    def send(connection: socket.socket) -> None:
+        if kind == "pipe":
+            ends = os.pipe()
+            socket.send_fds(connection, [HEAD], [ends[0]])
+            os.close(ends[0])
+            os.close(ends[1])
+            return
+        if kind == "datagram":
+            left, right = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
+        elif kind == "tcp":
+            with socket.create_server(("127.0.0.1", 0)) as server:
+                left = socket.create_connection(server.getsockname())
+                right = server.accept()[0]
+        else:
+            left, right = socket.socket(socket.AF_UNIX), socket.socket(socket.AF_UNIX)
+            if kind == "listening":
+                left.bind(str(tmp_path / "listening"))
+                left.listen()
+        with left, right:
+            socket.send_fds(connection, [HEAD], [left.fileno()])
+
+    refused(tmp_path, send, "not a display's")
+
+
+@pytest.mark.parametrize("count", [2, 5, 50])
+def test_more_than_one_descriptor_is_too_many(tmp_path: Path, count: int) -> None:
+    def send(connection: socket.socket) -> None:
+        left, right = socket.socketpair()
+        with left, right:
+            socket.send_fds(connection, [HEAD], [left.fileno()] * count)
+
+    refused(tmp_path, send, "descriptors instead of that of its display")
+
+
+def test_a_descriptor_with_every_byte_is_too_many(tmp_path: Path) -> None:
+    def send(connection: socket.socket) -> None:
+        left, right = socket.socketpair()
+        with left, right:
+            for byte in HEAD:
+                socket.send_fds(connection, [bytes([byte])], [left.fileno()])
+
+    refused(tmp_path, send, "descriptors instead of that of its display")
+
+
+@pytest.mark.parametrize(
+    ("said", "match"),
+    [
+        (HEAD, "0 descriptors"),
+        (b"", "nonsense"),
+        (b"\0\xff garbage \r\n\r\n", "nonsense"),
+        (b"HTTP/1.1 abc\r\n\r\n", "nonsense"),
+        (HEAD[:-2], "nonsense"),
+        (b"HTTP/1.1 101 " + b"x" * 20_000 + b"\r\n\r\n", "nonsense"),
+        (b'HTTP/1.1 502 Bad\r\n\r\n{"message": "broken"}', "broken"),
+    ],
+)
+def test_answers_that_are_none(tmp_path: Path, said: bytes, match: str) -> None:
+    refused(tmp_path, lambda connection: connection.sendall(said), match)
+
+
+def test_bytes_behind_the_head_are_no_display(tmp_path: Path) -> None:
+    def send(connection: socket.socket) -> None:
+        left, right = socket.socketpair()
+        with left, right:
+            socket.send_fds(connection, [HEAD + b"more"], [left.fileno()])
+
+    refused(tmp_path, send, "instead of that of its display")
+
+
+@pytest.mark.parametrize("direct", [True, False])
+def test_a_daemon_that_says_nothing_is_not_waited_for(tmp_path: Path, direct: bool) -> None:
+    async def act(connection: socket.socket) -> None:
+        connection.sendall(b"HTTP/1.1 ")
+        await asyncio.sleep(60)
+
+    async def talk() -> None:
+        async with liar(tmp_path, act) as inside:
+            with pytest.raises(BoxTimeout):
+                await inside.open_display(direct=direct, timeout=0.1)
+
+    asyncio.run(talk())
+
+
+def test_a_box_that_is_gone(tmp_path: Path) -> None:
+    async def talk() -> None:
+        async with Inside(Address(token="x", socket=tmp_path / "none.sock")) as inside:
+            with pytest.raises(BoxGone):
+                await inside.open_display()
+
+    asyncio.run(talk())

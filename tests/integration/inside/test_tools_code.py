@@ -1,0 +1,172 @@
+"""The tools that run code: shell commands, and Python cells that keep their variables."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from .daemon import TOKEN, Daemon, alive, eventually, running_daemon
+from .toolbox import Toolbox, pictures_of
+
+CELL = {"timeout": 20}
+SHELL = """
+class Hook:
+    check_for_underscore = update_user_ns = lambda *_: None
+    quiet = lambda self: False
+
+class Outcome:
+    error_before_exec = error_in_exec = None
+
+class InteractiveShell:
+    @classmethod
+    def instance(cls, user_module):
+        self = cls()
+        self.user_ns, self.displayhook = vars(user_module), Hook()
+        return self
+
+    def run_cell(self, source, store_history):
+        outcome = Outcome()
+        if source == "%magic":
+            print("magic")
+        elif source == "?help":
+            self.displayhook("shown")
+        else:
+            try:
+                exec(compile("\\n\\ndef cell(): {}['x']\\ncell()", "<ipython-input-1-ab>", "exec"), {})
+            except KeyError as error:
+                outcome.error_in_exec = error
+        return outcome
+"""
+"""A stand-in for IPython, with what is asked of it under the names it has there."""
+
+
+@pytest.fixture
+def daemon(zipapp: Path, directory: Path) -> Iterator[Daemon]:
+    """Whether this machine has IPython makes no difference to these tests."""
+    hidden = directory / "site/IPython"
+    hidden.mkdir(parents=True)
+    (hidden / "__init__.py").write_text("raise ImportError('hidden')")
+    with running_daemon(zipapp, directory, env={"BOX": "yes", "PYTHONPATH": str(hidden.parent)}) as running:
+        yield running
+
+
+@pytest.fixture
+def tools(daemon: Daemon) -> Toolbox:
+    return Toolbox(daemon.socket_path, TOKEN)
+
+
+def test_a_command_tells_its_outputs_and_exit_code(tools: Toolbox, daemon: Daemon) -> None:
+    result = tools.result("run_shell_command", command="pwd; echo oh >&2; exit 3")
+    assert result["isError"] is False
+    assert result["content"][0]["text"] == f"{daemon.directory}\n[stderr]\noh\n[exit code 3]"
+    said = result["structuredContent"]
+    assert (said["exit_code"], said["stdout"], said["stderr"]) == (3, f"{daemon.directory}\n", "oh\n")
+    assert tools.call("run_shell_command", command="true") == "[no output]"
+
+
+def test_a_command_has_its_directory_input_and_variables(tools: Toolbox) -> None:
+    assert tools.shell("pwd", cwd="/usr") == "/usr\n"
+    assert tools.shell("tr a-z A-Z", stdin="grüße") == "GRüßE"
+    assert tools.shell("echo $BOX") == "yes\n"
+    assert "does not exist" in tools.fails("run_shell_command", command="true", cwd="/nowhere")
+
+
+def test_ten_megabytes_are_cut(tools: Toolbox) -> None:
+    result = tools.data("run_shell_command", command="echo first; head -c 10000000 /dev/zero | tr '\\0' x; echo last")
+    assert result["stdout"].startswith("first\nxxx") and result["stdout"].endswith("xxxlast\n")
+    assert result["cut"] is True and "bytes left out" in result["stdout"] and len(result["stdout"]) < 60_000
+
+
+def test_a_command_that_takes_too_long_is_ended_with_all_it_started(tools: Toolbox, daemon: Daemon) -> None:
+    told = tools.fails("run_shell_command", command="sleep 600 & echo $! > child; echo begun; wait", timeout=0.5)
+    assert told == "begun\n[ended after 0.5 seconds, as timeout says]"
+    eventually(lambda: not alive(int((daemon.directory / "child").read_text())))
+
+
+def test_a_command_that_ignores_signals_is_ended_too(tools: Toolbox) -> None:
+    assert "ended after" in tools.fails("run_shell_command", command="trap '' TERM; sleep 600", timeout=0.2)
+
+
+def test_what_goes_on_in_the_background_holds_nobody_up(tools: Toolbox, daemon: Daemon) -> None:
+    begun = time.monotonic()
+    said = tools.shell("sleep 600 & echo $!")
+    assert time.monotonic() - begun < 5
+    os.kill(int(said), 9)
+
+
+def test_cells_keep_their_variables(tools: Toolbox) -> None:
+    assert tools.call("run_ipython_cell", code="x = 20\nprint('hello')", **CELL) == "hello"
+    assert tools.call("run_ipython_cell", code="x * 2 + 2") == "42"
+    assert tools.data("run_ipython_cell", code="[x]")["value"] == "[20]"
+    assert tools.call("run_ipython_cell", code="x;") == "[no output]"
+    assert tools.call("run_ipython_cell", code="import asyncio\nawait asyncio.sleep(0)\n'waited'") == "'waited'"
+    assert "NameError" in tools.fails("run_ipython_cell", code="x", restart=True)
+
+
+def test_an_error_shows_the_cells_own_lines(tools: Toolbox) -> None:
+    told = tools.fails("run_ipython_cell", code="def f():\n    return 1 / 0\nf()", **CELL)
+    assert "return 1 / 0" in told and "ZeroDivisionError: division by zero" in told and "inside/" not in told
+    assert "SyntaxError" in tools.fails("run_ipython_cell", code="def f(:")
+    assert "EOFError" in tools.fails("run_ipython_cell", code="input()")
+
+
+def test_pictures_of_values_are_shown(tools: Toolbox) -> None:
+    code = "class Dot:\n    def _repr_png_(self): return b'\\x89PNG'\nDot()"
+    assert pictures_of(tools.result("run_ipython_cell", code=code, **CELL)) == [b"\x89PNG"]
+
+
+def test_figures_are_shown_where_matplotlib_is_loaded(tools: Toolbox) -> None:
+    pyplot = (
+        "import sys, types\nplot = types.ModuleType('matplotlib.pyplot')\nshown = [1]\n"
+        "plot.get_fignums = lambda: list(shown)\nplot.close = lambda which: shown.clear()\n"
+        "plot.figure = lambda n: types.SimpleNamespace(savefig=lambda to, **_: to.write(b'\\x89PNG fig'))\n"
+        "sys.modules['matplotlib.pyplot'] = plot"
+    )
+    assert pictures_of(tools.result("run_ipython_cell", code=pyplot, **CELL)) == [b"\x89PNG fig"]
+    assert pictures_of(tools.result("run_ipython_cell", code="1")) == []
+
+
+def test_a_cell_that_takes_too_long_is_interrupted_and_its_variables_stay(tools: Toolbox) -> None:
+    tools.call("run_ipython_cell", code="x = 5", **CELL)
+    told = tools.fails("run_ipython_cell", code="print('begun')\nwhile True: pass", timeout=0.3)
+    assert "begun" in told and "interrupted after 0.3 seconds" in told and "KeyboardInterrupt" in told
+    assert tools.call("run_ipython_cell", code="x") == "5"
+
+
+def test_a_process_that_dies_is_told_and_started_anew(tools: Toolbox) -> None:
+    told = tools.fails("run_ipython_cell", code="import os\nos._exit(3)", **CELL)
+    assert "its variables are lost" in told
+    assert tools.call("run_ipython_cell", code="1 + 1", **CELL) == "2"
+
+
+def test_output_of_a_cell_is_bounded(tools: Toolbox) -> None:
+    text = tools.call("run_ipython_cell", code="print('x' * 10_000_000)\n'y' * 10_000_000", **CELL)
+    assert len(text) < 250_000 and "left out" in text
+
+
+def test_cells_wait_for_each_other(tools: Toolbox) -> None:
+    tools.call("run_ipython_cell", code="import time", **CELL)
+    slow = threading.Thread(target=tools.result, args=("run_ipython_cell",), kwargs={"code": "time.sleep(1)\ny = 7"})
+    slow.start()
+    eventually(lambda: "another cell" in str(tools.result("run_ipython_cell", code="1", timeout=0.1)))
+    assert tools.call("run_ipython_cell", code="y") == "7"
+    slow.join(10)
+
+
+def test_ipython_is_used_where_it_is_installed(zipapp: Path, directory: Path) -> None:
+    package = directory / "site/IPython/core"
+    package.mkdir(parents=True)
+    for place in (package.parent, package):
+        (place / "__init__.py").touch()
+    (package / "interactiveshell.py").write_text(SHELL)
+    with running_daemon(zipapp, directory, env={"PYTHONPATH": str(directory / "site")}) as daemon:
+        tools = Toolbox(daemon.socket_path, TOKEN)
+        assert tools.call("run_ipython_cell", code="%magic", **CELL) == "magic"
+        assert tools.call("run_ipython_cell", code="?help") == "'shown'"
+        told = tools.fails("run_ipython_cell", code="broken")
+        assert "line 3, in cell" in told and "KeyError: 'x'" in told and "run_cell" not in told

@@ -1,0 +1,129 @@
+"""Text of every script into real programs, the clipboard, dialogs that block, and what programs tell of themselves."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from .daemon import eventually
+from .toolbox import Toolbox, desktop
+
+PLANES = "".join(
+    chr(plane * 0x10000 + place)
+    for plane in range(17)
+    for place in (0x0041, 0x03B1, 0x4E2D, 0x9FFF, 0xFFFD)
+    if (plane * 0x10000 + place) & 0xFFFE != 0xFFFE
+)
+CHINESE = "你好，世界！\n这是第二行。🦄👩‍👩‍👧‍👦 e\u0301 \u202eabc\u202c\n"
+
+
+@pytest.fixture(scope="module")
+def tools(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Toolbox]:
+    with desktop(tmp_path_factory.mktemp("desktop")) as box:
+        yield box
+
+
+@pytest.fixture
+def editor(tools: Toolbox) -> Iterator[int]:
+    started = tools.data("start_app", app="Mousepad")
+    yield started["pid"]
+    tools.result("stop_app", app=str(started["pid"]), force=True)
+
+
+def active_title(tools: Toolbox) -> str:
+    return next((str(w["title"]) for w in tools.data("list_windows")["windows"] if w["active"]), "")
+
+
+def save_as(tools: Toolbox, path: str) -> None:
+    """Do what a person does: ctrl+s, the name, enter."""
+    tools.call("press_keys", keys="ctrl+s")
+    eventually(lambda: active_title(tools) == "Save As")
+    tools.call("wait_for_settled_screen", quiet=0.2)
+    tools.call("press_keys", keys="ctrl+a")
+    tools.call("input_text", text=path, enter=True)
+    eventually(lambda: path.rpartition("/")[2] in active_title(tools))
+
+
+def test_chinese_text_is_written_in_the_editor_saved_and_read_back(tools: Toolbox, editor: int) -> None:
+    said = tools.data("input_text", text=CHINESE)
+    assert said["method"] == "clipboard" and said["characters"] == len(CHINESE) and said["screen_changed"] is True
+    save_as(tools, "/home/agent/Documents/报告.txt")
+    assert tools.call("read_file", path="~/Documents/报告.txt").rstrip("\n") == CHINESE.rstrip("\n")
+
+
+def test_every_plane_of_unicode_arrives_in_the_editor(tools: Toolbox, editor: int) -> None:
+    tools.call("input_text", text=PLANES)
+    save_as(tools, "/home/agent/planes.txt")
+    assert tools.call("read_file", path="~/planes.txt").rstrip("\n") == PLANES
+
+
+def test_every_plane_of_unicode_arrives_in_a_terminal(tools: Toolbox) -> None:
+    text = PLANES.replace(chr(0xFFFD), "")
+    pid = tools.data("start_app", app="lxterminal -e 'cat > /tmp/typed'")["pid"]
+    try:
+        tools.call("wait_for_settled_screen", quiet=0.2)
+        assert tools.data("input_text", text=text, enter=True)["method"] == "clipboard"
+        tools.call("press_keys", keys="ctrl+d")
+        eventually(lambda: tools.result("read_file", path="/tmp/typed").get("structuredContent", {}).get("size"))
+        assert tools.call("read_file", path="/tmp/typed") == text + "\n"
+    finally:
+        tools.result("stop_app", app=str(pid), force=True)
+
+
+def test_long_text_arrives_whole(tools: Toolbox, editor: int) -> None:
+    text = "".join(f"{number} 号 🦄\n" for number in range(30_000))
+    tools.call("input_text", text=text, wait=2)
+    save_as(tools, "/home/agent/long.txt")
+    assert tools.shell("sha256sum < ~/long.txt") == tools.shell("sha256sum", stdin=text)
+
+
+def test_the_clipboard_gets_its_contents_back(tools: Toolbox, editor: int) -> None:
+    tools.call("set_clipboard", text="before 之前")
+    tools.call("input_text", text="pasted 粘贴")
+    assert tools.data("get_clipboard")["text"] == "before 之前"
+    tools.call("press_keys", keys="ctrl+a ctrl+c")
+    eventually(lambda: tools.data("get_clipboard")["text"] == "pasted 粘贴")
+    tools.call("press_keys", keys="End")
+    tools.call("input_text", text=" 更多")
+    assert tools.data("get_clipboard")["text"] == "pasted 粘贴"
+
+
+def test_a_program_pastes_what_was_put_on_the_clipboard(tools: Toolbox, editor: int) -> None:
+    big = "字" * 200_000  # More than X sends in one piece.
+    assert tools.data("set_clipboard", text=big)["length"] == len(big)
+    tools.call("press_keys", keys="ctrl+v", wait=2)
+    tools.call("press_keys", keys="ctrl+a ctrl+x", wait=2)
+    eventually(lambda: "left out" in tools.data("get_clipboard")["text"])
+    assert tools.data("get_clipboard")["length"] == len(big)
+
+
+def test_a_dialog_that_asks_back_is_told(tools: Toolbox, editor: int) -> None:
+    tools.call("input_text", text="unsaved")
+    eventually(lambda: active_title(tools).startswith("*"))
+    main = next(w["window"] for w in tools.data("list_windows")["windows"])
+    told = tools.result("close_window", window=main)
+    assert told["structuredContent"]["closed"] is False and "wants an answer first" in told["content"][0]["text"]
+    dialog = told["structuredContent"]["dialog"]
+    assert dialog["dialog"] is True and dialog["dialog_of"] == main
+    blocked = tools.result("activate_window", window=main)
+    assert blocked["isError"] or blocked["structuredContent"]["blocked_by"]["window"] == dialog["window"]
+    asked = tools.result("stop_app", app=str(editor))
+    assert asked["structuredContent"].get("closed") is False or asked["structuredContent"].get("stopped")
+    tools.result("stop_app", app=str(editor), force=True)
+    assert tools.data("list_windows")["windows"] == []
+
+
+def test_programs_tell_of_their_buttons_and_texts(tools: Toolbox, editor: int) -> None:
+    tools.call("input_text", text="readable 可读")
+    elements = tools.data("accessibility_tree", app="mousepad")["elements"]
+    assert any(element["role"] == "menu" and element["name"] == "File" for element in elements)
+    (text,) = [element for element in elements if element["role"] == "text"]
+    assert text["text"] == "readable 可读" and "editable" in text["states"] and text["width"] > 100
+    few = tools.result("accessibility_tree", limit=3)
+    assert len(few["structuredContent"]["elements"]) == 3 and "cut after 3 elements" in few["content"][0]["text"]
+    assert tools.call("accessibility_tree", app="nobody") == "no program tells about itself"
+    menu = next(element for element in elements if element["name"] == "Edit")
+    tools.call("click_mouse", x=menu["x"] + 5, y=menu["y"] + 5)
+    eventually(lambda: "'Undo'" in tools.call("accessibility_tree", app="mousepad"))
+    tools.call("press_keys", keys="escape")

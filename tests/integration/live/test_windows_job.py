@@ -1,0 +1,147 @@
+"""A job on Windows (Wine), done by tools alone: notepad, its window, a file that it saves, and cmd."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+
+import httpx
+import pytest
+
+from tests.integration.live.boxes import Box, box_of, data_of, read_png, screens_server
+from tests.serving import Server, eventually
+
+WORDS = "你好世界\nGrüße aus Wine"
+WHITE = (255, 255, 255)
+NOTES = r"C:\users\agent\Documents\笔记.txt"
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    with screens_server(tmp_path_factory.mktemp("paddock"), "windows") as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def client(server: Server) -> Iterator[httpx.Client]:
+    with server.client() as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def box(client: httpx.Client) -> Iterator[Box]:
+    with box_of(client, "windows") as made:
+        yield made
+
+
+@pytest.fixture(autouse=True)
+def closed(box: Box) -> Iterator[None]:
+    yield
+    for app in box.call("list_apps")["structuredContent"]["apps"]:
+        box.post("stop_app", {"app": str(app["pid"]), "force": True})
+
+
+def titles(box: Box) -> list[str]:
+    return [window["title"] for window in box.call("list_windows")["structuredContent"]["windows"]]
+
+
+def test_text_written_in_notepad_is_in_the_file(box: Box) -> None:
+    started = box.call("start_app", app="notepad")
+    assert "Notepad" in started["structuredContent"]["window"]["title"]
+    box.call("input_text", text=WORDS)
+    box.call("press_keys", keys="ctrl+s")
+    eventually(lambda: "Save As" in titles(box))
+    box.call("wait_for_settled_screen")
+    box.call("input_text", text=NOTES, enter=True)
+    eventually(lambda: "笔记.txt - Notepad" in titles(box))
+    assert box.text("read_file", path=NOTES).replace("\r\n", "\n") == WORDS
+    assert box.text("run_shell_command", command=f"type {NOTES}") == WORDS
+    box.call("stop_app", app="notepad")
+    assert titles(box) == []
+
+
+def test_a_window_is_maximised_minimised_and_restored(box: Box) -> None:
+    box.call("start_app", app=r"C:\windows\notepad.exe")
+    usual = box.call("list_windows")["structuredContent"]["windows"][0]
+    box.call("window_maximize")
+    large = read_png(data_of(box.call("screenshot", format="png", scale=0.25)))
+    assert large.share(WHITE) > 0.6, "an empty page fills the screen"
+    box.call("window_minimize")
+    box.call("wait_for_settled_screen")
+    assert read_png(data_of(box.call("screenshot", format="png", scale=0.25))).share(WHITE) < 0.2
+    box.call("window_restore", window="Notepad")
+
+    def restored() -> bool:
+        now = box.call("list_windows")["structuredContent"]["windows"][0]
+        return (now["width"], now["height"]) == (usual["width"], usual["height"])
+
+    eventually(restored)
+
+
+@pytest.mark.parametrize(
+    ("command", "output"),
+    [
+        ("echo 你好 🙂 é", "你好 🙂 é"),
+        ('echo "quoted words" & echo two', '"quoted words" \ntwo'),
+        ("for %i in (1 2) do echo %i", "1\n2"),
+        ("echo 一> C:\\一.txt && type C:\\一.txt", "一"),
+        ("echo first\necho second", "first\nsecond"),
+        ("cd", "Z:\\workspace"),
+    ],
+)
+def test_cmd_runs_and_its_output_is_text(box: Box, command: str, output: str) -> None:
+    assert box.text("run_shell_command", command=command).strip() == output
+
+
+def test_cmd_tells_its_exit_code_and_complaints(box: Box) -> None:
+    result = box.call("run_shell_command", command="exit /b 7")
+    assert result["structuredContent"]["exit_code"] == 7
+    assert "Can't recognize" in box.text("run_shell_command", command="no-such-program")
+
+
+def test_a_command_that_does_not_end_is_ended(box: Box) -> None:
+    assert "as timeout says" in box.fails("run_shell_command", command="ping -n 60 127.0.0.1", timeout=0.5)
+    left = box.text("run_shell_command", command="ps -eo comm | grep -ci '^ping' || true", shell="bash")
+    assert left.splitlines()[0] == "0"
+
+
+def test_a_warm_cmd_answers_quickly(box: Box) -> None:
+    box.call("run_shell_command", command="ver")
+
+    def seconds() -> float:
+        began = time.perf_counter()
+        box.call("run_shell_command", command="ver")
+        return time.perf_counter() - began
+
+    assert min(seconds() for _ in range(5)) < 0.5
+
+
+def test_files_are_the_same_by_both_sorts_of_path(box: Box) -> None:
+    box.call("write_file", path=r"C:\data\Zahlen.csv", content="1;2")
+    assert box.text("read_file", path=r"c:\DATA\zahlen.CSV") == "1;2"
+    box.call("move_file", source=r"C:\data\Zahlen.csv", destination="/workspace/zahlen.csv")
+    assert box.text("run_shell_command", command=r"type Z:\workspace\zahlen.csv") == "1;2"
+    assert "windows/" in box.text("list_directory", path="C:\\")
+    assert "there is no drive Q:" in box.fails("read_file", path=r"Q:\x")
+
+
+def test_what_cannot_be_started_or_stopped_says_so(box: Box) -> None:
+    assert "list_directory" in box.fails("start_app", app=r"C:\no\such.exe")
+    assert "list_installed_apps" in box.fails("start_app", app="no-such-program")
+    assert "no program 'solitaire' is running" in box.fails("stop_app", app="solitaire")
+
+
+def test_a_program_for_the_console_gets_a_window(box: Box) -> None:
+    started = box.call("start_app", app="cmd")
+    assert "cmd.exe" in started["structuredContent"]["window"]["title"]
+    box.call("input_text", text=r"echo typed> C:\typed.txt", enter=True)
+    eventually(lambda: not box.post("read_file", {"path": r"C:\typed.txt"}).json()["isError"])
+    assert box.text("read_file", path=r"C:\typed.txt").strip() == "typed"
+    box.call("stop_app", app="cmd", force=True)
+
+
+def test_a_box_is_ready_within_seconds(client: httpx.Client) -> None:
+    began = time.monotonic()
+    with box_of(client, "windows") as fresh:
+        assert "Microsoft Windows" in fresh.text("run_shell_command", command="ver")
+        assert time.monotonic() - began < 15, "five seconds on a machine that is at rest"

@@ -1,0 +1,197 @@
+"""One viewer's relay between two sockets: time limits, heartbeats, and what happens when a side is slow."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import struct
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+
+import uvloop
+
+from paddock.live.frames import Closing
+from paddock.live.relay import GONE, Pace, Relay
+from paddock.live.rfb import ClientMessages, Clipboard
+
+HANDSHAKE = b"RFB 003.008\n\1\1"
+SOON = 0.05
+
+
+class Ends:
+    """The far ends of both sockets, and the relay between."""
+
+    def __init__(self, pace: Pace) -> None:
+        self.client, near_client = socket.socketpair()
+        self.display, near_display = socket.socketpair()
+        for end in (self.client, self.display):
+            end.setblocking(False)
+        self.loop = asyncio.get_running_loop()
+        messages = ClientMessages(lambda: True, Clipboard())
+        self.relay = Relay(near_client, near_display, messages, pace)
+        self.running = asyncio.create_task(self._run())
+
+    async def _run(self) -> Closing:
+        closing = await self.relay.run()
+        await self.relay.close(closing)
+        return closing
+
+    async def say(self, data: bytes) -> None:
+        """In frames whose mask changes nothing."""
+        for at in range(0, len(data), 60000):
+            piece = data[at : at + 60000]
+            await self.loop.sock_sendall(self.client, struct.pack(">BBHI", 0x82, 0xFE, len(piece), 0) + piece)
+
+    async def read(self, end: socket.socket, size: int) -> bytes:
+        found = b""
+        async with asyncio.timeout(5):
+            while len(found) < size:
+                piece = await self.loop.sock_recv(end, size - len(found))
+                assert piece
+                found += piece
+        return found
+
+
+@asynccontextmanager
+async def joined(**pace: float) -> AsyncIterator[Ends]:
+    ends = Ends(Pace(**{"goodbye": SOON, **pace}))
+    try:
+        yield ends
+    finally:
+        ends.relay.stop(GONE)
+        await ends.running
+        ends.client.close()
+        ends.display.close()
+
+
+def served(test: Callable[[], Awaitable[None]]) -> None:
+    uvloop.run(asyncio.wait_for(test(), 20))
+
+
+def test_half_a_handshake_is_waited_for_only_so_long() -> None:
+    async def test() -> None:
+        async with joined(handshake=SOON) as ends:
+            await ends.say(b"RFB 003.008\n")
+            assert await ends.read(ends.client, 2) == bytes((0x88, 2 + len("the RFB handshake took too long")))
+            closing = await ends.running
+            assert (closing.code, closing.reason) == (1002, "the RFB handshake took too long")
+
+    served(test)
+
+
+def test_a_client_that_gives_no_sign_of_life_is_dropped() -> None:
+    async def test() -> None:
+        async with joined(ping=SOON, silent=2.5 * SOON) as ends:
+            await ends.say(HANDSHAKE)
+            assert await ends.read(ends.client, 2) == b"\x89\0"
+            assert await ends.running is GONE
+
+    served(test)
+
+
+def test_a_client_that_answers_pings_stays() -> None:
+    async def test() -> None:
+        async with joined(ping=SOON / 5, silent=3 * SOON) as ends:
+            await ends.say(HANDSHAKE)
+            for _ in range(20):
+                assert await ends.read(ends.client, 2) == b"\x89\0"
+                await ends.loop.sock_sendall(ends.client, b"\x8a\x80\0\0\0\0")
+            assert not ends.running.done()
+
+    served(test)
+
+
+def test_a_client_that_stops_reading_is_dropped_and_the_display_is_not_read_meanwhile() -> None:
+    async def test() -> None:
+        async with joined(ping=SOON, stalled=2 * SOON) as ends:
+            await ends.say(HANDSHAKE)
+            sent = 0
+            try:
+                async with asyncio.timeout(2):
+                    while True:
+                        await ends.loop.sock_sendall(ends.display, bytes(2**16))
+                        sent += 2**16
+            except (TimeoutError, BrokenPipeError, ConnectionResetError):
+                pass
+            assert await ends.running is GONE
+            # What two sockets and one buffer hold, and not what the display would like to send.
+            assert sent < 4 * 2**20
+
+    served(test)
+
+
+def test_what_comes_slowly_comes_whole() -> None:
+    async def test() -> None:
+        async with joined() as ends:
+            said = b"".join(struct.pack(">I", number) for number in range(500_000))
+            sending = asyncio.create_task(ends.loop.sock_sendall(ends.display, said))
+            found = b""
+            while len(found) < len(said):
+                first, size = await ends.read(ends.client, 2)
+                assert first == 0x82
+                if size == 126:
+                    size = int.from_bytes(await ends.read(ends.client, 2), "big")
+                elif size == 127:
+                    size = int.from_bytes(await ends.read(ends.client, 8), "big")
+                found += await ends.read(ends.client, size)
+            await sending
+            assert found == said
+
+    served(test)
+
+
+def test_moves_are_merged_while_the_display_is_behind_and_nothing_else_is() -> None:
+    async def test() -> None:
+        async with joined() as ends:
+            key = struct.pack(">BBxxI", 4, 1, ord("a"))
+            await ends.say(HANDSHAKE)
+            assert await ends.read(ends.display, len(HANDSHAKE)) == HANDSHAKE
+            count = 60_000
+            moves = [struct.pack(">BBHH", 5, 0, number % 5000, number // 5000) for number in range(count)]
+            await ends.say(b"".join(moves) + key + moves[0] + moves[1])
+            await asyncio.sleep(SOON)
+            got = b""
+            while not got.endswith(key + moves[1]):
+                got += await ends.loop.sock_recv(ends.display, 2**16)
+            assert len(got) < len(b"".join(moves)) / 2
+            assert got.endswith(moves[-1] + key + moves[1])
+
+    served(test)
+
+
+def test_a_display_that_takes_nothing_bounds_what_is_kept_for_it() -> None:
+    async def test() -> None:
+        async with joined(ping=SOON / 5, silent=SOON) as ends:
+            await ends.say(HANDSHAKE)
+            press = struct.pack(">BBxxI", 4, 1, ord("a")) + struct.pack(">BBxxI", 4, 0, ord("a"))
+            try:
+                async with asyncio.timeout(0.2):
+                    while True:
+                        await ends.say(press * 1000)
+            except TimeoutError:
+                pass  # It does not listen any more,
+            assert not ends.running.done()  # and does not blame the client for its silence.
+
+    served(test)
+
+
+def test_a_display_that_ends_asks_the_client_to_come_back() -> None:
+    async def test() -> None:
+        async with joined() as ends:
+            await ends.loop.sock_sendall(ends.display, b"last")
+            ends.display.close()
+            assert await ends.read(ends.client, 6) == b"\x82\x04last"
+            assert (await ends.read(ends.client, 4))[2:] == struct.pack(">H", 1012)
+            assert (await ends.running).code == 1012
+
+    served(test)
+
+
+def test_a_close_is_answered_with_a_close() -> None:
+    async def test() -> None:
+        async with joined() as ends:
+            await ends.loop.sock_sendall(ends.client, b"\x88\x82\0\0\0\0" + struct.pack(">H", 1000))
+            assert await ends.read(ends.client, 4) == b"\x88\x02" + struct.pack(">H", 1000)
+            assert (await ends.running).code == 1000
+
+    served(test)
