@@ -28,6 +28,7 @@ run: setup ## Do the main job end to end: a fenced computer, work done in it, th
 	@$(BIN)/python scripts/demo.py
 
 test: setup-test lint ## Run every check and every test
+	$(BIN)/python -m tests.screens
 	$(BIN)/python -m pytest -n auto --maxprocesses 4 --dist loadfile
 
 lint: setup-test ## Check style, types and who imports whom
@@ -48,6 +49,7 @@ docs: ## Write the generated pages of docs/reference anew
 	$(BIN)/python -m paddock.cli.reference > docs/reference/cli.md
 	$(BIN)/python -m paddock.runs.reference > docs/reference/task-file.md
 	$(BIN)/python -m paddock.runs.schema > docs/reference/task.schema.json
+	$(BIN)/python -m paddock.fleet.tool_reference > docs/reference/tools.md
 
 requirements: ## Pin every dependency anew, with hashes
 	scripts/pin

@@ -26,7 +26,7 @@ from desks import MOVING, RAW, WITNESS, Box, by_hand, new_box, ready_box, websoc
 from paddock.sandbox.images import ImageStore
 from peers import Paddock
 from sandbox import Table
-from viewing import Screen, WebStream, children, own_seconds, processor_seconds
+from viewing import Screen, WebStream, own_seconds, tree_seconds
 
 PARTS = ("shots", "clicks", "starts", "kinds", "relay", "viewers", "wall", "terminal")
 MEGABYTE = 10**6
@@ -114,7 +114,9 @@ async def starts(table: Table, paddock: Paddock, rounds: int) -> None:
             box = await new_box(paddock, resourceLimits={"memory": "3Gi"})
             await asyncio.to_thread(_first_frame, box)
             times["cold"].append(time.perf_counter() - began)
+            await paddock.delete_all()
             await paddock.pool_is_full(1)
+            await asyncio.sleep(1)  # What has just been started is still busy with itself.
             began = time.perf_counter()
             box = await new_box(paddock, extensions={"poolRef": "bench"})
             await asyncio.to_thread(_first_frame, box)
@@ -181,7 +183,7 @@ async def relay(table: Table, paddock: Paddock, rounds: int) -> None:
         for _ in range(rounds):
             for name, screen, used, server in (
                 ("paddock", ours, own_seconds, paddock.process),
-                ("websockify", theirs, processor_seconds, process),
+                ("websockify", theirs, tree_seconds, process),
             ):
                 before = used(server)
                 size, seconds = await asyncio.to_thread(screen.frames, 1.5)
@@ -259,7 +261,7 @@ async def wall(table: Table, paddock: Paddock, rounds: int) -> None:
     firsts = [box.first_process for box in boxes]
 
     def used() -> tuple[float, float]:
-        return own_seconds(paddock.process), sum(map(_tree_seconds, firsts))
+        return own_seconds(paddock.process), sum(map(tree_seconds, firsts))
 
     before, began = used(), time.perf_counter()
     await asyncio.sleep(10)
@@ -273,10 +275,6 @@ async def wall(table: Table, paddock: Paddock, rounds: int) -> None:
     thread.join(10)
     stream.close()
     await paddock.delete_all()
-
-
-def _tree_seconds(process: int) -> float:
-    return own_seconds(process) + sum(_tree_seconds(child) for child in children(process))
 
 
 async def terminal(table: Table, paddock: Paddock, rounds: int) -> None:

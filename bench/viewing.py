@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import os
 import secrets
 import socket
 import struct
@@ -18,7 +17,6 @@ RAW = 0
 PIXEL = 4
 PATIENCE = 30.0
 SCRATCH = 2**20
-TICKS = os.sysconf("SC_CLK_TCK")
 
 
 class Stream:
@@ -152,7 +150,27 @@ class Screen:
 
     def frame(self) -> int:
         """Have the whole screen sent, and say how many bytes that was."""
+        self._ask()
+        return self._take()
+
+    def frames(self, seconds: float) -> tuple[int, float]:
+        """Look for a while; how many bytes came, and how long it took.
+
+        Each frame is asked for as soon as the last has begun to come, so that the display never waits for us. Were
+        it asked for earlier, the display would take both for one.
+        """
+        self._ask()
+        began, size = time.perf_counter(), 0
+        while time.perf_counter() - began < seconds:
+            size += self._take(ask=True)
+        took = time.perf_counter() - began
+        self._take()
+        return size, took
+
+    def _ask(self) -> None:
         self.stream.send(struct.pack(">BBHHHH", 3, 0, 0, 0, self.width, self.height))
+
+    def _take(self, ask: bool = False) -> int:
         seen = 0
         while seen < self.width * self.height * PIXEL:
             kind = self.stream.read(1)[0]
@@ -163,19 +181,15 @@ class Screen:
                 self.stream.skip(int.from_bytes(self.stream.read(4)))
                 continue
             assert kind == 0, kind
+            if ask:
+                self._ask()
+                ask = False
             for _ in range(int.from_bytes(self.stream.read(3)[1:])):
                 _, _, width, height, encoding = struct.unpack(">HHHHi", self.stream.read(12))
                 assert encoding == RAW, encoding
                 self.stream.skip(width * height * PIXEL)
                 seen += width * height * PIXEL
         return seen
-
-    def frames(self, seconds: float) -> tuple[int, float]:
-        """Look for a while; how many bytes came, and how long it took."""
-        began, size = time.perf_counter(), 0
-        while time.perf_counter() - began < seconds:
-            size += self.frame()
-        return size, time.perf_counter() - began
 
 
 def unix(path: str) -> Stream:
@@ -184,20 +198,19 @@ def unix(path: str) -> Stream:
     return Stream(link)
 
 
-def processor_seconds(process: int) -> float:
-    """What a process and all that came from it have used, those that have ended included."""
-    try:
-        fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
-    except OSError:
-        return 0.0
-    used = sum(map(int, fields[11:15])) / TICKS
-    return used + sum(processor_seconds(child) for child in children(process))
-
-
 def own_seconds(process: int) -> float:
-    """What a process alone has used."""
-    fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
-    return sum(map(int, fields[11:13])) / TICKS
+    """What the threads of a process that are there now have used; ticks would be too coarse."""
+    used = 0
+    with suppress(OSError):
+        for task in Path(f"/proc/{process}/task").iterdir():
+            with suppress(OSError):
+                used += int((task / "schedstat").read_text().split()[0])
+    return used / 1e9
+
+
+def tree_seconds(process: int) -> float:
+    """The same of a process and of all that came from it."""
+    return own_seconds(process) + sum(map(tree_seconds, children(process)))
 
 
 def children(process: int) -> list[int]:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import shutil
+import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -12,12 +14,14 @@ from typing import Any
 import pytest
 
 from paddock.model.sandbox import Image
-from paddock.sandbox.images import ImageStore
+from paddock.sandbox.images import ImageStore, Progress
 from tests.contract.backends.support import Pen, Yard, yard
 
 ROOT = Path(__file__).parents[1]
 KEPT = Path(os.environ.get("TEST_IMAGES") or Path.home() / ".paddock/images")
 """Where images stay from one session to the next: with those of `make run`, unless said otherwise."""
+BASE, IMAGES = "screen-base", ("browser", "windows", "desktop", "mobile")
+AT_A_TIME = 2
 
 
 def screen_image(name: str) -> Image:
@@ -48,3 +52,26 @@ def screen_box(directory: Path, name: str, **changes: Any) -> Iterator[Pen]:
     """One box of an image, without a server; its services start with it."""
     with screen_yard(directory, name) as place, place.box(**changes) as box:
         yield box
+
+
+def build_all() -> None:
+    """Build what is missing, so that no test waits for it longer than a test may take."""
+    store, began = ImageStore(KEPT, [ROOT / "images"]), time.monotonic()
+
+    def build(name: str) -> None:
+        steps: list[str] = []
+
+        def tell(now: Progress) -> None:
+            if now.step not in steps:
+                steps.append(now.step)
+                print(f"{time.monotonic() - began:4.0f} s  {name}: {now.step}", flush=True)  # noqa: T201
+
+        store.build(name, tell)
+
+    build(BASE)
+    with ThreadPoolExecutor(AT_A_TIME) as builders:
+        list(builders.map(build, IMAGES))
+
+
+if __name__ == "__main__":
+    build_all()

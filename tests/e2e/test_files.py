@@ -96,3 +96,15 @@ def test_mistakes_are_told(server: Server, box: str, source: str, target: str, m
     assert done.returncode in (1, 2)
     assert message in done.stderr.decode()
     assert b"Traceback" not in done.stderr
+
+
+def test_from_one_sandbox_to_another(server: Server, own_box: str, tree: Path, tmp_path: Path) -> None:
+    other = server.text("sandbox", "create", "-q")
+    server.text("sandbox", "cp", str(tree), f"{own_box}:/workspace/tree")
+    done = server.json("sandbox", "cp", f"{own_box}:/workspace/tree", f"{other}:/workspace/")
+    assert done["destinationPath"] == "/workspace/tree" and done["type"] == "directory"
+    server.text("sandbox", "cp", f"{other}:/workspace/tree", str(tmp_path / "back"))
+    compare(tree, tmp_path / "back")
+    failed = server.run("sandbox", "cp", f"{own_box}:/workspace/none", f"{other}:/workspace/")
+    assert failed.returncode == 1 and b"there is no" in failed.stderr
+    server.text("sandbox", "rm", other)

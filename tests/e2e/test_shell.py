@@ -124,6 +124,26 @@ def test_a_command_instead_of_a_shell(server: Server, box: str) -> None:
         window.close()
 
 
+def test_a_terminal_that_two_share(server: Server, own_box: str) -> None:
+    one = Window(server, "sandbox", "shell", own_box, "--terminal", "main")
+    two = Window(server, "sandbox", "shell", own_box, "--terminal", "main")
+    try:
+        one.expect(r"\$ ")
+        two.expect(r"\$ ")
+        one.type("answer=42; echo re''ady\r")
+        two.expect("ready")
+        two.type("~.")
+        two.expect("--terminal main")
+        assert two.process.wait(SECONDS) == 0
+        one.type("echo the-answer=$answer; exit 3\r")
+        one.expect("the-answer=42")
+        assert one.process.wait(SECONDS) == 3
+        assert one.mode() == list(one.before)
+    finally:
+        one.close()
+        two.close()
+
+
 def test_the_terminal_is_restored_when_we_are_told_to_go(window: Window) -> None:
     window.expect(r"\$ ")
     window.process.terminate()

@@ -86,7 +86,8 @@ async def stop(cli: Cli, sandbox: SandboxArgument, recording: RecordingArgument 
         stopped = await client.post(f"{_path(sandbox_id, wanted)}/stop")
     if cli.as_json:
         return cli.out.document(stopped)
-    return cli.out.line(f"{stopped['id']}  {stopped['frames']} pictures, {size(stopped['size'])}")
+    pictures = "1 picture" if stopped["frames"] == 1 else f"{stopped['frames']} pictures"
+    return cli.out.line(f"{stopped['id']}  {pictures}, {size(stopped['size'])}")
 
 
 async def list_(

@@ -30,7 +30,7 @@ Paddock reads one `paddock.yaml`, then `PADDOCK_*` variables, then flags; later 
 - Relative paths start from the file's directory, or from the working directory in variables and flags.
 """
 
-_TYPES = {str: "text", int: "number", bool: "true or false", Path: "path", SecretStr: "secret text"}
+_TYPES = {str: "text", int: "number", float: "number", bool: "true or false", Path: "path", SecretStr: "secret text"}
 
 
 def reference() -> str:

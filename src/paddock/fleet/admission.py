@@ -57,6 +57,8 @@ class Admission:
             raise Unsupported("local sandboxes have no network: networkPolicy.defaultAction must be 'deny'")
         kind = None if request.kind is None else self._kinds.get(request.kind)
         name = request.image or (kind.image if kind else self._config.sandboxes.default_image)
+        if kind is not None and name == kind.name:  # OpenSandbox's SDK must name an image, and the kind will do.
+            name = kind.image
         if request.snapshot is not None:
             kept = await self._snapshots.get(request.snapshot, tenant)
             if kept.state is not SnapshotState.READY:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import re
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import aclosing
 from pathlib import PurePosixPath
@@ -29,6 +30,7 @@ LONGEST = 3600.0
 AHEAD = 2
 """Pieces that are read before they are sent on."""
 PLAIN_MODE = 644
+DRIVE = re.compile(r"([A-Za-z]):[\\/](.*)", re.DOTALL)
 
 Report = Callable[[int, int | None], None]
 """Told how many bytes have passed, and of how many if that is known."""
@@ -86,8 +88,7 @@ class Mover:
         directory's content. Raises `TooLarge` past `max_size` or the configured bound, `NotFound`, `InvalidInput` and
         `Conflict` for what cannot be, `BoxGone` and `BoxTimeout` when a box fails; then nothing has arrived.
         """
-        _check_path(source.path)
-        _check_path(destination.path)
+        source, destination = await self._plain(tenant, source), await self._plain(tenant, destination)
         limit = self._limit(max_size)
         giver, taker = await self._boxes(tenant, source.sandbox, destination.sandbox)
         async with self._turn(tenant):
@@ -133,7 +134,7 @@ class Mover:
         max_size: int | None = None,
     ) -> Moved:
         """Write a picture of a sandbox's screen to a file of the same or another sandbox."""
-        _check_path(destination.path)
+        destination = await self._plain(tenant, destination)
         limit = self._limit(max_size)
         giver, taker = await self._boxes(tenant, sandbox_id, destination.sandbox)
         async with self._turn(tenant):
@@ -158,6 +159,18 @@ class Mover:
         )
         await self._tell(tenant, moved)
         return moved
+
+    async def _plain(self, tenant: str, place: Place) -> Place:
+        """The place with its path as Linux has it, also where Windows programs run and it is written `C:\\x`."""
+        sandbox = await self._fleet.get(tenant, place.sandbox)
+        drive = DRIVE.fullmatch(place.path)
+        if drive is not None:
+            prefix = (await asyncio.to_thread(self._fleet.images.resolve, sandbox.image)).env.get("WINEPREFIX")
+            if prefix is not None:
+                rest = drive[2].replace("\\", "/")
+                place = Place(sandbox=place.sandbox, path=f"{prefix}/dosdevices/{drive[1].lower()}:/{rest}")
+        _check_path(place.path)
+        return place
 
     def _limit(self, asked: int | None) -> int:
         bound = self._fleet.config.sandboxes.max_move

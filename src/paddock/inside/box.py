@@ -77,7 +77,7 @@ class Box:
                     self.processes,
                     self.environment,
                     self.settings.state,
-                    when_up=lambda: self.worker.warm(),
+                    when_under_way=lambda: self.worker.warm(),
                 )
             return self._services
 

@@ -71,6 +71,7 @@ class Services:
 
     A service starts once those it comes after are ready. One that dies is started again after a while that grows
     while it keeps dying; the others are left alone. One that is stopped stays so until it is started.
+    `when_under_way` is called once, when for the first time there is none left that waits for another.
     """
 
     def __init__(
@@ -79,12 +80,12 @@ class Services:
         processes: Processes,
         environment: Environment,
         directory: str,
-        when_up: Callable[[], None] = lambda: None,
+        when_under_way: Callable[[], None] = lambda: None,
     ) -> None:
         self._processes = processes
         self._environment = environment
-        self._when_up = when_up
-        self._been_up = False
+        self._when_under_way = when_under_way
+        self._been_under_way = False
         self._changed = threading.Condition()
         self._version = 1
         self._changes: deque[tuple[int, dict[str, Any]]] = deque(maxlen=KEPT_CHANGES)
@@ -178,7 +179,7 @@ class Services:
         while not self._closed:
             for service in self._all.values():
                 self._tend(service)
-            self._look_whether_up()
+            self._look_whether_under_way()
             endings = {service.child.exited_fd: service for service in self._all.values() if service.child is not None}
             for descriptor in endings:
                 poller.register(descriptor, select.POLLIN)
@@ -281,10 +282,10 @@ class Services:
             self._changes.append((self._version, service.document()))
             self._changed.notify_all()
 
-    def _look_whether_up(self) -> None:
-        if not self._been_up and all(service.state == READY for service in self._all.values()):
-            self._been_up = True
-            self._when_up()
+    def _look_whether_under_way(self) -> None:
+        if not self._been_under_way and all(service.state in (STARTING, READY) for service in self._all.values()):
+            self._been_under_way = True
+            self._when_under_way()
 
 
 def clear(path: str | None) -> None:

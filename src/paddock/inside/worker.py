@@ -180,6 +180,7 @@ class Worker:
 
     def _listen(self) -> socket.socket:
         """Open a socket that only we can reach: by a descriptor of its inode, as no name leads there any more."""
+        os.makedirs(self._directory, 0o700, exist_ok=True)
         path = os.path.join(self._directory, f".{os.urandom(8).hex()}.sock")
         listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:

@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
 from paddock.config.live import LiveConfig
-from paddock.errors import QuotaExceeded, SandboxNotFound
+from paddock.errors import PaddockError, QuotaExceeded, SandboxNotFound
 from paddock.fleet.fleet import Fleet
 from paddock.live.frames import Closing
 from paddock.live.leases import Leases
@@ -102,6 +102,8 @@ class Desktops:
             sandbox = await self._fleet.get(view.tenant, view.sandbox_id)
         except SandboxNotFound:
             return True
+        except PaddockError:
+            return False  # It may well be there: let the client try.
         return sandbox.state is SandboxState.STOPPING or not sandbox.state.alive
 
 

@@ -84,14 +84,16 @@ class Frames:
             elif size == 127:
                 size = int.from_bytes(data[at + 2 : at + 10], "big")
             mask = data[start - 4 : start]
-            if kind >= CLOSE:
-                if end < start + size:
-                    break
+            if kind < CLOSE:
+                self._continuing = not first & _FINAL
+                kind = BINARY
+            if start + size <= end:
                 found.append((kind, _unmasked(data[start : start + size], mask)))
                 at = start + size
-                continue
-            self._continuing = not first & _FINAL
-            self._left, self._mask, at = size, mask, start
+            elif kind == BINARY:
+                self._left, self._mask, at = size, mask, start
+            else:
+                break
         self._held = data[at:]
         return found
 

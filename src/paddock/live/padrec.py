@@ -95,7 +95,7 @@ def entry(path: Path, number: int) -> Entry:
         with path.with_suffix(INDEX_SUFFIX).open("rb") as file:
             file.seek(number * _ENTRY.size)
             found = file.read(_ENTRY.size)
-    except (OSError, OverflowError):
+    except (OSError, ValueError, OverflowError):
         found = b""
     if len(found) < _ENTRY.size:
         raise NotFound(f"the recording has no picture {number}")
@@ -151,7 +151,7 @@ def _scan(file: BinaryIO) -> Iterator[tuple[Entry | None, int]]:
             size, offset = int(said["bytes"]), end + len(line)
             place = Entry(offset, size, int(said["width"]), int(said["height"]), float(said["at"]))
             _ENTRY.pack(*place)
-        except (ValueError, KeyError, TypeError, struct.error):
+        except (ValueError, KeyError, TypeError, OverflowError, RecursionError, struct.error):
             return
         end = offset + size + 1
         if not line.endswith(b"\n") or not 0 <= size <= LARGEST_PICTURE or end > length:

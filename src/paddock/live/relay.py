@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import Iterable
+import time
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from paddock.live import frames
@@ -17,7 +18,11 @@ from paddock.live.rfb import PROTOCOL_ERROR, ClientMessages, merges
 
 BUFFER = 2**17
 """Large enough that calls cost little, small enough to stay in a cache between being written and being read."""
-READ = 2**16
+READ = 2**14
+REST = 3
+"""How long a client that keeps the server busy is not listened to, as a multiple of how long it did."""
+BUSY = 0.001
+"""Seconds of work at a time that count as that."""
 BEHIND = 2**16
 """Most bytes that wait for a display before its viewer is not listened to any more."""
 TO_DISPLAY = 2**13
@@ -63,10 +68,11 @@ class Relay:
         """What the display has not taken of messages that are under way."""
         self._waiting: list[bytes] = []
         """Messages that come after it."""
-        self._listening = True
+        self._full = self._resting = False
+        """Why the client is not listened to: the display is too far behind, or others shall have their turn."""
         self._loop = asyncio.get_running_loop()
         self._heard = self._moved = self._loop.time()
-        self._timers: list[asyncio.TimerHandle] = []
+        self._timers: dict[str, asyncio.TimerHandle] = {}
         self._end: asyncio.Future[Closing] = self._loop.create_future()
 
     async def run(self) -> Closing:
@@ -74,17 +80,17 @@ class Relay:
         for end in (self._client, self._display):
             end.setblocking(False)
         _set(self._client, socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        # What waits in the kernel is an old picture by the time it is sent; what waits in the display is the newest.
+        _set(self._client, socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, BUFFER)
         _set(self._display, socket.SOL_SOCKET, socket.SO_SNDBUF, TO_DISPLAY)
         self._loop.add_reader(self._client, self._from_client)
         self._loop.add_reader(self._display, self._from_display)
-        self._timers = [
-            self._loop.call_later(self._pace.handshake, self._check_handshake),
-            self._loop.call_later(self._pace.ping, self._beat),
-        ]
+        self._after(self._pace.handshake, self._check_handshake)
+        self._after(self._pace.ping, self._beat)
         try:
             return await self._end
         finally:
-            for timer in self._timers:
+            for timer in self._timers.values():
                 timer.cancel()
             for end in (self._client, self._display):
                 self._loop.remove_reader(end)
@@ -103,6 +109,9 @@ class Relay:
     async def close(self, closing: Closing) -> None:
         """Tell the client how it ended, as far as it still listens, and let go of both sockets."""
         try:
+            if not self._sending:
+                self._pass(b"".join(self._messages.let_go()))  # Who is gone lifts no finger.
+                self._loop.remove_writer(self._display)
             self._display.close()
             if closing is not GONE:
                 async with asyncio.timeout(self._pace.goodbye):
@@ -180,19 +189,37 @@ class Relay:
             self.stop(GONE)
             return
         self._heard = self._loop.time()
-        messages: list[bytes] = []
+        began = time.monotonic()
         try:
-            for kind, payload in self._frames.feed(data):
-                if kind == frames.BINARY:
-                    messages += self._messages.feed(payload)
-                elif kind == frames.PING:
-                    self._pong(payload)
-                elif kind == frames.CLOSE:
-                    raise Closing(NORMAL, "")
+            self._heed(self._frames.feed(data))
         except Closing as closing:
             self.stop(closing)
-        if messages:
-            self._to_display(messages)
+        busy = time.monotonic() - began
+        if busy > BUSY and not self._end.done():
+            self._resting = True
+            self._listen()
+            self._after(REST * busy, self._rested)
+
+    def _heed(self, said: list[tuple[int, bytes]]) -> None:
+        rfb = b"".join(payload for kind, payload in said if kind == frames.BINARY)
+        if rfb:
+            self._to_display(self._messages.feed(rfb))
+        for kind, payload in said:
+            if kind == frames.PING:
+                self._pong(payload)
+            elif kind == frames.CLOSE:
+                raise Closing(NORMAL, "")
+
+    def _rested(self) -> None:
+        self._resting = False
+        self._listen()
+
+    def _listen(self) -> None:
+        if self._full or self._resting:
+            self._loop.remove_reader(self._client)
+        else:
+            self._heard = self._loop.time()  # What was not read could not be heard.
+            self._loop.add_reader(self._client, self._from_client)
 
     def _pong(self, payload: bytes) -> None:
         # One answer is enough for a client that asks often and listens seldom.
@@ -223,10 +250,9 @@ class Relay:
             return
         waiting, self._waiting = self._waiting, []
         self._loop.remove_writer(self._display)
-        if not self._listening:
-            self._listening = True
-            self._heard = self._loop.time()
-            self._loop.add_reader(self._client, self._from_client)
+        if self._full:
+            self._full = False
+            self._listen()
         self._pass(b"".join(waiting))
 
     def _wait(self, messages: Iterable[bytes]) -> None:
@@ -236,9 +262,9 @@ class Relay:
                 self._waiting[-1] = message
             else:
                 self._waiting.append(message)
-        if self._listening and sum(map(len, self._waiting)) > BEHIND:
-            self._listening = False
-            self._loop.remove_reader(self._client)
+        if not self._full and sum(map(len, self._waiting)) > BEHIND:
+            self._full = True
+            self._listen()
 
     # Time.
 
@@ -251,11 +277,14 @@ class Relay:
         if self._unsent:
             if now - self._moved >= self._pace.stalled:
                 self.stop(GONE)
-        elif self._listening and now - self._heard >= self._pace.silent:
+        elif not self._full and not self._resting and now - self._heard >= self._pace.silent:
             self.stop(GONE)
         else:
             self._send(frames.control(frames.PING))
-        self._timers[1] = self._loop.call_later(self._pace.ping, self._beat)
+        self._after(self._pace.ping, self._beat)
+
+    def _after(self, seconds: float, call: Callable[[], None]) -> None:
+        self._timers[call.__name__] = self._loop.call_later(seconds, call)
 
 
 def _set(end: socket.socket, level: int, option: int, value: int) -> None:

@@ -43,6 +43,12 @@ async def test_what_is_asked_for_stands_above_what_the_kind_brings(data: Path) -
         assert (sandbox.limits.memory, sandbox.limits.pids) == (256 * 2**20, 55)
 
 
+async def test_the_kinds_name_will_do_for_its_image(data: Path) -> None:
+    async with running(data, kinds=KINDS) as machine:
+        sandbox = await machine.fleet.create(ME, CreateSandbox(kind="linux", image="linux"))
+        assert (sandbox.kind, sandbox.image) == ("linux", "host")
+
+
 async def test_a_sandbox_without_a_kind_has_none(data: Path) -> None:
     async with running(data) as machine:
         sandbox = await machine.fleet.create(ME, CreateSandbox())

@@ -238,6 +238,20 @@ async def test_a_box_that_dies_on_the_way_leaves_nothing_and_says_so(two: Two, w
         await nothing_arrived(two)
 
 
+async def test_who_stops_waiting_leaves_nothing_behind(two: Two) -> None:
+    await sh(two.left, "truncate -s 60000000 /workspace/log")
+    waiting: list[asyncio.Task[object]] = []
+
+    def report(count: int, total: int | None) -> None:
+        waiting[0].cancel()
+
+    move = two.mover.move(ME, two.source("/workspace/log"), two.goal("/workspace/log"), report=report)
+    waiting.append(asyncio.ensure_future(move))
+    with pytest.raises(asyncio.CancelledError):
+        await waiting[0]
+    await nothing_arrived(two)
+
+
 async def test_a_full_disk_keeps_what_was_there(two: Two) -> None:
     await sh(
         two.left, "head -c 60000000 /dev/urandom > /dev/shm/large; mkdir /dev/shm/d && mv /dev/shm/large /dev/shm/d"

@@ -8,6 +8,7 @@ import re
 import struct
 import time
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -15,7 +16,7 @@ from paddock.errors import InvalidInput
 from tests.browsing import URL, Desk, desk
 from tests.contract.backends.support import eventually
 
-UNICODE = "Ærøskøbing 你好，世界 😀👩‍👩‍👧 𝒳𐍈 عربي"
+UNICODE = "Ærøskøbing 你好世界 😀👩‍👩‍👧 𝒳𐍈 عربي"
 LIMIT = 20_000_000
 
 
@@ -208,9 +209,9 @@ def test_a_page_caught_in_its_own_script_says_so_and_can_be_left(web: Desk) -> N
     web.do("browser_navigate", url=f"{URL}/tricks.html")
     web.call("browser_click", text="hang")
     started = time.monotonic()
-    assert "busy with a script" in web.fails("browser_get_text")
+    assert "busy with a script" in web.fails("browser_get_text", timeout=1)
+    assert time.monotonic() - started < 6
     assert web.do("browser_navigate", url=f"{URL}/form.html").data["title"] == "Sign up"
-    assert time.monotonic() - started < 10
 
 
 def test_a_script_that_runs_for_ever_is_ended(web: Desk) -> None:
@@ -221,11 +222,12 @@ def test_a_script_that_runs_for_ever_is_ended(web: Desk) -> None:
 
 def test_downloads_land_in_the_workspace(web: Desk) -> None:
     web.do("browser_navigate", url=f"{URL}/tricks.html")
-    got = web.do("browser_click", text="download")
-    assert "is complete: /workspace/downloads/" in got.text
-    (path,) = got.files
+    clicked = web.do("browser_click", text="download")
+    waited = web.do("browser_downloads", wait=True)
+    (path,) = {*clicked.files, *waited.files}
+    assert f"is complete: {path} (11 bytes)" in clicked.text + waited.text and path.startswith("/workspace/downloads/")
     assert web.box.output(["cat", path]) == "downloaded\n"
-    done = web.do("browser_downloads", wait=True).data["downloads"][-1]
+    done = waited.data["downloads"][-1]
     assert (done["state"], done["path"], done["size"]) == ("done", path, 11)
 
 
@@ -270,7 +272,7 @@ def test_what_pages_say_is_bounded(web: Desk) -> None:
 def test_a_page_that_talks_too_much_is_remembered_in_part(web: Desk) -> None:
     web.do("browser_navigate", url=f"{URL}/tricks.html")
     web.do("browser_click", text="talk")
-    found = eventually(lambda: web.do("browser_console", count=500, contains="line 4999").data["messages"], 20)
+    found = eventually(lambda: web.do("browser_console", count=500, contains="line 1499").data["messages"], 20)
     assert len(found[-1]["text"]) < 2100
     assert len(web.do("browser_console", count=500).data["messages"]) == 500
 
@@ -336,7 +338,7 @@ def test_says_what_covers_an_element(web: Desk) -> None:
 
 
 def test_checks_arguments(web: Desk) -> None:
-    wrong = {
+    wrong: dict[str, tuple[str, dict[str, Any]]] = {
         "'url' is missing": ("browser_navigate", {}),
         "'url' must be text": ("browser_navigate", {"url": 7}),
         "'timeout' must be": ("browser_navigate", {"url": URL, "timeout": 1e9}),

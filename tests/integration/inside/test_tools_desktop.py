@@ -90,6 +90,16 @@ def test_a_screenshot_has_the_size_format_and_region_asked_for(tools: Toolbox) -
     assert picture[8:12] == b"WEBP"
 
 
+def test_a_screenshot_shows_the_pointer_when_asked(tools: Toolbox, probe: Probe) -> None:
+    region = {"x": probe.x + 100, "y": probe.y + 100, "width": 40, "height": 40}
+    tools.call("move_mouse", x=probe.x + 120, y=probe.y + 120)
+    plain, again = (pictures_of(tools.result("screenshot", region=region, format="png")) for _ in range(2))
+    pointed = pictures_of(tools.result("screenshot", region=region, format="png", pointer=True))
+    assert plain == again != pointed
+    tools.call("move_mouse", x=probe.x + 105, y=probe.y + 105)
+    assert pictures_of(tools.result("screenshot", region=region, format="png", pointer=True)) != pointed
+
+
 def test_a_screenshot_is_saved_where_told(tools: Toolbox) -> None:
     result = tools.result("screenshot", path="~/shots/one.jpg", max_width=320)
     assert result["_meta"]["paddock"]["files"] == ["/home/agent/shots/one.jpg"]

@@ -7,6 +7,7 @@ import json
 import threading
 import time
 from collections.abc import Iterator
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -33,6 +34,16 @@ def next_frame(response: http.client.HTTPResponse) -> dict[str, Any]:
     data = response.read(head["bytes"])
     assert data.startswith(b"\xff\xd8") and len(data) == head["bytes"]
     return head
+
+
+def frames_until_silence(response: http.client.HTTPResponse) -> int:
+    count = 0
+    try:
+        while True:
+            next_frame(response)
+            count += 1
+    except TimeoutError:
+        return count
 
 
 def blink(tools: Toolbox) -> int:
@@ -73,16 +84,14 @@ def test_pictures_that_make_no_sense_are_refused(tools: Toolbox, query: str, tol
 
 def test_a_region_off_the_screen_is_refused(tools: Toolbox) -> None:
     answer = tools.ask("GET", "/screen/shot?region=5000,0,10,10")
-    assert answer.status in (400, 503) and "which is 1280x800" in answer.json()["message"]
+    assert answer.status == 400 and "which is 1280x800" in answer.json()["message"]
 
 
 def test_frames_come_when_the_screen_changes_and_not_else(tools: Toolbox) -> None:
     with tools.stream("/screen/frames?width=320&fps=20", timeout=0.6) as response:
         first = next_frame(response)
         assert (first["width"], first["height"]) == (320, 200) and abs(first["at"] - time.time()) < 60
-        with pytest.raises(TimeoutError):
-            while True:  # What settles at first may still come; then nothing does.
-                next_frame(response)
+        assert frames_until_silence(response) < 5, "what settled at first may still come; then nothing does"
     pid = blink(tools)
     try:
         with tools.stream("/screen/frames?width=320&fps=20") as response:
@@ -111,7 +120,7 @@ def test_frames_keep_to_their_rate_and_are_shared(tools: Toolbox) -> None:
     finally:
         tools.call("stop_app", app=str(pid), force=True)
     for frames in seen.values():
-        gaps = [later - earlier for (_, earlier), (_, later) in zip(frames, frames[1:], strict=False)]
+        gaps = [later - earlier for (_, earlier), (_, later) in pairwise(frames)]
         assert len(gaps) == 5 and sum(gaps) > 5 * 0.18
     assert len(set(seen[0]) & set(seen[1])) >= 4, "both saw the same pictures"
 

@@ -154,10 +154,14 @@ def test_a_worker_that_answers_nobody_any_more_is_replaced(daemon: Daemon) -> No
 
 def test_tools_that_cannot_be_started(daemon: Daemon) -> None:
     assert daemon.call("GET", "/ping").status == 200
-    shutil.rmtree(daemon.directory.parent / "state")
+    state = daemon.directory.parent / "state"
+    shutil.rmtree(state)
+    state.write_text("in the way")
     answer = daemon.call("GET", "/tools")
     assert (answer.status, answer.error()) == (503, "TOOLS_UNAVAILABLE")
     assert daemon.run("echo alive").text() == ["alive"]
+    state.unlink()
+    assert daemon.call("GET", "/tools").status == 200
 
 
 def test_a_body_beyond_all_bounds(daemon: Daemon) -> None:
@@ -184,3 +188,11 @@ def test_the_end_of_the_box_ends_it(zipapp: Path, directory: Path) -> None:
         daemon.call("GET", "/tools")
         pid = worker(daemon)["pid"]
     assert not alive(pid)
+
+
+def test_it_does_not_outlive_a_daemon_that_was_killed(zipapp: Path, directory: Path) -> None:
+    with running_daemon(zipapp, directory) as daemon:
+        daemon.call("GET", "/tools")
+        pid = worker(daemon)["pid"]
+        daemon.process.kill()
+        eventually(lambda: not alive(pid))

@@ -83,7 +83,7 @@ def test_a_picture_of_a_web_page_is_kept_on_windows(boxes: dict[str, Box]) -> No
 def test_a_picture_of_a_phone_is_looked_into_on_linux(boxes: dict[str, Box]) -> None:
     mobile, linux = boxes["mobile"], boxes["linux"]
     site = serve_site(mobile, done=DONE, shop=PHONE)
-    mobile.call("mobile_open_url", url=f"{site}/done.html?name=Bo&amount=1&colour=green")
+    mobile.call("mobile_start_app", app=f"{site}/done.html?name=Bo&amount=1&colour=green")
     moved = mobile.move({"screenshot": True}, linux, "/tmp/phone.png")
     assert moved["type"] == "screenshot"
     width, height, colour = analyse(linux, "/tmp/phone.png")
@@ -120,8 +120,8 @@ def test_what_a_browser_finds_becomes_a_report_on_a_phone(boxes: dict[str, Box])
     linux.call("run_ipython_cell", code=page)
     at = serve_site(mobile, done=DONE)
     linux.move("/tmp/report.html", mobile, "/tmp/site/report.html")
-    mobile.call("mobile_open_url", url=f"{at}/report.html")
-    shown = mobile.text("mobile_get_ui")
+    mobile.call("mobile_start_app", app=f"{at}/report.html")
+    shown = mobile.text("mobile_ui_elements")
     assert "The amount is 42." in shown and "Checked on Windows." in shown
     assert mobile.screen(scale=0.1).share(GREEN) > 0.5
 

@@ -36,6 +36,11 @@ def windows(box: Box) -> list[str]:
     return [window["title"] for window in box.call("list_windows")["structuredContent"]["windows"]]
 
 
+def white(box: Box) -> float:
+    """How much of the screen is."""
+    return read_png(data_of(box.call("screenshot", format="png", scale=0.25))).share(WHITE)
+
+
 def test_text_written_in_the_editor_is_in_the_file(box: Box) -> None:
     started = box.call("start_app", app="mousepad")
     assert "Mousepad" in started["structuredContent"]["window"]["title"]
@@ -57,12 +62,9 @@ def test_text_written_in_the_editor_is_in_the_file(box: Box) -> None:
 def test_the_window_does_what_it_is_told_and_the_screen_shows_it(box: Box) -> None:
     box.call("start_app", app="mousepad")
     box.call("window_maximize")
-    shown = read_png(data_of(box.call("screenshot", format="png", scale=0.25)))
-    assert shown.share(WHITE) > 0.6, "an empty page fills the screen"
+    eventually(lambda: white(box) > 0.6)  # An empty page fills the screen.
     box.call("window_minimize")
-    box.call("wait_for_settled_screen")
-    hidden = read_png(data_of(box.call("screenshot", format="png", scale=0.25)))
-    assert hidden.share(WHITE) < 0.2
+    eventually(lambda: white(box) < 0.2)
     box.call("window_restore", window="Mousepad")
     assert "Mousepad" in " ".join(windows(box))
 

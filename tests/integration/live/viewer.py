@@ -27,6 +27,15 @@ class Refused(Exception):
         self.body = body
 
 
+class Closed(Exception):
+    """The server has ended the connection, and said why."""
+
+    def __init__(self, code: int, reason: str) -> None:
+        super().__init__(f"{code}: {reason}")
+        self.code = code
+        self.reason = reason
+
+
 class Viewer:
     """One connection; everything waits for ten seconds at most."""
 
@@ -107,6 +116,8 @@ class Viewer:
                 if opcode != BINARY:
                     payload = self._exactly(self._left)
                     self._left = 0
+                    if opcode == CLOSE:
+                        raise Closed(int.from_bytes(payload[:2], "big"), payload[2:].decode())
                     assert opcode == PING, (opcode, payload)
                     self.socket.sendall(self.frame(payload, PONG))
             piece = self._exactly(min(self._left, size - len(found)))

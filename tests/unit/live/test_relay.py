@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import fcntl
 import socket
 import struct
+import sys
+import termios
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 
@@ -41,6 +45,11 @@ class Ends:
         for at in range(0, len(data), 60000):
             piece = data[at : at + 60000]
             await self.loop.sock_sendall(self.client, struct.pack(">BBHI", 0x82, 0xFE, len(piece), 0) + piece)
+
+    async def heard(self) -> None:
+        """Wait until all that was said has been read."""
+        while int.from_bytes(fcntl.ioctl(self.client, termios.TIOCOUTQ, bytes(4)), sys.byteorder):
+            await asyncio.sleep(0.001)
 
     async def read(self, end: socket.socket, size: int) -> bytes:
         found = b""
@@ -91,9 +100,10 @@ def test_a_client_that_gives_no_sign_of_life_is_dropped() -> None:
 
 def test_a_client_that_answers_pings_stays() -> None:
     async def test() -> None:
-        async with joined(ping=SOON / 5, silent=3 * SOON) as ends:
+        async with joined(ping=SOON / 5, silent=6 * SOON) as ends:
             await ends.say(HANDSHAKE)
-            for _ in range(20):
+            began = ends.loop.time()
+            while ends.loop.time() < began + 8 * SOON:
                 assert await ends.read(ends.client, 2) == b"\x89\0"
                 await ends.loop.sock_sendall(ends.client, b"\x8a\x80\0\0\0\0")
             assert not ends.running.done()
@@ -149,7 +159,7 @@ def test_moves_are_merged_while_the_display_is_behind_and_nothing_else_is() -> N
             count = 60_000
             moves = [struct.pack(">BBHH", 5, 0, number % 5000, number // 5000) for number in range(count)]
             await ends.say(b"".join(moves) + key + moves[0] + moves[1])
-            await asyncio.sleep(SOON)
+            await ends.heard()
             got = b""
             while not got.endswith(key + moves[1]):
                 got += await ends.loop.sock_recv(ends.display, 2**16)
@@ -161,11 +171,11 @@ def test_moves_are_merged_while_the_display_is_behind_and_nothing_else_is() -> N
 
 def test_a_display_that_takes_nothing_bounds_what_is_kept_for_it() -> None:
     async def test() -> None:
-        async with joined(ping=SOON / 5, silent=SOON) as ends:
+        async with joined(ping=SOON / 5, silent=2 * SOON) as ends:
             await ends.say(HANDSHAKE)
             press = struct.pack(">BBxxI", 4, 1, ord("a")) + struct.pack(">BBxxI", 4, 0, ord("a"))
             try:
-                async with asyncio.timeout(0.2):
+                async with asyncio.timeout(6 * SOON):
                     while True:
                         await ends.say(press * 1000)
             except TimeoutError:
@@ -187,11 +197,51 @@ def test_a_display_that_ends_asks_the_client_to_come_back() -> None:
     served(test)
 
 
+def test_what_is_down_is_lifted_when_the_client_is_gone() -> None:
+    async def test() -> None:
+        async with joined() as ends:
+            await ends.say(HANDSHAKE + struct.pack(">BBxxI", 4, 1, ord("a")) + struct.pack(">BBHH", 5, 1, 7, 7))
+            await ends.read(ends.display, len(HANDSHAKE) + 14)
+            ends.client.close()
+            lifted = struct.pack(">BBxxI", 4, 0, ord("a")) + struct.pack(">BBHH", 5, 0, 7, 7)
+            assert await ends.read(ends.display, 14) == lifted
+            assert await ends.running is GONE
+
+    served(test)
+
+
 def test_a_close_is_answered_with_a_close() -> None:
     async def test() -> None:
         async with joined() as ends:
             await ends.loop.sock_sendall(ends.client, b"\x88\x82\0\0\0\0" + struct.pack(">H", 1000))
             assert await ends.read(ends.client, 4) == b"\x88\x02" + struct.pack(">H", 1000)
             assert (await ends.running).code == 1000
+
+    served(test)
+
+
+def test_a_client_that_floods_leaves_most_of_the_time_to_others() -> None:
+    async def test() -> None:
+        async with joined() as ends:
+            await ends.say(HANDSHAKE)
+            moves = b"".join(b"\x82\x86\0\0\0\0" + struct.pack(">BBHH", 5, 0, number, 0) for number in range(2000))
+
+            async def flood() -> None:
+                while True:
+                    await ends.loop.sock_sendall(ends.client, moves)
+
+            async def drain() -> None:
+                while await ends.loop.sock_recv(ends.display, 2**16):
+                    pass
+
+            before = time.process_time()
+            busy = [asyncio.create_task(flood()), asyncio.create_task(drain())]
+            began = time.monotonic()
+            await asyncio.sleep(4 * SOON)
+            took, used = time.monotonic() - began, time.process_time() - before
+            for task in busy:
+                task.cancel()
+            await asyncio.gather(*busy, return_exceptions=True)
+            assert used < 0.6 * took
 
     served(test)

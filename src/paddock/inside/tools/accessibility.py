@@ -152,11 +152,8 @@ class _Walk:
                 self._visit(child, level + 1)
 
     def _described(self, element: Any, states: Any, level: int) -> dict[str, Any]:
-        node: dict[str, Any] = {
-            "level": level,
-            "role": element.get_role_name(),
-            "name": (element.get_name() or "")[:200],
-        }
+        name = (element.get_name() or "").strip()[:200]
+        node: dict[str, Any] = {"level": level, "role": element.get_role_name(), "name": name}
         node["states"] = [word for state, word in self._shown.items() if states.contains(state)]
         if not states.contains(self._atspi.StateType.ENABLED) and level > 1:
             node["states"].append("disabled")

@@ -10,10 +10,11 @@ import subprocess
 import threading
 import time
 
+from .display import DesktopGone
+from .manager import Window, active_id, called, listed
 from .registry import Tool
 from .results import Result, ToolError, readable
 from .shell import Kept
-from .xwindows import Window, active_id, listed
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -201,7 +202,8 @@ def _await_window(context: Context, started: Started, before: set[int], wait: fl
 
 def _in_front(context: Context, window: Window) -> Window:
     """Give a new window the keyboard where the window manager has not; whoever starts a program means to use it."""
-    from .xwindows import activate_window, find
+    from .manager import find
+    from .xwindows import activate_window
 
     with context.display.session() as connection:
         if active_id(connection) == window.id:
@@ -214,15 +216,9 @@ def _in_front(context: Context, window: Window) -> Window:
 def stop_app(context: Context, app: str, force: bool) -> Result:
     pids, windows = _find_running(context, app)
     if not force:
-        from .xwindows import close_window
-
-        for window in windows:
-            try:
-                outcome = close_window(context, window.name)
-            except ToolError:
-                continue
-            if outcome.structured and outcome.structured.get("dialog"):
-                return Result(f"{outcome.text}; force ends the program without it", structured=outcome.structured)
+        refusal = _closed(context, windows)
+        if refusal is not None:
+            return refusal
     family = {child for pid in pids for child in (pid, *_descendants(pid))}
     for number, patience in ((signal.SIGTERM, ENDING), (signal.SIGKILL, ENDING)):
         for pid in family:
@@ -237,6 +233,27 @@ def stop_app(context: Context, app: str, force: bool) -> Result:
             structured = {"stopped": sorted(pids), "windows": [window.name for window in windows]}
             return Result(f"stopped {app} (process {', '.join(map(str, sorted(pids)))})", structured=structured)
     raise ToolError(f"{app} could not be ended")
+
+
+def _closed(context: Context, windows: list[Window]) -> Result | None:
+    """Ask windows to close; returns what stands in the way when one does not."""
+    from .xwindows import close_window
+
+    for window in windows:
+        if window.owner and (window.modal or window.dialog):
+            structured = {"stopped": [], "dialog": window.document(window.id)}
+            text = f"it still runs: the dialog {called(window)} wants an answer first, or force"
+            return Result(text, structured=structured)
+    for window in windows:
+        try:
+            outcome = close_window(context, window.name)
+        except DesktopGone:
+            raise
+        except ToolError:
+            continue  # It has closed together with another one.
+        if outcome.structured is not None and not outcome.structured["closed"]:
+            return Result(f"{outcome.text}; force ends it", structured={"stopped": [], **outcome.structured})
+    return None
 
 
 def _find_running(context: Context, app: str) -> tuple[set[int], list[Window]]:

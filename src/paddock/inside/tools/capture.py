@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 MAX_SHOTS = 256
 MAX_SOURCES = 16
+MAX_READERS = 64
 ATTENTION = 5.0
 """Seconds between two looks whether the reader of a stream is still there."""
 
@@ -63,7 +64,10 @@ class Screen:
         """Take a picture; None when the one with the mark `unless` still shows what is there."""
         with self.display.session() as connection:
             connection.arm()
-            etag = f'"{connection.identity}-{connection.serial}-{abs(hash(options.key)):x}"'
+            pointer = Pointer(connection) if options.pointer else None
+            # The pointer is not part of the screen, so that its moves are no changes of it.
+            seen = (options.key, pointer.key if pointer is not None else ())
+            etag = f'"{connection.identity}-{connection.serial}-{abs(hash(seen)):x}"'
             if unless and unless == etag:
                 return None
             last = self._last
@@ -72,6 +76,8 @@ class Screen:
             screen = (connection.width, connection.height)
             area = Area(options, *screen)
             image = grab(connection, area)
+        if pointer is not None:
+            pointer.draw(image, area)
         data = encoded(scaled(image, area), options.format, options.quality)
         shot = Shot(data, MIMES[options.format], etag, area, screen)
         self._last = shot
@@ -110,6 +116,8 @@ class Screen:
         with self.display.session():
             pass  # Whoever asks for frames of a desktop that is not there is told so at once.
         with self._lock:
+            if sum(source.readers for source in self._sources.values()) >= MAX_READERS:
+                raise ToolError(f"{MAX_READERS} streams of this screen are open already; close some")
             if key not in self._sources:
                 for idle in [k for k, source in self._sources.items() if not source.readers]:
                     del self._sources[idle]
@@ -191,6 +199,25 @@ class Frames:
             self._frame = json.dumps({"sequence": self._sequence, **head}).encode("ascii") + b"\n" + data
             self._changed.notify_all()
         return serial
+
+
+class Pointer:
+    """The mouse pointer as it looks now, which pictures of the screen leave out."""
+
+    def __init__(self, connection: Connection) -> None:
+        if "pointer" not in connection.cache:
+            connection.x.xfixes_query_version()
+            connection.cache["pointer"] = True
+        found = self._found = connection.x.xfixes_get_cursor_image(connection.root)
+        self.key = (found.x, found.y, found.cursor_serial)
+
+    def draw(self, image: Any, area: Area) -> None:
+        from PIL import Image
+
+        found = self._found
+        pixels = b"".join(pixel.to_bytes(4, "little") for pixel in found.cursor_image)
+        drawn = Image.frombytes("RGBA", (found.width, found.height), pixels, "raw", "BGRA")
+        image.paste(drawn, (found.x - found.xhot - area.x, found.y - found.yhot - area.y), drawn)
 
 
 def grab(connection: Connection, area: Area) -> Any:

@@ -210,7 +210,9 @@ class Connection:
 
     def arm(self) -> None:
         """Ask to be told of the next change, when the last one has been told."""
-        if not self._armed:
+        if not self._damage:
+            self.serial += 1  # A server that tells nothing may have changed at any time.
+        elif not self._armed:
             self._armed = True
             self.x.damage_subtract(self._damage)
         self.x.sync()

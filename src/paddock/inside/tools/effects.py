@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import time
 
+from .manager import focus
 from .results import Result
-from .xwindows import focus
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

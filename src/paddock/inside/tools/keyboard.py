@@ -6,9 +6,9 @@ import time
 
 from .effects import WAIT, Effects
 from .keys import character, combination, held, keycodes_of, keymap, press, release
+from .manager import app_of, focus
 from .registry import Tool
 from .results import Result, ToolError
-from .xwindows import focus
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -155,8 +155,8 @@ def _paste(context: Context, text: str) -> bool:
 def _paste_keys(connection: Connection, window: int) -> tuple[str, bool]:
     """Return how the window is told to paste, and whether it takes the selection rather than the clipboard."""
     if window:
-        names = connection.x.create_resource_object("window", window).get_wm_class() or ()
-        lowered = {str(name).lower() for name in names}
+        names = app_of(connection, connection.x.create_resource_object("window", window))
+        lowered = {name.lower() for name in names}
         if lowered & _OLD_TERMINALS:
             return "shift+insert", True
         if lowered & _TERMINALS:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import select
 import socket
 import threading
 
@@ -16,6 +17,7 @@ def serve(listening_fd: int) -> int:
     from .server import Server
 
     threading.stack_size(THREAD_STACK)
+    threading.Thread(target=_end_with_the_daemon, daemon=True).start()
     listener = socket.socket(fileno=listening_fd)
     listener.set_inheritable(False)
     kind = os.environ.get("PADDOCK_KIND") or "code"
@@ -27,3 +29,11 @@ def serve(listening_fd: int) -> int:
     threading.Thread(target=registry.load, daemon=True).start()
     Server(context, registry, listener).serve_forever()
     return 0
+
+
+def _end_with_the_daemon() -> None:
+    """End when nobody reads our output any more: the daemon does for as long as it lives."""
+    poller = select.poll()
+    poller.register(1, 0)
+    if any(events & select.POLLERR for _, events in poller.poll()):
+        os._exit(0)

@@ -12,6 +12,7 @@ _IPC_PRIVATE = 0
 _IPC_RMID = 0
 _IPC_CREAT = 0o1000
 _Z_PIXMAP = 2
+_M_ARENA_MAX = -8
 
 
 class SharedMemory:
@@ -29,6 +30,7 @@ class SharedMemory:
         self._display = display
         self._requests = _requests()
         libc = self._libc = ctypes.CDLL(None, use_errno=True)
+        libc.mallopt(_M_ARENA_MAX, 2)  # Else every thread that encodes pictures keeps some megabytes for itself.
         libc.shmat.restype = ctypes.c_void_p
         libc.shmat.argtypes = (ctypes.c_int, ctypes.c_void_p, ctypes.c_int)
         libc.shmdt.argtypes = (ctypes.c_void_p,)

@@ -17,7 +17,7 @@ MAX_PIXELS = 40_000_000
 class Options:
     """Which part of the screen, how large, and in what format."""
 
-    __slots__ = ("format", "max_width", "quality", "region", "scale")
+    __slots__ = ("format", "max_width", "pointer", "quality", "region", "scale")
 
     def __init__(
         self,
@@ -26,16 +26,18 @@ class Options:
         scale: float = 1.0,
         max_width: int = 0,
         region: tuple[int, int, int, int] | None = None,
+        pointer: bool = False,
     ) -> None:
         self.format = format
         self.quality = quality
         self.scale = scale
         self.max_width = max_width
         self.region = region
+        self.pointer = pointer
 
     @property
     def key(self) -> tuple[object, ...]:
-        return (self.format, self.quality, self.scale, self.max_width, self.region)
+        return (self.format, self.quality, self.scale, self.max_width, self.region, self.pointer)
 
     @classmethod
     def from_query(cls, request: Request) -> Options:
@@ -61,7 +63,8 @@ class Options:
                 raise ApiError(400, "MISSING_QUERY", "region must be x,y,width,height in screen pixels")
             x, y, width, height = (int(part) for part in parts)
             region = (x, y, width, height)
-        return cls(format, quality, scale, request.query_int("max_width", 0) or 0, region)
+        pointer = request.query("pointer") in ("1", "true", "yes")
+        return cls(format, quality, scale, request.query_int("max_width", 0) or 0, region, pointer)
 
 
 class Area:

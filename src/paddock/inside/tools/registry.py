@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 
     from .context import Context
 
+HANDS_FULL = 60.0
+"""Seconds that a tool waits for another one to let go of mouse and keyboard."""
+
 _EVERYWHERE = ("files", "shell")
 _SCREEN = ("screen", "pointer", "keyboard", "clipboard", "xwindows", "apps", "accessibility")
 _MODULES = {
@@ -116,20 +119,24 @@ class Registry:
             checked = check(arguments, tool.schema)
             if not tool.input:
                 return tool.function(self._context, **checked)
-            with self._hands:
+            if not self._hands.acquire(timeout=HANDS_FULL):
+                return failure("another tool still has the mouse and the keyboard; try again")
+            try:
                 return tool.function(self._context, **checked)
+            finally:
+                self._hands.release()
         except ToolError as error:
             return failure(str(error))
         except OSError as error:
             return failure(_explained(error))
 
 
-def offered(kind: str, context: Context) -> list[Tool]:
+def offered(kind: str, context: Context, screen: bool | None = None) -> list[Tool]:
     """Collect the tools of a kind of box; one without a display has none that need it."""
     from importlib import import_module
 
     names = [*_EVERYWHERE, *_MODULES.get(kind, ())]
-    if not os.environ.get("DISPLAY"):
+    if not (bool(os.environ.get("DISPLAY")) if screen is None else screen):
         names = [name for name in names if name not in _SCREEN]
     found: dict[str, Tool] = {}
     for name in names:

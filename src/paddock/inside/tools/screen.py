@@ -35,6 +35,7 @@ def tools(context: Context) -> list[Tool]:
                 },
                 "format": {"type": "string", "enum": list(MIMES), "default": "jpeg"},
                 "quality": {"type": "integer", "minimum": 1, "maximum": 95, "default": 80},
+                "pointer": {"type": "boolean", "default": False, "description": "Show the mouse pointer."},
                 "path": {"type": "string", "maxLength": 4096, "description": "Save it to this file as well."},
             },
             [],
@@ -68,13 +69,14 @@ def screenshot(
     scale: float,
     format: str,
     quality: int,
+    pointer: bool,
     max_width: int = 0,
     region: dict[str, Any] | None = None,
     path: str | None = None,
 ) -> Result:
     box = (region["x"], region["y"], region["width"], region["height"]) if region else None
     target = context.path(path) if path else None
-    shot = context.screen.shot(Options(format, quality, scale, max_width, box))
+    shot = context.screen.shot(Options(format, quality, scale, max_width, box, pointer))
     if shot is None:
         raise ToolError("the screen could not be read")
     name = context.screen.remember(shot)

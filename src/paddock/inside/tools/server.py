@@ -159,6 +159,14 @@ class Server:
         return StreamReply("application/x-paddock-frames", frames.stream)
 
 
+def _screen_error(error: ToolError) -> ApiError:
+    from .display import DesktopGone
+
+    if isinstance(error, DesktopGone):
+        return ApiError(503, "SCREEN_NOT_AVAILABLE", str(error))
+    return ApiError(400, "INVALID_REQUEST", str(error))
+
+
 def _check(arguments: object, schema: Mapping[str, Any]) -> None:
     """Refuse arguments that a tool does not take: a program, unlike a model, wants to be told by the status."""
     try:

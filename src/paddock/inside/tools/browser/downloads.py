@@ -42,16 +42,19 @@ class Downloads:
         )
 
     def listed(self) -> list[dict[str, Any]]:
-        return [{name: value for name, value in one.items() if name != "guid"} for one in self._all.values()]
+        return [
+            {name: value for name, value in one.items() if name not in ("guid", "number")} for one in self._all.values()
+        ]
 
-    def running(self) -> list[dict[str, Any]]:
-        return [one for one in self._all.values() if one["state"] == "running"]
+    def running(self, since: int = 0) -> list[dict[str, Any]]:
+        """What is being downloaded now, and began after an entry of the journal."""
+        return [one for one in self._all.values() if one["state"] == "running" and one["number"] > since]
 
-    async def wait(self, seconds: float) -> bool:
-        """Wait until nothing is being downloaded; False when that takes longer."""
+    async def wait(self, seconds: float, since: int = 0) -> bool:
+        """Wait until nothing of that is being downloaded any more; False when that takes longer."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + seconds
-        while self.running():
+        while self.running(since):
             self.changed.clear()
             try:
                 await asyncio.wait_for(self.changed.wait(), max(0.0, deadline - loop.time()))
@@ -70,6 +73,7 @@ class Downloads:
             "size": None,
             "path": None,
             "message": "",
+            "number": self._journal.last + 1,
         }
         busy = len(self.running()) >= AT_ONCE
         self._all[one["guid"]] = one

@@ -173,19 +173,14 @@ async def _go(call: Call, move: Any, until: str, where: str) -> str:
 
 async def _step(call: Call, move: Any, until: str, where: str) -> None:
     """Move in the history. A page that chromium has kept is there at once, and does not load again."""
-    before = call.page.url
-    await _go(call, lambda _, limit: move(wait_until="commit", timeout=limit), "answer", where)
-    if call.page.url == before and not await _has(call, before):
+    history = await (await call.tab.protocol()).send("Page.getNavigationHistory")
+    last = 0 if move == call.page.go_back else len(history["entries"]) - 1
+    if history["currentIndex"] == last:
         raise ToolError(f"there is no {where.removeprefix('the ')} in this tab's history")
+    await _go(call, lambda _, limit: move(wait_until="commit", timeout=limit), "answer", where)
     ready = "complete" if until in ("load", "idle") else "interactive"
     script = f"() => document.readyState === 'complete' || document.readyState === '{ready}'"
     await call.page.wait_for_function(script, timeout=call.milliseconds)
-
-
-async def _has(call: Call, address: str) -> bool:
-    """Whether the history has an address more than once, so that a step may lead there."""
-    history = await (await call.tab.protocol()).send("Page.getNavigationHistory")
-    return sum(entry.get("url") == address for entry in history["entries"]) > 1
 
 
 async def _rest(call: Call) -> None:

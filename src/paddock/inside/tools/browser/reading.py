@@ -24,7 +24,10 @@ _TREE = """([limit]) => {
     const text = document.body ? document.body.innerText : '';
     return [String(text).slice(0, limit), String(text).length - limit];
 }"""
-_OF = """(e, [limit, name]) => { const text = String(e[name] || ''); return [text.slice(0, limit), text.length - limit]; }"""
+_OF = """(e, [limit, name]) => {
+    const text = String(e[name] || '');
+    return [text.slice(0, limit), text.length - limit];
+}"""
 # A value that JSON cannot carry is shown as the console would.
 _SHOWN = """const shown = (value, limit) => {
     let text;

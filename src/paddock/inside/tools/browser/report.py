@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 from ..results import Result
 from .journal import cut
 
@@ -35,9 +37,10 @@ async def before(session: Session) -> Before:
 def events_since(session: Session, earlier: Before) -> tuple[list[str], list[str]]:
     """What has happened, in words, and the files that it has brought."""
     events = session.journal.since(earlier.number)
-    lines = [event["text"] for event in events[:MAX_EVENTS]]
-    if len(events) > MAX_EVENTS:
-        lines.append(f"And {len(events) - MAX_EVENTS} more things happened.")
+    told = [(text, len(list(same))) for text, same in itertools.groupby(event["text"] for event in events)]
+    lines = [text if times == 1 else f"{text} ({times} times)" for text, times in told[:MAX_EVENTS]]
+    if len(told) > MAX_EVENTS:
+        lines.append(f"And {len(told) - MAX_EVENTS} more things happened.")
     return lines, [event["path"] for event in events if event.get("path")]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 
 from ..results import Result, ToolError
 from .engine import Stale
@@ -38,31 +39,51 @@ async def run(
     dialogs = session.dialogs
     dialogs.begin()
     started = session.journal.last
-    if calm and dialogs.pending:
-        if quiet:
-            # Whatever the page would ask next, it is being left.
-            await session.interrupt(await session.current())
-        await dialogs.clear(calm)
-    earlier = await before(session)
-    if not session.alive:
-        raise Stale(ENDED)
-    earlier.number = started
     dialogs.quiet += quiet
     try:
-        await _wake(session, earlier, quiet)
+        if calm and dialogs.pending:
+            if quiet:
+                # Whatever the page would ask next, it is being left.
+                session.interrupt_soon(await session.current())
+            await dialogs.clear(calm)
+        asked = time.monotonic()
+        earlier = await before(session)
+        earlier.number = started
+        # A page that is slow to answer has less time for the rest.
+        seconds = max(1.0, seconds - (time.monotonic() - asked)) if not earlier.answered else seconds
+        return await _run(context, session, function, arguments, seconds, earlier, hands, quiet)
+    finally:
+        dialogs.quiet -= quiet
+
+
+async def _run(
+    context: Context,
+    session: Session,
+    function: Callable[..., Awaitable[str | Result]],
+    arguments: Mapping[str, Any],
+    seconds: float,
+    earlier: Before,
+    hands: bool,
+    leaving: bool,
+) -> Result:
+    if not session.alive:
+        raise Stale(ENDED)
+    try:
+        if leaving and not (earlier.answered or session.dialogs.pending):
+            await session.free(earlier.tab)
+            earlier.tab = await session.current()
         call = Call(context, session, earlier.tab, seconds)
         done = await session.act(_awaited(function(call, **arguments)), seconds + SPARE)
         if hands:
-            await session.settle(call.tab, seconds)
+            await session.settle(call.tab, seconds, earlier.number)
     except ToolError as error:
         return await _failed(session, earlier, error)
     except Exception as error:
         fault = explained(error, session)
         if not session.alive:
             raise fault from None
-        return await _failed(session, earlier, fault)
-    finally:
-        dialogs.quiet -= quiet
+        late = isinstance(error, asyncio.TimeoutError) or "Timeout" in str(error)
+        return await _failed(session, earlier, ToolError(BUSY) if late and not earlier.answered else fault)
     if hands or done is None:
         return await _told(session, earlier, done)
     result = done if isinstance(done, Result) else Result(done)
@@ -70,16 +91,6 @@ async def run(
     result.text = "\n".join([result.text, *events])
     result.files += files
     return result
-
-
-async def _wake(session: Session, earlier: Before, leaving: bool) -> None:
-    """See to it that the page answers; one that is being left is freed from what keeps it busy."""
-    if earlier.answered or session.dialogs.pending:
-        return
-    if not leaving:
-        raise ToolError(BUSY)
-    await session.free(earlier.tab)
-    earlier.tab = await session.current()
 
 
 async def _told(session: Session, earlier: Before, done: str | Result | None) -> Result:
@@ -97,6 +108,8 @@ async def _awaited(work: Awaitable[str | Result]) -> str | Result:
 
 async def _failed(session: Session, earlier: Before, error: ToolError) -> Result:
     """A failure, with what happened all the same."""
+    if not earlier.answered:
+        return Result("\n".join([str(error), *events_since(session, earlier)[0]]), error=True)
     try:
         result = await asyncio.wait_for(report(session, earlier, str(error)), 3.0)
     except Exception:

@@ -18,9 +18,11 @@ if TYPE_CHECKING:
     from typing import Any
 
 MAX_TABS = 50
+SAVING = 2.0
+"""Seconds that a download gets to be told of as complete by what has begun it."""
 OPENING = 3.0
 """Seconds that a tab which has been opened gets to show something."""
-BRIEF = 1.0
+BRIEF = 2.0
 """Seconds a page gets to say its title; one that is busy for longer is described without it."""
 PEEK = """() => {
     const e = document.activeElement;
@@ -153,9 +155,14 @@ class Session:
         return found if isinstance(found, dict) else {}
 
     def note(self, error: Exception) -> None:
-        """Playwright's driver does not say that it has ended, except in what fails afterwards."""
-        if "Connection closed" in str(error):
-            self.broken = True
+        """Playwright's driver does not say that it has ended, except in what fails afterwards.
+
+        To it everything is closed then; to us only what has said so.
+        """
+        text = str(error)
+        current = self._current
+        closed = "has been closed" in text and current is not None and not current.page.is_closed()
+        self.broken = self.broken or closed or "Connection closed" in text
 
     async def looks(self) -> list[tuple[Tab, dict[str, Any]]]:
         """All tabs, with what they say of themselves."""
@@ -179,6 +186,10 @@ class Session:
         self._current = others[0][0]
         self.journal.add(kind="tab", text=f"Tab {others[0][0].id} is shown now; it is the current one.")
         return others[0]
+
+    def interrupt_soon(self, tab: Tab) -> None:
+        """End what a page's script does, as soon as it does it again."""
+        self._start(self.interrupt(tab))
 
     async def interrupt(self, tab: Tab) -> None:
         """End what a page's script does now."""
@@ -215,8 +226,11 @@ class Session:
         task.cancel()
         raise asyncio.TimeoutError("Timeout")
 
-    async def settle(self, tab: Tab, seconds: float) -> None:
-        """Give what an action has set off a moment: a new page, a tab, a small download."""
+    async def settle(self, tab: Tab, seconds: float, since: int) -> None:
+        """Give what an action has set off a moment: a new page, a tab, a small download.
+
+        `since` is the journal's last entry before the action.
+        """
         await asyncio.sleep(0.03)
         if self._expected and not self.dialogs.pending:
             self._arrived.clear()
@@ -230,8 +244,8 @@ class Session:
                 await self.act(self._arrival(tab), seconds)
             except Exception:
                 return  # What there is by then is what the result tells.
-        if self.downloads.running():
-            await self.downloads.wait(min(seconds, 1.0))
+        if self.downloads.running(since):
+            await self.downloads.wait(min(seconds, SAVING), since)
 
     async def _arrival(self, tab: Tab) -> None:
         await tab.arrived.wait()

@@ -5,21 +5,24 @@ from __future__ import annotations
 from ..results import ToolError
 
 MAX_PIXELS = 100_000_000
+PNG = b"\x89PNG\r\n\x1a\n"
 
 
 def made_smaller(data: bytes, mime: str, scale: float, format: str, quality: int) -> tuple[bytes, str, int, int]:
     """Return the picture scaled and in `format`, its type, and its width and height."""
+    if scale == 1 and mime == f"image/{format}" == "image/png" and data.startswith(PNG):
+        return data, mime, int.from_bytes(data[16:20], "big"), int.from_bytes(data[20:24], "big")
     import io
 
-    from PIL import Image
-
+    try:
+        from PIL import Image
+    except ImportError:
+        raise ToolError("pictures can be changed only where the image has Pillow; ask for scale 1 and png") from None
     try:
         with Image.open(io.BytesIO(data)) as picture:
             width, height = picture.size
             if width * height > MAX_PIXELS:
                 raise ToolError(f"the phone's picture is too large: {width}x{height}")
-            if scale == 1 and mime == f"image/{format}":
-                return data, mime, width, height
             # A picture has no use for what shines through.
             made = picture.convert("RGB")
     except (OSError, ValueError, SyntaxError):
@@ -31,4 +34,4 @@ def made_smaller(data: bytes, mime: str, scale: float, format: str, quality: int
         made.save(out, "JPEG", quality=quality)
     else:
         made.save(out, "PNG", compress_level=1)
-    return out.getvalue(), f"image/{format}", *made.size
+    return (out.getvalue(), f"image/{format}", *made.size)

@@ -2,7 +2,16 @@
 
 from __future__ import annotations
 
+SCALE = "() => window.visualViewport.scale"
 POSITION = "() => [Math.round(scrollY), Math.round(scrollY + innerHeight), document.documentElement.scrollHeight]"
+MENU = """([x, y]) => {
+    const view = window.visualViewport;
+    x = x / view.scale + view.offsetLeft;
+    y = y / view.scale + view.offsetTop;
+    const about = {bubbles: true, cancelable: true, composed: true, clientX: x, clientY: y, button: 0};
+    const place = document.elementFromPoint(x, y);
+    if (place) place.dispatchEvent(new PointerEvent('contextmenu', {...about, pointerType: 'touch'}));
+}"""
 EDITABLE = """() => {
     let e = document.activeElement;
     while (e && e.shadowRoot && e.shadowRoot.activeElement) e = e.shadowRoot.activeElement;
@@ -15,7 +24,8 @@ ELEMENTS = """([most, longest]) => {
         OPTION: 'option'};
     const inputs = {button: 'button', submit: 'button', reset: 'button', checkbox: 'checkbox', radio: 'radio',
         range: 'slider', file: 'button', image: 'button'};
-    const found = [];
+    const found = [], view = window.visualViewport;
+    const shown = (n, offset) => Math.round((n - offset) * view.scale);
     const own = e => [...e.childNodes].filter(n => n.nodeType === 3).map(n => n.data).join(' ').trim();
     const visit = (root, left, top) => {
         for (const e of root.querySelectorAll('*')) {
@@ -31,7 +41,7 @@ ELEMENTS = """([most, longest]) => {
             const clickable = ['link', 'button', 'checkbox', 'radio', 'combobox', 'option', 'tab', 'menuitem', 'switch',
                 'slider'].includes(role) || editable || !!e.onclick || e.hasAttribute('onclick') || tag === 'LABEL';
             const label = (e.labels && e.labels[0] && e.labels[0].innerText) || '';
-            const text = e.getAttribute('aria-label') || (input && inputs[e.type] && e.value) || (editable && e.value)
+            const text = e.getAttribute('aria-label') || (input && inputs[e.type] === 'button' && e.value) || (editable && e.value)
                 || e.getAttribute('alt') || (clickable ? e.innerText : own(e)) || label
                 || e.getAttribute('placeholder') || e.getAttribute('title') || '';
             if (!clickable && !String(text).trim()) continue;
@@ -39,9 +49,12 @@ ELEMENTS = """([most, longest]) => {
             const style = getComputedStyle(e);
             if (box.width < 1 || box.height < 1 || style.visibility === 'hidden' || style.opacity === '0') continue;
             const l = box.left + left, t = box.top + top;
-            if (l >= innerWidth || t >= innerHeight || l + box.width <= 0 || t + box.height <= 0) continue;
-            found.push({role: String(role).slice(0, 60), text: String(text).trim().slice(0, longest),
-                bounds: [l, t, l + box.width, t + box.height].map(n => Math.round(n)), clickable: !!clickable,
+            const bounds = [shown(l, view.offsetLeft), shown(t, view.offsetTop),
+                shown(l + box.width, view.offsetLeft), shown(t + box.height, view.offsetTop)];
+            if (bounds[0] >= view.width * view.scale || bounds[1] >= view.height * view.scale
+                || bounds[2] <= 0 || bounds[3] <= 0) continue;
+            found.push({role: String(role).slice(0, 60), text: String(text).replace(/\\s+/g, ' ').trim().slice(0, longest),
+                bounds, clickable: !!clickable,
                 editable: !!editable, focused: document.activeElement === e, checked: e.checked === true});
         }
     };

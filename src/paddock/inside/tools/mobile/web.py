@@ -12,7 +12,7 @@ from ..browser.navigation import address_of, navigate
 from ..results import Result, ToolError
 from .phone import MAX_ELEMENTS, MAX_LABEL, Phone
 from .screen_size import resize
-from .scripts import EDITABLE, ELEMENTS, POSITION
+from .scripts import EDITABLE, ELEMENTS, MENU, POSITION, SCALE
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -20,12 +20,14 @@ if TYPE_CHECKING:
     from typing import Any
 
     from ..browser.kit import Call
-    from ..browser.session import Session
+    from ..browser.session import Session, Tab
     from ..context import Context
     from .phone import Point
 
 PACE = 0.016
 """Seconds between the points of a swipe; pages take a faster one for none."""
+LONG = 0.5
+"""Seconds after which a touch is a long press."""
 HOME = "file:///usr/share/paddock/start.html"
 MODEL = "Pixel 8"
 KEYS = {
@@ -65,11 +67,12 @@ class WebPhone(Phone):
         async def work(call: Call) -> str:
             import asyncio
 
+            touch = await Touch.on(call)
             for number in range(times):
                 if number:
                     await asyncio.sleep(0.06)
-                await _touch(call, "touchStart", point)
-                await _touch(call, "touchEnd")
+                await touch.send("touchStart", point)
+                await touch.send("touchEnd")
             return f"{'Tapped' if times == 1 else 'Double-tapped'} ({point[0]:g}, {point[1]:g})."
 
         return self._do(work)
@@ -78,11 +81,14 @@ class WebPhone(Phone):
         async def work(call: Call) -> str:
             import asyncio
 
-            await _touch(call, "touchStart", point)
-            try:
-                await asyncio.sleep(seconds)
-            finally:
-                await _touch(call, "touchEnd")
+            touch = await Touch.on(call)
+            ask = {**touch.place(point), "duration": round(seconds * 1000), "gestureSourceType": "touch"}
+            held = asyncio.ensure_future(touch.protocol.send("Input.synthesizeTapGesture", ask))
+            if seconds >= LONG:
+                # What a long press asks for on a phone, and what chromium on a computer does not ask for.
+                await asyncio.sleep(LONG)
+                await call.page.evaluate(MENU, list(point))
+            await held
             return f"Held ({point[0]:g}, {point[1]:g}) for {seconds:g} s."
 
         return self._do(work, 5 + seconds)
@@ -92,15 +98,16 @@ class WebPhone(Phone):
             import asyncio
 
             steps = max(4, round(seconds / PACE))
-            await _touch(call, "touchStart", start)
+            touch = await Touch.on(call)
+            await touch.send("touchStart", start)
             try:
                 for step in range(1, steps + 1):
                     part = step / steps
                     at = (start[0] + (end[0] - start[0]) * part, start[1] + (end[1] - start[1]) * part)
                     await asyncio.sleep(PACE)
-                    await _touch(call, "touchMove", at)
+                    await touch.send("touchMove", at)
             finally:
-                await _touch(call, "touchEnd")
+                await touch.send("touchEnd")
             # What was thrown rolls on for a moment.
             await asyncio.sleep(0.1)
             shown = await call.page.evaluate(POSITION)
@@ -150,7 +157,7 @@ class WebPhone(Phone):
         async def work(call: Call) -> str:
             session = call.session
             for tab in session.tabs:
-                if app != address and self._names.get(tab.page) == app:
+                if app != address and self._name(tab) == app:
                     await session.select(tab)
                     return f"{app} is in front again."
             # The home page makes room; what runs besides goes on behind.
@@ -165,7 +172,7 @@ class WebPhone(Phone):
         async def work(call: Call) -> str:
             session = call.session
             address = self._bookmarks().get(app) or app
-            found = [tab for tab in session.tabs if self._names.get(tab.page) == app or tab.url.startswith(address)]
+            found = [tab for tab in session.tabs if self._name(tab) == app or tab.url.startswith(address)]
             if not found:
                 raise ToolError(f"{app[:200]} is not running; mobile_list_apps says what is")
             for tab in found:
@@ -182,7 +189,7 @@ class WebPhone(Phone):
     def apps(self) -> list[dict[str, Any]]:
         async def work(session: Session) -> list[dict[str, Any]]:
             known = self._bookmarks()
-            running = {self._names.get(tab.page) or tab.url: tab.url for tab in session.tabs}
+            running = {self._name(tab): tab.url for tab in session.tabs}
             listed = [{"name": name, "url": url, "running": name in running} for name, url in known.items()]
             return listed + [
                 {"name": name, "url": url, "running": True}
@@ -263,6 +270,17 @@ class WebPhone(Phone):
             ("Emulation.setUserAgentOverride", user_agent(version)),
         ):
             await protocol.send(method, parameters)
+        # A window that was opened later has a bar of tabs and an address, which a phone's screen has no room for.
+        window = await protocol.send("Browser.getWindowForTarget")
+        if window.get("bounds", {}).get("windowState") != "fullscreen":
+            ask = {"windowId": window["windowId"], "bounds": {"windowState": "fullscreen"}}
+            await protocol.send("Browser.setWindowBounds", ask)
+
+    def _name(self, tab: Tab) -> str:
+        """What was started there, as long as it is there."""
+        if tab.url in (HOME, "about:blank"):
+            self._names.pop(tab.page, None)
+        return self._names.get(tab.page) or tab.url
 
     async def _go_home(self, call: Call) -> None:
         session = call.session
@@ -295,10 +313,24 @@ class WebPhone(Phone):
         raise ToolError(f"there is no app {app[:100]!r} in {self.title}; there are: {names}; or give an address")
 
 
-async def _touch(call: Call, kind: str, *points: Point) -> None:
-    protocol = await call.tab.protocol()
-    places = [{"x": x, "y": y, "id": 0} for x, y in points]
-    await protocol.send("Input.dispatchTouchEvent", {"type": kind, "touchPoints": places})
+class Touch:
+    """A finger on a page. Chromium counts in the page's own pixels, which are smaller on one made for computers."""
+
+    def __init__(self, protocol: Any, scale: float) -> None:
+        self.protocol = protocol
+        self._scale = scale
+
+    @classmethod
+    async def on(cls, call: Call) -> Touch:
+        scale = await call.page.evaluate(SCALE)
+        return cls(await call.tab.protocol(), scale if isinstance(scale, (int, float)) and scale > 0 else 1)
+
+    def place(self, point: Point) -> dict[str, float]:
+        return {"x": point[0] / self._scale, "y": point[1] / self._scale}
+
+    async def send(self, kind: str, *points: Point) -> None:
+        places = [{**self.place(point), "id": 0} for point in points]
+        await self.protocol.send("Input.dispatchTouchEvent", {"type": kind, "touchPoints": places})
 
 
 def user_agent(version: str) -> dict[str, Any]:
