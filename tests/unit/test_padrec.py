@@ -64,7 +64,7 @@ def test_a_recording_that_was_left_open_is_closed(tmp_path: Path) -> None:
         tenant="default",
         sandbox_id="sb-1",
         state=RecordingState.RECORDING,
-        started_at="2026-01-01T00:00:00Z",  # type: ignore[arg-type]
+        started_at="2026-01-01T00:00:00Z",
         fps=5,
         quality=75,
     )

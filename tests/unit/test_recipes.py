@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from paddock.errors import ConfigError
-from paddock.sandbox.images.apt import Source, host_sources, sources_for, stanzas
+from paddock.sandbox.images.apt import Install, Source, host_sources, sources_for, stanzas
 from paddock.sandbox.images.library import RecipeLibrary, default_recipe_directories, recipe_digest
 from paddock.sandbox.images.oci import canonical_reference
 from paddock.sandbox.images.recipe import Recipe, parse_recipe
@@ -66,6 +66,9 @@ def write(directory: Path, name: str, text: str) -> Path:
         (BASE + "services:\n  - name: x\n", "r.yaml:3: services.0.command: is missing; add it"),
         (BASE + "services:\n  - {name: x, comand: y}\n", "services.0.comand: no such field; did you mean 'command'?"),
         (BASE + "services: [{name: x, command: a}, {name: x, command: b}]\n", "two services have the same name"),
+        (BASE + "services: [{name: x, command: a, ready: up}]\n", "services.0.ready: must be an absolute path"),
+        (BASE + "services: [{name: x, command: a, after: y}]\n", "services.0.after: must be a list, not 'y'"),
+        (BASE + "services: [{name: x, command: []}]\n", "services.0.command: must not be empty"),
         (BASE + "nested_namespaces: 7\n", "r.yaml:2: nested_namespaces: must be true or false, not 7"),
     ],
 )
@@ -140,6 +143,49 @@ def test_a_layer_inherits_and_overrides(tmp_path: Path) -> None:
     assert plan.nested_namespaces
     assert {service.name: service.command for service in plan.services} == {"x": "high", "y": "low"}
     assert plan.suite == "bookworm"
+
+
+def test_a_service_may_come_after_one_of_the_base_but_not_after_nobody(tmp_path: Path) -> None:
+    write(tmp_path, "low", BASE + "services: [{name: display, command: x, ready: /tmp/up}]\n")
+    write(tmp_path, "high", "base: low\nservices: [{name: panel, command: y, after: [display]}]\n")
+    assert RecipeLibrary([tmp_path]).plan("high").services[1].after == ("display",)
+    write(tmp_path, "high", "base: low\nservices: [{name: panel, command: y, after: [screen]}]\n")
+    with pytest.raises(
+        ConfigError, match="'panel' comes after 'screen', which is not there; there are: display, panel"
+    ):
+        RecipeLibrary([tmp_path]).plan("high")
+
+
+def test_services_that_wait_for_each_other_are_refused(tmp_path: Path) -> None:
+    write(tmp_path, "a", BASE + "services: [{name: x, command: c, after: [y]}, {name: y, command: c, after: [x]}]\n")
+    with pytest.raises(ConfigError, match=r"services wait for each other: (x -> y -> x|y -> x -> y)"):
+        RecipeLibrary([tmp_path]).plan("a")
+
+
+def test_what_is_shipped_is_right() -> None:
+    library = RecipeLibrary(default_recipe_directories()[:1])
+    plans = {name: library.plan(name) for name in library.names()}
+    assert {"code", "desktop", "browser", "windows", "mobile"} <= plans.keys()
+    for name in ("desktop", "browser", "windows", "mobile"):
+        assert {"display", "windows"} <= {service.name for service in plans[name].services}
+        assert plans[name].env["DISPLAY"] == ":1"
+        assert plans[name].env["PADDOCK_DISPLAY_SOCKET"].startswith(plans[name].env["XDG_RUNTIME_DIR"])
+
+
+def test_an_installation_tells_how_far_it_is() -> None:
+    said = ["Reading package lists...", "0 upgraded, 2 newly installed, 0 to remove and 0 not upgraded."]
+    said += ["Get:1 a", "Get:2 b", "Unpacking a", "Unpacking b", "Setting up a", "Setting up b", "Processing triggers"]
+    install = Install()
+    told = [install.follow(line) for line in said]
+    assert told == [None, None, 1 / 6, 2 / 6, 3 / 6, 4 / 6, 5 / 6, 1.0, None]
+
+
+def test_an_installation_that_says_more_than_it_should_is_not_more_than_done() -> None:
+    install = Install()
+    assert install.follow("Get:1 before anybody knows how many") is None
+    install.follow("0 upgraded, 1 newly installed, 0 to remove and 0 not upgraded.")
+    told = [install.follow(f"{stage}x") for stage in ("Get:", "Get:", "Unpacking ", "Unpacking ", "Setting up ")]
+    assert told == [1 / 3, 1 / 3, 2 / 3, 2 / 3, 1.0]
 
 
 def test_the_digest_follows_sources_and_bases(tmp_path: Path) -> None:

@@ -102,6 +102,12 @@ def test_commands_of_several_lines_and_any_script_are_kept() -> None:
     assert batch("echo 你好\r\necho 🙂\n").decode() == "@echo off\r\necho 你好\r\necho 🙂\r\n\r\n"
 
 
+def test_a_line_that_cmd_would_cut_is_refused() -> None:
+    batch("echo 1\n" * 5000)
+    with pytest.raises(ToolError, match="up to 8000 characters"):
+        batch("echo " + "1" * 8000)
+
+
 def test_programs_are_found_by_name_and_path(drive: Path) -> None:
     for name in ("notepad.exe", "system32/cmd.exe"):
         _write_program(drive / "windows" / name, console=name.endswith("cmd.exe"))

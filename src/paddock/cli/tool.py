@@ -13,6 +13,7 @@ from paddock.cli import parse
 from paddock.cli.commands import command, group
 from paddock.cli.context import Cli
 from paddock.cli.failure import FAILED, CliError, Refused, UsageProblem, warn
+from paddock.cli.failure import show as complain
 from paddock.cli.output import size
 from paddock.cli.sandbox import SandboxArgument
 
@@ -66,12 +67,10 @@ async def show(
         tool = _find(await _tools(client, await find(client, sandbox)), name)
     if cli.as_json:
         return cli.out.document(tool)
-    uses = [
-        word for flag, word in (("input", "mouse or keyboard"), ("changesScreen", "changes the screen")) if tool[flag]
-    ]
-    cli.out.facts(
-        [("name", tool["name"]), ("description", tool["description"]), *([("uses", ", ".join(uses))] if uses else [])]
-    )
+    facts = [("name", tool["name"]), ("description", tool["description"])]
+    if tool["input"]:
+        facts.append(("uses", "mouse or keyboard, so it waits while a person has them"))
+    cli.out.facts(facts)
     schema = tool["inputSchema"]
     needed = schema.get("required") or []
     rows = [
@@ -154,7 +153,10 @@ def _show_result(cli: Cli, result: dict[str, Any], save: Path | None) -> int:
         return FAILED if result["isError"] else 0
     for part in result["content"]:
         if part.get("type") == "text" and part.get("text"):
-            warn(part["text"]) if result["isError"] else cli.out.line(part["text"].rstrip("\n"))
+            if result["isError"]:
+                complain("TOOL_FAILED", part["text"].strip(), None, as_json=False)
+            else:
+                cli.out.line(part["text"].rstrip("\n"))
         elif part.get("type") == "image" and save is None:
             cli.out.line(f"[{part.get('mimeType')}, {size(len(part.get('data', '')) * 3 // 4)}; --save FILE keeps it]")
     if saved is not None and cli.out.for_people:
@@ -226,4 +228,7 @@ def _kind(rule: dict[str, Any]) -> str:
 
 
 def _first(text: str) -> str:
-    return text.strip().partition("\n")[0]
+    """The first sentence of a description."""
+    line = text.strip().partition("\n")[0]
+    sentence, stop, _ = line.partition(". ")
+    return sentence + stop.strip()

@@ -17,7 +17,7 @@ FURNISHING = 5.0
 LOOK_EVERY = 0.05
 
 
-async def wait_until_shown(client: Inside, patience: float = PATIENCE) -> None:
+async def wait_until_shown(client: Inside, patience: float = PATIENCE, furnishing: float = FURNISHING) -> None:
     """Return once a box's display is up, and what belongs on it, too. Raises `BoxStartError` if it does not come up."""
     began = time.monotonic()
     shown_at: float | None = None
@@ -28,7 +28,7 @@ async def wait_until_shown(client: Inside, patience: float = PATIENCE) -> None:
             return
         if ready.get(DISPLAY):
             shown_at = shown_at or now
-            if now - shown_at > FURNISHING:
+            if now - shown_at > furnishing:
                 return
         elif now - began > patience:
             raise BoxStartError(f"the display did not come up within {patience:.0f} s")

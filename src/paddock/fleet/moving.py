@@ -98,7 +98,7 @@ class Mover:
             kind = await _kind(giver, source.path, about)
             goal = await self._goal(taker, source.path, destination.path, kind)
             _check_apart(source, Place(sandbox=destination.sandbox, path=goal), kind)
-            passing = _Passing(limit, report, self._stall, self._longest)
+            passing = Passing(limit, report, self._stall, self._longest)
             if kind == "directory":
                 stream = giver.get_archive(source.path)
                 await passing.carry(stream, lambda pieces: taker.put_archive(goal, pieces))
@@ -215,7 +215,7 @@ class Mover:
             )
 
 
-class _Passing:
+class Passing:
     """Bytes on their way: counted, digested, and watched so that they keep coming."""
 
     def __init__(self, limit: int, report: Report, stall: float, longest: float) -> None:
@@ -227,6 +227,7 @@ class _Passing:
         self._stall = stall
         self._longest = longest
         self._failure: PaddockError | None = None
+        self._handed_over = False
         self._waiting: asyncio.Queue[bytes] = asyncio.Queue(AHEAD)
 
     def digest(self) -> str:
@@ -262,6 +263,8 @@ class _Passing:
             if self._failure is not None:
                 raise self._failure from error
             raise
+        if not self._handed_over:
+            raise self._failure or BoxGone("the destination says that it has all, and has not read it")
 
     async def _read(self, stream: AsyncGenerator[bytes, None], passed: Callable[[], None]) -> None:
         try:
@@ -283,6 +286,7 @@ class _Passing:
             yield piece
         if self._failure is not None:
             raise self._failure
+        self._handed_over = True
 
 
 async def _file(giver: Inside, path: str) -> AsyncGenerator[bytes, None]:

@@ -77,7 +77,7 @@ class Box:
                     self.processes,
                     self.environment,
                     self.settings.state,
-                    when_under_way=lambda: self.worker.warm(),
+                    when_under_way=lambda: threading.Thread(target=self.worker.warm, daemon=True).start(),
                 )
             return self._services
 

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 MAX_TERMINALS = 64
+TAKEN_OVER, DELETED = (4001, "TAKEN_OVER"), (4002, "DELETED")
+"""What a client is told that has to leave."""
 MAX_LAG = 512 * 1024
 STUCK_CLIENT = 30.0
 LEAVING_CLIENT = 0.5
@@ -55,7 +57,7 @@ class Terminal:
         self._input_lock = threading.Lock()
         """Held while the descriptor is used, so that its number is not another file's by then."""
         self._sent = -1
-        self._holder: Callable[[], None] | None = None
+        self._holder: Callable[[int, str], None] | None = None
         self._released = threading.Condition()
 
     @property
@@ -108,11 +110,11 @@ class Terminal:
             self.child.signal(number)
         return True
 
-    def acquire(self, evict: Callable[[], None], takeover: bool, timeout: float = 5.0) -> bool:
-        """Become the one client; with `takeover`, the present one is asked to leave first."""
+    def acquire(self, evict: Callable[[int, str], None], takeover: bool, timeout: float = 5.0) -> bool:
+        """Become the one client; with `takeover`, the present one is asked to leave first, and told why."""
         with self._released:
             if self._holder is not None and takeover:
-                threading.Thread(target=self._holder, daemon=True).start()
+                threading.Thread(target=self._holder, args=TAKEN_OVER, daemon=True).start()
             patience = timeout if takeover else LEAVING_CLIENT
             if not self._released.wait_for(lambda: self._holder is None, patience):
                 return False
@@ -135,8 +137,9 @@ class Terminal:
         if self.child is not None:
             self.child.signal(signal.SIGHUP)
             self._processes.terminate(self.child)
-        if self._holder is not None:
-            self._holder()
+        holder = self._holder
+        if holder is not None:
+            holder(*DELETED)
 
     def _start_pty(self) -> None:
         master, slave = os.openpty()

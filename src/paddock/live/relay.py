@@ -16,18 +16,19 @@ from paddock.live import frames
 from paddock.live.frames import Closing, Frames
 from paddock.live.rfb import PROTOCOL_ERROR, ClientMessages, merges
 
-BUFFER = 2**17
-"""Large enough that calls cost little, small enough to stay in a cache between being written and being read."""
+BUFFER = 2**18
+"""A little more than a display's socket holds, so that it is emptied by one call: waking each other costs both sides
+more than the copying does. Small enough to stay in a cache between being written and being read."""
 READ = 2**14
 REST = 3
 """How long a client that keeps the server busy is not listened to, as a multiple of how long it did."""
 BUSY = 0.001
-"""Seconds of work at a time that count as that."""
+"""Seconds of the processor at a time that count as that."""
 BEHIND = 2**16
 """Most bytes that wait for a display before its viewer is not listened to any more."""
 TO_DISPLAY = 2**13
 """How much the kernel holds for a display. Little, so that it soon shows when the display is behind."""
-NORMAL, GOING_AWAY, COME_BACK, TRY_LATER = 1000, 1001, 1012, 1013
+NORMAL, GOING_AWAY, COME_BACK = 1000, 1001, 1012
 GONE = Closing(1006, "the client is gone")
 """Told to nobody."""
 DISPLAY_ENDED = "the display has ended; connect again"
@@ -189,12 +190,12 @@ class Relay:
             self.stop(GONE)
             return
         self._heard = self._loop.time()
-        began = time.monotonic()
+        began = time.thread_time()
         try:
             self._heed(self._frames.feed(data))
         except Closing as closing:
             self.stop(closing)
-        busy = time.monotonic() - began
+        busy = time.thread_time() - began
         if busy > BUSY and not self._end.done():
             self._resting = True
             self._listen()

@@ -10,6 +10,7 @@ import asyncio
 import re
 from contextlib import AbstractContextManager
 from typing import Any, Protocol
+from weakref import WeakValueDictionary
 
 from paddock.errors import Conflict, Forbidden, InvalidInput, NotFound, PaddockError, QuotaExceeded
 from paddock.fleet.fleet import Fleet
@@ -47,7 +48,7 @@ class Terminals:
         self._fleet = fleet
         self._leases = leases
         self._hubs: dict[tuple[str, str], Hub] = {}
-        self._locks: dict[tuple[str, str], asyncio.Lock] = {}
+        self._locks: WeakValueDictionary[tuple[str, str], asyncio.Lock] = WeakValueDictionary()
 
     async def open(
         self,
@@ -68,18 +69,14 @@ class Terminals:
             raise InvalidInput("name: a terminal is called by lower-case letters, digits and dashes, 63 at most")
         sandbox = await self._running(tenant, sandbox_id)
         key = sandbox.id, name
-        lock = self._locks.setdefault(key, asyncio.Lock())
-        try:
-            async with lock:
-                hub = self._hubs.get(key)
-                if hub is None or hub.over:
-                    hub = await self._attach(sandbox, name, since, may_type)
-                if len(hub.seats) >= MOST_VIEWERS:
-                    raise QuotaExceeded(f"terminal {name} has its {MOST_VIEWERS} viewers")
-                return hub.join(viewer, since=since, size=size, may_type=may_type)
-        finally:
-            if not lock.locked() and self._locks.get(key) is lock:
-                del self._locks[key]
+        # Two at once would make two hubs, and the second would push the first away.
+        async with self._locks.setdefault(key, asyncio.Lock()):
+            hub = self._hubs.get(key)
+            if hub is None or hub.over:
+                hub = await self._attach(sandbox, name, since, may_type)
+            if len(hub.seats) >= MOST_VIEWERS:
+                raise QuotaExceeded(f"terminal {name} has its {MOST_VIEWERS} viewers; close one first")
+            return hub.join(viewer, since=since, size=size, may_type=may_type)
 
     async def list(self, tenant: str, sandbox_id: str) -> list[dict[str, Any]]:
         """The terminals of a sandbox: `name`, whether each is `running`, how many `viewers` it has."""
@@ -129,9 +126,10 @@ class Terminals:
 
         hub = Hub(sandbox.id, name, inside, self._leases, running=running, ended=ended, left=self._left)
         await hub.open()
-        self._hubs[sandbox.id, name] = hub
-        if fresh and not hub.over:
-            await self._tell(sandbox, EventType.TERMINAL_READY, name=name)
+        if not hub.over:  # A shell may end as soon as it has begun.
+            self._hubs[sandbox.id, name] = hub
+            if fresh:
+                await self._tell(sandbox, EventType.TERMINAL_READY, name=name)
         return hub
 
     async def _prepare(self, inside: Inside, name: str, since: int, may_type: bool) -> bool:

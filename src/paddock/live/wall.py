@@ -8,6 +8,8 @@ from collections.abc import AsyncIterator, Collection, Mapping
 from contextlib import aclosing
 from typing import Any
 
+import structlog
+
 from paddock.errors import Conflict, NotFound, PaddockError
 from paddock.live.screens import Screens
 from paddock.model.screens import Frame
@@ -16,6 +18,7 @@ LOOK_EVERY = 1.0
 """Seconds between two looks for sandboxes that have come."""
 AGAIN_AFTER = 10.0
 """Seconds until a sandbox that could not be shown is tried again."""
+log = structlog.get_logger()
 
 
 class Wall:
@@ -81,7 +84,11 @@ class Wall:
     async def _look(self) -> None:
         loop = asyncio.get_running_loop()
         while True:
-            shown = await self._screens.shown(self._tenant, self._most)
+            try:
+                shown = await self._screens.shown(self._tenant, self._most)
+            except PaddockError as error:
+                log.warning("sandboxes for a wall cannot be listed", error=error.message)
+                shown = ()
             now = loop.time()
             self._not_before = {each: at for each, at in self._not_before.items() if each in shown}
             self._show([each for each in shown if self._not_before.get(each, 0.0) <= now])

@@ -121,6 +121,35 @@ run:
     assert steps[-1] == Progress("done", 1.0)
 
 
+def test_an_image_and_its_base_are_built_in_one_progress(workshop: Workshop, tiny: Image) -> None:
+    workshop.write("ground", "base: tiny\nfiles: {/etc/ground: {content: low}}\n")
+    workshop.write("storey", "base: ground\nfiles: {/etc/storey: {content: high}}\n")
+    steps: list[Progress] = []
+    workshop.store().build("storey", steps.append)
+    fractions = [step.fraction for step in steps if step.fraction is not None]
+    assert fractions == sorted(fractions)
+    assert [step.step for step in steps if step.step.endswith("done")] == ["ground: done", "done"]
+    assert steps[-1] == Progress("done", 1.0)
+
+
+def test_an_image_that_only_says_other_things_of_its_base_takes_no_room(workshop: Workshop, tiny: Image) -> None:
+    services = "services: [{name: web, command: serve, ready: /tmp/web}, {name: page, command: show, after: [web]}]\n"
+    workshop.write("same", "base: tiny\nenv: {COLOUR: red}\nnested_namespaces: true\n" + services)
+    before = (tiny.root / "etc/passwd").read_bytes()
+    image = workshop.store().build("same")
+    assert (image.env, image.nested_namespaces) == ({"COLOUR": "red"}, True)
+    assert [(each.name, each.after, each.ready) for each in image.services] == [
+        ("web", (), "/tmp/web"),
+        ("page", ("web",), None),
+    ]
+    python = (image.root / "usr/bin/python3").resolve().relative_to(image.root)
+    assert (image.root / python).samefile(tiny.root / python)
+    assert inside(image, "/usr/bin/python3", "-c", "print('works')") == "works\n"
+    workshop.store().remove("same")
+    assert (tiny.root / "etc/passwd").read_bytes() == before
+    assert inside(tiny, "/usr/bin/python3", "-c", "print('works')") == "works\n"
+
+
 def test_an_exported_tar_has_the_whole_root(workshop: Workshop, tiny: Image) -> None:
     buffer = io.BytesIO()
     workshop.store().export_tar(tiny, buffer)

@@ -60,3 +60,27 @@ number = next(n for n, s in enumerate(info.sizes) if (s.width_in_pixels, s.heigh
 root.xrandr_set_screen_config(number, randr.Rotate_0, info.config_timestamp, 0, 0)
 d.sync()
 """
+
+DEAF_OWNER = r"""
+from Xlib import X, display
+d = display.Display()
+w = d.screen().root.create_window(0, 0, 1, 1, 0, X.CopyFromParent)
+for name in ("CLIPBOARD", "PRIMARY"):
+    w.set_selection_owner(d.intern_atom(name), X.CurrentTime)
+d.sync()
+print("owns", flush=True)
+while True:
+    d.next_event()  # And never answers.
+"""
+
+GREEDY = r"""
+from Xlib import X, display
+d = display.Display()
+w = d.screen().root.create_window(0, 0, 60, 60, 0, X.CopyFromParent)
+w.change_property(d.intern_atom("_NET_WM_NAME"), d.intern_atom("UTF8_STRING"), 8, b"\xff" * 200_000)
+w.set_wm_class("a" * 1000, "\x01" * 1000)
+w.map()
+d.sync()
+while True:
+    d.next_event()
+"""

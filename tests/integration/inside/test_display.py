@@ -350,3 +350,16 @@ def test_a_box_that_is_gone(tmp_path: Path) -> None:
                 await inside.open_display()
 
     asyncio.run(talk())
+
+
+def test_whoever_comes_while_the_display_dies_gets_the_next_one(zipapp: Path, directory: Path) -> None:
+    async def talk(daemon: Daemon) -> None:
+        async with client(daemon) as inside:
+            for _ in range(3):
+                await inside.start_services()
+                os.kill((await inside.services())[0]["pid"], signal.SIGKILL)
+                with await inside.open_display() as display:
+                    assert await shake_hands(display) == (320, 200)
+
+    with screen(zipapp, directory) as daemon:
+        asyncio.run(talk(daemon))

@@ -110,6 +110,7 @@ def test_deleting_a_terminal_ends_its_shell(daemon: Daemon) -> None:
     with attach(daemon, identifier, "?pty=0") as client:
         pid = int(client.output_until(b"\n"))
         assert daemon.call("DELETE", f"/pty/{identifier}").status == 200
+        assert client.close_code() in (4002, 1000)
         eventually(lambda: not alive(pid))
     assert daemon.call("GET", f"/pty/{identifier}").status == 404
     assert handshake(daemon, identifier) == 404

@@ -170,3 +170,23 @@ def test_ipython_is_used_where_it_is_installed(zipapp: Path, directory: Path) ->
         assert tools.call("run_ipython_cell", code="?help") == "'shown'"
         told = tools.fails("run_ipython_cell", code="broken")
         assert "line 3, in cell" in told and "KeyError: 'x'" in told and "run_cell" not in told
+
+
+def test_a_box_without_a_screen_says_so(zipapp: Path, directory: Path) -> None:
+    with running_daemon(zipapp, directory, env={"DISPLAY": "", "PADDOCK_KIND": "linux"}) as daemon:
+        tools = Toolbox(daemon.socket_path, TOKEN)
+        names = {tool["name"] for tool in tools.ask("GET", "/tools").json()["tools"]}
+        assert "read_file" in names and not names & {"screenshot", "click_mouse", "start_app"}
+        for target in ("/screen/shot", "/screen/frames"):
+            answer = tools.ask("GET", target)
+            assert (answer.status, answer.error()) == (503, "SCREEN_NOT_AVAILABLE")
+            assert "this sandbox has no screen" in answer.json()["message"]
+        assert tools.ask("POST", "/tools/screenshot", {}).error() == "TOOL_NOT_FOUND"
+
+
+def test_what_is_no_call_is_refused(tools: Toolbox) -> None:
+    assert tools.ask("POST", "/tools/read_file", b"{").error() == "INVALID_REQUEST_BODY"
+    assert tools.ask("POST", "/tools/read_file", b"[" * 100_000).status == 400
+    assert tools.ask("POST", "/tools/read_file", [1]).error() == "INVALID_ARGUMENTS"
+    unknown = tools.ask("POST", "/tools/reed_file", {})
+    assert unknown.status == 404 and "did you mean read_file" in unknown.json()["message"]

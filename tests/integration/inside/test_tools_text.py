@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from .daemon import eventually
+from .probe import DEAF_OWNER, GREEDY
 from .toolbox import Toolbox, desktop
 
 PLANES = "".join(
@@ -131,3 +132,26 @@ def test_programs_tell_of_their_buttons_and_texts(tools: Toolbox, editor: int) -
     tools.call("click_mouse", x=menu["x"] + 5, y=menu["y"] + 5)
     eventually(lambda: "'Undo'" in tools.call("accessibility_tree", app="mousepad"))
     tools.call("press_keys", keys="escape")
+
+
+def test_a_program_that_keeps_the_clipboard_to_itself_is_told(tools: Toolbox, editor: int) -> None:
+    tools.call("write_file", path="/tmp/deaf.py", content=DEAF_OWNER)
+    tools.shell("python3 /tmp/deaf.py > /tmp/deaf.out &")
+    try:
+        eventually(lambda: tools.shell("cat /tmp/deaf.out") == "owns\n")
+        assert "does not answer" in tools.fails("get_clipboard")
+        assert tools.data("input_text", text="还好")["method"] == "clipboard"
+    finally:
+        tools.shell("pkill -f deaf.py")
+
+
+def test_windows_with_monstrous_titles_do_no_harm(tools: Toolbox) -> None:
+    tools.call("write_file", path="/tmp/greedy.py", content=GREEDY)
+    started = tools.data("start_app", app="python3 /tmp/greedy.py")
+    try:
+        (window,) = tools.data("list_windows")["windows"]
+        assert len(window["title"]) <= 200 and len(window["app"]) <= 200
+        assert len(tools.call("window_maximize")) < 2000
+    finally:
+        tools.shell("pkill -f greedy.py")
+    assert started["window"]["window"] == window["window"]

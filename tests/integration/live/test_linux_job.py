@@ -73,3 +73,12 @@ def test_a_sandbox_says_of_which_kind_it_is(box: Box) -> None:
     said = box.client.get(box.path).json()
     assert said["extensions"]["paddock.kind"] == "linux"
     assert box.text("run_shell_command", command="echo $PADDOCK_KIND") == "linux"
+
+
+def test_a_picture_of_the_screen_becomes_a_file(box: Box) -> None:
+    moved = box.move({"screenshot": True}, box, "/workspace/")
+    assert (moved["type"], moved["destinationPath"]) == ("screenshot", "/workspace/screenshot.png")
+    picture = read_png(data_of(box.call("read_file", path="/workspace/screenshot.png")))
+    assert (picture.width, picture.height) == (1280, 800)
+    [event] = box.events("file.moved")
+    assert event["data"]["sha256"] == moved["sha256"]

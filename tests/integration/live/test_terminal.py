@@ -183,7 +183,7 @@ def test_one_who_stops_reading_slows_nobody(server: Server, box: str) -> None:
         began = time.monotonic()
         awake.type(f"{lines}\r")
         awake.expect("finished\r\n")
-        assert time.monotonic() - began < 15
+        assert time.monotonic() - began < 40
         assert not awake.replays or awake.replays[0][0] == 0
         paused.set()
         sleeper.expect("finished\r\n")
@@ -198,7 +198,7 @@ def _stop_reading(viewer: TerminalViewer, until: threading.Event) -> None:
     """Have the client's own thread, which reads ahead, wait."""
     receive = viewer.socket.protocol.receive_data
 
-    def wait(data: bytes) -> None:
+    def wait(data: bytes | bytearray) -> None:
         until.wait(PATIENCE)
         receive(data)
 

@@ -155,3 +155,9 @@ def test_a_box_is_ready_within_seconds(client: httpx.Client) -> None:
     with box_of(client, "windows") as fresh:
         assert "Microsoft Windows" in fresh.text("run_shell_command", command="ver")
         assert time.monotonic() - began < 15, "five seconds on a machine that is at rest"
+
+
+def test_data_moves_by_windows_paths(box: Box) -> None:
+    box.call("write_file", path=r"C:\data\from.txt", content="数据")
+    box.move(r"C:\data\from.txt", box, r"C:\data\to.txt")
+    assert box.text("run_shell_command", command=r"type C:\data\to.txt") == "数据"

@@ -16,8 +16,8 @@ DISPLAY = "display"
 VARIABLE, DEFAULT_PATH = "PADDOCK_DISPLAY_SOCKET", "/run/paddock/vnc.sock"
 COMING_UP = 10.0
 """Seconds that a display which is being started is waited for."""
-SETTLING = 2.0
-"""Seconds after that for its socket to be there."""
+GREETING = 5.0
+"""Seconds in which a display speaks first, as RFB has it; one that is dying takes connections and says nothing."""
 
 
 def connect(box: Box, request: Request) -> Reply:
@@ -32,20 +32,25 @@ def connect(box: Box, request: Request) -> Reply:
 
 
 def _dial(box: Box) -> socket.socket:
+    """Connect to a display that is there; one that is being started, also anew after its death, is waited for."""
     path = box.environment.variables({}).get(VARIABLE) or DEFAULT_PATH
-    coming = box.services.has(DISPLAY) and box.services.wait_ready([DISPLAY], COMING_UP)
-    deadline = time.monotonic() + (SETTLING if coming else 0.0)
+    deadline = time.monotonic() + COMING_UP
     while True:
+        if box.services.has(DISPLAY):
+            box.services.wait_ready([DISPLAY], max(0.0, deadline - time.monotonic()))
         server = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
-            server.settimeout(SETTLING)
+            server.settimeout(GREETING)
             server.connect(path)
-            return server
+            if server.recv(1, socket.MSG_PEEK):
+                return server
+            why = "it has just ended"
         except OSError as error:
-            server.close()
-            if time.monotonic() >= deadline:
-                advice = "start it, or use an image with a screen"
-                raise ApiError(503, "NO_DISPLAY", f"no display runs in this box ({error.strerror}); {advice}") from None
+            why = error.strerror or "it says nothing"
+        server.close()
+        if time.monotonic() >= deadline or not box.services.has(DISPLAY):
+            advice = "start it, or use an image with a screen"
+            raise ApiError(503, "NO_DISPLAY", f"no display runs in this box ({why}); {advice}")
         time.sleep(0.005)
 
 

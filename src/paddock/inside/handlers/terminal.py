@@ -16,7 +16,8 @@ from ..wire import Disconnected
 from ..ws import BINARY, PING, PING_INTERVAL, TEXT, Closed, WebSocket, check_upgrade
 
 STDIN, REPLAY = 0x00, 0x03
-TAKEN_OVER = 4001
+FLOOD, LARGE_PIECE, GATHERING = 4 * 1024, 64 * 1024, 0.002
+"""After a piece of this size, the next one waits until it is large, though not longer than these seconds."""
 
 
 def create(box: Box, request: Request) -> Reply:
@@ -76,11 +77,11 @@ class _Attachment:
         self._fresh = False
         self._over = threading.Event()
 
-    def evict(self) -> None:
-        """Make room for another client, also when this one does not read any more."""
+    def evict(self, code: int, reason: str) -> None:
+        """Leave the terminal, also when the client does not read any more."""
         self._over.set()
         if self._socket is not None:
-            self._socket.close(TAKEN_OVER, "TAKEN_OVER", lock_timeout=0.2)
+            self._socket.close(code, reason, lock_timeout=0.2)
             self._socket.abort()
 
     def run(self, wire: Wire) -> None:
@@ -118,13 +119,17 @@ class _Attachment:
             mode = "pty" if terminal.is_pty else "pipe"
             _send_json(socket, type="connected", session_id=terminal.id, mode=mode, offset=position)
             ping_at = time.monotonic() + PING_INTERVAL
+            flooded = False
             while not self._over.is_set():
+                if flooded:
+                    terminal.output.wait_beyond(position + LARGE_PIECE, GATHERING, self._over)
                 patience = max(0.0, ping_at - time.monotonic())
                 more = terminal.output.wait_beyond(position, patience, self._over)
                 first, pieces = terminal.output.since(position)
                 if first > position:
                     position = self._replay(socket, first)
                     continue
+                flooded = sum(len(data) for _, data in pieces) >= FLOOD
                 for stream, data in pieces:
                     socket.send(BINARY, bytes((stream,)) + data)
                     position += len(data)

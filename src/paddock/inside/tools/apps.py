@@ -12,6 +12,7 @@ import time
 
 from .display import DesktopGone
 from .manager import Window, active_id, called, listed
+from .menu import entries, installed
 from .registry import Tool
 from .results import Result, ToolError, readable
 from .shell import Kept
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
 
     from .context import Context
 
-MAX_ENTRIES = 500
 ENDING = 3.0
 """Seconds in which a program that was asked to end is expected to."""
 NAMING = 0.5
@@ -95,7 +95,7 @@ def tools(context: Context) -> list[Tool]:
 
 
 def start_app(context: Context, app: str, arguments: list[str], wait: float) -> Result:
-    entry = _installed(app)
+    entry = installed(app)
     return launch(context, [*(entry["argv"] if entry else _command(app)), *arguments], wait)
 
 
@@ -298,60 +298,6 @@ def list_installed_apps(context: Context) -> Result:
     )
     lines = [f"{entry['name']}  ({entry['id']})  {entry['comment']}".rstrip() for entry in apps]
     return Result("\n".join(lines) or "no program is installed by name", structured={"apps": apps})
-
-
-def entries() -> Iterator[dict[str, Any]]:
-    """Yield what the desktop's menu has."""
-    home = os.environ.get("XDG_DATA_HOME") or os.path.expanduser("~/.local/share")
-    places = [home, *(os.environ.get("XDG_DATA_DIRS") or "/usr/local/share:/usr/share").split(":")]
-    seen: set[str] = set()
-    for place in places:
-        directory = os.path.join(place, "applications")
-        try:
-            names = sorted(os.listdir(directory))[:MAX_ENTRIES]
-        except OSError:
-            continue
-        for name in names:
-            if name.endswith(".desktop") and name not in seen:
-                seen.add(name)
-                entry = _entry(os.path.join(directory, name))
-                if entry is not None:
-                    yield entry
-
-
-def _entry(path: str) -> dict[str, Any] | None:
-    fields: dict[str, str] = {}
-    try:
-        with open(path, encoding="utf-8", errors="replace") as stream:
-            section = ""
-            for line in stream.read(65536).splitlines():
-                if line.startswith("["):
-                    section = line.strip()
-                elif section == "[Desktop Entry]" and "=" in line:
-                    key, _, value = line.partition("=")
-                    fields.setdefault(key.strip(), value.strip())
-    except OSError:
-        return None
-    hidden = "true" in (fields.get("NoDisplay", "").lower(), fields.get("Hidden", "").lower())
-    if hidden or fields.get("Type") != "Application" or not fields.get("Exec"):
-        return None
-    try:
-        argv = [word for word in shlex.split(fields["Exec"]) if not (len(word) == 2 and word[0] == "%")]
-    except ValueError:
-        return None
-    if fields.get("Terminal", "").lower() == "true":
-        argv = ["x-terminal-emulator", "-e", *argv]
-    identifier = os.path.basename(path)[: -len(".desktop")]
-    named = {"id": identifier, "name": fields.get("Name", identifier), "comment": fields.get("Comment", "")}
-    return {**named, "argv": argv} if argv else None
-
-
-def _installed(app: str) -> dict[str, Any] | None:
-    wanted = app.lower()
-    for entry in entries():
-        if wanted in (entry["id"].lower(), entry["name"].lower()):
-            return entry
-    return None
 
 
 def _command(app: str) -> list[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 
+from .display import DesktopGone
 from .effects import WAIT, Effects
 from .keys import character, combination, held, keycodes_of, keymap, press, release
 from .manager import app_of, focus
@@ -136,7 +137,12 @@ def _paste(context: Context, text: str) -> bool:
     with context.display.session() as connection:
         window, _ = focus(connection)
         keys, primary = _paste_keys(connection, window)
-    before = clipboard.contents()
+    try:
+        before = clipboard.contents()
+    except DesktopGone:
+        raise
+    except ToolError:
+        before = {}  # Whoever owns the clipboard does not give it away; then it cannot be given back either.
     owner = clipboard.own_text(text, primary=primary)
     try:
         begun = time.monotonic()

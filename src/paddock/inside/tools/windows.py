@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 PLAIN_LOCALE = "/usr/lib/locale/C.utf8"
 LOCALES = {"LC_CTYPE": "hi_IN.UTF-8", "LC_MESSAGES": "en_US.UTF-8"}
 """The first decides on the code page, the second on how dates and numbers look."""
+LONGEST_LINE = 8000
+"""Characters; cmd cuts longer ones without a word."""
 _LOOP_VARIABLE = re.compile(r"(?<!%)%(~[A-Za-z:$]*)?([A-Za-z])(?![A-Za-z0-9_()]*%)")
 _TEXTS = frozenset((".txt", ".log", ".ini", ".csv", ".json", ".xml", ".md", ".py", ".yaml", ".yml"))
 _PROGRAMS = (".exe", ".com", ".bat", ".cmd", ".msi", ".lnk")
@@ -106,7 +108,7 @@ class Wine:
             with os.fdopen(descriptor, "wb") as file:
                 file.write(batch(command))
             argv = ["wine", "cmd", "/c", windows_path(script)]
-            result = run(argv, directory, timeout, (stdin or "").encode(), self.environment())
+            result = run(argv, directory, timeout, (stdin or "").encode("utf-8", "replace"), self.environment())
         finally:
             os.unlink(script)
         return _in_unix_lines(result)
@@ -144,6 +146,8 @@ class Wine:
     def _locale_directory(self) -> str:
         """Make a place where the locales that Wine is told of are there, each a copy of the plain one."""
         with self._lock:
+            if self._locales is not None and not os.path.isdir(self._locales):
+                self._locales = None  # Somebody has cleaned up.
             if self._locales is None and os.path.isdir(PLAIN_LOCALE):
                 self._locales = tempfile.mkdtemp(prefix="locales-")
                 for name in {"C.utf8", *(locale.replace("UTF-8", "utf8") for locale in LOCALES.values())}:
@@ -198,6 +202,8 @@ def _is_for_console(path: str) -> bool:
 def batch(command: str) -> bytes:
     """Return a command as a batch file, in which the variable of a loop is written with two percent signs."""
     lines = command.replace("\r\n", "\n").split("\n")
+    if any(len(line) > LONGEST_LINE for line in lines):
+        raise ToolError(f"cmd reads lines of up to {LONGEST_LINE} characters; use several, or write_file and a path")
     doubled = [_LOOP_VARIABLE.sub(lambda found: "%" + found[0], line) for line in lines]
     return "\r\n".join(["@echo off", *doubled, ""]).encode("utf-8", "replace")
 

@@ -164,7 +164,7 @@ class RecipeBuild:
         def follow(line: str) -> None:
             share = install.follow(line)
             if share is not None:
-                self._console.advance(0.15 + 0.55 * share)
+                self._console.advance(0.15 + 0.5 * share)
 
         words = ["apt-get", "install", "--yes", "--no-install-recommends", *self._plan.recipe.apt]
         self._attempt("apt", self._box.argv(words), self._box.env, follow)

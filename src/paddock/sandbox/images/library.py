@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import graphlib
 import hashlib
 import json
 import platform
@@ -114,6 +115,7 @@ class RecipeLibrary:
             base=base,
             sources=sources,
         )
+        _check_order(plan)
         self._seen[name] = _Seen(stamps, plan)
         return plan
 
@@ -124,6 +126,22 @@ class RecipeLibrary:
             return False
         base = seen.plan.base
         return same and (base is None or self._plan(base.name, above) is base)
+
+
+def _check_order(plan: Plan) -> None:
+    """Refuse services that would wait for ever: for one that is not there, or for each other."""
+    known = {service.name: service.after for service in plan.services}
+    for name, after in known.items():
+        missing = [other for other in after if other not in known]
+        if missing:
+            raise ConfigError(
+                f"{plan.path}: service '{name}' comes after '{missing[0]}', which is not there; "
+                f"there are: {', '.join(known)}"
+            )
+    try:
+        graphlib.TopologicalSorter(known).prepare()
+    except graphlib.CycleError as error:
+        raise ConfigError(f"{plan.path}: services wait for each other: {' -> '.join(error.args[1])}") from None
 
 
 def recipe_digest(

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 PAGE = 40_000
 """Characters of a page that a model gets to read."""
 STEPS = 10
+SHORTEST = 4
+"""Characters that a value must have to be known again in a page; shorter ones are everywhere."""
 HANDS = (
     "browser_click",
     "browser_input",
@@ -177,7 +179,7 @@ class Agent:
         for _ in range(steps + 1):
             past = "".join(f"\n{number}. {line}" for number, line in enumerate(done, 1)) or " nothing yet"
             ask = f"The instruction: {goal}{known}\nDone so far:{past}\n{_ACT}{self._manual()}"
-            found = self._ask(context, model, ask, deadline - time.monotonic(), "browser_snapshot")
+            found = self._ask(context, model, ask, deadline - time.monotonic(), "browser_snapshot", secrets=secrets)
             if "done" in found or "tool" not in found:
                 return self._end(bool(found.get("done")), str(found.get("answer", ""))[:10_000], done, files)
             if len(done) >= steps:
@@ -185,7 +187,7 @@ class Agent:
             outcome = self._step(context, found, secrets)
             files += outcome.files
             mark = "failed: " if outcome.error else ""
-            done.append(f"{_shown(found)}: {mark}{outcome.text[:1000]}")
+            done.append(f"{_shown(found)}: {mark}{_masked(outcome.text, secrets)[:1000]}")
         return self._end(False, f"it was not done after {steps} steps", done, files)
 
     def _step(self, context: Context, found: Mapping[str, Any], secrets: Mapping[str, str]) -> Result:
@@ -203,7 +205,15 @@ class Agent:
         except ToolError as error:
             return Result(str(error), error=True)
 
-    def _ask(self, context: Context, model: Model, ask: str, seconds: float, *views: str) -> dict[str, Any]:
+    def _ask(
+        self,
+        context: Context,
+        model: Model,
+        ask: str,
+        seconds: float,
+        *views: str,
+        secrets: Mapping[str, str] | None = None,
+    ) -> dict[str, Any]:
         if seconds <= 0:
             raise ToolError("the time is over; give a longer timeout, or a smaller task")
         pages = []
@@ -212,7 +222,7 @@ class Agent:
             if seen.error:
                 raise ToolError(seen.text)
             # What ends the data must not come from the page itself.
-            pages.append(seen.text.replace("</page>", "</ page>"))
+            pages.append(_masked(seen.text, secrets or {}).replace("</page>", "</ page>"))
         page = "\n\n".join(pages)
         messages = [{"role": "system", "content": _RULES}]
         messages += [{"role": "user", "content": f"{ask}\n\n<page>\n{page}\n</page>"}]
@@ -251,6 +261,17 @@ def _filled(value: Any, secrets: Mapping[str, str]) -> Any:
         for name, secret in secrets.items():
             value = value.replace(f"%{name}%", secret)
     return value
+
+
+def _masked(text: str, secrets: Mapping[str, str]) -> str:
+    """Put the names of values in their place, where a page shows what was entered into it."""
+    from urllib.parse import quote, quote_plus
+
+    for name, secret in secrets.items():
+        if len(secret) >= SHORTEST:
+            for form in (secret, quote(secret), quote_plus(secret)):
+                text = text.replace(form, f"%{name}%")
+    return text
 
 
 def _shown(found: Mapping[str, Any]) -> str:

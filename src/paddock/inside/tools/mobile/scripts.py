@@ -41,9 +41,10 @@ ELEMENTS = """([most, longest]) => {
             const clickable = ['link', 'button', 'checkbox', 'radio', 'combobox', 'option', 'tab', 'menuitem', 'switch',
                 'slider'].includes(role) || editable || !!e.onclick || e.hasAttribute('onclick') || tag === 'LABEL';
             const label = (e.labels && e.labels[0] && e.labels[0].innerText) || '';
-            const text = e.getAttribute('aria-label') || (input && inputs[e.type] === 'button' && e.value) || (editable && e.value)
-                || e.getAttribute('alt') || (clickable ? e.innerText : own(e)) || label
-                || e.getAttribute('placeholder') || e.getAttribute('title') || '';
+            const chosen = tag === 'SELECT' && e.selectedOptions[0] ? e.selectedOptions[0].text : '';
+            const text = e.getAttribute('aria-label') || (input && inputs[e.type] === 'button' && e.value)
+                || (editable && e.value) || chosen || e.getAttribute('alt') || (clickable ? e.innerText : own(e))
+                || label || e.getAttribute('placeholder') || e.getAttribute('title') || '';
             if (!clickable && !String(text).trim()) continue;
             const box = e.getBoundingClientRect();
             const style = getComputedStyle(e);
@@ -53,8 +54,8 @@ ELEMENTS = """([most, longest]) => {
                 shown(l + box.width, view.offsetLeft), shown(t + box.height, view.offsetTop)];
             if (bounds[0] >= view.width * view.scale || bounds[1] >= view.height * view.scale
                 || bounds[2] <= 0 || bounds[3] <= 0) continue;
-            found.push({role: String(role).slice(0, 60), text: String(text).replace(/\\s+/g, ' ').trim().slice(0, longest),
-                bounds, clickable: !!clickable,
+            const words = String(text).replace(/\\s+/g, ' ').trim().slice(0, longest);
+            found.push({role: String(role).slice(0, 60), text: words, bounds, clickable: !!clickable,
                 editable: !!editable, focused: document.activeElement === e, checked: e.checked === true});
         }
     };

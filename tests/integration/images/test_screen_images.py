@@ -1,0 +1,256 @@
+"""The images with a screen: what is in them, what runs in their boxes, and that it comes back when it dies."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any, TypeVar
+
+import pytest
+from tests.contract.backends.support import Pen, eventually
+from tests.screens import IMAGES, screen_yard
+
+from paddock.sandbox.client import Inside
+
+T = TypeVar("T")
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+each = pytest.mark.parametrize("kind", IMAGES)
+browsers = pytest.mark.parametrize("kind", ["browser", "mobile"])
+
+UP = {
+    "desktop": ["display", "bus", "windows", "panel", "files"],
+    "browser": ["display", "bus", "windows", "browser"],
+    "windows": ["display", "bus", "windows", "panel", "wine"],
+    "mobile": ["display", "bus", "windows", "browser"],
+}
+SIZES = {"desktop": (1280, 800), "browser": (1280, 800), "windows": (1280, 800), "mobile": (412, 915)}
+MIB = 2**20
+
+LOOK = """
+import json, socket, os
+from Xlib import X, display
+from PIL import Image
+screen = display.Display()
+root = screen.screen().root
+atom = screen.intern_atom
+check = root.get_full_property(atom("_NET_SUPPORTING_WM_CHECK"), X.AnyPropertyType)
+manager = check and screen.create_resource_object("window", check.value[0])
+name = manager and manager.get_full_property(atom("_NET_WM_NAME"), X.AnyPropertyType)
+size = root.get_geometry()
+data = root.get_image(0, 0, size.width, size.height, X.ZPixmap, 0xFFFFFFFF).data
+picture = Image.frombytes("RGB", (size.width, size.height), data, "raw", "BGRX")
+line = socket.socket(socket.AF_UNIX)
+line.settimeout(5)
+line.connect(os.environ["PADDOCK_DISPLAY_SOCKET"])
+print(json.dumps({
+    "manager": name.value.decode() if name else None,
+    "size": [size.width, size.height],
+    "colours": len(picture.getcolors(1 << 21)),
+    "greeting": line.recv(12).decode(),
+}))
+"""
+TREE = """
+import gi
+gi.require_version("Atspi", "2.0")
+from gi.repository import Atspi
+top = Atspi.get_desktop(0)
+print([top.get_child_at_index(place).get_name() for place in range(top.get_child_count())])
+"""
+EVALUATE = """
+import json, sys
+from playwright.sync_api import sync_playwright
+with sync_playwright() as playwright:
+    browser = playwright.chromium.connect_over_cdp(sys.argv[1])
+    page = browser.contexts[0].pages[0]
+    page.goto(sys.argv[2])
+    print(json.dumps(page.evaluate(sys.argv[3])))
+"""
+
+
+class Boxes:
+    """One box of each image, started when a test first needs it."""
+
+    def __init__(self, directory: Path, stack: ExitStack) -> None:
+        self._directory = directory
+        self._stack = stack
+        self._made: dict[str, Pen] = {}
+
+    def __getitem__(self, kind: str) -> Pen:
+        if kind not in self._made:
+            place = self._stack.enter_context(screen_yard(self._directory, kind))
+            self._made[kind] = self._stack.enter_context(place.box())
+        return self._made[kind]
+
+
+@pytest.fixture(scope="module")
+def boxes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Boxes]:
+    with ExitStack() as stack:
+        yield Boxes(tmp_path_factory.mktemp("screens"), stack)
+
+
+@pytest.fixture
+def box(boxes: Boxes, kind: str) -> Pen:
+    return boxes[kind]
+
+
+def ask(box: Pen, question: Callable[[Inside], Awaitable[T]]) -> T:
+    async def talk() -> T:
+        async with Inside(box.backend.address(box.record)) as inside:
+            return await question(inside)
+
+    return asyncio.run(asyncio.wait_for(talk(), 20))
+
+
+def services(box: Pen) -> dict[str, dict[str, Any]]:
+    return {service["name"]: service for service in ask(box, Inside.services)}
+
+
+def all_ready(box: Pen) -> dict[str, dict[str, Any]]:
+    """Wait until everything of the image runs."""
+
+    def ready() -> dict[str, dict[str, Any]]:
+        found = services(box)
+        return found if all(service["ready"] for service in found.values()) else {}
+
+    return eventually(ready, 30)
+
+
+def drawn(box: Pen) -> dict[str, Any]:
+    """Wait until the window manager has the screen and somebody has drawn on it."""
+
+    def seen() -> dict[str, Any]:
+        result = box.run(["/usr/bin/python3", "-c", LOOK])
+        found: dict[str, Any] = json.loads(result.stdout) if result.exit_code == 0 else {}
+        return found if found and found["manager"] and found["colours"] > 50 else {}
+
+    return eventually(seen, 20)
+
+
+def evaluate(box: Pen, page: str, code: str) -> Any:
+    """What a script says in a page of the box's browser."""
+    result = box.run(["/usr/bin/python3", "-c", EVALUATE, "http://127.0.0.1:9222", page, code], timeout=40)
+    assert result.exit_code == 0, result.stderr.decode(errors="replace")
+    return json.loads(result.stdout)
+
+
+@each
+def test_everything_of_the_image_runs_from_the_start(box: Pen, kind: str) -> None:
+    found = all_ready(box)
+    assert sorted(found) == sorted(UP[kind])
+    assert {service["starts"] for service in found.values()} == {1}, found
+
+
+@each
+def test_the_display_shows_something_and_speaks_rfb(box: Pen, kind: str) -> None:
+    seen = drawn(box)
+    assert seen["manager"] == "Openbox"
+    assert tuple(seen["size"]) == SIZES[kind]
+    assert seen["greeting"] == "RFB 003.008\n"
+
+
+@each
+def test_nothing_runs_as_root_or_listens_to_the_world(box: Pen) -> None:
+    all_ready(box)
+    assert set(box.output("ps -eo user=").split()) == {"agent"}
+    listening = box.output("cat /proc/net/tcp /proc/net/tcp6")
+    addresses = {line.split()[1] for line in listening.splitlines() if " 0A " in line}
+    assert all(address.startswith("0100007F:") for address in addresses), addresses
+
+
+@pytest.mark.parametrize(
+    ("asked", "family"),
+    [
+        ("sans-serif:charset=4f60", "WenQuanYi Micro Hei"),
+        ("serif:charset=3042", "WenQuanYi Micro Hei"),
+        ("monospace:charset=d55c", "WenQuanYi Micro Hei Mono"),
+        ("sans-serif:charset=1f600", "Noto Color Emoji"),
+        ("emoji", "Noto Color Emoji"),
+        ("sans-serif", "Liberation Sans"),
+        ("monospace", "DejaVu Sans Mono"),
+    ],
+)
+def test_every_letter_has_a_font(boxes: Boxes, asked: str, family: str) -> None:
+    box = boxes["desktop"]
+    assert box.output(["fc-match", "--format=%{family[0]}", asked]) == family
+
+
+@each
+def test_a_box_starts_without_a_copy_of_its_image(box: Pen) -> None:
+    all_ready(box)
+    assert asyncio.run(box.backend.disk_used(box.record)) < 64 * MIB
+
+
+@each
+def test_a_display_that_was_killed_comes_back_with_all_that_was_on_it(box: Pen, kind: str) -> None:
+    before = all_ready(box)
+    box.output("pkill -KILL -x Xvnc")
+    eventually(lambda: services(box)["display"]["starts"] > before["display"]["starts"], 10)
+    found = all_ready(box)
+    assert found["bus"]["starts"] == before["bus"]["starts"]
+    seen = drawn(box)
+    assert (seen["manager"], tuple(seen["size"])) == ("Openbox", SIZES[kind])
+
+
+def test_the_desktop_has_what_a_desktop_has(boxes: Boxes) -> None:
+    box = boxes["desktop"]
+    box.output("command -v lxterminal mousepad gpicview pcmanfm lxpanel")
+    assert box.output("xdg-mime query default text/plain").strip() == "org.xfce.mousepad.desktop"
+    # A dialog of it would ask for a password that nobody has.
+    assert box.run("command -v lxpolkit").exit_code != 0
+
+
+def test_programs_of_the_desktop_say_what_they_show(boxes: Boxes) -> None:
+    box = boxes["desktop"]
+    all_ready(box)
+    box.start("mousepad")
+    eventually(lambda: "mousepad" in box.output(["/usr/bin/python3", "-c", TREE]), 20)
+    box.output("pkill -x mousepad")
+
+
+@browsers
+def test_the_browser_is_fenced_in_its_own_sandbox_too(box: Pen) -> None:
+    all_ready(box)
+    version = json.loads(box.output("curl -s --max-time 10 $PADDOCK_CDP/json/version"))
+    assert version["Browser"].startswith("Chrome/")
+    assert "--no-sandbox" not in box.output("ps -eo args=")
+    assert evaluate(box, "chrome://sandbox", "document.body.innerText.includes('You are adequately sandboxed')")
+
+
+@browsers
+def test_pages_are_as_large_as_the_screen_lets_them_be(box: Pen, kind: str) -> None:
+    all_ready(box)
+    start = "file:///usr/share/paddock/start.html"
+    width, height = evaluate(box, start, "[innerWidth, innerHeight]")
+    assert width == SIZES[kind][0]
+    # A phone has no bar of tabs and addresses.
+    assert height == SIZES[kind][1] if kind == "mobile" else 600 < height < SIZES[kind][1]
+
+
+@browsers
+def test_a_browser_that_was_killed_comes_back(box: Pen) -> None:
+    before = all_ready(box)["browser"]["starts"]
+    box.output("pkill -KILL -o -f /usr/lib/chromium/chromium")
+    eventually(lambda: services(box)["browser"]["starts"] > before, 10)
+    all_ready(box)
+    assert "webSocketDebuggerUrl" in box.output("curl -s --max-time 10 $PADDOCK_CDP/json/version")
+
+
+def test_wine_runs_programs_and_has_its_drive(boxes: Boxes) -> None:
+    box = boxes["windows"]
+    assert "Microsoft Windows 10" in box.output("wine cmd /c ver")
+    box.output(r"wine cmd /c 'echo hello> C:\users\agent\Documents\note.txt'")
+    assert box.output("cat ~/Documents/note.txt").strip() == "hello"
+    box.output(r"wine cmd /c 'mkdir C:\work & echo hello> C:\work\note.txt'")
+    assert box.output(r"wine cmd /c 'type C:\work\note.txt'").strip() == "hello"
+
+
+def test_wine_has_letters_of_all_languages_and_no_dialogs(boxes: Boxes) -> None:
+    box = boxes["windows"]
+    fonts = box.output(r"wine reg query 'HKCU\Software\Wine\Fonts\Replacements' /v SimSun")
+    assert "WenQuanYi Micro Hei" in fonts
+    crashes = box.output(r"wine reg query 'HKCU\Software\Wine\WineDbg' /v ShowCrashDialog")
+    assert "0x0" in crashes

@@ -1,0 +1,122 @@
+"""A model works a browser sandbox from inside: asked through the proxy, with the key that the box has for itself."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.integration.live.boxes import Box, box_of, screens_server, text_of
+from tests.integration.live.sites import DONE, FORM, serve_site
+from tests.serving import eventually
+
+SECRET = "very secret 李"
+
+
+def say(document: Any) -> dict[str, Any]:
+    return {"say": {"text": json.dumps(document)}}
+
+
+def step(tool: str, **arguments: Any) -> dict[str, Any]:
+    return say({"tool": tool, "arguments": arguments, "why": "it is next"})
+
+
+RULES = [
+    ("fill in the order[\\s\\S]*Done so far: nothing", step("browser_input", text="Name", value="%who%")),
+    ("fill in the order[\\s\\S]*\n1\\. (?![\\s\\S]*\n2\\. )", step("browser_input", text="Amount", value="7")),
+    ("fill in the order[\\s\\S]*\n2\\. (?![\\s\\S]*\n3\\. )", step("browser_click", text="Send it")),
+    ("fill in the order[\\s\\S]*\n3\\. ", say({"done": True, "answer": "The order is sent."})),
+    ("go on for ever", step("browser_scroll", direction="down")),
+    ("steal the cookies", step("browser_cookies", action="get")),
+    ("find the form[\\s\\S]*Done so far: nothing", step("browser_navigate", url="http://127.0.0.1:8000/form.html")),
+    ("find the form", say({"done": True, "answer": "There it is."})),
+    ("who has ordered", say({"data": {"name": "Li", "amount": 7}})),
+    ("a wrong shape", say({"data": {"name": 3}})),
+    ("what can be filled in", say({"elements": [{"ref": "e1", "description": "the name", "tool": "browser_input"}]})),
+    ("talk about it", {"say": {"text": "I would rather talk."}}),
+]
+
+
+@pytest.fixture(scope="module")
+def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[httpx.Client]:
+    directory: Path = tmp_path_factory.mktemp("paddock")
+    scenario = directory / "scenario.json"
+    scenario.write_text(json.dumps({"rules": [{"when": {"prompt": prompt}, "do": [do]} for prompt, do in RULES]}))
+    llm = {"providers": {"script": {"kind": "script", "file": str(scenario)}}, "models": {"demo": "script"}}
+    with screens_server(directory, "browser", llm=llm) as server, server.client() as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def box(client: httpx.Client) -> Iterator[Box]:
+    with box_of(client, "browser") as made:
+        serve_site(made, form=FORM, done=DONE)
+        yield made
+
+
+@pytest.fixture
+def form(box: Box) -> Box:
+    box.call("browser_navigate", url="http://127.0.0.1:8000/form.html")
+    return box
+
+
+def test_acts_step_by_step_and_never_tells_the_model_a_secret(form: Box, client: httpx.Client) -> None:
+    done = form.call("browser_agent_act", instruction="fill in the order", variables={"who": SECRET})
+    assert done["structuredContent"]["done"] and len(done["structuredContent"]["steps"]) == 3
+    assert f"Thank you, {SECRET}: 7" in form.text("browser_get_text")
+
+    def asked() -> list[str]:
+        """All that the proxy has seen, once it has seen every question."""
+        items = client.get("/v1/exchanges", params={"sandbox": form.id}).json()["items"]
+        return [client.get(f"/v1/exchanges/{item['id']}").text for item in items] if len(items) >= 4 else []
+
+    kept = "".join(eventually(asked))
+    assert "%who%" in kept and "very" not in kept
+
+
+def test_finds_its_way_to_a_page(box: Box) -> None:
+    box.call("browser_navigate", url="http://127.0.0.1:8000/done.html")
+    found = box.call("browser_agent_navigate", instruction="find the form")
+    assert found["structuredContent"]["answer"] == "There it is."
+    assert "Amount" in box.text("browser_get_text")
+
+
+def test_extracts_after_a_schema(form: Box) -> None:
+    schema = {
+        "type": "object",
+        "properties": {"name": {"type": "string"}, "amount": {"type": "integer"}},
+        "required": ["name"],
+    }
+    found = form.call("browser_agent_extract", instruction="who has ordered", schema=schema)
+    assert found["structuredContent"] == {"data": {"name": "Li", "amount": 7}}
+    said = form.fails("browser_agent_extract", instruction="a wrong shape", schema=schema)
+    assert "does not fit the schema: 'name' must be text" in said
+
+
+def test_observes_what_can_be_used(form: Box) -> None:
+    found = form.call("browser_agent_observe", instruction="what can be filled in")
+    assert found["structuredContent"]["elements"][0]["description"] == "the name"
+    assert text_of(found) == "e1: the name"
+
+
+def test_ends_after_its_steps(form: Box) -> None:
+    said = form.fails("browser_agent_act", instruction="go on for ever", max_steps=2)
+    assert "Not done: it was not done after 2 steps" in said
+
+
+def test_a_model_has_only_the_hands_it_was_given(form: Box) -> None:
+    said = form.fails("browser_agent_act", instruction="steal the cookies", max_steps=1)
+    assert "there is no tool 'browser_cookies'" in said
+
+
+def test_a_model_that_talks_instead_is_refused(form: Box) -> None:
+    assert "did not answer in JSON" in form.fails("browser_agent_observe", instruction="talk about it")
+
+
+def test_a_box_without_models_says_so(client: httpx.Client) -> None:
+    with box_of(client, "browser", extensions={"paddock.llm": "off"}) as bare:
+        assert "no model can be asked from this box" in bare.fails("browser_agent_observe", instruction="anything")
