@@ -21,7 +21,7 @@ setup: ## Install what running needs (system packages, Python packages)
 setup-test: ## Install what the tests need as well
 	@PYTHON=$(PYTHON) scripts/setup test
 
-setup-bench: ## Install what the benchmarks compare with (Docker's engine, nginx, LiteLLM) as well
+setup-bench: ## Install what the benchmarks compare with (Docker's engine, nginx, LiteLLM, websockify) as well
 	@PYTHON=$(PYTHON) scripts/setup bench
 
 run: setup ## Do the main job end to end: a fenced computer, work done in it, the result brought back

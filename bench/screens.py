@@ -267,10 +267,10 @@ async def wall(table: Table, paddock: Paddock, rounds: int) -> None:
     await asyncio.sleep(10)
     after, seconds = used(), time.perf_counter() - began
     server, inside = ((b - a) / seconds * 100 for a, b in zip(before, after, strict=True))
-    what = f"wall of {WALL} screens, nothing moves"
-    table.add(what, server, "% of a core", bar="<= 20 % of a core")
+    what = f"wall of {WALL} screens, nothing moves, of a core"
+    table.add(what, server, "%", bar="<= 20 % of a core")
     table.judge(what, server, 20)
-    table.add("  what is in the boxes meanwhile", inside, "% of a core")
+    table.add("  what is in the boxes meanwhile", inside, "%")
     stream.link.shutdown(socket.SHUT_RDWR)
     thread.join(10)
     stream.close()

@@ -34,6 +34,8 @@ class Displays:
     def watch(self, sandbox: Sandbox) -> None:
         """Watch a sandbox's screen from now on, if it has one. Watching it twice changes nothing."""
         if sandbox.id not in self._watching and self._has_screen(sandbox):
+            if sandbox.state is not SandboxState.PENDING:
+                self._up[sandbox.id] = True  # An earlier server has told of it.
             task = asyncio.create_task(self._watch(sandbox), name=f"display of {sandbox.id}")
             self._watching[sandbox.id] = task
 

@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from paddock.errors import BoxError, Conflict, NotFound, PaddockError, QuotaExceeded
+from paddock.errors import BoxError, BoxGone, Conflict, NotFound, PaddockError, QuotaExceeded
 from paddock.fleet.fleet import Fleet
 from paddock.live import jsonrpc
 from paddock.live.leases import Leases
@@ -78,6 +78,8 @@ class Hands:
         self._tools: dict[str, tuple[Tool, ...]] = {}
         """Of each box that was asked; a box has the same tools from its start to its end."""
         self._under_way: dict[str, int] = {}
+        self._waiting: dict[str, set[asyncio.Future[Holder | None]]] = {}
+        """For persons who have mouse and keyboard of a box."""
 
     async def tools(self, tenant: str, sandbox_id: str) -> tuple[Tool, ...]:
         """What a sandbox can do."""
@@ -158,8 +160,10 @@ class Hands:
             return jsonrpc.refusal(error, None if message is None else message.id)
 
     def forget(self, sandbox_id: str) -> None:
-        """The sandbox has ended."""
+        """The sandbox has ended, and with it all that waits for it."""
         self._tools.pop(sandbox_id, None)
+        for waiting in list(self._waiting.get(sandbox_id, ())):
+            waiting.cancel()
         self._updates.forget(sandbox_id)
 
     async def _call_rpc(
@@ -223,7 +227,20 @@ class Hands:
         """Whether there was something to wait for. Raises `InputHeld`."""
         if not tool.input or self._leases.holder(sandbox.id) is None:
             return False
-        holder = await self._leases.free(sandbox.id, self._settings.input_wait if wait is None else wait)
+        patience = self._settings.input_wait if wait is None else wait
+        waiting = asyncio.ensure_future(self._leases.free(sandbox.id, patience))
+        self._waiting.setdefault(sandbox.id, set()).add(waiting)
+        try:
+            holder = await waiting
+        except asyncio.CancelledError:
+            this = asyncio.current_task()
+            if this is not None and this.cancelling():
+                raise
+            raise BoxGone("the sandbox has ended") from None
+        finally:
+            self._waiting[sandbox.id].discard(waiting)
+            if not self._waiting[sandbox.id]:
+                del self._waiting[sandbox.id]
         if holder is not None:
             raise InputHeld(holder)
         return True

@@ -17,8 +17,7 @@ from paddock.live.frames import Closing, Frames
 from paddock.live.rfb import PROTOCOL_ERROR, ClientMessages, merges
 
 BUFFER = 2**18
-"""A little more than a display's socket holds, so that it is emptied by one call: waking each other costs both sides
-more than the copying does. Small enough to stay in a cache between being written and being read."""
+"""A little more than a display's socket holds by default, so that one call can empty it."""
 READ = 2**14
 REST = 3
 """How long a client that keeps the server busy is not listened to, as a multiple of how long it did."""

@@ -33,7 +33,7 @@ from paddock.model.words import (
 )
 
 __all__ = [
-    "MOST_RUNS", "WORKSPACE", "BoxPath", "Check", "Conflicts", "Deliverable", "End", "Input", "Kind", "Location",
+    "MOST_RUNS", "WORKSPACE", "BoxPath", "Check", "Conflicts", "Deliverable", "End", "Input", "Location",
     "Matrix", "McpKind", "McpServer", "Name", "Part", "Pattern", "Resources", "Retries", "Task", "TaskModel",
     "Value", "Variable",
 ]  # fmt: skip
@@ -56,12 +56,6 @@ class Part(Frozen):
     """Something that a task file says. What is written under a field is its description everywhere."""
 
     model_config = ConfigDict(use_attribute_docstrings=True)
-
-
-class Kind(StrEnum):
-    """Sorts of sandboxes."""
-
-    CODE = "code"
 
 
 class TaskModel(Part):
@@ -297,8 +291,8 @@ class Task(Part):
     """What lists of tasks say about it."""
     image: ImageName | None = Field(default=None, examples=["code"])
     """Image of the sandbox; what `kind` or the agent's preset says if it is left out."""
-    kind: Kind | None = Field(default=None, examples=["code"])
-    """Sort of sandbox, in the place of `image`."""
+    kind: Name | None = Field(default=None, examples=["linux"])
+    """Sort of sandbox, in the place of `image`: code, linux, browser, windows, mobile, or one of the server's own."""
     goal: Words = Field(min_length=1, max_length=2**20, examples=["Read sales.csv and write report.md about it."])
     """What the agent is to do. In a task file also `{file: PATH}`, relative to the task file."""
     agent: Name | None = Field(default=None, examples=["claude-code"])

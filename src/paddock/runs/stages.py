@@ -20,7 +20,7 @@ from paddock.llm.scripted import script_name
 from paddock.mcp.declared import declare, secrets_of
 from paddock.model.runs import Checked, Run
 from paddock.model.sandbox import Sandbox, SandboxState
-from paddock.model.task import WORKSPACE, Check, Kind, Task
+from paddock.model.task import WORKSPACE, Check, Task
 from paddock.runs.artifacts import Artifacts
 from paddock.runs.bundles import Bundles
 from paddock.runs.folder import RunFolder
@@ -40,7 +40,6 @@ SHOWN = 2000
 PIECE = 2**20
 FILES_AT_ONCE = 8
 T = TypeVar("T")
-_IMAGES = {Kind.CODE: "code"}
 
 
 @dataclass(frozen=True)
@@ -116,7 +115,7 @@ def preset_of(means: Means, task: Task) -> Preset:
 
 
 def image_of(means: Means, task: Task, preset: Preset) -> str:
-    wanted = task.image or (_IMAGES[task.kind] if task.kind else None)
+    wanted = task.image or (means.fleet.kinds.get(task.kind).image if task.kind else None)
     return wanted or (preset.image if task.agent else None) or means.config.sandboxes.default_image
 
 
@@ -142,7 +141,11 @@ def check(means: Means, tenant: str, task: Task) -> None:
     check_fit(preset, task)
     check_secrets(means, tenant, task)
     try:
-        means.images.check(image_of(means, task, preset))
+        image = image_of(means, task, preset)
+    except InvalidInput as error:
+        raise InvalidInput(f"kind: {error.message}") from None
+    try:
+        means.images.check(image)
     except ImageNotFound as error:
         raise InvalidInput(f"image: {error.message}") from None
     try:
@@ -193,6 +196,7 @@ def _sandbox_request(means: Means, run: Run, image: str) -> CreateSandbox:
     wishes |= {"budget-requests": task.llm.requests, "budget-tokens": task.llm.tokens, "budget-cost": task.llm.cost}
     return CreateSandbox(
         image=image,
+        kind=task.kind,
         timeout=min(life, means.config.sandboxes.max_timeout),
         metadata={"paddock.run": run.id, "paddock.task": task.name},
         extensions={**declare(task.mcp), **_wishes(wishes)},

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 import pytest
 from tests.contract.backends.support import Pen, eventually
-from tests.screens import IMAGES, screen_yard
+from tests.screens import IMAGES, screen_box, screen_yard
 
 from paddock.sandbox.client import Inside
 
@@ -150,6 +150,11 @@ def test_the_display_shows_something_and_speaks_rfb(box: Pen, kind: str) -> None
     assert seen["manager"] == "Openbox"
     assert tuple(seen["size"]) == SIZES[kind]
     assert seen["greeting"] == "RFB 003.008\n"
+
+
+def test_a_screen_is_as_large_as_the_one_who_creates_it_says(tmp_path: Path) -> None:
+    with screen_box(tmp_path, "desktop", env={"PADDOCK_SCREEN": "1024x600"}) as box:
+        assert tuple(drawn(box)["size"]) == (1024, 600)
 
 
 @each

@@ -45,7 +45,7 @@ def jpeg_size(data: bytes) -> tuple[int, int]:
 
 def refs(snapshot: str) -> dict[str, str]:
     """The refs of a snapshot by the names of their elements."""
-    return dict(re.findall(r'"([^"]+)"[^\n]*?\[ref=(\w+)\]', snapshot))
+    return dict(re.findall(r'"([^"\n]+)"[^\n]*?\[ref=(\w+)\]', snapshot))
 
 
 def test_fills_and_submits_a_form_extracts_the_result_and_shows_it(web: Desk) -> None:
@@ -61,6 +61,14 @@ def test_fills_and_submits_a_form_extracts_the_result_and_shows_it(web: Desk) ->
     assert sent.data["title"] == "Welcome" and sent.data["changed"]["title"]
     assert web.do("browser_get_text", selector="#result").text.strip() == f"Welcome, {UNICODE} of cn, with news"
     assert web.do("browser_screenshot", format="png").images[0]["data"] != before
+
+
+def test_a_part_of_the_page_has_refs_too(web: Desk) -> None:
+    web.do("browser_navigate", url=f"{URL}/form.html")
+    part = web.do("browser_snapshot", selector="label:has(#name)").text
+    assert "Sign up" in part.splitlines()[0] and "Country" not in part
+    web.do("browser_input", ref=refs(part)["Name"], value="part")
+    assert web.do("browser_evaluate", script="document.querySelector('#name').value").text.startswith('"part"')
 
 
 def test_types_key_by_key_and_submits_with_enter(web: Desk) -> None:
@@ -370,3 +378,11 @@ def test_the_driver_killed_comes_back(web: Desk) -> None:
     assert web.box.run("pkill -9 -f run-driver").exit_code == 0
     web.call("browser_get_text")
     assert web.do("browser_navigate", url=f"{URL}/form.html").data["title"] == "Sign up"
+
+
+def test_a_page_that_hangs_keeps_nobody_out_who_comes_anew(web: Desk) -> None:
+    web.do("browser_navigate", url=f"{URL}/tricks.html")
+    web.call("browser_click", text="hang")
+    web.box.run("pkill -9 -f run-driver")
+    assert eventually(lambda: not web.call("browser_navigate", url=f"{URL}/form.html").failed, 60)
+    assert web.do("browser_get_text").text.startswith("Sign up")

@@ -34,7 +34,8 @@ async def paddock(tmp_path: Path) -> AsyncIterator[Paddock]:
     presets.mkdir()
     (presets / "deaf.yaml").write_text("command: 'true'\n")
     settings = {"secrets": {"TOKEN": "s3cret"}, "presets": [str(presets)]}
-    async with machine(tmp_path, runs=settings, sandboxes={"max_limits": {"memory": "8Gi"}}) as running:
+    limits, kinds = {"max_limits": {"memory": "8Gi"}}, {"plain": {"image": "host"}}
+    async with machine(tmp_path, runs=settings, sandboxes=limits, kinds=kinds) as running:
         yield running
         await nothing_left(running)
 
@@ -62,6 +63,13 @@ async def test_a_run_brings_back_what_was_asked_of_it(paddock: Paddock) -> None:
     told = await events_of(paddock, run)
     assert [(each["number"], each["type"]) for each in kept] == [(event.number, event.type) for event in told]
     assert kept[-1]["type"] == EventType.RUN_ENDED
+
+
+async def test_a_kind_of_sandbox_is_enough(paddock: Paddock) -> None:
+    work = task('echo "$PADDOCK_KIND" > kind.txt', image=None, kind="plain", deliverables=["kind.txt"])
+    run = await ended(paddock, await paddock.runs.submit(TENANT, work))
+    assert run.state is RunState.SUCCEEDED
+    assert (paddock.runs.means.folder(run.id).deliverables / "kind.txt").read_text() == "plain\n"
 
 
 async def test_inputs_goal_variables_and_secrets_reach_the_entrypoint(paddock: Paddock) -> None:
@@ -151,6 +159,7 @@ async def test_an_entrypoint_that_cannot_be_started_says_so(
         ({"llm": {"script": "turns: 5"}}, "script"),
         ({"agent": "script", "entrypoint": None}, "entrypoint: the agent 'script' starts nothing by itself"),
         ({"image": "hots"}, r"image: no recipe named 'hots' \(did you mean 'host'\?\)"),
+        ({"image": None, "kind": "linx"}, "kind: there is no kind 'linx', did you mean linux?"),
         ({"resources": {"memory": "900Gi"}}, "resources: memory may be at most"),
         ({"agent": "deaf", "mcp": "https://tools.example.org/mcp"}, "mcp.*: the agent 'deaf' has no way to use"),
         ({"agent": "mine"}, r"agent: the server knows no preset 'mine'; .* \(looked in .*/presets and among those"),

@@ -136,7 +136,7 @@ def test_what_people_write_short_is_valid(fields: dict[str, Any], tmp_path: Path
         {"goal": ""},
         {"agnet": "x"},
         {"image": "a", "kind": "code"},
-        {"kind": "desk"},
+        {"kind": "No Kind"},
         {"llm": "a b"},
         {"llm": {"tokens": 0}},
         {"llm": {"tokens": True}},

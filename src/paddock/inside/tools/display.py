@@ -214,6 +214,8 @@ class Connection:
             self.serial += 1  # A server that tells nothing may have changed at any time.
         elif not self._armed:
             self._armed = True
+            # What has changed since the last one was told is forgotten here, and may be newer than any picture.
+            self.serial += 1
             self.x.damage_subtract(self._damage)
         self.x.sync()
         self.handle_queued()

@@ -54,7 +54,12 @@ class Engine:
         self._session: Session | None = None
 
     def warm(self) -> None:
-        """Start the driver and find chromium in the background; whoever calls a tool meanwhile waits for the same."""
+        """Start the driver and find chromium in the background; whoever calls a tool meanwhile waits for the same.
+
+        Only in a box that says where its browser is: elsewhere tools are looked at, and not used.
+        """
+        if not os.environ.get("PADDOCK_CDP"):
+            return
         threading.Thread(target=self._warm, name="browser-warm", daemon=True).start()
 
     def call(self, work: Callable[[Session], Awaitable[T]], seconds: float) -> T:

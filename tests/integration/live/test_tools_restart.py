@@ -1,0 +1,36 @@
+"""Tools and screens outlive the server: the next one serves the boxes it finds."""
+
+from __future__ import annotations
+
+import signal
+from pathlib import Path
+
+from tests.integration.live.boxes import Box, screens_server
+from tests.serving import eventually, run
+
+LIST = (
+    "import json, urllib.request as r; "
+    'body = json.dumps({"jsonrpc": "2.0", "id": 1, "method": "tools/list"}).encode(); '
+    'asked = r.Request("http://127.0.0.1:8765/mcp", body); '
+    'print(len(json.load(r.build_opener(r.ProxyHandler({})).open(asked, timeout=20))["result"]["tools"]))'
+)
+
+
+def test_a_new_server_serves_tools_and_watches_screens_again(tmp_path: Path) -> None:
+    with screens_server(tmp_path, "linux") as server:
+        with server.client() as client:
+            made = client.post("/v1/sandboxes", json={"extensions": {"paddock.kind": "linux"}}).json()["id"]
+            box = Box(client, made)
+            eventually(lambda: box.events("desktop.started"))
+            box.call("move_mouse", x=321, y=123)
+        server.stop(signal.SIGKILL)
+        server.start()
+        with server.client() as client:
+            box = Box(client, made)
+            said = box.call("get_cursor_position")["structuredContent"]
+            assert (said["x"], said["y"]) == (321, 123)
+            count, code = run(client, made, f"python3 -c '{LIST}'")
+            assert code == 0 and int(count) > 20
+            run(client, made, "kill -9 $(pidof Xvnc)")
+            eventually(lambda: box.events("desktop.stopped"))
+            eventually(lambda: len(box.events("desktop.started")) == 2)
