@@ -140,7 +140,7 @@ def show(
         ("description", " ".join(task.description.split())),
         ("agent", ", ".join(_agents(task))),
         ("model", _model(task, presets)),
-        ("image", task.image or (task.kind.value if task.kind else "") or _image(task, presets)),
+        ("image", task.image or (task.kind if task.kind else "") or _image(task, presets)),
         ("entrypoint", task.entrypoint if isinstance(task.entrypoint, str) else " ".join(task.entrypoint or ())),
         ("tools", ", ".join(server.name for server in task.mcp)),
         ("inputs", "\n".join(_origin(each) for each in task.inputs)),
