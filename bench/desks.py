@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import http.client
 import json
-import os
 import shutil
 import socket
 import subprocess
@@ -141,29 +140,43 @@ async def ready_box(paddock: Paddock, kind: str = "linux") -> Box:
 
 
 @contextmanager
-def by_hand(directory: Path, number: int) -> Iterator[None]:
-    """Xvnc and openbox on this machine, until somebody has seen the first frame with the window manager there."""
-    path = directory / f"hand-{number}.sock"
-    display = f":{9000 + number}"
-    words = f"Xvnc {display} -geometry 1280x800 -depth 24 -rfbport=-1 -rfbunixpath={path} -SecurityTypes=None"
+def by_hand(directory: Path, root: Path) -> Iterator[None]:
+    """Xvnc and openbox of an image in a bare bubblewrap, until somebody has seen the first frame."""
+    path = directory / "hand.sock"
+    path.unlink(missing_ok=True)
+    words = "Xvnc :1 -geometry 1280x800 -depth 24 -rfbport=-1 -rfbunixpath=/mnt/hand.sock -SecurityTypes=None -ac"
+    script = f"{words} & until [ -e /tmp/.X11-unix/X1 ]; do sleep 0.002; done; DISPLAY=:1 exec openbox"
+    fence = ["bwrap", "--unshare-all", "--die-with-parent", "--ro-bind", str(root), "/", "--proc", "/proc"]
+    fence += [
+        "--dev",
+        "/dev",
+        "--tmpfs",
+        "/tmp",
+        "--tmpfs",
+        "/run",
+        "--tmpfs",
+        "/mnt",
+        "--bind",
+        str(directory),
+        "/mnt",
+    ]
     quiet: dict[str, Any] = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
-    server = subprocess.Popen([*words.split(), "-nolisten", "tcp", "-ac"], **quiet)
-    environment = {**os.environ, "DISPLAY": display}
-    manager = None
+    process = subprocess.Popen([*fence, "sh", "-c", script], **quiet)
     try:
-        while not Path(f"/tmp/.X11-unix/X{display[1:]}").exists():
-            time.sleep(0.002)
-        manager = subprocess.Popen(["openbox"], env=environment, **quiet)
-        while subprocess.run(["wmctrl", "-m"], env=environment, **quiet).returncode:
-            pass
-        with unix(str(path)) as stream:
-            Screen(stream).frame()
+        deadline = time.monotonic() + 20
+        while True:
+            try:
+                with unix(str(path)) as stream:
+                    Screen(stream).frame()
+                break
+            except (OSError, AssertionError):
+                if time.monotonic() > deadline:
+                    raise
+                time.sleep(0.002)
         yield
     finally:
-        for process in (manager, server):
-            if process is not None:
-                process.terminate()
-                process.wait(10)
+        process.kill()
+        process.wait(10)
 
 
 @contextmanager

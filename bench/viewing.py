@@ -93,6 +93,17 @@ class WebStream(Stream):
         head = bytes([0x80 | kind]) + (bytes([0x80 | size]) if size < 126 else struct.pack(">BH", 0x80 | 126, size))
         self.link.sendall(head + bytes(4) + data)  # Masked with nothing, which is a mask as well.
 
+    def skip(self, size: int) -> None:
+        """Let go of bytes within the kernel: a client that copied them would be measured along with the server."""
+        while size:
+            while not self._left:
+                self._head()
+            count = self.link.recv_into(self._scratch, min(size, self._left, SCRATCH), socket.MSG_TRUNC)
+            if not count:
+                raise ConnectionError("the connection has ended")
+            self._left -= count
+            size -= count
+
     def message(self) -> bytes:
         """The next message, whole."""
         self._head()

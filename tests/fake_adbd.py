@@ -15,12 +15,13 @@ import subprocess
 import tempfile
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
-CNXN, OPEN, OKAY, CLSE, WRTE = (
-    int.from_bytes(name, "little") for name in (b"CNXN", b"OPEN", b"OKAY", b"CLSE", b"WRTE")
+CNXN, OPEN, OKAY, CLSE, WRTE, AUTH = (
+    int.from_bytes(name, "little") for name in (b"CNXN", b"OPEN", b"OKAY", b"CLSE", b"WRTE", b"AUTH")
 )
+TOKEN, PUBLIC_KEY = 1, 3
 BANNER = b"device::ro.product.name=fake;ro.product.model=Fake;ro.product.device=fake;features=shell_v2,cmd"
 VERSION = 0x01000001
 MAX_DATA = 256 * 1024
@@ -78,6 +79,14 @@ class Device:
     def __init__(self, directory: Path) -> None:
         self.directory = directory
         self.address = ""
+        self.trusting = True
+        """Whether it lets everybody in, as emulators do, or waits for somebody to accept their key on its screen."""
+        self.asking: list[Connection] = []
+        self.connections: set[socket.socket] = set()
+        self.most = 0
+        """Connections that were open at a time."""
+        self._server: Server | None = None
+        self._thread: threading.Thread | None = None
         self.write("size", "1080x2400\n")
         self.write("front", "com.android.launcher/.Home\n")
         self.write("packages", "package:com.android.settings\npackage:org.app\npackage:org.apple\npackage:org.broken\n")
@@ -101,6 +110,34 @@ class Device:
         words = [line.split("\x1f")[:-1] for line in lines]
         return [call[1:] for call in words if call and call[0] == program]
 
+    def switch_on(self) -> None:
+        """Be there, at the same address as before."""
+        handler = type("DeviceConnection", (Connection,), {"device": self})
+        port = int(self.address.rpartition(":")[2] or 0)
+        self._server = Server(("127.0.0.1", port), handler)
+        self.address = f"127.0.0.1:{self._server.server_address[1]}"
+        self._thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True)
+        self._thread.start()
+
+    def switch_off(self) -> None:
+        """Be gone, with every connection."""
+        if self._server is None or self._thread is None:
+            return
+        self._server.shutdown()
+        self._thread.join(5)
+        self._server.server_close()
+        self._server = None
+        for connection in list(self.connections):
+            with suppress(OSError):
+                connection.shutdown(socket.SHUT_RDWR)
+
+    def accept(self) -> None:
+        """Tap on "allow" on its screen."""
+        self.trusting = True
+        for connection in self.asking:
+            with suppress(OSError):
+                connection.reply(CNXN, VERSION, MAX_DATA, BANNER)
+
     def run(self, command: str) -> subprocess.CompletedProcess[bytes]:
         environment = {"PATH": os.environ["PATH"], "DEVICE": str(self.directory)}
         return subprocess.run(["sh", "-c", f"{PROGRAMS}\n{command}"], env=environment, capture_output=True, timeout=10)
@@ -111,11 +148,22 @@ class Connection(socketserver.BaseRequestHandler):
 
     device: Device
 
+    def setup(self) -> None:
+        self.device.connections.add(self.request)
+        self.device.most = max(self.device.most, len(self.device.connections))
+
+    def finish(self) -> None:
+        self.device.connections.discard(self.request)
+
     def handle(self) -> None:
         try:
             while True:
                 command, first, _, data = self.receive()
-                if command == CNXN:
+                if command == AUTH and first == PUBLIC_KEY:
+                    self.device.asking.append(self)
+                elif command in (CNXN, AUTH) and not self.device.trusting:
+                    self.reply(AUTH, TOKEN, 0, os.urandom(20))
+                elif command in (CNXN, AUTH):
                     self.reply(CNXN, VERSION, MAX_DATA, BANNER)
                 elif command == OPEN:
                     self.serve(first, data.rstrip(b"\0").decode())
@@ -170,16 +218,11 @@ def fake_android() -> Iterator[Device]:
     """A device that `adb` can connect to, at its `address`."""
     with tempfile.TemporaryDirectory(prefix="android-") as directory:
         device = Device(Path(directory))
-        handler = type("DeviceConnection", (Connection,), {"device": device})
-        with Server(("127.0.0.1", 0), handler) as server:
-            device.address = f"127.0.0.1:{server.server_address[1]}"
-            thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True)
-            thread.start()
-            try:
-                yield device
-            finally:
-                server.shutdown()
-                thread.join(5)
+        device.switch_on()
+        try:
+            yield device
+        finally:
+            device.switch_off()
 
 
 def free_port() -> int:

@@ -36,6 +36,7 @@ from paddock.events.log import EventLog
 from paddock.fleet.fleet import Fleet
 from paddock.fleet.keeper import Keeper
 from paddock.live.attendant import OwnTools
+from paddock.live.devices import Devices
 from paddock.live.live import Live
 from paddock.llm.archive.archive import Archive
 from paddock.llm.archive.source import ArchiveSource
@@ -119,13 +120,15 @@ class Paddock:
             held.push_async_callback(self.bridges.close)
             own_tools = OwnTools()
             held.push_async_callback(own_tools.close)
+            devices = Devices(self.config.live.devices)
+            held.push_async_callback(devices.close)
             self.fleet = Fleet(
                 backend=self.backend,
                 images=self.images,
                 store=self.store,
                 events=self.events,
                 config=self.config,
-                attendants=[boxes, self.bridges, own_tools],
+                attendants=[boxes, self.bridges, own_tools, devices],
             )
             held.push_async_callback(self.fleet.close)
             self.live = await Live.open(self.fleet, self.events, self.config)

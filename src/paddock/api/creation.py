@@ -14,6 +14,7 @@ from paddock.api.wire import Asked
 from paddock.config.units import parse_cpu, parse_size
 from paddock.errors import InvalidInput, Unsupported
 from paddock.fleet.requests import CreateSandbox, VolumeRequest
+from paddock.live import devices
 from paddock.llm.boxes import EXTENSIONS as LLM_EXTENSIONS
 from paddock.model.sandbox import KIND_EXTENSION, Limits
 
@@ -26,7 +27,7 @@ OUR_PREFIX = "paddock."
 LONGEST_STRING = 128 * 1024 - 1
 """More than this the kernel does not pass to a program in one piece."""
 LARGEST = {"cpu": 1024, "memory": 2**50, "disk": 2**60, "pids": 4_194_304, "files": 1_048_576}
-EXTENSIONS = LLM_EXTENSIONS | {KIND_EXTENSION}
+EXTENSIONS = LLM_EXTENSIONS | {KIND_EXTENSION, devices.EXTENSION}
 """Those of ours that anybody may set, and see."""
 POOL = "poolRef"
 REQUEST_KEY = "requestKey"
@@ -124,6 +125,7 @@ def to_request(body: CreateBody, idempotency_key: str | None) -> CreateSandbox:
         extensions=extensions,
         limits=to_limits(body.resource_limits or {}),
         volumes=tuple(_volume(volume) for volume in body.volumes or ()),
+        holes=devices.holes_for(extensions),
         network_default="deny" if body.network_policy else None,
         request_key=_request_key(idempotency_key, extensions.get(REQUEST_KEY)),
     )

@@ -32,6 +32,7 @@ def register(app: typer.Typer) -> typer.Typer:
         examples="""
             paddock sandbox create --image code
             paddock sandbox create --kind linux --name desk
+            paddock sandbox create --kind mobile --device pixel
             paddock sandbox create --image host --timeout 30m --memory 512Mi --env DEBUG=1
             paddock sandbox create --image code -- python3 -m http.server 8000
             id=$(paddock sandbox create --image host -q)
@@ -75,6 +76,9 @@ async def create(
     kind: Annotated[
         str | None,
         typer.Option("--kind", "-k", metavar="KIND", help="Sort of computer: linux, browser, windows, mobile, code."),
+    ] = None,
+    device: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Android device it is to work, for kind mobile.")
     ] = None,
     snapshot: Annotated[
         str | None, typer.Option(metavar="SNAPSHOT", help="Start from this snapshot instead, by id or name.")
@@ -126,6 +130,9 @@ async def create(
         raise UsageProblem("--image and --snapshot both say what to start from; give one")
     if image:
         request["image"] = {"uri": image}
+    if device is not None:
+        request["extensions"]["paddock.device"] = device
+        kind = kind or "mobile"
     if kind:
         request["extensions"]["paddock.kind"] = kind
     if pool:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping
 from typing import Literal
 
-from pydantic import Field
+from pydantic import Field, field_validator
 
 from paddock.config.base import Section
 from paddock.config.units import Bytes, Seconds
@@ -37,3 +39,19 @@ class LiveConfig(Section):
     """Size of all recordings of one tenant together; a new one is refused beyond it."""
     export_time: Seconds = Field(default=600, gt=0, le=86400)
     """How long turning a recording into a film may take."""
+    devices: Mapping[str, str] = {}
+    """Android devices and emulators that sandboxes may be given by name: `HOST:PORT` where each answers to ADB."""
+
+    @field_validator("devices")
+    @classmethod
+    def _are_named_addresses(cls, devices: Mapping[str, str]) -> Mapping[str, str]:
+        for name, address in devices.items():
+            if not re.fullmatch(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?", name):
+                raise ValueError(
+                    f"{name[:80]!r} is no name of a device; use small letters, digits and '-', with a letter or digit "
+                    "at both ends"
+                )
+            found = re.fullmatch(r"(?:\[[0-9A-Fa-f:.]+\]|[^\s:\[\]/@]+):([0-9]{1,5})", address)
+            if found is None or not 0 < int(found[1]) < 65536:
+                raise ValueError(f"{name}: {address[:80]!r} is no address; write HOST:PORT, such as 192.168.1.20:5555")
+        return devices

@@ -188,7 +188,7 @@ def test_points_off_the_screen_are_refused(phone: Hand, device: Device) -> None:
 
 def test_a_device_that_is_not_there_is_said(adb_server: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("PADDOCK_ADB", f"127.0.0.1:{free_port()}")
-    assert "cannot be reached" in Hand(tmp_path).fails("mobile_get_size")
+    assert "is offline (Connection refused)" in Hand(tmp_path).fails("mobile_get_size")
     monkeypatch.setenv("PADDOCK_ADB", "no-such-serial")
     assert "there is no device no-such-serial" in Hand(tmp_path).fails("mobile_get_size")
 
@@ -198,3 +198,21 @@ def test_a_device_that_was_away_is_found_again(phone: Hand, device: Device) -> N
     subprocess.run(["adb", "disconnect", device.address], check=True, capture_output=True, timeout=20)
     phone.do("mobile_click", x=2, y=2)
     assert device.calls("input") == [["tap", "1", "1"], ["tap", "2", "2"]]
+
+
+def test_a_device_that_asks_whom_to_trust_is_said(phone: Hand, device: Device) -> None:
+    device.trusting = False
+    said = phone.fails("mobile_get_size")
+    assert f"the device {device.address} is unauthorized: accept the question on its screen" in said
+    assert "unauthorized" in phone.fails("mobile_get_size")
+    device.accept()
+    assert phone.do("mobile_get_size").structured == {"width": 1080, "height": 2400}
+
+
+def test_a_device_that_is_switched_off_is_offline_at_once(phone: Hand, device: Device) -> None:
+    phone.do("mobile_click", x=1, y=1)
+    device.switch_off()
+    assert "is offline (Connection refused)" in phone.fails("mobile_click", x=2, y=2)
+    device.switch_on()
+    phone.do("mobile_click", x=3, y=3)
+    assert device.calls("input") == [["tap", "1", "1"], ["tap", "3", "3"]]

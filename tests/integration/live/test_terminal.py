@@ -279,3 +279,13 @@ def test_a_paste_of_a_megabyte_arrives_whole(server: Server, box: str) -> None:
         paste = b"0123456789" * 100_000
         viewer.socket.send(b"\0" + paste)
         viewer.expect(hashlib.sha256(paste).hexdigest())
+
+
+def test_a_flood_of_single_keys_arrives_in_order(server: Server, box: str) -> None:
+    with TerminalViewer(server, box) as viewer:
+        viewer.expect(PROMPT)
+        viewer.run("stty -echo raw; echo re''ady; head -c 5000 | sha256sum; stty echo cooked", "ready")
+        keys = [f"{number % 10}" for number in range(5000)]
+        for key in keys:
+            viewer.type(key)
+        viewer.expect(hashlib.sha256("".join(keys).encode()).hexdigest())

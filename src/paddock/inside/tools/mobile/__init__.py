@@ -24,7 +24,7 @@ def phone_of(context: Context) -> Phone:
     if device:
         from .adb import AdbPhone
 
-        return AdbPhone(device)
+        return AdbPhone(device, os.environ.get("PADDOCK_DEVICE", "").strip())
     from .web import WebPhone
 
     return WebPhone(context)

@@ -52,8 +52,8 @@ class AdbPhone(Phone):
 
     title = "Android"
 
-    def __init__(self, device: str) -> None:
-        self._bridge = Bridge(device)
+    def __init__(self, device: str, name: str = "") -> None:
+        self._bridge = Bridge(device, name)
 
     def size(self) -> tuple[int, int]:
         found = re.search(r"\bcur=(\d+)x(\d+)", self._bridge.shell("dumpsys window displays", check=False))
