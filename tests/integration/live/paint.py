@@ -32,9 +32,9 @@ def paint(client: httpx.Client, box: str, *colours: Colour, pause: float = 0.0) 
     named = " ".join("{:02x}{:02x}{:02x}".format(*colour) for colour in colours)
     program = f"cat > /tmp/paint.py <<'EOF'\n{_PAINT}\nEOF\n"
     start = f"(setsid python3 /tmp/paint.py {pause} {named} > /tmp/painted 2>&1 &) ; "
-    wait = "for i in $(seq 500); do grep -q . /tmp/painted && break; sleep 0.02; done; cat /tmp/painted"
+    wait = "for i in $(seq 500); do grep -qs . /tmp/painted && break; sleep 0.02; done; cat /tmp/painted"
     said, code = run(client, box, f"{program}rm -f /tmp/painted; {start}{wait}", envs={"DISPLAY": ":1"})
-    assert (said, code) == ("painted", 0)
+    assert said.splitlines()[-1:] == ["painted"], (said, code)
 
 
 def colour_of(jpeg: bytes) -> Colour:

@@ -85,7 +85,7 @@ class Bridge:
             with socket.create_connection((host.strip("[]"), int(port)), UNREACHABLE) as line:
                 line.settimeout(GLANCE)
                 gone = not line.recv(1)
-        except socket.timeout:  # noqa: UP041 - another class before Python 3.10
+        except socket.timeout:  # Not yet TimeoutError in Python 3.9.
             return
         except (OSError, OverflowError, UnicodeError) as error:
             raise ToolError(_offline(self._name, getattr(error, "strerror", "") or str(error))) from None

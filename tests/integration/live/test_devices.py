@@ -1,0 +1,284 @@
+"""Real Android in a box: the `mobile` image, its own `adb`, and a device on the network that only one box was given."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import socketserver
+import subprocess
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import httpx
+import pytest
+
+from tests.fake_adbd import PNG, Device, fake_android
+from tests.integration.live.boxes import Box, box_of, data_of, screens_server
+from tests.serving import PROGRAM, Server, eventually, run
+
+PYTHON = "python3 - <<'END'\n{}\nEND"
+HOSTILE = """
+import select, socket, time
+crowd = []
+for _ in range(1000):
+    line = socket.socket(socket.AF_UNIX)
+    line.connect("/run/paddock/holes/device.sock")
+    crowd.append(line)
+left, until = 1000, time.monotonic() + 10
+while left > 8 and time.monotonic() < until:
+    poll = select.poll()
+    for line in crowd:
+        poll.register(line, select.POLLIN)
+    left = 1000 - len(poll.poll(50))
+print(left)
+"""
+FLOOD = """
+import socket
+line = socket.create_connection(("127.0.0.1", 5555), 20)
+line.settimeout(0.5)
+sent = 0
+try:
+    while sent < 2**28:
+        sent += line.send(bytes(2**16))
+except TimeoutError:
+    pass
+print(sent)
+"""
+ECHO = """
+import hashlib, os, socket, threading
+line = socket.create_connection(("127.0.0.1", 5555), 20)
+data = os.urandom(2**20) * 16
+threading.Thread(target=line.sendall, args=(data,)).start()
+back = hashlib.sha256()
+left = len(data)
+while left:
+    piece = line.recv(2**16)
+    assert piece, left
+    left -= len(piece)
+    back.update(piece)
+assert back.digest() == hashlib.sha256(data).digest()
+print("whole")
+"""
+TRY = """
+import socket
+try:
+    line = socket.create_connection(("127.0.0.1", 5555), 5)
+    print("closed" if not line.recv(1) else "open")
+except OSError as error:
+    print(type(error).__name__)
+"""
+
+
+@contextmanager
+def listening(handler: type[socketserver.BaseRequestHandler]) -> Iterator[str]:
+    """Something else on the network that takes connections."""
+    with socketserver.ThreadingTCPServer(("127.0.0.1", 0), handler) as server:
+        server.daemon_threads = True
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True)
+        thread.start()
+        try:
+            yield f"127.0.0.1:{server.server_address[1]}"
+        finally:
+            server.shutdown()
+            thread.join(5)
+
+
+class Echo(socketserver.BaseRequestHandler):
+    def handle(self) -> None:
+        while piece := self.request.recv(2**16):
+            self.request.sendall(piece)
+
+
+class Deaf(socketserver.BaseRequestHandler):
+    """Reads nothing for as long as the test takes."""
+
+    over = threading.Event()
+
+    def handle(self) -> None:
+        self.over.wait(60)
+
+
+@pytest.fixture(scope="module")
+def pixel() -> Iterator[Device]:
+    with fake_android() as device:
+        yield device
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory, pixel: Device) -> Iterator[Server]:
+    directory = tmp_path_factory.mktemp("paddock")
+    with listening(Echo) as echo, listening(Deaf) as deaf:
+        devices = {"pixel": pixel.address, "echo": echo, "deaf": deaf}
+        with screens_server(directory, "mobile", live={"devices": devices}) as running:
+            yield running
+        Deaf.over.set()
+
+
+@pytest.fixture(scope="module")
+def client(server: Server) -> Iterator[httpx.Client]:
+    with server.client() as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def phone(client: httpx.Client) -> Iterator[Box]:
+    with box_of(client, "mobile", extensions={"paddock.device": "pixel"}) as made:
+        yield made
+
+
+@pytest.fixture
+def device(pixel: Device) -> Device:
+    pixel.write("calls", "")
+    pixel.write("field", "")
+    return pixel
+
+
+def test_the_tools_of_a_phone_work_the_device(phone: Box, device: Device) -> None:
+    offered = {tool["name"] for tool in phone.client.get(f"{phone.path}/tools").json()["items"]}
+    assert {"mobile_click", "mobile_swipe", "mobile_screenshot", "mobile_ui_elements"} <= offered
+    assert "1080x2400 (Android)" in phone.text("mobile_get_size")
+    assert "In front is com.android.launcher/.Home" in phone.text("mobile_click", x=100, y=200)
+    phone.call("mobile_click", text="send & go")
+    phone.call("mobile_swipe", direction="up")
+    phone.call("mobile_input_text", value="it's 100% $HOME")
+    assert device.calls("input")[:3] == [
+        ["tap", "100", "200"],
+        ["tap", "540", "2070"],
+        ["swipe", "540", "1800", "540", "600", "300"],
+    ]
+    assert device.field == "it's 100% $HOME"
+    assert data_of(phone.call("mobile_screenshot", format="png")) == PNG
+
+
+def test_the_sandbox_says_which_device_it_has(phone: Box) -> None:
+    assert phone.client.get(phone.path).json()["extensions"]["paddock.device"] == "pixel"
+
+
+def test_adb_itself_works_in_the_box_and_knows_one_device(phone: Box) -> None:
+    said, code = run(phone.client, phone.id, "adb connect $PADDOCK_ADB; adb shell wm size; adb devices")
+    assert code == 0 and "Physical size: 1080x2400" in said
+    assert re.findall(r"^(\S+)\s+device$", said, re.MULTILINE) == ["127.0.0.1:5555"]
+
+
+def test_a_device_that_dies_is_offline_and_found_again(phone: Box, device: Device) -> None:
+    phone.call("mobile_click", x=1, y=1)
+    device.switch_off()
+    try:
+        assert "the device pixel is offline" in phone.fails("mobile_click", x=2, y=2)
+        said, _ = run(phone.client, phone.id, PYTHON.format(TRY))
+        assert said == "closed"
+    finally:
+        device.switch_on()
+    phone.call("mobile_click", x=3, y=3)
+    assert device.calls("input") == [["tap", "1", "1"], ["tap", "3", "3"]]
+
+
+def test_a_device_that_does_not_trust_the_box_is_unauthorized(phone: Box, device: Device) -> None:
+    device.switch_off()
+    device.trusting = False
+    device.switch_on()
+    try:
+        assert "the device pixel is unauthorized: accept the question" in phone.fails("mobile_click", x=1, y=1)
+    finally:
+        device.accept()
+    phone.call("mobile_click", x=2, y=2)
+    assert device.calls("input") == [["tap", "2", "2"]]
+
+
+def test_a_box_that_opens_a_thousand_connections_keeps_eight(
+    server: Server, client: httpx.Client, device: Device
+) -> None:
+    with box_of(client, "mobile", extensions={"paddock.device": "pixel"}) as box:
+        eventually(lambda: not device.connections or len(device.connections) == 1)
+        others = len(device.connections)
+        device.most = others
+        said, code = run(client, box.id, PYTHON.format(HOSTILE))
+        assert (said, code) == ("8", 0)
+        assert device.most <= others + 8
+        assert client.get("/v1/sandboxes").status_code == 200
+        # The device is free again for those who behave.
+        eventually(lambda: len(device.connections) <= others)
+        box.call("mobile_click", x=5, y=5)
+    assert ["tap", "5", "5"] in device.calls("input")
+    assert server.log().count("a device cannot be reached") < 20
+
+
+def test_bytes_pass_whole_both_ways(client: httpx.Client) -> None:
+    with box_of(client, "mobile", extensions={"paddock.device": "echo"}) as box:
+        assert run(client, box.id, PYTHON.format(ECHO)) == ("whole", 0)
+
+
+def test_a_device_that_does_not_read_stops_who_writes(client: httpx.Client) -> None:
+    with box_of(client, "mobile", extensions={"paddock.device": "deaf"}) as box:
+        said, code = run(client, box.id, PYTHON.format(FLOOD))
+        assert code == 0 and int(said) < 2**26
+
+
+def test_a_box_without_a_device_reaches_none(client: httpx.Client, device: Device) -> None:
+    before = len(device.connections)
+    with box_of(client, "mobile") as box:
+        assert run(client, box.id, PYTHON.format(TRY)) == ("ConnectionRefusedError", 0)
+        assert run(client, box.id, "ls /run/paddock/holes | grep -c device; env | grep -c PADDOCK_ADB")[0] == "0\n0"
+        assert "Mobile (web)" in box.text("mobile_get_size")
+    assert len(device.connections) == before
+
+
+def test_the_connections_of_a_box_end_with_it(client: httpx.Client, device: Device) -> None:
+    before = len(device.connections)
+    with box_of(client, "mobile", extensions={"paddock.device": "pixel"}) as box:
+        box.call("mobile_click", x=1, y=1)
+        assert len(device.connections) > before
+    eventually(lambda: len(device.connections) == before)
+
+
+@pytest.mark.parametrize(
+    ("extensions", "said"),
+    [
+        ({"paddock.kind": "mobile", "paddock.device": "pixl"}, "did you mean pixel? known are: pixel, echo, deaf"),
+        ({"paddock.kind": "mobile", "paddock.device": ""}, "there is no device ''; known are: pixel, echo, deaf"),
+        ({"paddock.kind": "mobile", "paddock.device": "10.0.0.1:5555"}, "known are: pixel, echo, deaf"),
+        ({"paddock.kind": "code", "paddock.device": "pixel"}, "devices are for sandboxes of kind mobile"),
+        ({"paddock.device": "pixel"}, "devices are for sandboxes of kind mobile"),
+    ],
+)
+def test_what_makes_no_sense_is_refused(client: httpx.Client, extensions: dict[str, str], said: str) -> None:
+    answer = client.post("/v1/sandboxes", json={"extensions": extensions})
+    assert answer.status_code == 400 and said in answer.text, answer.text
+
+
+def test_the_command_line_gives_a_device(server: Server, client: httpx.Client, device: Device) -> None:
+    def paddock(*words: str) -> subprocess.CompletedProcess[str]:
+        environment = {"PATH": os.environ["PATH"], "HOME": str(server.data.parent), "PADDOCK_DATA": str(server.data)}
+        return subprocess.run([PROGRAM, *words], env=environment, capture_output=True, text=True, timeout=60)
+
+    made = paddock("sandbox", "create", "--kind", "mobile", "--device", "pixel", "-q")
+    assert made.returncode == 0, made.stderr
+    called = paddock("tool", "call", made.stdout.strip(), "mobile_click", "x=7", "y=8")
+    assert called.returncode == 0, called.stderr
+    assert device.calls("input") == [["tap", "7", "8"]]
+    client.delete(f"/v1/sandboxes/{made.stdout.strip()}")
+    wrong = paddock("sandbox", "create", "--device", "nokia")
+    assert wrong.returncode != 0 and "known are: pixel, echo, deaf" in wrong.stderr
+
+
+def test_the_next_server_leads_to_the_device_again(tmp_path: Path) -> None:
+    with fake_android() as device, screens_server(tmp_path, "mobile", live={"devices": {"it": device.address}}) as here:
+        with here.client() as client:
+            made = client.post(
+                "/v1/sandboxes", json={"extensions": {"paddock.kind": "mobile", "paddock.device": "it"}}
+            ).json()["id"]
+            Box(client, made).call("mobile_click", x=1, y=1)
+        here.stop(signal.SIGKILL)
+        here.start()
+        with here.client() as client:
+            Box(client, made).call("mobile_click", x=2, y=2)
+        assert device.calls("input") == [["tap", "1", "1"], ["tap", "2", "2"]]
+        here.stop()
+        here.settings = {**here.settings, "live": {"devices": {}}}
+        here.start()
+        with here.client() as client:
+            assert "the device it is offline" in Box(client, made).fails("mobile_click", x=3, y=3)
+        assert not device.connections
