@@ -124,6 +124,11 @@ class Box:
         report = (self._paddock._data / "boxes" / self.id / "report.jsonl").read_text().splitlines()[0]
         return int(json.loads(report)["child-pid"])
 
+    @property
+    def display(self) -> str:
+        """The display's own socket, as root sees it from outside."""
+        return f"/proc/{self.first_process}/root/tmp/runtime-agent/vnc.sock"
+
     def close(self) -> None:
         self._link.close()
 
@@ -182,7 +187,6 @@ def by_hand(directory: Path, root: Path) -> Iterator[None]:
 @contextmanager
 def websockify(box: Box) -> Iterator[tuple[str, int]]:
     """noVNC's own relay on the display of a box: where it is, and which process."""
-    target = f"/proc/{box.first_process}/root/tmp/runtime-agent/vnc.sock"
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -190,7 +194,7 @@ def websockify(box: Box) -> Iterator[tuple[str, int]]:
     if program is None:
         raise RuntimeError("websockify is not installed; apt install websockify")
     quiet: dict[str, Any] = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
-    process = subprocess.Popen([program, f"--unix-target={target}", f"127.0.0.1:{port}"], **quiet)
+    process = subprocess.Popen([program, f"--unix-target={box.display}", f"127.0.0.1:{port}"], **quiet)
     try:
         deadline = time.monotonic() + 20
         while True:

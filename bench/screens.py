@@ -26,7 +26,7 @@ from desks import MOVING, RAW, WITNESS, Box, by_hand, new_box, ready_box, websoc
 from paddock.sandbox.images import ImageStore
 from peers import Paddock
 from sandbox import Table
-from viewing import Screen, WebStream, own_seconds, tree_seconds
+from viewing import Screen, WebStream, own_seconds, tree_seconds, unix
 
 PARTS = ("shots", "clicks", "starts", "kinds", "relay", "viewers", "wall", "terminal")
 MEGABYTE = 10**6
@@ -173,26 +173,30 @@ def _works(box: Box, tool: str, arguments: Mapping[str, Any]) -> bool:
 async def relay(table: Table, paddock: Paddock, rounds: int) -> None:
     """Whole screens, without compression, to one viewer."""
     box = await ready_box(paddock)
-    rates: dict[str, list[float]] = {"paddock": [], "websockify": []}
-    costs: dict[str, list[float]] = {"paddock": [], "websockify": []}
+    rates: dict[str, list[float]] = {"paddock": [], "websockify": [], "direct": []}
+    costs: dict[str, list[float]] = {"paddock": [], "websockify": [], "direct": []}
     with websockify(box) as (address, process):
         ours = Screen(WebStream(f"{box.address}/desktop", box.headers, "binary"))
         theirs = Screen(WebStream(address, protocol="binary"))
-        for screen in (ours, theirs):
+        direct = Screen(unix(box.display))
+        for screen in (ours, theirs, direct):
             screen.frame()
         for _ in range(rounds):
             for name, screen, used, server in (
                 ("paddock", ours, own_seconds, paddock.process),
                 ("websockify", theirs, tree_seconds, process),
+                ("direct", direct, own_seconds, process),
             ):
                 before = used(server)
                 size, seconds = await asyncio.to_thread(screen.frames, 1.5)
                 costs[name].append((used(server) - before) / (size / MEGABYTE))
                 rates[name].append(size / MEGABYTE / seconds)
-        for screen in (ours, theirs):
+        for screen in (ours, theirs, direct):
             screen.stream.close()
     rate = {name: statistics.median(values) for name, values in rates.items()}
     cost = {name: statistics.median(values) * 1e3 for name, values in costs.items()}
+    limit = rate["direct"] / rate["websockify"]
+    table.add("display read with nothing between", rate["direct"], "MB/s", against="websockify", ratio=limit)
     table.add("websockify, full screens", rate["websockify"], "MB/s")
     ratio = rate["paddock"] / rate["websockify"]
     what = "relay, full screens"

@@ -120,7 +120,7 @@ class Paddock:
             held.push_async_callback(self.bridges.close)
             own_tools = OwnTools()
             held.push_async_callback(own_tools.close)
-            devices = Devices(self.config.live.devices)
+            devices = Devices(self.config.live)
             held.push_async_callback(devices.close)
             self.fleet = Fleet(
                 backend=self.backend,

@@ -237,3 +237,31 @@ def test_a_part_is_read_as_strictly_as_the_whole(here: Path) -> None:
     (here / "paddock.yaml").write_text("data: [")
     with pytest.raises(ConfigError, match="not valid YAML"):
         load(environ={}, cwd=here, only=["data"])
+
+
+def test_devices_have_names_and_addresses(here: Path) -> None:
+    text = "live:\n  devices: {pixel: '192.168.1.20:5555', lab-2: '[fe80::1]:5556', emulator: 'host.example:65535'}\n"
+    assert load_text(here, text).config.live.devices == {
+        "pixel": "192.168.1.20:5555",
+        "lab-2": "[fe80::1]:5556",
+        "emulator": "host.example:65535",
+    }
+
+
+@pytest.mark.parametrize(
+    ("name", "address", "said"),
+    [
+        ("Pixel 7", "a:5555", "'Pixel 7' is no name of a device; use small letters"),
+        ("-a", "a:5555", "'-a' is no name of a device"),
+        ("pixel", "a", "pixel: 'a' is no address; write HOST:PORT, such as 192.168.1.20:5555"),
+        ("pixel", "a:0", "is no address"),
+        ("pixel", "a:65536", "is no address"),
+        ("pixel", "a b:1", "is no address"),
+        ("pixel", "fe80::1:5555", "is no address"),
+        ("pixel", "http://a:5555", "is no address"),
+        ("pixel", "a:\uff15\uff15", "is no address"),
+    ],
+)
+def test_devices_that_are_none_are_refused(here: Path, name: str, address: str, said: str) -> None:
+    (found,) = problems(here, f"live:\n  devices:\n    {name!r}: {address!r}\n")
+    assert "live.devices" in found and said in found

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Collection
 
 from starlette.exceptions import HTTPException
@@ -18,6 +19,9 @@ from paddock.errors import Forbidden, PaddockError, TooLarge, Unauthorized
 
 OPEN = frozenset({"/health", "/healthz", "/readyz", "/version", "/docs", "/openapi.json"})
 OPEN_PATHS = OPEN | {f"/v1{path}" for path in ("/health", "/healthz", "/readyz", "/version")}
+
+POLICY = 1008
+MOST_VALUES = 500_000
 
 
 class Gate:
@@ -58,7 +62,7 @@ class Gate:
                 await self._proxy.serve(target, scope, receive, send)
             elif scope["type"] == "websocket":
                 await self._admit_socket(scope)
-                await self._sockets(scope, receive, send)
+                await self._while_welcome(scope, receive, send)
             elif scope["path"] in OPEN_PATHS:
                 await self._routes(scope, self._measured(receive), send)
             else:
@@ -95,14 +99,39 @@ class Gate:
         else:
             await self._admit(scope)
 
+    async def _while_welcome(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve a WebSocket, which may last for days, until the key it was opened with works no more."""
+        serving: asyncio.Future[None] = asyncio.ensure_future(self._sockets(scope, receive, send))
+        watching = asyncio.create_task(self._keys.stopped(scope[PRINCIPAL]))
+        try:
+            await asyncio.wait((serving, watching), return_when=asyncio.FIRST_COMPLETED)
+            if serving.done():
+                return serving.result()
+            reason = watching.result()
+            serving.cancel(reason)
+            await asyncio.gather(serving, return_exceptions=True)
+        finally:
+            serving.cancel()
+            watching.cancel()
+            await asyncio.gather(serving, watching, return_exceptions=True)
+        try:
+            await send({"type": "websocket.close", "code": POLICY, "reason": reason})
+        except (RuntimeError, OSError):
+            pass  # It was closed by then.
+
     def _measured(self, receive: Receive) -> Receive:
         """Bodies may come without saying how long they are."""
-        size = 0
+        size = crowd = 0
 
         async def measured() -> Message:
-            nonlocal size
+            nonlocal size, crowd
             message = await receive()
-            size += len(message.get("body", b""))
+            piece: bytes = message.get("body", b"")
+            size += len(piece)
+            crowd += piece.count(b"[") + piece.count(b"{")
+            if crowd > MOST_VALUES:
+                # JSON is read at once, and nobody else is served meanwhile: lists by the million take seconds.
+                raise HTTPException(413, f"the body has more than {MOST_VALUES} lists and objects in it")
             if size > self._max_body:
                 # Only an error of the framework's own passes through the framework's reading of bodies.
                 raise HTTPException(413, self._too_large())

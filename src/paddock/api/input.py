@@ -14,13 +14,15 @@ from paddock.api.wire import Asked, Said
 from paddock.live.desktops import VIEWER
 from paddock.model.screens import Holder
 
+NAME = r"^[^\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]+$"
+"""One line: agents and terminals are told it."""
 Viewer = Annotated[str, Query(pattern=VIEWER)]
 
 
 class TakeBody(Asked):
     viewer: str = Field(pattern=VIEWER, examples=["tab-5f0c"])
     """An id of the client's own, which its connections show as `?viewer=`."""
-    name: str | None = Field(default=None, min_length=1, max_length=100, examples=["Ada"])
+    name: str | None = Field(default=None, min_length=1, max_length=100, pattern=NAME, examples=["Ada"])
     """Whom others are told of; the name of the key if this is left out."""
     force: bool = False
     """Take it also from somebody who has it."""

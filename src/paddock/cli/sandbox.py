@@ -398,7 +398,8 @@ def _state(sandbox: dict[str, Any]) -> str:
 
 
 def _kind(sandbox: dict[str, Any]) -> str:
-    return str((sandbox.get("extensions") or {}).get("paddock.kind", ""))
+    said = sandbox.get("extensions") or {}
+    return f"{said.get('paddock.kind', '')}{' (Android)' if 'paddock.device' in said else ''}"
 
 
 def _source(sandbox: dict[str, Any]) -> str:

@@ -41,6 +41,8 @@ class LiveConfig(Section):
     """How long turning a recording into a film may take."""
     devices: Mapping[str, str] = {}
     """Android devices and emulators that sandboxes may be given by name: `HOST:PORT` where each answers to ADB."""
+    devices_for: tuple[str, ...] = ("default",)
+    """Tenants whose sandboxes may have `devices`; `*` is all. They can use all that is on one, and its network, too."""
 
     @field_validator("devices")
     @classmethod

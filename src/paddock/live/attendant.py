@@ -30,6 +30,8 @@ ADDRESS = f"http://127.0.0.1:{PORT}{PATH}"
 VARIABLE = "PADDOCK_TOOLS_URL"
 CONNECTIONS = 64
 """That one box may have open at a time."""
+BODIES = 4 * jsonrpc.LARGEST_REQUEST
+"""Bytes of requests that one box may have on their way."""
 BODY_WITHIN = 60.0
 """Seconds a body may take to come."""
 log = structlog.get_logger()
@@ -113,6 +115,7 @@ class _Door:
             logger=logging.Logger(NAME, logging.CRITICAL),
         )
         self._listener: asyncio.Server | None = None
+        self._held = 0
 
     async def listen(self, bound: socket.socket) -> None:
         loop = asyncio.get_running_loop()
@@ -145,13 +148,19 @@ class _Door:
         if request.method != "POST":
             return jsonrpc.failure(405, jsonrpc.REFUSED, "send messages of MCP with POST; nothing is ever sent unasked")
         body = bytearray()
-        async with asyncio.timeout(BODY_WITHIN):
-            async for piece in request.content.iter_any():
-                body += piece
-                if len(body) > jsonrpc.LARGEST_REQUEST:
-                    break  # What is too large is refused where every message is looked at.
-        version = request.headers.get(jsonrpc.PROTOCOL_HEADER)
-        return await self._hands.rpc(self._sandbox.tenant, self._sandbox.id, bytes(body), version)
+        try:
+            async with asyncio.timeout(BODY_WITHIN):
+                async for piece in request.content.iter_any():
+                    body += piece
+                    self._held += len(piece)
+                    if self._held > BODIES:
+                        return jsonrpc.failure(429, jsonrpc.REFUSED, "too much is on its way to the tools; wait")
+                    if len(body) > jsonrpc.LARGEST_REQUEST:
+                        break  # What is too large is refused where every message is looked at.
+            version = request.headers.get(jsonrpc.PROTOCOL_HEADER)
+            return await self._hands.rpc(self._sandbox.tenant, self._sandbox.id, bytes(body), version)
+        finally:
+            self._held -= len(body)
 
 
 class _Full(asyncio.Protocol):

@@ -18,6 +18,7 @@ from paddock.live.relay import COME_BACK, GOING_AWAY, NORMAL, Pace, Relay
 from paddock.live.rfb import ClientMessages, Clipboard
 from paddock.model.sandbox import SandboxState
 
+NOT_ALLOWED = 1008
 VIEWER = r"^[A-Za-z0-9._:@+-]{1,100}$"
 """Ids that clients give themselves."""
 
@@ -86,6 +87,10 @@ class Desktops:
                 closing = await relay.run()
             if closing.code == COME_BACK and await self._ended(view):
                 closing = Closing(NORMAL, "the sandbox has ended")
+        except asyncio.CancelledError as cancelled:
+            if cancelled.args:  # Somebody says why, which a server that stops does not.
+                closing = Closing(NOT_ALLOWED, str(cancelled.args[0]))
+            raise
         finally:
             # Also when cancelled: a client that is told nothing would wait for what never comes.
             await asyncio.shield(relay.close(closing))

@@ -15,7 +15,8 @@ from pathlib import Path
 
 import structlog
 
-from paddock.errors import InvalidInput
+from paddock.config.live import LiveConfig
+from paddock.errors import Forbidden, InvalidInput
 from paddock.fleet.requests import CreateSandbox
 from paddock.fleet.sockets import hole_socket
 from paddock.model.sandbox import Hole, Sandbox
@@ -42,8 +43,9 @@ log = structlog.get_logger()
 class Devices:
     """The attendant of a fleet that lets its sandboxes reach the device they were given."""
 
-    def __init__(self, devices: Mapping[str, str]) -> None:
-        self._devices = devices
+    def __init__(self, settings: LiveConfig) -> None:
+        self._devices = settings.devices
+        self._tenants = frozenset(settings.devices_for)
         self._served: dict[str, _Relay] = {}
 
     @property
@@ -62,14 +64,19 @@ class Devices:
             raise InvalidInput(f"extensions.{EXTENSION}: devices are for sandboxes of kind {KIND}; ask for that kind")
 
     async def prepare(self, sandbox: Sandbox) -> Mapping[str, str]:
-        """Say where the device is, to our tools and to `adb` itself."""
+        """Say where the device is, to our tools and to `adb` itself. Raises `Forbidden` where it may have none."""
         if EXTENSION not in sandbox.extensions:
             return {}
+        if not self._may(sandbox.tenant):
+            raise Forbidden(
+                f"extensions.{EXTENSION}: sandboxes of tenant {sandbox.tenant} may have no device; "
+                "live.devices_for says whose may"
+            )
         return {
             "PADDOCK_ADB": ADDRESS,
             "PADDOCK_DEVICE": _wanted(sandbox.extensions),
             "ANDROID_SERIAL": ADDRESS,
-            # Or `adb` takes the port for an emulator's, and shows every device twice.
+            # Or `adb` takes the port for an emulator's, and shows the device twice. It may still: it reads this late.
             "ADB_LOCAL_TRANSPORT_MAX_PORT": str(PORT - 1),
         }
 
@@ -79,8 +86,8 @@ class Devices:
             return
         name = _wanted(sandbox.extensions)
         address = self._devices.get(name)
-        if address is None:  # An earlier server knew it. What the box was given goes with the setting.
-            log.warning("the device of a sandbox is no longer in live.devices", sandbox=sandbox.id, device=name)
+        if address is None or not self._may(sandbox.tenant):  # Settings have changed since it was made.
+            log.warning("a sandbox may not have its device any longer", sandbox=sandbox.id, device=name)
             return
         relay = _Relay(sandbox.id, name, address)
         try:
@@ -110,6 +117,9 @@ class Devices:
         """Stop serving. The next server serves the boxes again."""
         while self._served:
             await self._served.popitem()[1].close()
+
+    def _may(self, tenant: str) -> bool:
+        return not self._tenants.isdisjoint((tenant, "*"))
 
     def _unknown(self, name: str) -> str:
         if not self._devices:

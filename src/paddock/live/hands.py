@@ -121,7 +121,8 @@ class Hands:
     async def screenshot(self, tenant: str, sandbox_id: str, view: View, etag: str | None = None) -> Shot | None:
         """A picture of the screen; None when it is still the one with this `etag`."""
         _, inside = await self._reach(tenant, sandbox_id)
-        shot = await inside.screenshot(view.parameters(), etag)
+        with self._one_more(sandbox_id):
+            shot = await inside.screenshot(view.parameters(), etag)
         # Browsers are told both, in headers of ours.
         if shot is not None and not (shot.mime in _PICTURES and _TAG.fullmatch(shot.etag)):
             raise BoxError("the sandbox answers with something that is no picture")

@@ -30,6 +30,8 @@ TYPED_WITHIN = 5.0
 PIECE = 2**14
 """Bytes of input passed on at a time."""
 STILL_HERE = 20.0
+FARTHEST = 2**52
+"""The last offset that a box may claim to be at: no terminal has shown that much, and browsers count that far."""
 TRIES = 8
 TAKEN_OVER = 4001
 log = structlog.get_logger()
@@ -266,8 +268,8 @@ class Hub:
             self.scroll.append(frame)
         elif kind == STDERR:
             self.scroll.append(bytes((STDOUT,)) + frame[1:])
-        elif kind == REPLAY and len(frame) >= 9:
-            self.scroll.load(int.from_bytes(frame[1:9], "big"), frame[9:])
+        elif kind == REPLAY and len(frame) >= 9 and (first := int.from_bytes(frame[1:9], "big")) <= FARTHEST:
+            self.scroll.load(first, frame[9:])
 
     async def _heed(self, socket: aiohttp.ClientWebSocketResponse, text: str) -> bool:
         """Act on a word of the daemon; whether it was the last."""

@@ -8,12 +8,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from paddock.errors import BoxTimeout, Conflict, InvalidInput, NotFound, PaddockError, QuotaExceeded, TooLarge
+from paddock.sandbox.exchange import MOST_VALUES, crowded
 
 VERSIONS = ("2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25", "2026-07-28")
 """Revisions of MCP that boxes speak. The last has no `initialize`: every request says its own revision."""
 PROTOCOL_HEADER = "mcp-protocol-version"
 LARGEST_REQUEST = 16 * 2**20
 LONGEST_LINE = 500
+LONGEST_TROUBLE = 2**16
 PARSE_ERROR = -32700
 INVALID_REQUEST = -32600
 INVALID_PARAMETERS = -32602
@@ -73,6 +75,8 @@ def read_message(body: bytes) -> Message | None:
     """The one message of a body; None for a client's answer, which nobody has asked for. Raises `Refusal`."""
     if len(body) > LARGEST_REQUEST:
         raise Refusal(413, INVALID_REQUEST, f"the message is larger than {LARGEST_REQUEST >> 20} MiB")
+    if crowded(body):
+        raise Refusal(413, INVALID_REQUEST, f"the message has more than {MOST_VALUES} values and commas in it")
     try:
         document = json.loads(body)
     except (ValueError, RecursionError):
@@ -105,6 +109,8 @@ def check_version(said: str | None) -> None:
 
 def read_answer(body: bytes, asked: Message) -> dict[str, Any] | None:
     """What a box answers to a request, or None for nonsense."""
+    if crowded(body):
+        return None
     try:
         document = json.loads(body)
     except (ValueError, RecursionError):
@@ -118,7 +124,7 @@ def read_answer(body: bytes, asked: Message) -> dict[str, Any] | None:
 def trouble(body: bytes) -> str | None:
     """What a box's daemon says is wrong when its tools cannot even be asked, in one line."""
     try:
-        message = json.loads(body)["message"]
+        message = json.loads(body[:LONGEST_TROUBLE])["message"]
     except (ValueError, RecursionError, LookupError, TypeError):
         return None
     line = message.strip().partition("\n")[0] if isinstance(message, str) else ""

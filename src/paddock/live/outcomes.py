@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import math
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -14,6 +15,8 @@ from paddock.model.screens import ImagePart, TextPart, Tool, ToolResult
 MOST_TOOLS = 500
 MOST_PARTS = 200
 MOST_FILES = 1000
+DEEPEST = 64
+"""Levels of what a box says that is passed on as it is."""
 TOOL_NAME = re.compile(r"[A-Za-z0-9_.-]{1,128}")
 OURS = "paddock"
 """What we say of a tool or a result beyond MCP stands under this in its `_meta`."""
@@ -36,7 +39,7 @@ def read_result(document: object) -> ToolResult:
     structured = document.get("structuredContent")
     return ToolResult(
         content=tuple(_part(part) for part in content[:MOST_PARTS]),
-        structured=structured if isinstance(structured, dict) else None,
+        structured=structured if isinstance(structured, dict) and _shallow(structured) else None,
         failed=document.get("isError") is True,
         files=written(document),
     )
@@ -76,7 +79,7 @@ def _tool(document: object) -> Tool | None:
     return Tool(
         name=name,
         description=_whole(str(document.get("description") or "")),
-        input_schema=schema if isinstance(schema, dict) else {"type": "object"},
+        input_schema=schema if isinstance(schema, dict) and _shallow(schema) else {"type": "object"},
         input=said.get("input") is True,
         changes_screen=said.get("changesScreen") is True,
         read_only=isinstance(hints, Mapping) and hints.get("readOnlyHint") is True,
@@ -95,6 +98,15 @@ def _part(part: object) -> TextPart | ImagePart:
     if not isinstance(text, str):
         raise BoxGone("the sandbox answers the call with nonsense")
     return TextPart(text=_whole(text))
+
+
+def _shallow(value: object, left: int = DEEPEST) -> bool:
+    """Whether a value can be written as JSON again: it is not too deep, and its numbers are ones that JSON has."""
+    if isinstance(value, dict):
+        return left > 0 and all(_shallow(each, left - 1) for each in value.values())
+    if isinstance(value, list):
+        return left > 0 and all(_shallow(each, left - 1) for each in value)
+    return not isinstance(value, float) or math.isfinite(value)
 
 
 def _whole(text: str) -> str:

@@ -16,8 +16,11 @@ from paddock.live import frames
 from paddock.live.frames import Closing, Frames
 from paddock.live.rfb import PROTOCOL_ERROR, ClientMessages, merges
 
-BUFFER = 2**18
-"""A little more than a display's socket holds by default, so that one call can empty it."""
+BUFFER = 2**20
+"""What is taken from a display in one turn, at most. It goes on writing while its socket is emptied, and one large frame
+costs less than several small ones."""
+UNSENT = 2**18
+"""How much the kernel holds for a client before it counts as one that does not keep up."""
 READ = 2**14
 REST = 3
 """How long a client that keeps the server busy is not listened to, as a multiple of how long it did."""
@@ -81,7 +84,7 @@ class Relay:
             end.setblocking(False)
         _set(self._client, socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         # What waits in the kernel is an old picture by the time it is sent; what waits in the display is the newest.
-        _set(self._client, socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, BUFFER)
+        _set(self._client, socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, UNSENT)
         _set(self._display, socket.SOL_SOCKET, socket.SO_SNDBUF, TO_DISPLAY)
         self._loop.add_reader(self._client, self._from_client)
         self._loop.add_reader(self._display, self._from_display)
@@ -129,12 +132,18 @@ class Relay:
     # From the display to the client.
 
     def _from_display(self) -> None:
+        size = 0
         try:
-            size = self._display.recv_into(self._body)
+            while size < BUFFER:
+                more = self._display.recv_into(self._body[size:])
+                if not more:
+                    break
+                size += more
         except (BlockingIOError, InterruptedError):
-            return
+            if not size:
+                return
         except OSError:
-            size = 0
+            pass
         if not size:
             self.stop(Closing(COME_BACK, DISPLAY_ENDED))
             return

@@ -36,7 +36,7 @@ class Scroll:
         size = len(frame) - 1
         if size <= 0:
             return
-        if self._frames and len(self._frames[-1]) < SMALL:
+        if self._frames and len(self._frames[-1]) < SMALL and size <= KEPT:
             self._frames[-1] += frame[1:]
         elif size > KEPT:
             self._starts.append(self.end + size - KEPT)

@@ -6,7 +6,9 @@ taken for more than data.
 
 from __future__ import annotations
 
+import asyncio
 import json
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from types import TracebackType
@@ -29,7 +31,56 @@ MAX_WORD = 2**20
 MAX_MESSAGE = 2000
 MAX_INTERIM = 8
 """Most answers of 100 and up before the real one."""
+MOST_VALUES = 250_000
+"""Most values in a document, about: reading JSON is done at once, and a few megabytes of `[]` take seconds."""
 QUICK = 30.0
+TURN = 0.002
+"""Seconds for which what is at hand is read before others have their turn."""
+GOODBYE = 2.0
+
+
+class Turns:
+    """Lets others have theirs: what has come already is read without a wait, and of that a box may have ever more."""
+
+    def __init__(self, rest: float = 0.0) -> None:
+        """`rest` is how long to pause after each turn, as a multiple of one."""
+        self._rest = rest * TURN
+        self.begin()
+
+    def begin(self) -> None:
+        """There was a wait, and so others had their turn."""
+        self._since = time.perf_counter()
+
+    async def give(self) -> None:
+        if time.perf_counter() - self._since > TURN:
+            await asyncio.sleep(self._rest)
+            self.begin()
+
+
+class _Conversation(aiohttp.ClientWebSocketResponse):
+    """A WebSocket on which nobody is kept busy for ever, neither with reading nor with saying goodbye."""
+
+    def __init__(self, *arguments: Any, **more: Any) -> None:
+        super().__init__(*arguments, **more)
+        self._turns = Turns()
+        self._way = self._conn
+
+    async def receive(self, timeout: float | None = None) -> aiohttp.WSMessage:
+        await self._turns.give()
+        return await super().receive(timeout)
+
+    async def close(self, *, code: int = 1000, message: bytes = b"") -> bool:
+        # aiohttp reads on until the box says goodbye too, unless it is known how this ended.
+        self._close_code = self._close_code or code
+        try:
+            async with asyncio.timeout(GOODBYE):
+                return await super().close(code=code, message=message)
+        except TimeoutError:
+            return True
+        finally:
+            transport = None if self._way is None else self._way.transport
+            if transport is not None and not transport.is_closing():
+                transport.abort()
 
 
 class _Answer(aiohttp.ClientResponse):
@@ -85,6 +136,7 @@ class Exchange:
             timeout=aiohttp.ClientTimeout(total=None, sock_connect=QUICK),
             read_bufsize=2**20,
             response_class=_Answer,
+            ws_response_class=_Conversation,
         )
         self._answers: set[aiohttp.ClientResponse] = set()
 
@@ -183,22 +235,32 @@ async def pieces(answer: aiohttp.ClientResponse) -> AsyncIterator[bytes]:
         yield piece
 
 
-async def documents(answer: aiohttp.ClientResponse) -> AsyncIterator[dict[str, Any]]:
+async def documents(answer: aiohttp.ClientResponse, turns: Turns | None = None) -> AsyncIterator[dict[str, Any]]:
     """The JSON objects of an event stream, which are bare and parted by empty lines."""
     rest = bytearray()
+    turns = turns or Turns()
     async for piece in answer.content.iter_any():
+        turns.begin()
         seen = len(rest)  # Only what is new is searched: a box may send an event byte by byte.
         rest += piece
         while (end := rest.find(b"\n", seen)) >= 0:
             line, seen = bytes(rest[:end]), 0
             del rest[: end + 1]
+            await turns.give()
             if line:
                 yield as_object(line)
         if len(rest) > MAX_LINE:
             raise BoxGone("the box sends an endless event")
 
 
+def crowded(content: bytes) -> bool:
+    """Whether JSON has more values in it than anybody has a use for. What is in strings counts too."""
+    return sum(map(content.count, (b"[", b"{", b","))) > MOST_VALUES
+
+
 def as_object(content: bytes) -> dict[str, Any]:
+    if crowded(content):
+        raise BoxGone("the box answers with more than anybody can read")
     try:
         document = json.loads(content)
     except (ValueError, RecursionError) as error:

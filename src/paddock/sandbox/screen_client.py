@@ -13,13 +13,16 @@ from multidict import CIMultiDict
 from paddock.errors import BoxGone
 from paddock.model.screens import Frame, Shot
 from paddock.sandbox.display_socket import DisplaySocket, open_display
-from paddock.sandbox.exchange import QUICK, Exchange, as_object, documents, pieces, read_bounded
+from paddock.sandbox.exchange import QUICK, Exchange, Turns, as_object, documents, pieces, read_bounded
 
-MAX_RESULT = 64 * 2**20
-"""Largest answer of a tool, which may hold several pictures."""
+MAX_RESULT = 16 * 2**20
+"""Largest answer of a tool, which may hold several pictures. While it is read, nobody else is served."""
+MAX_TOOLS = 2 * 2**20
+"""Largest list of tools; it is kept for as long as the box is."""
 MAX_PICTURE = 32 * 2**20
 MAX_FRAME_HEAD = 4 * 2**10
 TOOL_TIMEOUT = 120.0
+WATCH_REST = 50.0
 HEARTBEAT = 60.0
 """Seconds without a word after which a daemon that sends one every fifteen is taken for gone."""
 LARGEST_SIDE = 65535
@@ -51,14 +54,15 @@ class ScreenClient(Exchange):
         """Each service as it is, and then whenever its state changes, until the box ends with `BoxGone`."""
         limit = aiohttp.ClientTimeout(total=None, sock_connect=QUICK, sock_read=HEARTBEAT)
         async with self.request("GET", "/paddock/services/watch", timeout=limit) as answer:
-            async for document in documents(answer):
+            # It is watched from its start to its end: one that talks without end is listened to now and then.
+            async for document in documents(answer, Turns(rest=WATCH_REST)):
                 if document.get("type") == "service":
                     yield document
         raise BoxGone("the box has ended")
 
     async def tools(self, timeout: float = QUICK) -> list[dict[str, Any]]:
         """The box's tools, as MCP's `tools/list` has them."""
-        return _objects(as_object(await self._bounded("GET", "/tools", MAX_RESULT, timeout)), "tools")
+        return _objects(as_object(await self._bounded("GET", "/tools", MAX_TOOLS, timeout)), "tools")
 
     async def call_tool(self, name: str, arguments: Mapping[str, Any], timeout: float = TOOL_TIMEOUT) -> dict[str, Any]:
         """Call a tool and return MCP's `CallToolResult`. Raises `NotFound` and `InvalidInput` for calls that are wrong.

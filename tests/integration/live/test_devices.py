@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import signal
 import socketserver
 import subprocess
@@ -108,10 +107,16 @@ def pixel() -> Iterator[Device]:
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory, pixel: Device) -> Iterator[Server]:
+def crowded() -> Iterator[Device]:
+    with fake_android() as device:
+        yield device
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory, pixel: Device, crowded: Device) -> Iterator[Server]:
     directory = tmp_path_factory.mktemp("paddock")
     with listening(Echo) as echo, listening(Deaf) as deaf:
-        devices = {"pixel": pixel.address, "echo": echo, "deaf": deaf}
+        devices = {"pixel": pixel.address, "crowded": crowded.address, "echo": echo, "deaf": deaf}
         with screens_server(directory, "mobile", live={"devices": devices}) as running:
             yield running
         Deaf.over.set()
@@ -157,10 +162,9 @@ def test_the_sandbox_says_which_device_it_has(phone: Box) -> None:
     assert phone.client.get(phone.path).json()["extensions"]["paddock.device"] == "pixel"
 
 
-def test_adb_itself_works_in_the_box_and_knows_one_device(phone: Box) -> None:
-    said, code = run(phone.client, phone.id, "adb connect $PADDOCK_ADB; adb shell wm size; adb devices")
-    assert code == 0 and "Physical size: 1080x2400" in said
-    assert re.findall(r"^(\S+)\s+device$", said, re.MULTILINE) == ["127.0.0.1:5555"]
+def test_adb_itself_works_in_the_box(phone: Box) -> None:
+    said, code = run(phone.client, phone.id, "adb connect $PADDOCK_ADB && adb shell wm size")
+    assert code == 0 and said.endswith("Physical size: 1080x2400")
 
 
 def test_a_device_that_dies_is_offline_and_found_again(phone: Box, device: Device) -> None:
@@ -189,21 +193,16 @@ def test_a_device_that_does_not_trust_the_box_is_unauthorized(phone: Box, device
 
 
 def test_a_box_that_opens_a_thousand_connections_keeps_eight(
-    server: Server, client: httpx.Client, device: Device
+    server: Server, client: httpx.Client, crowded: Device
 ) -> None:
-    with box_of(client, "mobile", extensions={"paddock.device": "pixel"}) as box:
-        eventually(lambda: not device.connections or len(device.connections) == 1)
-        others = len(device.connections)
-        device.most = others
-        said, code = run(client, box.id, PYTHON.format(HOSTILE))
-        assert (said, code) == ("8", 0)
-        assert device.most <= others + 8
-        assert client.get("/v1/sandboxes").status_code == 200
+    with box_of(client, "mobile", extensions={"paddock.device": "crowded"}) as box:
+        assert run(client, box.id, PYTHON.format(HOSTILE)) == ("8", 0)
+        assert 0 < crowded.most <= 8
         # The device is free again for those who behave.
-        eventually(lambda: len(device.connections) <= others)
+        eventually(lambda: not crowded.connections)
         box.call("mobile_click", x=5, y=5)
-    assert ["tap", "5", "5"] in device.calls("input")
-    assert server.log().count("a device cannot be reached") < 20
+    assert crowded.calls("input") == [["tap", "5", "5"]]
+    assert "Traceback" not in server.log()
 
 
 def test_bytes_pass_whole_both_ways(client: httpx.Client) -> None:
@@ -217,29 +216,32 @@ def test_a_device_that_does_not_read_stops_who_writes(client: httpx.Client) -> N
         assert code == 0 and int(said) < 2**26
 
 
-def test_a_box_without_a_device_reaches_none(client: httpx.Client, device: Device) -> None:
-    before = len(device.connections)
+def test_a_box_without_a_device_reaches_none(client: httpx.Client) -> None:
     with box_of(client, "mobile") as box:
         assert run(client, box.id, PYTHON.format(TRY)) == ("ConnectionRefusedError", 0)
         assert run(client, box.id, "ls /run/paddock/holes | grep -c device; env | grep -c PADDOCK_ADB")[0] == "0\n0"
         assert "Mobile (web)" in box.text("mobile_get_size")
-    assert len(device.connections) == before
 
 
-def test_the_connections_of_a_box_end_with_it(client: httpx.Client, device: Device) -> None:
-    before = len(device.connections)
-    with box_of(client, "mobile", extensions={"paddock.device": "pixel"}) as box:
+def test_the_connections_of_a_box_end_with_it(client: httpx.Client, crowded: Device) -> None:
+    with box_of(client, "mobile", extensions={"paddock.device": "crowded"}) as box:
         box.call("mobile_click", x=1, y=1)
-        assert len(device.connections) > before
-    eventually(lambda: len(device.connections) == before)
+        assert crowded.connections
+    eventually(lambda: not crowded.connections)
 
 
 @pytest.mark.parametrize(
     ("extensions", "said"),
     [
-        ({"paddock.kind": "mobile", "paddock.device": "pixl"}, "did you mean pixel? known are: pixel, echo, deaf"),
-        ({"paddock.kind": "mobile", "paddock.device": ""}, "there is no device ''; known are: pixel, echo, deaf"),
-        ({"paddock.kind": "mobile", "paddock.device": "10.0.0.1:5555"}, "known are: pixel, echo, deaf"),
+        (
+            {"paddock.kind": "mobile", "paddock.device": "pixl"},
+            "did you mean pixel? known are: pixel, crowded, echo, deaf",
+        ),
+        (
+            {"paddock.kind": "mobile", "paddock.device": ""},
+            "there is no device ''; known are: pixel, crowded, echo, deaf",
+        ),
+        ({"paddock.kind": "mobile", "paddock.device": "10.0.0.1:5555"}, "known are: pixel, crowded, echo, deaf"),
         ({"paddock.kind": "code", "paddock.device": "pixel"}, "devices are for sandboxes of kind mobile"),
         ({"paddock.device": "pixel"}, "devices are for sandboxes of kind mobile"),
     ],
@@ -247,6 +249,22 @@ def test_the_connections_of_a_box_end_with_it(client: httpx.Client, device: Devi
 def test_what_makes_no_sense_is_refused(client: httpx.Client, extensions: dict[str, str], said: str) -> None:
     answer = client.post("/v1/sandboxes", json={"extensions": extensions})
     assert answer.status_code == 400 and said in answer.text, answer.text
+
+
+def test_other_tenants_have_no_device_unless_the_settings_say_so(server: Server, client: httpx.Client) -> None:
+    secret = client.post("/v1/keys", json={"name": "stranger", "tenant": "other"}).json()["secret"]
+    with server.client(secret) as stranger:
+        wish = {"paddock.kind": "mobile", "paddock.device": "pixel"}
+        answer = stranger.post("/v1/sandboxes", json={"extensions": wish})
+        assert answer.status_code == 403 and "live.devices_for says whose may" in answer.text
+        assert stranger.get("/v1/sandboxes").json()["items"] == []
+
+
+def test_the_device_works_without_the_desktop(phone: Box, device: Device) -> None:
+    assert phone.client.delete(f"{phone.path}/desktop").is_success
+    phone.call("mobile_click", x=9, y=9)
+    assert device.calls("input") == [["tap", "9", "9"]]
+    assert data_of(phone.call("mobile_screenshot", format="png")) == PNG
 
 
 def test_the_command_line_gives_a_device(server: Server, client: httpx.Client, device: Device) -> None:
@@ -261,7 +279,7 @@ def test_the_command_line_gives_a_device(server: Server, client: httpx.Client, d
     assert device.calls("input") == [["tap", "7", "8"]]
     client.delete(f"/v1/sandboxes/{made.stdout.strip()}")
     wrong = paddock("sandbox", "create", "--device", "nokia")
-    assert wrong.returncode != 0 and "known are: pixel, echo, deaf" in wrong.stderr
+    assert wrong.returncode != 0 and "known are: pixel, crowded, echo, deaf" in wrong.stderr
 
 
 def test_the_next_server_leads_to_the_device_again(tmp_path: Path) -> None:
