@@ -24,6 +24,8 @@ CALLS_AT_ONCE = 50
 """Calls that are told of singly before `CALLS_A_SECOND` counts."""
 MOST_PATHS = 50
 LONGEST_PATH = 4096
+LONGEST_PATHS = 8192
+"""Characters of all paths in one event."""
 LONGEST_NAME = 128
 MOST_WAITING = 1000
 """Events that are not written yet; while the disk does not take them, others are left out."""
@@ -35,7 +37,9 @@ class _Told:
     """What has been told of one sandbox."""
 
     credit: float = CALLS_AT_ONCE
+    files_credit: float = CALLS_AT_ONCE
     counted_at: float = 0.0
+    files_at: float = 0.0
     left_out: int = 0
     screen_at: float = float("-inf")
     screen_due: asyncio.TimerHandle | None = None
@@ -66,9 +70,19 @@ class Updates:
         self._write(sandbox, EventType.TOOL_CALLED, data)
 
     def wrote(self, sandbox: Sandbox, tool: str, paths: Sequence[str]) -> None:
-        """A tool has written files."""
-        if paths:
-            shown = [path[:LONGEST_PATH] for path in paths[:MOST_PATHS]]
+        """A tool has written files. Of a flood only some are told."""
+        told = self._of(sandbox.id)
+        now = asyncio.get_running_loop().time()
+        told.files_credit = min(CALLS_AT_ONCE, told.files_credit + (now - told.files_at) * CALLS_A_SECOND)
+        told.files_at = now
+        if paths and told.files_credit >= 1:
+            told.files_credit -= 1
+            shown, left = [], LONGEST_PATHS
+            for path in paths[:MOST_PATHS]:
+                shown.append(path[:LONGEST_PATH])
+                left -= len(shown[-1])
+                if left <= 0:
+                    break
             self._write(sandbox, EventType.FILE_CHANGED, {"tool": tool[:LONGEST_NAME], "paths": shown})
 
     def screen(
@@ -115,7 +129,8 @@ class Updates:
     def _of(self, sandbox_id: str) -> _Told:
         told = self._told.get(sandbox_id)
         if told is None:
-            told = self._told[sandbox_id] = _Told(counted_at=asyncio.get_running_loop().time())
+            now = asyncio.get_running_loop().time()
+            told = self._told[sandbox_id] = _Told(counted_at=now, files_at=now)
         return told
 
     def _tell_screen(self, sandbox_id: str) -> None:
