@@ -17,8 +17,8 @@ from paddock.live.frames import Closing, Frames
 from paddock.live.rfb import PROTOCOL_ERROR, ClientMessages, merges
 
 BUFFER = 2**20
-"""What is taken from a display in one turn, at most. It goes on writing while its socket is emptied, and one large frame
-costs less than several small ones."""
+"""What is taken from a display in one turn, at most. It goes on writing while its socket is emptied, and one large
+frame costs less than several small ones."""
 UNSENT = 2**18
 """How much the kernel holds for a client before it counts as one that does not keep up."""
 READ = 2**14

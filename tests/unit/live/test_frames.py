@@ -64,6 +64,7 @@ def test_a_close_frame_keeps_its_reason_short() -> None:
         b"\x83\x80aaaa",
         b"\x8b\x80aaaa",
     ],
+    ids="unmasked reserved text stray interrupted fragmented-ping long-ping opcode-3 opcode-11".split(),
 )
 def test_nonsense_ends_the_connection(wire: bytes) -> None:
     with pytest.raises(Closing):

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 PACE = 0.016
 """Seconds between the points of a swipe; pages take a faster one for none."""
+ROLLS = 15
+"""Tenths of a second that a page may roll on after a swipe before its place is told."""
 LONG = 0.5
 """Seconds after which a touch is a long press."""
 HOME = "file:///usr/share/paddock/start.html"
@@ -108,9 +110,14 @@ class WebPhone(Phone):
                     await touch.send("touchMove", at)
             finally:
                 await touch.send("touchEnd")
-            # What was thrown rolls on for a moment.
-            await asyncio.sleep(0.1)
-            shown = await call.page.evaluate(POSITION)
+            # What was thrown rolls on for a moment, and a tap while it does only stops it.
+            shown, before = await call.page.evaluate(POSITION), None
+            for _ in range(ROLLS):
+                if shown == before:
+                    break
+                before = shown
+                await asyncio.sleep(0.1)
+                shown = await call.page.evaluate(POSITION)
             return f"Swiped from ({start[0]:g}, {start[1]:g}) to ({end[0]:g}, {end[1]:g}). {_position(shown)}"
 
         return self._do(work, 5 + seconds)
