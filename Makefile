@@ -17,6 +17,7 @@ help: ## Show what can be made
 
 setup: ## Install what running needs (system packages, Python packages)
 	@PYTHON=$(PYTHON) scripts/setup run
+	@$(if $(filter setup,$(MAKECMDGOALS)),echo "Done. Now run: $(BIN)/paddock serve")
 
 setup-test: ## Install what the tests need as well
 	@PYTHON=$(PYTHON) scripts/setup test

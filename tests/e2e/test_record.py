@@ -29,6 +29,7 @@ def test_a_recording_from_start_to_film(server: Server, tmp_path: Path) -> None:
     (listed,) = server.json("sandbox", "record", "list", box)
     assert (listed["id"], listed["state"]) == (recording, "recording")
     assert re.fullmatch(rf"{recording}  \d+ pictures?, [\d.]+ KiB", server.text("sandbox", "record", "stop", box))
+    assert re.search(rf"^{recording}  stopped +{box}", server.text("sandbox", "record", "list"), re.MULTILINE)
     server.text("sandbox", "rm", box)
     # The recording outlives its sandbox, and is still found by it.
     for name, start in (("film.mp4", b"ftyp"), ("film.gif", b"GIF89a"), ("film.padrec", b'{"format": "padrec"')):

@@ -12,6 +12,7 @@ import termios
 import time
 from collections.abc import Iterator
 
+import httpx
 import pytest
 
 from tests.e2e.driver import COMMAND, Server
@@ -142,6 +143,53 @@ def test_a_terminal_that_two_share(server: Server, own_box: str) -> None:
     finally:
         one.close()
         two.close()
+
+
+def test_who_types_while_another_has_the_input_is_told(server: Server, own_box: str) -> None:
+    window = Window(server, "sandbox", "shell", own_box, "--terminal", "main")
+    late = None
+    key = (server.data / "local.key").read_text().strip()
+    headers = {"Authorization": f"Bearer {key}"}
+    address = f"{server.url}/v1/sandboxes/{own_box}/input"
+    try:
+        window.expect(r"\$ ")
+        httpx.post(address, json={"viewer": "ann", "name": "Ann"}, headers=headers).raise_for_status()
+        window.type("echo lost\r")
+        window.expect(r"\[Ann has control; what you type goes nowhere\]\r\n")
+        late = Window(server, "sandbox", "shell", own_box, "--terminal", "main")
+        late.expect(r"\[Ann has control; what you type goes nowhere\]\r\n")
+        httpx.delete(address, params={"viewer": "ann"}, headers=headers).raise_for_status()
+        window.type("echo fo''und; exit\r")
+        window.expect("found")
+        assert b"lost" not in window.seen
+    finally:
+        window.close()
+        if late is not None:
+            late.close()
+
+
+def test_tools_are_listed_whole_in_a_narrow_window(server: Server, box: str) -> None:
+    window = Window(server, "tool", "list", box)
+    try:
+        window.expect(r"run_shell_command  \w+")
+        window.expect("What one takes: paddock tool show")
+        assert window.process.wait(SECONDS) == 0
+    finally:
+        window.close()
+
+
+def test_a_long_event_goes_on_in_the_next_line(server: Server, own_box: str) -> None:
+    server.text("sandbox", "exec", own_box, "--", "sh", "-c", "echo 1 > /workspace/file-with-a-long-name")
+    server.text("sandbox", "cp", f"{own_box}:/workspace/file-with-a-long-name", f"{own_box}:/workspace/other")
+    window = Window(server, "events", "--sandbox", own_box)
+    try:
+        window.expect(r"file\.moved  ")
+        shown = window.expect(r"sha256=[0-9a-f]{12}(?![0-9a-f])")
+        assert window.process.wait(SECONDS) == 0
+        *_, last = shown.string[: shown.end()].decode().splitlines()
+        assert last.startswith(" " * 16) and len(last) <= 80
+    finally:
+        window.close()
 
 
 def test_the_terminal_is_restored_when_we_are_told_to_go(window: Window) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 
 from tests.e2e.driver import Server
 
@@ -13,7 +14,9 @@ def test_tools_are_listed_and_shown(server: Server, box: str) -> None:
     assert "read_file" in listed and "path [start_line]" in listed
     assert {"name", "inputSchema", "input"} <= server.json("tool", "list", box)[0].keys()
     shown = server.text("tool", "show", box, "write_file")
-    assert "content" in shown and "yes" in shown
+    assert re.search(r"^content +text +required", shown, re.MULTILINE)
+    shown = server.text("tool", "show", box, "list_directory")
+    assert re.search(r"^depth +whole number, 1 to \d+ +1 ", shown, re.MULTILINE), shown
 
 
 def test_a_tool_is_called_with_words_or_json(server: Server, box: str) -> None:

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from paddock.errors import BoxGone, BoxTimeout, NotFound, QuotaExceeded
 from paddock.live import jsonrpc
 from paddock.live.jsonrpc import Message, Refusal, read_answer, read_message
+from paddock.sandbox.exchange import MOST_VALUES
 
 CALL = {"jsonrpc": "2.0", "id": 7, "method": "tools/call", "params": {"name": "click", "arguments": {"x": 1}}}
 
@@ -70,6 +71,7 @@ def test_notifications_and_answers_of_clients_are_nothing_to_answer() -> None:
         (encoded({**CALL, "method": 3}), 400, -32600, "method"),
         (encoded({**CALL, "params": [1]}), 400, -32602, "params"),
         (b" " * (jsonrpc.LARGEST_REQUEST + 1), 413, -32600, "16 MiB"),
+        (b"[" + b"[]," * MOST_VALUES + b"[]]", 413, -32600, "values"),
     ],
 )
 def test_what_is_no_message_is_refused_in_one_line(body: bytes, status: int, code: int, says: str) -> None:

@@ -96,3 +96,9 @@ def test_output_that_was_missed_leaves_a_gap() -> None:
     scroll = filled(b"abc")
     scroll.load(1000, b"xyz")
     assert opened(scroll.take(3)[0]) == (1000, b"xyz")
+
+
+def test_what_is_too_much_is_cut_also_behind_a_little() -> None:
+    scroll = filled(b"x", b"y" * (3 * KEPT))
+    assert scroll.end == 1 + 3 * KEPT
+    assert len(opened(scroll.replay(0)[0])[1]) <= KEPT + 1

@@ -104,3 +104,12 @@ def test_whatever_a_box_lists_are_tools_or_nonsense(document: object) -> None:
             read_tools(wrapped)
         except BoxGone:
             continue
+
+
+@pytest.mark.parametrize(
+    "value", [json.loads("[" * 300 + "]" * 300), float("inf"), float("nan"), {"a": [float("-inf")]}]
+)
+def test_what_could_not_be_written_again_is_left_out(value: Any) -> None:
+    assert read_result({"content": [], "structuredContent": {"a": value}}).structured is None
+    (tool,) = read_tools([{**CLICK, "inputSchema": {"a": value}}])
+    assert tool.input_schema == {"type": "object"}

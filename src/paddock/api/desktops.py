@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, TypeGuard
 
 from fastapi import APIRouter
 from pydantic import Field
@@ -64,6 +64,11 @@ def _service(said: dict[str, Any]) -> ServiceSaid:
         name=str(said.get("name", ""))[:64],
         state=str(said.get("state", ""))[:64],
         ready=said.get("ready") is True,
-        starts=starts if isinstance(starts, int) else 0,
-        exit_code=code if isinstance(code, int) else None,
+        starts=starts if _is_number(starts) else 0,
+        exit_code=code if _is_number(code) else None,
     )
+
+
+def _is_number(value: object) -> TypeGuard[int]:
+    """Whether a box says a number of the size that these have."""
+    return isinstance(value, int) and not isinstance(value, bool) and abs(value) < 2**31

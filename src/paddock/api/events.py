@@ -16,6 +16,7 @@ from paddock.api.errors import documented
 from paddock.api.following import FOLLOWS, LARGEST, STILL_HERE, STREAM_HEADERS, alive, place
 from paddock.api.services import Services
 from paddock.api.wire import Said
+from paddock.errors import SandboxNotFound
 from paddock.events.log import EventLog
 from paddock.model.events import Event, EventType
 from paddock.model.keys import Scope
@@ -87,10 +88,20 @@ def routes(services: Services) -> APIRouter:
         last_event_id: LastEventId = None,
         accept: Accept = "",
     ) -> Response | EventPage:
-        """What happened and happens to one sandbox, until it has ended. `id:` is the event's number in its stream."""
-        await fleet.get(principal.tenant, sandbox_id)
+        """What happened and happens to one sandbox, until it has ended. `id:` is the event's number in its stream.
+
+        What happened to one that is gone is told as long as events are kept.
+        """
         stream = f"sandbox/{sandbox_id}"
-        return await answer(events, stream, principal.tenant, place(last_event_id, after, WHAT), limit, accept)
+        begins = place(last_event_id, after, WHAT)
+        try:
+            await fleet.get(principal.tenant, sandbox_id)
+        except SandboxNotFound:
+            # What has ended is forgotten before its history is.
+            if not await events.read(stream, 0, 1, tenant=principal.tenant):
+                raise
+            return await answer(events, stream, principal.tenant, begins, limit, accept, ended=True)
+        return await answer(events, stream, principal.tenant, begins, limit, accept)
 
     return router
 
@@ -104,11 +115,15 @@ async def answer(
     accept: str,
     *,
     hidden: tuple[str, ...] = (),
+    ended: bool = False,
 ) -> Response | EventPage:
-    """The events of one stream, or of all but those whose names begin with what is hidden."""
+    """The events of one stream, or of all but those whose names begin with what is hidden.
+
+    Of a stream that has `ended`, nothing more is waited for.
+    """
     if "application/json" in accept and "text/event-stream" not in accept:
         return await _page(events, stream, tenant, after, limit, hidden)
-    frames = _stream(events, stream, tenant, after, hidden)
+    frames = _past(events, stream, tenant, after) if ended else _stream(events, stream, tenant, after, hidden)
     return StreamingResponse(frames, 200, STREAM_HEADERS, "text/event-stream")
 
 
@@ -143,6 +158,14 @@ async def _stream(
             yield _frame(event, stream)
             if stream is not None and event.type.last:
                 return
+
+
+async def _past(events: EventLog, stream: str | None, tenant: str, after: int) -> AsyncIterator[bytes]:
+    yield FOLLOWS
+    while found := await events.read(stream, after, 100, tenant=tenant):
+        for event in found:
+            yield _frame(event, stream)
+        after = _id(found[-1], stream)
 
 
 def _frame(event: Event, stream: str | None) -> bytes:

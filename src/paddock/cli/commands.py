@@ -23,12 +23,29 @@ Server = Annotated[
     str | None, typer.Option("--server", metavar="URL", help="Server to talk to; else PADDOCK_URL, else the local one.")
 ]
 
+WIDTH = {"max_content_width": 100}
+"""How wide help becomes where the terminal is."""
+_EXAMPLE = 76
+"""Columns of an example, which is indented by four."""
+
 Function = Callable[Concatenate[Cli, P], R | Coroutine[Any, Any, R]]
 
 
 def group(help: str) -> typer.Typer:
     """A command that has commands."""
     return typer.Typer(help=help, no_args_is_help=True, rich_markup_mode=None, add_completion=False)
+
+
+def fold(example: str) -> list[str]:
+    """An example in lines that a narrow terminal shows whole, broken before options so that it can still be copied."""
+    lines: list[str] = []
+    while len(example) > _EXAMPLE:
+        place = max(example.rfind(mark, 5, _EXAMPLE - 1) for mark in (" --", " | "))
+        if place < 0:
+            break
+        lines.append(f"{example[:place]} \\")
+        example = f"    {example[place + 1 :]}"
+    return [*lines, example]
 
 
 def command(
@@ -69,7 +86,8 @@ def command(
         run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
         run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
         text = inspect.cleandoc(function.__doc__ or "")
-        shown = "\n".join(f"  {line}" if line else "" for line in inspect.cleandoc(examples).splitlines())
+        lines = [folded for line in inspect.cleandoc(examples).splitlines() for folded in fold(line)]
+        shown = "\n".join(f"  {line}" if line else "" for line in lines)
         app.command(name, help=f"{text}\n\n\b\nExamples:\n{shown}", short_help=text.splitlines()[0], hidden=hidden)(run)
         return function
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -16,6 +17,7 @@ from paddock.cli.failure import UsageProblem, warn
 from paddock.cli.output import size
 
 Report = Callable[[int, int | None], None]
+DRIVE = re.compile(r"[A-Za-z]:[\\/]")
 
 
 def register(boxes: typer.Typer) -> None:
@@ -29,6 +31,7 @@ def register(boxes: typer.Typer) -> None:
             paddock sandbox cp 3f2a:/workspace/out results
             paddock sandbox cp 3f2a:/workspace/. .
             paddock sandbox cp 3f2a:/workspace/data.csv 77b1:/workspace/
+            paddock sandbox cp 'win:C:\\report.txt' .
         """,
     )(copy)
 
@@ -42,12 +45,16 @@ class Place:
 
 
 def parse_place(text: str) -> Place:
-    """`SANDBOX:/path`, or a path here; a path with a colon before its first slash is written `./a:b`."""
+    """`SANDBOX:/path`, or a path here; a path with a colon before its first slash is written `./a:b`.
+
+    Where Windows programs run, `SANDBOX:C:\\path` is a place too.
+    """
     sandbox, colon, path = text.partition(":")
     if not colon or "/" in sandbox or sandbox in ("", ".", ".."):
         return Place(None, text)
-    if not path.startswith("/"):
-        raise UsageProblem(f"{text!r}: write an absolute path behind the colon, as in {sandbox}:/workspace")
+    if not path.startswith("/") and not DRIVE.match(path):
+        like = f"/home/agent{path[1:]}" if path.startswith("~/") else "/workspace"
+        raise UsageProblem(f"{text!r}: write an absolute path behind the colon, as in {sandbox}:{like}")
     return Place(sandbox, path)
 
 
@@ -79,16 +86,19 @@ async def copy(
         sandbox_id = await find(client, origin.sandbox or goal.sandbox or "")
         with _progress(f"{source} → {target}", quiet or cli.as_json) as report:
             if origin.sandbox is None:
-                count = await transfer.upload(client, sandbox_id, origin.path, goal.path, report)
+                path = await transfer.plain_path(client, sandbox_id, goal.path)
+                count = await transfer.upload(client, sandbox_id, origin.path, path, report)
                 place = goal.path
             else:
+                path = await transfer.plain_path(client, sandbox_id, origin.path)
                 count, place = await transfer.download(
-                    client, sandbox_id, origin.path, goal.path, report, skip_unsafe=skip_unsafe, skipped=warn
+                    client, sandbox_id, path, goal.path, report, skip_unsafe=skip_unsafe, skipped=warn
                 )
     if cli.as_json:
         cli.out.document({"source": source, "target": target, "bytes": count, "path": place})
     elif cli.out.for_people and not quiet:
-        cli.out.line(f"copied {size(count)} to {place}")
+        where = place if goal.sandbox is None else f"{goal.sandbox}:{place}"
+        cli.out.line(f"copied {size(count)} to {where}")
     return None
 
 

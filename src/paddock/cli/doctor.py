@@ -18,7 +18,11 @@ if TYPE_CHECKING:
     from paddock.config import Config
     from paddock.sandbox.base import Finding
 
-_BUILDERS = (("mmdebstrap", "mmdebstrap", "build images"), ("skopeo", "skopeo", "pull OCI images"))
+_PROGRAMS = (
+    ("mmdebstrap", "mmdebstrap", "build images"),
+    ("skopeo", "skopeo", "pull OCI images"),
+    ("ffmpeg", "ffmpeg", "export recordings as mp4 and gif"),
+)
 
 
 def register(app: typer.Typer) -> None:
@@ -136,7 +140,7 @@ def _programs() -> Iterator[Finding]:
 
     from paddock.sandbox.base import Finding
 
-    for program, package, purpose in _BUILDERS:
+    for program, package, purpose in _PROGRAMS:
         found = shutil.which(program)
         yield Finding(
             check=program,

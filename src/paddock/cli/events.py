@@ -38,11 +38,9 @@ async def events(
     """
     import asyncio
 
-    from paddock.cli.find import find
-
     place = "sequence" if sandbox is None else "number"
     async with cli.client() as client:
-        path = "/v1/events" if sandbox is None else f"/v1/sandboxes/{await find(client, sandbox)}/events"
+        path = "/v1/events" if sandbox is None else f"/v1/sandboxes/{await _found(client, sandbox)}/events"
         last_seen = time.monotonic()
         while True:
             try:
@@ -65,6 +63,15 @@ async def events(
                 await asyncio.sleep(0.25)
 
 
+async def _found(client: Any, wanted: str) -> str:
+    from paddock.cli.find import NoSuchSandbox, find
+
+    try:
+        return await find(client, wanted)
+    except NoSuchSandbox as error:
+        raise NoSuchSandbox(error.message, hint="what happened to one that is gone is found by its whole id") from None
+
+
 async def _all(cli: Cli, client: Any, path: str, after: int) -> None:
     headers = {"Accept": "application/json"}
     while True:
@@ -83,4 +90,19 @@ def _show(cli: Cli, event: dict[str, Any]) -> None:
     when = f"{at.astimezone():%m-%d %H:%M:%S}" if at else ""
     facts = {name: value for name, value in (event.get("data") or {}).items() if value not in (None, {}, "")}
     name = str(event.get("stream", "")).partition("/")[2]
-    return cli.out.line(f"{when}  {event.get('type', ''):<18} {name}  {pairs(facts)}".rstrip())
+    if cli.out.for_people and "sha256" in facts:
+        facts["sha256"] = str(facts["sha256"])[:12]
+    line = f"{when}  {event.get('type', ''):<18} {name}  {pairs(facts)}".rstrip()
+    return cli.out.line(_fitted(line) if cli.out.for_people else line)
+
+
+def _fitted(line: str) -> str:
+    """A line that is too long for the terminal goes on below, behind the time."""
+    import shutil
+    import textwrap
+
+    width = max(40, shutil.get_terminal_size().columns)
+    if len(line) <= width:
+        return line
+    pieces = textwrap.wrap(line, width, subsequent_indent=" " * 16, break_long_words=False, break_on_hyphens=False)
+    return "\n".join(pieces)

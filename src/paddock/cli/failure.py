@@ -6,7 +6,7 @@ import json
 import sys
 from typing import Any, TextIO
 
-from paddock.cli.output import plain
+from paddock.cli.output import plain, readable
 from paddock.errors import PaddockError
 
 FAILED = 1
@@ -88,7 +88,7 @@ def show(code: str, message: str, hint: str | None, *, as_json: bool) -> None:
         return
     colours = wants_colour()
     label = "\x1b[1;31merror:\x1b[0m" if colours else "error:"
-    sys.stderr.write(f"{label} {plain(message)}\n")
+    sys.stderr.write(f"{label} {readable(message)}\n")
     if hint:
         sys.stderr.write(f"  {plain(hint)}\n")
 

@@ -10,6 +10,7 @@ from typing import Annotated
 
 import typer
 
+from paddock.cli.commands import WIDTH
 from paddock.cli.failure import BROKEN_PIPE, FAILED, INTERRUPTED, USAGE, exit_code_of, report, show
 
 _HELP = """\
@@ -18,9 +19,10 @@ Runs AI agents in fenced computers, and shows what they do.
 \b
 Start here:
   paddock doctor                          see whether this machine can
-  paddock run tasks/hello.yaml            have an agent do a task, and get what it made
+  paddock run tasks/hello.yaml            have an agent do a task
   paddock serve                           start the server
   paddock sandbox create --image host     make a sandbox
+  paddock sandbox create --kind linux     make one with a desktop
   paddock sandbox shell SANDBOX           look around in it
 """
 
@@ -38,7 +40,7 @@ COMMANDS: Mapping[str, tuple[str, ...]] = {
     "run": ("run",),
     "runs": ("runs", "runs_watch", "runs_change"),
     "doctor": ("doctor",),
-    "sandbox": ("sandbox", "execute", "shell", "copy", "logs", "snapshot", "screenshot", "record"),
+    "sandbox": ("sandbox", "execute", "shell", "copy", "logs", "snapshot", "screenshot", "desktop", "record"),
     "tool": ("tool",),
     "task": ("task",),
     "llm": ("llm", "llm_log", "llm_show", "llm_export", "llm_usage", "llm_record", "llm_replay"),
@@ -73,7 +75,7 @@ SUMMARIES: Mapping[str, str] = {
 
 def build(wanted: str | None = None) -> typer.Typer:
     """All commands; or only the one `wanted` whole, and of the others the names and what they are for."""
-    app = typer.Typer(name="paddock", help=_HELP, no_args_is_help=True, rich_markup_mode=None)
+    app = typer.Typer(name="paddock", help=_HELP, no_args_is_help=True, rich_markup_mode=None, context_settings=WIDTH)
     app.callback()(_top)
     for name, summary in SUMMARIES.items():
         modules = COMMANDS[name]

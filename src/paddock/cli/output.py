@@ -53,7 +53,7 @@ class Output:
         return not self.as_json and sys.stdout.isatty()
 
     def line(self, text: str = "") -> None:
-        sys.stdout.write(f"{plain(text)}\n")
+        sys.stdout.write(f"{readable(text)}\n")
         sys.stdout.flush()
 
     def write(self, text: str) -> None:
@@ -131,6 +131,11 @@ class Output:
 def plain(text: str) -> str:
     """Text that cannot steer a terminal: what comes from a box or another user is shown, never obeyed."""
     return "".join(letter if letter.isprintable() or letter == "\n" else "\N{REPLACEMENT CHARACTER}" for letter in text)
+
+
+def readable(text: str) -> str:
+    """As `plain`, for text of many lines: tabs stay, and the ends of lines are ours, also where Windows wrote them."""
+    return "\t".join(plain(part) for part in text.replace("\r\n", "\n").removesuffix("\r").split("\t"))
 
 
 def _json(document: Any, indent: int | None = None) -> str:

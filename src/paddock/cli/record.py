@@ -109,7 +109,7 @@ async def list_(
     rows = [
         [
             str(item["id"]),
-            str(item["state"]) + (f" ({item['reason']})" if item.get("reason") else ""),
+            _state(item),
             str(item["sandboxId"]),
             ago(moment(item.get("startedAt"))),
             str(item["frames"]),
@@ -117,7 +117,7 @@ async def list_(
         ]
         for item in found
     ]
-    return cli.out.table(["ID", "STATE", "SANDBOX", "AGE", "PICTURES", "SIZE"], rows)
+    return cli.out.table(["ID", "STATE", "SANDBOX", "AGE", "PICTURES", "SIZE"], rows, wraps=["STATE"])
 
 
 async def export(
@@ -153,6 +153,12 @@ async def remove(
     async with cli.client() as client:
         await client.delete(_path(await _sandbox(client, sandbox), recording))
     return cli.out.document({"removed": [recording]}) if cli.as_json else cli.out.line(recording)
+
+
+def _state(recording: dict[str, Any]) -> str:
+    """Its state, and why it stopped where that was not because somebody asked for it."""
+    state, reason = str(recording["state"]), recording.get("reason")
+    return f"{state} ({reason})" if reason and reason != state else state
 
 
 def _path(sandbox_id: str, recording: str | None = None) -> str:

@@ -95,7 +95,8 @@ def _banner(config: Config, url: str) -> str:
         f"  API reference  {url}/docs",
         f"  data           {config.data}",
         f"  key            {key if key.exists() else 'the ones you made; see: paddock key list'}",
-        "  try            paddock sandbox create --image host",
+        "  try            paddock sandbox create --image host    a shell",
+        "                 paddock sandbox create --kind linux    a desktop; the first time, its image is built",
     ]
     return "\n".join(rows)
 

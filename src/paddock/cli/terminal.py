@@ -16,10 +16,13 @@ from typing import Any
 from paddock.cli.client import Client
 from paddock.cli.execution import PASSING
 from paddock.cli.failure import ConnectionLost, NoServer, Refused
+from paddock.cli.output import plain
 
 STDIN, STDOUT, STDERR, REPLAY = 0, 1, 2, 3
 TAKEN_OVER = 4001
 RECONNECT_SECONDS = 30.0
+NOTICE_SECONDS = 10.0
+_WHOLE_SCREEN = re.compile(rb"\x1b\[\?(?:1049|1047|47)([hl])")
 _QUESTIONS = re.compile(
     rb"\x1b\[[>=?]?[0-9;]*[cn]|\x1b\[\?u"  # what it is, where its cursor is, how it reads keys
     rb"|\x1b\[\??[0-9;]*\$p|\x1b\[>[0-9;]*q|\x1b\[(?:1[1-9]|2[01])t"  # its modes, version, sizes
@@ -56,6 +59,27 @@ class Escape:
         return bytes(passed), False
 
 
+class Notice:
+    """Tells who types that somebody else has the input: in words at first, and then by the bell."""
+
+    def __init__(self) -> None:
+        self._last: tuple[str, float] | None = None
+        self._whole_screen = False
+
+    def shown(self, output: bytes) -> None:
+        """Learn from output whether a program has the whole screen, which a line of ours would spoil."""
+        for found in _WHOLE_SCREEN.finditer(output):
+            self._whole_screen = found[1] == b"h"
+
+    def typed(self, holder: str, now: float) -> bytes:
+        """What to show when something was typed in vain."""
+        known = self._last is not None and self._last[0] == holder and now - self._last[1] < NOTICE_SECONDS
+        if known or self._whole_screen:
+            return b"\a"
+        self._last = (holder, now)
+        return f"\a\r\n[{plain(holder)} has control; what you type goes nowhere]\r\n".encode()
+
+
 class Terminal:
     """One session in a terminal of a box; survives a restart of the server."""
 
@@ -68,6 +92,7 @@ class Terminal:
         self._escape = Escape()
         self._typed: asyncio.Queue[bytes] = asyncio.Queue()
         self._connected_at = 0.0
+        self._notice = Notice()
 
     async def run(self) -> int | None:
         """Show it until it ends. Returns its exit code, or None when it was left running."""
@@ -131,8 +156,9 @@ class Terminal:
             if frame.get("type") == "exit":
                 return int(frame.get("exit_code") or 0)
             if frame.get("type") == "held":
-                # Rung as for a key that does nothing: a line of ours would spoil what is on the screen.
-                os.write(sys.stdout.fileno(), b"\a")
+                self._write(self._notice.typed(str(frame.get("by")), time.monotonic()))
+            if frame.get("type") == "connected" and isinstance(held := frame.get("held"), dict):
+                self._write(self._notice.typed(str(held.get("by")), time.monotonic()))
             if frame.get("type") == "error" and frame.get("code") == "START_FAILED":
                 raise Refused(500, "START_FAILED", str(frame.get("error")))
         if ws.close_code == TAKEN_OVER:
@@ -149,6 +175,10 @@ class Terminal:
             self._position += len(data)
         else:
             return
+        self._notice.shown(data)
+        self._write(data)
+
+    def _write(self, data: bytes) -> None:
         view = memoryview(data)
         while view:
             view = view[os.write(sys.stdout.fileno(), view) :]

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 _CALL_SECONDS = 24 * 3600.0
 _ENDINGS = {"image/jpeg": ".jpg", "image/png": ".png"}
+_TYPES = {"string": "text", "integer": "whole number", "boolean": "true or false", "array": "list"}
 _HINTS = {"boolean": "true or false", "integer": "a whole number", "number": "a number"}
 
 
@@ -38,7 +39,9 @@ def register(app: typer.Typer) -> None:
             paddock tool call 3f2a read_file path=/workspace/notes.txt
             paddock tool call 3f2a click_mouse x=200 y=120
             paddock tool call 3f2a screenshot --save screen.jpg
-            paddock tool call 3f2a press_keys --json-arguments '{"keys": ["ctrl+s"]}'
+            paddock tool call 3f2a press_keys keys=ctrl+s
+            paddock tool call 3f2a start_app app=mousepad arguments='["notes.txt"]'
+            paddock tool call 3f2a press_keys --json-arguments '{"keys": "ctrl+s"}'
         """,
     )(call)
 
@@ -51,6 +54,14 @@ async def list_(cli: Cli, sandbox: SandboxArgument) -> None:
         found = await _tools(client, await find(client, sandbox))
     if cli.as_json:
         return cli.out.document(found)
+    if cli.out.for_people:
+        # Arguments would leave a terminal no room for what the tools do.
+        cli.out.table(
+            ["NAME", "DESCRIPTION"],
+            [[tool["name"], _first(tool["description"])] for tool in found],
+            wraps=["DESCRIPTION"],
+        )
+        return cli.out.line(f"\nWhat one takes: paddock tool show {sandbox} NAME")
     rows = [[tool["name"], " ".join(_parameters(tool)), _first(tool["description"])] for tool in found]
     return cli.out.table(["NAME", "ARGUMENTS", "DESCRIPTION"], rows)
 
@@ -73,13 +84,17 @@ async def show(
     cli.out.facts(facts)
     schema = tool["inputSchema"]
     needed = schema.get("required") or []
+    known = _properties(schema)
     rows = [
-        [key, _kind(rule), "yes" if key in needed else "", str(rule.get("description", ""))]
-        for key, rule in _properties(schema).items()
+        [key, _kind(rule), _default(rule, key in needed), str(rule.get("description", ""))]
+        for key, rule in known.items()
     ]
     if rows:
         cli.out.line()
-        cli.out.table(["ARGUMENT", "TYPE", "NEEDED", "DESCRIPTION"], rows, wraps=["DESCRIPTION"])
+        cli.out.table(["ARGUMENT", "TYPE", "DEFAULT", "DESCRIPTION"], rows, wraps=["TYPE", "DEFAULT", "DESCRIPTION"])
+    written = [f"{key}={example}" for key, rule in known.items() if (example := _example(rule, "…"))]
+    if written:
+        cli.out.line(f"\nLists and objects are written as JSON: {' '.join(written)}")
     return None
 
 
@@ -139,6 +154,8 @@ def _value(name: str, text: str, rule: dict[str, Any]) -> Any:
         if "string" in kinds:
             return text
         wanted = " or ".join(_HINTS.get(kind, "JSON") for kind in kinds)
+        if example := _example(rule, text):
+            wanted += f", as in {name}={example}"
         raise UsageProblem(f"{name}={text}: must be {wanted}")
     return value
 
@@ -221,10 +238,36 @@ def _parameters(tool: dict[str, Any]) -> list[str]:
 
 
 def _kind(rule: dict[str, Any]) -> str:
+    """What an argument may be, in words: `whole number, 0 to 10`."""
     if isinstance(rule.get("enum"), list):
-        return "|".join(map(str, rule["enum"]))
+        return " | ".join(map(str, rule["enum"]))
     kinds = rule.get("type", "")
-    return "|".join(kinds) if isinstance(kinds, list) else str(kinds)
+    words = " or ".join(_TYPES.get(str(kind), str(kind)) for kind in (kinds if isinstance(kinds, list) else [kinds]))
+    least, most = rule.get("minimum"), rule.get("maximum")
+    if least is not None and most is not None:
+        return f"{words}, {least} to {most}"
+    if least is not None or most is not None:
+        return f"{words}, " + (f"from {least}" if most is None else f"to {most}")
+    return words
+
+
+def _default(rule: dict[str, Any], needed: bool) -> str:
+    if needed:
+        return "required"
+    default = rule.get("default", "")
+    return default if isinstance(default, str) else json.dumps(default, ensure_ascii=False)
+
+
+def _example(rule: dict[str, Any], text: str) -> str:
+    """How a list or an object is written in a shell, with `text` where text may stand; empty for all else."""
+    import shlex
+
+    if rule.get("type") == "array":
+        items = rule.get("items")
+        if not isinstance(items, dict) or items.get("type", "string") == "string":
+            return shlex.quote(json.dumps([text], ensure_ascii=False))
+        return "'[…]'" if items.get("type") != "object" else "'[{…}]'"
+    return "'{…}'" if rule.get("type") == "object" else ""
 
 
 def _first(text: str) -> str:

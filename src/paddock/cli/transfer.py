@@ -14,11 +14,13 @@ from typing import Any
 
 from paddock.cli.archive import Pieces, Source, Unpacker, pack, tree_size
 from paddock.cli.client import Client
+from paddock.cli.execution import Execution, Sink, content
 from paddock.cli.failure import CliError, Refused
 
 Report = Callable[[int, int | None], None]
 """Told how many bytes have gone, and of how many if that is known."""
 _AHEAD = 16
+_PREFIX = 'printf %s "${WINEPREFIX:-}"'
 _KIND = 'if [ -d "$1" ]; then exit 10; elif [ -e "$1" ]; then exit 11; else exit 12; fi'
 
 
@@ -145,11 +147,38 @@ async def kind_of(client: Client, sandbox_id: str, path: str) -> str | None:
     kind = str(next(iter(info.values()))["type"])
     if kind != "symlink":
         return "directory" if kind == "directory" else "file"
-    from paddock.cli.execution import Execution, Sink
-
     look = {"argv": ["/bin/sh", "-c", _KIND, "sh", path]}
     ending = await Execution(client, sandbox_id, Sink(False)).run_attached(look)
     return {10: "directory", 11: "file"}.get(ending.exit_code)
+
+
+async def plain_path(client: Client, sandbox_id: str, path: str) -> str:
+    """A path of a box as Linux has it, also where Windows programs run and it is written `C:\\x`."""
+    if path.startswith("/"):
+        return path
+    found = _Collected()
+    await Execution(client, sandbox_id, found).run_attached({"argv": ["/bin/sh", "-c", _PREFIX]})
+    prefix = found.text()
+    if not prefix.startswith("/"):
+        raise CliError(f"this sandbox has no drive {path[:2]}; write a path that begins with /")
+    drive, _, rest = path.partition(":")
+    return f"{prefix}/dosdevices/{drive.lower()}:/" + rest[1:].replace("\\", "/")
+
+
+class _Collected(Sink):
+    """Keeps the little that a command of ours says."""
+
+    def __init__(self) -> None:
+        super().__init__(as_json=False)
+        self._said = b""
+
+    def write(self, documents: list[dict[str, Any]]) -> None:
+        for document in documents:
+            if document["type"] == "stdout" and len(self._said) < 4096:
+                self._said += content(document)
+
+    def text(self) -> str:
+        return self._said.decode(errors="replace").strip()
 
 
 async def _download_file(client: Client, sandbox_id: str, source: str, place: Path, report: Report) -> int:

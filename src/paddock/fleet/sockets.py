@@ -5,9 +5,12 @@ from __future__ import annotations
 import os
 import secrets
 import socket
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
+
+_HERE = frozenset({"127.0.0.1", "localhost", "[::1]"})
+"""Names by which programs in a box call its holes."""
 
 
 @asynccontextmanager
@@ -40,3 +43,13 @@ def _bound(directory: int, name: str) -> socket.socket:
         listener.close()
         raise
     return listener
+
+
+def from_a_page(headers: Mapping[str, str]) -> bool:
+    """Whether a web page may be behind a request that came through a hole.
+
+    Holes need no key, and a browser in the box lets any page send to them. It says where a page is from, and of a name
+    that was made to lead here (DNS rebinding) it says the name.
+    """
+    host = headers.get("Host", "127.0.0.1").rpartition(":")
+    return "Origin" in headers or (host[0] or host[2]).lower() not in _HERE

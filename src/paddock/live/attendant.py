@@ -17,7 +17,7 @@ from aiohttp import web
 
 from paddock.errors import InvalidInput
 from paddock.fleet.requests import CreateSandbox
-from paddock.fleet.sockets import hole_socket
+from paddock.fleet.sockets import from_a_page, hole_socket
 from paddock.live import jsonrpc
 from paddock.live.displays import Displays
 from paddock.live.hands import Hands
@@ -34,6 +34,7 @@ BODIES = 4 * jsonrpc.LARGEST_REQUEST
 """Bytes of requests that one box may have on their way."""
 BODY_WITHIN = 60.0
 """Seconds a body may take to come."""
+CLOSED_WITHIN = 0.1
 log = structlog.get_logger()
 
 
@@ -124,7 +125,10 @@ class _Door:
     async def close(self) -> None:
         if self._listener is not None:
             self._listener.close()
-        await self._server.shutdown(0)
+        for connection in list(self._server.connections):
+            connection.force_close()
+        # With 0 it would wait for ever for a connection that a box keeps open.
+        await self._server.shutdown(CLOSED_WITHIN)
 
     def _accept(self) -> asyncio.Protocol:
         return self._server() if len(self._server.connections) < CONNECTIONS else _Full()
@@ -143,6 +147,8 @@ class _Door:
         return web.Response(status=answer.status, body=answer.body or None, content_type=kind, headers=headers)
 
     async def _answer(self, request: web.BaseRequest) -> jsonrpc.Answer:
+        if from_a_page(request.headers):
+            return jsonrpc.failure(403, jsonrpc.REFUSED, "web pages may not use the tools of a sandbox")
         if request.path != PATH:
             return jsonrpc.failure(404, jsonrpc.REFUSED, f"the tools of this sandbox are at {PATH}")
         if request.method != "POST":

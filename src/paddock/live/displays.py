@@ -100,7 +100,7 @@ class Displays:
         self._up[sandbox.id] = up
         code = service.get("exit_code")
         stopped = service.get("state") in ("stopping", "stopped")
-        reason = "stopped" if stopped else f"exit code {code}" if isinstance(code, int) else "died"
+        reason = "stopped" if stopped else f"exit code {code}"[:40] if isinstance(code, int) else "died"
         self._updates.desktop(sandbox, up=up, reason=None if up else reason)
         # While nobody reads, the box waits or joins what it has to say; a lying one fills no disk.
         await asyncio.sleep(CHANGE_PAUSE)

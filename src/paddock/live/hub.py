@@ -287,7 +287,7 @@ class Hub:
                 await self._apply(self._size, again=True)
         elif kind == "exit":
             code = word.get("exit_code")
-            code = code if isinstance(code, int) else None
+            code = code if isinstance(code, int) and abs(code) < 2**31 else None
             await self.exited(code)
             return True
         elif kind == "error":

@@ -48,6 +48,8 @@ class Pace:
     """Without any."""
     stalled: float = 60.0
     """Without the client taking a byte that waits for it."""
+    look: float = 1.0
+    """Between looks whether a connection was reset."""
     goodbye: float = 1.0
     """For the last bytes of a connection."""
 
@@ -90,6 +92,7 @@ class Relay:
         self._loop.add_reader(self._display, self._from_display)
         self._after(self._pace.handshake, self._check_handshake)
         self._after(self._pace.ping, self._beat)
+        self._after(self._pace.look, self._look)
         try:
             return await self._end
         finally:
@@ -291,6 +294,15 @@ class Relay:
         else:
             self._send(frames.control(frames.PING))
         self._after(self._pace.ping, self._beat)
+
+    def _look(self) -> None:
+        """A socket that was reset is not watched any more by libuv, which tells nobody of it."""
+        if self._client.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR):
+            self.stop(GONE)
+        elif self._display.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR):
+            self.stop(Closing(COME_BACK, DISPLAY_ENDED))
+        else:
+            self._after(self._pace.look, self._look)
 
     def _after(self, seconds: float, call: Callable[[], None]) -> None:
         self._timers[call.__name__] = self._loop.call_later(seconds, call)

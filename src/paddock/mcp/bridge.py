@@ -22,13 +22,14 @@ from yarl import URL
 
 from paddock.errors import Forbidden, InvalidInput, NotFound, PaddockError, TooLarge
 from paddock.fleet.requests import CreateSandbox
-from paddock.fleet.sockets import hole_socket
+from paddock.fleet.sockets import from_a_page, hole_socket
 from paddock.mcp.declared import ADDRESS, EXTENSION, PORT, Lookup, check_server, fill, read_declared
 from paddock.mcp.reach import Reach
 from paddock.model.sandbox import Hole, Sandbox
 from paddock.model.task import McpServer
 
 NAME = "mcp"
+CLOSED_WITHIN = 0.1
 CONNECTIONS = 64
 """That one box may have open at a time."""
 LARGEST_REQUEST = 16 * 2**20
@@ -145,12 +146,17 @@ class _Bridge:
     async def close(self) -> None:
         if self._listener is not None:
             self._listener.close()
-        await self._door.shutdown(0)
+        for connection in list(self._door.connections):
+            connection.force_close()
+        # With 0 it would wait for ever for a connection that a box keeps open.
+        await self._door.shutdown(CLOSED_WITHIN)
 
     def _accept(self) -> asyncio.Protocol:
         return self._door() if len(self._door.connections) < CONNECTIONS else _Full()
 
     async def _serve(self, request: web.BaseRequest) -> web.StreamResponse:
+        if from_a_page(request.headers):
+            return _refusal(403, "Web pages may not use the MCP servers of the sandbox they are seen in.")
         try:
             server, target = self._target(request)
             headers = self._headers(server, request)

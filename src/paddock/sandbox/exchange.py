@@ -72,14 +72,15 @@ class _Conversation(aiohttp.ClientWebSocketResponse):
     async def close(self, *, code: int = 1000, message: bytes = b"") -> bool:
         # aiohttp reads on until the box says goodbye too, unless it is known how this ended.
         self._close_code = self._close_code or code
+        transport = None if self._way is None else self._way.transport
         try:
             async with asyncio.timeout(GOODBYE):
                 return await super().close(code=code, message=message)
         except TimeoutError:
             return True
         finally:
-            transport = None if self._way is None else self._way.transport
-            if transport is not None and not transport.is_closing():
+            # A closed one would stay until the box has read what was sent, and it may never do that.
+            if isinstance(transport, asyncio.WriteTransport) and transport.get_write_buffer_size():
                 transport.abort()
 
 

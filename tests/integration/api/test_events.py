@@ -11,6 +11,7 @@ import httpx
 import pytest
 
 from tests.integration.api.conftest import create
+from tests.serving import eventually
 
 
 def frames(answer: httpx.Response) -> Iterator[dict[str, Any]]:
@@ -87,3 +88,18 @@ def test_bad_places(client: httpx.Client, place: str) -> None:
     assert client.get("/v1/events", params={"after": place}).status_code == 400
     answer = client.get("/v1/events", headers=[(b"Last-Event-ID", place.encode())])
     assert answer.status_code == 400
+
+
+def test_the_history_of_a_sandbox_outlives_it(client: httpx.Client, stranger: httpx.Client) -> None:
+    box = create(client)
+    client.delete(f"/v1/sandboxes/{box}")
+    path, as_json = f"/v1/sandboxes/{box}/events", {"Accept": "application/json"}
+    eventually(lambda: client.get(f"/v1/sandboxes/{box}").status_code == 404)
+    whole = ["sandbox.created", "sandbox.running", "sandbox.stopping", "sandbox.ended"]
+    assert [item["type"] for item in client.get(path, headers=as_json).json()["items"]] == whole
+    with client.stream("GET", path) as answer:
+        assert types(list(frames(answer))) == whole
+    with client.stream("GET", path, params={"after": 4}) as answer:
+        assert list(frames(answer)) == []
+    assert stranger.get(path, headers=as_json).status_code == 404
+    assert client.get("/v1/sandboxes/sb-0000000000000000/events", headers=as_json).status_code == 404

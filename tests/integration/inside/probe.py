@@ -30,6 +30,13 @@ with open(log, "a", buffering=1) as out:
         elif e.type == X.KeyPress:
             symbol = d.keycode_to_keysym(e.detail, 1 if e.state & 1 else 0)
             out.write(f"key {names.get(symbol, symbol)} {e.state & 0xff}\n")
+            if symbol == XK.XK_F9:
+                # A window that wants no focus, as those of Wine's dialogs do not get it.
+                shy = screen.root.create_window(20, 20, 90, 90, 0, screen.root_depth, background_pixel=0)
+                shy.set_wm_name("back\\slash")
+                shy.change_property(d.intern_atom("_NET_WM_USER_TIME"), d.intern_atom("CARDINAL"), 32, [0])
+                shy.map()
+                d.flush()
         elif e.type == X.ClientMessage:
             sys.exit()
 """

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+import time
 from collections.abc import Iterator
 
 import pytest
@@ -212,9 +213,13 @@ def test_windows_are_listed_and_changed(tools: Toolbox, probe: Probe) -> None:
     assert now()["active"] is True and now()["pid"] == probe.pid and now()["app"] == "Probe"
     assert tools.data("window_maximize")["width"] == 1280
     assert now()["maximized"] is True
-    tools.call("window_minimize", window=probe.window)
-    assert now()["minimized"] is True and now()["active"] is False
     tools.call("window_restore", window=probe.window)
+    usual = now()
+    hidden = tools.call("window_minimize", window=probe.window)
+    assert now()["minimized"] is True and now()["active"] is False
+    assert " at " not in hidden, "what is hidden has no place"
+    restored = tools.data("window_restore", window=probe.window)
+    assert (restored["x"], restored["y"]) == (usual["x"], usual["y"]), "where it is, and not where it comes from"
     assert (now()["minimized"], now()["maximized"], now()["width"]) == (False, False, 400)
     moved = tools.data("resize_window", window=probe.window, width=500, height=350, x=30, y=60)
     assert (moved["width"], moved["height"]) == (500, 350) and abs(moved["x"] - 30) < 10
@@ -255,6 +260,55 @@ def test_programs_that_do_not_start_say_why(tools: Toolbox) -> None:
     assert "no window yet" in tools.call("start_app", app="sleep 30", wait=0.1)
     assert tools.data("stop_app", app="sleep", force=True)["stopped"]
     assert "no program 'sleep' is running" in tools.fails("stop_app", app="sleep")
+
+
+def test_a_program_that_hands_its_job_to_one_that_runs_names_the_window(tools: Toolbox) -> None:
+    tools.call("write_file", path="/workspace/a.txt", content="a")
+    tools.call("write_file", path="/workspace/b.txt", content="b")
+    window = tools.data("start_app", app="mousepad", arguments=["/workspace/a.txt"])["window"]["window"]
+    try:
+        begun = time.monotonic()
+        told = tools.result("start_app", app="mousepad", arguments=["/workspace/b.txt"])
+        assert time.monotonic() - begun < 8
+        taken = told["structuredContent"]["window"]
+        assert "b.txt" in taken["title"] and taken["active"] is True
+        assert taken["window"] != window or "runs already" in told["content"][0]["text"]
+    finally:
+        tools.call("stop_app", app="mousepad", force=True)
+
+
+def test_a_program_that_ends_without_a_window_is_not_waited_for(tools: Toolbox) -> None:
+    begun = time.monotonic()
+    assert tools.call("start_app", app="true") == "true has ended already (exit code 0), without a window"
+    assert time.monotonic() - begun < 5
+    left = tools.call("start_app", app="sh -c 'sleep 30 & exit 0'", wait=2.5)
+    assert "has ended already" in left and time.monotonic() - begun > 2.5, "what it left may still show something"
+    tools.call("stop_app", app="sleep", force=True)
+
+
+def test_a_dialog_that_stands_in_the_way_is_brought_to_the_front(tools: Toolbox) -> None:
+    tools.call("start_app", app="mousepad")
+    tools.call("input_text", text="not saved")
+    tools.call("start_app", app="lxterminal")
+    tools.call("window_maximize")
+    try:
+        told = tools.result("close_window", window="Mousepad")
+        dialog = told["structuredContent"]["dialog"]
+        assert "wants an answer first, and is in front now" in told["content"][0]["text"]
+        assert dialog["active"] is True and tools.data("list_windows")["windows"][-1]["window"] == dialog["window"]
+        tools.call("activate_window", window="lxterminal")
+        again = tools.data("stop_app", app="mousepad")
+        assert again["stopped"] == [] and again["dialog"]["active"] is True
+    finally:
+        tools.call("stop_app", app="mousepad", force=True)
+        tools.call("stop_app", app="lxterminal", force=True)
+
+
+def test_a_window_that_opens_without_the_focus_is_told(tools: Toolbox, probe: Probe) -> None:
+    assert "has opened" not in tools.call("press_keys", keys="a")
+    told = tools.call("press_keys", keys="F9", wait=5)
+    assert "'back\\slash' (0x" in told and "has opened, and is not active" in told
+    assert "'back\\slash'" in tools.call("list_windows"), "a title is shown as it is"
 
 
 def test_the_screen_settles_or_does_not(tools: Toolbox) -> None:

@@ -88,9 +88,10 @@ def test_paths_with_newlines_are_only_data(enemy: Box) -> None:
 
 
 def test_a_flood_of_files_fills_no_log(enemy: Box) -> None:
-    for _ in range(100):
-        enemy.post("newlines")
-    assert len(enemy.events("file.changed")) < 80
+    before, began = len(enemy.events("file.changed")), time.monotonic()
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(lambda _: enemy.post("newlines"), range(200)))
+    assert len(enemy.events("file.changed")) - before <= 51 + 10 * (time.monotonic() - began)
 
 
 def test_mcp_passes_nothing_on_but_the_answer(enemy: Box) -> None:
@@ -132,7 +133,7 @@ def test_a_terminal_that_never_stops_talking_keeps_nobody_waiting(server: Server
             viewer.word("connected")
             time.sleep(0.2)
         # A hub stays for a while when its last viewer has gone; then there is nothing left of it.
-        eventually(lambda: open_files(server) <= files)
+        eventually(lambda: open_files(server) <= files + 2)
     assert memory(server) - before < 100 * 2**20
 
 
@@ -162,6 +163,21 @@ def test_a_flood_from_within_a_box_harms_only_itself(server: Server, client: htt
         assert "x" in box.text("run_shell_command", command="echo x")
     assert memory(server) - before < 200 * 2**20
     eventually(lambda: open_files(server) <= files + 5)
+
+
+@pytest.mark.parametrize(
+    "said", [b"", b"POST /mcp HTTP/1.1\\r\\nContent-Length: 9\\r\\n\\r\\n{", b"GET /mcp HTTP/1.1\\r\\n\\r\\n"]
+)
+def test_a_box_that_holds_on_to_its_tools_is_deleted_all_the_same(client: httpx.Client, said: bytes) -> None:
+    with box_of(client, "code") as box:
+        program = (
+            "import socket, time; s = socket.create_connection(('127.0.0.1', 8765)); "
+            f"s.sendall(b'{said.decode()}'); open('/tmp/held', 'w'); time.sleep(100)"
+        )
+        run(client, box.id, f'python3 -c "{program}" >/dev/null 2>&1 & until [ -e /tmp/held ]; do sleep 0.01; done')
+        began = time.monotonic()
+        assert client.delete(box.path, timeout=20).status_code == 204
+        assert time.monotonic() - began < 10
 
 
 # Tenants.
@@ -387,13 +403,23 @@ def in_the_middle(server: Server, box: Box) -> None:
 
 
 def a_terminal(server: Server, box: Box) -> None:
-    with Viewer(server, f"{box.path}/terminal"):
-        pass
+    vanish_from(server, f"{box.path}/terminal")
 
 
 def a_wall(server: Server, box: Box) -> None:
-    with Viewer(server, "/v1/screens"):
-        pass
+    vanish_from(server, "/v1/screens")
+
+
+def vanish_from(server: Server, path: str) -> None:
+    """Open a WebSocket, and pull the plug."""
+    host, _, port = server.domain.partition(":")
+    with socket.create_connection((host, int(port)), 10) as connection:
+        connection.sendall(
+            f"GET {path} HTTP/1.1\r\nHost: {server.domain}\r\nAuthorization: Bearer {server.key}\r\n"
+            "Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\n"
+            "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n".encode()
+        )
+        assert connection.recv(100)
 
 
 def half_a_request(server: Server, box: Box) -> None:
@@ -405,7 +431,7 @@ def half_a_request(server: Server, box: Box) -> None:
 def a_call(server: Server, box: Box) -> None:
     host, _, port = server.domain.partition(":")
     with socket.create_connection((host, int(port)), 10) as connection:
-        body = b'{"command": "sleep 60"}'
+        body = b'{"command": "sleep 3"}'
         connection.sendall(
             f"POST {box.path}/tools/run_shell_command HTTP/1.1\r\nHost: {server.domain}\r\n"
             f"Authorization: Bearer {server.key}\r\nContent-Type: application/json\r\n"
@@ -422,7 +448,7 @@ def test_viewers_that_vanish_leave_nothing(server: Server, box: Box, vanish: Cal
     def attempt(_: int) -> None:
         try:
             vanish(server, box)
-        except (Refused, OSError, AssertionError):
+        except (Refused, OSError):
             pass  # There may be too many at once, which is said.
 
     for count in (10, 200):
@@ -468,16 +494,6 @@ def test_a_box_that_is_deleted_ends_every_stream(server: Server, client: httpx.C
 def _stopped(client: httpx.Client, box: Box, recording: str) -> dict[str, Any] | None:
     said: dict[str, Any] = client.get(f"{box.path}/recordings/{recording}").json()
     return said if said["state"] == "stopped" else None
-
-
-def test_a_wall_that_is_left_reads_nothing_more(server: Server, box: Box) -> None:
-    with Viewer(server, "/v1/screens") as wall:
-        wall.send()
-    files = open_files(server)
-    for _ in range(20):
-        with Viewer(server, "/v1/screens", sandboxes=box.id):
-            pass
-    eventually(lambda: open_files(server) <= files + 3)
 
 
 # Mouse and keyboard.

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import base64
+import hashlib
+import socket
+import threading
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
@@ -14,6 +18,7 @@ from paddock.errors import BoxGone, BoxTimeout, InvalidInput, PaddockError
 from paddock.model.sandbox import Address
 from paddock.sandbox.client import Ended, Inside
 
+GUID = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
 HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n"
 
 
@@ -185,5 +190,97 @@ def test_silence_is_a_timeout(tmp_path: Path) -> None:
         async with daemon(tmp_path, act) as inside:
             with pytest.raises(BoxTimeout):
                 await inside.ping(timeout=0.1)
+
+    asyncio.run(talk())
+
+
+TALK = {
+    "documents": b'{"type":"x"}\n' * 20_000,
+    "empty lines": b"\n" * 200_000,
+    "pings": b"\x89\0" * 50_000,
+    "empty messages": b"\x82\0" * 50_000,
+}
+
+
+@pytest.mark.parametrize("case", TALK)
+def test_a_box_that_never_stops_talking_keeps_nobody_waiting(tmp_path: Path, case: str) -> None:
+    socket_of = case in ("pings", "empty messages")
+
+    def serve(listener: socket.socket) -> None:
+        connection, _ = listener.accept()
+        head = b""
+        while not head.endswith(b"\r\n\r\n"):
+            head += connection.recv(4096)
+        if socket_of:
+            key = next(line for line in head.split(b"\r\n") if line.lower().startswith(b"sec-websocket-key"))
+            digest = hashlib.sha1(key.split(b": ")[1] + GUID).digest()
+            connection.sendall(b"HTTP/1.1 101 Yes\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n")
+            connection.sendall(b"Sec-WebSocket-Accept: " + base64.b64encode(digest) + b"\r\n\r\n")
+        else:
+            connection.sendall(HEAD + b"\r\n")
+        try:
+            while True:
+                connection.sendall(TALK[case])
+        except OSError:
+            connection.close()
+
+    async def listen(inside: Inside) -> None:
+        if socket_of:
+            async with inside.websocket("/x") as conversation:
+                while True:
+                    await conversation.receive()
+        else:
+            async for _ in inside.watch_services():
+                pass
+
+    async def talk() -> float:
+        longest = 0.0
+        async with Inside(Address(token="x", socket=tmp_path / "inside.sock")) as inside:
+            listening = asyncio.create_task(listen(inside))
+            end = time.monotonic() + 0.5
+            while (began := time.monotonic()) < end:
+                await asyncio.sleep(0.001)
+                longest = max(longest, time.monotonic() - began)
+            listening.cancel()
+            # Also the goodbye is short, though the box never says its own.
+            async with asyncio.timeout(5):
+                await asyncio.gather(listening, return_exceptions=True)
+        return longest
+
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(tmp_path / "inside.sock"))
+        listener.listen()
+        serving = threading.Thread(target=serve, args=(listener,))
+        serving.start()
+        try:
+            assert asyncio.run(talk()) < 0.4
+        finally:
+            serving.join(10)
+
+
+def test_lists_by_the_million_are_not_read(tmp_path: Path) -> None:
+    async def act(writer: asyncio.StreamWriter) -> None:
+        writer.write(answer(b'{"content":[' + b"[]," * 4_000_000 + b"[]]}"))
+        await writer.drain()
+
+    async def talk() -> float:
+        async with daemon(tmp_path, act) as inside:
+            begin = time.process_time()
+            with pytest.raises(BoxGone, match="more than"):
+                await inside.call_tool("x", {})
+            return time.process_time() - begin
+
+    assert asyncio.run(talk()) < 1
+
+
+def test_a_list_of_tools_is_not_kept_at_any_size(tmp_path: Path) -> None:
+    async def act(writer: asyncio.StreamWriter) -> None:
+        writer.write(answer(b'{"tools":[{"name":"x","description":"%s"}]}' % (b"x" * 2**22)))
+        await writer.drain()
+
+    async def talk() -> None:
+        async with daemon(tmp_path, act) as inside:
+            with pytest.raises(InvalidInput, match="larger"):
+                await inside.tools()
 
     asyncio.run(talk())

@@ -275,7 +275,7 @@ async def test_who_hangs_up_is_not_worked_for(data: Path, servers: Servers) -> N
     leave = """
 import socket
 to = socket.create_connection(("127.0.0.1", 8422))
-to.sendall(b"GET /odd/slow HTTP/1.1\\r\\nHost: x\\r\\n\\r\\n")
+to.sendall(b"GET /odd/slow HTTP/1.1\\r\\nHost: 127.0.0.1\\r\\n\\r\\n")
 to.recv(9)
 """
     async with running(data) as machine:
@@ -286,6 +286,14 @@ to.recv(9)
             return servers.left.is_set()
 
         await until(left)
+
+
+@pytest.mark.parametrize("header", [{"Origin": "null"}, {"Host": "evil.example:8422"}], ids=["origin", "host"])
+async def test_web_pages_reach_no_server(data: Path, servers: Servers, header: dict[str, str]) -> None:
+    async with running(data) as machine:
+        sandbox = await machine.box(odd(servers))
+        status, said, _ = await machine.ask(sandbox, "/odd", "POST", 2, **header)
+        assert status == 403 and "Web pages" in said
 
 
 async def test_trouble_is_told_as_what_it_is(data: Path, servers: Servers) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ from typing import Any
 import pytest
 import typer
 
+from paddock.cli.commands import fold
 from paddock.cli.main import COMMANDS, SUMMARIES, build, run
 from paddock.cli.reference import reference
 
@@ -45,9 +47,23 @@ def test_every_command_has_help_with_examples_and_fits_80_columns(
     text = capsys.readouterr().out
     first, _, examples = text.partition("Examples:")
     assert first.strip() and f"paddock {' '.join(path).replace('keys', 'key', 1)}" in examples
-    # Examples are meant to be copied and are not wrapped.
-    assert max(len(line) for line in first.splitlines()) <= 80
+    assert max(len(line) for line in text.splitlines()) <= 80
     assert "--json" in text and "--debug" in text
+
+
+def test_the_top_fits_80_columns(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    assert run(["--help"]) == 0
+    assert max(len(line) for line in capsys.readouterr().out.splitlines()) < 80
+
+
+@pytest.mark.parametrize(
+    "example", ["paddock a --one 1", f"paddock {'x' * 60} --two '2 3' --three {'y' * 60} | jq '.a'"]
+)
+def test_a_long_example_means_the_same_in_several_lines(example: str) -> None:
+    lines = fold(example)
+    assert all(len(line) <= 76 for line in lines)
+    assert shlex.split("\n".join(lines).replace("\\\n", "")) == shlex.split(example)
 
 
 def test_the_reference_page_is_current() -> None:

@@ -31,6 +31,16 @@ def test_text_that_comes_from_a_model(capsys: pytest.CaptureFixture[str]) -> Non
     assert capsys.readouterr().out == "if x:\n    return 你好"
 
 
+def test_lines_keep_tabs_and_end_as_ours_do(capsys: pytest.CaptureFixture[str]) -> None:
+    out = Output(as_json=False)
+    out.line("Item\tPrice\r\nTea\t3\r")
+    assert capsys.readouterr().out == "Item\tPrice\nTea\t3\n"
+    out.line("safe\rforged \x1b[2J")
+    assert capsys.readouterr().out == "safe\ufffdforged \ufffd[2J\n"
+    report(CliError("one\r\n\ttwo"), as_json=False)
+    assert capsys.readouterr().err == "error: one\n\ttwo\n"
+
+
 def test_json_that_quotes_a_box(capsys: pytest.CaptureFixture[str]) -> None:
     Output(as_json=True).event({"name": EVIL})
     shown = capsys.readouterr().out

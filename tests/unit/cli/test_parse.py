@@ -83,6 +83,8 @@ def test_lifetimes_and_limits() -> None:
         ("/a:b", Place(None, "/a:b")),
         ("3f2a:/w", Place("3f2a", "/w")),
         ("name:/a:b", Place("name", "/a:b")),
+        ("win:C:\\a b.txt", Place("win", "C:\\a b.txt")),
+        ("win:c:/a", Place("win", "c:/a")),
     ],
 )
 def test_places(text: str, place: Place) -> None:
@@ -92,6 +94,10 @@ def test_places(text: str, place: Place) -> None:
 def test_a_place_needs_an_absolute_path() -> None:
     with pytest.raises(UsageProblem):
         parse_place("3f2a:relative")
+    with pytest.raises(UsageProblem):
+        parse_place("3f2a:C:relative")
+    with pytest.raises(UsageProblem, match=r"as in 3f2a:/home/agent/apps\.json"):
+        parse_place("3f2a:~/apps.json")
 
 
 def test_a_sandbox_is_found_by_id_prefix_or_name() -> None:

@@ -39,5 +39,11 @@ def test_what_cannot_be_read_is_named(name: str, text: str, wanted: str) -> None
         read_arguments({name: text}, SCHEMA)
 
 
+def test_a_list_is_explained_as_it_is_written_in_a_shell() -> None:
+    with pytest.raises(UsageProblem) as raised:
+        read_arguments({"keys": "Extra Large"}, SCHEMA)
+    assert raised.value.message == """keys=Extra Large: must be JSON, as in keys='["Extra Large"]'"""
+
+
 def test_a_tool_that_says_nothing_of_its_arguments_gets_text() -> None:
     assert read_arguments({"a": "1"}, {}) == {"a": "1"}

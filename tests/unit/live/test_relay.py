@@ -245,3 +245,19 @@ def test_a_client_that_floods_leaves_most_of_the_time_to_others() -> None:
             assert used < 0.6 * took
 
     served(test)
+
+
+def test_a_connection_that_was_reset_is_noticed() -> None:
+    async def reset(side: str) -> Closing:
+        async with joined(look=SOON) as ends:
+            # A socket that is closed with something unread in it is reset.
+            await ends.say(HANDSHAKE)
+            await ends.loop.sock_sendall(ends.display, b"RFB 003.008\n")
+            await ends.heard()
+            await asyncio.sleep(SOON)
+            (ends.client if side == "client" else ends.display).close()
+            async with asyncio.timeout(5):
+                return await ends.running
+
+    assert uvloop.run(reset("client")) is GONE
+    assert uvloop.run(reset("display")).code == 1012

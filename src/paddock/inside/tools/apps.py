@@ -13,13 +13,13 @@ import time
 from .display import DesktopGone
 from .manager import Window, active_id, called, listed
 from .menu import entries, installed
+from .processes import alive, ancestors, descendants, processes, session_of
 from .registry import Tool
-from .results import Result, ToolError, readable
+from .results import Result, ToolError, quoted, readable
 from .shell import Kept
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from typing import Any
 
     from .context import Context
@@ -30,6 +30,10 @@ NAMING = 0.5
 """Seconds that a new window is given to show its title."""
 OWN_WINDOW = 1.5
 """Seconds after which a new window is taken for the program's although another process shows it."""
+HANDED = 1.5
+"""Seconds after a program's end in which one that ran before is expected to show what it was handed."""
+OPENING = 2.0
+"""Seconds that a new window is given to show the document it was opened for."""
 
 
 class NotRunning(ToolError):
@@ -107,11 +111,14 @@ def launch(
     name: str = "",
     env: dict[str, str] | None = None,
     adopted: bool = False,
+    document: str = "",
 ) -> Result:
-    """Start a program and wait for its window; with `adopted`, which another process than its own may show."""
+    """Start a program and wait for its window; with `adopted`, which another process than its own may show.
+
+    With `document`, its window is expected to have that in its title.
+    """
     name = name or argv[0]
-    with context.display.session() as connection:
-        before = {window.id for window in listed(connection)}
+    before = Scene(context)
     try:
         process = subprocess.Popen(
             argv,
@@ -128,19 +135,49 @@ def launch(
     structured: dict[str, Any] = {"pid": process.pid, "command": readable(shlex.join(argv))}
     if wait <= 0:
         return Result(f"started {name} as process {process.pid}", structured=structured)
-    window = _await_window(context, started, before, wait, 0.0 if adopted else OWN_WINDOW)
+    window = _await_window(context, started, before, wait, adopted)
     if window is None:
         if started.code not in (None, 0):
             told = started.complaints()
             raise ToolError(f"{name} ended at once with exit code {started.code}{': ' + told if told else ''}")
-        ended = "; it has ended already" if started.code == 0 else ""
-        return Result(
-            f"started {name} as process {process.pid}, which shows no window yet{ended}", structured=structured
-        )
+        if started.code == 0:
+            taken = before.running(name)
+            also = f"; {called(taken)} is of the same program and was there before" if taken else ""
+            return Result(f"{name} has ended already (exit code 0), without a window{also}", structured=structured)
+        return Result(f"started {name} as process {process.pid}, which shows no window yet", structured=structured)
+    handed = window.id in before.titles
     window = _in_front(context, window)
+    if document:
+        window = _titled(context, window, document)
     structured.update(pid=window.pid or process.pid, window=window.document(window.id))
     place = f"{window.width}x{window.height} at {window.x}, {window.y}"
-    return Result(f"started {name}: window {window.title!r} ({window.name}), {place}", structured=structured)
+    if handed:
+        text = f"{name} runs already, and its window {called(window)} has taken this over; it is {place}"
+        return Result(text, structured=structured)
+    return Result(f"started {name}: window {called(window)}, {place}", structured=structured)
+
+
+class Scene:
+    """The windows as they were before a program was started."""
+
+    def __init__(self, context: Context) -> None:
+        with context.display.session() as connection:
+            self._windows = listed(connection)
+            self._active = active_id(connection)
+        self.titles = {window.id: window.title for window in self._windows}
+
+    def changed(self, windows: list[Window], active: int) -> Window | None:
+        """Return the window of then that has another title by now, or has come to the front."""
+        for window in reversed(windows):
+            known = window.id in self.titles
+            if known and (self.titles[window.id] != window.title or (window.id == active != self._active)):
+                return window
+        return None
+
+    def running(self, name: str) -> Window | None:
+        """Return a window of a program that ran then already."""
+        wanted = os.path.basename(name).lower()
+        return next((window for window in reversed(self._windows) if window.app.lower() == wanted), None)
 
 
 class Started:
@@ -180,24 +217,50 @@ class Started:
         stream.close()
 
 
-def _await_window(context: Context, started: Started, before: set[int], wait: float, patience: float) -> Window | None:
-    """Wait for a new window of the program, or of one that it handed its job to."""
+def _await_window(context: Context, started: Started, before: Scene, wait: float, adopted: bool) -> Window | None:
+    """Wait for a new window of the program, or for what one does that it handed its job to."""
     begun = time.monotonic()
+    patience = 0.0 if adopted else OWN_WINDOW
     untitled: float | None = None
+    ended: float | None = None
     while True:
         with context.display.session() as connection:
-            new = [window for window in listed(connection) if window.id not in before]
+            windows = listed(connection)
+            active = active_id(connection)
             serial = connection.serial
+        new = [window for window in windows if window.id not in before.titles]
         now = time.monotonic()
         for window in reversed(new):
-            own = window.pid and (window.pid == started.pid or started.pid in _ancestors(window.pid))
+            own = window.pid and (window.pid == started.pid or started.pid in ancestors(window.pid))
             if own or started.code == 0 or now - begun > patience:
                 untitled = untitled or now
                 if window.title or now - untitled > NAMING:
                     return window
         if now - begun > wait or started.code not in (None, 0):
             return None
+        if started.code == 0 and not adopted and not _leaves_others(started.pid):
+            ended = ended or now
+            taken = before.changed(windows, active) if now - ended > NAMING else None
+            if taken is not None or now - ended > HANDED:
+                return taken
         context.display.wait(serial, 0.1)
+
+
+def _leaves_others(session: int) -> bool:
+    """Whether something still runs of what a program that has ended had begun."""
+    return any(session_of(pid) == session and alive(pid) for pid, _ in processes())
+
+
+def _titled(context: Context, window: Window, document: str) -> Window:
+    """Wait until a window shows in its title what it was opened for."""
+    from .manager import find
+
+    deadline = time.monotonic() + OPENING
+    while document.lower() not in window.title.lower() and time.monotonic() < deadline:
+        time.sleep(0.03)
+        with context.display.session() as connection:
+            window = find(connection, window.name)
+    return window
 
 
 def _in_front(context: Context, window: Window) -> Window:
@@ -219,7 +282,7 @@ def stop_app(context: Context, app: str, force: bool) -> Result:
         refusal = _closed(context, windows)
         if refusal is not None:
             return refusal
-    family = {child for pid in pids for child in (pid, *_descendants(pid))}
+    family = {child for pid in pids for child in (pid, *descendants(pid))}
     for number, patience in ((signal.SIGTERM, ENDING), (signal.SIGKILL, ENDING)):
         for pid in family:
             try:
@@ -227,9 +290,9 @@ def stop_app(context: Context, app: str, force: bool) -> Result:
             except (ProcessLookupError, PermissionError):
                 pass
         deadline = time.monotonic() + (patience if not force or number == signal.SIGKILL else 0.3)
-        while any(_alive(pid) for pid in family) and time.monotonic() < deadline:
+        while any(alive(pid) for pid in family) and time.monotonic() < deadline:
             time.sleep(0.02)
-        if not any(_alive(pid) for pid in family):
+        if not any(alive(pid) for pid in family):
             structured = {"stopped": sorted(pids), "windows": [window.name for window in windows]}
             return Result(f"stopped {app} (process {', '.join(map(str, sorted(pids)))})", structured=structured)
     raise ToolError(f"{app} could not be ended")
@@ -237,13 +300,12 @@ def stop_app(context: Context, app: str, force: bool) -> Result:
 
 def _closed(context: Context, windows: list[Window]) -> Result | None:
     """Ask windows to close; returns what stands in the way when one does not."""
-    from .xwindows import close_window
+    from .xwindows import brought_forward, close_window
 
     for window in windows:
         if window.owner and (window.modal or window.dialog):
-            structured = {"stopped": [], "dialog": window.document(window.id)}
-            text = f"it still runs: the dialog {called(window)} wants an answer first, or force"
-            return Result(text, structured=structured)
+            text, dialog = brought_forward(context, window)
+            return Result(f"it still runs: {text}; force ends it", structured={"stopped": [], "dialog": dialog})
     for window in windows:
         try:
             outcome = close_window(context, window.name)
@@ -265,9 +327,9 @@ def _find_running(context: Context, app: str) -> tuple[set[int], list[Window]]:
         pids = {int(app)}
     else:
         pids = {w.pid for w in shown if w.pid and wanted in (w.app.lower(), w.title.lower())}
-        pids = pids or {pid for pid, name in _processes() if name.lower() == wanted}
+        pids = pids or {pid for pid, name in processes() if name.lower() == wanted}
         pids = pids or {w.pid for w in shown if w.pid and wanted in w.title.lower()}
-    pids = {pid for pid in pids if _alive(pid)} - own
+    pids = {pid for pid in pids if alive(pid)} - own
     if not pids:
         names = ", ".join(sorted({f"{w.app} ({w.pid})" for w in shown})) or "none"
         raise NotRunning(f"no program {app!r} is running; those with windows are: {names}")
@@ -285,7 +347,7 @@ def list_apps(context: Context) -> Result:
         described["active"] = described["active"] or window.id == active
     lines = []
     for described in apps.values():
-        titles = ", ".join(repr(window["title"]) for window in described["windows"])
+        titles = ", ".join(quoted(window["title"]) for window in described["windows"])
         lines.append(
             f"{described['app']}  pid {described['pid']}  {titles}{'  [active]' if described['active'] else ''}"
         )
@@ -308,41 +370,3 @@ def _command(app: str) -> list[str]:
     if not argv:
         raise ToolError("app must name a program")
     return argv
-
-
-def _processes() -> Iterator[tuple[int, str]]:
-    for name in os.listdir("/proc"):
-        if name.isdigit():
-            try:
-                with open(f"/proc/{name}/comm") as stream:
-                    yield int(name), stream.read().strip()
-            except OSError:
-                continue
-
-
-def _parent(pid: int) -> int:
-    try:
-        with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as stream:
-            return int(stream.read().rpartition(")")[2].split()[1])
-    except (OSError, ValueError, IndexError):
-        return 0
-
-
-def _ancestors(pid: int) -> list[int]:
-    found: list[int] = []
-    while pid > 1 and len(found) < 64:
-        pid = _parent(pid)
-        found.append(pid)
-    return found
-
-
-def _descendants(pid: int) -> list[int]:
-    return [other for other, _ in _processes() if other != pid and pid in _ancestors(other)]
-
-
-def _alive(pid: int) -> bool:
-    try:
-        with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as stream:
-            return stream.read().rpartition(")")[2].split()[0] not in ("Z", "X")
-    except (OSError, IndexError):
-        return False

@@ -8,7 +8,7 @@ import threading
 import time
 from collections import OrderedDict
 
-from .display import Display
+from .display import Display, socket_path
 from .pictures import MIMES, Area, Options, encoded, scaled
 from .results import ToolError
 
@@ -22,6 +22,12 @@ if TYPE_CHECKING:
 MAX_SHOTS = 256
 MAX_SOURCES = 16
 MAX_READERS = 64
+YOUNG = 2.0
+"""Seconds after its start in which a desktop still draws itself."""
+SETTLING = 1.0
+"""Seconds that a picture of such a desktop waits at most."""
+QUIET = 0.35
+"""Seconds without a change after which it is taken to be drawn."""
 ATTENTION = 5.0
 """Seconds between two looks whether the reader of a stream is still there."""
 
@@ -59,6 +65,22 @@ class Screen:
         self._last: Shot | None = None
         self._shown: OrderedDict[str, tuple[Area, tuple[int, int]]] = OrderedDict()
         self._sources: dict[tuple[int, int, int], Frames] = {}
+
+    def settle(self) -> None:
+        """Let a desktop that has only just started draw itself, so that no picture shows half of it."""
+        try:
+            age = time.time() - os.stat(socket_path(self.display.name)).st_mtime
+        except OSError:
+            return
+        if not 0 <= age < YOUNG:
+            return
+        deadline = time.monotonic() + SETTLING
+        while (remaining := deadline - time.monotonic()) > 0:
+            with self.display.session() as connection:
+                connection.arm()
+                serial = connection.serial
+            if not self.display.wait(serial, min(QUIET, remaining)):
+                return
 
     def shot(self, options: Options, unless: str = "") -> Shot | None:
         """Take a picture; None when the one with the mark `unless` still shows what is there."""

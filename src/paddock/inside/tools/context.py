@@ -54,6 +54,15 @@ class Context:
             path = unix_path(path)
         return os.path.normpath(os.path.join(self.cwd, os.path.expanduser(path)))
 
+    def shown(self, path: str, given: str) -> str:
+        """Return how a path is told to whoever has given it: as on Windows, if they wrote it so."""
+        if self.kind == "windows":
+            from .drives import is_windows_path, windows_path
+
+            if is_windows_path(given):
+                return windows_path(path)
+        return path
+
     @property
     def display(self) -> Display:
         """The X server: windows, mouse and keys."""

@@ -21,7 +21,7 @@ PATIENCE = 4.0
 GREETING = 3.0
 """Seconds in which an X server is expected to greet a new client."""
 
-
+START = "start it with POST /v1/sandboxes/{id}/desktop"
 NO_ANSWER = "the desktop does not answer; it hangs, or is busy: try again or start it anew"
 
 _HELLO = b"l\0\x0b\0" + bytes(8)  # Little-endian, protocol 11.0, no authorisation.
@@ -29,6 +29,10 @@ _HELLO = b"l\0\x0b\0" + bytes(8)  # Little-endian, protocol 11.0, no authorisati
 
 class DesktopGone(ToolError):
     """The desktop is not running."""
+
+
+class NoScreen(DesktopGone):
+    """There is no desktop that could run."""
 
 
 class Display:
@@ -45,12 +49,11 @@ class Display:
     @contextmanager
     def session(self) -> Iterator[Connection]:
         """Hold the connection. Raises DesktopGone when there is no server, ToolError when a window is gone."""
+        error = _errors(self.name)
         if not self._turn.acquire(timeout=2 * PATIENCE):
             raise ToolError("the desktop does not answer; try again")
         outermost = self._since is None
         try:
-            from Xlib import error
-
             if outermost:
                 self._since = time.monotonic()
                 self._used.set()
@@ -129,10 +132,9 @@ class Display:
 
 def open_display(name: str) -> Any:
     """Connect to an X server. Raises DesktopGone when there is none that answers."""
-    from Xlib import display, error
+    error = _errors(name)
+    from Xlib import display
 
-    if not name:
-        raise DesktopGone("this sandbox has no screen; create one of kind linux")
     if name.startswith(":") and not _greets(name):
         raise DesktopGone(NO_ANSWER)
     try:
@@ -143,13 +145,28 @@ def open_display(name: str) -> Any:
     return x
 
 
+def _errors(name: str) -> Any:
+    """Return what may go wrong with an X server. Raises NoScreen in a box that cannot have one."""
+    if not name:
+        raise NoScreen("this sandbox has no screen; make one of a kind that has, such as linux")
+    try:
+        from Xlib import error
+    except ImportError:
+        raise NoScreen("this sandbox has no screen: its image brings no python3-xlib") from None
+    return error
+
+
+def socket_path(name: str) -> str:
+    """Return where the X server of a display of this machine listens."""
+    return f"/tmp/.X11-unix/X{name[1:].partition('.')[0]}"
+
+
 def _greets(name: str) -> bool:
     """Whether the server takes clients; python-xlib would wait for ever for one that hangs."""
-    number = name[1:].partition(".")[0]
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
         probe.settimeout(GREETING)
         try:
-            probe.connect(f"/tmp/.X11-unix/X{number}")
+            probe.connect(socket_path(name))
             probe.sendall(_HELLO)
             return bool(probe.recv(1))
         except socket.timeout:
@@ -159,7 +176,7 @@ def _greets(name: str) -> bool:
 
 
 def _gone(name: str) -> str:
-    return f"the desktop is not running (no X server answers on {name}); start it, or wait until it is back"
+    return f"the desktop is not running (no X server answers on {name}); {START}, or wait until it is back"
 
 
 class Connection:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import time
 
-from .manager import focus
-from .results import Result
+from .manager import called, client_list, described, focus
+from .results import Result, quoted
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -20,6 +20,7 @@ WAIT = {
     "default": 0.3,
     "description": "Seconds to wait for the screen to react before answering; 0 answers at once.",
 }
+MAX_NEW = 3
 QUIET = 0.03
 """Seconds without a change after which a reaction is taken to be over."""
 
@@ -33,6 +34,7 @@ class Effects:
             connection.arm()
             self._serial = connection.serial
             self._focus = focus(connection)
+            self._windows = set(client_list(connection))
 
     def result(self, text: str, wait: float, **structured: Any) -> Result:
         """Wait for the reaction, and describe the action together with it."""
@@ -40,14 +42,18 @@ class Effects:
         with self._display.session() as connection:
             window, title = focus(connection)
             changed = changed or connection.serial != self._serial
+            fresh = [one for one in client_list(connection) if one not in self._windows and one != window]
+            shown = [one for one in (described(connection, one) for one in fresh[:MAX_NEW]) if one and not one.dock]
         moved = window != self._focus[0]
         text += "; the screen changed" if changed else "; the screen did not change"
         if moved and window:
-            text += f"; {title!r} (0x{window:x}) is the active window now"
+            text += f"; {quoted(title)} (0x{window:x}) is the active window now"
         elif moved:
             text += "; no window is active now"
         elif title != self._focus[1]:
-            text += f"; the active window's title is {title!r} now"
+            text += f"; the active window's title is {quoted(title)} now"
+        for opened in shown:
+            text += f"; {called(opened)} has opened, and is not active"
         focused = {"window": f"0x{window:x}" if window else "", "title": title}
         return Result(text, structured={**structured, "screen_changed": changed, "focus": focused})
 

@@ -216,10 +216,11 @@ def _about(path: str, size: int) -> dict[str, Any]:
 
 
 def write_file(context: Context, path: str, content: str, encoding: str, append: bool) -> Result:
-    path = context.path(path)
+    given, path = path, context.path(path)
+    shown = context.shown(path, given)
     data = _decoded(content) if encoding == "base64" else content.encode("utf-8", "surrogateescape")
     if os.path.isdir(path):
-        raise ToolError(f"{path} is a directory")
+        raise ToolError(f"{shown} is a directory")
     existed = os.path.lexists(path)
     if append:
         os.makedirs(os.path.dirname(path), exist_ok=True)
@@ -229,8 +230,8 @@ def write_file(context: Context, path: str, content: str, encoding: str, append:
         write_bytes(path, data)
     size = os.stat(path).st_size
     verb = "appended" if append and existed else "wrote"
-    structured = {"path": readable(path), "bytes": len(data), "size": size, "created": not existed}
-    return Result(f"{verb} {len(data)} bytes to {path}", structured=structured, files=[readable(path)])
+    structured = {"path": readable(shown), "bytes": len(data), "size": size, "created": not existed}
+    return Result(f"{verb} {len(data)} bytes to {shown}", structured=structured, files=[readable(path)])
 
 
 def _decoded(content: str) -> bytes:
@@ -322,28 +323,31 @@ def _line(entry: dict[str, Any]) -> str:
 
 
 def create_directory(context: Context, path: str) -> Result:
-    path = context.path(path)
+    given, path = path, context.path(path)
+    shown = context.shown(path, given)
     existed = os.path.isdir(path)
     if not existed and os.path.lexists(path):
-        raise ToolError(f"{path} is there already and is not a directory")
+        raise ToolError(f"{shown} is there already and is not a directory")
     os.makedirs(path, exist_ok=True)
-    text = f"{path} was there already" if existed else f"made {path}"
-    return Result(text, structured={"path": readable(path), "created": not existed}, files=[readable(path)])
+    text = f"{shown} was there already" if existed else f"made {shown}"
+    return Result(text, structured={"path": readable(shown), "created": not existed}, files=[readable(path)])
 
 
 def move_file(context: Context, source: str, destination: str, overwrite: bool) -> Result:
-    source, target = context.path(source), context.path(destination)
+    given, source, target = source, context.path(source), context.path(destination)
+    before = context.shown(source, given)
     if not os.path.lexists(source):
-        raise ToolError(f"no such file or directory: {source}")
+        raise ToolError(f"no such file or directory: {before}")
     if os.path.isdir(target) and not os.path.islink(target):
         target = os.path.join(target, os.path.basename(source))
+    after = context.shown(target, destination)
     if target == source:
-        raise ToolError(f"{source} is there already")
+        raise ToolError(f"{before} is there already")
     if target.startswith(source + "/"):
-        raise ToolError(f"{source} cannot be moved into itself")
+        raise ToolError(f"{before} cannot be moved into itself")
     if os.path.lexists(target) and (not overwrite or os.path.isdir(target)):
         advice = "; delete it first" if os.path.isdir(target) else "; pass overwrite to replace it"
-        raise ToolError(f"{target} is there already{advice}")
+        raise ToolError(f"{after} is there already{advice}")
     os.makedirs(os.path.dirname(target), exist_ok=True)
     try:
         os.rename(source, target)
@@ -353,12 +357,13 @@ def move_file(context: Context, source: str, destination: str, overwrite: bool) 
         import shutil
 
         shutil.move(source, target)
-    structured = {"source": readable(source), "destination": readable(target)}
-    return Result(f"moved {source} to {target}", structured=structured, files=[readable(source), readable(target)])
+    structured = {"source": readable(before), "destination": readable(after)}
+    return Result(f"moved {before} to {after}", structured=structured, files=[readable(source), readable(target)])
 
 
 def delete_file(context: Context, path: str, recursive: bool) -> Result:
-    path = context.path(path)
+    given, path = path, context.path(path)
+    shown = context.shown(path, given)
     if path == "/":
         raise ToolError("the root directory stays")
     if os.path.isdir(path) and not os.path.islink(path):
@@ -372,7 +377,7 @@ def delete_file(context: Context, path: str, recursive: bool) -> Result:
             except OSError as error:
                 if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
                     raise
-                raise ToolError(f"{path} is not empty; pass recursive to delete all in it") from None
+                raise ToolError(f"{shown} is not empty; pass recursive to delete all in it") from None
     else:
         os.unlink(path)
-    return Result(f"deleted {path}", structured={"path": readable(path)}, files=[readable(path)])
+    return Result(f"deleted {shown}", structured={"path": readable(shown)}, files=[readable(path)])

@@ -9,7 +9,7 @@ from .effects import WAIT, Effects
 from .keys import character, combination, held, keycodes_of, keymap, press, release
 from .manager import app_of, focus
 from .registry import Tool
-from .results import Result, ToolError
+from .results import Result, ToolError, quoted
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -184,4 +184,4 @@ def _check_focus(connection: Connection) -> None:
 def _refusal(context: Context) -> str:
     with context.display.session() as connection:
         _, title = focus(connection)
-    return f"the active window {title!r} did not take the text; click into a text field first"
+    return f"the active window {quoted(title)} did not take the text; click into a text field first"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .results import ToolError, readable
+from .results import ToolError, quoted, readable
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -39,6 +39,10 @@ class Window:
     @property
     def name(self) -> str:
         return f"0x{self.id:x}"
+
+    @property
+    def place(self) -> tuple[int, int, int, int]:
+        return self.x, self.y, self.width, self.height
 
     @property
     def minimized(self) -> bool:
@@ -185,7 +189,7 @@ def _text(value: Any) -> str:
 
 
 def called(window: Window) -> str:
-    return f"{window.title!r} ({window.name})"
+    return f"{quoted(window.title)} ({window.name})"
 
 
 def _names(windows: list[Window]) -> str:

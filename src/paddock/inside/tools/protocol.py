@@ -30,6 +30,10 @@ UNSUPPORTED_VERSION = -32022
 _VERSION_KEY = "io.modelcontextprotocol/protocolVersion"
 _SERVER_KEY = "io.modelcontextprotocol/serverInfo"
 _SERVER = {"name": "paddock", "title": "Paddock sandbox", "version": "1"}
+_INSTRUCTIONS = (
+    "These tools work one sandboxed computer, whose files are in /workspace and which may have no network. "
+    "Look before you act (a screenshot or a snapshot, where there is one), and read what each result says has changed."
+)
 _CAPABILITIES = {"tools": {"listChanged": False}}
 _CACHING = {"ttlMs": 0, "cacheScope": "private"}
 _COMPLETE = {"resultType": "complete"}
@@ -103,11 +107,20 @@ class Protocol:
         if method == "initialize":
             wanted = params.get("protocolVersion")
             version = wanted if wanted in HANDSHAKE_VERSIONS else HANDSHAKE_VERSIONS[0]
-            return {"protocolVersion": version, "capabilities": _CAPABILITIES, "serverInfo": _SERVER}
+            return {
+                "protocolVersion": version,
+                "capabilities": _CAPABILITIES,
+                "serverInfo": _SERVER,
+                "instructions": _INSTRUCTIONS,
+            }
         if method == "ping":
             return {}
         if method == "server/discover" and modern:
-            versions = {"supportedVersions": list(MODERN_VERSIONS), "capabilities": _CAPABILITIES}
+            versions = {
+                "supportedVersions": list(MODERN_VERSIONS),
+                "capabilities": _CAPABILITIES,
+                "instructions": _INSTRUCTIONS,
+            }
             return {**versions, **_COMPLETE, **_CACHING, "_meta": {_SERVER_KEY: _SERVER}}
         raise RpcError(METHOD_NOT_FOUND, f"the method {method!r} is not served here")
 

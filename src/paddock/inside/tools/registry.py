@@ -27,7 +27,8 @@ _SCREEN = ("screen", "pointer", "keyboard", "clipboard", "xwindows", "apps", "ac
 _MODULES = {
     "code": (),
     "linux": _SCREEN,
-    "windows": (*_SCREEN, "windows"),
+    # Programs on Wine tell nothing about themselves.
+    "windows": (*(name for name in _SCREEN if name != "accessibility"), "windows"),
     "browser": ("browser",),
     "mobile": ("mobile",),
 }
@@ -132,10 +133,16 @@ class Registry:
 
 
 def offered(kind: str, context: Context, screen: bool | None = None) -> list[Tool]:
-    """Collect the tools of a kind of box; one without a display has none that need it."""
+    """Collect the tools of a kind of box; one without a display has none that need it.
+
+    With `screen` said, they are those of any such box; without, those that can work in this one.
+    """
     from importlib import import_module
+    from importlib.util import find_spec
 
     names = [*_EVERYWHERE, *_MODULES.get(kind, ())]
+    if screen is None and "accessibility" in names and find_spec("gi") is None:
+        names.remove("accessibility")
     if not (bool(os.environ.get("DISPLAY")) if screen is None else screen):
         names = [name for name in names if name not in _SCREEN]
     found: dict[str, Tool] = {}

@@ -72,6 +72,11 @@ def readable(text: str) -> str:
     return text if text.isascii() else text.encode("utf-8", "replace").decode()
 
 
+def quoted(text: str) -> str:
+    """Put a title or a name in quotes; backslashes stay as they are, and what is no letter makes no lines."""
+    return "'" + "".join(letter if letter.isprintable() else " " for letter in text) + "'"
+
+
 def shorten(text: str, limit: int = MAX_TEXT) -> str:
     """Keep the beginning and the end of a text that is too long, and say what was left out."""
     if len(text) <= limit:

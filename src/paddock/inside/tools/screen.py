@@ -76,6 +76,7 @@ def screenshot(
 ) -> Result:
     box = (region["x"], region["y"], region["width"], region["height"]) if region else None
     target = context.path(path) if path else None
+    context.screen.settle()
     shot = context.screen.shot(Options(format, quality, scale, max_width, box, pointer))
     if shot is None:
         raise ToolError("the screen could not be read")

@@ -142,6 +142,7 @@ class Server:
         from .pictures import Options
 
         options = Options.from_query(request)
+        self._context.screen.settle()
         shot = self._context.screen.shot(options, unless=request.header("if-none-match"))
         if shot is None:
             return Reply(304, b"", [("ETag", request.header("if-none-match"))])
@@ -159,14 +160,6 @@ class Server:
         return StreamReply("application/x-paddock-frames", frames.stream)
 
 
-def _screen_error(error: ToolError) -> ApiError:
-    from .display import DesktopGone
-
-    if isinstance(error, DesktopGone):
-        return ApiError(503, "SCREEN_NOT_AVAILABLE", str(error))
-    return ApiError(400, "INVALID_REQUEST", str(error))
-
-
 def _check(arguments: object, schema: Mapping[str, Any]) -> None:
     """Refuse arguments that a tool does not take: a program, unlike a model, wants to be told by the status."""
     try:
@@ -177,8 +170,10 @@ def _check(arguments: object, schema: Mapping[str, Any]) -> None:
 
 def _refusal(error: ToolError) -> ApiError:
     """What was asked of the screen is wrong, unless it is the desktop that is not there."""
-    from .display import DesktopGone
+    from .display import DesktopGone, NoScreen
 
+    if isinstance(error, NoScreen):
+        return ApiError(404, "NO_SCREEN", str(error))
     if isinstance(error, DesktopGone):
         return ApiError(503, "SCREEN_NOT_AVAILABLE", str(error))
     return ApiError(400, "INVALID_REQUEST", str(error))

@@ -119,7 +119,15 @@ class Wine:
             return apps.start_app(context, app, arguments, wait)
         name = re.split(r"[\\/]", app.strip())[-1]
         try:
-            return apps.launch(context, [*words, *arguments], wait, name=name, env=self.environment(), adopted=True)
+            return apps.launch(
+                context,
+                [*words, *arguments],
+                wait,
+                name=name,
+                env=self.environment(),
+                adopted=True,
+                document=name if words[1] == "notepad" else "",
+            )
         except ToolError as error:
             if words[1] != "start":
                 raise

@@ -6,7 +6,7 @@ import time
 
 from .manager import Window, active_id, ask, called, client_list, described, find, listed
 from .registry import Tool
-from .results import Result, ToolError
+from .results import Result, ToolError, quoted
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -20,6 +20,9 @@ CLOSING = 2.0
 """Seconds in which a window that was asked to close is expected to."""
 MOVING = 1.0
 """Seconds in which the window manager is expected to do what it was asked."""
+
+RESTING = 0.08
+"""Seconds in which a window must not move for its place to be told: window managers show how it comes and goes."""
 
 _ADD, _REMOVE = 1, 0
 _FROM_PAGER = 2
@@ -181,19 +184,34 @@ def close_window(context: Context, window: str | None = None) -> Result:
             present = client_list(connection)
             new = [described(connection, identifier) for identifier in present if identifier not in before]
             dialogs = [other for other in new if other is not None and not other.dock]
+            asked = None
             if found.id not in present:
                 break
-            if dialogs:
-                asked = dialogs[-1]
-                structured = {"window": found.name, "closed": False, "dialog": asked.document(asked.id)}
-                text = f"{called(found)} is still there: the dialog {called(asked)} wants an answer first"
-                return Result(text, structured=structured)
-            if time.monotonic() > deadline:
+            late = time.monotonic() > deadline
+            asked = dialogs[-1] if dialogs else _blocking(connection, found) if late else None
+            if asked is not None:
+                break
+            if late:
                 text = f"{called(found)} was asked to close and is still there"
                 return Result(text, structured={"window": found.name, "closed": False})
             serial = connection.serial
         context.display.wait(serial, 0.05)
+    if asked is not None:
+        text, dialog = brought_forward(context, asked)
+        text = f"{called(found)} is still there: {text}"
+        return Result(text, structured={"window": found.name, "closed": False, "dialog": dialog})
     return Result(f"closed {called(found)}", structured={"window": found.name, "closed": True})
+
+
+def brought_forward(context: Context, dialog: Window) -> tuple[str, dict[str, Any]]:
+    """Show a dialog that somebody must answer, wherever it was; returns words on it and its description."""
+    text = f"the dialog {called(dialog)} wants an answer first"
+    try:
+        shown = activate_window(context, dialog.name)
+    except ToolError:
+        return text, dialog.document(0)  # It has gone meanwhile.
+    text += f"; activate {dialog.name} before" if shown.error else ", and is in front now"
+    return text, dict(shown.structured or dialog.document(0))
 
 
 def _change(
@@ -208,20 +226,25 @@ def _change(
         found = find(connection, wanted)
         act(connection, found)
     deadline = time.monotonic() + MOVING
+    place, since = (0, 0, 0, 0), 0.0
     while True:
         with context.display.session() as connection:
             now = described(connection, found.id)
             if now is None:
                 raise ToolError(f"{called(found)} has vanished")
             finished = done(connection, now)
-            if finished or time.monotonic() > deadline:
+            if now.place != place:
+                place, since = now.place, time.monotonic()
+            rests = now.minimized or time.monotonic() - since >= RESTING
+            if (finished and rests) or time.monotonic() > deadline:
                 active = active_id(connection)
                 blocking = _blocking(connection, now)
                 break
             serial = connection.serial
         context.display.wait(serial, 0.02)
     text = f"{verb} {called(now)}" if finished else f"{called(now)} was not {verb}: the window manager did not do it"
-    text += f"; it is {now.width}x{now.height} at {now.x}, {now.y}"
+    if not now.minimized:
+        text += f"; it is {now.width}x{now.height} at {now.x}, {now.y}"
     structured = now.document(active)
     if blocking is not None:
         structured["blocked_by"] = blocking.document(active)
@@ -244,6 +267,8 @@ def _maximize(connection: Connection, window: Window, action: int) -> None:
 
 def _line(document: dict[str, Any]) -> str:
     marks = [word for word in ("active", "minimized", "maximized", "dialog", "modal") if document[word]]
-    shown = f"{document['window']}  {document['title']!r}  {document['app']}  pid {document['pid']}  "
-    place = f"{document['width']}x{document['height']} at {document['x']}, {document['y']}"
+    shown = f"{document['window']}  {quoted(document['title'])}  {document['app']}  pid {document['pid']}  "
+    place = f"{document['width']}x{document['height']}"
+    if not document["minimized"]:
+        place += f" at {document['x']}, {document['y']}"
     return shown + place + (f"  [{', '.join(marks)}]" if marks else "")

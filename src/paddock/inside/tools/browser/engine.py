@@ -10,6 +10,7 @@ import os
 import threading
 import time
 
+from ..display import START, socket_path
 from ..results import ToolError
 
 TYPE_CHECKING = False
@@ -25,6 +26,10 @@ if TYPE_CHECKING:
 ADDRESS = "http://127.0.0.1:9222"
 CONNECTING = 15.0
 """Seconds that chromium gets to come up, or to come back."""
+STARTING = 6.0
+"""Seconds that a desktop gets to come up before it is said that there is none."""
+GONE = 1.5
+"""The same for one that was there before."""
 ATTEMPT = 6.0
 """Seconds after which a page is suspected to hang, and to keep everybody out."""
 SPARE = 5.0
@@ -52,6 +57,7 @@ class Engine:
         self._connecting: asyncio.Lock | None = None
         self._driver: Any = None
         self._session: Session | None = None
+        self._identity = ""
 
     def warm(self) -> None:
         """Start the driver and find chromium in the background; whoever calls a tool meanwhile waits for the same.
@@ -129,7 +135,7 @@ class Engine:
             return self._session
 
     async def _connect(self) -> Session:
-        from .rescue import rescue
+        from .rescue import identify, rescue
         from .session import Session
 
         await self._wait_for_chromium()
@@ -147,6 +153,10 @@ class Engine:
                 raise ToolError(f"chromium at {self._address} does not answer: {str(error)[:200]}") from None
         session = Session(browser, self._downloads, self._dress)
         await session.open()
+        identity = await identify(self._address)
+        if self._identity and identity not in ("", self._identity):
+            session.announce("Chromium had ended and was started again; the tabs it had are lost.")
+        self._identity = identity
         return session
 
     async def _attach(self) -> Any:
@@ -176,15 +186,38 @@ class Engine:
         from urllib.parse import urlsplit
 
         where = urlsplit(self._address)
-        deadline = time.monotonic() + CONNECTING
+        begun = time.monotonic()
+        # Whoever knew it running needs not wait long for a desktop that has been stopped.
+        patience = GONE if self._identity else STARTING
         while True:
             try:
                 _, writer = await asyncio.open_connection(where.hostname or "127.0.0.1", where.port or 9222)
             except OSError:
-                if time.monotonic() > deadline:
-                    message = "chromium is not running; it is started with the desktop, so start that and try again"
-                    raise ToolError(message) from None
+                waited = time.monotonic() - begun
+                if waited > patience and not _has_screen():
+                    raise ToolError(f"chromium and the desktop it is started with are not running; {START}") from None
+                if waited > CONNECTING:
+                    message = "chromium is not running; it is started with the desktop: stop that, and then"
+                    raise ToolError(f"{message} {START}") from None
                 await asyncio.sleep(0.03)
             else:
                 writer.close()
                 return
+
+
+def _has_screen() -> bool:
+    """Whether the X server that chromium shows itself on takes anybody; true where nobody says which that is."""
+    import socket
+
+    name = os.environ.get("DISPLAY", "")
+    if not name.startswith(":"):
+        return True
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+        probe.settimeout(0.2)
+        try:
+            probe.connect(socket_path(name))
+        except socket.timeout:
+            return True
+        except OSError:
+            return False
+    return True

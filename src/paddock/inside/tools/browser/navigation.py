@@ -147,8 +147,12 @@ def address_of(text: str) -> str:
     address = text.strip()
     scheme = re.match(r"([a-zA-Z][a-zA-Z0-9+.-]*):(?!\d+(/|$))", address)
     if scheme is None:
-        if not address or re.search(r"\s", address):
+        if not address or (re.search(r"\s", address) and not address.startswith("/")):
             raise ToolError(f"{cut(text, 100)!r} is not an address; write one such as https://example.org")
+        if address.startswith("/") and not address.startswith("//"):
+            from urllib.parse import quote
+
+            return "file://" + quote(address, safe="/?#%=&")
         return ("http://" if _LOCAL.match(address) else "https://") + address
     if scheme[1].lower() == "javascript":
         raise ToolError("javascript: addresses are not opened; use browser_evaluate")

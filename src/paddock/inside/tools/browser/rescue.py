@@ -29,6 +29,16 @@ async def rescue(address: str) -> int:
     return sum(await asyncio.gather(*(_help(host, port, str(one.get("id"))) for one in pages[:MAX_PAGES])))
 
 
+async def identify(address: str) -> str:
+    """Return what chromium calls itself from its start to its end; nothing when it does not say."""
+    where = urlsplit(address)
+    try:
+        said = json.loads(await _get(where.hostname or "127.0.0.1", where.port or 9222, "/json/version"))
+        return str(said["webSocketDebuggerUrl"])
+    except (OSError, ValueError, KeyError, TypeError, asyncio.TimeoutError, asyncio.IncompleteReadError):
+        return ""
+
+
 async def _help(host: str, port: int, page: str) -> bool:
     try:
         if await asyncio.wait_for(_answers(host, port, page), 4 * PATIENCE):

@@ -13,7 +13,7 @@ from .report import before, events_since, report
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping
+    from collections.abc import Awaitable, Callable, Coroutine, Mapping
     from typing import Any
 
     from ..context import Context
@@ -21,6 +21,10 @@ if TYPE_CHECKING:
     from .session import Session
 
 BUSY = "the page is busy with a script of its own and does not answer; browser_reload or browser_navigate end that"
+LAST_CHANCE = 1.0
+"""Seconds that a tool gets on a page which has not answered for longer than that already."""
+CAUGHT = 2.0
+"""Seconds without an answer after which a page that was acted on is taken to be caught in a script of its own."""
 SPARE = 0.5
 """Seconds beyond its limit in which a function may still say itself that it took too long."""
 
@@ -38,7 +42,7 @@ async def run(
     """Call `function`; with `calm`, dialogs nobody has answered are dismissed first for that reason."""
     dialogs = session.dialogs
     dialogs.begin()
-    started = session.journal.last
+    started = session.begin()
     dialogs.quiet += quiet
     try:
         if calm and dialogs.pending:
@@ -50,7 +54,9 @@ async def run(
         earlier = await before(session)
         earlier.number = started
         # A page that is slow to answer has less time for the rest.
-        seconds = max(1.0, seconds - (time.monotonic() - asked)) if not earlier.answered else seconds
+        if not (earlier.answered or dialogs.pending):
+            loading = earlier.tab.leaving is not None or quiet
+            seconds = max(1.0, seconds - (time.monotonic() - asked)) if loading else min(seconds, LAST_CHANCE)
         return await _run(context, session, function, arguments, seconds, earlier, hands, quiet)
     finally:
         dialogs.quiet -= quiet
@@ -73,7 +79,10 @@ async def _run(
             await session.free(earlier.tab)
             earlier.tab = await session.current()
         call = Call(context, session, earlier.tab, seconds)
-        done = await session.act(_awaited(function(call, **arguments)), seconds + SPARE)
+        acting = _awaited(function(call, **arguments))
+        if hands and not leaving:
+            acting = _unless_caught(session, call, acting)
+        done = await session.act(acting, seconds + SPARE)
         if hands:
             await session.settle(call.tab, seconds, earlier.number)
     except ToolError as error:
@@ -106,9 +115,24 @@ async def _awaited(work: Awaitable[str | Result]) -> str | Result:
     return await work
 
 
+async def _unless_caught(session: Session, call: Call, acting: Coroutine[Any, Any, str | Result]) -> str | Result:
+    """Await an action, but not on a page that it has caught in a script; nobody knows when that ends."""
+    task = asyncio.ensure_future(acting)
+    try:
+        while not (await asyncio.wait({task}, timeout=1.0))[0]:
+            tab = call.tab
+            silent = not await session.peek(tab, CAUGHT)
+            elsewhere = tab.leaving is not None or tab.page.is_closed() or session.dialogs.pending
+            if silent and not elsewhere and not task.done():
+                raise ToolError(f"this was probably done, but now {BUSY}")
+        return task.result()
+    finally:
+        task.cancel()
+
+
 async def _failed(session: Session, earlier: Before, error: ToolError) -> Result:
     """A failure, with what happened all the same."""
-    if not earlier.answered:
+    if not earlier.answered or BUSY in str(error):
         return Result("\n".join([str(error), *events_since(session, earlier)[0]]), error=True)
     try:
         result = await asyncio.wait_for(report(session, earlier, str(error)), 3.0)

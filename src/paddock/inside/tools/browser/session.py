@@ -74,6 +74,7 @@ class Session:
         self.shots = Shots()
         self.tabs: list[Tab] = []
         self._current: Tab | None = None
+        self._untold: int | None = None
         self._numbers = itertools.count(1)
         self._dress = dress
         self._expected: set[str] = set()
@@ -110,6 +111,16 @@ class Session:
         if self._dress is not None:
             for tab in list(self.tabs):
                 await self._dress(self, tab.page)
+
+    def announce(self, text: str) -> None:
+        """Let the next call tell of something that nobody has called for."""
+        self._untold = self.journal.last
+        self.journal.add(kind="tab", text=text)
+
+    def begin(self) -> int:
+        """Return the number of the last entry of the journal that a new call has nothing to do with."""
+        told, self._untold = self._untold, None
+        return self.journal.last if told is None else told
 
     async def leave(self) -> None:
         for task in list(self._tasks):

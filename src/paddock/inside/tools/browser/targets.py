@@ -86,7 +86,7 @@ async def _by_ref(page: Any, ref: str) -> Target:
     except Exception:
         found = 0  # Playwright calls a ref of no snapshot a mistake.
     if not found:
-        raise ToolError(f"there is no element {ref} any more; take a new browser_snapshot and use its refs")
+        raise ToolError(f"there is no element {ref}, or no longer; take a new browser_snapshot and use its refs")
     return Target(locator, None, ref)
 
 

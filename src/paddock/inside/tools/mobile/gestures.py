@@ -12,6 +12,7 @@ from .pictures import made_smaller
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from typing import Any
 
     from ..context import Context
@@ -28,7 +29,27 @@ _APP = {"type": "string", "minLength": 1, "maxLength": 4000}
 
 
 def tools(phone: Phone) -> list[Tool]:
-    hand = Hand(phone)
+    offered = _offered(Hand(phone))
+    for tool in offered:
+        tool.function = _telling(phone, tool.function)
+    return offered
+
+
+def _telling(phone: Phone, function: Callable[..., Result]) -> Callable[..., Result]:
+    """Return a tool's function whose result also tells what happened besides."""
+
+    def call(context: Context, **arguments: Any) -> Result:
+        try:
+            result = function(context, **arguments)
+        except ToolError as error:
+            raise ToolError("\n".join([str(error), *phone.remarks()])) from None
+        result.text = "\n".join([result.text, *phone.remarks()])
+        return result
+
+    return call
+
+
+def _offered(hand: Hand) -> list[Tool]:
     ends = {"start_x": _X, "start_y": _Y, "end_x": _X, "end_y": _Y, "shot": _SHOT}
     way = {"type": "string", "enum": ["up", "down", "left", "right"]}
     way["description"] = "instead of points: where the finger goes; up shows what is further down"

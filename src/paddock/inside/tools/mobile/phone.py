@@ -42,6 +42,10 @@ class Phone:
     title = ""
     """What it is, in honest words."""
 
+    def remarks(self) -> list[str]:
+        """What happened besides since this was asked last, such as a dialog that was dismissed."""
+        return []
+
     def size(self) -> tuple[int, int]:
         """Its screen's width and height as it is held now."""
         raise NotImplementedError

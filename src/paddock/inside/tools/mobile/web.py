@@ -30,6 +30,7 @@ ROLLS = 15
 """Tenths of a second that a page may roll on after a swipe before its place is told."""
 LONG = 0.5
 """Seconds after which a touch is a long press."""
+MAX_REMARKS = 20
 HOME = "file:///usr/share/paddock/start.html"
 MODEL = "Pixel 8"
 KEYS = {
@@ -58,8 +59,13 @@ class WebPhone(Phone):
         self._turned = False
         self._names: dict[Any, str] = {}
         self._said = ""
+        self._remarks: list[str] = []
         self._engine = Engine(downloads_directory(context), self._dress)
         self._engine.warm()
+
+    def remarks(self) -> list[str]:
+        told, self._remarks = self._remarks, []
+        return told
 
     def size(self) -> tuple[int, int]:
         width, height = self._upright
@@ -217,6 +223,7 @@ class WebPhone(Phone):
         result = self._do(work, hands=False)
         if not result.images:
             raise ToolError(result.text)
+        self._remark(result)
         return result.images[0]
 
     def elements(self) -> list[dict[str, Any]]:
@@ -227,6 +234,7 @@ class WebPhone(Phone):
         found = (result.structured or {}).get("elements")
         if result.error or not isinstance(found, list):
             raise ToolError(result.text or "the page does not say what is on it; try again")
+        self._remark(result)
         return [one for one in found[:MAX_ELEMENTS] if _sound(one)]
 
     def rotate(self, orientation: str) -> Result:
@@ -240,6 +248,10 @@ class WebPhone(Phone):
             return f"The phone is held in {orientation}; the screen is {width}x{height}."
 
         return self._do(work)
+
+    def _remark(self, looked: Result) -> None:
+        """Keep what happened while somebody only looked, for the result of what they looked for."""
+        self._remarks = [*self._remarks, *filter(None, looked.text.split("\n"))][-MAX_REMARKS:]
 
     def _do(
         self,

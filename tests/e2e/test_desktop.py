@@ -1,0 +1,48 @@
+"""Screens by the command line: stopped and started, and files of Windows programs by their own paths."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.e2e.driver import Server
+from tests.screens import share_screens
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    server = Server(tmp_path_factory.mktemp("e2e") / "data")
+    share_screens(server.data, "desktop", "windows")
+    server.up()
+    yield server
+    server.run("sandbox", "rm", "--all", "--yes")
+    assert server.down() == 0
+
+
+def test_a_screen_is_stopped_and_started(server: Server, tmp_path: Path) -> None:
+    box = server.text("sandbox", "create", "--kind", "linux")
+    assert server.text("sandbox", "desktop", "stop", box) == f"{box}  its screen is stopped"
+    assert re.search(r"^display +stopped", server.text("sandbox", "desktop", "show", box), re.MULTILINE)
+    picture = tmp_path / "screen.png"
+    assert server.run("sandbox", "screenshot", box, "-o", str(picture)).returncode == 1
+    assert server.text("sandbox", "desktop", "start", box) == f"{box}  its screen is there"
+    assert server.json("sandbox", "desktop", "show", box)["up"] is True
+    server.text("sandbox", "screenshot", box, "-o", str(picture))
+    assert picture.read_bytes().startswith(b"\x89PNG")
+
+
+def test_copies_take_paths_of_windows(server: Server, tmp_path: Path) -> None:
+    win = server.text("sandbox", "create", "--kind", "windows")
+    (tmp_path / "a.txt").write_bytes("报告\tReport\r\n".encode())
+    server.text("sandbox", "cp", str(tmp_path / "a.txt"), rf"{win}:C:\report.txt")
+    assert server.text("tool", "call", win, "run_shell_command", r"command=type C:\report.txt") == "报告\tReport"
+    server.text("sandbox", "cp", f"{win}:C:/report.txt", str(tmp_path / "back.txt"))
+    assert (tmp_path / "back.txt").read_bytes() == (tmp_path / "a.txt").read_bytes()
+    other = server.text("sandbox", "create", "--image", "host")
+    server.text("sandbox", "cp", rf"{win}:C:\report.txt", f"{other}:/workspace/")
+    assert "Report" in server.text("sandbox", "exec", other, "--", "cat", "/workspace/report.txt")
+    refused = server.run("sandbox", "cp", str(tmp_path / "a.txt"), rf"{other}:C:\report.txt")
+    assert refused.returncode == 1 and b"has no drive C:" in refused.stderr
