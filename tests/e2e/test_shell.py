@@ -168,6 +168,15 @@ def test_who_types_while_another_has_the_input_is_told(server: Server, own_box: 
             late.close()
 
 
+def test_a_copy_says_where_it_went(server: Server, own_box: str) -> None:
+    window = Window(server, "sandbox", "cp", __file__, f"{own_box}:/workspace/")
+    try:
+        window.expect(rf"copied [\d.]+ KiB to {own_box}:/workspace/")
+        assert window.process.wait(SECONDS) == 0
+    finally:
+        window.close()
+
+
 def test_tools_are_listed_whole_in_a_narrow_window(server: Server, box: str) -> None:
     window = Window(server, "tool", "list", box)
     try:

@@ -5,17 +5,19 @@ from __future__ import annotations
 import os
 import secrets
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 from urllib.parse import quote
 
 import typer
 
-from paddock.cli.client import Client
 from paddock.cli.commands import command, group
 from paddock.cli.context import Cli
 from paddock.cli.failure import CliError, UsageProblem
 from paddock.cli.output import ago, moment, size
 from paddock.cli.sandbox import SandboxArgument
+
+if TYPE_CHECKING:
+    from paddock.cli.client import Client
 
 FORMATS = ("mp4", "gif", "mkv", "padrec")
 RecordingArgument = Annotated[

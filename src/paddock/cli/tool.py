@@ -267,7 +267,9 @@ def _example(rule: dict[str, Any], text: str) -> str:
         if not isinstance(items, dict) or items.get("type", "string") == "string":
             return shlex.quote(json.dumps([text], ensure_ascii=False))
         return "'[…]'" if items.get("type") != "object" else "'[{…}]'"
-    return "'{…}'" if rule.get("type") == "object" else ""
+    if rule.get("type") == "object":
+        return "'{" + (", ".join(f'"{key}": …' for key in _properties(rule)) or "…") + "}'"
+    return ""
 
 
 def _first(text: str) -> str:

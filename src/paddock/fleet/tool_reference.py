@@ -41,11 +41,14 @@ def reference() -> str:
     for kind, known, note in (
         (LINUX, everywhere, "Beside those of every kind:"),
         (BROWSER, everywhere, "Beside those of every kind:"),
-        (WINDOWS, linux, "Those of every kind and of linux, of which these are different:"),
+        (WINDOWS, linux, "Those of every kind and of linux{but}, of which these are different:"),
         (MOBILE, everywhere, "Beside those of every kind:"),
     ):
+        tools = _tools(kind)
+        missing = ", ".join(f"`{name}`" for name in known if name not in tools)
+        note = note.format(but=f" but {missing}" if missing else "")
         parts.append(f"## {kind.name}: {kind.title}\n\n{kind.description} {note}\n")
-        own = {name: tool for name, tool in _tools(kind).items() if _face(tool) != _face(known.get(name))}
+        own = {name: tool for name, tool in tools.items() if _face(tool) != _face(known.get(name))}
         parts += [_described(tool) for tool in own.values()]
     return "\n".join(parts)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import json
 import re
@@ -13,6 +14,7 @@ from typing import Any
 import pytest
 
 from paddock.errors import InvalidInput
+from paddock.sandbox.client import Inside
 from tests.browsing import URL, Desk, desk
 from tests.contract.backends.support import eventually
 
@@ -215,10 +217,19 @@ def test_a_page_that_never_finishes_is_shown_as_far_as_it_got(web: Desk) -> None
 
 def test_a_page_caught_in_its_own_script_says_so_and_can_be_left(web: Desk) -> None:
     web.do("browser_navigate", url=f"{URL}/tricks.html")
-    web.call("browser_click", text="hang")
+    button = "<button onclick='for (;;);'>caught</button>"
+    web.do("browser_evaluate", script=f'document.body.insertAdjacentHTML("beforeend", "{button}")')
     started = time.monotonic()
-    assert "busy with a script" in web.fails("browser_get_text", timeout=1)
-    assert time.monotonic() - started < 6
+    assert "this was probably done, but now the page is busy with a script" in web.fails("browser_click", text="caught")
+    assert time.monotonic() - started < 7
+    web.do("browser_navigate", url=f"{URL}/tricks.html")
+    started = time.monotonic()
+    assert "Now the page is busy with a script" in web.call("browser_click", text="hang").text
+    assert time.monotonic() - started < 7
+    for tool in ("browser_get_text", "browser_snapshot"):
+        started = time.monotonic()
+        assert "busy with a script" in web.fails(tool)
+        assert time.monotonic() - started < 6
     assert web.do("browser_navigate", url=f"{URL}/form.html").data["title"] == "Sign up"
 
 
@@ -373,10 +384,41 @@ def test_chromium_killed_is_said_and_the_next_call_finds_it_restarted(web: Desk)
     assert web.do("browser_navigate", url=f"{URL}/form.html").data["title"] == "Sign up"
 
 
+def test_chromium_killed_between_two_calls_is_told_by_the_next(web: Desk) -> None:
+    web.do("browser_navigate", url=f"{URL}/form.html")
+    web.box.run("kill -9 $(pgrep -o chromium)")
+    lost = "Chromium had ended and was started again; the tabs it had are lost."
+    assert lost in web.do("browser_snapshot").text
+    assert lost not in web.do("browser_snapshot").text
+
+
+def test_a_desktop_that_was_stopped_is_told_soon(web: Desk) -> None:
+    web.do("browser_snapshot")
+
+    async def services(start: bool) -> None:
+        async with Inside(web.box.backend.address(web.box.record)) as inside:
+            await (inside.start_services() if start else inside.stop_services())
+
+    asyncio.run(services(False))
+    try:
+        started = time.monotonic()
+        assert "are not running; start it with POST /v1/sandboxes/{id}/desktop" in web.fails("browser_snapshot")
+        assert time.monotonic() - started < 6
+    finally:
+        asyncio.run(services(True))
+    assert "tabs it had are lost" in web.do("browser_snapshot").text
+
+
+def test_a_path_is_opened_as_a_file(web: Desk) -> None:
+    web.box.write("/workspace/my shop.html", b"<title>Shop</title>")
+    opened = web.do("browser_navigate", url="/workspace/my shop.html")
+    assert opened.data["title"] == "Shop" and opened.data["url"] == "file:///workspace/my%20shop.html"
+
+
 def test_the_driver_killed_comes_back(web: Desk) -> None:
     web.do("browser_navigate", url=f"{URL}/form.html")
     assert web.box.run("pkill -9 -f run-driver").exit_code == 0
-    web.call("browser_get_text")
+    assert "tabs it had are lost" not in web.call("browser_get_text").text
     assert web.do("browser_navigate", url=f"{URL}/form.html").data["title"] == "Sign up"
 
 

@@ -137,8 +137,17 @@ def test_dialogs_are_answered_by_keys_and_block_nothing(phone: Desk) -> None:
     phone.do("mobile_input_text", value="李")
     assert phone.do("mobile_send_key", key="enter").data["title"] == "named 李"
     phone.do("mobile_click", text="delete")
-    assert phone.do("mobile_screenshot").images
+    dismissed = 'The dialog confirm "Really delete?" was dismissed, because something else was done'
+    seen = phone.do("mobile_screenshot")
+    assert seen.images and dismissed in seen.text
     assert phone.do("mobile_click", x=1, y=1).data["title"] == "confirmed false"
+    phone.do("mobile_click", text="delete")
+    assert dismissed in phone.do("mobile_ui_elements").text
+    assert dismissed not in phone.do("mobile_ui_elements").text, "once is enough"
+    phone.do("mobile_click", text="delete")
+    again = phone.do("mobile_click", text="delete")
+    assert dismissed in again.text and again.data["dialog"], "the one before, and a new one"
+    assert dismissed in phone.fails("mobile_click", text="nothing like it")
 
 
 def test_errors_say_what_to_do(phone: Desk) -> None:

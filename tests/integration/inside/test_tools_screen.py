@@ -166,9 +166,8 @@ def test_tools_say_when_the_desktop_is_stopped(tools: Toolbox) -> None:
             ("set_clipboard", {"text": "a"}), ("start_app", {"app": "lxterminal"}), ("wait_for_settled_screen", {}),
         ):  # fmt: skip
             told = tools.fails(tool, **arguments)
-            assert "the desktop is not running" in told and "start it with POST /v1/sandboxes/{id}/desktop" in told, (
-                tool
-            )
+            assert "the desktop is not running" in told, tool
+            assert "start it with POST /v1/sandboxes/{id}/desktop" in told, tool
         for target in ("/screen/shot", "/screen/frames"):
             answer = tools.ask("GET", target)
             assert answer.status == 503 and "the desktop is not running" in answer.json()["message"]

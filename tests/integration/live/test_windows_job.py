@@ -127,12 +127,25 @@ def test_a_warm_cmd_answers_quickly(box: Box) -> None:
 
 
 def test_files_are_the_same_by_both_sorts_of_path(box: Box) -> None:
-    box.call("write_file", path=r"C:\data\Zahlen.csv", content="1;2")
+    written = box.call("write_file", path=r"C:\data\Zahlen.csv", content="1;2")
+    assert written["content"][0]["text"] == r"wrote 3 bytes to C:\data\Zahlen.csv"
     assert box.text("read_file", path=r"c:\DATA\zahlen.CSV") == "1;2"
-    box.call("move_file", source=r"C:\data\Zahlen.csv", destination="/workspace/zahlen.csv")
+    moved = box.call("move_file", source=r"C:\data\Zahlen.csv", destination="/workspace/zahlen.csv")
+    assert moved["content"][0]["text"] == r"moved C:\data\Zahlen.csv to /workspace/zahlen.csv"
     assert box.text("run_shell_command", command=r"type Z:\workspace\zahlen.csv") == "1;2"
     assert "windows/" in box.text("list_directory", path="C:\\")
     assert "there is no drive Q:" in box.fails("read_file", path=r"Q:\x")
+
+
+def test_a_document_is_opened_and_named_by_its_window(box: Box) -> None:
+    box.call("write_file", path=r"C:\报告.txt", content="report")
+    started = box.call("start_app", app=r"C:\报告.txt")
+    assert "报告.txt" in started["structuredContent"]["window"]["title"]
+
+
+def test_nothing_is_offered_that_cannot_work(client: httpx.Client, box: Box) -> None:
+    names = {tool["name"] for tool in client.get(f"{box.path}/tools").json()["items"]}
+    assert "list_windows" in names and "accessibility_tree" not in names
 
 
 def test_what_cannot_be_started_or_stopped_says_so(box: Box) -> None:
@@ -144,6 +157,7 @@ def test_what_cannot_be_started_or_stopped_says_so(box: Box) -> None:
 def test_a_program_for_the_console_gets_a_window(box: Box) -> None:
     started = box.call("start_app", app="cmd")
     assert "cmd.exe" in started["structuredContent"]["window"]["title"]
+    assert r"'C:\windows\system32\cmd.exe'" in started["content"][0]["text"], "as it is written there"
     box.call("input_text", text=r"echo typed> C:\typed.txt", enter=True)
     eventually(lambda: not box.post("read_file", {"path": r"C:\typed.txt"}).json()["isError"])
     assert box.text("read_file", path=r"C:\typed.txt").strip() == "typed"

@@ -56,12 +56,14 @@ def test_a_client_that_shakes_hands_is_told_a_version(protocol: Protocol, wanted
     status, answer = ask(protocol, "initialize", {"protocolVersion": wanted, "capabilities": {}})
     assert status == 200 and answer["result"]["protocolVersion"] == given
     assert answer["result"]["capabilities"] == {"tools": {"listChanged": False}}
+    assert "/workspace" in answer["result"]["instructions"]
 
 
 def test_a_client_that_does_not_is_told_what_is_spoken(protocol: Protocol) -> None:
     status, answer = ask(protocol, "server/discover", {"_meta": MODERN})
     assert status == 200 and answer["result"]["supportedVersions"] == ["2026-07-28"]
     assert answer["result"]["resultType"] == "complete"
+    assert "/workspace" in answer["result"]["instructions"]
 
 
 def test_tools_are_listed_with_schemas(protocol: Protocol) -> None:

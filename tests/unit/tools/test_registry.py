@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import threading
 from typing import Any
 
@@ -42,6 +43,15 @@ def test_a_kind_has_its_tools(kind: str, display: str, some: set[str], monkeypat
     names = {tool.name for tool in offered(kind, Context("/"))}
     assert names >= FILES | {"run_shell_command", "run_ipython_cell"} | some
     assert bool(names & LINUX) == bool(some)
+
+
+@pytest.mark.parametrize(("kind", "promised"), [("linux", True), ("windows", False)])
+def test_what_cannot_work_is_not_offered(kind: str, promised: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Programs on Wine tell nothing about themselves, and others only where the image has what asks them."""
+    monkeypatch.setenv("DISPLAY", ":1")
+    assert ("accessibility_tree" in {tool.name for tool in offered(kind, Context("/"), screen=True)}) is promised
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    assert "accessibility_tree" not in {tool.name for tool in offered(kind, Context("/"))}
 
 
 def test_every_tool_of_a_desktop_describes_itself(monkeypatch: pytest.MonkeyPatch) -> None:

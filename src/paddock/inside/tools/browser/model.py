@@ -14,7 +14,8 @@ if TYPE_CHECKING:
 MAX_ANSWER = 4 * 1024 * 1024
 NO_MODEL = (
     "no model can be asked from this box: it has no OPENAI_BASE_URL and OPENAI_API_KEY; boxes get them that are "
-    "created while the server has models (paddock llm list), unless their extension paddock.llm is off; or set them with --env"
+    "created while the server has models (paddock llm list), unless their extension paddock.llm is off; or set "
+    "them with --env"
 )
 
 

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from .session import Session, Tab
 
 MAX_EVENTS = 20
+BUSY = "the page is busy with a script of its own and does not answer; browser_reload or browser_navigate end that"
 
 
 class Before:
@@ -66,7 +67,10 @@ async def report(session: Session, earlier: Before, done: str) -> Result:
         lines.append(f"The page is {cut(url, 300)}{named} in tab {tab.id}.")
     if changed["focus"]:
         lines.append(f"The focus is on {focus}." if focus else "Nothing has the focus now.")
-    if not (events or any(changed.values())):
+    busy = not (look or asking or tab.leaving is not None or tab.page.is_closed())
+    if busy:
+        lines.append(f"Now {BUSY}.")
+    elif not (events or any(changed.values())):
         lines.append("Address, title and focus are as before.")
     structured: dict[str, Any] = {"url": url, "title": title, "tab": tab.id, "changed": changed}
     if focus:

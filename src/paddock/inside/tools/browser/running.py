@@ -9,7 +9,7 @@ from ..results import Result, ToolError
 from .engine import Stale
 from .faults import ENDED, explained
 from .kit import Call
-from .report import before, events_since, report
+from .report import BUSY, before, events_since, report
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from .report import Before
     from .session import Session
 
-BUSY = "the page is busy with a script of its own and does not answer; browser_reload or browser_navigate end that"
 LAST_CHANCE = 1.0
 """Seconds that a tool gets on a page which has not answered for longer than that already."""
 CAUGHT = 2.0
@@ -80,7 +79,7 @@ async def _run(
             earlier.tab = await session.current()
         call = Call(context, session, earlier.tab, seconds)
         acting = _awaited(function(call, **arguments))
-        if hands and not leaving:
+        if hands and not (leaving or session.dialogs.pending):
             acting = _unless_caught(session, call, acting)
         done = await session.act(acting, seconds + SPARE)
         if hands:
