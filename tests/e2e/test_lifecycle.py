@@ -81,7 +81,7 @@ def test_the_beginning_of_an_id_is_enough(server: Server, own_box: str) -> None:
 
 def test_list_and_show_for_people(server: Server, own_box: str) -> None:
     header, *rows = server.text("sandbox", "list").splitlines()
-    assert header.split()[:5] == ["ID", "STATE", "IMAGE", "AGE", "EXPIRES"]
+    assert header.split()[:6] == ["ID", "STATE", "KIND", "IMAGE", "AGE", "EXPIRES"]
     row = next(row for row in rows if own_box in row)
     assert row.split()[1:3] == ["Running", "host"]
     shown = server.text("sandbox", "show", own_box)

@@ -88,6 +88,7 @@ class Mover:
         directory's content. Raises `TooLarge` past `max_size` or the configured bound, `NotFound`, `InvalidInput` and
         `Conflict` for what cannot be, `BoxGone` and `BoxTimeout` when a box fails; then nothing has arrived.
         """
+        from_there, to_there = source, destination
         source, destination = await self._plain(tenant, source), await self._plain(tenant, destination)
         limit = self._limit(max_size)
         giver, taker = await self._boxes(tenant, source.sandbox, destination.sandbox)
@@ -111,9 +112,9 @@ class Mover:
                 await passing.carry(stream, lambda pieces: taker.write_file(goal, pieces, mode=mode))
             moved = Moved(
                 source=source.sandbox,
-                source_path=source.path,
+                source_path=_as_written(from_there, source.path),
                 destination=destination.sandbox,
-                destination_path=goal,
+                destination_path=_as_written(to_there, goal),
                 type=kind,
                 size=passing.size,
                 sha256=passing.digest(),
@@ -134,7 +135,7 @@ class Mover:
         max_size: int | None = None,
     ) -> Moved:
         """Write a picture of a sandbox's screen to a file of the same or another sandbox."""
-        destination = await self._plain(tenant, destination)
+        to_there, destination = destination, await self._plain(tenant, destination)
         limit = self._limit(max_size)
         giver, taker = await self._boxes(tenant, sandbox_id, destination.sandbox)
         async with self._turn(tenant):
@@ -151,7 +152,7 @@ class Mover:
             source=sandbox_id,
             source_path=None,
             destination=destination.sandbox,
-            destination_path=goal,
+            destination_path=_as_written(to_there, goal),
             type="screenshot",
             size=len(shot.data),
             sha256=hashlib.sha256(shot.data).hexdigest(),
@@ -287,6 +288,15 @@ class Passing:
         if self._failure is not None:
             raise self._failure
         self._handed_over = True
+
+
+def _as_written(place: Place, path: str) -> str:
+    """A path of a sandbox for whoever has written `place`: with a drive and backslashes if they did."""
+    drive = DRIVE.fullmatch(place.path)
+    _, device, rest = path.partition(f"/dosdevices/{drive[1].lower()}:") if drive is not None else ("", "", "")
+    if drive is None or not device:
+        return path
+    return f"{drive[1]}:" + (rest or "/").replace("/", "\\")
 
 
 async def _file(giver: Inside, path: str) -> AsyncGenerator[bytes, None]:

@@ -173,5 +173,6 @@ def test_a_box_is_ready_within_seconds(client: httpx.Client) -> None:
 
 def test_data_moves_by_windows_paths(box: Box) -> None:
     box.call("write_file", path=r"C:\data\from.txt", content="数据")
-    box.move(r"C:\data\from.txt", box, r"C:\data\to.txt")
+    moved = box.move(r"C:\data\from.txt", box, r"C:\data\to.txt")
+    assert (moved["sourcePath"], moved["destinationPath"]) == (r"C:\data\from.txt", r"C:\data\to.txt")
     assert box.text("run_shell_command", command=r"type C:\data\to.txt") == "数据"
