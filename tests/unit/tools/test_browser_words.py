@@ -23,6 +23,8 @@ from paddock.inside.tools.results import ToolError
         ("server:8080", "http://server:8080"),
         (" about:blank ", "about:blank"),
         ("file:///etc/hosts", "file:///etc/hosts"),
+        ("/workspace/shop.html", "file:///workspace/shop.html"),
+        ("/workspace/my shop.html#top", "file:///workspace/my%20shop.html#top"),
         ("data:text/html,<b>", "data:text/html,<b>"),
     ],
 )
