@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import re
 from collections.abc import Collection, Mapping
 
 from starlette.routing import WebSocketRoute
-from starlette.websockets import WebSocket, WebSocketDisconnect
+from starlette.websockets import WebSocket
 
 from paddock.api.access import principal_of, query_of
 from paddock.api.services import Services
+from paddock.api.sockets import converse
 from paddock.errors import InvalidInput
 from paddock.live.wall import Wall
 from paddock.model.keys import Scope
@@ -40,17 +40,7 @@ def sockets(services: Services) -> list[WebSocketRoute]:
         )
         async with shown:
             await websocket.accept()
-            showing = asyncio.create_task(_show(websocket, shown))
-            heeding = asyncio.create_task(_heed(websocket, shown, config.wall_size))
-            try:
-                await asyncio.wait((showing, heeding), return_when=asyncio.FIRST_COMPLETED)
-                for task in (showing, heeding):
-                    if task.done() and (error := task.exception()) and not isinstance(error, WebSocketDisconnect):
-                        raise error
-            finally:
-                showing.cancel()
-                heeding.cancel()
-                await asyncio.gather(showing, heeding, return_exceptions=True)
+            await converse(_show(websocket, shown), _heed(websocket, shown, config.wall_size))
 
     return [WebSocketRoute("/v1/screens", wall)]
 

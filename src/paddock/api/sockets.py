@@ -3,18 +3,34 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Coroutine
 from contextlib import AsyncExitStack
+from typing import Any
 
 import aiohttp
 from multidict import CIMultiDict
 from starlette.types import Message, Receive, Scope, Send
+from starlette.websockets import WebSocketDisconnect
 
 from paddock.sandbox.client import Inside
 
 GOING_AWAY = 1001
 NOT_FOR_THE_WIRE = frozenset({0, 1004, 1005, 1006, 1015})
 """Close codes that only describe what happened and must not be sent."""
+
+
+async def converse(*sides: Coroutine[Any, Any, None]) -> None:
+    """Show and heed at the same time, until one of the two ends. That the client has left is no error."""
+    tasks = [asyncio.create_task(side) for side in sides]
+    try:
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        for task in tasks:
+            if task.done() and (error := task.exception()) and not isinstance(error, WebSocketDisconnect):
+                raise error
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
 
 
 async def relay_websocket(

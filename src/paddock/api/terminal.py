@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import re
 import secrets
@@ -10,12 +9,13 @@ from collections.abc import Mapping
 
 from fastapi import APIRouter
 from starlette.routing import WebSocketRoute
-from starlette.websockets import WebSocket, WebSocketDisconnect
+from starlette.websockets import WebSocket
 
 from paddock.api.access import Reader, Writer, principal_of, query_of
 from paddock.api.errors import documented
 from paddock.api.following import LARGEST
 from paddock.api.services import Services
+from paddock.api.sockets import converse
 from paddock.api.wire import Said
 from paddock.errors import InvalidInput
 from paddock.live.desktops import VIEWER
@@ -76,26 +76,12 @@ def sockets(services: Services) -> list[WebSocketRoute]:
             may_type=may_type,
         )
         try:
-            await _converse(websocket, seat)
+            await websocket.accept()
+            await converse(_show(websocket, seat), _heed(websocket, seat))
         finally:
             seat.close()
 
     return [WebSocketRoute("/v1/sandboxes/{sandbox_id}/terminal", terminal)]
-
-
-async def _converse(websocket: WebSocket, seat: Seat) -> None:
-    await websocket.accept()
-    showing = asyncio.create_task(_show(websocket, seat))
-    heeding = asyncio.create_task(_heed(websocket, seat))
-    try:
-        await asyncio.wait((showing, heeding), return_when=asyncio.FIRST_COMPLETED)
-        for task in (showing, heeding):
-            if task.done() and (error := task.exception()) and not isinstance(error, WebSocketDisconnect):
-                raise error
-    finally:
-        showing.cancel()
-        heeding.cancel()
-        await asyncio.gather(showing, heeding, return_exceptions=True)
 
 
 async def _show(websocket: WebSocket, seat: Seat) -> None:

@@ -1,21 +1,20 @@
-"""Accepts connections and answers their requests, a thread for each."""
+"""Answers what the host asks of the daemon."""
 
 from __future__ import annotations
 
 import os
 import socket
 import sys
-import threading
 
 from .box import Box
+from .doorway import Doorway
 from .errors import ApiError
-from .http import BadRequest, Body, Reply, Request, error_reply, read_request
+from .http import BadRequest, Reply, Request, error_reply
 from .routes import QUIET, Router
 from .settings import Listen
-from .wire import Disconnected, Wire, hang_up
+from .wire import Disconnected, Wire
 
 MAX_CONNECTIONS = 512
-IDLE_TIMEOUT = 600.0
 
 
 def open_listener(listen: Listen) -> socket.socket:
@@ -36,60 +35,14 @@ def open_listener(listen: Listen) -> socket.socket:
     return sock
 
 
-class Server:
+class Server(Doorway):
     """The daemon's front door: every request shows the token first."""
 
     def __init__(self, box: Box, listener: socket.socket) -> None:
         self._box = box
-        self._listener = listener
+        super().__init__(listener, MAX_CONNECTIONS)
         self._router = Router()
         self._token = box.settings.token.encode("utf-8", "surrogateescape")
-        self._slots = threading.BoundedSemaphore(MAX_CONNECTIONS)
-
-    def serve_forever(self) -> None:
-        self._listener.setblocking(True)
-        while True:
-            try:
-                client, _ = self._listener.accept()
-            except OSError:
-                if self._listener.fileno() < 0:
-                    return
-                threading.Event().wait(0.05)  # Out of descriptors: let some connections end.
-                continue
-            self._slots.acquire()
-            try:
-                threading.Thread(target=self._serve, args=(client,), daemon=True).start()
-            except RuntimeError:
-                client.close()
-                self._slots.release()
-
-    def _serve(self, client: socket.socket) -> None:
-        try:
-            if client.family != socket.AF_UNIX:
-                client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            self._converse(Wire(client))
-        except (Disconnected, OSError):
-            pass
-        finally:
-            hang_up(client)
-            self._slots.release()
-
-    def _converse(self, wire: Wire) -> None:
-        while True:
-            try:
-                request = read_request(wire, IDLE_TIMEOUT)
-            except BadRequest as error:
-                refused = Request("GET", "/", {}, Body(), keep_alive=False)
-                return error_reply(error).write(wire, refused)
-            if request is None:
-                return None
-            try:
-                self._answer(request, wire)
-                if not request.keep_alive or not request.body.drain():
-                    return None
-            except BadRequest as error:
-                request.keep_alive = False
-                return error_reply(error).write(wire, request)
 
     def _answer(self, request: Request, wire: Wire) -> None:
         try:

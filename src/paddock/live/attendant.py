@@ -7,8 +7,6 @@ there waits for a person who has the mouse and keyboard, as one outside does.
 from __future__ import annotations
 
 import asyncio
-import logging
-import socket
 from collections.abc import Collection, Mapping
 from pathlib import Path
 
@@ -16,6 +14,7 @@ import structlog
 from aiohttp import web
 
 from paddock.errors import InvalidInput
+from paddock.fleet.doors import Door
 from paddock.fleet.requests import CreateSandbox
 from paddock.fleet.sockets import from_a_page, hole_socket
 from paddock.live import jsonrpc
@@ -28,13 +27,10 @@ PORT = 8765
 PATH = "/mcp"
 ADDRESS = f"http://127.0.0.1:{PORT}{PATH}"
 VARIABLE = "PADDOCK_TOOLS_URL"
-CONNECTIONS = 64
-"""That one box may have open at a time."""
 BODIES = 4 * jsonrpc.LARGEST_REQUEST
 """Bytes of requests that one box may have on their way."""
 BODY_WITHIN = 60.0
 """Seconds a body may take to come."""
-CLOSED_WITHIN = 0.1
 log = structlog.get_logger()
 
 
@@ -102,36 +98,14 @@ class OwnTools:
             await self._served.popitem()[1].close()
 
 
-class _Door:
+class _Door(Door):
     """Where one box's programs call its tools."""
 
     def __init__(self, sandbox: Sandbox, hands: Hands) -> None:
+        super().__init__(NAME)
         self._sandbox = sandbox
         self._hands = hands
-        self._server = web.Server(
-            self._serve,
-            handler_cancellation=True,
-            access_log=None,
-            # What is no HTTP is a box's own affair, and would fill the server's log.
-            logger=logging.Logger(NAME, logging.CRITICAL),
-        )
-        self._listener: asyncio.Server | None = None
         self._held = 0
-
-    async def listen(self, bound: socket.socket) -> None:
-        loop = asyncio.get_running_loop()
-        self._listener = await loop.create_unix_server(self._accept, sock=bound)
-
-    async def close(self) -> None:
-        if self._listener is not None:
-            self._listener.close()
-        for connection in list(self._server.connections):
-            connection.force_close()
-        # With 0 it would wait for ever for a connection that a box keeps open.
-        await self._server.shutdown(CLOSED_WITHIN)
-
-    def _accept(self) -> asyncio.Protocol:
-        return self._server() if len(self._server.connections) < CONNECTIONS else _Full()
 
     async def _serve(self, request: web.BaseRequest) -> web.StreamResponse:
         try:
@@ -167,10 +141,3 @@ class _Door:
             return await self._hands.rpc(self._sandbox.tenant, self._sandbox.id, bytes(body), version)
         finally:
             self._held -= len(body)
-
-
-class _Full(asyncio.Protocol):
-    """Turns away what is too many."""
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        transport.close()

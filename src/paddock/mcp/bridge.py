@@ -8,9 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-import logging
 import re
-import socket
 from collections.abc import AsyncIterator, Collection, Mapping
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -21,6 +19,7 @@ from multidict import CIMultiDict
 from yarl import URL
 
 from paddock.errors import Forbidden, InvalidInput, NotFound, PaddockError, TooLarge
+from paddock.fleet.doors import Door
 from paddock.fleet.requests import CreateSandbox
 from paddock.fleet.sockets import from_a_page, hole_socket
 from paddock.mcp.declared import ADDRESS, EXTENSION, PORT, Lookup, check_server, fill, read_declared
@@ -29,9 +28,6 @@ from paddock.model.sandbox import Hole, Sandbox
 from paddock.model.task import McpServer
 
 NAME = "mcp"
-CLOSED_WITHIN = 0.1
-CONNECTIONS = 64
-"""That one box may have open at a time."""
 LARGEST_REQUEST = 16 * 2**20
 CONNECT_TIMEOUT = 10.0
 SILENCE = 3600.0
@@ -120,39 +116,15 @@ class Bridges:
             self._session = None
 
 
-class _Bridge:
+class _Bridge(Door):
     """What one box reaches."""
 
     def __init__(self, servers: Mapping[str, McpServer], session: ClientSession, reach: Reach, lookup: Lookup) -> None:
+        super().__init__(NAME, unpack=False)  # Bodies pass packed as they are.
         self._servers = servers
         self._session = session
         self._reach = reach
         self._lookup = lookup
-        # Bodies pass packed as they are, and who hangs up is not worked for any longer.
-        self._door = web.Server(
-            self._serve,
-            handler_cancellation=True,
-            access_log=None,
-            auto_decompress=False,
-            # What is no HTTP is a box's own affair, and would fill the server's log.
-            logger=logging.Logger(NAME, logging.CRITICAL),
-        )
-        self._listener: asyncio.Server | None = None
-
-    async def listen(self, bound: socket.socket) -> None:
-        loop = asyncio.get_running_loop()
-        self._listener = await loop.create_unix_server(self._accept, sock=bound)
-
-    async def close(self) -> None:
-        if self._listener is not None:
-            self._listener.close()
-        for connection in list(self._door.connections):
-            connection.force_close()
-        # With 0 it would wait for ever for a connection that a box keeps open.
-        await self._door.shutdown(CLOSED_WITHIN)
-
-    def _accept(self) -> asyncio.Protocol:
-        return self._door() if len(self._door.connections) < CONNECTIONS else _Full()
 
     async def _serve(self, request: web.BaseRequest) -> web.StreamResponse:
         if from_a_page(request.headers):
@@ -227,13 +199,6 @@ class _Bridge:
                 raise refused from None
             log.info("an MCP server cannot be reached", server=name, error=repr(error))
             return _refusal(502, f"The MCP server {name} cannot be reached: {_reason(error)}.")
-
-
-class _Full(asyncio.Protocol):
-    """Turns away what is too many."""
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        transport.close()
 
 
 async def _pass_on(request: web.BaseRequest, answer: ClientResponse) -> web.StreamResponse:

@@ -14,10 +14,11 @@ import pytest
 from paddock.config.schema import Config
 from paddock.errors import InvalidInput
 from paddock.events.log import EventLog
+from paddock.fleet.doors import CONNECTIONS
 from paddock.fleet.fleet import Fleet
 from paddock.fleet.keeper import Keeper
 from paddock.fleet.requests import CreateSandbox
-from paddock.mcp.bridge import CONNECTIONS, LARGEST_REQUEST, Bridges
+from paddock.mcp.bridge import LARGEST_REQUEST, Bridges
 from paddock.mcp.declared import EXTENSION, declare
 from paddock.model.sandbox import Hole, Sandbox
 from paddock.model.task import McpServer

@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 import socket
 import sys
-import threading
 
+from ..doorway import Doorway
 from ..errors import ApiError
 from ..fields import required, variables
-from ..http import BadRequest, Body, Reply, Request, StreamReply, error_reply, json_reply, read_request
-from ..wire import Disconnected, Wire, hang_up
+from ..http import BadRequest, Reply, Request, StreamReply, error_reply, json_reply
+from ..wire import Disconnected, Wire
 from .context import Context
 from .protocol import Protocol
 from .registry import Registry, UnknownTool
@@ -24,18 +24,16 @@ if TYPE_CHECKING:
 
 MAX_CONNECTIONS = 128
 MAX_MESSAGE = 32 * 1024 * 1024
-IDLE_TIMEOUT = 600.0
 
 
-class Server:
+class Server(Doorway):
     """Answers requests about one box's tools and screen, a thread for each connection."""
 
     def __init__(self, context: Context, registry: Registry, listener: socket.socket) -> None:
+        super().__init__(listener, MAX_CONNECTIONS)
         self._context = context
         self._registry = registry
         self._protocol = Protocol(registry)
-        self._listener = listener
-        self._slots = threading.BoundedSemaphore(MAX_CONNECTIONS)
         self._routes: dict[tuple[str, str], Callable[[Request], Reply]] = {
             ("POST", "/mcp"): self._mcp,
             ("GET", "/tools"): self._list,
@@ -44,45 +42,10 @@ class Server:
             ("GET", "/screen/frames"): self._frames,
         }
 
-    def serve_forever(self) -> None:
-        self._listener.setblocking(True)
-        while True:
-            try:
-                client, _ = self._listener.accept()
-            except OSError:
-                if self._listener.fileno() < 0:
-                    return
-                threading.Event().wait(0.05)  # Out of descriptors: let some connections end.
-                continue
-            self._slots.acquire()
-            try:
-                threading.Thread(target=self._serve, args=(client,), daemon=True).start()
-            except RuntimeError:
-                client.close()
-                self._slots.release()
+    def _answer(self, request: Request, wire: Wire) -> None:
+        self._reply(request).write(wire, request)
 
-    def _serve(self, client: socket.socket) -> None:
-        try:
-            self._converse(Wire(client))
-        except (Disconnected, OSError):
-            pass
-        finally:
-            hang_up(client)
-            self._slots.release()
-
-    def _converse(self, wire: Wire) -> None:
-        while True:
-            try:
-                request = read_request(wire, IDLE_TIMEOUT)
-                if request is None:
-                    return None
-                self._answer(request).write(wire, request)
-                if not request.keep_alive or not request.body.drain():
-                    return None
-            except BadRequest as error:
-                return error_reply(error).write(wire, Request("GET", "/", {}, Body(), keep_alive=False))
-
-    def _answer(self, request: Request) -> Reply:
+    def _reply(self, request: Request) -> Reply:
         try:
             return self._handler(request)(request)
         except BadRequest:
