@@ -179,7 +179,7 @@ def test_a_box_without_a_screen_says_so(zipapp: Path, directory: Path) -> None:
         assert "read_file" in names and not names & {"screenshot", "click_mouse", "start_app"}
         for target in ("/screen/shot", "/screen/frames"):
             answer = tools.ask("GET", target)
-            assert (answer.status, answer.error()) == (503, "SCREEN_NOT_AVAILABLE")
+            assert (answer.status, answer.error()) == (404, "NO_SCREEN")
             assert "this sandbox has no screen" in answer.json()["message"]
         assert tools.ask("POST", "/tools/screenshot", {}).error() == "TOOL_NOT_FOUND"
 

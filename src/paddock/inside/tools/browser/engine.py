@@ -32,6 +32,8 @@ GONE = 1.5
 """The same for one that was there before."""
 ATTEMPT = 6.0
 """Seconds after which a page is suspected to hang, and to keep everybody out."""
+ATTEMPTS = 3
+"""Times that it is tried to speak to a chromium that is there."""
 SPARE = 5.0
 """Seconds beyond its own limit after which a call is given up from outside."""
 MISSING = "the browser tools need Playwright for Python in the image, as the images browser and mobile have it"
@@ -138,21 +140,21 @@ class Engine:
         from .rescue import identify, rescue
         from .session import Session
 
-        await self._wait_for_chromium()
-        try:
-            browser = await self._attach()
-        except ToolError:
-            raise
-        except Exception:
-            # The driver may have died with, or before, what it was connected to; a fresh one tells. Or a page hangs.
-            await self._drop_driver()
+        for attempt in range(ATTEMPTS):
+            await self._wait_for_chromium()
             try:
-                await rescue(self._address)
-                browser = await self._attach()
+                session = Session(await self._attach(), self._downloads, self._dress)
+                await session.open()
+                break
             except Exception as error:
-                raise ToolError(f"chromium at {self._address} does not answer: {str(error)[:200]}") from None
-        session = Session(browser, self._downloads, self._dress)
-        await session.open()
+                if isinstance(error, ToolError) and not isinstance(error, Gone):
+                    raise
+                # The driver may have died with, or before, what it was connected to; a fresh one tells. Or a page
+                # hangs. Or it was chromium's last moment.
+                await self._drop_driver()
+                if attempt == ATTEMPTS - 1:
+                    raise ToolError(f"chromium at {self._address} does not answer: {str(error)[:200]}") from None
+                await _quietly(rescue(self._address))
         identity = await identify(self._address)
         if self._identity and identity not in ("", self._identity):
             session.announce("Chromium had ended and was started again; the tabs it had are lost.")
@@ -203,6 +205,14 @@ class Engine:
             else:
                 writer.close()
                 return
+
+
+async def _quietly(work: Awaitable[object]) -> None:
+    """Do something that only may help."""
+    try:
+        await work
+    except Exception:
+        return
 
 
 def _has_screen() -> bool:

@@ -8,6 +8,8 @@ import itertools
 from ..results import ToolError
 from .dialogs import Dialogs
 from .downloads import Downloads
+from .engine import Stale
+from .faults import ENDED
 from .journal import Ring, cut
 from .pictures import Shots
 from .traffic import Console, Network
@@ -87,12 +89,14 @@ class Session:
 
     @property
     def context(self) -> Any:
+        """Chromium's own profile. It is gone a moment before the connection is said to be."""
+        if not self.browser.contexts:
+            self.broken = True
+            raise Stale(ENDED)
         return self.browser.contexts[0]
 
     async def open(self) -> None:
         """Listen to everything, then take over the tabs that are there."""
-        if not self.browser.contexts:
-            raise ToolError("chromium has no profile to work in; it is probably shutting down: call again")
         context = self.context
         context.on("page", self._opened)
         context.on("dialog", self._asked)
