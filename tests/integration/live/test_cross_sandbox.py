@@ -123,7 +123,7 @@ def test_what_a_browser_finds_becomes_a_report_on_a_phone(boxes: dict[str, Box])
     mobile.call("mobile_start_app", app=f"{at}/report.html")
     shown = mobile.text("mobile_ui_elements")
     assert "The amount is 42." in shown and "Checked on Windows." in shown
-    assert mobile.screen(scale=0.1).share(GREEN) > 0.5
+    eventually(lambda: mobile.screen(scale=0.1).share(GREEN) > 0.5)
 
 
 def test_one_that_ends_takes_no_other_along(server: Server, boxes: dict[str, Box]) -> None:
