@@ -67,10 +67,11 @@ def test_services_start_in_order_once_what_they_need_is_ready(zipapp: Path, dire
 
 
 def test_ready_is_seen_within_milliseconds(zipapp: Path, directory: Path) -> None:
-    mark, gate = directory / "mark", directory / "gate"
-    os.mkfifo(gate)
-    service = {"name": "slow", "command": f"cat {gate}; exec sleep 300", "ready": str(mark)}
-    with serving(zipapp, directory, service) as daemon, daemon.stream("GET", "/paddock/services/watch") as watch:
+    mark = directory / "mark"
+    with (
+        serving(zipapp, directory, sleeper("slow", ready=str(mark))) as daemon,
+        daemon.stream("GET", "/paddock/services/watch") as watch,
+    ):
         while next_event(watch)["state"] != "starting":
             pass
         took = []
