@@ -51,8 +51,8 @@ def test_what_is_not_there_yet_keeps_its_name(drive: Path) -> None:
 def test_unix_paths_stay_as_they_are_and_backslashes_part_names() -> None:
     assert unix_path("/etc/a:b") == "/etc/a:b"
     assert unix_path(r"sub\file.txt") == "sub/file.txt"
-    assert Context("/work", "windows").path(r"sub\file.txt") == "/work/sub/file.txt"
-    assert Context("/work", "linux").path(r"sub\file.txt") == r"/work/sub\file.txt"
+    assert Context("/workspace", "windows").path(r"sub\file.txt") == "/workspace/sub/file.txt"
+    assert Context("/workspace", "linux").path(r"sub\file.txt") == r"/workspace/sub\file.txt"
 
 
 @pytest.mark.parametrize(

@@ -7,9 +7,9 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Header, Request, Response
 
 from paddock.api.access import Writer
-from paddock.api.box_tools import while_connected
 from paddock.api.errors import documented
 from paddock.api.services import Services
+from paddock.api.waiting import while_connected
 
 _MESSAGE: dict[str, Any] = {
     "requestBody": {

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Coroutine
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Body, Path, Query, Request, Response
 from pydantic import Field
@@ -12,11 +10,11 @@ from pydantic import Field
 from paddock.api.access import Reader, Writer
 from paddock.api.errors import documented
 from paddock.api.services import Services
+from paddock.api.waiting import while_connected
 from paddock.api.wire import Said
 from paddock.live.hands import result_json
 from paddock.model.screens import Tool
 
-T = TypeVar("T")
 LONGEST_WAIT = 3600
 LONGEST_CALL = 86400
 
@@ -108,23 +106,3 @@ def routes(services: Services) -> APIRouter:
         return Response(result_json(result), media_type="application/json")
 
     return router
-
-
-async def while_connected(request: Request, work: Coroutine[Any, Any, T]) -> T:
-    """What comes of some work, which is given up when the client leaves."""
-    task = asyncio.ensure_future(work)
-    gone = asyncio.ensure_future(_leaves(request))
-    try:
-        await asyncio.wait((task, gone), return_when=asyncio.FIRST_COMPLETED)
-        if not task.done():
-            raise asyncio.CancelledError
-        return task.result()
-    finally:
-        for each in (task, gone):
-            each.cancel()
-        await asyncio.gather(task, gone, return_exceptions=True)
-
-
-async def _leaves(request: Request) -> None:
-    while (await request.receive())["type"] != "http.disconnect":
-        pass

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Coroutine
 from contextlib import AsyncExitStack
 from pathlib import Path as FilePath
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Body, Path, Query, Request, Response
 from pydantic import AwareDatetime, Field
@@ -17,12 +15,11 @@ from paddock.api import sending
 from paddock.api.access import Reader, Writer
 from paddock.api.errors import documented
 from paddock.api.services import Services
+from paddock.api.waiting import while_connected
 from paddock.api.wire import Asked, Said
-from paddock.errors import Unavailable
 from paddock.live.films import MEDIA, Form
 from paddock.model.recordings import Recording, RecordingState, RecordingWish
 
-LOOK_EVERY = 0.25
 MOST_PICTURES = 10**9
 _BYTES: dict[str, Any] = {"schema": {"type": "string", "format": "binary"}}
 _FILE: dict[int | str, dict[str, Any]] = {
@@ -33,7 +30,6 @@ _PICTURE: dict[int | str, dict[str, Any]] = {200: {"description": "A JPEG.", "co
 _FILM: dict[int | str, dict[str, Any]] = {
     200: {"description": "The film.", "content": dict.fromkeys(MEDIA.values(), _BYTES)}
 }
-T = TypeVar("T")
 
 
 class RecordingBody(Asked):
@@ -178,20 +174,6 @@ def _file_routes(router: APIRouter, services: Services, one: str) -> None:
         """A recording as a film. `mp4` and `gif` need ffmpeg on the server; `mkv` does not."""
         held = AsyncExitStack()
         making = held.enter_async_context(recordings.film(principal.tenant, sandbox_id, recording_id, form))
-        film: FilePath = await _unless_left(request, making)
+        film: FilePath = await while_connected(request, making)
         headers = {"Content-Disposition": sending.disposition(f"{recording_id}.{form}"), "Cache-Control": "no-store"}
         return FileResponse(film, headers=headers, media_type=MEDIA[form], background=BackgroundTask(held.aclose))
-
-
-async def _unless_left(request: Request, work: Coroutine[Any, Any, T]) -> T:
-    """Do something long, unless whoever asked for it has left."""
-    task = asyncio.create_task(work)
-    try:
-        while not (await asyncio.wait((task,), timeout=LOOK_EVERY))[0]:
-            if await request.is_disconnected():
-                raise Unavailable("nobody waits for this any more")
-        return task.result()
-    finally:
-        if not task.done():
-            task.cancel()
-            await asyncio.gather(task, return_exceptions=True)

@@ -123,12 +123,6 @@ def server(tmp_path_factory: pytest.TempPathFactory, pixel: Device, crowded: Dev
 
 
 @pytest.fixture(scope="module")
-def client(server: Server) -> Iterator[httpx.Client]:
-    with server.client() as made:
-        yield made
-
-
-@pytest.fixture(scope="module")
 def phone(client: httpx.Client) -> Iterator[Box]:
     with box_of(client, "mobile", extensions={"paddock.device": "pixel"}) as made:
         yield made

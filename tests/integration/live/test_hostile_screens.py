@@ -29,12 +29,6 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 
 
 @pytest.fixture(scope="module")
-def client(server: Server) -> Iterator[httpx.Client]:
-    with server.client() as made:
-        yield made
-
-
-@pytest.fixture(scope="module")
 def box(client: httpx.Client) -> Iterator[Box]:
     with box_of(client, "linux") as made:
         yield made
@@ -133,7 +127,7 @@ def test_a_terminal_that_never_stops_talking_keeps_nobody_waiting(server: Server
             viewer.word("connected")
             time.sleep(0.2)
         # A hub stays for a while when its last viewer has gone; then there is nothing left of it.
-        eventually(lambda: open_files(server) <= files + 2)
+        eventually(lambda: open_files(server) <= files + 2, 60)
     assert memory(server) - before < 100 * 2**20
 
 

@@ -19,12 +19,6 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
         yield running
 
 
-@pytest.fixture(scope="module")
-def client(server: Server) -> Iterator[httpx.Client]:
-    with server.client() as made:
-        yield made
-
-
 def test_a_desktop_of_the_pool_has_its_picture_when_it_is_taken(client: httpx.Client) -> None:
     eventually(lambda: client.get("/v1/pools/desks").json()["status"]["available"] == 1, 60)
     began = time.perf_counter()

@@ -56,12 +56,6 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
         yield made
 
 
-@pytest.fixture(scope="module")
-def client(server: Server) -> Iterator[httpx.Client]:
-    with server.client() as made:
-        yield made
-
-
 @contextmanager
 def desktop(client: httpx.Client) -> Iterator[str]:
     """A sandbox with a display, in which a program notes what the mouse and the keyboard do."""

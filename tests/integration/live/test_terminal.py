@@ -26,12 +26,6 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
         yield running
 
 
-@pytest.fixture(scope="module")
-def client(server: Server) -> Iterator[httpx.Client]:
-    with server.client() as made:
-        yield made
-
-
 @pytest.fixture
 def box(client: httpx.Client) -> Iterator[str]:
     made = str(client.post("/v1/sandboxes", json={}).json()["id"])

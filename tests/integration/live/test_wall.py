@@ -31,12 +31,6 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 
 
 @pytest.fixture(scope="module")
-def client(server: Server) -> Iterator[httpx.Client]:
-    with server.client() as made:
-        yield made
-
-
-@pytest.fixture(scope="module")
 def boxes(client: httpx.Client) -> Iterator[list[str]]:
     """Three desktops."""
     with ExitStack() as held:

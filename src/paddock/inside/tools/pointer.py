@@ -136,12 +136,7 @@ def click_mouse(
 ) -> Result:
     point = _point(context, x, y, shot)
     effects = Effects(context)
-    with context.display.session() as connection, held(connection, keycodes_of(connection, modifiers)):
-        if x is not None:
-            _move(connection, *point)
-        for _ in range(clicks):
-            _press(connection, BUTTONS[button])
-        connection.x.sync()
+    _press_at(context, None if x is None else point, BUTTONS[button], clicks, modifiers)
     how = {1: "clicked", 2: "double-clicked", 3: "triple-clicked"}.get(clicks, f"clicked {clicks} times")
     what = f"{how} the {button} button at {point[0]}, {point[1]}"
     return effects.result(what, wait, x=point[0], y=point[1], button=button, clicks=clicks)
@@ -204,14 +199,19 @@ def scroll(
 ) -> Result:
     point = _point(context, x, y, shot)
     effects = Effects(context)
-    with context.display.session() as connection, held(connection, keycodes_of(connection, modifiers)):
-        if x is not None:
-            _move(connection, *point)
-        for _ in range(amount):
-            _press(connection, WHEEL[direction])
-        connection.x.sync()
+    _press_at(context, None if x is None else point, WHEEL[direction], amount, modifiers)
     what = f"scrolled {direction} by {amount} at {point[0]}, {point[1]}"
     return effects.result(what, wait, x=point[0], y=point[1], direction=direction, amount=amount)
+
+
+def _press_at(context: Context, point: tuple[int, int] | None, number: int, times: int, modifiers: list[str]) -> None:
+    """Press a button some times, at a point or where the pointer is, while keys are held."""
+    with context.display.session() as connection, held(connection, keycodes_of(connection, modifiers)):
+        if point is not None:
+            _move(connection, *point)
+        for _ in range(times):
+            _press(connection, number)
+        connection.x.sync()
 
 
 def _point(context: Context, x: float | None, y: float | None, shot: str | None) -> tuple[int, int]:
