@@ -78,6 +78,12 @@ class RunNotFound(NotFound):
     code = "RUN_NOT_FOUND"
 
 
+class SessionNotFound(NotFound):
+    """There is no such session."""
+
+    code = "SESSION_NOT_FOUND"
+
+
 class Conflict(PaddockError):
     """The thing is not in a state that allows this."""
 

@@ -9,6 +9,7 @@ from typing import Literal, Self
 from pydantic import Field, field_validator, model_validator
 
 from paddock.config.base import Section
+from paddock.config.chat import ChatConfig
 from paddock.config.kinds import KindConfig
 from paddock.config.limits import LimitsConfig
 from paddock.config.live import LiveConfig
@@ -195,6 +196,7 @@ class Config(Section):
     llm: LlmConfig = LlmConfig()
     runs: RunsConfig = RunsConfig()
     live: LiveConfig = LiveConfig()
+    chat: ChatConfig = ChatConfig()
     log: LogConfig = LogConfig()
 
     @field_validator("pools")

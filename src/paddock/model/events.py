@@ -83,6 +83,39 @@ class EventType(StrEnum):
     """An attempt ended as `state`, `reason`; the next begins after `wait` seconds."""
     RUN_ENDED = "run.ended"
     """`state`, `ended_by`, `reason`."""
+    # Those of chat sessions; model/session_events.py says what each holds.
+    SESSION_CREATED = "session.created"
+    SESSION_CHANGED = "session.changed"
+    SESSION_STATE = "session.state"
+    SESSION_DELETED = "session.deleted"
+    SESSION_SANDBOX = "session.sandbox"
+    SESSION_DESKTOP = "session.desktop"
+    SESSION_TERMINAL = "session.terminal"
+    SESSION_SCREEN = "session.screen"
+    SESSION_FILE = "session.file"
+    SESSION_COMPACTED = "session.compacted"
+    TURN_STARTED = "turn.started"
+    TURN_ENDED = "turn.ended"
+    STEP_STARTED = "step.started"
+    STEP_ENDED = "step.ended"
+    PLAN_CHANGED = "plan.changed"
+    MESSAGE_RECEIVED = "message.received"
+    MESSAGE_STARTED = "message.started"
+    MESSAGE_DELTA = "message.delta"
+    MESSAGE_ENDED = "message.ended"
+    THOUGHT_STARTED = "thought.started"
+    THOUGHT_DELTA = "thought.delta"
+    THOUGHT_ENDED = "thought.ended"
+    CALL_STARTED = "call.started"
+    CALL_DELTA = "call.delta"
+    CALL_READY = "call.ready"
+    CALL_RUNNING = "call.running"
+    CALL_RESULT = "call.result"
+    APPROVAL_REQUIRED = "approval.required"
+    APPROVAL_DECIDED = "approval.decided"
+    APPROVAL_EXPIRED = "approval.expired"
+    USAGE_CHANGED = "usage.changed"
+    TURN_ERROR = "turn.error"
 
     @property
     def last(self) -> bool:
@@ -92,6 +125,7 @@ class EventType(StrEnum):
             EventType.SANDBOX_FAILED,
             EventType.SNAPSHOT_DELETED,
             EventType.RUN_ENDED,
+            EventType.SESSION_DELETED,
         )
 
 

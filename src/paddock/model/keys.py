@@ -28,6 +28,9 @@ class Scope(StrEnum):
     RUNS_READ = "runs:read"
     RUNS_WRITE = "runs:write"
     """Includes reading."""
+    SESSIONS_READ = "sessions:read"
+    SESSIONS_WRITE = "sessions:write"
+    """Chat with agents. Includes reading."""
     IMAGES_WRITE = "images:write"
     LLM_USE = "llm:use"
     """Ask models."""
@@ -38,7 +41,11 @@ class Scope(StrEnum):
     """Everything, in every tenant."""
 
 
-_INCLUDED_IN = {Scope.SANDBOXES_READ: Scope.SANDBOXES_WRITE, Scope.RUNS_READ: Scope.RUNS_WRITE}
+_INCLUDED_IN = {
+    Scope.SANDBOXES_READ: Scope.SANDBOXES_WRITE,
+    Scope.RUNS_READ: Scope.RUNS_WRITE,
+    Scope.SESSIONS_READ: Scope.SESSIONS_WRITE,
+}
 
 
 class Tenant(Frozen):

@@ -306,3 +306,152 @@ runs = Table(
     UniqueConstraint("tenant", "request_key"),
 )
 """Runs of tasks. The task's name and concurrency stand apart too, for whoever chooses the next."""
+
+sessions = Table(
+    "sessions",
+    metadata,
+    Column("id", String(63), primary_key=True),
+    Column("tenant", String(63), nullable=False),
+    Column("title", Text, nullable=False),
+    Column("agent", String(63), nullable=False),
+    Column("engine", String(63), nullable=False),
+    Column("model", Text, nullable=False),
+    Column("instructions", Text, nullable=False),
+    Column("kinds", _json, nullable=False),
+    Column("policy", _json, nullable=False),
+    Column("budget", BigInteger),
+    Column("state", String(32), nullable=False),
+    Column("error", Text),
+    Column("turn", Integer, nullable=False),
+    Column("plan", _json, nullable=False),
+    Column("usage", _json, nullable=False),
+    Column("sandboxes", _json, nullable=False),
+    Column("origin", _json),
+    Column("created_by", Text),
+    Column("request_key", Text),
+    Column("created_at", Instant, nullable=False),
+    Column("changed_at", Instant, nullable=False),
+    UniqueConstraint("tenant", "request_key"),
+    Index(None, "tenant", "changed_at"),
+    Index(None, "state"),
+)
+"""Chats with agents."""
+
+session_messages = Table(
+    "session_messages",
+    metadata,
+    Column("place", _number, primary_key=True),
+    Column("id", String(100), nullable=False),
+    Column("session", String(63), nullable=False),
+    Column("number", Integer, nullable=False),
+    Column("turn", Integer, nullable=False),
+    Column("role", String(16), nullable=False),
+    Column("content", _json, nullable=False),
+    Column("thought", Text, nullable=False),
+    Column("calls", _json, nullable=False),
+    Column("call_id", String(100)),
+    Column("cut", Text),
+    Column("by", Text),
+    Column("at", Instant, nullable=False),
+    UniqueConstraint("session", "id"),
+    UniqueConstraint("session", "number"),
+    sqlite_autoincrement=True,
+)
+
+session_calls = Table(
+    "session_calls",
+    metadata,
+    Column("session", String(63), primary_key=True),
+    Column("id", String(100), primary_key=True),
+    Column("turn", Integer, nullable=False),
+    Column("name", Text, nullable=False),
+    Column("arguments", _json, nullable=False),
+    Column("malformed", Text),
+    Column("digest", String(64), nullable=False),
+    Column("kind", String(63)),
+    Column("tool", Text, nullable=False),
+    Column("sandbox_id", String(63)),
+    Column("state", String(16), nullable=False),
+    Column("result", _json),
+    Column("created_at", Instant, nullable=False),
+    Column("changed_at", Instant, nullable=False),
+    Index(None, "session", "turn"),
+)
+"""The ledger of calls: what was run once is never run again."""
+
+approvals = Table(
+    "approvals",
+    metadata,
+    Column("id", String(63), primary_key=True),
+    Column("session", String(63), nullable=False),
+    Column("tenant", String(63), nullable=False),
+    Column("turn", Integer, nullable=False),
+    Column("call_id", String(100), nullable=False),
+    Column("type", String(16), nullable=False),
+    Column("name", Text, nullable=False),
+    Column("kind", String(63)),
+    Column("arguments", _json, nullable=False),
+    Column("digest", String(64), nullable=False),
+    Column("question", Text, nullable=False),
+    Column("choices", _json, nullable=False),
+    Column("actions", _json, nullable=False),
+    Column("state", String(16), nullable=False),
+    Column("edited", _json),
+    Column("reason", Text),
+    Column("always", String(16)),
+    Column("decided_by", Text),
+    Column("created_at", Instant, nullable=False),
+    Column("expires_at", Instant),
+    Column("decided_at", Instant),
+    UniqueConstraint("session", "call_id"),
+    Index(None, "tenant", "state"),
+    Index(None, "state", "expires_at"),
+)
+
+session_replies = Table(
+    "session_replies",
+    metadata,
+    Column("session", String(63), primary_key=True),
+    Column("turn", Integer, primary_key=True),
+    Column("digest", String(64), primary_key=True),
+    Column("message_id", String(100), nullable=False),
+    Column("finish", String(32), nullable=False),
+    Column("input_tokens", BigInteger, nullable=False),
+    Column("output_tokens", BigInteger, nullable=False),
+)
+"""Which message answers a question to the model, by the question's digest."""
+
+engine_states = Table(
+    "engine_states",
+    metadata,
+    Column("session", String(63), primary_key=True),
+    Column("state", LargeBinary, nullable=False),
+    Column("changed_at", Instant, nullable=False),
+)
+
+checkpoints = Table(
+    "checkpoints",
+    metadata,
+    Column("thread", String(100), primary_key=True),
+    Column("namespace", String(255), primary_key=True),
+    Column("id", String(100), primary_key=True),
+    Column("parent", String(100)),
+    Column("type", String(32), nullable=False),
+    Column("body", LargeBinary, nullable=False),
+    Column("details", LargeBinary, nullable=False),
+)
+"""Where LangGraph's threads stand."""
+
+checkpoint_writes = Table(
+    "checkpoint_writes",
+    metadata,
+    Column("thread", String(100), primary_key=True),
+    Column("namespace", String(255), primary_key=True),
+    Column("checkpoint", String(100), primary_key=True),
+    Column("task", String(100), primary_key=True),
+    Column("place", Integer, primary_key=True),
+    Column("channel", Text, nullable=False),
+    Column("type", String(32), nullable=False),
+    Column("body", LargeBinary, nullable=False),
+    Column("path", Text, nullable=False),
+)

@@ -1,0 +1,1 @@
+"""Chat with agents: engines, approvals, tools across sandboxes."""

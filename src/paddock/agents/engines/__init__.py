@@ -1,0 +1,1 @@
+"""Those who do the thinking, behind one interface."""
