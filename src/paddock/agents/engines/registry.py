@@ -59,7 +59,7 @@ class Engines:
                 self._made[name] = kind(self._means)  # type: ignore[call-arg]
             except ImportError as error:
                 raise ConfigError(
-                    f"the engine {name} cannot be loaded ({error}); install what it needs: pip install 'paddock[{name}]'"
+                    f"the engine {name} cannot be loaded ({error}); install it: pip install 'paddock[{name}]'"
                 ) from error
         return self._made[name]
 
