@@ -20,6 +20,7 @@ Runs AI agents in fenced computers, and shows what they do.
 Start here:
   paddock doctor                          see whether this machine can
   paddock run tasks/hello.yaml            have an agent do a task
+  paddock chat                            talk with an agent that has computers of its own
   paddock serve                           start the server
   paddock sandbox create --image host     make a sandbox
   paddock sandbox create --kind linux     make one with a desktop
@@ -39,6 +40,8 @@ COMMANDS: Mapping[str, tuple[str, ...]] = {
     "serve": ("serve",),
     "run": ("run",),
     "runs": ("runs", "runs_watch", "runs_change"),
+    "chat": ("chat",),
+    "session": ("session",),
     "doctor": ("doctor",),
     "sandbox": ("sandbox", "execute", "shell", "copy", "logs", "snapshot", "screenshot", "desktop", "record"),
     "tool": ("tool",),
@@ -58,6 +61,8 @@ SUMMARIES: Mapping[str, str] = {
     "serve": "Start the server.",
     "run": "Run tasks, and bring back what comes of them.",
     "runs": "List, show, stop and remove runs of tasks.",
+    "chat": "Chat with an agent that works in sandboxes.",
+    "session": "List, show, search, keep and remove chats with agents.",
     "doctor": "Check this machine, and say what to do about what is missing.",
     "sandbox": "Make, use and remove sandboxes.",
     "tool": "List and call the tools of sandboxes.",

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import aclosing
 from typing import Any
 from urllib.parse import quote
 
@@ -21,7 +22,15 @@ Recover = Callable[[], Awaitable[Client]]
 
 async def events_of(reach: Reach, run_id: str, after: int = 0) -> AsyncIterator[dict[str, Any]]:
     """What happened and happens to a run, until it has ended; none missed and none twice."""
-    path = f"/v1/runs/{quote(run_id, safe='')}/events"
+    async with aclosing(events_at(reach, f"/v1/runs/{quote(run_id, safe='')}/events", after)) as events:
+        async for event in events:
+            yield event
+            if event.get("type") == "run.ended":
+                return
+
+
+async def events_at(reach: Reach, path: str, after: int = 0) -> AsyncGenerator[dict[str, Any], None]:
+    """What happened and happens, as long as somebody listens; none missed and none twice."""
     last_seen = time.monotonic()
     while True:
         try:
@@ -32,8 +41,6 @@ async def events_of(reach: Reach, run_id: str, after: int = 0) -> AsyncIterator[
                     for event in documents:
                         after = max(after, int(event.get("number") or after))
                         yield event
-                        if event.get("type") == "run.ended":
-                            return
             raise ConnectionLost("the server ended the stream")
         except (ConnectionLost, NoServer, Refused) as error:
             if isinstance(error, Refused) and error.status != 503:

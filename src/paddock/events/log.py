@@ -53,6 +53,10 @@ class EventLog:
         """Events of one stream after a number, or of all streams (`None`) after a sequence number, oldest first."""
         return (await self._events.read(stream, after, limit, tenant)).events
 
+    async def end(self, stream: str) -> int:
+        """The number of the newest event of a stream, 0 if there is none: where to follow what happens from now on."""
+        return await self._events.end(stream)
+
     async def follow(
         self, stream: str | None = None, after: int = 0, *, tenant: str | None = None
     ) -> AsyncIterator[Event]:

@@ -109,6 +109,11 @@ class EventStore:
 
         return await self._store.read(work)
 
+    async def end(self, stream: str) -> int:
+        """The number of the newest event of a stream, 0 if there is none."""
+        statement = select(func.coalesce(func.max(events.c.number), 0)).where(events.c.stream == stream)
+        return await self._store.read(lambda connection: int(connection.execute(statement).scalar_one()))
+
     async def newest(self) -> int:
         """The sequence number of the newest event, 0 if there is none."""
         return await self._store.read(_newest)

@@ -1,0 +1,132 @@
+"""The events of chat sessions for programs: as JSON Schema, and as types of TypeScript."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from pydantic.json_schema import models_json_schema
+
+from paddock.model.session_events import EVENTS
+
+DIALECT = "https://json-schema.org/draft/2020-12/schema"
+ABOUT = "One thing that happened in a chat session, as `/v1/sessions/ID/events` and `/v1/sessions/ID/ws` tell it."
+_ENVELOPE: Mapping[str, tuple[Mapping[str, Any], str]] = {
+    "sequence": ({"type": "integer"}, "Its place among all events of the server; grows, may have gaps."),
+    "stream": ({"type": "string"}, "`session/ID`."),
+    "number": ({"type": "integer"}, "Its place in the session: 1, 2, 3 … The `id:` of server-sent events."),
+    "at": ({"type": "string", "format": "date-time"}, "When it happened."),
+}
+_SIMPLE = {"string": "string", "integer": "number", "number": "number", "boolean": "boolean", "null": "null"}
+
+
+def schema() -> dict[str, Any]:
+    """The JSON Schema of one event, as it is told. Fields and types may be added; clients pass over unknown ones."""
+    _, made = models_json_schema([(each, "serialization") for each in EVENTS.values()])
+    parts: dict[str, Any] = {name: _told(part) for name, part in made["$defs"].items()}
+    return {
+        "$schema": DIALECT,
+        "title": "Paddock session event",
+        "description": ABOUT,
+        "type": "object",
+        "properties": {
+            **{name: {**form, "description": about} for name, (form, about) in _ENVELOPE.items()},
+            "type": {"enum": [str(kind) for kind in EVENTS]},
+            "data": {"type": "object"},
+        },
+        "required": [*_ENVELOPE, "type", "data"],
+        "oneOf": [
+            {"properties": {"type": {"const": str(kind)}, "data": {"$ref": f"#/$defs/{each.__name__}"}}}
+            for kind, each in EVENTS.items()
+        ],
+        "$defs": parts,
+    }
+
+
+def text() -> str:
+    """The schema, as a file has it."""
+    return json.dumps(schema(), indent=2, ensure_ascii=False) + "\n"
+
+
+def typescript() -> str:
+    """The same as TypeScript types, as a file has it."""
+    return "\n".join(_lines(schema())) + "\n"
+
+
+def _told(part: dict[str, Any]) -> dict[str, Any]:
+    """A model as events have it: what is nothing is left out, everything else is always there."""
+    kept = {key: value for key, value in part.items() if key not in ("title", "additionalProperties", "required")}
+    if "description" in kept:
+        kept["description"] = " ".join(kept["description"].split())
+    if "properties" in kept:
+        found = kept["properties"].items()
+        kept["properties"] = {name: _without_nothing(form) for name, form in found}
+        # What has a default is written too, unless that is nothing.
+        kept["required"] = [name for name, form in found if "default" not in form or form["default"] is not None]
+    return kept
+
+
+def _without_nothing(form: Mapping[str, Any]) -> dict[str, Any]:
+    kept = {key: value for key, value in form.items() if key not in ("title", "default", "discriminator")}
+    if "items" in kept:
+        kept["items"] = _without_nothing(kept["items"])
+    options = [each for each in kept.get("anyOf", ()) if each.get("type") != "null"]
+    if len(options) == 1:
+        del kept["anyOf"]
+        kept |= _without_nothing(options[0])
+    return kept
+
+
+def _lines(whole: Mapping[str, Any]) -> Iterator[str]:
+    yield "// The events of Paddock's chat sessions. Written by `make docs`; do not edit."
+    yield ""
+    for name, part in sorted(whole["$defs"].items()):
+        yield from _about(part, "")
+        if "properties" in part:
+            yield f"export interface {name} {{"
+            for key, form in part["properties"].items():
+                yield f"  {key}{'' if key in part['required'] else '?'}: {_type(form)};"
+            yield "}"
+        else:
+            yield f"export type {name} = {_type(part)};"
+        yield ""
+    yield "export interface Told<Type extends string, Data> {"
+    for name, (form, about) in _ENVELOPE.items():
+        yield from _about({"description": about}, "  ")
+        yield f"  {name}: {_type(form)};"
+    yield "  type: Type;"
+    yield "  data: Data;"
+    yield "}"
+    yield ""
+    yield from _about(whole, "")
+    yield "export type SessionEvent ="
+    told = [f'  | Told<"{kind}", {each.__name__}>' for kind, each in EVENTS.items()]
+    yield from told[:-1]
+    yield told[-1] + ";"
+
+
+def _about(part: Mapping[str, Any], indent: str) -> Iterator[str]:
+    if part.get("description"):
+        yield f"{indent}/** {part['description']} */"
+
+
+def _type(form: Mapping[str, Any]) -> str:
+    if "$ref" in form:
+        return str(form["$ref"]).rpartition("/")[2]
+    if "const" in form or "enum" in form:
+        return " | ".join(json.dumps(value) for value in form.get("enum", [form.get("const")]))
+    if options := form.get("oneOf") or form.get("anyOf"):
+        return " | ".join(_type(each) for each in options)
+    if form.get("type") == "array":
+        inner = _type(form.get("items", {}))
+        return f"({inner})[]" if "|" in inner else f"{inner}[]"
+    if form.get("type") == "object":
+        inner = form.get("additionalProperties", {})
+        return f"Record<string, {_type(inner) if isinstance(inner, Mapping) else 'unknown'}>"
+    return _SIMPLE.get(str(form.get("type")), "unknown")
+
+
+if __name__ == "__main__":
+    sys.stdout.write(typescript() if "--types" in sys.argv else text())
