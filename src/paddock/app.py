@@ -26,6 +26,8 @@ from starlette.types import ASGIApp
 
 from paddock.api.application import make_app
 from paddock.api.connections import Connection, WebSocketConnection
+from paddock.api.front import Hosts
+from paddock.api.quick import QuickDoor
 from paddock.api.services import Services
 from paddock.auth.exposure import check_exposure
 from paddock.auth.keys import Keys
@@ -300,9 +302,10 @@ class _Server(uvicorn.Server):
     """uvicorn, except that signals end it without ending the process, and open streams do not hold it up."""
 
     def __init__(self, paddock: Paddock, ready: Callable[[], None]) -> None:
+        quick = QuickDoor(paddock.gateway, Hosts(paddock.config.server))
         settings = uvicorn.Config(
             paddock.app,
-            http=Connection,
+            http=Connection.lending(paddock.door.adopt(quick)),
             ws=WebSocketConnection,
             ws_max_size=MAX_WEBSOCKET_MESSAGE,
             ws_per_message_deflate=False,

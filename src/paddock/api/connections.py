@@ -7,9 +7,12 @@ import os
 import socket
 from typing import Any, cast
 
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 from websockets.http11 import Request
+
+from paddock.api.quick import Lent, is_quick
+from paddock.llm.wire.inbound import House
 
 TAKE = "paddock.take"
 """The extension of a WebSocket's scope under which its `Take` is found."""
@@ -22,9 +25,42 @@ _TOO_SLOW = (
 
 
 class Connection(HttpToolsProtocol):
-    """Ends when the head of a request takes too long, so that clients cannot hold connections for nothing."""
+    """Ends when the head of a request takes too long, so that clients cannot hold connections for nothing.
 
+    Lends itself to the LLM proxy for small requests to models.
+    """
+
+    quick: House | None = None
     _head_timer: asyncio.TimerHandle | None = None
+    _reads = False
+    """Whether some of a request has come, but not all."""
+
+    @classmethod
+    def lending(cls, house: House) -> type[Connection]:
+        """Connections that are lent to this house."""
+        return type("Connection", (cls,), {"quick": house})
+
+    def data_received(self, data: bytes) -> None:
+        if self.quick is not None and self._rests() and is_quick(data):
+            self._head_came()
+            self._unset_keepalive_if_required()
+            self.connections.discard(self)
+            lent = Lent(self.quick, self.loop, self._take_back)
+            self.transport.set_protocol(lent)
+            lent.connection_made(self.transport)
+            lent.data_received(data)
+        else:
+            super().data_received(data)
+
+    def _rests(self) -> bool:
+        cycle: RequestResponseCycle | None = self.cycle
+        return not self._reads and not self.pipeline and (cycle is None or cycle.response_complete)
+
+    def _take_back(self, data: bytes) -> None:
+        self.connections.add(self)
+        self.transport.set_protocol(self)
+        self._await_head()
+        super().data_received(data)
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
@@ -36,7 +72,12 @@ class Connection(HttpToolsProtocol):
 
     def on_message_begin(self) -> None:
         super().on_message_begin()
+        self._reads = True
         self._await_head()
+
+    def on_message_complete(self) -> None:
+        self._reads = False
+        super().on_message_complete()
 
     def on_headers_complete(self) -> None:
         self._head_came()

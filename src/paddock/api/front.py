@@ -112,12 +112,17 @@ class Hosts:
         self._names = {name.lower() for name in config.allowed_hosts} | {"localhost", config.host.strip("[]").lower()}
 
     def accept(self, scope: Scope) -> bool:
-        name = host_name(header(scope, b"host")).lower()
+        name = header(scope, b"host")
+        if self.knows(name):
+            return True
+        server = scope.get("server")
+        return bool(server and host_name(name).lower() == str(server[0]).lower())
+
+    def knows(self, host: str) -> bool:
+        """Whether a Host header names this server, whichever of its addresses the request came to."""
+        name = host_name(host).lower()
         if name in self._names or "*" in self._names:
             return bool(name)
-        server = scope.get("server")
-        if server and name == str(server[0]).lower():
-            return True
         if is_loopback_address(name):
             return True
         return any(known.startswith("*.") and name.endswith(known[1:]) for known in self._names)

@@ -22,6 +22,8 @@ _FIXED = {
     "/v1/messages/count_tokens": ("anthropic", COUNT),
     "/v1/embeddings": ("openai-chat", EMBED),
 }
+POSTED = tuple(_FIXED)
+"""Where all requests are sent to models, but for Gemini's format, which has the model in the path."""
 _GEMINI = re.compile(r"/(?:v1|v1beta|v1alpha)/models/([^?#]{1,1000}):([A-Za-z]{1,40})")
 _GEMINI_METHODS = {
     "generateContent": GENERATE,

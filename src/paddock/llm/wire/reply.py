@@ -26,6 +26,9 @@ class WireReply(Reply):
         """Whether the answer is complete or has been broken off, so that nobody needs the connection for it."""
         self.keep = keep
         """Whether another request may follow on the connection."""
+        self.name: tuple[bytes, bytes] | None = None
+        """A header that answers have unless they bring it themselves."""
+        self.status: int | None = None
         self._connection = connection
         self._old = old
         self._head_only = head_only
@@ -37,8 +40,7 @@ class WireReply(Reply):
             await self._connection.drained()
 
     def send_whole(self, status: int, headers: Headers, body: bytes) -> None:
-        self._begin()
-        head = head_bytes((status_line(status),), headers, OF_ANSWERS)
+        head = self._begin(status, headers)
         self.started = self.over = True
         closing = b"" if self.keep else b"\r\nconnection: close"
         if self._old and self.keep:
@@ -50,8 +52,7 @@ class WireReply(Reply):
             self._connection.write(b"%b%b\r\ncontent-length: %d\r\n\r\n%b" % (head, closing, len(body), shown))
 
     async def start(self, status: int, headers: Headers) -> None:
-        self._begin()
-        head = head_bytes((status_line(status),), headers, OF_ANSWERS)
+        head = self._begin(status, headers)
         self.started = True
         if status in _BODILESS:
             self._head_only = True
@@ -104,11 +105,16 @@ class WireReply(Reply):
         self._head = None
         self._connection.reset()
 
-    def _begin(self) -> None:
+    def _begin(self, status: int, headers: Headers) -> bytes:
         if self.started or self.over:
             raise RuntimeError("a request is answered once")
         if self._connection.gone:
             raise ConnectionResetError("the client is gone")
+        self.status = status
+        name = self.name
+        if name is not None and not any(header[0] == name[0] for header in headers):
+            headers = [*headers, name]
+        return head_bytes((status_line(status),), headers, OF_ANSWERS)
 
     def _send_head(self) -> None:
         if self._head is not None and not self._connection.gone:

@@ -162,6 +162,13 @@ class Door:
         """Listen on a bound socket, which is the door's from then on."""
         return await self._listen(sock, tag, max_connections, None)
 
+    def adopt(self, handler: Handler) -> Listener:
+        """A listener without a socket, for connections that somebody else has let in; they have their own handler."""
+        listener = Listener(self, None, self._max_connections)
+        listener.handler = handler
+        self._listeners.append(listener)
+        return listener
+
     async def close(self, grace: float = 0.0) -> None:
         """Let nobody in, end connections that rest, give those at work some seconds, then cancel them. Idempotent."""
         listeners = list(self._listeners)

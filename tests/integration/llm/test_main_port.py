@@ -1,0 +1,153 @@
+"""Requests to models on the main port: small ones go a shorter way, and nobody can tell."""
+
+from __future__ import annotations
+
+import json
+import socket
+from collections.abc import Iterator
+
+import httpx
+import pytest
+
+from tests.serving import Server, eventually, serving
+
+BODY = json.dumps({"model": "demo", "messages": [{"role": "user", "content": "Hello."}]}).encode()
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    directory = tmp_path_factory.mktemp("paddock")
+    (directory / "demo.yaml").write_text(json.dumps({"turns": [{"say": "Hello you."}], "otherwise": {"say": "Again."}}))
+    provider = {"kind": "script", "file": str(directory / "demo.yaml")}
+    with serving(directory, {"llm": {"providers": {"demo": provider}, "models": {"demo": "demo"}}}) as running:
+        yield running
+
+
+def head(server: Server, path: str = "/v1/chat/completions", method: str = "POST", **more: str) -> bytes:
+    headers = {"Host": server.domain, "Authorization": f"Bearer {server.key}", **more}
+    lines = [f"{method} {path} HTTP/1.1", *(f"{name.replace('_', '-')}: {value}" for name, value in headers.items())]
+    return "\r\n".join([*lines, "", ""]).encode()
+
+
+def question(server: Server, **more: str) -> bytes:
+    return head(server, Content_Length=str(len(BODY)), **more) + BODY
+
+
+class Line:
+    """One connection, by hand."""
+
+    def __init__(self, server: Server) -> None:
+        host, _, port = server.domain.rpartition(":")
+        self._socket = socket.create_connection((host, int(port)), 20)
+        self._file = self._socket.makefile("rb")
+
+    def send(self, data: bytes) -> None:
+        self._socket.sendall(data)
+
+    def read(self) -> tuple[int, dict[str, str], bytes]:
+        status = int(self._file.readline().split()[1])
+        headers = {}
+        while (line := self._file.readline().strip()) != b"":
+            name, _, value = line.decode().partition(":")
+            headers[name.lower()] = value.strip()
+        return status, headers, self._file.read(int(headers["content-length"]))
+
+    def close(self) -> None:
+        self._file.close()
+        self._socket.close()
+
+
+@pytest.fixture
+def line(server: Server) -> Iterator[Line]:
+    made = Line(server)
+    yield made
+    made.close()
+
+
+def test_one_connection_serves_models_and_everything_else_in_turn(server: Server, line: Line) -> None:
+    for _ in range(3):
+        line.send(question(server))
+        status, headers, body = line.read()
+        assert status == 200 and json.loads(body)["choices"][0]["message"]["content"] == "Hello you."
+        assert headers["x-request-id"] and headers["x-paddock-exchange"]
+        line.send(head(server, "/v1/sandboxes", "GET"))
+        status, headers, body = line.read()
+        assert status == 200 and "items" in json.loads(body) and headers["x-content-type-options"] == "nosniff"
+
+
+def test_it_does_not_matter_how_a_request_is_cut(server: Server, line: Line) -> None:
+    whole = question(server)
+    for place in (1, 10, 60, len(whole) - len(BODY), len(whole) - 1):
+        line.send(question(server))
+        assert line.read()[0] == 200
+        line.send(whole[:place])
+        line.send(whole[place:])
+        assert line.read()[0] == 200, place
+
+
+def test_two_requests_in_one_piece_are_both_answered(server: Server, line: Line) -> None:
+    line.send(question(server))
+    assert line.read()[0] == 200
+    line.send(question(server) + head(server, "/v1/sandboxes", "GET"))
+    assert line.read()[0] == 200
+    status, _, body = line.read()
+    assert status == 200 and "items" in json.loads(body)
+
+
+def test_what_comes_while_an_answer_is_made_is_answered_next(server: Server, line: Line) -> None:
+    line.send(question(server))
+    line.send(head(server, "/v1/sandboxes", "GET"))
+    assert line.read()[0] == 200
+    status, _, body = line.read()
+    assert status == 200 and "items" in json.loads(body)
+
+
+def test_the_names_of_requests_are_kept(server: Server, line: Line) -> None:
+    line.send(question(server, X_Request_ID="mine-1"))
+    assert line.read()[1]["x-request-id"] == "mine-1"
+    line.send(question(server, X_Request_ID="not allowed!"))
+    assert line.read()[1]["x-request-id"] != "not allowed!"
+
+
+def test_only_our_own_names_are_answered_to(server: Server, line: Line) -> None:
+    line.send(question(server).replace(f"Host: {server.domain}".encode(), b"Host: evil.example"))
+    status, _, body = line.read()
+    assert status == 421 and b"evil.example" in body
+
+
+@pytest.mark.parametrize("key", ["", "pk-wrong"])
+def test_a_key_is_needed(server: Server, line: Line, key: str) -> None:
+    line.send(question(server).replace(server.key.encode(), key.encode()))
+    status, headers, body = line.read()
+    assert status == 401 and "error" in json.loads(body) and headers["x-request-id"]
+
+
+def test_an_ordinary_client_notices_nothing(server: Server) -> None:
+    with server.client() as client:
+        for _ in range(2):
+            answer = client.post("/v1/chat/completions", content=BODY)
+            assert answer.status_code == 200
+            address = f"/v1/exchanges/{answer.headers['x-paddock-exchange']}"
+            eventually(lambda address=address: client.get(address).status_code == 200)  # type: ignore[misc]
+        large = {"model": "demo", "messages": [{"role": "user", "content": "x" * 300_000}]}
+        assert client.post("/v1/chat/completions", json=large).status_code == 200
+        with client.stream("POST", "/v1/chat/completions", json={**json.loads(BODY), "stream": True}) as answer:
+            assert answer.headers["x-request-id"]
+            assert "data: [DONE]" in answer.read().decode()
+
+
+def test_pages_of_others_get_no_further_than_before(server: Server) -> None:
+    with server.client(Origin="https://evil.example") as client:
+        answer = client.post("/v1/chat/completions", content=BODY)
+    assert "access-control-allow-origin" not in answer.headers
+
+
+def test_a_server_that_stops_lets_connections_that_rest_go(tmp_path_factory: pytest.TempPathFactory) -> None:
+    directory = tmp_path_factory.mktemp("stopping")
+    (directory / "demo.yaml").write_text(json.dumps([{"say": "Hello."}]))
+    provider = {"kind": "script", "file": str(directory / "demo.yaml")}
+    settings = {"llm": {"providers": {"demo": provider}, "models": {"demo": "demo"}}}
+    with serving(directory, settings) as server, httpx.Client() as client:
+        headers = {"Authorization": f"Bearer {server.key}"}
+        assert client.post(f"{server.url}/v1/chat/completions", content=BODY, headers=headers).status_code == 200
+        assert server.stop(timeout=10) == 0
