@@ -51,6 +51,8 @@ docs: ## Write the generated pages of docs/reference anew
 	$(BIN)/python -m paddock.runs.reference > docs/reference/task-file.md
 	$(BIN)/python -m paddock.runs.schema > docs/reference/task.schema.json
 	$(BIN)/python -m paddock.fleet.tool_reference > docs/reference/tools.md
+	$(BIN)/python -m paddock.model.session_schema > docs/reference/session-events.schema.json
+	$(BIN)/python -m paddock.model.session_schema --types > docs/reference/session-events.ts
 
 requirements: ## Pin every dependency anew, with hashes
 	scripts/pin

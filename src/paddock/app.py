@@ -24,6 +24,9 @@ import uvicorn
 import uvloop
 from starlette.types import ASGIApp
 
+from paddock.agents.engines.registry import Means as EngineMeans
+from paddock.agents.opening import open_sessions
+from paddock.agents.sessions import Sessions
 from paddock.api.application import make_app
 from paddock.api.connections import Connection, WebSocketConnection
 from paddock.api.front import Hosts
@@ -91,6 +94,7 @@ class Paddock:
     bridges: Bridges
     live: Live
     runs: Runs
+    sessions: Sessions
     app: ASGIApp
 
     def __init__(self, config: Config) -> None:
@@ -146,6 +150,16 @@ class Paddock:
             self.runs = Runs(means, self.store, alone=True)
             held.push_async_callback(self.runs.close)
             await self.runs.open()
+            chatting = EngineMeans(
+                config=self.config,
+                store=self.store,
+                events=self.events,
+                fleet=self.fleet,
+                live=self.live,
+                keys=self.keys,
+                images=self.images,
+            )
+            self.sessions = await open_sessions(chatting, self.door, self.gateway.archive, held)
             self.app = make_app(
                 Services(
                     config=self.config,
@@ -156,6 +170,7 @@ class Paddock:
                     gateway=self.gateway,
                     runs=self.runs,
                     live=self.live,
+                    sessions=self.sessions,
                 )
             )
             self._held = held.pop_all()

@@ -11,6 +11,8 @@ from starlette.routing import Router
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from paddock.api import (
+    agui,
+    approvals,
     box_mcp,
     box_tools,
     desktop_socket,
@@ -34,6 +36,9 @@ from paddock.api import (
     sandboxes,
     screens,
     screenshots,
+    session_files,
+    session_socket,
+    sessions,
     snapshots,
     tasks,
     terminal,
@@ -64,6 +69,10 @@ ROOMS = (
     pools,
     runs,
     tasks,
+    session_files,
+    sessions,
+    approvals,
+    agui,
     events,
     images,
     keys,
@@ -74,7 +83,7 @@ ROOMS = (
     exchanges,
     usage,
 )
-SOCKETS = (desktop_socket, terminal, screens)
+SOCKETS = (desktop_socket, terminal, screens, session_socket)
 """Rooms with WebSockets: `sockets(services)` gives their routes. What these raise before they accept is refused."""
 SHOWN_TO_BROWSERS = ["X-Request-ID", "Retry-After", "Location", "EXECD-COMMANDS-TAIL-CURSOR"]
 
@@ -90,7 +99,7 @@ def make_app(services: Services) -> ASGIApp:
         models,
         services.keys,
         settings.max_body,
-        streamed=[runs.INPUTS],
+        streamed=[runs.INPUTS, session_files.IMPORT],
         sockets=make_sockets(services),
         tickets=services.live.tickets,
         origins=Origins(settings),

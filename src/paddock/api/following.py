@@ -18,14 +18,14 @@ T = TypeVar("T")
 After = TypeVar("After", int, int | None)
 
 
-async def alive(source: AsyncIterator[T]) -> AsyncIterator[T | None]:
+async def alive(source: AsyncIterator[T], silence: float | None = None) -> AsyncIterator[T | None]:
     """What a source gives, and nothing whenever it has been silent for a while. Close it, and the source is closed."""
     async with aclosing(source) as following:  # type: ignore[type-var]
         upcoming: asyncio.Task[T] | None = None
         try:
             while True:
                 upcoming = upcoming or asyncio.ensure_future(anext(following))
-                done, _ = await asyncio.wait((upcoming,), timeout=HEARTBEAT)
+                done, _ = await asyncio.wait((upcoming,), timeout=silence or HEARTBEAT)
                 if not done:
                     yield None
                     continue
@@ -41,10 +41,10 @@ async def alive(source: AsyncIterator[T]) -> AsyncIterator[T | None]:
                 await asyncio.gather(upcoming, return_exceptions=True)
 
 
-def place(last_event_id: str | None, after: After, what: str) -> int | After:
+def place(last_event_id: str | None, after: After, what: str, field: str = "Last-Event-ID") -> int | After:
     """Where to go on: after the event the client saw last, or where it asks for."""
     if not last_event_id:
         return after
     if not (last_event_id.isascii() and last_event_id.isdigit() and int(last_event_id) <= LARGEST):
-        raise InvalidInput(f"Last-Event-ID: give the {what}, which is a whole number")
+        raise InvalidInput(f"{field}: give the {what}, which is a whole number")
     return int(last_event_id)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from paddock.agents.sessions import Sessions
 from paddock.auth.keys import Keys
 from paddock.config.schema import Config
 from paddock.events.log import EventLog
@@ -27,6 +28,7 @@ class Services:
     gateway: Gateway
     runs: Runs
     live: Live
+    sessions: Sessions
 
     @property
     def archive(self) -> Archive:

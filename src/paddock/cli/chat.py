@@ -11,8 +11,6 @@ from paddock.cli.commands import command
 from paddock.cli.context import Cli
 from paddock.cli.failure import UsageProblem
 
-LAST = "last"
-
 
 def register(app: typer.Typer) -> None:
     command(

@@ -62,6 +62,16 @@ class Volumes:
             if use is VolumeUse.OWN:
                 remove_tree(self._directory / tenant / claim)
 
+    def claims(self, tenant: str, prefix: str = "") -> Sequence[str]:
+        """Names of a tenant's volumes that begin so."""
+        place = self._directory / tenant
+        return sorted(path.name for path in place.iterdir() if path.name.startswith(prefix)) if place.is_dir() else []
+
+    def remove(self, tenant: str, claim: str) -> None:
+        """Delete a named volume, if it is there. No sandbox may have it mounted."""
+        if CLAIM.fullmatch(claim):
+            remove_tree(self._directory / tenant / claim)
+
     def tenants(self) -> Sequence[str]:
         return [path.name for path in self._directory.iterdir()] if self._directory.is_dir() else []
 

@@ -77,7 +77,10 @@ class Desktops:
         def touches() -> bool:
             return bool(viewer) and self._leases.allows(view.sandbox_id, viewer)
 
-        relay = Relay(client, view.display, ClientMessages(touches, self._clipboard), self._pace)
+        def noticed(message: bytes) -> None:
+            self._leases.deeds.passed(view.sandbox_id, viewer, message)
+
+        relay = Relay(client, view.display, ClientMessages(touches, self._clipboard, noticed), self._pace)
         self._relays.add(relay)
         if self._stopping:
             relay.stop(_STOPPING)

@@ -53,6 +53,7 @@ class Hub:
         running: Callable[[], Awaitable[bool]],
         ended: Callable[[int | None, str], Awaitable[None]],
         left: Callable[[Hub], None],
+        typed: Callable[[str, bytes], None] = lambda viewer, data: None,
     ) -> None:
         self.sandbox_id = sandbox_id
         self.name = name
@@ -67,6 +68,7 @@ class Hub:
         self._running = running
         self._ended = ended
         self._left = left
+        self._typed = typed
         self._size: Size | None = None
         self._active: Seat | None = None
         """The one whose window the terminal is as large as: who typed last."""
@@ -139,6 +141,7 @@ class Hub:
 
     async def type(self, seat: Seat, data: bytes) -> bool:
         """Pass on what a viewer typed; False when the terminal does not take it."""
+        self._typed(seat.viewer, data)
         if self._active is not seat:
             self._active = seat
             if seat.size is not None and seat.size != self._size:

@@ -14,6 +14,7 @@ import structlog
 from paddock.errors import Conflict, PaddockError, SandboxNotFound
 from paddock.events.log import EventLog
 from paddock.fleet.fleet import Fleet
+from paddock.live.deeds import Deeds
 from paddock.model.events import EventType
 from paddock.model.sandbox import SandboxState
 from paddock.model.screens import Holder
@@ -63,6 +64,8 @@ class Leases:
         self._events = events
         self._reconnect_within = reconnect_within
         self._attach_within = attach_within
+        self.deeds = Deeds()
+        """What holders do."""
         self._places: dict[str, _Place] = {}
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -84,8 +87,9 @@ class Leases:
             raise Conflict(f"{held}; wait until it is handed back, or take it with force")
         # From here to the first wait nothing else can happen, which is why there is never a second holder.
         lease = _Lease(tenant, Holder(viewer=viewer, name=name, since=datetime.now(UTC)))
-        self._end(place)
+        self._end(sandbox_id, place, "taken_over")
         place.lease = lease
+        self.deeds.began(sandbox_id, lease.holder)
         place.freed.clear()
         if viewer not in place.attached:
             self._expire_after(self._attach_within, sandbox_id, lease, "never_connected")
@@ -97,7 +101,7 @@ class Leases:
         except PaddockError:
             # What nobody can be told of has not happened.
             if place.lease is lease:
-                self._end(place)
+                self._end(sandbox_id, place, "not_recorded")
             raise
         finally:
             self._tidy(sandbox_id, place)
@@ -181,9 +185,11 @@ class Leases:
         if empty and self._places.get(sandbox_id) is place:
             del self._places[sandbox_id]
 
-    def _end(self, place: _Place) -> None:
+    def _end(self, sandbox_id: str, place: _Place, reason: str) -> None:
         """Take the lease away, at once."""
         lease, place.lease = place.lease, None
+        if lease is not None:
+            self.deeds.ended(sandbox_id, reason)
         place.freed.set()
         if lease is None:
             return
@@ -195,7 +201,7 @@ class Leases:
     async def _release(self, sandbox_id: str, place: _Place, reason: str) -> None:
         lease = place.lease
         assert lease is not None
-        self._end(place)
+        self._end(sandbox_id, place, reason)
         data = {"viewer": lease.holder.viewer, "name": lease.holder.name, "reason": reason}
         try:
             await self._tell(place, lease.tenant, sandbox_id, EventType.INPUT_RELEASED, data)

@@ -49,7 +49,7 @@ class Live:
             updates=updates,
             displays=displays,
             hands=Hands(fleet, leases, updates),
-            terminals=Terminals(fleet, leases),
+            terminals=Terminals(fleet, leases, leases.deeds),
             screens=Screens(fleet, updates, most=config.live.wall_rate),
             recordings=recordings,
         )

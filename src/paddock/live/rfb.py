@@ -27,7 +27,7 @@ _HEADS = {SET_ENCODINGS: 4, CUT_TEXT: 8, FENCE: 9, SET_DESKTOP_SIZE: 8}
 
 EXTENDED_CLIPBOARD = 0xC0A1E5CE - 2**32
 _TEXT = 1
-_CAPS, _REQUEST, _PEEK, _NOTIFY, _PROVIDE = (1 << bit for bit in range(24, 29))
+_CAPS, _REQUEST, _PEEK, _NOTIFY, PROVIDE = (1 << bit for bit in range(24, 29))
 _ENCODINGS = frozenset(
     {
         # Pictures: raw, copy, RRE, CoRRE, hextile, zlib, tight, zlibhex, TRLE, ZRLE, JPEG, H.264, tight with PNG.
@@ -62,9 +62,16 @@ class ClientMessages:
     Mouse, keys, clipboard and the size of the screen pass while `touches()` says so, and are dropped otherwise.
     """
 
-    def __init__(self, touches: Callable[[], bool], clipboard: Clipboard) -> None:
+    def __init__(
+        self,
+        touches: Callable[[], bool],
+        clipboard: Clipboard,
+        noticed: Callable[[bytes], None] = lambda message: None,
+    ) -> None:
         self._touches = touches
         self._clipboard = clipboard
+        self._noticed = noticed
+        """Told of each message of mouse, keys and clipboard that passes."""
         self._read: Callable[[bytes, int], tuple[int, bytes]] = self._version
         self._held = bytearray()
         """A message that has begun."""
@@ -144,10 +151,12 @@ class ClientMessages:
             if not self._touches():
                 return size, b""
             self._pointer = message
-        elif kind in (KEY, QEMU):
-            return size, self._key(kind, message)
-        elif kind == CUT_TEXT:
-            return size, self._cut_text(message)
+            self._noticed(message)
+        elif kind in (KEY, QEMU, CUT_TEXT):
+            passes = self._cut_text(message) if kind == CUT_TEXT else self._key(kind, message)
+            if passes:
+                self._noticed(passes)
+            return size, passes
         elif kind == SET_ENCODINGS:
             return size, self._encodings(message)
         elif kind == SET_DESKTOP_SIZE:
@@ -219,7 +228,7 @@ def merges(earlier: bytes, later: bytes) -> bool:
 
 def _capabilities() -> bytes:
     """Says for a client that it wants no clipboard text before it has asked for it."""
-    flags = _CAPS | _REQUEST | _PEEK | _NOTIFY | _PROVIDE | _TEXT
+    flags = _CAPS | _REQUEST | _PEEK | _NOTIFY | PROVIDE | _TEXT
     return struct.pack(">B3xiII", CUT_TEXT, -8, flags, 0)
 
 

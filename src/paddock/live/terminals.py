@@ -14,6 +14,7 @@ from weakref import WeakValueDictionary
 
 from paddock.errors import Conflict, Forbidden, InvalidInput, NotFound, PaddockError, QuotaExceeded
 from paddock.fleet.fleet import Fleet
+from paddock.live.deeds import Deeds
 from paddock.live.hub import Hub
 from paddock.live.seat import Seat, Size
 from paddock.model.events import EventType
@@ -44,9 +45,10 @@ class Terminals:
     Raises `SandboxNotFound`, `Conflict` for a sandbox that does not run, `BoxError` for one that does not answer.
     """
 
-    def __init__(self, fleet: Fleet, leases: InputLease) -> None:
+    def __init__(self, fleet: Fleet, leases: InputLease, deeds: Deeds | None = None) -> None:
         self._fleet = fleet
         self._leases = leases
+        self._deeds = deeds or Deeds()
         self._hubs: dict[tuple[str, str], Hub] = {}
         self._locks: WeakValueDictionary[tuple[str, str], asyncio.Lock] = WeakValueDictionary()
 
@@ -124,7 +126,10 @@ class Terminals:
         async def ended(exit_code: int | None, reason: str) -> None:
             await self._tell(sandbox, EventType.TERMINAL_CLOSED, name=name, exit_code=exit_code, reason=reason)
 
-        hub = Hub(sandbox.id, name, inside, self._leases, running=running, ended=ended, left=self._left)
+        def typed(viewer: str, data: bytes) -> None:
+            self._deeds.typed(sandbox.id, viewer, name, data)
+
+        hub = Hub(sandbox.id, name, inside, self._leases, running=running, ended=ended, left=self._left, typed=typed)
         await hub.open()
         if not hub.over:  # A shell may end as soon as it has begun.
             self._hubs[sandbox.id, name] = hub

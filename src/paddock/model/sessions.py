@@ -45,6 +45,8 @@ class Rule(Frozen):
     kind: str = Field(default="*", min_length=1, max_length=100)
     arguments: Mapping[str, Annotated[str, Field(max_length=1000)]] = Field(default={}, max_length=20)
     """Patterns that arguments must fit, each of which must be there; `/etc/*` for `path`, say."""
+    exact: bool = False
+    """Whether calls with other arguments besides do not fit."""
     action: Action
 
 

@@ -403,6 +403,7 @@ approvals = Table(
     Column("created_at", Instant, nullable=False),
     Column("expires_at", Instant),
     Column("decided_at", Instant),
+    Column("schema", _json),
     UniqueConstraint("session", "call_id"),
     Index(None, "tenant", "state"),
     Index(None, "state", "expires_at"),

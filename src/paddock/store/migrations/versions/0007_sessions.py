@@ -100,6 +100,7 @@ def upgrade() -> None:
         sa.Column("created_at", moment, nullable=False),
         sa.Column("expires_at", moment),
         sa.Column("decided_at", moment),
+        sa.Column("schema", sa.JSON()),
         sa.PrimaryKeyConstraint("id", name="pk_approvals"),
         sa.UniqueConstraint("session", "call_id", name="uq_approvals_session_call_id"),
     )

@@ -1,0 +1,240 @@
+"""Sessions as one file: `session.json`, what was said, what happened, the ledger, the files, as a tar that is gzipped.
+
+Reading one trusts nothing in it: names, sizes and digests are checked before anything is kept, everything is bounded,
+and what is kept is a new session in which nothing is under way.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import secrets
+import shutil
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import structlog
+from pydantic import BaseModel
+
+from paddock.agents.files import Files, create, on_disk
+from paddock.agents.imports import Imported, Importer
+from paddock.agents.tarballs import Limits, Packer, unpack
+from paddock.config.schema import Config
+from paddock.config.units import format_size
+from paddock.errors import PaddockError, TooLarge
+from paddock.events.log import EventLog
+from paddock.fleet.requests import new_id
+from paddock.llm.archive.archive import Archive
+from paddock.model.exchanges import Filters
+from paddock.model.sessions import Session
+from paddock.store.database import Store
+from paddock.store.events import Happening
+from paddock.store.session_bundles import BundleStore
+from paddock.store.sessions import SessionStore
+
+if TYPE_CHECKING:
+    from paddock.agents.engines.registry import Engines
+
+VERSION = 1
+SESSION = "session.json"
+EXCHANGES = "exchanges.jsonl"
+PARTS = (SESSION, "messages.jsonl", "events.jsonl", "calls.jsonl", "approvals.jsonl", EXCHANGES)
+LARGEST_UPLOAD = 2 * 2**30
+LARGEST_PART = 2**30
+LARGEST = 4 * 2**30
+"""Bytes of a whole bundle once it is unpacked."""
+MOST_FILES = 20_000
+_UNFINISHED = ".import-"
+_PAGE = 200
+_PIECE = 256 * 1024
+_PATIENCE = 5.0
+"""Seconds that the archive has to write what waits."""
+log = structlog.get_logger()
+
+
+class Bundles:
+    """Writes sessions into bundles and reads them back."""
+
+    def __init__(
+        self, config: Config, store: Store, events: EventLog, engines: Engines, files: Files, archive: Archive
+    ) -> None:
+        self._config = config
+        self._store = store
+        self._events = events
+        self._engines = engines
+        self._files = files
+        self._archive = archive
+        self._book = SessionStore(store)
+        self._rows = BundleStore(store)
+
+    async def write(self, session: Session) -> AsyncIterator[bytes]:
+        """A session as a bundle, piece by piece."""
+        packer = Packer()
+        with suppress(PaddockError, TimeoutError):
+            async with asyncio.timeout(_PATIENCE):
+                await self._archive.flush()
+        head = {"version": VERSION, "session": session.model_dump(mode="json")}
+        yield packer.whole(SESSION, _line(head))
+        parts: dict[str, AsyncIterator[bytes]] = {
+            "messages.jsonl": self._messages(session.id),
+            "events.jsonl": self._happened(session.id),
+            "calls.jsonl": self._calls(session.id),
+            "approvals.jsonl": self._approvals(session.id),
+            EXCHANGES: self._exchanges(session),
+        }
+        await on_disk(self._home(session.id).mkdir, 0o700, True, True)
+        for name, lines in parts.items():
+            # How long a part is stands before it, so it is written down first.
+            spool = self._home(session.id) / f".export-{secrets.token_hex(8)}"
+            try:
+                with await on_disk(create, spool) as file:
+                    async for line in lines:
+                        await on_disk(file.write, line)
+                async for piece in _packed(packer, name, spool):
+                    yield piece
+            finally:
+                spool.unlink(missing_ok=True)
+        for sha in await self._files.names(session.id):
+            async for piece in _packed(packer, f"files/{sha}", self._files.path(session.id, sha)):
+                yield piece
+        yield packer.end()
+
+    async def read(self, tenant: str, chunks: AsyncIterator[bytes], by: str | None) -> Session:
+        """Keep a bundle as a new session of a tenant.
+
+        Raises `InvalidInput` for what is no bundle or a hostile one, `TooLarge`, `QuotaExceeded`, `HostFull`.
+        """
+        session_id = new_id("ses")
+        place = self._files.root / f"{_UNFINISHED}{session_id}"
+        imported = False
+        try:
+            await on_disk(place.mkdir, 0o700, True, False)
+            upload = place / "upload"
+            await _spool(upload, chunks)
+            limits = Limits(parts=PARTS, part=LARGEST_PART, file=self._files.largest, files=MOST_FILES, whole=LARGEST)
+            await on_disk(unpack, upload, place, limits)
+            await on_disk(upload.unlink)
+            session = await self._keep(Importer(self._config, self._engines.names, session_id, tenant, by), place)
+            imported = True
+            return session
+        finally:
+            await asyncio.shield(self._tidy(session_id, keep=imported))
+
+    async def sweep(self) -> None:
+        """Forget imports that a server has died over."""
+        for name in await on_disk(_unfinished, self._files.root):
+            log.info("an import was not finished and is forgotten", session=name)
+            await self._tidy(name, keep=False)
+
+    async def _keep(self, importer: Importer, place: Path) -> Session:
+        session = await on_disk(importer.session, place / SESSION)
+        with_rows = importer.read(place)
+        # The session itself is written last: until then nobody can see any of it.
+        while batch := await on_disk(_some, with_rows):
+            await self._events.together(
+                self._rows.keeping([each for each in batch if not isinstance(each, Happening)]),
+                _telling([each for each in batch if isinstance(each, Happening)]),
+            )
+        await on_disk(self._move_files, session.id, place)
+        found, _ = await self._store.write(
+            lambda connection: SessionStore.begin(
+                connection, importer.finished(session), None, self._config.chat.sessions
+            )
+        )
+        return found
+
+    def _move_files(self, session_id: str, place: Path) -> None:
+        home = self._home(session_id)
+        home.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if (place / "files").is_dir():
+            os.replace(place / "files", home / "files")
+        if (place / EXCHANGES).exists():
+            # What models were asked elsewhere is no exchange of this server, but goes along with the session.
+            os.replace(place / EXCHANGES, home / EXCHANGES)
+
+    async def _tidy(self, session_id: str, *, keep: bool) -> None:
+        if not keep:
+            await self._store.write(lambda connection: BundleStore.forget(connection, session_id))
+            await self._files.remove(session_id)
+        await on_disk(shutil.rmtree, self._files.root / f"{_UNFINISHED}{session_id}", True)
+
+    def _home(self, session_id: str) -> Path:
+        return self._files.root / session_id
+
+    async def _messages(self, session_id: str) -> AsyncIterator[bytes]:
+        after = 0
+        while page := await self._book.messages(session_id, after=after, limit=_PAGE):
+            for message in page:
+                yield _line(message)
+            after = page[-1].number
+
+    async def _happened(self, session_id: str) -> AsyncIterator[bytes]:
+        after = 0
+        while page := await self._events.read(f"session/{session_id}", after, _PAGE):
+            for event in page:
+                yield _line(event.model_dump(mode="json", include={"number", "type", "at", "data"}))
+            after = page[-1].number
+
+    async def _calls(self, session_id: str) -> AsyncIterator[bytes]:
+        after = ""
+        while page := await self._rows.calls(session_id, after, _PAGE):
+            for record in page:
+                yield _line(record)
+            after = page[-1].call.id
+
+    async def _approvals(self, session_id: str) -> AsyncIterator[bytes]:
+        after = ""
+        while page := await self._rows.approvals(session_id, after, _PAGE):
+            for approval in page:
+                yield _line(approval)
+            after = page[-1].id
+
+    async def _exchanges(self, session: Session) -> AsyncIterator[bytes]:
+        earlier = self._home(session.id) / EXCHANGES
+        if await on_disk(earlier.exists):
+            with await on_disk(open, earlier, "rb") as file:
+                while piece := await on_disk(file.read, _PIECE):
+                    yield piece
+        async for line in self._archive.export(session.tenant, Filters(session=session.id), unanswered=True):
+            yield line
+
+
+async def _packed(packer: Packer, name: str, path: Path) -> AsyncIterator[bytes]:
+    with await on_disk(open, path, "rb") as file:
+        size = os.fstat(file.fileno()).st_size
+        yield packer.begin(name, size)
+        left = size
+        while left and (piece := await on_disk(file.read, min(left, _PIECE))):
+            left -= len(piece)
+            yield await asyncio.to_thread(packer.add, piece)
+        yield packer.pad()
+
+
+async def _spool(path: Path, chunks: AsyncIterator[bytes]) -> None:
+    size = 0
+    with await on_disk(create, path) as file:
+        async for chunk in chunks:
+            size += len(chunk)
+            if size > LARGEST_UPLOAD:
+                raise TooLarge(f"a bundle may have {format_size(LARGEST_UPLOAD)}")
+            await on_disk(file.write, chunk)
+
+
+def _unfinished(root: Path) -> list[str]:
+    return [path.name.removeprefix(_UNFINISHED) for path in root.glob(f"{_UNFINISHED}*")]
+
+
+def _some(rows: Iterator[Imported]) -> list[Imported]:
+    return [row for row, _ in zip(rows, range(_PAGE), strict=False)]
+
+
+def _telling(happenings: Sequence[Happening]) -> Callable[[None], Sequence[Happening]]:
+    return lambda _: happenings
+
+
+def _line(value: BaseModel | dict[str, Any]) -> bytes:
+    data = value.model_dump(mode="json") if isinstance(value, BaseModel) else value
+    return json.dumps(data, ensure_ascii=False, separators=(",", ":")).encode(errors="replace") + b"\n"

@@ -1,0 +1,1 @@
+"""Agent programs in a sandbox, spoken to over ACP, the Agent Client Protocol."""

@@ -1,0 +1,156 @@
+"""The sandbox that an agent program lives in: one for each session, made when it is first needed.
+
+Its workspace and its home are volumes of the session, so a program finds its files and its own notes of the
+conversation again in another sandbox.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from paddock.agents.boxes import SESSION, workspace
+from paddock.agents.engines.acp.place import Place
+from paddock.agents.engines.acp.presets import Program
+from paddock.agents.engines.acp.telling import KIND
+from paddock.agents.engines.base import Turn
+from paddock.agents.engines.registry import Means
+from paddock.errors import Conflict, ImageNotFound, PaddockError, SandboxNotFound, SessionNotFound, Unavailable
+from paddock.fleet.requests import CreateSandbox, VolumeRequest
+from paddock.llm.boxes import EXTENSION
+from paddock.model.sandbox import Sandbox, SandboxState
+from paddock.model.session_events import SessionSandbox
+from paddock.model.sessions import Session
+from paddock.model.words import WORKSPACE
+from paddock.store.sessions import SessionStore
+
+PROGRAM = "program"
+"""The metadata of a sandbox that says which agent program lives in it."""
+HOME = "home"
+SHORTEST_LIFE = 600.0
+MOST_GENERATIONS = 1000
+
+
+class AgentBoxes:
+    """Makes, finds and ends the sandboxes of agent programs."""
+
+    def __init__(self, means: Means) -> None:
+        self._means = means
+        self._fleet = means.fleet
+        config = means.config
+        self._life = min(max(config.chat.idle_time, SHORTEST_LIFE), config.sandboxes.max_timeout)
+
+    async def board(self, turn: Turn, place: Place, program: Program) -> Sandbox:
+        """The session's sandbox; a new one if it has none or the one it had has ended."""
+        session = turn.session
+        if place.sandbox is not None:
+            sandbox = await self._running(session, place.sandbox)
+            if sandbox is not None:
+                await self.renew(sandbox)
+                return sandbox
+            gone = SessionSandbox(kind=KIND, sandbox_id=place.sandbox, state="broken", reason="it has ended")
+            await self._tell(turn, gone, None)
+            place.forget_box()
+        await turn.tell(SessionSandbox(kind=KIND, sandbox_id="", state="starting"))
+        try:
+            sandbox = await self._make(session, program, place)
+        except PaddockError as error:
+            await turn.tell(SessionSandbox(kind=KIND, sandbox_id="", state="broken", reason=error.message[:1000]))
+            raise
+        place.sandbox = sandbox.id
+        await self._tell(turn, SessionSandbox(kind=KIND, sandbox_id=sandbox.id, state="ready"), sandbox.id)
+        return sandbox
+
+    async def home(self, program: Program) -> str:
+        return (await self._means.images.resolve_async(program.image)).user.home
+
+    async def renew(self, sandbox: Sandbox) -> None:
+        """Let it live a while longer."""
+        try:
+            await self._fleet.renew(sandbox.tenant, sandbox.id, datetime.now(UTC) + timedelta(seconds=self._life))
+        except PaddockError:
+            return  # It has ended, which is told elsewhere, or lives for ever.
+
+    async def keep_alive(self, sandbox: Sandbox) -> None:
+        """Renew it for as long as it is used."""
+        while True:
+            await asyncio.sleep(self._life / 4)
+            await self.renew(sandbox)
+
+    async def release(self, session: Session) -> None:
+        """End what the session has. Idempotent."""
+        found, _ = await self._fleet.list(session.tenant, metadata={SESSION: session.id}, page_size=1000)
+        for sandbox in found:
+            if PROGRAM in sandbox.metadata:
+                try:
+                    await self._fleet.delete(session.tenant, sandbox.id)
+                except SandboxNotFound:
+                    continue
+
+    async def _running(self, session: Session, sandbox_id: str) -> Sandbox | None:
+        try:
+            sandbox = await self._fleet.get(session.tenant, sandbox_id)
+            if sandbox.state is SandboxState.PAUSED:
+                sandbox = await self._fleet.resume(session.tenant, sandbox_id)
+        except (SandboxNotFound, Conflict):
+            return None
+        return sandbox if sandbox.state is SandboxState.RUNNING else None
+
+    async def _make(self, session: Session, program: Program, place: Place) -> Sandbox:
+        images = self._means.images
+        try:
+            await images.resolve_async(program.image)
+        except ImageNotFound:
+            if images.library.find(program.image) is None:
+                raise
+            await images.build_async(program.image)
+        home = await self.home(program)
+        for _ in range(MOST_GENERATIONS):
+            # A server that dies in the middle is followed by one that asks the same, and is given the same.
+            request = self._request(session, program, home, place.generation)
+            sandbox = await self._fleet.create(session.tenant, request)
+            if sandbox.state is SandboxState.RUNNING:
+                return sandbox
+            place.generation += 1
+        raise Unavailable("too many sandboxes were made for this session; try again later")
+
+    def _request(self, session: Session, program: Program, home: str, generation: int) -> CreateSandbox:
+        wishes = {f"{EXTENSION}.session": session.id}
+        if session.budget is not None:
+            wishes[f"{EXTENSION}.budget-tokens"] = str(session.budget)
+        return CreateSandbox(
+            image=program.image,
+            kind=KIND,
+            timeout=self._life,
+            metadata={SESSION: session.id, PROGRAM: program.name},
+            extensions=wishes,
+            volumes=(
+                VolumeRequest(name="workspace", claim=workspace(session, KIND), target=WORKSPACE),
+                VolumeRequest(name=HOME, claim=workspace(session, f"{program.name}-{HOME}"), target=home),
+            ),
+            request_key=f"{session.id}/agent/{generation}",
+        )
+
+    async def _tell(self, turn: Turn, event: SessionSandbox, sandbox_id: str | None) -> None:
+        """Tell of the sandbox, and let the session know that it has it."""
+        session_id = turn.session.id
+
+        def alter(connection: Any) -> None:
+            known = dict(SessionStore.current(connection, session_id).sandboxes)
+            changed: Mapping[str, str] = (
+                {**known, KIND: sandbox_id} if sandbox_id else _without(known, event.sandbox_id)
+            )
+            if changed != known:
+                SessionStore.alter(connection, session_id, {"sandboxes": changed}, datetime.now(UTC))
+
+        try:
+            await self._means.store.write(alter)
+        except SessionNotFound:
+            pass  # It was deleted meanwhile; whoever did that ends the turn.
+        await turn.tell(event)
+
+
+def _without(known: Mapping[str, str], sandbox_id: str) -> dict[str, str]:
+    return {kind: each for kind, each in known.items() if each != sandbox_id}

@@ -1,0 +1,41 @@
+"""Opens chat sessions: makes the parts, and joins them."""
+
+from __future__ import annotations
+
+from contextlib import AsyncExitStack
+
+from paddock.agents.calls import Calls
+from paddock.agents.engines.registry import Engines, Means
+from paddock.agents.files import Files
+from paddock.agents.parking import Parking
+from paddock.agents.sessions import Sessions
+from paddock.agents.toolbox import Toolbox
+from paddock.agents.turns import Parts
+from paddock.agents.voice import Voice
+from paddock.llm.archive.archive import Archive
+from paddock.llm.wire.server import Door
+from paddock.store.sessions import SessionStore
+
+FILES = "sessions"
+
+
+async def open_sessions(means: Means, door: Door, archive: Archive, held: AsyncExitStack) -> Sessions:
+    """The chat sessions of a server, going on where it was stopped; what they hold is let go of with `held`."""
+    config, store, events = means.config, means.store, means.events
+    files = Files(config.data / FILES, config.chat.file_size)
+    book = SessionStore(store)
+    parking = Parking(means.live, events, store, files, book)
+    toolbox = Toolbox(config, means.fleet, means.live, events, store, files)
+    voice = Voice(store, events, config, means.keys, door, files, parking.wait)
+    await voice.open()
+    held.push_async_callback(voice.close)
+    calls = Calls(store, events, config, toolbox.run)
+    await calls.open()
+    held.push_async_callback(calls.close)
+    engines = Engines.load(means)
+    held.push_async_callback(engines.close)
+    parts = Parts(book, events, calls, voice, toolbox, parking)
+    sessions = Sessions(config, store, events, engines, calls, toolbox, voice, files, parts.turn, archive)
+    held.push_async_callback(sessions.close)
+    await sessions.open()
+    return sessions

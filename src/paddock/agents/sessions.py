@@ -1,0 +1,381 @@
+"""What callers use: chat sessions of many tenants, from their first message to their end."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
+from weakref import WeakValueDictionary
+
+import structlog
+
+from paddock.agents.agents import engine_of, kinds_for, model_for
+from paddock.agents.bundles import Bundles
+from paddock.agents.engines.base import Continue, Turn, UserMessage
+from paddock.agents.files import Files
+from paddock.agents.forks import forked, up_to
+from paddock.agents.recovery import Recovery
+from paddock.agents.requests import DataPart, NewSession, SessionPatch, TextPart, Written, parts_of, title_of
+from paddock.agents.workers import Workers, happening
+from paddock.config.schema import Config
+from paddock.errors import PaddockError
+from paddock.events.log import EventLog
+from paddock.fleet.requests import new_id
+from paddock.llm.archive.archive import Archive
+from paddock.model.session_events import (
+    MessageReceived,
+    SessionChanged,
+    SessionCreated,
+    SessionDeleted,
+    SessionEvent,
+    SessionStateChanged,
+    TurnEnded,
+    TurnStarted,
+)
+from paddock.model.sessions import (
+    Approval,
+    ApprovalState,
+    Content,
+    Decision,
+    FileContent,
+    Message,
+    Policy,
+    Session,
+    SessionState,
+    TextContent,
+)
+from paddock.store.database import Store
+from paddock.store.events import Happening
+from paddock.store.sessions import Hit, Hits, Messages, Received, SessionStore, cursor
+
+if TYPE_CHECKING:
+    from paddock.agents.calls import Calls
+    from paddock.agents.engines.registry import Engines
+    from paddock.agents.toolbox import Toolbox
+    from paddock.agents.voice import Voice
+
+__all__ = ["DataPart", "Hit", "NewSession", "SessionPatch", "Sessions", "TextPart", "Written", "cursor"]
+
+T = TypeVar("T")
+Approvals: TypeAlias = list[Approval]
+FINISH_WITHIN = 10.0
+"""Seconds that what was asked for has to be finished when the server stops."""
+log = structlog.get_logger()
+
+
+class Sessions:
+    """Keeps sessions and has their turns run. Every method takes the tenant that asks."""
+
+    def __init__(
+        self,
+        config: Config,
+        store: Store,
+        events: EventLog,
+        engines: Engines,
+        calls: Calls,
+        toolbox: Toolbox,
+        voice: Voice,
+        files: Files,
+        make_turn: Callable[[Session, int], Turn],
+        archive: Archive,
+    ) -> None:
+        self._config = config
+        self._settings = config.chat
+        self._events = events
+        self._engines = engines
+        self._calls = calls
+        self._toolbox = toolbox
+        self._voice = voice
+        self._files = files
+        self._book = SessionStore(store)
+        self._workers = Workers(self._book, events, engines, calls, make_turn, config.chat.at_once)
+        self._bundles = Bundles(config, store, events, engines, files, archive)
+        self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+        self._under_way: set[asyncio.Task[Any]] = set()
+        self._recovery = Recovery(self._book, events, self._workers, toolbox, self._lock, config.chat.idle_time)
+
+    async def open(self) -> None:
+        """Go on with the turns that an earlier server left open."""
+        self._calls.on_decided = self._workers.ring
+        await self._bundles.sweep()
+        await self._recovery.open()
+
+    async def close(self) -> None:
+        """Let go of everything. Turns stay open, and the next server goes on with them."""
+        await self._recovery.close()
+        if self._under_way:
+            await asyncio.wait(set(self._under_way), timeout=FINISH_WITHIN)
+        await self._workers.close()
+
+    async def create(self, tenant: str, new: NewSession, by: str | None, request_key: str | None = None) -> Session:
+        """Begin a session. Asking again with the same `request_key` returns the first.
+
+        Raises `InvalidInput` for an agent, a model or a kind that is not there, `QuotaExceeded` for too many sessions.
+        """
+        agent = new.agent or self._settings.agent
+        now = datetime.now(UTC)
+        session = Session(
+            id=new_id("ses"),
+            tenant=tenant,
+            title=(new.title or "").strip(),
+            agent=agent,
+            engine=engine_of(agent, self._engines.names),
+            model=model_for(self._config, new.model),
+            instructions=new.instructions or "",
+            kinds=await asyncio.to_thread(kinds_for, self._config, new.kinds),
+            policy=new.policy or Policy(),
+            budget=new.budget or self._settings.budget,
+            created_by=by,
+            created_at=now,
+            changed_at=now,
+        )
+        return await self._begin(session, request_key)
+
+    async def get(self, tenant: str, session_id: str) -> Session:
+        """Raises `SessionNotFound`."""
+        return await self._book.get(session_id, tenant)
+
+    async def list(
+        self, tenant: str, *, limit: int = 50, before: str | None = None, query: str | None = None
+    ) -> list[Session]:
+        """Sessions, the one that changed last first; `before` is the `cursor` of the last one that is known."""
+        return await self._book.list(tenant, limit=limit, before=before, query=query)
+
+    async def messages(self, tenant: str, session_id: str, after: int = 0, limit: int = 100) -> Messages:
+        """What was said, in order, after a number. Raises `SessionNotFound`."""
+        await self._book.get(session_id, tenant)
+        return await self._book.messages(session_id, after=after, limit=limit)
+
+    async def search(self, tenant: str, text: str, *, session: str | None = None, limit: int = 20) -> Hits:
+        """Messages that have all the words in them, newest first. Raises `InvalidInput`, `SessionNotFound`."""
+        if session is not None:
+            await self._book.get(session, tenant)
+        return await self._book.search(tenant, text, session=session, limit=limit)
+
+    async def approvals(
+        self,
+        tenant: str,
+        *,
+        session: str | None = None,
+        state: ApprovalState | None = None,
+        before: str | None = None,
+        limit: int = 100,
+    ) -> Approvals:
+        """What was asked of people, newest first."""
+        return await self._calls.list(tenant, session=session, state=state, before=before, limit=limit)
+
+    async def change(self, tenant: str, session_id: str, patch: SessionPatch, by: str | None) -> Session:
+        """Change what a session is; it counts from its next step on. Raises `InvalidInput`, `SessionNotFound`."""
+        session = await self._book.get(session_id, tenant)
+        changes = {name: value for name in patch.model_fields_set if (value := getattr(patch, name)) is not None}
+        if "model" in changes:
+            changes["model"] = model_for(self._config, patch.model)
+        if "kinds" in changes:
+            changes["kinds"] = await asyncio.to_thread(kinds_for, self._config, patch.kinds)
+        told = SessionChanged(**changes, by=by)
+        if "budget" in patch.model_fields_set:
+            changes["budget"] = patch.budget
+        if not changes:
+            return session
+        now = datetime.now(UTC)
+        return await self._events.together(
+            lambda connection: SessionStore.alter(connection, session_id, changes, now),
+            lambda changed: happening(changed, told),
+        )
+
+    async def fork(
+        self, tenant: str, session_id: str, *, message: str | None = None, title: str | None = None, by: str | None
+    ) -> Session:
+        """Begin a new session with what was said in another, up to a message. Raises `NotFound`, `QuotaExceeded`."""
+        source = await self._book.get(session_id, tenant)
+        said = await self._book.messages(session_id)
+        if message is not None:
+            said = up_to(said, message)
+        new = forked(source, said, message, title, by)
+        await self._files.copy(source.id, new.id)
+        try:
+            return await self._begin(new, None, said)
+        except PaddockError:
+            await self._files.remove(new.id)
+            raise
+
+    async def delete(self, tenant: str, session_id: str) -> None:
+        """Stop a session and forget it, with its messages, files and sandboxes. Raises `SessionNotFound`."""
+        await self._book.get(session_id, tenant)
+        await self._firmly(self._delete(session_id))
+
+    async def send(
+        self, tenant: str, session_id: str, written: Written, by: str | None, request_key: str | None = None
+    ) -> Message:
+        """Say something to the agent: begins a turn, or is read before its next question if it is at work.
+
+        Once this returns it is on disk; asking again with the same `request_key` does not say it twice.
+        Raises `InvalidInput`, `SessionNotFound`.
+        """
+        await self._book.get(session_id, tenant)
+        message_id = new_id("msg") if request_key is None else _derived(session_id, request_key)
+        parts = await asyncio.to_thread(parts_of, written, self._files.largest)
+        return await self._firmly(self._receive(session_id, message_id, parts, by))
+
+    async def decide(self, tenant: str, session_id: str, decisions: Sequence[Decision], by: str) -> Approvals:
+        """Decide what waits for a person: all of it or nothing. Raises `InvalidInput`, `NotFound`, `Conflict`."""
+        await self._book.get(session_id, tenant)
+        return await self._firmly(self._decide(tenant, session_id, decisions, by))
+
+    async def cancel(self, tenant: str, session_id: str, by: str | None) -> Session:
+        """Stop what is under way in a session; one that is idle stays as it is. Raises `SessionNotFound`."""
+        session = await self._book.get(session_id, tenant)
+        if session.state is SessionState.IDLE:
+            return session
+        return await self._firmly(self._cancel(session_id, f"{by or 'somebody'} has cancelled the turn"))
+
+    async def go_on(self, tenant: str, session_id: str, by: str | None) -> Session:
+        """Let the agent go on with its last turn. Raises `Conflict` while one is under way, `SessionNotFound`."""
+        await self._book.get(session_id, tenant)
+        return await self._firmly(self._go_on(session_id))
+
+    async def attachment(self, tenant: str, session_id: str, sha: str) -> tuple[Path, FileContent]:
+        """Where a file of a session is, and what it is. Raises `NotFound`, `SessionNotFound`."""
+        await self._book.get(session_id, tenant)
+        picture = await self._files.mime(session_id, sha)
+        path = self._files.path(session_id, sha)
+        if picture is not None:
+            return path, FileContent(type="image", file=sha, mime=picture)
+        message = await self._book.naming(session_id, sha)
+        for part in message.content if message else ():
+            if isinstance(part, FileContent) and part.file == sha:
+                return path, part
+        return path, FileContent(file=sha)
+
+    async def export(self, tenant: str, session_id: str) -> AsyncIterator[bytes]:
+        """A session as one file, for another server or for keeping. Raises `SessionNotFound`."""
+        async for piece in self._bundles.write(await self._book.get(session_id, tenant)):
+            yield piece
+
+    async def import_bundle(self, tenant: str, chunks: AsyncIterator[bytes], by: str | None) -> Session:
+        """Open what was exported as a new session; nothing of it is run. Raises `InvalidInput`, `TooLarge`."""
+        return await self._bundles.read(tenant, chunks, by)
+
+    async def _begin(self, session: Session, request_key: str | None, said: Sequence[Message] = ()) -> Session:
+        told = SessionCreated(title=session.title, agent=session.agent, model=session.model, kinds=session.kinds)
+        found, _ = await self._events.together(
+            lambda connection: SessionStore.begin(connection, session, request_key, self._settings.sessions, said),
+            lambda result: happening(session, told) if result[1] else [],
+        )
+        return found
+
+    async def _receive(
+        self, session_id: str, message_id: str, parts: Sequence[str | tuple[DataPart, bytes]], by: str | None
+    ) -> Message:
+        async with self._lock(session_id):
+            session = await self._book.get(session_id)
+            content: list[Content] = []
+            for part in parts:
+                if isinstance(part, str):
+                    content.append(TextContent(text=part))
+                else:
+                    given, data = part
+                    content.append(await self._files.put(session_id, data, name=given.name, mime=given.mime))
+            now = datetime.now(UTC)
+            message = Message(
+                id=message_id, session=session_id, turn=session.turn, role="user", content=tuple(content), by=by, at=now
+            )
+            title = title_of(message.text) or next((p.name for p in content if isinstance(p, FileContent)), "")
+            received = await self._events.together(
+                lambda connection: SessionStore.receive(connection, message, title, now), _told
+            )
+            if received.begun:
+                self._workers.start(session_id, UserMessage(message=received.message))
+            elif received.fresh and self._recovery.left_alone(received.session):
+                await self._recovery.restart(received.session)
+            return received.message
+
+    async def _decide(self, tenant: str, session_id: str, decisions: Sequence[Decision], by: str) -> Approvals:
+        decided = await self._calls.decide(tenant, session_id, decisions, by)
+        self._workers.ring(session_id)
+        return decided
+
+    async def _cancel(self, session_id: str, reason: str) -> Session:
+        async with self._lock(session_id):
+            return await self._stop(session_id, reason)
+
+    async def _stop(self, session_id: str, reason: str) -> Session:
+        async with self._workers.stopped(session_id):
+            session = await self._book.get(session_id)
+            if session.state is SessionState.IDLE:
+                return session
+            await self._calls.withdraw(session_id, reason)
+            await self._calls.abandon(session_id, session.turn, reason)
+            return await self._workers.end(session, TurnEnded(turn=session.turn, state="cancelled", reason=reason))
+
+    async def _go_on(self, session_id: str) -> Session:
+        async with self._lock(session_id):
+            session = await self._book.get(session_id)
+            if self._recovery.left_alone(session):
+                await self._recovery.restart(session)
+                return session
+            now = datetime.now(UTC)
+            session = await self._events.together(
+                lambda connection: SessionStore.reopen_turn(connection, session_id, now),
+                lambda reopened: happening(
+                    reopened,
+                    SessionStateChanged(state=reopened.state),
+                    TurnStarted(turn=reopened.turn, cause="continue"),
+                ),
+            )
+            self._workers.start(session_id, Continue())
+            return session
+
+    async def _delete(self, session_id: str) -> None:
+        async with self._lock(session_id):
+            session = await self._stop(session_id, "the session is deleted")
+            for letting_go in (
+                self._toolbox.release(session, "the session is deleted"),
+                self._release(session),
+                self._voice.forget(session_id),
+            ):
+                try:
+                    await letting_go
+                except PaddockError as error:
+                    log.warning("something of a deleted session stays", session=session_id, reason=error.message)
+            await self._files.remove(session_id)
+            await self._events.together(
+                lambda connection: SessionStore.remove(connection, session_id),
+                lambda removed: [] if removed is None else happening(removed, SessionDeleted()),
+            )
+
+    async def _release(self, session: Session) -> None:
+        engine = await self._workers.engine(session.engine)
+        await engine.release(session)
+
+    def _lock(self, session_id: str) -> asyncio.Lock:
+        lock = self._locks.get(session_id)
+        if lock is None:
+            lock = self._locks[session_id] = asyncio.Lock()
+        return lock
+
+    async def _firmly(self, work: Coroutine[Any, Any, T]) -> T:
+        """Do something to its end, even if who asked for it goes away meanwhile."""
+        task = asyncio.create_task(work)
+        self._under_way.add(task)
+        task.add_done_callback(self._under_way.discard)
+        return await asyncio.shield(task)
+
+
+def _told(received: Received) -> Sequence[Happening]:
+    if not received.fresh:
+        return []
+    session = received.session
+    told: list[SessionEvent] = [MessageReceived(message=received.message, waits=not received.begun)]
+    if received.titled:
+        told.append(SessionChanged(title=session.title))
+    if received.begun:
+        told += [SessionStateChanged(state=session.state), TurnStarted(turn=session.turn, cause="message")]
+    return happening(session, *told)
+
+
+def _derived(session_id: str, request_key: str) -> str:
+    return f"msg-{hashlib.sha256(f'{session_id}/{request_key}'.encode(errors='surrogatepass')).hexdigest()[:32]}"

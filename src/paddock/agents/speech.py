@@ -1,0 +1,321 @@
+"""Tells what an agent says, piece by piece, and keeps it at the end."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from datetime import UTC, datetime
+from typing import Any, Self, TypeVar
+
+import structlog
+
+from paddock.agents.journal import Journal, Question, Spent, happenings, usage_told
+from paddock.errors import PaddockError
+from paddock.events.log import EventLog
+from paddock.model.session_events import (
+    CallDelta,
+    CallStarted,
+    MessageDelta,
+    MessageEnded,
+    MessageStarted,
+    SessionEvent,
+    StepEnded,
+    StepStarted,
+    ThoughtDelta,
+    ThoughtEnded,
+    ThoughtStarted,
+)
+from paddock.model.sessions import Call, Message, Session, SessionUsage, TextContent
+from paddock.store.database import Work
+
+EVERY = 0.05
+"""Seconds for which pieces are gathered before they are told."""
+LARGEST = 2048
+"""Characters that are told at once."""
+_IN_FLIGHT = 4
+_MOST_WAITING = 64 * 1024
+T = TypeVar("T")
+log = structlog.get_logger()
+
+
+class Telling:
+    """Writes events of a session in their order, without making whoever tells them wait for the disk."""
+
+    def __init__(self, events: EventLog, session: Session) -> None:
+        self._events = events
+        self._session = session
+        self._loop = asyncio.get_running_loop()
+        self._waiting: list[SessionEvent] = []
+        self._delta: tuple[type[MessageDelta | ThoughtDelta | CallDelta], str, list[str]] | None = None
+        self._size = 0
+        self._flying: set[asyncio.Task[Any]] = set()
+        self._timer: asyncio.TimerHandle | None = None
+        self._overdue = False
+        self._error: BaseException | None = None
+
+    def tell(self, event: SessionEvent, *, now: bool = False) -> None:
+        """Tell something after all that was told before; with the next pieces, unless it shall be now."""
+        self._end_delta()
+        self._waiting.append(event)
+        self._later(now)
+
+    def piece(self, kind: type[MessageDelta | ThoughtDelta | CallDelta], of: str, text: str, *, now: bool) -> None:
+        """More of a text. Pieces that follow each other are told as one."""
+        if self._delta is None or self._delta[:2] != (kind, of):
+            self._end_delta()
+            self._delta = (kind, of, [])
+        self._delta[2].append(text)
+        self._size += len(text)
+        self._later(now)
+
+    async def room(self) -> None:
+        """Wait while the disk is far behind. Raises what kept it from being written."""
+        while self._size > _MOST_WAITING and self._flying:
+            await asyncio.wait(self._flying, return_when=asyncio.FIRST_COMPLETED)
+        if self._error is not None:
+            raise self._error
+
+    def together(self, work: Work[T], tell: Callable[[T], Sequence[SessionEvent]]) -> asyncio.Task[T]:
+        """Change the database and tell of it, with all that was told before and waits."""
+        before = self._take()
+
+        def told(result: T) -> Any:
+            return happenings(self._session, [*before, *tell(result)])
+
+        return self._send(work, told)
+
+    def _later(self, now: bool) -> None:
+        if now or self._size >= LARGEST:
+            self._flush()
+        elif self._timer is None:
+            self._timer = self._loop.call_later(EVERY, self._flush)
+
+    def _flush(self) -> None:
+        if len(self._flying) >= _IN_FLIGHT:
+            self._overdue = True
+            return
+        told = happenings(self._session, self._take())
+        if told:
+            self._send(lambda _: None, lambda _: told)
+
+    def _send(self, work: Work[T], tell: Callable[[T], Any]) -> asyncio.Task[T]:
+        # Tasks begin in the order they are made, and the log writes in the order it is asked.
+        task = self._loop.create_task(self._events.together(work, tell))
+        self._flying.add(task)
+        task.add_done_callback(self._landed)
+        return task
+
+    def _landed(self, task: asyncio.Task[Any]) -> None:
+        self._flying.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self._error = self._error or error
+        if self._overdue:
+            self._overdue = False
+            self._flush()
+
+    def _take(self) -> list[SessionEvent]:
+        self._end_delta()
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        waiting, self._waiting = self._waiting, []
+        self._size = 0
+        return waiting
+
+    def _end_delta(self) -> None:
+        if self._delta is not None:
+            kind, of, pieces = self._delta
+            self._delta = None
+            name = "call_id" if kind is CallDelta else "message_id"
+            self._waiting.append(kind(**{name: of, "text": "".join(pieces)}))
+
+
+class Saying:
+    """One message of the agent, from its first piece until it is kept."""
+
+    def __init__(self, journal: Journal, session: Session, turn: int, step: int, by: str | None = None) -> None:
+        self.message_id = f"msg_{secrets.token_hex(12)}"
+        self.started = False
+        self._journal = journal
+        self._session = session
+        self._turn = turn
+        self._step = step
+        self._by = by
+        self._telling = Telling(journal.events, session)
+        self._said: list[str] = []
+        self._thought: list[str] = []
+        self._thinking = False
+        self._ending: asyncio.Task[tuple[Message | None, SessionUsage]] | None = None
+
+    @property
+    def size(self) -> int:
+        """Characters that were said and thought."""
+        return sum(map(len, self._said)) + sum(map(len, self._thought))
+
+    def begin(self) -> None:
+        """The model is asked."""
+        self._telling.tell(StepStarted(turn=self._turn, step=self._step, by=self._by), now=True)
+
+    def text(self, piece: str) -> None:
+        self._start()
+        self._stop_thinking()
+        self._said.append(piece)
+        self._telling.piece(MessageDelta, self.message_id, piece, now=len(self._said) == 1)
+
+    def thought(self, piece: str) -> None:
+        self._start()
+        if not self._thinking:
+            self._thinking = True
+            self._telling.tell(ThoughtStarted(message_id=self.message_id))
+        self._thought.append(piece)
+        self._telling.piece(ThoughtDelta, self.message_id, piece, now=len(self._thought) == 1)
+
+    def call(self, call_id: str, name: str) -> None:
+        """The agent begins to write a call."""
+        first = not self.started
+        self._start()
+        self._stop_thinking()
+        self._telling.tell(CallStarted(message_id=self.message_id, call_id=call_id, name=name), now=first)
+
+    def arguments(self, call_id: str, piece: str) -> None:
+        self._telling.piece(CallDelta, call_id, piece, now=False)
+
+    async def room(self) -> None:
+        await self._telling.room()
+
+    async def finish(
+        self, calls: Sequence[Call], spent: Spent, question: Question | None = None, finish: str = "stop"
+    ) -> Message:
+        """Keep the message, what it took, and that it answers the question, all at once."""
+        self._start()
+        self._stop_thinking()
+        message = self._message(calls, None)
+        record = None
+        if question is not None:
+            record = self._journal.recording(self._session, question, message, finish, spent)
+        kept = await self._end(message, spent, record, calls)
+        assert kept is not None
+        return kept
+
+    async def cut(self, why: str, spent: Spent) -> None:
+        """Keep what was said so far, if anything was, and say that it ends there. Does nothing once it has ended."""
+        if self._ending is not None:
+            with suppress(PaddockError):
+                await asyncio.shield(self._ending)
+            return
+        message = self._message((), why) if self._said or self._thought else None
+        self._stop_thinking()
+        try:
+            await self._end(message, spent, None, (), why)
+        except PaddockError as error:
+            # Whoever cuts it has a reason to tell already; and the session may be gone.
+            log.warning("what an agent said could not be kept", session=self._session.id, error=str(error))
+
+    async def _end(
+        self,
+        message: Message | None,
+        spent: Spent,
+        record: Callable[[Any], None] | None,
+        calls: Sequence[Call],
+        cut: str | None = None,
+    ) -> Message | None:
+        ended: list[SessionEvent] = []
+        if self.started:
+            text = "".join(self._said)
+            ended.append(MessageEnded(message_id=self.message_id, text=text, calls=tuple(calls), cut=cut))
+        step = StepEnded(turn=self._turn, step=self._step, calls=len(calls))
+
+        def told(result: tuple[Message | None, SessionUsage]) -> Sequence[SessionEvent]:
+            changed = [usage_told(result[1])] if spent != NOTHING else []
+            return [*ended, *changed, step]
+
+        work = self._journal.keeping(self._session, message, spent, record)
+        ending = self._ending = self._telling.together(work, told)
+        # Whether it is kept must not depend on whether somebody is cancelled just now.
+        return (await asyncio.shield(ending))[0]
+
+    def _message(self, calls: Sequence[Call], cut: str | None) -> Message:
+        text = "".join(self._said)
+        return Message(
+            id=self.message_id,
+            session=self._session.id,
+            turn=self._turn,
+            role="assistant",
+            content=(TextContent(text=text),) if text else (),
+            thought="".join(self._thought),
+            calls=tuple(calls),
+            cut=cut,
+            by=self._by,
+            at=datetime.now(UTC),
+        )
+
+    def _start(self) -> None:
+        if not self.started:
+            self.started = True
+            self._telling.tell(
+                MessageStarted(message_id=self.message_id, turn=self._turn, step=self._step, by=self._by)
+            )
+
+    def _stop_thinking(self) -> None:
+        if self._thinking:
+            self._thinking = False
+            self._telling.tell(ThoughtEnded(message_id=self.message_id))
+
+
+NOTHING = Spent(requests=0)
+"""What the answers of agent programs take: they ask models by themselves."""
+
+
+class Spoken:
+    """An answer that comes from elsewhere than the model, told in the same way: a `Speech`."""
+
+    def __init__(self, journal: Journal, session: Session, turn: int) -> None:
+        self.message_id = ""
+        self._journal = journal
+        self._session = session
+        self._turn = turn
+        self._saying: Saying | None = None
+        self._finished = False
+
+    async def __aenter__(self) -> Self:
+        await self._journal.recover(self._session)
+        step = await self._journal.count(self._session, self._turn)
+        self._saying = Saying(self._journal, self._session, self._turn, step)
+        self.message_id = self._saying.message_id
+        self._saying.begin()
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        if self._saying is None or self._finished:
+            return
+        error = exc[1] if len(exc) > 1 else None
+        if isinstance(error, asyncio.CancelledError | GeneratorExit):
+            why = "cancelled"
+        elif error is not None:
+            why = f"error: {str(error)[:500] or type(error).__name__}"
+        else:
+            why = "unfinished"
+        await self._journal.bounded(self._saying.cut(why, NOTHING))
+
+    async def text(self, piece: str) -> None:
+        if piece:
+            self._open.text(piece)
+            await self._open.room()
+
+    async def thought(self, piece: str) -> None:
+        if piece:
+            self._open.thought(piece)
+            await self._open.room()
+
+    async def finish(self, calls: Sequence[Call] = ()) -> Message:
+        message = await self._open.finish(calls, NOTHING)
+        self._finished = True
+        return message
+
+    @property
+    def _open(self) -> Saying:
+        if self._saying is None or self._finished:
+            raise RuntimeError("a speech is used within `async with`, until it is finished")
+        return self._saying

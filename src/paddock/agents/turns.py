@@ -1,0 +1,95 @@
+"""The turn that an engine is handed, and the parts that it is made of."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from paddock.agents.calls import Calls
+from paddock.agents.engines.base import Piece, Speech, ToolSpec, Verdict
+from paddock.agents.parking import Parking
+from paddock.agents.toolbox import Toolbox
+from paddock.agents.voice import Voice
+from paddock.events.log import EventLog
+from paddock.model.session_events import SessionEvent
+from paddock.model.sessions import Call, CallResult, Choice, Message, Session
+from paddock.store.sessions import SessionStore
+
+
+@dataclass(frozen=True)
+class Parts:
+    """What every turn of the server is made of."""
+
+    book: SessionStore
+    events: EventLog
+    calls: Calls
+    voice: Voice
+    toolbox: Toolbox
+    parking: Parking
+
+    def turn(self, session: Session, number: int) -> LiveTurn:
+        return LiveTurn(self, session, number)
+
+
+class LiveTurn:
+    """A turn of a session, on the records of the server."""
+
+    def __init__(self, parts: Parts, session: Session, number: int) -> None:
+        self.session = session
+        self.number = number
+        self._parts = parts
+        self._specs: Mapping[str, ToolSpec] | None = None
+
+    async def prompt(self) -> str:
+        return await self._parts.toolbox.prompt(self.session)
+
+    async def tools(self) -> Sequence[ToolSpec]:
+        return tuple((await self._tools()).values())
+
+    async def history(self) -> Sequence[Message]:
+        kept = await self._parts.book.messages(self.session.id)
+        return [message for message in kept if message.turn < self.number]
+
+    def ask(
+        self, messages: Sequence[Mapping[str, Any]], tools: Sequence[ToolSpec] = (), *, by: str | None = None
+    ) -> AsyncIterator[Piece]:
+        return self._parts.voice.ask(self.session, self.number, messages, tools, by=by)
+
+    async def call(self, call: Call, *, wait: bool = True) -> CallResult:
+        return await self._parts.calls.perform(self.session, self.number, call, await self._tools(), wait=wait)
+
+    async def consult(
+        self, call: Call, *, question: str = "", choices: Sequence[Choice] = (), effect: str = "other"
+    ) -> Verdict:
+        return await self._parts.calls.consult(
+            self.session, self.number, call, question=question, choices=choices, effect=effect
+        )
+
+    async def settle(self, call: Call, result: CallResult) -> None:
+        await self._parts.calls.settle(self.session, self.number, call, result)
+
+    async def unread(self, known: Collection[str]) -> Sequence[Message]:
+        await self._parts.parking.wait(self.session)
+        written = await self._parts.book.messages(self.session.id, turn=self.number)
+        return [message for message in written if message.role in ("user", "note") and message.id not in known]
+
+    def speaking(self) -> Speech:
+        return self._parts.voice.speaking(self.session, self.number)
+
+    async def tell(self, event: SessionEvent) -> None:
+        await self._parts.events.append(
+            f"session/{self.session.id}", event.event, event.data(), tenant=self.session.tenant
+        )
+
+    async def load(self) -> bytes | None:
+        return await self._parts.book.state(self.session.id)
+
+    async def save(self, state: bytes) -> None:
+        await self._parts.book.save_state(self.session.id, state, datetime.now(UTC))
+
+    async def _tools(self) -> Mapping[str, ToolSpec]:
+        if self._specs is None:
+            self._specs = {spec.name: spec for spec in await self._parts.toolbox.tools(self.session)}
+        return self._specs

@@ -1,0 +1,217 @@
+"""The ledger of one session's calls, within one transaction."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+from sqlalchemy import Connection, RowMapping, insert, select, update
+
+from paddock.errors import Conflict
+from paddock.model.events import EventType
+from paddock.model.session_events import (
+    CallReady,
+    CallResulted,
+    CallRunning,
+    SessionEvent,
+    SessionStateChanged,
+)
+from paddock.model.sessions import (
+    Approval,
+    ApprovalState,
+    Call,
+    CallRecord,
+    CallResult,
+    CallState,
+    Message,
+    Session,
+    SessionState,
+)
+from paddock.store.events import Happening
+from paddock.store.rows import to_model, to_row
+from paddock.store.sessions import SessionStore
+from paddock.store.tables import approvals, events, session_calls
+
+_ENDED = ("done", "cancelled", "failed")
+
+
+class Ledger:
+    """What one transaction changes in the calls of a session, and what it has to tell of that.
+
+    Raises `SessionNotFound` if there is no such session.
+    """
+
+    def __init__(self, connection: Connection, session_id: str) -> None:
+        self.session: Session = SessionStore.current(connection, session_id)
+        self.now = datetime.now(UTC)
+        self.told: list[Happening] = []
+        self._connection = connection
+
+    def tell(self, event: SessionEvent) -> None:
+        stream = f"session/{self.session.id}"
+        self.told.append(Happening(stream, event.event, event.data(), self.session.tenant, self.now))
+
+    # Calls
+
+    def find(self, call_id: str) -> CallRecord | None:
+        row = self._connection.execute(select(session_calls).where(*self._same(call_id))).mappings().first()
+        return None if row is None else _record(row)
+
+    def unfinished(self, turn: int) -> list[CallRecord]:
+        """Calls of a turn that have no result, oldest first."""
+        mine = (session_calls.c.session == self.session.id, session_calls.c.turn == turn)
+        open_ones = select(session_calls).where(*mine, session_calls.c.state != CallState.DONE)
+        rows = self._connection.execute(open_ones.order_by(session_calls.c.created_at))
+        return [_record(row) for row in rows.mappings()]
+
+    def repeats(self, turn: int, call: Call, most: int) -> int:
+        """How many of the last `most` calls of a turn are the very same, one after the other."""
+        newest = (
+            select(session_calls.c.digest)
+            .where(session_calls.c.session == self.session.id, session_calls.c.turn == turn)
+            .order_by(session_calls.c.created_at.desc())
+            .limit(most)
+        )
+        count = 0
+        for digest in self._connection.execute(newest).scalars():
+            if digest != call.digest:
+                break
+            count += 1
+        return count
+
+    def enter(self, turn: int, call: Call, kind: str | None, tool: str) -> CallRecord:
+        """Begin with a call, and tell that it is whole."""
+        record = CallRecord(
+            session=self.session.id,
+            call=call,
+            turn=turn,
+            kind=kind,
+            tool=tool,
+            state=CallState.ASKED,
+            created_at=self.now,
+            changed_at=self.now,
+        )
+        row = to_row(record)
+        del row["call"]
+        written = {
+            "id": call.id,
+            "name": call.name,
+            "arguments": dict(call.arguments),
+            "malformed": call.malformed,
+            "digest": call.digest,
+        }
+        self._connection.execute(insert(session_calls), row | written)
+        self.tell(CallReady(call=call, kind=kind, tool=tool))
+        return record
+
+    def run(self, record: CallRecord, edited: Mapping[str, Any] | None = None) -> CallRecord:
+        """A call that nobody has begun with is under way from now on."""
+        box = self.session.sandboxes.get(record.kind or "")
+        changes = {"state": CallState.RUNNING, "sandbox_id": box, "changed_at": self.now}
+        statement = update(session_calls).where(*self._same(record.call.id), session_calls.c.state == CallState.ASKED)
+        if not self._connection.execute(statement.values(changes)).rowcount:
+            raise Conflict(f"call {record.call.id} is under way already")
+        self.tell(CallRunning(call_id=record.call.id, sandbox_id=box, arguments=edited))
+        return record.model_copy(update=changes)
+
+    def finish(self, record: CallRecord, result: CallResult) -> CallRecord:
+        """Keep a result with the message that tells it to the model. The first one counts."""
+        box = self.session.sandboxes.get(record.kind or "", record.sandbox_id)
+        statement = update(session_calls).where(*self._same(record.call.id), session_calls.c.state != CallState.DONE)
+        changes = {
+            "state": CallState.DONE,
+            "result": result.model_dump(mode="json"),
+            "sandbox_id": None if result.refused else box,
+            "changed_at": self.now,
+        }
+        if not self._connection.execute(statement.values(changes)).rowcount:
+            return self.find(record.call.id) or record
+        message = Message(
+            id=f"result_{record.call.id}",
+            session=self.session.id,
+            turn=record.turn,
+            role="tool",
+            content=result.content,
+            call_id=record.call.id,
+            at=self.now,
+        )
+        SessionStore.keep(self._connection, message)
+        self.tell(CallResulted(call_id=record.call.id, result=result))
+        return record.model_copy(update=changes | {"result": result})
+
+    # Approvals
+
+    def approval(self, call_id: str) -> Approval | None:
+        mine = select(approvals).where(approvals.c.session == self.session.id, approvals.c.call_id == call_id)
+        row = self._connection.execute(mine).mappings().first()
+        return None if row is None else to_approval(row)
+
+    def asked(self, approval_id: str) -> tuple[Approval, Mapping[str, Any] | None] | None:
+        """An approval, and the schema that other arguments have to fit."""
+        mine = select(approvals).where(approvals.c.session == self.session.id, approvals.c.id == approval_id)
+        row = self._connection.execute(mine).mappings().first()
+        return None if row is None else (to_approval(row), row["schema"])
+
+    def ask(self, approval: Approval, schema: Mapping[str, Any] | None) -> None:
+        row = to_row(approval)
+        row["choices"] = [choice.model_dump(mode="json") for choice in approval.choices]
+        row["schema"] = None if schema is None else dict(schema)
+        self._connection.execute(insert(approvals), row)
+
+    def resolve(self, approval: Approval) -> None:
+        """Keep what became of a pending approval. Raises `Conflict` if it is not pending."""
+        names = ("state", "edited", "reason", "always", "decided_by", "decided_at")
+        row = to_row(approval)
+        pending = (approvals.c.id == approval.id, approvals.c.state == ApprovalState.PENDING)
+        changed = self._connection.execute(
+            update(approvals).where(*pending).values({name: row[name] for name in names})
+        )
+        if not changed.rowcount:
+            raise Conflict(f"approval {approval.id} is decided already")
+
+    def pending(self) -> list[Approval]:
+        return self.waiting(self._connection, self.session.id)
+
+    @staticmethod
+    def waiting(connection: Connection, session_id: str) -> list[Approval]:
+        """What waits for a person, oldest first."""
+        mine = (approvals.c.session == session_id, approvals.c.state == ApprovalState.PENDING)
+        rows = connection.execute(select(approvals).where(*mine).order_by(approvals.c.created_at, approvals.c.id))
+        return [to_approval(row) for row in rows.mappings()]
+
+    # The session
+
+    def alter(self, **changes: Any) -> None:
+        self.session = SessionStore.alter(self._connection, self.session.id, changes, self.now)
+
+    def move(self, state: SessionState) -> None:
+        if self.session.state is not state:
+            self.alter(state=state)
+            self.tell(SessionStateChanged(state=state))
+
+    def go_on(self) -> None:
+        """Nobody is waited for any more, if nothing is pending."""
+        if self.session.state is SessionState.WAITING and not SessionStore.pending(self._connection, self.session.id):
+            self.move(SessionState.RUNNING if self._turn_is_open() else SessionState.IDLE)
+
+    def _turn_is_open(self) -> bool:
+        newest = select(events.c.type, events.c.data).where(
+            events.c.stream == f"session/{self.session.id}",
+            events.c.type.in_([EventType.TURN_STARTED, EventType.TURN_ENDED]),
+        )
+        row = self._connection.execute(newest.order_by(events.c.number.desc()).limit(1)).first()
+        return row is None or row.type != EventType.TURN_ENDED or row.data.get("state") not in _ENDED
+
+    def _same(self, call_id: str) -> tuple[Any, Any]:
+        return session_calls.c.session == self.session.id, session_calls.c.id == call_id
+
+
+def to_approval(row: RowMapping) -> Approval:
+    return to_model(Approval, {name: value for name, value in row.items() if name != "schema"})
+
+
+def _record(row: RowMapping) -> CallRecord:
+    apart = ("id", "name", "arguments", "malformed", "digest")
+    call = {name: row[name] for name in ("id", "name", "arguments", "malformed")}
+    return to_model(CallRecord, {name: value for name, value in row.items() if name not in apart} | {"call": call})

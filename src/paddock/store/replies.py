@@ -1,0 +1,159 @@
+"""Named queries about what models have answered in chat sessions."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import Any, NamedTuple
+
+from sqlalchemy import Connection, Select, func, insert, select
+
+from paddock.model.events import EventType
+from paddock.model.sessions import Message
+from paddock.store.database import Store
+from paddock.store.rows import to_model
+from paddock.store.tables import events, session_messages, session_replies
+
+SUMMARIES = 0
+"""The turn under which the summaries of a session are kept: they are good for all of them."""
+_LOOKED_AT = 20_000
+"""How many of a session's newest events are looked through for what was left open."""
+_ENDS = (EventType.MESSAGE_STARTED, EventType.MESSAGE_ENDED)
+_TOLD = (
+    EventType.MESSAGE_STARTED,
+    EventType.MESSAGE_DELTA,
+    EventType.THOUGHT_STARTED,
+    EventType.THOUGHT_ENDED,
+)
+
+
+class Recorded(NamedTuple):
+    """The answer that a question got."""
+
+    message: Message
+    finish: str
+    input_tokens: int
+    output_tokens: int
+
+
+class Unended(NamedTuple):
+    """A message whose beginning was told, and whose end was not."""
+
+    message_id: str
+    turn: int
+    step: int
+    text: str = ""
+    thinking: bool = False
+    """Whether it was in the middle of a thought."""
+
+
+class ReplyStore:
+    """Which message answers a question to the model, by the question's digest."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    async def find(self, session_id: str, turn: int, digest: str) -> Recorded | None:
+        """What was answered to a question in a turn, if it was asked before."""
+        same_message = (session_messages.c.session == session_replies.c.session) & (
+            session_messages.c.id == session_replies.c.message_id
+        )
+        told = session_replies.c.finish, session_replies.c.input_tokens, session_replies.c.output_tokens
+        statement = (
+            select(*(each for each in session_messages.c if each.name != "place"), *told)
+            .join_from(session_replies, session_messages, same_message)
+            .where(
+                session_replies.c.session == session_id,
+                session_replies.c.turn == turn,
+                session_replies.c.digest == digest,
+            )
+        )
+
+        def work(connection: Connection) -> Recorded | None:
+            row = connection.execute(statement).mappings().first()
+            if row is None:
+                return None
+            values = dict(row)
+            rest = [values.pop(column.name) for column in told]
+            return Recorded(to_model(Message, values), *rest)
+
+        return await self._store.read(work)
+
+    @staticmethod
+    def keep(
+        connection: Connection,
+        session_id: str,
+        turn: int,
+        digest: str,
+        message_id: str,
+        finish: str,
+        input_tokens: int,
+        output_tokens: int,
+    ) -> None:
+        """Note which message answers a question. The first one counts. Part of a transaction."""
+        row = {"session": session_id, "turn": turn, "digest": digest}
+        known = select(session_replies.c.message_id).where(
+            *(session_replies.c[name] == value for name, value in row.items())
+        )
+        if connection.execute(known).first() is None:
+            row |= {"message_id": message_id, "finish": finish}
+            connection.execute(
+                insert(session_replies), {**row, "input_tokens": input_tokens, "output_tokens": output_tokens}
+            )
+
+    async def summaries(self, session_id: str) -> Mapping[str, str]:
+        """The files that sum up parts of a session, by the digest of what they sum up."""
+        statement = select(session_replies.c.digest, session_replies.c.message_id).where(
+            session_replies.c.session == session_id, session_replies.c.turn == SUMMARIES
+        )
+
+        def work(connection: Connection) -> Mapping[str, str]:
+            return {row.digest: row.message_id for row in connection.execute(statement)}
+
+        return await self._store.read(work)
+
+    async def steps(self, session_id: str, turn: int) -> int:
+        """How many answers were kept in a turn."""
+        statement = (
+            select(func.count())
+            .select_from(session_messages)
+            .where(
+                session_messages.c.session == session_id,
+                session_messages.c.turn == turn,
+                session_messages.c.role == "assistant",
+            )
+        )
+        return await self._store.read(lambda connection: int(connection.execute(statement).scalar_one()))
+
+    async def unended(self, session_id: str) -> list[Unended]:
+        """Messages that a server which is no more has begun to tell, oldest first."""
+        stream = f"session/{session_id}"
+        newest = select(func.max(events.c.number)).where(events.c.stream == stream)
+
+        def since(number: Any, kinds: Collection[EventType]) -> Select[tuple[int, str, Mapping[str, Any]]]:
+            wanted = (events.c.stream == stream, events.c.number >= number, events.c.type.in_(kinds))
+            return select(events.c.number, events.c.type, events.c.data).where(*wanted).order_by(events.c.number)
+
+        def work(connection: Connection) -> list[Unended]:
+            begun: dict[str, int] = {}
+            for number, kind, data in connection.execute(since(newest.scalar_subquery() - _LOOKED_AT, _ENDS)):
+                if kind == EventType.MESSAGE_STARTED:
+                    begun[data["message_id"]] = number
+                else:
+                    begun.pop(data["message_id"], None)
+            if not begun:
+                return []
+            found: dict[str, Unended] = {}
+            for _, kind, data in connection.execute(since(min(begun.values()), _TOLD)):
+                message_id = data["message_id"]
+                if message_id not in begun:
+                    continue
+                if kind == EventType.MESSAGE_STARTED:
+                    found[message_id] = Unended(message_id, data["turn"], data["step"])
+                elif kind == EventType.MESSAGE_DELTA:
+                    found[message_id] = found[message_id]._replace(text=found[message_id].text + data["text"])
+                else:
+                    thinking = kind == EventType.THOUGHT_STARTED
+                    found[message_id] = found[message_id]._replace(thinking=thinking)
+            return list(found.values())
+
+        return await self._store.read(work)

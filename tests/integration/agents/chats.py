@@ -1,0 +1,162 @@
+"""Chats with agents on a real server, driven over HTTP as any client would."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from tests.serving import Server
+
+OVER = ("done", "cancelled", "failed")
+SERVER_SIDE = ("langgraph", "agentscope")
+"""Engines whose tools are ours."""
+CODE = {"code": {"image": "host"}}
+"""Kinds, with a sandbox for code that needs no image to be built."""
+
+
+def scripted(directory: Path, **scripts: Any) -> dict[str, Any]:
+    """The settings of a server whose models follow these scripts, each under its own name."""
+    providers, models = {}, {}
+    for name, script in scripts.items():
+        path = directory / f"{name}.yaml"
+        path.write_text(json.dumps(script))
+        providers[name] = {"kind": "script", "file": str(path), "retries": 0}
+        models[name] = name
+    return {"providers": providers, "models": models}
+
+
+def call(tool: str, **arguments: Any) -> dict[str, Any]:
+    """A step of a script: the model uses a tool."""
+    return {"call": {"tool": tool, "arguments": arguments}}
+
+
+class Chat:
+    """One session, and what happens in it."""
+
+    def __init__(self, client: httpx.Client, session: str) -> None:
+        self.client = client
+        self.id = session
+        self.seen: list[dict[str, Any]] = []
+
+    @classmethod
+    def begin(cls, client: httpx.Client, **settings: Any) -> Chat:
+        answer = client.post("/v1/sessions", json=settings)
+        assert answer.status_code == 201, answer.text
+        return cls(client, answer.json()["id"])
+
+    @property
+    def path(self) -> str:
+        return f"/v1/sessions/{self.id}"
+
+    def at(self, server: Server) -> Chat:
+        """The same session on a server that was started again."""
+        moved = Chat(server.client(), self.id)
+        moved.seen = list(self.seen)
+        return moved
+
+    def now(self) -> dict[str, Any]:
+        answer = self.client.get(self.path)
+        assert answer.status_code == 200, answer.text
+        found: dict[str, Any] = answer.json()
+        return found
+
+    def say(self, text: str, **more: Any) -> dict[str, Any]:
+        answer = self.client.post(f"{self.path}/messages", json={"text": text, **more})
+        assert answer.status_code == 202, answer.text
+        kept: dict[str, Any] = answer.json()
+        return kept
+
+    def all(self) -> list[dict[str, Any]]:
+        """Every event there is, by pages."""
+        found: list[dict[str, Any]] = []
+        while True:
+            query = {"after": len(found), "limit": 1000}
+            answer = self.client.get(f"{self.path}/events", params=query, headers={"Accept": "application/json"})
+            assert answer.status_code == 200, answer.text
+            page = answer.json()["items"]
+            if not page:
+                return found
+            found += page
+
+    def follow(self, after: int | None = None) -> Iterator[dict[str, Any]]:
+        """Events as they happen, after those that were seen."""
+        begin = len(self.seen) if after is None else after
+        headers = {"Accept": "text/event-stream", "Last-Event-ID": str(begin)}
+        with self.client.stream("GET", f"{self.path}/events", headers=headers) as answer:
+            assert answer.status_code == 200
+            for line in answer.iter_lines():
+                if line.startswith("data: "):
+                    event = json.loads(line[6:])
+                    if after is None:
+                        self.seen.append(event)
+                    yield event
+
+    def until(self, holds: Callable[[Mapping[str, Any]], bool]) -> dict[str, Any]:
+        """The next event of which this holds."""
+        for event in self.follow():
+            if holds(event):
+                return event
+        raise AssertionError("the stream ended")
+
+    def until_over(self, decide: Callable[[Mapping[str, Any]], Mapping[str, Any]] | None = None) -> str:
+        """How the turn ends. What is asked meanwhile is decided, if somebody is there to."""
+        while True:
+            event = self.until(lambda event: event["type"] in ("approval.required", "turn.ended", "turn.error"))
+            data = event["data"]
+            if event["type"] == "approval.required" and decide is not None:
+                self.decide(decide(data["approval"]), of=data["approval"])
+            elif event["type"] == "turn.ended" and data["state"] in OVER:
+                return str(data["state"])
+
+    def decide(self, decision: Mapping[str, Any], *, of: Mapping[str, Any]) -> httpx.Response:
+        body = {"decisions": [{"approval": of["id"], "digest": of["digest"], **decision}]}
+        return self.client.post(f"{self.path}/resume", json=body)
+
+    def told(self, kind: str) -> list[dict[str, Any]]:
+        return [event["data"] for event in self.seen if event["type"] == kind]
+
+    def answers(self) -> list[str]:
+        """What the agent has said."""
+        return [data["text"] for data in self.told("message.ended") if data["text"]]
+
+    def results(self) -> dict[str, dict[str, Any]]:
+        """What came of each call, by the tool's name; of the last one if it was used more than once."""
+        names = {data["call"]["id"]: data["call"]["name"] for data in self.told("call.ready")}
+        return {names[data["call_id"]]: data["result"] for data in self.told("call.result")}
+
+
+def text_of(result: Mapping[str, Any]) -> str:
+    return "\n".join(part["text"] for part in result["content"] if part["type"] == "text")
+
+
+def check_order(events: Sequence[Mapping[str, Any]]) -> None:
+    """What must hold of every session's events, whatever happened to the server meanwhile."""
+    assert [event["number"] for event in events] == list(range(1, len(events) + 1))
+    open_messages: set[str] = set()
+    ended: set[str] = set()
+    ready: set[str] = set()
+    settled: set[str] = set()
+    for event in events:
+        data = event["data"]
+        match event["type"]:
+            case "message.started":
+                assert data["message_id"] not in open_messages | ended
+                open_messages.add(data["message_id"])
+            case "message.delta":
+                assert data["message_id"] in open_messages
+            case "message.ended":
+                assert data["message_id"] in open_messages, "ended twice, or never begun"
+                open_messages.remove(data["message_id"])
+                ended.add(data["message_id"])
+            case "call.ready":
+                assert data["call"]["id"] not in ready, "told twice"
+                ready.add(data["call"]["id"])
+            case "call.result":
+                assert data["call_id"] in ready - settled, "a result without its call, or a second one"
+                settled.add(data["call_id"])
+    assert not open_messages, "a message has no end"
+    assert ready == settled, "a call has no result"

@@ -1,0 +1,359 @@
+"""Agent programs over ACP: the fine cases, with a program that does as it is told, in real boxes."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from paddock.agents.engines.acp.wire import ProgramError, ProgramGone
+from paddock.agents.engines.base import Continue, Done
+from paddock.agents.engines.rehearsal import Killed, Rehearsal
+from paddock.errors import InvalidInput, PaddockError
+from paddock.model.session_events import CallRunning, MessageEnded, PlanChanged, SessionSandbox
+from paddock.model.sessions import FileContent, TextContent
+
+from ..fleet.conftest import data
+from .acp_bench import Machine, machine, pending, results, said, session_of, until
+
+__all__ = ["data"]
+pytestmark = pytest.mark.anyio
+SESSION = session_of("obedient")
+PNG = b"\x89PNG\r\n\x1a\n" + bytes(16)
+
+
+@pytest.fixture
+async def bench(data: Path) -> AsyncIterator[Machine]:
+    async with machine(data) as running:
+        yield running
+
+
+def begin(**more: Any) -> Rehearsal:
+    return Rehearsal(session=SESSION, **more)
+
+
+async def test_it_says_what_the_program_says(bench: Machine) -> None:
+    turn = begin()
+    assert await bench.says(turn, "think hm\nsay Hello there\nplan one two") == Done()
+    assert said(turn) == ["Hello there"]
+    assert turn.records.messages[-1].thought == "hm"
+    (plan,) = turn.heard(PlanChanged)
+    assert [(step.title, step.state) for step in plan.steps] == [("one", "running"), ("two", "running")]
+    ready = [event for event in turn.heard(SessionSandbox) if event.state == "ready"]
+    assert [event.sandbox_id for event in ready] == [box.id for box in await bench.boxes(SESSION)]
+
+
+async def test_the_next_turn_is_the_same_process_and_session(bench: Machine) -> None:
+    turn = begin()
+    await bench.says(turn, "say one")
+    turn = turn.following()
+    await bench.says(turn, "say two")
+    assert said(turn) == ["one", "two"]
+    assert len(await bench.noted(SESSION, "started")) == 1
+    assert len(await bench.noted(SESSION, "new")) == 1
+    assert (await bench.noted(SESSION, "prompt"))[1] == "say two"
+
+
+async def test_messages_end_where_calls_begin(bench: Machine) -> None:
+    turn = begin(ask=["code_execute"])
+    working = asyncio.create_task(bench.says(turn, "say first\nrun ls\nsay then\nquiet a.txt\nsay last"))
+    (approval,) = await pending(turn)
+    assert (approval.name, approval.arguments, approval.question) == ("code_execute", {"command": "ls"}, "Run ls")
+    assert [choice.id for choice in approval.choices] == ["always", "yes", "no"]
+    await turn.decide(approval)
+    assert await working == Done()
+    spoken = [message for message in turn.records.messages if message.role == "assistant"]
+    assert [(message.text.strip(), [call.name for call in message.calls]) for message in spoken] == [
+        ("first", ["code_execute"]),
+        ("then", ["code_read"]),
+        ("last", []),
+    ]
+    assert results(turn) == {"ls": "ls: ran", "code_read": "code_read: ran"} | {"code_read": "a.txt: ran"}
+    assert await bench.noted(SESSION, "answer") == [{"outcome": "selected", "optionId": "yes"}]
+    assert len(turn.heard(CallRunning)) == 2
+
+
+async def test_what_is_rejected_is_refused_and_the_agent_is_told_why(bench: Machine) -> None:
+    turn = begin(ask=["code_execute"])
+    working = asyncio.create_task(bench.says(turn, "run rm\nsay done"))
+    (approval,) = await pending(turn)
+    await turn.decide(approval, "reject", reason="not that one")
+    assert await working == Done()
+    (entry,) = turn.records.ledger.values()
+    assert entry.result is not None and entry.result.refused
+    assert entry.result.text == "not that one"
+    assert await bench.noted(SESSION, "answer") == [{"outcome": "selected", "optionId": "no"}]
+    assert "not that one" in (await bench.noted(SESSION, "prompt"))[-1]
+
+
+async def test_what_the_policy_denies_is_asked_nobody(bench: Machine) -> None:
+    turn = begin(deny=["code_execute"])
+    await bench.says(turn, "run rm")
+    assert await bench.noted(SESSION, "answer") == [{"outcome": "selected", "optionId": "no"}]
+    assert not turn.records.approvals
+
+
+async def test_a_refusal_with_a_reason_does_not_go_on_for_ever(data: Path) -> None:
+    async with machine(data, repeats=2) as bench:
+        turn = begin(deny=["code_execute"])
+        # The reason is part of the next prompt, which the program takes for an order.
+        turn.denied = ("code_execute",)
+        await bench.says(turn, "run rm")
+        assert len(await bench.noted(SESSION, "prompt")) <= 3
+
+
+async def test_two_permissions_at_once_are_decided_in_any_order(bench: Machine) -> None:
+    turn = begin(ask=["code_execute"])
+    working = asyncio.create_task(bench.says(turn, "both a b\nsay over"))
+    first, second = await pending(turn, 2)
+    await turn.decide(second)
+    await turn.decide(first, "reject")
+    assert await working == Done()
+    assert [answer["optionId"] for answer in await bench.noted(SESSION, "answer")] == ["no", "yes"]
+    assert results(turn)["b"] == "b: ran"
+
+
+async def test_the_same_ids_in_another_turn_are_other_calls(bench: Machine) -> None:
+    turn = begin()
+    await bench.says(turn, "run ls")
+    turn = turn.following()
+    await bench.says(turn, "run ls")
+    assert len(turn.records.ledger) == 2
+
+
+async def test_what_is_written_meanwhile_is_the_next_prompt(bench: Machine) -> None:
+    turn = begin(ask=["code_execute"])
+    working = asyncio.create_task(bench.says(turn, "run ls"))
+    (approval,) = await pending(turn)
+    turn.write("say also this")
+    await turn.decide(approval)
+    assert await working == Done()
+    assert said(turn) == ["also this"]
+    assert len(await bench.noted(SESSION, "prompt")) == 2
+
+
+async def test_no_files_are_read_for_it(bench: Machine) -> None:
+    turn = begin()
+    await bench.says(turn, "files")
+    assert said(turn) == ["-32601"]
+
+
+async def test_an_error_ends_the_turn_and_the_next_works(bench: Machine) -> None:
+    turn = begin()
+    with pytest.raises(ProgramError, match="Internal error: no credit") as caught:
+        await bench.says(turn, "say before\nerror no credit")
+    assert caught.value.code == "AGENT_ERROR"
+    turn = turn.following()
+    assert await bench.says(turn, "say better") == Done()
+    assert said(turn) == ["before", "better"]
+    assert len(await bench.noted(SESSION, "started")) == 1
+
+
+async def test_a_program_that_dies_is_started_anew_with_its_session(bench: Machine) -> None:
+    turn = begin()
+    with pytest.raises(ProgramGone, match="exit code 3: I have had enough"):
+        await bench.says(turn, "say so\ndie")
+    turn = turn.following()
+    assert await bench.says(turn, "say again") == Done()
+    assert await bench.noted(SESSION, "loaded") == ["session-1"]
+    assert "this was said before" not in str(said(turn))
+    assert said(turn)[-1] == "again"
+
+
+async def test_a_box_that_is_gone_is_made_anew_and_the_session_goes_on(bench: Machine) -> None:
+    turn = begin()
+    await bench.says(turn, "say one")
+    await bench.run("echo kept > /workspace/file", SESSION)
+    (box,) = await bench.boxes(SESSION)
+    await bench.means.fleet.delete(box.tenant, box.id)
+    turn = turn.following()
+    assert await bench.says(turn, "say two") == Done()
+    assert said(turn) == ["one", "two"]
+    assert await bench.noted(SESSION, "loaded") == ["session-1"]
+    assert await bench.run("cat /workspace/file", SESSION) == "kept\n"
+
+
+async def test_a_fork_is_told_what_was_said(bench: Machine) -> None:
+    turn = begin()
+    await bench.says(turn, "say the word is plum")
+    fork = turn.forked(())
+    fork.session = session_of("obedient", id="ses-fork", instructions="Be kind.")
+    await bench.says(fork, "say next")
+    (prompt,) = await bench.noted(fork.session, "prompt")
+    assert prompt.startswith("Be kind.")
+    assert "User: say the word is plum" in prompt
+    assert "Assistant: the word is plum" in prompt
+    assert prompt.endswith("say next")
+
+
+async def test_pictures_reach_the_program_and_files_its_box(bench: Machine) -> None:
+    turn = begin()
+    files = bench.engine._files
+    picture = await files.put(SESSION.id, PNG, name="a.png")
+    table = await files.put(SESSION.id, b"1,2\n", name="table.csv")
+    assert isinstance(picture, FileContent)
+    await bench.talk(turn, turn.says((TextContent(text="say seen"), picture, table)))
+    assert await bench.noted(SESSION, "images") == [["image/png"]]
+    (prompt,) = await bench.noted(SESSION, "prompt")
+    path = prompt.rpartition(" is at ")[2].rstrip("]")
+    assert await bench.run(f"cat {path}", SESSION) == "1,2\n"
+
+
+async def test_cancelled_within_a_message_it_stops_and_can_go_on(bench: Machine) -> None:
+    turn = begin()
+    working = asyncio.create_task(bench.says(turn, "say half a\nwait never\nsay more"))
+    await until(lambda: _heard(turn, "half"))
+    working.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await working
+    assert await bench.noted(SESSION, "cancel") == [True]
+    (ended,) = turn.heard(MessageEnded)
+    assert (ended.text.strip(), ended.cut) == ("half a", "cancelled")
+    turn = turn.following()
+    assert await bench.says(turn, "say whole") == Done()
+    assert said(turn) == ["whole"]
+    assert len(await bench.noted(SESSION, "started")) == 1
+
+
+async def test_cancelled_while_a_person_is_asked(bench: Machine) -> None:
+    turn = begin(ask=["code_execute"])
+    working = asyncio.create_task(bench.says(turn, "run ls\nsay more"))
+    await pending(turn)
+    working.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await working
+    turn.abandon()
+    assert await bench.noted(SESSION, "answer") == [{"outcome": "cancelled"}]
+    turn = turn.following()
+    assert await bench.says(turn, "say whole") == Done()
+    assert said(turn) == ["whole"]
+
+
+async def test_a_program_that_does_not_stop_is_ended_with_its_children(bench: Machine) -> None:
+    turn = begin()
+    working = asyncio.create_task(bench.says(turn, "child 987\nsay x\ndeaf"))
+    await until(lambda: _heard(turn, "x"))
+    working.cancel()
+    async with asyncio.timeout(10):
+        with pytest.raises(asyncio.CancelledError):
+            await working
+    await until(lambda: _nobody(bench, "sleep 987"))
+    turn = turn.following()
+    assert await bench.says(turn, "say whole") == Done()
+    assert await bench.noted(SESSION, "loaded") == ["session-1"]
+
+
+async def test_asked_to_go_on_it_does(bench: Machine) -> None:
+    turn = begin()
+    await bench.says(turn, "say one")
+    assert await bench.talk(turn.reborn(), Continue()) == Done()
+    assert (await bench.noted(SESSION, "prompt"))[1] == "Continue."
+
+
+async def test_a_new_server_reads_on_where_the_old_one_was(data: Path) -> None:
+    async with machine(data) as bench:
+        turn = begin()
+        working = asyncio.create_task(
+            bench.says(turn, "say before\nquiet a\nsay half\nwait go\nsay way\nquiet b\nsay after")
+        )
+        await until(lambda: _heard(turn, "half"))
+        turn.dead = True
+    await gone(working)
+    async with machine(data) as bench:
+        # What it says while nobody listens is not lost.
+        await bench.run("touch /workspace/go", SESSION)
+        turn = turn.reborn()
+        assert await bench.talk(turn, Continue(cause="restart")) == Done()
+        assert said(turn) == ["before", "half way", "after"]
+        assert len(await bench.noted(SESSION, "prompt")) == 1
+        assert len(await bench.noted(SESSION, "started")) == 1
+        assert len(turn.records.ledger) == 2
+
+
+async def test_a_decision_after_a_restart_reaches_the_same_process(data: Path) -> None:
+    async with machine(data) as bench:
+        turn = begin(ask=["code_execute"])
+        working = asyncio.create_task(bench.says(turn, "say a\nboth x y\nsay b"))
+        first, second = await pending(turn, 2)
+        turn.dead = True
+    await gone(working)
+    async with machine(data) as bench:
+        turn = turn.reborn()
+        await turn.decide(first)
+        working = asyncio.create_task(bench.talk(turn, turn.decisions(first)))
+        await until(lambda: bench.noted(SESSION, "answer"))
+        await turn.decide(second, "reject")
+        assert await working == Done()
+        assert [answer["optionId"] for answer in await bench.noted(SESSION, "answer")] == ["yes", "no"]
+        assert said(turn) == ["a", "b"]
+        assert len(turn.records.approvals) == 2
+
+
+async def test_after_a_restart_a_program_that_has_died_goes_on(data: Path) -> None:
+    async with machine(data) as bench:
+        turn = begin()
+        working = asyncio.create_task(bench.says(turn, "quiet a\nsay half\nwait never"))
+        await until(lambda: _heard(turn, "half"))
+        turn.dead = True
+        await bench.run("pkill -f '[o]bedient_agent'", SESSION)
+    await gone(working)
+    async with machine(data) as bench:
+        turn = turn.reborn()
+        assert await bench.talk(turn, Continue(cause="restart")) == Done()
+        assert (await bench.noted(SESSION, "prompt"))[-1] == "Continue."
+        assert await bench.noted(SESSION, "loaded") == ["session-1"]
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+async def test_killed_at_any_change_it_finishes_and_does_nothing_twice(data: Path, when: Any) -> None:
+    words = "say a\nrun x\nsay b\nquiet y\nsay c"
+    async with machine(data) as bench:
+        whole = begin()
+        await bench.says(whole, words)
+        changes = whole.changes
+        for number in range(1, changes + 1):
+            session = session_of("obedient", id=f"ses-{when}-{number}")
+            turn = Rehearsal(session=session, dies_after=number, dies=when)
+            with pytest.raises(Killed):
+                await bench.says(turn, words)
+            turn = turn.reborn()
+            assert await bench.talk(turn, Continue(cause="restart")) == Done()
+            asked = await bench.noted(session, "prompt")
+            assert [text for text in asked if "say a" in text] == asked, number
+            assert len(asked) == 1, number
+            assert len(await bench.noted(session, "answer")) == 1, number
+            assert [word for word in said(turn) if word in "abc"] == ["a", "b", "c"], number
+            assert len(turn.records.ledger) == 2, number
+            await bench.engine.release(session)
+
+
+async def test_an_agent_that_is_unknown_is_told_with_those_that_are(bench: Machine) -> None:
+    turn = Rehearsal(session=session_of("nobody"))
+    with pytest.raises(InvalidInput, match="claude-code, codex"):
+        await bench.says(turn, "say x")
+
+
+async def test_released_twice_it_has_nothing_left(bench: Machine) -> None:
+    turn = begin()
+    await bench.says(turn, "say x")
+    await bench.engine.release(SESSION)
+    await bench.engine.release(SESSION)
+    assert await bench.boxes(SESSION) == []
+
+
+async def gone(working: asyncio.Task[Any]) -> None:
+    """A server has died that was at work: nothing is recorded any more, and its connections are cut."""
+    async with asyncio.timeout(10):
+        with pytest.raises((Killed, PaddockError)):
+            await working
+
+
+async def _heard(turn: Rehearsal, word: str) -> bool:
+    return any(word in str(getattr(event, "text", "")) for event in turn.records.told)
+
+
+async def _nobody(bench: Machine, words: str) -> bool:
+    return await bench.run(f"pgrep -xf '{words}' || true", SESSION) == ""

@@ -1,0 +1,178 @@
+"""What is particular to the AgentScope engine."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+from unittest.mock import sentinel
+
+import pytest
+from opentelemetry import trace
+
+from paddock.agents.engines.agentscope import AgentScopeEngine
+from paddock.agents.engines.base import Continue, Done
+from paddock.agents.engines.conformance import EngineConformance
+from paddock.agents.engines.registry import Engines, Means
+from paddock.agents.engines.rehearsal import Answer, Killed, Rehearsal, Wanted, tool, words
+from paddock.config.schema import Config
+from paddock.errors import Unavailable
+from paddock.model.sessions import CallResult, FileContent, TextContent
+
+ABSENT: Any = sentinel.not_needed
+MEANS = Means(Config(), ABSENT, ABSENT, ABSENT, ABSENT, ABSENT, ABSENT)
+PICTURE = FileContent(type="image", file="cd" * 32, mime="image/png")
+
+pytestmark = pytest.mark.anyio
+
+
+async def echo(arguments: Mapping[str, Any]) -> str:
+    return f"ran {arguments}"
+
+
+@pytest.fixture
+def engine() -> AgentScopeEngine:
+    return AgentScopeEngine(MEANS)
+
+
+class TestAgentScope(EngineConformance):
+    """Keeps the contract of engines."""
+
+
+async def test_it_is_found_by_its_name() -> None:
+    engines = Engines.load(MEANS)
+    assert isinstance(engines.get("agentscope"), AgentScopeEngine)
+    await engines.close()
+
+
+async def test_the_next_turn_asks_as_the_one_before_and_goes_on(engine: AgentScopeEngine) -> None:
+    """So that providers find the beginning of the conversation in their caches."""
+
+    async def look(arguments: Mapping[str, Any]) -> CallResult:
+        return CallResult(content=(TextContent(text="the screen"), PICTURE))
+
+    calls = [Wanted("look", {"where": "ü"}), Wanted("nowhere"), Wanted("look", "{oh")]
+    turn = Rehearsal([Answer("I look.", thought="Hm.", calls=calls), "A cat.", "Black."], tools=[tool("look", look)])
+    await engine.run(turn, turn.says([TextContent(text="What is there?"), PICTURE]))
+    turn.write("Written while nobody listened.", role="note")
+    again = turn.following()
+    await engine.run(again, again.says("What colour?"))
+    _, before, after = (question.messages for question in again.records.questions)
+    assert after[: len(before)] == before
+    assert [words(message) for message in after[len(before) :]] == [
+        "A cat.",
+        "[note] Written while nobody listened.",
+        "What colour?",
+    ]
+
+
+async def test_thoughts_without_words_end_the_turn(engine: AgentScopeEngine) -> None:
+    """The library would ask the same again, and be given the same answer for ever."""
+    turn = Rehearsal([Answer(thought="Nothing to say.")])
+    assert await engine.run(turn, turn.says("Hi!")) == Done()
+    assert len(turn.records.questions) == 1
+
+
+async def test_an_answer_of_nothing_is_not_repeated_to_the_model(engine: AgentScopeEngine) -> None:
+    turn = Rehearsal([Answer(), "Yes?"])
+    await engine.run(turn, turn.says("Hi!"))
+    turn = turn.following()
+    await engine.run(turn, turn.says("Anybody there?"))
+    assert [message["role"] for message in turn.records.questions[-1].messages] == ["system", "user", "user"]
+
+
+async def test_results_are_given_to_the_model_as_they_are(engine: AgentScopeEngine) -> None:
+    """The library would cut them, and repair the arguments of calls."""
+    long = "x" * 300_000
+
+    async def write(arguments: Mapping[str, Any]) -> str:
+        return long
+
+    turn = Rehearsal([Answer(calls=[Wanted("write", {"n": "1", "also": None})]), "Done."], tools=[tool("write", write)])
+    await engine.run(turn, turn.says("Write."))
+    assert words(turn.records.questions[-1].messages[-1]) == long
+    assert turn.runs("write") == [{"n": "1", "also": None}]
+
+
+async def test_a_long_turn_is_not_cut_short(engine: AgentScopeEngine) -> None:
+    """The library has a limit of its own, and hints that it puts in."""
+    script: list[Answer | str] = [Answer(calls=[Wanted("add", {"n": n})]) for n in range(60)]
+    turn = Rehearsal([*script, "Done."], tools=[tool("add", echo)])
+    await engine.run(turn, turn.says("Count."))
+    assert len(turn.records.questions) == 61
+    assert turn.records.messages[-1].text == "Done."
+    roles = [message["role"] for message in turn.records.questions[-1].messages]
+    assert roles == ["system", "user", *["assistant", "tool"] * 60]
+
+
+async def test_an_older_place_is_not_gone_back_to(engine: AgentScopeEngine) -> None:
+    """A turn that was cancelled within a question, and a message after it: the question is not asked again."""
+    turn = Rehearsal([Answer("Half", hangs=True)])
+    working = asyncio.create_task(engine.run(turn, turn.says("A story!")))
+    async with asyncio.timeout(10):
+        await turn.until(lambda: bool(turn.records.state) and bool(turn.records.questions))
+        working.cancel()
+        await asyncio.wait([working])
+    turn = turn.following(["Paris."])
+    await engine.run(turn, turn.says("The capital of France?"))
+    assert [question.text for question in turn.records.questions] == ["A story!", "The capital of France?"]
+    assert json.loads(turn.records.state or b"")["turn"] == 2
+
+
+async def test_another_prompt_and_other_tools_after_a_restart(engine: AgentScopeEngine) -> None:
+    """What was answered before is not asked again in other words; what comes then is asked in the new ones."""
+    script: list[Answer | str] = [Answer(calls=[Wanted("add", {"n": 1})]), "Done."]
+    for dies_after in range(1, 7):
+        turn = Rehearsal(script, tools=[tool("add", echo), tool("gone", echo)], prompt="Old.", dies_after=dies_after)
+        with pytest.raises(Killed):
+            await engine.run(turn, turn.says("Add one."))
+        await engine.run(turn.reborn(prompt="New.", tools=[tool("add", echo)]), Continue(cause="restart"))
+        assert len(turn.runs("add")) <= 1
+        assert len([message for message in turn.records.messages if message.calls]) == 1
+        assert turn.records.messages[-1].text == "Done."
+        last = turn.records.questions[-1]
+        assert (words(last.messages[0]), last.tools) in [("New.", ["add"]), ("Old.", ["add", "gone"])]
+
+
+async def test_a_place_that_cannot_be_read(engine: AgentScopeEngine) -> None:
+    """Ends the turn it belongs to, and is no harm to the next; nor is what another engine has saved."""
+    turn = Rehearsal(["Hello.", "Hello again."])
+    given = turn.says("Hi!")
+    turn.records.state = json.dumps({"turn": 1, "state": {"context": "?"}}).encode()
+    with pytest.raises(Unavailable, match="send a message"):
+        await engine.run(turn, given)
+    for strange in (turn.records.state, b"\x80 not JSON", b"[]"):
+        turn = turn.following(["Hello."])
+        turn.records.state = strange
+        await engine.run(turn, turn.says("Hi!"))
+        assert turn.records.messages[-1].text == "Hello."
+
+
+async def test_a_turn_that_is_over_goes_on_only_when_somebody_asks_for_it(engine: AgentScopeEngine) -> None:
+    turn = Rehearsal(["One.", "Two."])
+    await engine.run(turn, turn.says("Count!"))
+    restarted = turn.reborn()
+    assert await engine.run(restarted, Continue(cause="restart")) == Done()
+    assert restarted.changes == 0
+    assert await engine.run(turn.reborn(), Continue()) == Done()
+    said = [words(message) for message in turn.records.questions[-1].messages[1:]]
+    assert said == ["Count!", "One.", "[note] Go on from where you were."]
+    assert turn.records.messages[-1].text == "Two."
+
+
+async def test_it_is_quiet(engine: AgentScopeEngine, capfd: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    """Nothing on the terminal, no files, no tracing."""
+    here = Path.cwd()
+    os.chdir(tmp_path)
+    try:
+        turn = Rehearsal([Answer(calls=[Wanted("nowhere")]), Unavailable("the model is away")])
+        with pytest.raises(Unavailable):
+            await engine.run(turn, turn.says("Hi!"))
+    finally:
+        os.chdir(here)
+    assert capfd.readouterr() == ("", "")
+    assert list(tmp_path.iterdir()) == []
+    assert not hasattr(trace.get_tracer_provider(), "add_span_processor")

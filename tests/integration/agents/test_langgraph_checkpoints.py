@@ -1,0 +1,189 @@
+"""LangGraph's checkpoints: what is kept of them, and what happens when the server dies while they are written."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Mapping
+from itertools import count
+from pathlib import Path
+from typing import Any, Literal, TypeVar
+
+import pytest
+from langgraph.checkpoint.base import BaseCheckpointSaver
+
+from paddock.agents.engines.base import Continue, Done, Paused, TurnLimit
+from paddock.agents.engines.checkpoints import Checkpoints
+from paddock.agents.engines.langgraph import LangGraphEngine
+from paddock.agents.engines.rehearsal import Answer, Killed, Rehearsal, Wanted, tool, words
+from paddock.model.session_events import CallResulted, MessageDelta
+from paddock.store.checkpoints import CheckpointStore
+from paddock.store.database import Store, Work
+from tests.integration.agents.test_langgraph import echo, engine_of
+
+pytestmark = pytest.mark.anyio
+T = TypeVar("T")
+RESTART = Continue(cause="restart")
+TOOLS = [tool("add", echo), tool("look", echo, effect="none")]
+SCRIPT: list[str | Answer] = [
+    Answer("I begin.", calls=[Wanted("add", {"n": 1}), Wanted("look"), Wanted("add", {"n": 2})]),
+    Answer(calls=[Wanted("add", {"n": 3})]),
+    "All done.",
+]
+
+
+class Mortal:
+    """A store that dies with its server at one of its writes, which is lost (`before`) or kept (`after`)."""
+
+    def __init__(self, store: Store, turn: Rehearsal, dies_after: int, dies: Literal["before", "after"]) -> None:
+        self._store = store
+        self._turn = turn
+        self._left = dies_after
+        self._dies = dies
+
+    async def read(self, work: Work[T]) -> T:
+        self._alive()
+        return await self._store.read(work)
+
+    async def write(self, work: Work[T]) -> T:
+        self._alive()
+        self._left -= 1
+        last = self._left == 0
+        if not last or self._dies == "after":
+            result = await self._store.write(work)
+        self._turn.dead = self._turn.dead or last
+        self._alive()
+        return result
+
+    def _alive(self) -> None:
+        if self._turn.dead:
+            raise Killed
+
+
+async def dies(mortal: Mortal, turn: Rehearsal, given: Any) -> bool:
+    try:
+        await engine_of(mortal).run(turn, given)
+    except Killed:
+        assert turn.dead
+    return turn.dead
+
+
+async def cancel(engine: LangGraphEngine, turn: Rehearsal) -> None:
+    """When one call is done and the other is not, or within the answer."""
+    working = asyncio.create_task(engine.run(turn, turn.says("Wait!")))
+    await turn.until(lambda: bool(turn.runs("wait") and turn.heard(CallResulted)) or len(turn.heard(MessageDelta)) > 1)
+    working.cancel()
+    await asyncio.wait([working])
+    turn.abandon()
+
+
+def as_if_nothing_had_happened(turn: Rehearsal, questions: int, runs: int) -> None:
+    asked = turn.records.questions
+    assert len({question.digest for question in asked}) == len(asked) == questions, [each.text for each in asked]
+    lost = str(turn.records.ledger).count("The server stopped")
+    assert len(turn.runs("add")) == runs
+    assert lost <= runs
+    assert set(Counter(event.call_id for event in turn.heard(CallResulted)).values()) == {1}
+    for question in asked:
+        calls = [call["id"] for message in question.messages for call in message.get("tool_calls") or ()]
+        told = [message["tool_call_id"] for message in question.messages if message["role"] == "tool"]
+        assert calls == told
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+async def test_killed_at_any_write(tmp_path: Path, when: Literal["before", "after"]) -> None:
+    async with await Store.open(tmp_path / "paddock.db") as store, asyncio.timeout(60):
+        for dies_after in count(1):
+            turn = Rehearsal(SCRIPT, tools=TOOLS)
+            if not await dies(Mortal(store, turn, dies_after, when), turn, turn.says("Do it all.")):
+                assert dies_after > 10
+                break
+            assert await engine_of(store).run(turn.reborn(), RESTART) == Done()
+            as_if_nothing_had_happened(turn, questions=3, runs=3)
+            assert turn.records.messages[-1].text == "All done."
+
+
+@pytest.mark.parametrize("begun", [Answer(calls=[Wanted("look"), Wanted("wait")]), Answer("Once upon", hangs=True)])
+@pytest.mark.parametrize("when", ["before", "after"])
+async def test_killed_in_a_turn_after_one_that_was_cancelled(
+    tmp_path: Path, when: Literal["before", "after"], begun: Answer
+) -> None:
+    """Whatever it has of the new turn, it does not go on with the old one."""
+
+    async def wait(arguments: Mapping[str, Any]) -> str:
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    async with await Store.open(tmp_path / "paddock.db") as store, asyncio.timeout(60):
+        for dies_after in count(1):
+            cancelled = Rehearsal([begun], tools=[*TOOLS, tool("wait", wait)])
+            await cancel(engine_of(store), cancelled)
+            turn = cancelled.following([Answer(calls=[Wanted("add", {"n": 1})]), "One.", "Quickly: one."])
+            if not await dies(Mortal(store, turn, dies_after, when), turn, turn.says("Add one.")):
+                assert dies_after > 5
+                break
+            turn = turn.reborn()
+            turn.write("Quickly.")
+            assert await engine_of(store).run(turn, RESTART) == Done()
+            questions = [[words(message) for message in each.messages] for each in turn.records.questions[1:]]
+            assert all(said.count("Wait!") == said.count("Add one.") == 1 for said in questions), questions
+            assert questions[-1].count("Quickly.") == 1
+            if begun.calls:
+                assert questions[-1][1:5] == ["Wait!", "", "ran {}", "The call was cancelled."]
+            else:
+                assert questions[-1][1:3] == ["Wait!", "Once upon\n[cut off: cancelled]"]
+            assert len(turn.runs("add")) == 1
+            assert len(turn.runs("wait")) == len(turn.runs("look")) == len(begun.calls) / 2
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+async def test_killed_while_persons_decide(tmp_path: Path, when: Literal["before", "after"]) -> None:
+    both = Answer(calls=[Wanted("add", {"n": 1}), Wanted("add", {"n": 2}), Wanted("look")])
+    async with await Store.open(tmp_path / "paddock.db") as store, asyncio.timeout(60):
+        for dies_after in count(1):
+            turn = Rehearsal([both, "Done."], tools=TOOLS, ask=["add"])
+            died = await dies(Mortal(store, turn, dies_after, when), turn, turn.says("Add!"))
+            turn = turn.reborn()
+            if not turn.pending:
+                await engine_of(store).run(turn, RESTART)
+            turn = turn.reborn()
+            for approval in turn.pending:
+                outcome = await engine_of(store).run(turn, turn.decisions(await turn.decide(approval)))
+            assert outcome == Done()
+            as_if_nothing_had_happened(turn, questions=2, runs=2)
+            if not died:
+                assert dies_after > 5
+                break
+
+
+async def test_checkpoints_are_read_as_langgraph_would(tmp_path: Path) -> None:
+    """What is read at once is what LangGraph finds when it goes from checkpoint to checkpoint."""
+    async with await Store.open(tmp_path / "paddock.db") as store, asyncio.timeout(60):
+        turn = Rehearsal(lambda question: Answer(calls=[Wanted("look")]), tools=TOOLS, steps=40)
+        with pytest.raises(TurnLimit):
+            await engine_of(store).run(turn, turn.says("Look!"))
+        saver = Checkpoints(store)
+        listed = [each async for each in saver.alist({"configurable": {"thread_id": turn.session.id}})]
+        assert len(listed) > 20
+        names = [each.config["configurable"]["checkpoint_id"] for each in listed]
+        assert names == sorted(names, reverse=True)
+        for each in listed[:-1]:
+            channels = ["messages", "turn", "nothing"]
+            quick = await saver.aget_delta_channel_history(config=each.config, channels=channels)
+            slow = await BaseCheckpointSaver.aget_delta_channel_history(saver, config=each.config, channels=channels)
+            assert quick == slow
+            assert "seed" in quick["messages"]
+
+
+async def test_checkpoints_of_helpers_are_kept_while_they_work(tmp_path: Path) -> None:
+    task = Wanted("task", {"description": "Add!", "subagent_type": "general-purpose"})
+    calls = [Answer(calls=[each]) for each in (task, Wanted("look"), Wanted("add"))]
+    script: list[str | Answer] = [*calls, "Added.", "Done."]
+    turn = Rehearsal(script, tools=TOOLS, ask=["add"])
+    async with await Store.open(tmp_path / "paddock.db") as store, asyncio.timeout(60):
+        engine, checkpoints = engine_of(store), CheckpointStore(store)
+        assert await engine.run(turn, turn.says("Add!")) == Paused()
+        kept = Counter(place.checkpoint.namespace for place in await checkpoints.all(turn.session.id))
+        assert len(kept) == 2
+        assert await engine.run(turn, turn.decisions(await turn.decide(turn.pending[0]))) == Done()
+        assert {place.checkpoint.namespace for place in await checkpoints.all(turn.session.id)} == {""}

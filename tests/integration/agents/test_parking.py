@@ -1,0 +1,223 @@
+"""Agents wait for persons who have taken over, and are told what those did."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from paddock.live.scroll import STDIN
+from paddock.model.sessions import FileContent, Message, Session, SessionState
+from tests.integration.agents.workbench import TENANT, Workbench, tidy, workbench
+from tests.integration.fleet.conftest import until
+
+pytestmark = pytest.mark.anyio
+ADA = "viewer-ada"
+
+
+@pytest.fixture
+async def bench(tmp_path: Path) -> AsyncIterator[Workbench]:
+    async with workbench(tmp_path) as made:
+        yield made
+    await tidy(tmp_path)
+
+
+async def working(bench: Workbench, *kinds: str) -> Session:
+    """A session in the middle of its first turn, with its sandboxes."""
+    session = await bench.session(*kinds, state=SessionState.RUNNING, turn=1)
+    for kind in session.kinds:
+        await bench.toolbox.sandbox(session, kind)
+    return session
+
+
+async def state(bench: Workbench, session: Session) -> str:
+    return (await bench.book.get(session.id)).state.value
+
+
+async def parked(bench: Workbench, session: Session) -> asyncio.Task[None]:
+    """The agent, which waits."""
+    waiting = asyncio.create_task(bench.parking.wait(session))
+
+    async def there() -> bool:
+        return await state(bench, session) == "parked"
+
+    await until(there)
+    assert not waiting.done()
+    return waiting
+
+
+async def notes(bench: Workbench, session: Session) -> list[Message]:
+    return [message for message in await bench.book.messages(session.id) if message.role == "note"]
+
+
+async def take(bench: Workbench, box: str, viewer: str = ADA, name: str = "Ada") -> None:
+    await bench.live.leases.take(TENANT, box, viewer, name)
+
+
+async def test_nothing_is_waited_for_and_nothing_told_when_nobody_has_taken_over(bench: Workbench) -> None:
+    session = await working(bench)
+    before = len(await bench.all_told(session))
+    async with asyncio.timeout(5):
+        await bench.parking.wait(session)
+    assert len(await bench.all_told(session)) == before
+    assert await notes(bench, session) == []
+
+
+async def test_the_agent_waits_until_the_input_is_handed_back_and_is_told(bench: Workbench) -> None:
+    session = await working(bench)
+    box = await bench.box(session)
+    await take(bench, box)
+    waiting = await parked(bench, session)
+    seat = await bench.live.terminals.open(TENANT, box, viewer=ADA)
+    await seat.receive(bytes((STDIN,)) + b"echo geheim\r")
+    seat.close()
+    await bench.live.leases.release(TENANT, box, ADA)
+    async with asyncio.timeout(20):
+        await waiting
+    assert await state(bench, session) == "running"
+    (note,) = await notes(bench, session)
+    assert note.turn == 1 and note.number == 1
+    assert "Ada had mouse and keyboard of the code sandbox" in note.text
+    assert "11 characters typed" in note.text and "terminal main (1 line)" in note.text
+    assert "geheim" not in note.text
+    told = [(event.type.value, event.data.get("state")) for event in await bench.all_told(session)][2:]
+    assert told == [
+        ("session.desktop", "taken"),
+        ("session.state", "parked"),
+        ("session.desktop", "handed_back"),
+        ("message.received", None),
+        ("session.state", "running"),
+    ]
+    async with asyncio.timeout(5):
+        await bench.parking.wait(session)
+    assert len(await notes(bench, session)) == 1
+
+
+async def test_several_who_wait_are_told_once(bench: Workbench) -> None:
+    session = await working(bench)
+    box = await bench.box(session)
+    await take(bench, box)
+    waiting = [await parked(bench, session), asyncio.create_task(bench.parking.wait(session))]
+    await bench.live.leases.release(TENANT, box, ADA)
+    async with asyncio.timeout(20):
+        await asyncio.gather(*waiting)
+    assert len(await notes(bench, session)) == 1
+
+
+async def test_all_sandboxes_of_the_session_count(bench: Workbench) -> None:
+    session = await working(bench, "code", "other")
+    one, other = await bench.box(session, "code"), await bench.box(session, "other")
+    await take(bench, one)
+    waiting = await parked(bench, session)
+    await take(bench, other, "viewer-bob", "Bob")
+    await bench.live.leases.release(TENANT, one, ADA)
+
+    async def second_told() -> bool:
+        return len(await bench.told(session, "session.desktop")) == 2
+
+    await until(second_told)
+    assert not waiting.done()
+    await bench.live.leases.release(TENANT, other, "viewer-bob")
+    async with asyncio.timeout(20):
+        await waiting
+    (note,) = await notes(bench, session)
+    assert "Ada had" in note.text and "Bob had" in note.text
+
+
+async def test_who_took_over_and_handed_back_while_the_agent_was_busy_is_told_of(bench: Workbench) -> None:
+    session = await working(bench)
+    box = await bench.box(session)
+    await take(bench, box)
+    await bench.live.leases.release(TENANT, box, ADA)
+    async with asyncio.timeout(20):
+        await bench.parking.wait(session)
+    (note,) = await notes(bench, session)
+    assert "nothing was clicked or typed" in note.text
+    assert [each["state"] for each in await bench.told(session, "session.desktop")] == ["taken", "handed_back"]
+    assert await bench.told(session, "session.state") == []
+
+
+async def test_a_person_who_never_comes_hands_back_by_that(bench: Workbench) -> None:
+    session = await working(bench)
+    bench.live.leases._attach_within = 0.2
+    await take(bench, await bench.box(session))
+    async with asyncio.timeout(20):
+        await bench.parking.wait(session)
+    assert len(await notes(bench, session)) == 1
+    assert await state(bench, session) == "running"
+
+
+async def test_a_session_that_waits_for_decisions_goes_on_waiting_for_them(bench: Workbench) -> None:
+    session = await working(bench)
+    box = await bench.box(session)
+    await bench.store.write(
+        lambda connection: bench.book.alter(connection, session.id, {"state": "waiting"}, session.created_at)
+    )
+    await take(bench, box)
+    waiting = asyncio.create_task(bench.parking.wait(session))
+
+    async def told() -> bool:
+        return bool(await bench.told(session, "session.desktop"))
+
+    await until(told)
+    assert await state(bench, session) == "waiting"
+    await bench.live.leases.release(TENANT, box, ADA)
+    async with asyncio.timeout(20):
+        await waiting
+    assert await state(bench, session) == "waiting"
+
+
+async def test_a_turn_cancelled_while_it_is_parked_lets_go_and_the_next_is_told(bench: Workbench) -> None:
+    session = await working(bench)
+    box = await bench.box(session)
+    await take(bench, box)
+    waiting = await parked(bench, session)
+    waiting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await waiting
+    await bench.store.write(
+        lambda connection: bench.book.alter(connection, session.id, {"state": "running", "turn": 2}, session.created_at)
+    )
+    waiting = await parked(bench, session)
+    await bench.live.leases.release(TENANT, box, ADA)
+    async with asyncio.timeout(20):
+        await waiting
+    (note,) = await notes(bench, session)
+    assert note.turn == 2
+
+
+async def test_after_a_restart_a_lease_that_is_gone_counts_as_handed_back(tmp_path: Path) -> None:
+    async with workbench(tmp_path) as bench:
+        session = await working(bench)
+        await take(bench, await bench.box(session))
+        waiting = await parked(bench, session)
+        waiting.cancel()
+        await asyncio.gather(waiting, return_exceptions=True)
+    async with workbench(tmp_path) as bench:
+        assert await state(bench, session) == "parked"
+        async with asyncio.timeout(20):
+            await bench.parking.wait(session)
+        assert await state(bench, session) == "running"
+        (note,) = await notes(bench, session)
+        assert "Ada had" in note.text and "started again" in note.text
+        async with asyncio.timeout(5):
+            await bench.parking.wait(session)
+        assert len(await notes(bench, session)) == 1
+    await tidy(tmp_path)
+
+
+async def test_a_session_that_is_deleted_is_not_waited_for(bench: Workbench) -> None:
+    session = await working(bench)
+    await bench.store.write(lambda connection: bench.book.remove(connection, session.id))
+    async with asyncio.timeout(5):
+        await bench.parking.wait(session)
+
+
+async def test_tools_that_only_look_go_on_while_a_person_has_the_input(bench: Workbench) -> None:
+    session = await working(bench)
+    await take(bench, await bench.box(session))
+    result = await bench.call(session, "code_run_shell_command", command="echo fine")
+    assert "fine" in result.text
+    assert not [part for part in result.content if isinstance(part, FileContent)]

@@ -1,0 +1,109 @@
+"""Sessions with a sandbox that has a screen: pictures, desktops, and persons who take over."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import struct
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from paddock.agents.naming import specs_of, usual_tools
+from paddock.fleet.kinds import LINUX
+from paddock.model.sessions import FileContent, Session, SessionState
+from tests.integration.agents.workbench import HOSTS, TENANT, Workbench, tidy, workbench
+from tests.integration.fleet.conftest import until
+from tests.screens import share_screens
+
+pytestmark = pytest.mark.anyio
+ADA = "viewer-ada"
+PNG = b"\x89PNG"
+
+
+@pytest.fixture
+async def bench(tmp_path: Path) -> AsyncIterator[Workbench]:
+    share_screens(tmp_path, "desktop")
+    async with workbench(tmp_path, live={"input_wait": 0.1}, kinds=HOSTS) as made:
+        yield made
+    await tidy(tmp_path)
+
+
+@pytest.fixture
+async def session(bench: Workbench) -> Session:
+    made = await bench.session("linux", "code", state=SessionState.RUNNING, turn=1)
+    await bench.toolbox.sandbox(made, "linux")
+    return made
+
+
+def frame(payload: bytes) -> bytes:
+    """A client's frame of a WebSocket."""
+    return bytes((0x82, 0x80 | len(payload), 0, 0, 0, 0)) + payload
+
+
+async def test_a_picture_of_the_screen_is_kept_and_shown(bench: Workbench, session: Session) -> None:
+    tools = await bench.toolbox.tools(session)
+    assert [spec for spec in tools if spec.kind == "linux"] == specs_of("linux", usual_tools(LINUX))
+    result = await bench.call(session, "linux_screenshot", format="png")
+    (picture,) = [part for part in result.content if isinstance(part, FileContent)]
+    assert picture.type == "image" and picture.mime == "image/png"
+    assert (await bench.files.read(session.id, picture.file)).startswith(PNG)
+    await bench.call(session, "linux_move_mouse", x=10, y=10)
+    await bench.call(session, "linux_list_directory", path="/")
+    box = await bench.box(session, "linux")
+    assert await bench.told(session, "session.screen") == [
+        {"kind": "linux", "sandbox_id": box, "cause": "linux_screenshot"},
+        {"kind": "linux", "sandbox_id": box, "cause": "linux_move_mouse"},
+    ]
+
+
+async def test_a_screen_goes_to_a_file_of_another_sandbox(bench: Workbench, session: Session) -> None:
+    shot = {"from_kind": "linux", "to_kind": "code", "to_path": "/workspace/screen.png"}
+    result = await bench.call(session, "screenshot_to_sandbox", **shot)
+    assert not result.failed, result.text
+    assert "PNG" in (await bench.call(session, "code_run_shell_command", command="head -c 4 screen.png")).text
+    told = (await bench.told(session, "session.file"))[-1]
+    assert told["source"] == "linux:screen" and told["path"] == "/workspace/screen.png"
+
+
+async def test_the_desktop_is_stopped_and_started(bench: Workbench, session: Session) -> None:
+    assert not (await bench.call(session, "stop_desktop", kind="linux")).failed
+    assert (await bench.call(session, "linux_screenshot")).failed
+    assert not (await bench.call(session, "start_desktop", kind="linux")).failed
+    assert not (await bench.call(session, "linux_screenshot")).failed
+    assert [each["state"] for each in await bench.told(session, "session.desktop")] == ["stopped", "started"]
+    assert "no screen" in (await bench.call(session, "start_desktop", kind="code")).text
+
+
+async def test_what_a_person_did_is_told_with_a_fresh_picture(bench: Workbench, session: Session) -> None:
+    box = await bench.box(session, "linux")
+    await bench.live.leases.take(TENANT, box, ADA, "Ada")
+    held = await bench.call(session, "linux_click_mouse", x=10, y=10)
+    assert held.failed and "Nothing was done: Ada has control" in held.text
+    waiting = asyncio.create_task(bench.parking.wait(session))
+    near, far = socket.socketpair()
+    near.setblocking(False)
+    async with bench.live.desktops.viewing(TENANT, box) as view:
+        watching = asyncio.create_task(bench.live.desktops.relay(near, view, ADA))
+        said = [b"RFB 003.008\n", b"\1", b"\1"]
+        said += [struct.pack(">BBHH", 5, mask, 200, 200) for mask in (0, 1, 0)]
+        said += [struct.pack(">BBxxI", 4, down, ord(each)) for each in "pw" for down in (1, 0)]
+        far.sendall(b"".join(map(frame, said)))
+
+        async def noticed() -> bool:
+            return bench.live.leases.deeds._open[box].characters == 2
+
+        await until(noticed)
+        await bench.live.leases.release(TENANT, box, ADA)
+        far.close()
+        async with asyncio.timeout(20):
+            await watching
+    async with asyncio.timeout(30):
+        await waiting
+    (note,) = [message for message in await bench.book.messages(session.id) if message.role == "note"]
+    assert "1 mouse click; 2 characters typed (not shown here)" in note.text
+    assert "It looks like this now:" in note.text
+    (picture,) = [part for part in note.content if isinstance(part, FileContent)]
+    assert picture.type == "image"
+    assert (await bench.files.read(session.id, picture.file)).startswith(PNG)

@@ -1,0 +1,113 @@
+"""Telling what is said, while the disk is slow, full or gone."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from paddock.errors import SessionNotFound, Unavailable
+from paddock.store.sessions import SessionStore
+from tests.integration.agents.voices import Stage, stage, user
+
+pytestmark = pytest.mark.anyio
+SAY = {"turns": [{"say": "Hello there."}]}
+SLOW = {"pace": "30ms", "turns": [{"say": "one two three four five six seven eight nine ten " * 20}]}
+
+
+@contextmanager
+def stuck(here: Stage) -> Iterator[None]:
+    """While this lasts, nothing gets to the disk."""
+    go_on = threading.Event()
+    here.store.submit(lambda _: go_on.wait(20))
+    try:
+        yield
+    finally:
+        go_on.set()
+
+
+async def test_whoever_speaks_does_not_wait_for_the_disk(tmp_path: Path) -> None:
+    async with stage(tmp_path, {"m": SAY}) as here:
+        session = await here.session("m")
+        pieces = [f"{number:04}" + "." * 96 for number in range(400)]
+        async with here.voice.speaking(session, 1) as speech:
+            with stuck(here):
+                async with asyncio.timeout(5):
+                    for piece in pieces:
+                        await speech.text(piece)
+            kept = await speech.finish()
+        assert kept.text == "".join(pieces)
+        deltas = [each.data["text"] for each in await here.told(session) if each.type == "message.delta"]
+        assert "".join(deltas) == kept.text
+        assert len(deltas) < 20, "what waits is told together"
+
+
+async def test_but_not_without_bounds(tmp_path: Path) -> None:
+    async with stage(tmp_path, {"m": SAY}) as here:
+        session = await here.session("m")
+        async with here.voice.speaking(session, 1) as speech:
+            with stuck(here):
+                for _ in range(8):
+                    told = asyncio.create_task(speech.text("x" * 20_000))
+                    if told not in (await asyncio.wait([told], timeout=0.3))[0]:
+                        break
+                assert not told.done(), "it took more than there should be room for"
+            async with asyncio.timeout(5):
+                await told
+            await speech.finish()
+
+
+async def test_cancelled_while_it_is_being_kept_it_is_kept_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with stage(tmp_path, {"m": SAY}) as here:
+        session = await here.session("m")
+        await here.ask(session, [user("Make a key.")])
+        ending = asyncio.Event()
+        keeping = here.voice._journal.keeping
+
+        def noticed(*arguments: Any) -> Any:
+            ending.set()
+            return keeping(*arguments)
+
+        monkeypatch.setattr(here.voice._journal, "keeping", noticed)
+
+        async with asyncio.timeout(10):
+            with stuck(here):
+                task = asyncio.create_task(here.ask(session, [user("Hi.")]))
+                await ending.wait()
+                task.cancel()
+                assert not (await asyncio.wait([task], timeout=0.05))[0], "it waits until all is kept"
+            await asyncio.gather(task, return_exceptions=True)
+        assert task.cancelled()
+        kept = (await here.book.messages(session.id))[-1]
+        assert (kept.number, kept.text, kept.cut) == (2, "Hello there.", None)
+        assert (await here.kinds(session)).count("message.ended") == 2
+        assert (await here.reply(session, [user("Hi.")])).again
+
+
+async def test_a_session_that_is_gone_ends_the_answer(tmp_path: Path) -> None:
+    async with stage(tmp_path, {"m": SLOW}) as here:
+        session = await here.session("m")
+        asking = here.voice.ask(session, 1, [user("Hi.")])
+        await anext(asking)
+        await here.store.write(lambda connection: SessionStore.remove(connection, session.id))
+        with pytest.raises(SessionNotFound):
+            _ = [piece async for piece in asking]
+        assert await here.book.messages(session.id) == []
+
+
+async def test_a_database_that_is_gone_ends_the_answer(tmp_path: Path) -> None:
+    async with stage(tmp_path, {"m": SLOW}) as here:
+        session = await here.session("m")
+        asking = here.voice.ask(session, 1, [user("Hi.")])
+        await anext(asking)
+        await here.store.close()
+        async with asyncio.timeout(10):
+            with pytest.raises(Unavailable):
+                _ = [piece async for piece in asking]

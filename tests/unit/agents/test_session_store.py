@@ -1,0 +1,218 @@
+"""The tables of sessions and messages, and the search in them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from paddock.errors import InvalidInput, SessionNotFound
+from paddock.model.sessions import (
+    Action,
+    Call,
+    Content,
+    FileContent,
+    Message,
+    Origin,
+    PlanStep,
+    Policy,
+    Rule,
+    Session,
+    SessionState,
+    SessionUsage,
+    TextContent,
+)
+from paddock.store.database import Store
+from paddock.store.sessions import SessionStore
+
+pytestmark = pytest.mark.anyio
+START = datetime(2026, 1, 2, 3, 4, 5, 678901, tzinfo=UTC)
+MANY = 100_000
+
+
+def a_session(number: int = 0, tenant: str = "default", **fields: Any) -> Session:
+    at = START + timedelta(seconds=number)
+    given = {"agent": "planned", "engine": "planned", "model": "small", "created_at": at, "changed_at": at}
+    return Session.model_validate(given | {"id": f"ses-{number}", "tenant": tenant} | fields)
+
+
+def a_message(text: str, number: int = 0, session: str = "ses-0", **fields: Any) -> Message:
+    given = {"turn": 1, "role": "user", "at": START + timedelta(seconds=number)}
+    return Message.model_validate(
+        given | {"id": f"msg-{number}", "session": session, "content": [TextContent(text=text)]} | fields
+    )
+
+
+@pytest.fixture
+async def store(tmp_path: Path) -> AsyncIterator[Store]:
+    async with await Store.open(tmp_path / "p.db") as opened:
+        yield opened
+
+
+@pytest.fixture
+def book(store: Store) -> SessionStore:
+    return SessionStore(store)
+
+
+async def begin(store: Store, *some: Session) -> None:
+    for session in some:
+        assert await store.write(lambda c, s=session: SessionStore.begin(c, s)) == (session, True)  # type: ignore[misc]
+
+
+async def keep(store: Store, *some: Message) -> list[Message]:
+    return await store.write(lambda connection: [SessionStore.keep(connection, each) for each in some])
+
+
+async def test_a_session_comes_back_as_it_was(store: Store, book: SessionStore) -> None:
+    rule = Rule(tool="linux_*", arguments={"path": "/etc/*"}, action=Action.DENY)
+    session = a_session(
+        title="Ünïcode",
+        kinds=("code", "linux"),
+        policy=Policy(rules=(rule,), allow_all=("code",)),
+        plan=(PlanStep(title="one", state="done"), PlanStep(title="two")),
+        usage=SessionUsage(requests=2, input_tokens=3, cost=0.5),
+        sandboxes={"code": "sb-1"},
+        origin=Origin(session="ses-9", message="msg-9"),
+        budget=2**40,
+    )
+    await begin(store, session)
+    assert await book.get("ses-0") == session == await book.get("ses-0", "default")
+    for tenant in ("other", ""):
+        with pytest.raises(SessionNotFound):
+            await book.get("ses-0", tenant)
+    later = START + timedelta(hours=1)
+    changes = {"plan": (PlanStep(title="three"),), "state": SessionState.RUNNING, "usage": SessionUsage(requests=9)}
+    altered = await store.write(lambda connection: SessionStore.alter(connection, "ses-0", changes, later))
+    assert altered == session.model_copy(update=changes | {"changed_at": later}) == await book.get("ses-0")
+    with pytest.raises(SessionNotFound):
+        await store.write(lambda connection: SessionStore.alter(connection, "ses-1", changes, later))
+
+
+async def test_messages_are_numbered_and_kept_once(store: Store, book: SessionStore) -> None:
+    parts: list[Content] = [TextContent(text="see"), FileContent(type="image", file="a" * 64, mime="image/png", size=3)]
+    calls = (
+        Call(id="c1", name="code_look", arguments={"deep": [1, {"a": None}]}),
+        Call(id="c2", name="x", malformed="{"),
+    )
+    whole = a_message("", 1, role="assistant", content=tuple(parts), thought="hm", calls=calls, cut="cancelled", by="b")
+    kept = await keep(
+        store, a_message("one"), whole, a_message("three", 2, turn=2), a_message("other", session="ses-1")
+    )
+    assert [message.number for message in kept] == [1, 2, 3, 1]
+    assert await book.messages("ses-0") == kept[:3]
+    assert await book.messages("ses-0", after=1, limit=1) == kept[1:2] == [await book.message("ses-0", "msg-1")]
+    assert await book.messages("ses-0", turn=2) == kept[2:3]
+    (again,) = await keep(store, a_message("something else"))
+    assert again == kept[0] and len(await book.messages("ses-0")) == 3
+    assert await book.search("default", "something") == []
+
+
+async def test_the_place_of_an_engine(book: SessionStore) -> None:
+    assert await book.state("ses-0") is None
+    for state in (b"one", b"\0two"):
+        await book.save_state("ses-0", state, START)
+        assert await book.state("ses-0") == state
+
+
+async def test_search_finds_parts_of_words_of_the_tenant_only(store: Store, book: SessionStore) -> None:
+    await begin(store, a_session(0, title="Birds"), a_session(1), a_session(2, "other"))
+    await keep(
+        store,
+        a_message("The Pelican's beak holds more than its belly can"),
+        a_message("pelicans again, and their output: 日本語のテキスト", 1, "ses-1", role="tool", call_id="c"),
+        a_message("secret pelican", 2, "ses-2"),
+        a_message("nothing", 3, thought="of a pelican", role="assistant"),
+        a_message("", 4, content=[FileContent(file="b" * 64, name="pelican.csv")]),
+    )
+
+    async def found(words: str, **how: Any) -> list[str]:
+        return [hit.message for hit in await book.search("default", words, **how)]
+
+    assert await found("pelican") == ["msg-4", "msg-1", "msg-0"]
+    assert await found("PELI beak") == await found("beak s m") == ["msg-0"]
+    assert await found("pelican", session="ses-1") == ["msg-1"]
+    assert await found("pelican", limit=1) == ["msg-4"]
+    assert await found("語のテ") == await found("日本") == ["msg-1"]
+    assert await found("secret") == await found("thought") == []
+    (hit,) = await book.search("default", "belly")
+    assert (hit.session, hit.title, hit.role, hit.number) == ("ses-0", "Birds", "user", 1) and "belly" in hit.excerpt
+
+
+@pytest.mark.parametrize(
+    "words", ['"', "a AND", "pel* OR", "NEAR(a b)", "said:x", "-", "^a", "{x}", "(", "'; DROP", "%", "_", "\\"]
+)
+async def test_what_is_typed_is_never_syntax(store: Store, book: SessionStore, words: str) -> None:
+    await begin(store, a_session())
+    await keep(store, a_message(f"before {words} after", 0), a_message("nothing of it", 1))
+    assert [hit.message for hit in await book.search("default", words)] == ["msg-0"]
+
+
+async def test_senseless_queries(book: SessionStore) -> None:
+    for words in ("", " \0 ", "x" * 1001, "a " * 33):
+        with pytest.raises(InvalidInput):
+            await book.search("default", words)
+    assert await book.search("default", "before anything was said") == []
+
+
+async def test_what_is_removed_is_not_found(store: Store, book: SessionStore) -> None:
+    await begin(store, a_session(0), a_session(1))
+    await keep(store, a_message("pelican"), a_message("pelican", 1, "ses-1"))
+    await book.save_state("ses-0", b"x", START)
+    removed = await store.write(lambda connection: SessionStore.remove(connection, "ses-0"))
+    assert removed is not None and removed.id == "ses-0"
+    assert [hit.session for hit in await book.search("default", "pelican")] == ["ses-1"]
+    assert await book.messages("ses-0") == [] and await book.state("ses-0") is None
+    assert await store.write(lambda connection: SessionStore.remove(connection, "ses-0")) is None
+
+
+async def test_a_long_excerpt_is_cut_around_what_was_found(store: Store, book: SessionStore) -> None:
+    await begin(store, a_session())
+    await keep(store, a_message("x " * 5000 + "Pelican" + " y" * 5000))
+    (hit,) = await book.search("default", "pelican")
+    assert "Pelican" in hit.excerpt and hit.excerpt.startswith("…") and hit.excerpt.endswith("…")
+    assert len(hit.excerpt) < 300
+
+
+@pytest.mark.slow
+async def test_search_in_many_messages_is_quick(store: Store, book: SessionStore, capsys: Any) -> None:
+    words = "alpha bravo charlie delta echo foxtrot golf hotel india juliett kilo lima mike november oscar papa".split()
+    await begin(store, *(a_session(number) for number in range(10)), a_session(10, "other"))
+
+    said = [
+        " ".join(words[(number * step) % len(words)] for step in range(1, 40)) + f" number{number}"
+        for number in range(MANY)
+    ]
+
+    def fill(connection: Any) -> None:
+        # As `keep` writes them, but all at once.
+        SessionStore.keep(connection, a_message(said[0], 0))
+        row = (
+            "INSERT INTO session_messages (place, id, session, number, turn, role, content, thought, calls, at)"
+            " VALUES (?, ?, ?, ?, 1, 'user', '[]', '', '[]', ?)"
+        )
+        numbers = range(1, MANY)
+        at = START.isoformat(timespec="microseconds")
+        connection.exec_driver_sql(row, [(n + 1, f"msg-{n}", f"ses-{n % 10}", n + 1, at) for n in numbers])
+        index = "INSERT INTO session_search (rowid, said) VALUES (?, ?)"
+        connection.exec_driver_sql(index, [(n + 1, said[n]) for n in numbers])
+
+    await store.write(fill)
+    await keep(store, a_message("a needle, alpha", MANY, "ses-10"))
+    took = {}
+    for query in ("alpha bravo", "needle", "number99999", "lie del", "kilo zulu", "alpha number5"):
+        begun = time.perf_counter()
+        await book.search("default", query)
+        took[query] = (time.perf_counter() - begun) * 1000
+    begun = time.perf_counter()
+    assert len(await book.search("other", "alpha")) == 1
+    took["alpha (other tenant)"] = (time.perf_counter() - begun) * 1000
+    begun = time.perf_counter()
+    assert await book.search("default", "zz") == []
+    took["zz (short)"] = (time.perf_counter() - begun) * 1000
+    with capsys.disabled():
+        print(f"\nsearch in {MANY} messages, ms:", {query: round(each, 1) for query, each in took.items()})  # noqa: T201
+    assert max(each for query, each in took.items() if "(" not in query) < 500

@@ -1,0 +1,511 @@
+"""The session centre: what is kept and told of turns, whatever happens to them."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.unit.agents.centre import PNG, TENANT, Centre, PlannedEngine, answer, centre, done
+
+from paddock.agents.engines.base import Continue, Decisions, Done, Given, Outcome, Paused, Turn, Undecided, UserMessage
+from paddock.agents.sessions import NewSession, SessionPatch, Written, cursor
+from paddock.errors import Conflict, InvalidInput, NotFound, QuotaExceeded, SessionNotFound, Unavailable
+from paddock.model.sessions import (
+    LARGEST_MESSAGE,
+    ApprovalState,
+    Call,
+    Decision,
+    FileContent,
+    SessionState,
+)
+from paddock.store.sessions import SessionStore
+
+pytestmark = pytest.mark.anyio
+
+
+async def forever(turn: Turn, given: Given) -> Outcome:
+    await turn.unread(())
+    await asyncio.Event().wait()
+    raise AssertionError
+
+
+def calling(*calls: Call, wait: bool = False) -> Any:
+    """Runs calls as the LangGraph engine does: those that can be, and stops where a person has to decide."""
+
+    async def plan(turn: Turn, given: Given) -> Outcome:
+        await turn.unread(())
+        paused = False
+        for call in calls:
+            try:
+                await turn.call(call, wait=wait)
+            except Undecided:
+                paused = True
+        return Paused() if paused else Done()
+
+    return plan
+
+
+async def decide(at: Centre, session_id: str, *actions: str) -> None:
+    pending = await at.calls.pending(session_id)
+    decisions = [
+        Decision(approval=each.id, digest=each.digest, action=action)
+        for each, action in zip(pending, actions, strict=False)
+    ]
+    await at.sessions.decide(TENANT, session_id, decisions, "ann")
+
+
+async def test_a_message_begins_a_turn_that_ends(tmp_path: Path) -> None:
+    engine = PlannedEngine(done)
+    async with centre(tmp_path, engine) as at:
+        session = await at.begin()
+        message = await at.say(session, "Hello\nthere")
+        await at.ended(session)
+        told = [event.type.value for event in await at.told(session)]
+        assert told == [
+            "session.created",
+            "message.received",
+            "session.changed",
+            "session.state",
+            "turn.started",
+            "turn.ended",
+            "session.state",
+        ]
+        assert engine.given == [UserMessage(message=message)] and message.turn == message.number == 1
+        now = await at.now(session)
+        assert (now.state, now.turn, now.title, now.error) == (SessionState.IDLE, 1, "Hello", None)
+        second = await at.say(session, "And now?")
+        await at.ended(session, turn=2)
+        assert (second.turn, second.number) == (2, 2) and (await at.now(session)).title == "Hello"
+
+
+async def test_a_message_while_it_works_is_kept_in_the_turn_and_never_left_unread(tmp_path: Path) -> None:
+    looked, go_on = asyncio.Event(), asyncio.Event()
+
+    async def late(turn: Turn, given: Given) -> Outcome:
+        await turn.unread(())
+        looked.set()
+        await go_on.wait()
+        return Done()
+
+    engine = PlannedEngine(late, done)
+    async with centre(tmp_path, engine) as at:
+        session = await at.begin()
+        await at.say(session, "one")
+        await looked.wait()
+        second = await at.say(session, "two")
+        assert second.turn == 1
+        waits = [event.data["waits"] for event in await at.told(session) if event.type == "message.received"]
+        assert waits == [False, True]
+        go_on.set()
+        await at.ended(session)
+        assert engine.given[1:] == [Continue()]
+        assert await at.turns(session) == ["started message", "ended done"]
+
+
+async def test_an_engine_that_never_reads_does_not_run_for_ever(tmp_path: Path) -> None:
+    async def deaf(turn: Turn, given: Given) -> Outcome:
+        if isinstance(given, UserMessage):
+            await answer(turn, "I am talking")
+            await started.wait()
+        return Done()
+
+    started = asyncio.Event()
+    engine = PlannedEngine(deaf)
+    async with centre(tmp_path, engine) as at:
+        session = await at.begin()
+        await at.say(session, "one")
+        await at.say(session, "two")
+        started.set()
+        await at.ended(session)
+        assert [type(given).__name__ for given in engine.given] == ["UserMessage", "Continue"]
+
+
+async def test_the_same_request_is_one_message_and_one_session(tmp_path: Path) -> None:
+    engine = PlannedEngine(done)
+    async with centre(tmp_path, engine) as at:
+        first, second = await asyncio.gather(
+            *(at.sessions.create(TENANT, NewSession(title=title), "ann", request_key="k") for title in ("a", "b"))
+        )
+        assert first == second
+        other = await at.sessions.create("other", NewSession(), "bob", request_key="k")
+        assert other.id != first.id
+        messages = await asyncio.gather(*(at.say(first, "hello", request_key="once") for _ in range(5)))
+        await at.ended(first)
+        assert len({message.id for message in messages}) == 1 and messages[0].number == 1
+        assert (await at.say(first, "hello", request_key="once")).number == 1
+        assert await at.turns(first) == ["started message", "ended done"] and len(engine.given) == 1
+
+
+async def test_what_cannot_be_is_said_in_words(tmp_path: Path) -> None:
+    async with centre(tmp_path, PlannedEngine(done), sessions=2, file_size=1024) as at:
+        for settings, words in (
+            ({"agent": "nobody"}, "planned, claude-code, gemini-cli"),
+            ({"model": "huge"}, "small"),
+            ({"kinds": ("cod",)}, "did you mean code"),
+        ):
+            with pytest.raises(InvalidInput, match=words):
+                await at.begin(**settings)
+        session = await at.begin(model="large-one", agent="codex", kinds=("code", "code"))
+        assert (session.engine, session.kinds) == ("acp", ("code",))
+        for written, words in (
+            (Written(text="x" * (LARGEST_MESSAGE + 1)), "letters"),
+            (Written(text=" \n"), "empty"),
+            (Written(), "empty"),
+            (Written.model_validate({"content": [{"type": "file", "data": "?"}]}), "Base64"),
+            (Written.model_validate({"content": [{"type": "file", "data": "A" * 2000, "name": "b"}]}), "b is too"),
+            (Written.model_validate({"content": [{"type": "file", "data": "AAAA"}] * 21}), "20 files"),
+        ):
+            with pytest.raises(InvalidInput, match=words):
+                await at.sessions.send(TENANT, session.id, written, "ann")
+        assert await at.sessions.messages(TENANT, session.id) == [] and (await at.now(session)).turn == 0
+        await at.begin()
+        with pytest.raises(QuotaExceeded):
+            await at.begin()
+        for ask in (at.sessions.get, at.sessions.messages, at.sessions.delete):
+            with pytest.raises(SessionNotFound):
+                await ask("other", session.id)
+        with pytest.raises(SessionNotFound):
+            await at.sessions.send("other", session.id, Written(text="hi"), "eve")
+        with pytest.raises(SessionNotFound):
+            await at.sessions.cancel("other", session.id, "eve")
+
+
+async def test_files_of_a_message_are_kept_and_found(tmp_path: Path) -> None:
+    async with centre(tmp_path, PlannedEngine(done)) as at:
+        session = await at.begin()
+        parts = [
+            {"type": "text", "text": "look"},
+            {"type": "file", "name": "../a/shot", "data": base64.b64encode(PNG).decode()},
+            {"type": "image", "name": "t.csv", "mime": "text/csv", "data": base64.b64encode(b"a,b").decode()},
+        ]
+        message = await at.sessions.send(TENANT, session.id, Written.model_validate({"content": parts}), "ann")
+        _, picture, table = message.content
+        assert isinstance(picture, FileContent) and isinstance(table, FileContent)
+        assert (picture.type, picture.name, picture.mime) == ("image", "shot", "image/png")
+        assert (table.type, table.name, table.mime, table.size) == ("file", "t.csv", "text/csv", 3)
+        path, found = await at.sessions.attachment(TENANT, session.id, table.file)
+        assert path.read_bytes() == b"a,b" and found == table and path.stat().st_mode & 0o777 == 0o600
+        assert (await at.sessions.attachment(TENANT, session.id, picture.file))[1].mime == "image/png"
+        for name in ("0" * 64, "../../paddock.db"):
+            with pytest.raises(NotFound):
+                await at.sessions.attachment(TENANT, session.id, name)
+
+
+async def test_cancelling_ends_the_turn_and_what_it_waits_for(tmp_path: Path) -> None:
+    look, do = Call(id="call-1", name="code_look"), Call(id="call-2", name="code_do")
+
+    async def both(turn: Turn, given: Given) -> Outcome:
+        await turn.unread(())
+        await asyncio.gather(turn.call(look), turn.call(do))
+        return Done()
+
+    async with centre(tmp_path, PlannedEngine(both, done)) as at:
+        at.toolbox.hold = asyncio.Event()
+        session = await at.begin()
+        await at.say(session, "go")
+        await at.until(session, lambda event: event.type == "approval.required")
+        await at.until(session, lambda event: event.type == "call.running")
+        assert (await at.now(session)).state is SessionState.WAITING
+        cancelled, again = await asyncio.gather(*(at.sessions.cancel(TENANT, session.id, "ann") for _ in range(2)))
+        assert cancelled.state is again.state is SessionState.IDLE
+        assert await at.turns(session) == ["started message", "ended cancelled"]
+        told = await at.told(session)
+        assert {event.data["call_id"] for event in told if event.type == "call.result"} == {"call-1", "call-2"}
+        assert await at.calls.pending(session.id) == []
+        await at.say(session, "and now")
+        await at.ended(session, turn=2)
+
+
+async def test_a_failed_turn_says_why_and_the_next_one_is_fine(tmp_path: Path) -> None:
+    async def refused(turn: Turn, given: Given) -> Outcome:
+        with pytest.raises(Undecided):
+            await turn.call(Call(id="call-1", name="code_do"), wait=False)
+        raise Unavailable("the model is gone")
+
+    async def broken(turn: Turn, given: Given) -> Outcome:
+        raise ZeroDivisionError
+
+    async with centre(tmp_path, PlannedEngine(refused, broken, done)) as at:
+        session = await at.begin()
+        await at.say(session, "one")
+        await at.ended(session, "failed")
+        errors = [event.data for event in await at.told(session) if event.type == "turn.error"]
+        assert errors == [{"code": "UNAVAILABLE", "message": "the model is gone", "fatal": True}]
+        now = await at.now(session)
+        assert (now.state, now.error) == (SessionState.IDLE, "the model is gone")
+        assert await at.calls.pending(session.id) == []
+        await at.say(session, "two")
+        failed = await at.ended(session, "failed", turn=2)
+        assert "ZeroDivision" not in failed.data["reason"] and "log" in failed.data["reason"]
+        await at.say(session, "three")
+        await at.ended(session, turn=3)
+        assert (await at.now(session)).error is None
+
+
+async def test_a_paused_turn_goes_on_with_each_decision(tmp_path: Path) -> None:
+    calls = [Call(id=f"call-{number}", name="code_do", arguments={"n": number}) for number in range(2)]
+    engine = PlannedEngine(calling(*calls))
+    async with centre(tmp_path, engine) as at:
+        session = await at.begin()
+        await at.say(session, "go")
+        await at.ended(session, "waiting")
+        assert (await at.now(session)).state is SessionState.WAITING
+        late = await at.say(session, "by the way")
+        assert late.turn == 1 and len(engine.given) == 1
+        await decide(at, session.id, "approve")
+        await at.until(session, lambda event: event.type == "call.result")
+        await at.until(session, lambda event: event.type == "turn.started" and event.data["cause"] == "decisions")
+        assert at.toolbox.ran == ["call-0"]
+        async with asyncio.timeout(5):
+            while (await at.turns(session)).count("ended waiting") < 2:
+                await asyncio.sleep(0.01)
+        await decide(at, session.id, "reject")
+        await at.ended(session)
+        assert at.toolbox.ran == ["call-0"]
+        given = [one.approvals for one in engine.given if isinstance(one, Decisions)]
+        assert [[each.state for each in some] for some in given] == [[ApprovalState.APPROVED], [ApprovalState.REJECTED]]
+        assert await at.turns(session) == [
+            "started message",
+            "ended waiting",
+            "started decisions",
+            "ended waiting",
+            "started decisions",
+            "ended done",
+        ]
+
+
+async def test_a_decision_that_comes_while_the_engine_pauses_is_not_missed(tmp_path: Path) -> None:
+    asked, go_on = asyncio.Event(), asyncio.Event()
+
+    async def slowly(turn: Turn, given: Given) -> Outcome:
+        await turn.unread(())
+        with pytest.raises(Undecided):
+            await turn.call(Call(id="call-0", name="code_do"), wait=False)
+        asked.set()
+        await go_on.wait()
+        return Paused()
+
+    engine = PlannedEngine(slowly, calling(Call(id="call-0", name="code_do")))
+    async with centre(tmp_path, engine) as at:
+        session = await at.begin()
+        await at.say(session, "go")
+        await asked.wait()
+        await decide(at, session.id, "approve")
+        go_on.set()
+        await at.ended(session)
+        assert at.toolbox.ran == ["call-0"]
+        assert await at.turns(session) == ["started message", "ended done"]
+
+
+async def test_what_nobody_decides_in_time_lets_the_turn_go_on(tmp_path: Path) -> None:
+    async with centre(tmp_path, PlannedEngine(calling(Call(id="call-0", name="code_do"))), approval_time=1) as at:
+        session = await at.begin()
+        await at.say(session, "go")
+        await at.ended(session)
+        assert at.toolbox.ran == [] and "started decisions" in await at.turns(session)
+
+
+async def test_going_on_opens_the_last_turn_again(tmp_path: Path) -> None:
+    engine = PlannedEngine(forever, done)
+    async with centre(tmp_path, engine) as at:
+        session = await at.begin()
+        with pytest.raises(Conflict, match="send a message"):
+            await at.sessions.go_on(TENANT, session.id, "ann")
+        await at.say(session, "one")
+        with pytest.raises(Conflict, match="running"):
+            await at.sessions.go_on(TENANT, session.id, "ann")
+        await at.sessions.cancel(TENANT, session.id, "ann")
+        assert (await at.sessions.go_on(TENANT, session.id, "ann")).state is SessionState.RUNNING
+        await at.ended(session)
+        assert engine.given[-1] == Continue() and (await at.now(session)).turn == 1
+        assert await at.turns(session) == ["started message", "ended cancelled", "started continue", "ended done"]
+
+
+async def test_open_turns_go_on_after_a_restart_and_waiting_ones_wait(tmp_path: Path) -> None:
+    do = Call(id="call-0", name="code_do")
+
+    async def plan(turn: Turn, given: Given) -> Outcome:
+        if turn.session.title == "waits":
+            result: Outcome = await calling(do)(turn, given)
+            return result
+        return await forever(turn, given)
+
+    async with centre(tmp_path, PlannedEngine(plan)) as at:
+        waits, runs, rests = [await at.begin(title=title) for title in ("waits", "runs", "rests")]
+        await at.say(waits, "go")
+        await at.say(runs, "go")
+        await at.ended(waits, "waiting")
+    engine = PlannedEngine(done)
+    async with centre(tmp_path, engine) as at:
+        await at.ended(runs)
+        assert engine.given == [Continue(cause="restart")]
+        assert await at.turns(runs) == ["started message", "started restart", "ended done"]
+        assert (await at.now(waits)).state is SessionState.WAITING
+        assert await at.turns(rests) == []
+        await decide(at, waits.id, "approve")
+        await at.ended(waits)
+        assert isinstance(engine.given[-1], Decisions)
+
+
+async def test_a_decision_just_before_the_end_is_acted_on_after_a_restart(tmp_path: Path) -> None:
+    do = Call(id="call-0", name="code_do")
+    async with centre(tmp_path, PlannedEngine(calling(do))) as at:
+        session = await at.begin()
+        await at.say(session, "go")
+        await at.ended(session, "waiting")
+        at.calls.on_decided = lambda session_id: None
+        approval = (await at.calls.pending(session.id))[0]
+        decision = Decision(approval=approval.id, digest=approval.digest, action="approve")
+        await at.calls.decide(TENANT, session.id, [decision], "ann")
+    async with centre(tmp_path, PlannedEngine(calling(do))) as at:
+        await at.ended(session)
+        assert at.toolbox.ran == ["call-0"]
+
+
+async def test_no_more_turns_at_once_than_may_be(tmp_path: Path) -> None:
+    at_work, most = 0, 0
+    full = asyncio.Event()
+
+    async def plan(turn: Turn, given: Given) -> Outcome:
+        nonlocal at_work, most
+        at_work += 1
+        most = max(most, at_work)
+        if at_work == 2:
+            full.set()
+        await full.wait()
+        at_work -= 1
+        return Done()
+
+    async with centre(tmp_path, PlannedEngine(plan), at_once=2) as at:
+        sessions = [await at.begin() for _ in range(5)]
+        for session in sessions:
+            await at.say(session, "go")
+        for session in sessions:
+            await at.ended(session)
+        assert most == 2
+
+
+async def test_who_goes_away_does_not_leave_a_turn_that_nobody_works_at(tmp_path: Path) -> None:
+    async with centre(tmp_path, PlannedEngine(done)) as at:
+        for steps in range(5):
+            session = await at.begin()
+            sending = asyncio.create_task(at.say(session, "go"))
+            kept = asyncio.create_task(at.until(session, lambda event: event.type == "message.received"))
+            if steps:
+                await asyncio.wait({kept})
+            else:
+                async with asyncio.timeout(5):
+                    while not at.sessions._under_way:
+                        await asyncio.sleep(0)
+            for _ in range(steps):
+                await asyncio.sleep(0)
+            sending.cancel()
+            await asyncio.gather(sending, return_exceptions=True)
+            await at.ended(session)
+            await kept
+
+
+async def test_changing_a_session(tmp_path: Path) -> None:
+    async with centre(tmp_path, PlannedEngine(done)) as at:
+        session = await at.begin(budget=1000)
+        patch = SessionPatch(title="Better", kinds=("linux",), budget=None)
+        changed = await at.sessions.change(TENANT, session.id, patch, "ann")
+        assert (changed.title, changed.kinds, changed.budget, changed.model) == ("Better", ("linux",), None, "small")
+        assert (await at.told(session))[-1].data == {"title": "Better", "kinds": ["linux"], "by": "ann"}
+        with pytest.raises(InvalidInput):
+            await at.sessions.change(TENANT, session.id, SessionPatch(model="huge"), "ann")
+        assert await at.sessions.change(TENANT, session.id, SessionPatch(), "ann") == changed
+
+
+async def test_a_fork_has_what_was_said_up_to_a_message(tmp_path: Path) -> None:
+    calls = (Call(id="call-1", name="code_look"), Call(id="call-2", name="code_look", arguments={"n": 1}))
+
+    async def works(turn: Turn, given: Given) -> Outcome:
+        await answer(turn, "I look", calls)
+        for call in calls:
+            await turn.call(call)
+        await answer(turn, "It is fine")
+        return Done()
+
+    async with centre(tmp_path, PlannedEngine(works, done)) as at:
+        session = await at.begin(title="First")
+        picture = {"type": "file", "data": base64.b64encode(PNG).decode()}
+        content = Written.model_validate({"content": [{"type": "text", "text": "look"}, picture]})
+        await at.sessions.send(TENANT, session.id, content, "ann")
+        await at.ended(session)
+        said = await at.sessions.messages(TENANT, session.id)
+        assert [message.role for message in said] == ["user", "assistant", "tool", "tool", "assistant"]
+        forks = [
+            await at.sessions.fork(TENANT, session.id, message=message, title=None, by="bob")
+            for message in (said[0].id, said[1].id, said[2].id, None)
+        ]
+        counts = [len(await at.sessions.messages(TENANT, fork.id)) for fork in forks]
+        assert counts == [1, 4, 4, 5]
+        assert [fork.origin.message for fork in forks if fork.origin] == [said[0].id, said[1].id, said[2].id, None]
+        whole = await at.sessions.messages(TENANT, forks[-1].id)
+        assert [m.model_copy(update={"session": session.id}) for m in whole] == said
+        await at.sessions.delete(TENANT, session.id)
+        shas = [part.file for part in said[0].content if isinstance(part, FileContent)]
+        assert await at.files.read(forks[0].id, shas[0]) == PNG
+        await at.say(forks[0], "on")
+        await at.ended(forks[0], turn=2)
+        with pytest.raises(NotFound):
+            await at.sessions.fork(TENANT, forks[0].id, message="nothing", title=None, by="bob")
+
+
+async def test_deleting_leaves_nothing_but_the_events(tmp_path: Path) -> None:
+    engine = PlannedEngine(forever)
+    async with centre(tmp_path, engine) as at:
+        session, other = await at.begin(), await at.begin()
+        await at.sessions.send(
+            TENANT, session.id, Written.model_validate({"content": [{"type": "file", "data": "AAAA"}]}), "ann"
+        )
+        await at.say(session, "pelican")
+        await at.say(other, "pelican")
+        await at.sessions.delete(TENANT, session.id)
+        with pytest.raises(SessionNotFound):
+            await at.now(session)
+        with pytest.raises(SessionNotFound):
+            await at.say(session, "hello?")
+        assert [hit.session for hit in await at.sessions.search(TENANT, "pelican")] == [other.id]
+        assert not (at.config.data / "sessions" / session.id).exists()
+        assert (await at.told(session))[-1].type == "session.deleted"
+        assert at.toolbox.released == [(session.id, "the session is deleted")]
+        assert engine.released == at.voice.forgotten == [session.id]
+
+
+async def test_sandboxes_of_idle_sessions_are_released(tmp_path: Path) -> None:
+    async with centre(tmp_path, PlannedEngine(forever), idle_time=1) as at:
+        idle, busy, bare = [await at.begin() for _ in range(3)]
+        await at.say(busy, "work")
+        for session in (idle, busy):
+            now = datetime.now(UTC)
+            await at.store.write(
+                lambda connection, id=session.id, now=now: SessionStore.alter(  # type: ignore[misc]
+                    connection, id, {"sandboxes": {"code": "sb-1"}}, now
+                )
+            )
+        async with asyncio.timeout(10):
+            while not at.toolbox.released:
+                await asyncio.sleep(0.01)
+        assert set(at.toolbox.released) == {(idle.id, "idle")} and bare.sandboxes == {}
+
+
+async def test_sessions_are_listed_by_their_last_change(tmp_path: Path) -> None:
+    async with centre(tmp_path, PlannedEngine(done)) as at:
+        some = [await at.begin(title=f"number 1{number}%") for number in range(5)]
+        await at.sessions.create("other", NewSession(), "eve")
+        await at.sessions.change(TENANT, some[0].id, SessionPatch(title="first"), "ann")
+        first = await at.sessions.list(TENANT, limit=2)
+        assert [each.id for each in first] == [some[0].id, some[4].id]
+        for place in (first[-1].id, cursor(first[-1])):
+            rest = await at.sessions.list(TENANT, before=place)
+            assert [each.id for each in rest] == [some[3].id, some[2].id, some[1].id]
+        assert [each.id for each in await at.sessions.list(TENANT, query="14%")] == [some[4].id]
+        assert await at.sessions.list(TENANT, query="1%2") == []
+        with pytest.raises(InvalidInput):
+            await at.sessions.list(TENANT, before="soon_ses-1")
