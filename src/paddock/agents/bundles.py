@@ -11,16 +11,16 @@ import json
 import os
 import secrets
 import shutil
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
-from contextlib import suppress
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Sequence
+from contextlib import aclosing, asynccontextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import structlog
 from pydantic import BaseModel
 
 from paddock.agents.files import Files, create, on_disk
-from paddock.agents.imports import Imported, Importer
+from paddock.agents.imports import Importer
 from paddock.agents.tarballs import Limits, Packer, unpack
 from paddock.config.schema import Config
 from paddock.config.units import format_size
@@ -29,7 +29,7 @@ from paddock.events.log import EventLog
 from paddock.fleet.requests import new_id
 from paddock.llm.archive.archive import Archive
 from paddock.model.exchanges import Filters
-from paddock.model.sessions import Session
+from paddock.model.sessions import Message, Session
 from paddock.store.database import Store
 from paddock.store.events import Happening
 from paddock.store.session_bundles import BundleStore
@@ -38,6 +38,7 @@ from paddock.store.sessions import SessionStore
 if TYPE_CHECKING:
     from paddock.agents.engines.registry import Engines
 
+T = TypeVar("T")
 VERSION = 1
 SESSION = "session.json"
 EXCHANGES = "exchanges.jsonl"
@@ -48,7 +49,9 @@ LARGEST = 4 * 2**30
 """Bytes of a whole bundle once it is unpacked."""
 MOST_FILES = 20_000
 _UNFINISHED = ".import-"
+_SPOOL = ".export-"
 _PAGE = 200
+_LETTERS = 500_000
 _PIECE = 256 * 1024
 _PATIENCE = 5.0
 """Seconds that the archive has to write what waits."""
@@ -70,7 +73,7 @@ class Bundles:
         self._book = SessionStore(store)
         self._rows = BundleStore(store)
 
-    async def write(self, session: Session) -> AsyncIterator[bytes]:
+    async def write(self, session: Session) -> AsyncGenerator[bytes, None]:
         """A session as a bundle, piece by piece."""
         packer = Packer()
         with suppress(PaddockError, TimeoutError):
@@ -88,18 +91,20 @@ class Bundles:
         await on_disk(self._home(session.id).mkdir, 0o700, True, True)
         for name, lines in parts.items():
             # How long a part is stands before it, so it is written down first.
-            spool = self._home(session.id) / f".export-{secrets.token_hex(8)}"
+            spool = self._home(session.id) / f"{_SPOOL}{secrets.token_hex(8)}"
             try:
                 with await on_disk(create, spool) as file:
                     async for line in lines:
                         await on_disk(file.write, line)
-                async for piece in _packed(packer, name, spool):
-                    yield piece
+                async with aclosing(_packed(packer, name, spool)) as pieces:
+                    async for piece in pieces:
+                        yield piece
             finally:
                 spool.unlink(missing_ok=True)
         for sha in await self._files.names(session.id):
-            async for piece in _packed(packer, f"files/{sha}", self._files.path(session.id, sha)):
-                yield piece
+            async with aclosing(_packed(packer, f"files/{sha}", self._files.path(session.id, sha))) as pieces:
+                async for piece in pieces:
+                    yield piece
         yield packer.end()
 
     async def read(self, tenant: str, chunks: AsyncIterator[bytes], by: str | None) -> Session:
@@ -108,31 +113,45 @@ class Bundles:
         Raises `InvalidInput` for what is no bundle or a hostile one, `TooLarge`, `QuotaExceeded`, `HostFull`.
         """
         session_id = new_id("ses")
-        place = self._files.root / f"{_UNFINISHED}{session_id}"
-        imported = False
-        try:
-            await on_disk(place.mkdir, 0o700, True, False)
+        async with self.making(session_id) as place:
             upload = place / "upload"
             await _spool(upload, chunks)
             limits = Limits(parts=PARTS, part=LARGEST_PART, file=self._files.largest, files=MOST_FILES, whole=LARGEST)
             await on_disk(unpack, upload, place, limits)
             await on_disk(upload.unlink)
-            session = await self._keep(Importer(self._config, self._engines.names, session_id, tenant, by), place)
-            imported = True
-            return session
+            return await self._keep(Importer(self._config, self._engines.names, session_id, tenant, by), place)
+
+    @asynccontextmanager
+    async def making(self, session_id: str) -> AsyncIterator[Path]:
+        """A session is made of many pieces, in a directory for that; if it does not come to its end, none of it stays.
+
+        Whoever makes one writes the session itself last, because until then nobody can see any of it.
+        """
+        place = self._files.root / f"{_UNFINISHED}{session_id}"
+        whole = False
+        try:
+            await on_disk(place.mkdir, 0o700, True, False)
+            yield place
+            whole = True
         finally:
-            await asyncio.shield(self._tidy(session_id, keep=imported))
+            await asyncio.shield(self._tidy(session_id, keep=whole))
+
+    async def copy(self, messages: Sequence[Message], session_id: str) -> None:
+        """Keep messages as those of a session that is made."""
+        copies = iter([message.model_copy(update={"session": session_id}) for message in messages])
+        while batch := _some(copies):
+            await self._store.write(self._rows.keeping(batch))
 
     async def sweep(self) -> None:
-        """Forget imports that a server has died over."""
+        """Forget what a server has died over."""
+        await on_disk(_remove_spools, self._files.root)
         for name in await on_disk(_unfinished, self._files.root):
-            log.info("an import was not finished and is forgotten", session=name)
+            log.info("a copy of a session was not finished and is forgotten", session=name)
             await self._tidy(name, keep=False)
 
     async def _keep(self, importer: Importer, place: Path) -> Session:
         session = await on_disk(importer.session, place / SESSION)
         with_rows = importer.read(place)
-        # The session itself is written last: until then nobody can see any of it.
         while batch := await on_disk(_some, with_rows):
             await self._events.together(
                 self._rows.keeping([each for each in batch if not isinstance(each, Happening)]),
@@ -202,7 +221,7 @@ class Bundles:
             yield line
 
 
-async def _packed(packer: Packer, name: str, path: Path) -> AsyncIterator[bytes]:
+async def _packed(packer: Packer, name: str, path: Path) -> AsyncGenerator[bytes, None]:
     with await on_disk(open, path, "rb") as file:
         size = os.fstat(file.fileno()).st_size
         yield packer.begin(name, size)
@@ -227,8 +246,19 @@ def _unfinished(root: Path) -> list[str]:
     return [path.name.removeprefix(_UNFINISHED) for path in root.glob(f"{_UNFINISHED}*")]
 
 
-def _some(rows: Iterator[Imported]) -> list[Imported]:
-    return [row for row, _ in zip(rows, range(_PAGE), strict=False)]
+def _remove_spools(root: Path) -> None:
+    for path in root.glob(f"*/{_SPOOL}*"):
+        path.unlink(missing_ok=True)
+
+
+def _some(rows: Iterator[T]) -> list[T]:
+    """As many as can be written at once without anybody having to wait for it."""
+    batch: list[T] = []
+    letters = 0
+    while len(batch) < _PAGE and letters < _LETTERS and (row := next(rows, None)) is not None:
+        batch.append(row)
+        letters += len(row.text) if isinstance(row, Message) else 0
+    return batch
 
 
 def _telling(happenings: Sequence[Happening]) -> Callable[[None], Sequence[Happening]]:

@@ -82,6 +82,7 @@ class Calls:
         self._run = run
         self._shared: dict[Key, _Shared] = {}
         self._listeners: dict[Key, set[asyncio.Event]] = {}
+        self._deciding: set[asyncio.Task[Approvals]] = set()
         self._asked = asyncio.Event()
         self._expiring: asyncio.Task[None] | None = None
 
@@ -95,7 +96,7 @@ class Calls:
             tasks.append(self._expiring)
         for task in tasks:
             task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await asyncio.gather(*tasks, *self._deciding, return_exceptions=True)
         self._expiring = None
 
     async def perform(
@@ -139,9 +140,7 @@ class Calls:
     async def settle(self, session: Session, turn: int, call: Call, result: CallResult) -> None:
         """Keep the result of a call that somebody else has carried out. The first one counts."""
         settling = self._calls.settling(session.id, turn, _clean(call), _AGENT_KIND, _cleaned(result))
-        withdrawn = await self._together(settling)
-        if withdrawn is not None:
-            self._tell_listeners([withdrawn])
+        await self._decided(settling)
 
     async def decide(self, tenant: str, session_id: str, decisions: Sequence[Decision], by: str) -> Approvals:
         """Decide what waits in a session, all of it or nothing.
@@ -155,9 +154,7 @@ class Calls:
             if count > 1:
                 raise InvalidInput(f"there are {count} decisions about {approval_id[:80]!r}; give one")
         resolving = partial(resolve, by=by, now=datetime.now(UTC))
-        decided = await self._together(self._calls.deciding(tenant, session_id, decisions, resolving))
-        self._tell_listeners(decided)
-        return decided
+        return await self._decided(self._calls.deciding(tenant, session_id, decisions, resolving))
 
     async def pending(self, session_id: str) -> Approvals:
         """What waits for a person in a session, oldest first."""
@@ -166,12 +163,11 @@ class Calls:
     async def withdraw(self, session_id: str, reason: str) -> None:
         """Ask nobody any more: what is pending is not run. The session's state is left to whoever ends its turn."""
         result = refusal(f"Nobody has to decide about this call any more ({reason}), and it was not run.")
-        self._tell_listeners(await self._together(self._calls.withdrawing(session_id, reason, result)), alone=False)
+        await self._decided(self._calls.withdrawing(session_id, reason, result), alone=False)
 
     async def expire(self) -> list[str]:
         """Refuse what nobody has decided in time, and say in which sessions."""
-        over = await self._together(self._calls.expiring(datetime.now(UTC), expired))
-        self._tell_listeners(over)
+        over = await self._decided(self._calls.expiring(datetime.now(UTC), expired))
         return list(dict.fromkeys(approval.session for approval in over))
 
     async def abandon(self, session_id: str, turn: int, reason: str) -> None:
@@ -184,8 +180,7 @@ class Calls:
                 )
             return refusal(f"This call was cancelled ({reason}) before it was run.")
 
-        over = await self._together(self._calls.abandoning(session_id, turn, reason, outcome))
-        self._tell_listeners(over, alone=False)
+        await self._decided(self._calls.abandoning(session_id, turn, reason, outcome), alone=False)
 
     async def list(
         self,
@@ -272,6 +267,19 @@ class Calls:
     async def _together(self, work: Work[Told[T]]) -> T:
         value, _ = await self._events.together(work, itemgetter(1))
         return value
+
+    async def _decided(self, work: Work[Told[Approvals]], *, alone: bool = True) -> Approvals:
+        """Decide something, and let those know who wait for it, even if whoever decides does not stay to see it."""
+
+        async def whole() -> Approvals:
+            decided = await self._together(work)
+            self._tell_listeners(decided, alone=alone)
+            return decided
+
+        task = asyncio.create_task(whole(), name="approvals-decide")
+        self._deciding.add(task)
+        task.add_done_callback(self._deciding.discard)
+        return await asyncio.shield(task)
 
     @contextmanager
     def _listening(self, key: Key) -> Iterator[asyncio.Event]:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Sequence
+from contextlib import aclosing
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
@@ -195,12 +196,10 @@ class Sessions:
         if message is not None:
             said = up_to(said, message)
         new = forked(source, said, message, title, by)
-        await self._files.copy(source.id, new.id)
-        try:
-            return await self._begin(new, None, said)
-        except PaddockError:
-            await self._files.remove(new.id)
-            raise
+        async with self._bundles.making(new.id):
+            await self._files.copy(source.id, new.id)
+            await self._bundles.copy(said, new.id)
+            return await self._begin(new)
 
     async def delete(self, tenant: str, session_id: str) -> None:
         """Stop a session and forget it, with its messages, files and sandboxes. Raises `SessionNotFound`."""
@@ -250,19 +249,20 @@ class Sessions:
                 return path, part
         return path, FileContent(file=sha)
 
-    async def export(self, tenant: str, session_id: str) -> AsyncIterator[bytes]:
+    async def export(self, tenant: str, session_id: str) -> AsyncGenerator[bytes, None]:
         """A session as one file, for another server or for keeping. Raises `SessionNotFound`."""
-        async for piece in self._bundles.write(await self._book.get(session_id, tenant)):
-            yield piece
+        async with aclosing(self._bundles.write(await self._book.get(session_id, tenant))) as pieces:
+            async for piece in pieces:
+                yield piece
 
     async def import_bundle(self, tenant: str, chunks: AsyncIterator[bytes], by: str | None) -> Session:
         """Open what was exported as a new session; nothing of it is run. Raises `InvalidInput`, `TooLarge`."""
         return await self._bundles.read(tenant, chunks, by)
 
-    async def _begin(self, session: Session, request_key: str | None, said: Sequence[Message] = ()) -> Session:
+    async def _begin(self, session: Session, request_key: str | None = None) -> Session:
         told = SessionCreated(title=session.title, agent=session.agent, model=session.model, kinds=session.kinds)
         found, _ = await self._events.together(
-            lambda connection: SessionStore.begin(connection, session, request_key, self._settings.sessions, said),
+            lambda connection: SessionStore.begin(connection, session, request_key, self._settings.sessions),
             lambda result: happening(session, told) if result[1] else [],
         )
         return found

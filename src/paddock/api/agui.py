@@ -18,7 +18,7 @@ from paddock.api.agui_events import Run, Said
 from paddock.api.errors import documented
 from paddock.api.following import HEARTBEAT, STILL_HERE, STREAM_HEADERS
 from paddock.api.services import Services
-from paddock.api.session_messages import MOST_DECISIONS, MessageBody, SessionBody, chosen, made, name_of
+from paddock.api.session_messages import MOST_DECISIONS, DecisionBody, MessageBody, SessionBody, chosen, made, name_of
 from paddock.api.session_stream import Stream, over
 from paddock.errors import InvalidInput, SessionNotFound
 from paddock.model.events import Event, EventType
@@ -191,20 +191,20 @@ def _decision(entry: ResumeEntry, pending: Sequence[Approval]) -> Decision:
     known = {"approval": approval.id, "digest": approval.digest}
     payload = entry.payload
     if entry.status == "cancelled":
-        return made(Decision, {**known, "action": "reject"})
+        return made(DecisionBody, {**known, "action": "reject"}).decision()
     if isinstance(payload, str):
         if approval.type == "question":
-            return made(Decision, {**known, "action": "answer", "answer": payload})
+            return made(DecisionBody, {**known, "action": "answer", "answer": payload}).decision()
         payload = {"action": payload}
     if isinstance(payload, dict) and "action" not in payload and isinstance(payload.get("approved"), bool):
         payload = {**{key: value for key, value in payload.items() if key != "approved"}, "action": payload["approved"]}
-    if payload is None or isinstance(payload, bool):
-        payload = {"action": payload is not False}
+    if isinstance(payload, bool):
+        payload = {"action": payload}
     if not isinstance(payload, dict):
         raise InvalidInput('resume: a payload is such as {"action": "approve"}')
     if isinstance(payload.get("action"), bool):
         payload = {**payload, "action": "approve" if payload["action"] else "reject"}
-    return made(Decision, {**known, **payload})
+    return made(DecisionBody, {**known, **payload, "approval": approval.id}).decision()
 
 
 def _last(body: RunAgentInput) -> InputMessage:

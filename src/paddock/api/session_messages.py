@@ -93,8 +93,27 @@ class MessageBody(Asked):
         return {"text": self.text} if parts is None else {"content": parts}
 
 
+class DecisionBody(Asked):
+    approval: str = Field(min_length=1, max_length=100, examples=["approval-0123456789abcdef"])
+    digest: str = Field(min_length=1, max_length=128)
+    """That of the approval as it was shown, so that nobody approves what they have not seen."""
+    action: Literal["approve", "edit", "reject", "answer"]
+    arguments: dict[str, Any] | None = None
+    """With `edit`: all arguments, as they shall be."""
+    reason: str | None = Field(default=None, max_length=10_000)
+    answer: str | None = Field(default=None, max_length=100_000)
+    always: Literal["call", "tool"] | None = None
+    """With `approve`: never ask again in this session about this very call, or about this tool."""
+
+    def decision(self) -> Decision:
+        return made(Decision, self.model_dump(exclude_unset=True))
+
+
 class ResumeBody(Asked):
-    decisions: list[Decision] = Field(min_length=1, max_length=MOST_DECISIONS)
+    decisions: list[DecisionBody] = Field(min_length=1, max_length=MOST_DECISIONS)
+
+    def all(self) -> list[Decision]:
+        return [each.decision() for each in self.decisions]
 
 
 class PagedSaid(Said):

@@ -115,7 +115,7 @@ class Talk:
             message = await sessions.send(tenant, self._session, written, by, request_key=frame.id)
             return {"type": "ack", "message": message.id, "turn": message.turn}
         if isinstance(frame, DecideFrame):
-            decided = await sessions.decide(tenant, self._session, frame.decisions, by)
+            decided = await sessions.decide(tenant, self._session, frame.all(), by)
             return {"type": "ack", "approvals": [{"id": each.id, "state": each.state} for each in decided]}
         change = sessions.cancel if frame.type == "cancel" else sessions.go_on
         return {"type": "ack", "state": (await change(tenant, self._session, by)).state}

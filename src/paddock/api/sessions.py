@@ -53,6 +53,11 @@ def _session(status: int) -> dict[int | str, dict[str, Any]]:
     return {status: {"model": Session, "description": "The session."}}
 
 
+def _place(session: Session) -> str:
+    """Where a listing goes on, in letters that an address may have as they are."""
+    return cursor(session).replace("+00:00", "Z")
+
+
 def routes(services: Services) -> APIRouter:
     router = APIRouter(prefix="/v1/sessions", tags=["Sessions"])
     sessions = services.sessions
@@ -69,7 +74,7 @@ def routes(services: Services) -> APIRouter:
         by = await name_of(services, principal)
         return said(await sessions.create(principal.tenant, wanted, by, request_key=idempotency_key), 201)
 
-    @router.get("", responses={**documented(), 200: {"model": SessionList}}, response_model=None)
+    @router.get("", responses={**documented(404), 200: {"model": SessionList}}, response_model=None)
     async def list_sessions(
         principal: SessionReader,
         q: Annotated[str | None, Query(min_length=1, max_length=200, description="Words of the title.")] = None,
@@ -82,11 +87,11 @@ def routes(services: Services) -> APIRouter:
         async def read(limit: int, place: str | None) -> Sequence[Session]:
             return await sessions.list(principal.tenant, limit=limit, before=place, query=q)
 
-        items, pagination = await sliced(read, cursor, page, page_size, before)
-        more = cursor(items[-1]) if pagination.has_next_page and items else None
+        items, pagination = await sliced(read, _place, page, page_size, before)
+        more = _place(items[-1]) if pagination.has_next_page else None
         return said(SessionList(items=items, pagination=pagination, next=more))
 
-    @router.get("/search", responses={**documented(), 200: {"model": HitList}}, response_model=None)
+    @router.get("/search", responses={**documented(404), 200: {"model": HitList}}, response_model=None)
     async def search_sessions(
         principal: SessionReader,
         q: Words,
@@ -188,7 +193,7 @@ def _talk_routes(router: APIRouter, services: Services) -> None:
     async def resume_session(session_id: str, body: ResumeBody, principal: SessionWriter) -> Response:
         """Decide about what waits for a person: all of these decisions, or, if one cannot be, none."""
         by = await name_of(services, principal)
-        return said(DecidedList(items=await sessions.decide(principal.tenant, session_id, body.decisions, by)))
+        return said(DecidedList(items=await sessions.decide(principal.tenant, session_id, body.all(), by)))
 
     @router.post("/{session_id}/cancel", responses={**documented(404), **_session(200)}, response_model=None)
     async def cancel_turn(session_id: str, principal: SessionWriter) -> Response:

@@ -134,21 +134,20 @@ class CallStore:
 
     def settling(
         self, session_id: str, turn: int, call: Call, kind: str | None, result: CallResult
-    ) -> Work[Told[Approval | None]]:
+    ) -> Work[Told[list[Approval]]]:
         """Keep what came of a call that somebody else has carried out, and say which approval nobody needs any more."""
 
-        def work(connection: Connection) -> Told[Approval | None]:
+        def work(connection: Connection) -> Told[list[Approval]]:
             ledger = Ledger(connection, session_id)
             record = ledger.find(call.id)
             if record is None:
                 record = ledger.run(ledger.enter(turn, call, kind, call.name))
-            withdrawn = None
+            withdrawn = []
             approval = ledger.approval(call.id)
             if record.result is None and approval is not None and approval.state is ApprovalState.PENDING:
-                withdrawn = _withdraw(ledger, approval, "the agent did not wait for it")
+                withdrawn.append(_withdraw(ledger, approval, "the agent did not wait for it"))
             ledger.finish(record, result)
-            if withdrawn is not None:
-                ledger.go_on()
+            ledger.go_on()
             return withdrawn, ledger.told
 
         return work

@@ -169,10 +169,8 @@ class SessionStore:
         session: Session,
         request_key: str | None = None,
         most: int | None = None,
-        said: Sequence[Message] = (),
     ) -> tuple[Session, bool]:
-        """Keep a new session, with copies of messages, and say whether it is new: an earlier one of the same tenant
-        and request key is returned.
+        """Keep a new session, and say whether it is new: an earlier one of the same tenant and request key is returned.
 
         Raises `QuotaExceeded` where the tenant has `most` already.
         """
@@ -184,8 +182,6 @@ class SessionStore:
         if most is not None and connection.execute(count).scalar_one() >= most:
             raise QuotaExceeded(f"there are {most} sessions already, which is as many as there may be; delete some")
         connection.execute(insert(sessions), row_of(session) | {"request_key": request_key})
-        for message in said:
-            SessionStore.keep(connection, message.model_copy(update={"session": session.id}))
         return session, True
 
     @staticmethod

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 from paddock.agents.engines.acp.engine import AcpEngine
 from paddock.agents.engines.acp.presets import PROGRAMS, Program
-from paddock.agents.engines.base import Given, Outcome
+from paddock.agents.engines.base import Given, Outcome, Turn
 from paddock.agents.engines.registry import Means
 from paddock.agents.engines.rehearsal import Rehearsal
 from paddock.agents.engines.rehearsed import NOW
@@ -98,18 +98,27 @@ async def machine(
         held.push_async_callback(door.close)
         boxes = Boxes(config.llm, keys, door)
         held.push_async_callback(boxes.close)
-        kept = ImageStore(images or data / "images")
-        fleet = Fleet(backend=backend, images=kept, store=store, events=events, config=config, attendants=[boxes])
+        store_of_images = ImageStore(images or data / "images")
+        fleet = Fleet(
+            backend=backend, images=store_of_images, store=store, events=events, config=config, attendants=[boxes]
+        )
         held.push_async_callback(fleet.close)
         keeper = Keeper(fleet)
         held.push_async_callback(keeper.close)
         await keeper.open()
         live = await Live.open(fleet, events, config)
         held.push_async_callback(live.close)
-        means = Means(config, store, events, fleet, live, keys, kept)
-        engine = AcpEngine(means, {**PROGRAMS, OBEDIENT.name: OBEDIENT})
+        means = Means(config, store, events, fleet, live, keys, store_of_images)
+        engine = AcpEngine(means, {**PROGRAMS, OBEDIENT.name: OBEDIENT}, kept)
         held.push_async_callback(engine.close)
         yield Machine(means, engine)
+
+
+async def kept(turn: Turn) -> int:
+    """How many whole messages of the agent a rehearsed turn has."""
+    assert isinstance(turn, Rehearsal)
+    messages = [message for message in turn.records.messages if message.turn == turn.number]
+    return sum(message.role == "assistant" and message.cut is None for message in messages)
 
 
 def session_of(agent: str, **more: Any) -> Session:

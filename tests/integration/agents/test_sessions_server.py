@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Iterator
-from pathlib import Path
 
+import httpx
 import pytest
 
 from tests.integration.agents.chats import Chat, check_order, scripted
@@ -23,12 +23,17 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 
 
 def test_a_turn_ends_although_the_server_is_killed_in_the_middle_of_a_word(server: Server) -> None:
-    chat = Chat.begin(server.client(), model="slow")
-    chat.say("What are pelicans?")
-    chat.until(lambda event: event["type"] == "message.delta")
-    server.stop(signal.SIGKILL)
+    with server.client() as client:
+        chat = Chat.begin(client, model="slow")
+        chat.say("What are pelicans?")
+        chat.until(lambda event: event["type"] == "message.delta")
+        server.stop(signal.SIGKILL)
     server.start()
-    chat = chat.at(server)
+    with server.client() as client:
+        check_it_went_on(Chat(client, chat.id))
+
+
+def check_it_went_on(chat: Chat) -> None:
     assert chat.until_over() == "done"
     told = chat.all()
     check_order(told)
@@ -40,8 +45,12 @@ def test_a_turn_ends_although_the_server_is_killed_in_the_middle_of_a_word(serve
     assert eventually(lambda: chat.now()["state"] == "idle")
 
 
-def test_a_session_is_exported_imported_forked_and_found(server: Server, tmp_path: Path) -> None:
-    client = server.client()
+def test_a_session_is_exported_imported_forked_and_found(server: Server) -> None:
+    with server.client() as client:
+        there_and_back(client)
+
+
+def there_and_back(client: httpx.Client) -> None:
     chat = Chat.begin(client, model="quick", title="Birds")
     first = chat.say("Tell me of pelicans")
     assert chat.until_over() == "done"
@@ -60,10 +69,8 @@ def test_a_session_is_exported_imported_forked_and_found(server: Server, tmp_pat
     for session in (copy.id, fork["id"]):
         talk = Chat(client, session)
         talk.say("Go on")
-        assert (
-            talk.until(lambda event: event["type"] == "turn.ended" and event["data"]["turn"] == 2)["data"]["state"]
-            == "done"
-        )
+        ended = talk.until(lambda event: event["type"] == "turn.ended" and event["data"]["turn"] == 2)
+        assert ended["data"]["state"] == "done"
     assert client.post("/v1/sessions/import", content=b"nonsense").status_code == 400
     for session in (chat.id, copy.id, fork["id"]):
         assert client.delete(f"/v1/sessions/{session}").status_code == 204

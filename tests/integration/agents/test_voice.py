@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from paddock.agents import speech
 from paddock.agents.engines.base import CallPiece, Reply, Speech, TextPiece, ThoughtPiece, TurnLimit
 from paddock.agents.voice import KEY_NAME, ModelError
 from paddock.errors import QuotaExceeded
@@ -112,18 +113,28 @@ async def test_helpers_are_told_apart(tmp_path: Path) -> None:
         assert sorted((each["step"], each["by"]) for each in steps) == [(1, steps[0]["by"]), (2, steps[1]["by"])]
 
 
-async def test_deltas_are_gathered_but_the_first_is_told_at_once(tmp_path: Path) -> None:
+async def test_the_first_words_do_not_wait_for_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(speech, "EVERY", 60.0)
+    async with stage(tmp_path, {"m": {"turns": [[{"think": "Hm."}, {"say": "Hello there."}]]}}) as here:
+        session = await here.session("m")
+        asking = here.voice.ask(session, 1, [user("Hi.")])
+        assert isinstance(await anext(asking), ThoughtPiece)
+        await until(lambda: _has(here, session, "thought.delta"))
+        assert isinstance(await anext(asking), TextPiece)
+        await until(lambda: _has(here, session, "message.delta"))
+        _ = [piece async for piece in asking]
+
+
+async def test_deltas_are_gathered(tmp_path: Path) -> None:
     async with stage(tmp_path, {"m": {**SLOW, "pace": "1ms"}}) as here:
         session = await here.session("m")
         asking = here.voice.ask(session, 1, [user("Count.")])
         first = await anext(asking)
         assert isinstance(first, TextPiece)
-        # Told although nobody has asked for the second piece yet.
-        await until(lambda: _has(here, session, "message.delta"))
         pieces = [first] + [piece async for piece in asking if isinstance(piece, TextPiece)]
         deltas = [each.data["text"] for each in await here.told(session) if each.type == "message.delta"]
         text = "".join(piece.text for piece in pieces)
-        assert "".join(deltas) == text and deltas[0] == first.text
+        assert "".join(deltas) == text
         assert len(deltas) < len(pieces) / 2, (len(deltas), len(pieces))
 
 
@@ -285,12 +296,12 @@ async def test_an_agent_program_is_told_of_in_the_same_way(tmp_path: Path) -> No
     async with stage(tmp_path, {"m": SAY}) as here:
         session = await here.session("m")
         call = Call(id="theirs", name="Bash", arguments={"command": "ls"})
-        async with here.voice.speaking(session, 1) as speech:
-            await speech.thought("Hm.")
-            await speech.text("Hello ")
-            await speech.text("you.")
-            kept = await speech.finish([call])
-        assert (kept.id, kept.text, kept.thought, kept.calls) == (speech.message_id, "Hello you.", "Hm.", (call,))
+        async with here.voice.speaking(session, 1) as said:
+            await said.thought("Hm.")
+            await said.text("Hello ")
+            await said.text("you.")
+            kept = await said.finish([call])
+        assert (kept.id, kept.text, kept.thought, kept.calls) == (said.message_id, "Hello you.", "Hm.", (call,))
         async with here.voice.speaking(session, 1) as cut:
             await cut.text("I beg")
         with pytest.raises(ValueError, match="it broke"):
@@ -304,9 +315,9 @@ async def test_an_agent_program_is_told_of_in_the_same_way(tmp_path: Path) -> No
         assert (await here.book.get(session.id)).usage.requests == 0
 
 
-async def _break_off(speech: Speech) -> None:
-    async with speech:
-        await speech.text("I fai")
+async def _break_off(failing: Speech) -> None:
+    async with failing:
+        await failing.text("I fai")
         raise ValueError("it broke")
 
 

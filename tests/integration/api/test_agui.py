@@ -226,7 +226,6 @@ def test_what_waits_is_an_interrupt_and_is_resumed(chat: Chat, client: httpx.Cli
 @pytest.mark.parametrize(
     ("payload", "state"),
     [
-        (None, "approved"),
         (True, "approved"),
         (False, "rejected"),
         ("approve", "approved"),
@@ -246,6 +245,31 @@ def test_ways_to_decide(chat: Chat, client: httpx.Client, payload: Any, state: s
     run(client, thread, resume=[ResumeEntry(interrupt_id=waits.id, status="resolved", payload=payload)])
     found = client.get("/v1/approvals").json()["items"]
     assert next(each["state"] for each in found if each["id"] == waits.id) == state
+
+
+def test_what_decides_nothing(chat: Chat, client: httpx.Client) -> None:
+    chat.sessions.play = lambda session, turn: [
+        chat.sessions.ask(session, turn, "call-1"),
+        TurnEnded(turn=turn, state="waiting"),
+    ]
+    (waits,) = interrupts(run(client, "decides nothing", "Go."))
+    payloads: list[Any] = [
+        None,
+        5,
+        [],
+        {},
+        "perhaps",
+        {"action": "edit", "arguments": 5},
+        {"action": "approve", "x": 1},
+    ]
+    for payload in payloads:
+        entry = {"interruptId": waits.id, "status": "resolved", "payload": payload}
+        body = {"threadId": "decides nothing", "runId": "r", "messages": [], "resume": [entry]}
+        answer = client.post("/v1/agui", json=body)
+        assert answer.status_code == 400 and answer.json()["message"], (payload, answer.text)
+    wrong = {"interruptId": waits.id, "status": "resolved", "payload": {"action": "approve", "digest": "0" * 64}}
+    body = {"threadId": "decides nothing", "runId": "r", "messages": [], "resume": [wrong]}
+    assert client.post("/v1/agui", json=body).status_code == 409
 
 
 def test_an_agent_that_waits_within_its_turn(chat: Chat, client: httpx.Client, monkeypatch: pytest.MonkeyPatch) -> None:

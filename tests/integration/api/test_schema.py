@@ -31,13 +31,16 @@ CHECKS = [
     unsupported_method,
     ignored_auth,
 ]
-STREAMS = r"^/v1/((sandboxes/\{sandbox_id\}/)?events|exchanges/events)$"
+STREAMS = r"^/v1/(((sandboxes/\{sandbox_id\}|sessions/\{session_id\})/)?events|exchanges/events)$"
 EXAMPLES = 10
 
 
 @pytest.fixture(scope="module")
-def settings() -> dict[str, Any]:
-    return {"quotas": {"sandboxes": 3, "snapshots": 3}}
+def settings(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    script = tmp_path_factory.mktemp("script") / "short.yaml"
+    script.write_text("turns: [{say: Hello.}]")
+    models = {"providers": {"short": {"kind": "script", "file": str(script)}}, "models": {"short": "short"}}
+    return {"quotas": {"sandboxes": 3, "snapshots": 3}, "llm": models}
 
 
 def test_the_server_keeps_to_its_description(server: Server) -> None:
@@ -80,5 +83,5 @@ def test_every_operation_says_how_it_can_fail(server: Server) -> None:
             assert {"400", "401", "403", "413", "500", "503"} <= set(answers), (method, path)
             assert "422" not in answers
             assert operation["description"], (method, path)
-            if "{sandbox_id}" in path:
+            if "{sandbox_id}" in path or "{session_id}" in path:
                 assert "404" in answers, (method, path)

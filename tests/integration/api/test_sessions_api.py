@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from itertools import islice
 from typing import Any
@@ -102,7 +103,7 @@ def test_pages_of_sessions_and_messages(client: httpx.Client, chat: Chat, strang
     pages = [stranger.get("/v1/sessions", params={"page": n, "pageSize": 2}).json() for n in (1, 2, 3)]
     assert [item["id"] for page in pages for item in page["items"]] == made[::-1]
     assert [page["pagination"]["hasNextPage"] for page in pages] == [True, True, False]
-    after = stranger.get("/v1/sessions", params={"pageSize": 2, "before": pages[0]["next"]}).json()
+    after = stranger.get(f"/v1/sessions?pageSize=2&before={pages[0]['next']}").json()
     assert [item["id"] for item in after["items"]] == made[1:3][::-1] and "next" not in pages[2]
     path = f"/v1/sessions/{made[0]}/messages"
     for n in range(5):
@@ -161,12 +162,14 @@ def test_decisions(client: httpx.Client, chat: Chat, stranger: httpx.Client) -> 
         ([{**decision, "action": "perhaps"}], 400),
         ([{**decision, "more": 1}], 400),
         ([{"approval": approval["id"]}], 400),
+        ([{**decision, "approval": "\ud83d"}], 400),
         ([{**decision, "approval": "apr-none"}], 404),
         ([{**decision, "digest": "0" * 64}], 409),
         ("approve", 400),
     ]
     for decisions, status in wrong:
-        refused = client.post(f"{path}/resume", json={"decisions": decisions})
+        body = json.dumps({"decisions": decisions})
+        refused = client.post(f"{path}/resume", content=body, headers={"Content-Type": "application/json"})
         assert refused.status_code == status and refused.json()["message"], (decisions, refused.text)
     assert stranger.post(f"{path}/resume", json={"decisions": [decision]}).status_code == 404
     chat.sessions.play = just_done

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx
-import jsonschema
+import jsonschema_rs
 import pytest
 from ag_ui.core import Event, EventType
 from pydantic import TypeAdapter
@@ -85,7 +85,7 @@ def test_a_message_a_decision_and_what_comes_of_them(client: httpx.Client) -> No
     assert [message["role"] for message in messages] == ["user", "assistant", "tool", "assistant"]
     assert messages[-1]["content"][0]["text"] == "It says 6*7."
     page = client.get(f"{path}/events", params={"limit": 1000}, headers=JSON).json()
-    validator = jsonschema.Draft202012Validator(schema())
+    validator = jsonschema_rs.validator_for(schema())
     for event in page["items"]:
         validator.validate(event)
     assert client.get(path).json()["usage"]["requests"] == 2

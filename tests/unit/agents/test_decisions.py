@@ -245,6 +245,18 @@ async def test_what_is_withdrawn_cannot_be_decided(desk: Desk) -> None:
     assert desk.heard == []
 
 
+async def test_who_decides_need_not_stay(desk: Desk) -> None:
+    approval = await ask(desk)
+    leaving = asyncio.create_task(desk.decide(decision(approval)))
+    await asyncio.sleep(0)
+    leaving.cancel()
+    await asyncio.wait({leaving})
+    async with asyncio.timeout(10):
+        while not desk.heard:
+            await asyncio.sleep(0)
+    assert (await desk.perform(shell(), wait=False)).text == "did c1"
+
+
 # Time
 
 

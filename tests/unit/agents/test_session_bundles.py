@@ -239,6 +239,20 @@ async def test_what_this_server_has_not_is_replaced(tmp_path: Path) -> None:
         )
 
 
+async def test_who_stops_reading_leaves_nothing(tmp_path: Path) -> None:
+    async with centre(tmp_path, PlannedEngine(at_work)) as at:
+        session = await a_busy_session(at)
+        home = at.config.data / "sessions" / session.id
+        reading = at.sessions.export(TENANT, session.id)
+        assert await anext(reading) is not None and await anext(reading) is not None
+        assert len(list(home.iterdir())) == 2
+        await reading.aclose()
+        assert [path.name for path in home.iterdir()] == ["files"]
+        (home / ".export-left").touch()
+    async with centre(tmp_path, PlannedEngine(done)):
+        assert [path.name for path in home.iterdir()] == ["files"]
+
+
 async def test_who_stops_sending_leaves_nothing(tmp_path: Path) -> None:
     async with centre(tmp_path, PlannedEngine(done)) as at:
         whole = await exported(at, await at.begin())

@@ -297,7 +297,7 @@ async def test_a_decision_that_comes_while_the_engine_pauses_is_not_missed(tmp_p
         await decide(at, session.id, "approve")
         go_on.set()
         await at.ended(session)
-        assert at.toolbox.ran == ["call-0"]
+        assert at.toolbox.ran == ["call-0"] and isinstance(engine.given[-1], Decisions)
         assert await at.turns(session) == ["started message", "ended done"]
 
 
@@ -310,7 +310,10 @@ async def test_what_nobody_decides_in_time_lets_the_turn_go_on(tmp_path: Path) -
 
 
 async def test_going_on_opens_the_last_turn_again(tmp_path: Path) -> None:
-    engine = PlannedEngine(forever, done)
+    async def plan(turn: Turn, given: Given) -> Outcome:
+        return await (forever if isinstance(given, UserMessage) else done)(turn, given)
+
+    engine = PlannedEngine(plan)
     async with centre(tmp_path, engine) as at:
         session = await at.begin()
         with pytest.raises(Conflict, match="send a message"):

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any, ClassVar, TypeAlias
 
 from pydantic import ValidationError
 
@@ -28,8 +28,10 @@ from paddock.errors import NotFound, PaddockError
 from paddock.model.sandbox import Sandbox
 from paddock.model.sessions import FileContent, Message, Session
 from paddock.sandbox.client import Inside
+from paddock.store.sessions import SessionStore
 
-Blocks = list[dict[str, Any]]
+Blocks: TypeAlias = list[dict[str, Any]]
+Kept: TypeAlias = Callable[[Turn], Awaitable[int]]
 
 
 class AcpEngine(Engine):
@@ -38,8 +40,10 @@ class AcpEngine(Engine):
     name: ClassVar[str] = "acp"
     own_tools: ClassVar[bool] = True
 
-    def __init__(self, means: Means, programs: Mapping[str, Program] = PROGRAMS) -> None:
+    def __init__(self, means: Means, programs: Mapping[str, Program] = PROGRAMS, kept: Kept | None = None) -> None:
+        """`kept` says how many whole messages of the agent a turn has, for turns that are not in the store."""
         self._means = means
+        self._kept = kept or self._count
         self._programs = programs
         self._boxes = AgentBoxes(means)
         self._files = Files(means.config.data / "sessions", means.config.chat.file_size)
@@ -54,11 +58,15 @@ class AcpEngine(Engine):
         place.begin(turn.number)
         sandbox = await self._boxes.board(turn, place, program)
         inside = await self._means.fleet.inside(turn.session.tenant, sandbox.id)
-        work = _Work(self, turn, place, program, sandbox, inside)
+        work = _Work(self, turn, place, program, sandbox, inside, await self._kept(turn))
         return await work.run(given)
 
     async def release(self, session: Session) -> None:
         await self._boxes.release(session)
+
+    async def _count(self, turn: Turn) -> int:
+        messages = await SessionStore(self._means.store).messages(turn.session.id, turn=turn.number)
+        return sum(message.role == "assistant" and message.cut is None for message in messages)
 
     async def read_file(self, session: Session, sha: str) -> bytes | None:
         try:
@@ -85,7 +93,14 @@ class _Work:
     """One run of the engine in one turn."""
 
     def __init__(
-        self, engine: AcpEngine, turn: Turn, place: Place, program: Program, sandbox: Sandbox, inside: Inside
+        self,
+        engine: AcpEngine,
+        turn: Turn,
+        place: Place,
+        program: Program,
+        sandbox: Sandbox,
+        inside: Inside,
+        kept: int,
     ) -> None:
         self._engine = engine
         self._turn = turn
@@ -96,7 +111,9 @@ class _Work:
         chat = engine.means.config.chat
         self._repeats = chat.repeats
         session = turn.session
-        self._teller = Teller(turn, place, lambda data, mime: engine.keep_file(session, data, mime), chat.result_size)
+        self._teller = Teller(
+            turn, place, lambda data, mime: engine.keep_file(session, data, mime), chat.result_size, kept
+        )
 
     async def run(self, given: Given) -> Outcome:
         place = self._place

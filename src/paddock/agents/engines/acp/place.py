@@ -70,6 +70,8 @@ class Place(BaseModel):
     asked: list[Asked] = Field(default_factory=list)
     calls: dict[str, SeenCall] = Field(default_factory=dict)
     """Those under way, by the agent's ids."""
+    spoken: int = 0
+    """How many messages of the agent the turn has, as far as was saved."""
     made: int = 0
     """How many calls the turn has had."""
     notes: list[str] = Field(default_factory=list)
@@ -81,7 +83,8 @@ class Place(BaseModel):
         """Forget what was of the turn before."""
         if turn != self.turn:
             self.turn = turn
-            self.known, self.notes, self.made, self.noted = [], [], 0, 0
+            self.known, self.notes = [], []
+            self.spoken = self.made = self.noted = 0
             self.stopped = self.ended = False
             self.forget_prompt()
 

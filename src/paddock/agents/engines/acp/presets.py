@@ -54,9 +54,9 @@ def _codex() -> Program:
         (
             'model_provider = "paddock"',
             "model = {model}",
-            'approval_policy = "untrusted"',
-            # The box is the fence.
-            'sandbox_mode = "danger-full-access"',
+            # What changes something is asked about; it has no longer a policy that asks about every command.
+            'approval_policy = "on-request"',
+            'sandbox_mode = "read-only"',
             "check_for_update_on_startup = false",
             "analytics = {{enabled = false}}",
             f'model_providers.paddock = {{{{name = "paddock", base_url = "{LLM_URL}/v1", '

@@ -15,6 +15,7 @@ from paddock.agents.engines.acp.place import Asked, Place
 from paddock.agents.engines.acp.telling import EFFECTS, Teller
 from paddock.agents.engines.acp.wire import Line, ProgramError, ProgramGone, Wire, encode
 from paddock.agents.engines.base import Turn, Verdict
+from paddock.errors import PaddockError
 from paddock.model.sessions import CallResult, TextContent
 
 STOPPED_WITHIN = 2.0
@@ -73,7 +74,7 @@ class Talk:
             async with asyncio.timeout(STOPPED_WITHIN):
                 if sure:
                     await self._cancel()
-        except (TimeoutError, ProgramError):
+        except (TimeoutError, PaddockError):
             sure = False
         if not sure:
             await wire.end()

@@ -40,15 +40,27 @@ Keep = Callable[[bytes, str], Awaitable[FileContent | None]]
 """Keeps a picture of the session; None if it cannot be kept."""
 
 
+class Silence:
+    """Where a message was told before."""
+
+    async def __aexit__(self, *exc: object) -> None: ...
+    async def text(self, piece: str) -> None: ...
+    async def thought(self, piece: str) -> None: ...
+    async def finish(self, calls: Sequence[Call] = ()) -> None: ...
+
+
 class Teller:
     """Tells one turn. What is said goes into messages; each ends where calls begin."""
 
-    def __init__(self, turn: Turn, place: Place, keep: Keep, longest: int) -> None:
+    def __init__(self, turn: Turn, place: Place, keep: Keep, longest: int, kept: int = 0) -> None:
+        """`kept` is how many messages of the agent the turn has in its records."""
         self._turn = turn
         self._place = place
         self._keep = keep
         self._longest = longest
-        self._speech: Speech | None = None
+        self._speech: Speech | Silence | None = None
+        # Messages that were kept just before a server died, and are read once more.
+        self._again = max(0, kept - place.spoken)
 
     @property
     def speaking(self) -> bool:
@@ -93,6 +105,7 @@ class Teller:
             await speech.__aexit__(None, None, None)
         # Only now: what is saved meanwhile must not say that they are in a message.
         self._place.made += len(calls)
+        self._place.spoken += 1
         for seen, call in zip(fresh, calls, strict=True):
             seen.call = call
         return True
@@ -114,7 +127,10 @@ class Teller:
         identifier = f"{seen.id[:200]}-{self._place.turn}.{number}"
         return Call(id=identifier, name=f"{KIND}_{seen.kind}", arguments=_arguments(seen))
 
-    async def _begin(self) -> Speech:
+    async def _begin(self) -> Speech | Silence:
+        if self._again:
+            self._again -= 1
+            return Silence()
         return await self._turn.speaking().__aenter__()
 
     async def _say(self, content: Any, *, thought: bool) -> bool:
@@ -134,8 +150,8 @@ class Teller:
             return False
         seen = self._seen(update)
         over = update.status in ("completed", "failed")
-        # Some tell of a call before they know its arguments.
-        if seen.call is None and not (over or seen.input or update.status == "in_progress"):
+        # Some tell of a call before they know its arguments, or only some of them.
+        if seen.call is None and not (over or update.status == "in_progress"):
             return False
         changed = seen.call is None and await self.introduce()
         assert seen.call is not None
@@ -143,7 +159,9 @@ class Teller:
             content = await self._content(update.content or [], update.raw_output)
             await self.settle(seen, CallResult(content=content, failed=update.status == "failed"))
             return True
-        if update.status == "in_progress" and not seen.begun:
+        # Whether others run is not known before it is asked for a permission, or not.
+        harmless = EFFECTS.get(seen.kind, "other") in ("none", "other")
+        if update.status == "in_progress" and harmless and not seen.begun:
             seen.begun = True
             await self._turn.tell(CallRunning(call_id=seen.call.id, sandbox_id=self._place.sandbox))
             changed = True

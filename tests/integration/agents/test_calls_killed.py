@@ -1,0 +1,108 @@
+"""A process that works on a call is killed at each of its stages; another one goes on."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+PROGRAM = """
+import asyncio, json, os, sys
+from pathlib import Path
+from paddock.events.log import EventLog
+from paddock.model.sessions import ApprovalState
+from paddock.store.database import Store
+from tests.unit.agents.desk import Desk, Tools, decision, said, shell
+
+place = Path(sys.argv[1])
+
+def stage(name):
+    # Whoever reads this may kill us before we go on.
+    print(name, flush=True)
+    sys.stdin.readline()
+
+async def run(call):
+    stage("running")
+    deeds = os.open(place / "deeds", os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+    os.write(deeds, call.arguments["command"].encode() + b"\\n")
+    stage("ran")
+    return said("did it")
+
+async def main():
+    async with await Store.open(place / "p.db") as store:
+        new = not (place / "begun").exists()
+        desk = await Desk.open(store, Tools(run)) if new else Desk(store, await EventLog.open(store), Tools(run), {})
+        (place / "begun").touch()
+        work = asyncio.create_task(desk.perform(shell("make")))
+        approval = None
+        while approval is None and not work.done():
+            approval = next(iter(await desk.calls.list("t")), None)
+            await asyncio.sleep(0)
+        if approval is not None and approval.state is ApprovalState.PENDING:
+            stage("asked")
+            await desk.decide(decision(approval, "edit", arguments={"command": "make -n"}))
+            stage("decided")
+        result = await work
+        stage("done")
+        order = [str(kind) for kind in await desk.order()]
+        print(json.dumps({"text": result.text, "failed": result.failed, "order": order}), flush=True)
+
+asyncio.run(main())
+"""
+STAGES = ("asked", "decided", "running", "ran", "done")
+
+
+def work(place: Path, kill_at: str | None) -> dict[str, Any] | None:
+    """Work until a stage, or to the end, and say what came of it."""
+    process = subprocess.Popen(
+        [sys.executable, "-c", PROGRAM, str(place)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        cwd=Path(__file__).parents[3],
+    )
+    assert process.stdin is not None and process.stdout is not None
+    try:
+        for line in process.stdout:
+            if line.startswith("{"):
+                found: dict[str, Any] = json.loads(line)
+                return found
+            assert line.strip() in STAGES
+            if line.strip() == kill_at:
+                return None
+            process.stdin.write("\n")
+            process.stdin.flush()
+        raise AssertionError("it ended by itself")
+    finally:
+        process.kill()
+        process.wait(10)
+        process.stdin.close()
+        process.stdout.close()
+
+
+@pytest.mark.parametrize("kill_at", STAGES)
+def test_killed_at_a_stage_it_is_done_once(tmp_path: Path, kill_at: str) -> None:
+    assert work(tmp_path, kill_at) is None
+    found = work(tmp_path, None)
+    assert found is not None
+    deeds = (tmp_path / "deeds").read_text().split("\n")[:-1] if (tmp_path / "deeds").exists() else []
+    if kill_at in ("running", "ran"):
+        # Nobody can know whether it has happened.
+        assert found["failed"] and "under way when the server stopped" in found["text"]
+        assert deeds == (["make -n"] if kill_at == "ran" else [])
+    else:
+        assert found["text"] == "did it"
+        assert deeds == ["make -n"]
+    assert found["order"] == [
+        "call.ready",
+        "approval.required",
+        "session.state",
+        "approval.decided",
+        "session.state",
+        "call.running",
+        "call.result",
+    ]
