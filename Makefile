@@ -43,7 +43,7 @@ format: ## Put the code into the house style
 	$(BIN)/ruff format .
 
 bench: setup-bench ## Measure against a peer or a limit in the same run
-	failed=0; for each in sandbox llm runs screens; do $(BIN)/python bench/$$each.py || failed=1; done; exit $$failed
+	failed=0; for each in sandbox llm runs screens chat; do $(BIN)/python bench/$$each.py || failed=1; done; exit $$failed
 
 docs: ## Write the generated pages of docs/reference anew
 	$(BIN)/python -m paddock.config.reference > docs/reference/configuration.md

@@ -33,6 +33,8 @@ async def run(*words: str, stdin: bytes | None = None) -> str:
 
 
 async def _end(process: asyncio.subprocess.Process) -> None:
+    if process.returncode is not None:
+        return
     process.send_signal(signal.SIGTERM)
     try:
         await asyncio.wait_for(process.wait(), 30)
@@ -131,7 +133,7 @@ class Paddock:
     @asynccontextmanager
     async def start(cls, data: Path, images: Path, image: Image, pool: int = 0, **more: object) -> AsyncIterator[Self]:
         """Start it with a pool of so many boxes, and with more settings."""
-        data.mkdir(parents=True)
+        data.mkdir(parents=True, exist_ok=True)
         (data / "images").symlink_to(images.resolve())
         settings = data / "paddock.yaml"
         pools = [{"name": "bench", "image": image.name, "size": pool}] if pool else []
@@ -145,6 +147,8 @@ class Paddock:
         try:
             async with asyncio.timeout(START):
                 while not (data / "server.json").exists():
+                    if server.returncode is not None:
+                        raise RuntimeError(f"the server did not start: {(data / 'log').read_text()[-1000:]}")
                     await asyncio.sleep(0.05)
             paddock = cls(data, image, server.pid)
             yield paddock

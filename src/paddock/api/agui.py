@@ -75,21 +75,22 @@ def routes(services: Services) -> APIRouter:
 
         The same message sent again is not said again; what happened since is told again.
         """
+        entries = _entries(body)
+        said = None if entries else _last(body)
+        written = None if said is None else _written(said)
         by = await name_of(services, principal)
         session = await _session(services, principal, body, by)
         stream = Stream(services.events, principal.tenant, session.id)
         before = await stream.end()
-        entries = _entries(body)
-        if entries:
+        if said is None or written is None:
             pending = await sessions.approvals(principal.tenant, session=session.id, state=ApprovalState.PENDING)
             decisions = [_decision(entry, pending) for entry in entries]
             await sessions.decide(principal.tenant, session.id, decisions, by)
             run, follows = Run(body.thread_id, body.run_id, session), True
             after, turn = before, session.turn
         else:
-            said = _last(body)
             message = await sessions.send(
-                principal.tenant, session.id, _written(said), by, request_key=f"agui:{session.id}:{said.id}"
+                principal.tenant, session.id, written, by, request_key=f"agui:{session.id}:{said.id}"
             )
             arrival = await stream.arrival(message, before)
             run, follows = Run(body.thread_id, body.run_id, session, message.id), not await stream.paused(arrival)
@@ -160,7 +161,7 @@ class _Telling:
 
 
 async def _session(services: Services, principal: Principal, body: RunAgentInput, by: str) -> Session:
-    """That of the thread. One that only decides has to be there."""
+    """That of the thread."""
     try:
         return await services.sessions.get(principal.tenant, body.thread_id)
     except SessionNotFound:

@@ -113,6 +113,10 @@ class Take:
         # Until all has been sent, what is sent counts as too much, so that `writable` tells when that is.
         self._connection.transport.set_write_buffer_limits(0)
 
+    def abort(self) -> None:
+        """End the connection at once, whatever is still to be sent: its client takes nothing."""
+        self._connection.transport.abort()
+
     async def __call__(self) -> socket.socket:
         """The socket, once the handshake has been sent; from now on nothing is written or closed here.
 

@@ -14,6 +14,7 @@ from starlette.websockets import WebSocket
 
 from paddock.agents.requests import Written
 from paddock.api.access import principal_of, query_of
+from paddock.api.connections import TAKE
 from paddock.api.errors import clean, explain
 from paddock.api.events import SESSIONS, WHAT, told
 from paddock.api.following import place
@@ -134,7 +135,9 @@ class Talk:
             async with asyncio.timeout(GOODBYE):
                 await self._websocket.close(code, reason)
         except TimeoutError:
-            pass  # It takes nothing at all; the connection is ended without a word.
+            # It takes nothing at all, and what waits to be sent would hold the connection for ever.
+            if (take := self._websocket.scope.get("extensions", {}).get(TAKE)) is not None:
+                take.abort()
 
 
 class _InvalidFrame(InvalidInput):

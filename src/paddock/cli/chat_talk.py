@@ -275,9 +275,8 @@ class Talk:
         """The number of the newest event."""
         after = 0
         while True:
-            page = await self._reach.ask(
-                "GET", path_of(self._session, "/events"), params={"after": str(after), "limit": str(_PAGE)}
-            )
+            query, headers = {"after": str(after), "limit": str(_PAGE)}, {"Accept": "application/json"}
+            page = await self._reach.ask("GET", path_of(self._session, "/events"), params=query, headers=headers)
             after = int(page["next"])
             if len(page["items"]) < _PAGE:
                 return after

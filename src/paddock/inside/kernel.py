@@ -78,9 +78,10 @@ class Kernel:
 
     def _execute(self, source: str) -> None:
         self._count += 1
-        self._send(count=self._count)
-        self._running = True
         try:
+            # Whoever reads that it has begun may interrupt it at once.
+            self._running = True
+            self._send(count=self._count)
             self._run_cell(source)
             self._show_figures()
         except BaseException as error:

@@ -9,7 +9,7 @@ from typing import Any
 
 import httpx
 
-from tests.serving import Server
+from tests.serving import Server, eventually
 
 OVER = ("done", "cancelled", "failed")
 SERVER_SIDE = ("langgraph", "agentscope")
@@ -160,3 +160,47 @@ def check_order(events: Sequence[Mapping[str, Any]]) -> None:
                 settled.add(data["call_id"])
     assert not open_messages, "a message has no end"
     assert ready == settled, "a call has no result"
+
+
+def questions(chat: Chat) -> list[list[dict[str, Any]]]:
+    """What the model of a session was asked, each time with the whole conversation, from the server's archive."""
+    begun = sum(event["type"] == "step.started" for event in chat.all())
+
+    def archived() -> list[dict[str, Any]]:
+        query = {"session": chat.id, "limit": 500}
+        found: list[dict[str, Any]] = chat.client.get("/v1/exchanges", params=query).json()["items"]
+        return found if len(found) >= begun else []
+
+    if not begun:
+        return []
+    items = sorted(eventually(archived), key=lambda item: int(item["number"]))
+    sent = (chat.client.get(f"/v1/exchanges/{item['id']}", params={"raw": "request"}).json() for item in items)
+    return [document["messages"] for document in sent]
+
+
+def check_question(messages: Sequence[Mapping[str, Any]]) -> None:
+    """What providers demand of a conversation; they refuse it otherwise."""
+    assert messages[0]["role"] == "system"
+    assert messages[-1]["role"] in ("user", "tool"), "there is nothing to answer"
+    waiting: list[str] = []
+    for message in messages[1:]:
+        role, content = message["role"], message.get("content")
+        if role == "tool":
+            assert message["tool_call_id"] in waiting, "a result without its call, or a second one"
+            waiting.remove(message["tool_call_id"])
+            continue
+        assert not waiting, "something was said before a call had its result"
+        assert role in ("user", "assistant")
+        calls = message.get("tool_calls") or []
+        assert content or calls, f"a message of the {role} is empty"
+        assert all(isinstance(json.loads(each["function"]["arguments"]), dict) for each in calls)
+        waiting = [each["id"] for each in calls]
+        assert len(set(waiting)) == len(waiting)
+    assert not waiting, "a call has no result"
+
+
+def check(chat: Chat) -> None:
+    """What must hold of every session whose turn is over: what was told, and what the model was asked."""
+    check_order(chat.all())
+    for question in questions(chat):
+        check_question(question)

@@ -110,7 +110,8 @@ async def test_what_is_rejected_does_not_happen(data: Path, agent: str) -> None:
 
 @pytest.mark.parametrize("agent", ["claude-code", "qwen-code"])
 async def test_cancelled_within_an_answer_it_takes_the_next_message(data: Path, agent: str) -> None:
-    async with bench(data, [{"say": SLOW}], pace="20ms", otherwise={"say": "Here I am."}) as running:
+    rules = [{"when": {"prompt": "Are you there"}, "do": [{"say": "Here I am."}]}]
+    async with bench(data, [{"say": SLOW}], pace="20ms", rules=rules) as running:
         turn = begin(agent)
         working = asyncio.create_task(running.says(turn, "Talk."))
         await until(lambda: _begun(turn))

@@ -327,5 +327,8 @@ def test_runs_that_end_otherwise(chat: Chat, client: httpx.Client) -> None:
 )
 def test_runs_that_cannot_be(client: httpx.Client, change: dict[str, Any], word: str) -> None:
     body = {"threadId": "bad", "runId": "r", "messages": [{"id": "1", "role": "user", "content": "Hi."}], **change}
+    before = client.get("/v1/sessions", params={"pageSize": 200}).json()["items"]
     answer = client.post("/v1/agui", json=body)
     assert answer.status_code == 400 and word in answer.json()["message"], answer.text
+    if "resume" not in change:
+        assert client.get("/v1/sessions", params={"pageSize": 200}).json()["items"] == before

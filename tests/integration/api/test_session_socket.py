@@ -16,6 +16,7 @@ from websockets.exceptions import ConnectionClosed, InvalidStatus
 from websockets.sync.client import ClientConnection
 
 from paddock.api import session_socket
+from paddock.api.connections import Take
 from paddock.model.session_events import MessageDelta, SessionEvent, TurnEnded, TurnError
 from paddock.model.sessions import Session
 from tests.integration.api.chatting import PATIENCE, Chat, chatting, data_lines, just_done
@@ -190,6 +191,30 @@ def test_who_takes_nothing_is_let_go_and_can_come_back(chat: Chat, monkeypatch: 
     with chat.socket(session.id, after=seen) as ws:
         numbers = [json.loads(ws.recv(PATIENCE))["number"] for _ in range(MANY + 1 - seen)]
     assert numbers == list(range(seen + 1, MANY + 2))
+
+
+def test_who_never_takes_anything_holds_no_connection(chat: Chat, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(session_socket, "PATIENCE", 0.2)
+    monkeypatch.setattr(session_socket, "GOODBYE", 0.2)
+    ended: list[bool] = []
+    abort = Take.abort
+
+    def noted(take: Take) -> None:
+        abort(take)
+        ended.append(True)
+
+    monkeypatch.setattr(Take, "abort", noted)
+    session = session_of(chat)
+    tell(chat, session, ["x" * 100_000] * MANY)
+    with chat.socket(session.id, waiting=1) as ws:
+        eventually(lambda: ended)
+        closed: list[ConnectionClosed] = []
+        while not closed:
+            try:
+                ws.recv(PATIENCE)
+            except ConnectionClosed as error:
+                closed.append(error)
+    assert closed[0].rcvd is None
 
 
 class Follower:

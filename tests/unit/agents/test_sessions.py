@@ -3,26 +3,21 @@
 from __future__ import annotations
 
 import asyncio
-import base64
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.unit.agents.centre import PNG, TENANT, Centre, PlannedEngine, answer, centre, done
+from tests.unit.agents.centre import TENANT, Centre, PlannedEngine, answer, centre, done
 
 from paddock.agents.engines.base import Continue, Decisions, Done, Given, Outcome, Paused, Turn, Undecided, UserMessage
-from paddock.agents.sessions import NewSession, SessionPatch, Written, cursor
-from paddock.errors import Conflict, InvalidInput, NotFound, QuotaExceeded, SessionNotFound, Unavailable
+from paddock.agents.sessions import NewSession
+from paddock.errors import Conflict, Unavailable
 from paddock.model.sessions import (
-    LARGEST_MESSAGE,
     ApprovalState,
     Call,
     Decision,
-    FileContent,
     SessionState,
 )
-from paddock.store.sessions import SessionStore
 
 pytestmark = pytest.mark.anyio
 
@@ -138,61 +133,6 @@ async def test_the_same_request_is_one_message_and_one_session(tmp_path: Path) -
         assert len({message.id for message in messages}) == 1 and messages[0].number == 1
         assert (await at.say(first, "hello", request_key="once")).number == 1
         assert await at.turns(first) == ["started message", "ended done"] and len(engine.given) == 1
-
-
-async def test_what_cannot_be_is_said_in_words(tmp_path: Path) -> None:
-    async with centre(tmp_path, PlannedEngine(done), sessions=2, file_size=1024) as at:
-        for settings, words in (
-            ({"agent": "nobody"}, "planned, claude-code, gemini-cli"),
-            ({"model": "huge"}, "small"),
-            ({"kinds": ("cod",)}, "did you mean code"),
-        ):
-            with pytest.raises(InvalidInput, match=words):
-                await at.begin(**settings)
-        session = await at.begin(model="large-one", agent="codex", kinds=("code", "code"))
-        assert (session.engine, session.kinds) == ("acp", ("code",))
-        for written, words in (
-            (Written(text="x" * (LARGEST_MESSAGE + 1)), "letters"),
-            (Written(text=" \n"), "empty"),
-            (Written(), "empty"),
-            (Written.model_validate({"content": [{"type": "file", "data": "?"}]}), "Base64"),
-            (Written.model_validate({"content": [{"type": "file", "data": "A" * 2000, "name": "b"}]}), "b is too"),
-            (Written.model_validate({"content": [{"type": "file", "data": "AAAA"}] * 21}), "20 files"),
-        ):
-            with pytest.raises(InvalidInput, match=words):
-                await at.sessions.send(TENANT, session.id, written, "ann")
-        assert await at.sessions.messages(TENANT, session.id) == [] and (await at.now(session)).turn == 0
-        await at.begin()
-        with pytest.raises(QuotaExceeded):
-            await at.begin()
-        for ask in (at.sessions.get, at.sessions.messages, at.sessions.delete):
-            with pytest.raises(SessionNotFound):
-                await ask("other", session.id)
-        with pytest.raises(SessionNotFound):
-            await at.sessions.send("other", session.id, Written(text="hi"), "eve")
-        with pytest.raises(SessionNotFound):
-            await at.sessions.cancel("other", session.id, "eve")
-
-
-async def test_files_of_a_message_are_kept_and_found(tmp_path: Path) -> None:
-    async with centre(tmp_path, PlannedEngine(done)) as at:
-        session = await at.begin()
-        parts = [
-            {"type": "text", "text": "look"},
-            {"type": "file", "name": "../a/shot", "data": base64.b64encode(PNG).decode()},
-            {"type": "image", "name": "t.csv", "mime": "text/csv", "data": base64.b64encode(b"a,b").decode()},
-        ]
-        message = await at.sessions.send(TENANT, session.id, Written.model_validate({"content": parts}), "ann")
-        _, picture, table = message.content
-        assert isinstance(picture, FileContent) and isinstance(table, FileContent)
-        assert (picture.type, picture.name, picture.mime) == ("image", "shot", "image/png")
-        assert (table.type, table.name, table.mime, table.size) == ("file", "t.csv", "text/csv", 3)
-        path, found = await at.sessions.attachment(TENANT, session.id, table.file)
-        assert path.read_bytes() == b"a,b" and found == table and path.stat().st_mode & 0o777 == 0o600
-        assert (await at.sessions.attachment(TENANT, session.id, picture.file))[1].mime == "image/png"
-        for name in ("0" * 64, "../../paddock.db"):
-            with pytest.raises(NotFound):
-                await at.sessions.attachment(TENANT, session.id, name)
 
 
 async def test_cancelling_ends_the_turn_and_what_it_waits_for(tmp_path: Path) -> None:
@@ -410,105 +350,3 @@ async def test_who_goes_away_does_not_leave_a_turn_that_nobody_works_at(tmp_path
             await asyncio.gather(sending, return_exceptions=True)
             await at.ended(session)
             await kept
-
-
-async def test_changing_a_session(tmp_path: Path) -> None:
-    async with centre(tmp_path, PlannedEngine(done)) as at:
-        session = await at.begin(budget=1000)
-        patch = SessionPatch(title="Better", kinds=("linux",), budget=None)
-        changed = await at.sessions.change(TENANT, session.id, patch, "ann")
-        assert (changed.title, changed.kinds, changed.budget, changed.model) == ("Better", ("linux",), None, "small")
-        assert (await at.told(session))[-1].data == {"title": "Better", "kinds": ["linux"], "by": "ann"}
-        with pytest.raises(InvalidInput):
-            await at.sessions.change(TENANT, session.id, SessionPatch(model="huge"), "ann")
-        assert await at.sessions.change(TENANT, session.id, SessionPatch(), "ann") == changed
-
-
-async def test_a_fork_has_what_was_said_up_to_a_message(tmp_path: Path) -> None:
-    calls = (Call(id="call-1", name="code_look"), Call(id="call-2", name="code_look", arguments={"n": 1}))
-
-    async def works(turn: Turn, given: Given) -> Outcome:
-        await answer(turn, "I look", calls)
-        for call in calls:
-            await turn.call(call)
-        await answer(turn, "It is fine")
-        return Done()
-
-    async with centre(tmp_path, PlannedEngine(works, done)) as at:
-        session = await at.begin(title="First")
-        picture = {"type": "file", "data": base64.b64encode(PNG).decode()}
-        content = Written.model_validate({"content": [{"type": "text", "text": "look"}, picture]})
-        await at.sessions.send(TENANT, session.id, content, "ann")
-        await at.ended(session)
-        said = await at.sessions.messages(TENANT, session.id)
-        assert [message.role for message in said] == ["user", "assistant", "tool", "tool", "assistant"]
-        forks = [
-            await at.sessions.fork(TENANT, session.id, message=message, title=None, by="bob")
-            for message in (said[0].id, said[1].id, said[2].id, None)
-        ]
-        counts = [len(await at.sessions.messages(TENANT, fork.id)) for fork in forks]
-        assert counts == [1, 4, 4, 5]
-        assert [fork.origin.message for fork in forks if fork.origin] == [said[0].id, said[1].id, said[2].id, None]
-        whole = await at.sessions.messages(TENANT, forks[-1].id)
-        assert [m.model_copy(update={"session": session.id}) for m in whole] == said
-        await at.sessions.delete(TENANT, session.id)
-        shas = [part.file for part in said[0].content if isinstance(part, FileContent)]
-        assert await at.files.read(forks[0].id, shas[0]) == PNG
-        await at.say(forks[0], "on")
-        await at.ended(forks[0], turn=2)
-        with pytest.raises(NotFound):
-            await at.sessions.fork(TENANT, forks[0].id, message="nothing", title=None, by="bob")
-
-
-async def test_deleting_leaves_nothing_but_the_events(tmp_path: Path) -> None:
-    engine = PlannedEngine(forever)
-    async with centre(tmp_path, engine) as at:
-        session, other = await at.begin(), await at.begin()
-        await at.sessions.send(
-            TENANT, session.id, Written.model_validate({"content": [{"type": "file", "data": "AAAA"}]}), "ann"
-        )
-        await at.say(session, "pelican")
-        await at.say(other, "pelican")
-        await at.sessions.delete(TENANT, session.id)
-        with pytest.raises(SessionNotFound):
-            await at.now(session)
-        with pytest.raises(SessionNotFound):
-            await at.say(session, "hello?")
-        assert [hit.session for hit in await at.sessions.search(TENANT, "pelican")] == [other.id]
-        assert not (at.config.data / "sessions" / session.id).exists()
-        assert (await at.told(session))[-1].type == "session.deleted"
-        assert at.toolbox.released == [(session.id, "the session is deleted")]
-        assert engine.released == at.voice.forgotten == [session.id]
-
-
-async def test_sandboxes_of_idle_sessions_are_released(tmp_path: Path) -> None:
-    async with centre(tmp_path, PlannedEngine(forever), idle_time=1) as at:
-        idle, busy, bare = [await at.begin() for _ in range(3)]
-        await at.say(busy, "work")
-        for session in (idle, busy):
-            now = datetime.now(UTC)
-            await at.store.write(
-                lambda connection, id=session.id, now=now: SessionStore.alter(  # type: ignore[misc]
-                    connection, id, {"sandboxes": {"code": "sb-1"}}, now
-                )
-            )
-        async with asyncio.timeout(10):
-            while not at.toolbox.released:
-                await asyncio.sleep(0.01)
-        assert set(at.toolbox.released) == {(idle.id, "idle")} and bare.sandboxes == {}
-
-
-async def test_sessions_are_listed_by_their_last_change(tmp_path: Path) -> None:
-    async with centre(tmp_path, PlannedEngine(done)) as at:
-        some = [await at.begin(title=f"number 1{number}%") for number in range(5)]
-        await at.sessions.create("other", NewSession(), "eve")
-        await at.sessions.change(TENANT, some[0].id, SessionPatch(title="first"), "ann")
-        first = await at.sessions.list(TENANT, limit=2)
-        assert [each.id for each in first] == [some[0].id, some[4].id]
-        for place in (first[-1].id, cursor(first[-1])):
-            rest = await at.sessions.list(TENANT, before=place)
-            assert [each.id for each in rest] == [some[3].id, some[2].id, some[1].id]
-        assert [each.id for each in await at.sessions.list(TENANT, query="14%")] == [some[4].id]
-        assert await at.sessions.list(TENANT, query="1%2") == []
-        with pytest.raises(InvalidInput):
-            await at.sessions.list(TENANT, before="soon_ses-1")

@@ -243,7 +243,7 @@ def _await_window(context: Context, started: Started, before: Scene, wait: float
             taken = before.changed(windows, active) if now - ended > NAMING else None
             if taken is not None or now - ended > HANDED:
                 return taken
-        context.display.wait(serial, 0.1)
+        context.display.wait(serial, 0.1, context.caller)
 
 
 def _leaves_others(session: int) -> bool:

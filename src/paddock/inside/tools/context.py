@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import threading
 
+from .callers import Caller
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -12,6 +14,8 @@ if TYPE_CHECKING:
     from .capture import Screen
     from .display import Display
     from .selections import Clipboard
+
+_NOBODY = Caller()
 
 
 class Context:
@@ -21,9 +25,20 @@ class Context:
         self.cwd = cwd or os.getcwd()
         self.kind = kind
         self._lock = threading.RLock()
+        self._answering = threading.local()
         self._display: Display | None = None
         self._screen: Screen | None = None
         self._clipboard: Clipboard | None = None
+
+    @property
+    def caller(self) -> Caller:
+        """Whoever waits for what this thread is at."""
+        found: Caller = getattr(self._answering, "caller", _NOBODY)
+        return found
+
+    @caller.setter
+    def caller(self, caller: Caller) -> None:
+        self._answering.caller = caller
 
     def surround(self, env: Mapping[str, str], cwd: str) -> None:
         """Let what starts from now on see these variables and begin in this directory."""

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from typing import Any
 
+    from .callers import Caller
+
 PATIENCE = 4.0
 """Seconds after which an X server that does not answer is given up."""
 GREETING = 3.0
@@ -73,8 +75,11 @@ class Display:
                 self._since = None
             self._turn.release()
 
-    def wait(self, serial: int, timeout: float) -> bool:
-        """Wait until the screen has changed since `serial`; False when it has not by then."""
+    def wait(self, serial: int, timeout: float, caller: Caller | None = None) -> bool:
+        """Wait until the screen has changed since `serial`; False when it has not by then.
+
+        Raises HungUp when that is of no use to the `caller` any more.
+        """
         reader, writer = os.pipe()
         deadline = time.monotonic() + timeout
         try:
@@ -93,7 +98,12 @@ class Display:
                     poller = select.poll()
                     poller.register(descriptor, select.POLLIN)
                     poller.register(reader, select.POLLIN)
-                    if poller.poll(remaining * 1000 + 1) and select.select([reader], [], [], 0)[0]:
+                    if caller is not None:
+                        caller.join(poller)
+                    ready = poller.poll(remaining * 1000 + 1)
+                    if caller is not None:
+                        caller.check()
+                    if ready and select.select([reader], [], [], 0)[0]:
                         os.read(reader, 512)
                 finally:
                     connection.wakeups.discard(writer)

@@ -30,6 +30,7 @@ class Effects:
 
     def __init__(self, context: Context) -> None:
         self._display = context.display
+        self._caller = context.caller
         with self._display.session() as connection:
             connection.arm()
             self._serial = connection.serial
@@ -63,11 +64,11 @@ class Effects:
             return False
         deadline = time.monotonic() + wait
         serial = self._serial
-        if not self._display.wait(serial, wait):
+        if not self._display.wait(serial, wait, self._caller):
             return False
         while time.monotonic() < deadline:
             with self._display.session() as connection:
                 serial = connection.serial
-            if not self._display.wait(serial, min(QUIET, deadline - time.monotonic())):
+            if not self._display.wait(serial, min(QUIET, deadline - time.monotonic()), self._caller):
                 break
         return True

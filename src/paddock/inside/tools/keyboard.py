@@ -120,6 +120,7 @@ def typeable(connection: Connection, text: str) -> bool:
 def _type(context: Context, text: str) -> None:
     """Type in portions, between which others may use the display and the window may keep up."""
     for begin in range(0, len(text), 100):
+        context.caller.check()
         with context.display.session() as connection:
             known = keymap(connection)
             shift = keycodes_of(connection, ["shift"])

@@ -9,9 +9,9 @@ import signal
 import socket
 import subprocess
 import sys
-import threading
 import time
 
+from .callers import HungUp, Turn
 from .results import Result, ToolError, readable, shorten
 from .shell import Kept, end_group
 
@@ -19,6 +19,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
+    from .callers import Caller
     from .context import Context
 
 MAX_IMAGES = 8
@@ -32,23 +33,23 @@ class Notebook:
     """One Python process, started by the first cell; cells run one after another."""
 
     def __init__(self) -> None:
-        self._turn = threading.Lock()
+        self._turn = Turn()
         self._process: Any = None
         self._channel: socket.socket | None = None
         self._pending = b""
 
     def run(self, context: Context, code: str, timeout: float, restart: bool) -> Result:
         deadline = time.monotonic() + timeout
-        if not self._turn.acquire(timeout=timeout):
+        if not self._turn.take(context.caller, timeout):
             raise ToolError("another cell is still running; wait for it or give it a shorter timeout")
         try:
             if restart:
                 self._end()
             if self._process is None or self._process.poll() is not None:
                 self._start(context.cwd)
-            return self._execute(code, deadline, timeout)
+            return self._execute(code, deadline, timeout, context.caller)
         finally:
-            self._turn.release()
+            self._turn.give_back()
 
     def _start(self, cwd: str) -> None:
         from ..kernel import CHANNEL
@@ -77,7 +78,7 @@ class Notebook:
             self._channel.close()
             self._channel = None
 
-    def _execute(self, code: str, deadline: float, timeout: float) -> Result:
+    def _execute(self, code: str, deadline: float, timeout: float, caller: Caller) -> Result:
         assert self._channel is not None
         stdout, stdout_writer = os.pipe()
         stderr, stderr_writer = os.pipe()
@@ -92,30 +93,36 @@ class Notebook:
             finally:
                 os.close(stdout_writer)
                 os.close(stderr_writer)
-            self._follow(cell, deadline)
+            self._follow(cell, deadline, caller)
         finally:
             os.close(stdout)
             os.close(stderr)
         if not cell.done:
             self._end()
+        if cell.abandoned:
+            raise HungUp
         return cell.result(timeout)
 
-    def _follow(self, cell: _Cell, deadline: float) -> None:
-        """Gather what the cell says and shows; when its time is over, interrupt it and then end it."""
+    def _follow(self, cell: _Cell, deadline: float, caller: Caller) -> None:
+        """Gather what the cell says and shows; when its time is over or nobody waits, interrupt it and then end it."""
         assert self._channel is not None
         channel = self._channel.fileno()
         poller = select.poll()
         for descriptor in (channel, *cell.outputs):
             poller.register(descriptor, select.POLLIN)
             os.set_blocking(descriptor, descriptor == channel)
+        caller.join(poller)
+        interrupted = False
         while not cell.done:
+            if (cell.timed_out or cell.abandoned) and cell.begun and not interrupted:
+                interrupted = True
+                os.killpg(self._process.pid, signal.SIGINT)
             remaining = deadline - time.monotonic()
             if remaining <= 0:
-                if cell.timed_out:
+                if cell.timed_out or cell.abandoned:
                     return
                 cell.timed_out = True
                 deadline = time.monotonic() + GRACE
-                os.killpg(self._process.pid, signal.SIGINT)
                 continue
             for descriptor, _ in poller.poll(min(remaining, 60.0) * 1000 + 1):
                 if descriptor == channel:
@@ -125,6 +132,11 @@ class Notebook:
                     *lines, self._pending = (self._pending + data).split(b"\n")
                     for line in lines:
                         cell.take(json.loads(line))
+                elif descriptor == caller.fileno():
+                    poller.unregister(descriptor)
+                    cell.abandoned = True
+                    if not cell.timed_out:
+                        deadline = time.monotonic() + GRACE
                 elif not cell.read(descriptor):
                     poller.unregister(descriptor)
         cell.drain()
@@ -135,8 +147,10 @@ class _Cell:
 
     def __init__(self, outputs: dict[int, Kept]) -> None:
         self.outputs = outputs
+        self.begun = False
         self.done = False
         self.timed_out = False
+        self.abandoned = False
         self._values: list[str] = []
         self._images: list[tuple[bytes, str]] = []
         self._error: dict[str, Any] | None = None
@@ -161,6 +175,7 @@ class _Cell:
             self._show(message["result"])
         elif "error" in message:
             self._error = message["error"]
+        self.begun = self.begun or "count" in message
         self.done = self.done or "done" in message
 
     def _show(self, forms: dict[str, Any]) -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-
 from .effects import WAIT, Effects
 from .keys import held, keycodes_of, press, release
 from .registry import Tool
@@ -169,7 +167,7 @@ def drag_mouse(
         connection.x.sync()
     try:
         for step in range(1, steps + 1):
-            time.sleep(seconds / steps)
+            context.caller.sleep(seconds / steps)
             part = step / steps
             with context.display.session() as connection:
                 _move(

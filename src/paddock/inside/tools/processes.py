@@ -37,6 +37,11 @@ def session_of(pid: int) -> int:
     return _status(pid, 3)
 
 
+def members(group: int) -> list[int]:
+    """Return the processes of a process group."""
+    return [pid for pid, _ in processes() if _status(pid, 2) == group]
+
+
 def ancestors(pid: int) -> list[int]:
     found: list[int] = []
     while pid > 1 and len(found) < 64:

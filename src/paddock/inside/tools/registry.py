@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import threading
 
+from .callers import Turn
 from .results import Result, ToolError, failure
 from .schema import check
 
@@ -91,7 +92,7 @@ class Registry:
         self._kind = kind
         self._loading = threading.Lock()
         self._tools: dict[str, Tool] | None = None
-        self._hands = threading.Lock()
+        self._hands = Turn()
 
     @property
     def tools(self) -> dict[str, Tool]:
@@ -114,18 +115,23 @@ class Registry:
         return tool
 
     def call(self, name: str, arguments: Mapping[str, Any]) -> Result:
-        """Call a tool. What it could not do, and wrong arguments, are results that say so."""
+        """Call a tool. What it could not do, and wrong arguments, are results that say so.
+
+        Raises HungUp when the caller does not wait for it any more.
+        """
         tool = self.find(name)
+        caller = self._context.caller
+        caller.check()
         try:
             checked = check(arguments, tool.schema)
             if not tool.input:
                 return tool.function(self._context, **checked)
-            if not self._hands.acquire(timeout=HANDS_FULL):
+            if not self._hands.take(caller, HANDS_FULL):
                 return failure("another tool still has the mouse and the keyboard; try again")
             try:
                 return tool.function(self._context, **checked)
             finally:
-                self._hands.release()
+                self._hands.give_back()
         except ToolError as error:
             return failure(str(error))
         except OSError as error:

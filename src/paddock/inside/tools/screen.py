@@ -113,7 +113,7 @@ def wait_for_settled_screen(context: Context, quiet: float, timeout: float) -> R
             connection.arm()
             serial = connection.serial
         remaining = deadline - time.monotonic()
-        if not context.display.wait(serial, min(quiet, max(0.0, remaining))):
+        if not context.display.wait(serial, min(quiet, max(0.0, remaining)), context.caller):
             settled = remaining >= quiet
             break
         changes += 1

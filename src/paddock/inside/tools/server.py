@@ -11,6 +11,7 @@ from ..errors import ApiError
 from ..fields import required, variables
 from ..http import BadRequest, Reply, Request, StreamReply, error_reply, json_reply
 from ..wire import Disconnected, Wire
+from .callers import Caller, HungUp
 from .context import Context
 from .protocol import Protocol
 from .registry import Registry, UnknownTool
@@ -43,7 +44,12 @@ class Server(Doorway):
         }
 
     def _answer(self, request: Request, wire: Wire) -> None:
-        self._reply(request).write(wire, request)
+        self._context.caller = Caller(wire.socket)
+        try:
+            reply = self._reply(request)
+        except HungUp:
+            raise Disconnected from None
+        reply.write(wire, request)
 
     def _reply(self, request: Request) -> Reply:
         try:

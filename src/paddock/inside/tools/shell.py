@@ -15,6 +15,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
+    from .callers import Caller
     from .context import Context
 
 MAX_OUTPUT = 48 * 1024
@@ -22,6 +23,8 @@ MAX_OUTPUT = 48 * 1024
 MAX_SECONDS = 3600
 LINGER = 0.05
 """Seconds in which output is read that is still in the pipes when a command has ended."""
+MAX_WATCHED = 64
+"""Processes of a group that are waited for when it is asked to end."""
 
 
 def tools(context: Context) -> list[Tool]:
@@ -78,11 +81,12 @@ def run_shell_command(
     if "\0" in command:
         raise ToolError("a command must not contain NUL")
     shell = "/bin/bash" if os.path.exists("/bin/bash") else "/bin/sh"
-    return run([shell, "-c", command], directory, timeout, (stdin or "").encode("utf-8", "surrogateescape"))
+    data = (stdin or "").encode("utf-8", "surrogateescape")
+    return run(context.caller, [shell, "-c", command], directory, timeout, data)
 
 
-def run(argv: list[str], directory: str, timeout: float, stdin: bytes = b"", env: Any = None) -> Result:
-    """Run a program to its end, or end it with all it started when its time is over."""
+def run(caller: Caller, argv: list[str], directory: str, timeout: float, stdin: bytes = b"", env: Any = None) -> Result:
+    """Run a program to its end, or end it with all it started when its time is over or its caller hangs up."""
     started = time.monotonic()
     process = subprocess.Popen(
         argv,
@@ -97,7 +101,7 @@ def run(argv: list[str], directory: str, timeout: float, stdin: bytes = b"", env
     outputs = {process.stdout.fileno(): Kept(), process.stderr.fileno(): Kept()}
     stdout, stderr = outputs.values()
     try:
-        timed_out = _follow(process, outputs, stdin, started + timeout)
+        timed_out = _follow(process, outputs, stdin, started + timeout, caller)
     finally:
         for stream in (process.stdin, process.stdout, process.stderr):
             if stream is not None:
@@ -153,11 +157,12 @@ class Kept:
         return readable(f"{head}\n[… {missing} bytes left out; redirect the output to a file to read all …]\n{rest}")
 
 
-def _follow(process: Any, outputs: dict[int, Kept], stdin: bytes, deadline: float) -> bool:
+def _follow(process: Any, outputs: dict[int, Kept], stdin: bytes, deadline: float, caller: Caller) -> bool:
     """Read both outputs until the program ends; returns whether it had to be ended."""
     ended = os.pidfd_open(process.pid)
     poller = select.poll()
     poller.register(ended, select.POLLIN)
+    caller.join(poller)
     for descriptor in outputs:
         os.set_blocking(descriptor, False)
         poller.register(descriptor, select.POLLIN)
@@ -176,6 +181,8 @@ def _follow(process: Any, outputs: dict[int, Kept], stdin: bytes, deadline: floa
             for descriptor, _ in poller.poll(min(remaining, 60.0) * 1000 + 1):
                 if descriptor == ended:
                     over = True
+                elif descriptor == caller.fileno():
+                    caller.check()
                 elif descriptor == feeding:
                     left = _feed(feeding, left)
                     if not left:
@@ -229,14 +236,48 @@ def _drain(outputs: dict[int, Kept]) -> None:
 
 
 def end_group(process: Any, grace: float = 1.0) -> None:
-    """End a program and its process group, with force when asking does not help."""
-    for number, patience in ((signal.SIGTERM, grace), (signal.SIGKILL, 5.0)):
+    """End a program and its process group, with force where asking does not help."""
+    watched = _watched(process.pid)
+    try:
+        _signal_group(process.pid, signal.SIGTERM)
+        _await_ends(watched, time.monotonic() + grace)
+    finally:
+        for descriptor in watched:
+            os.close(descriptor)
+    # The program itself is collected last: until then its number is that of no other group.
+    _signal_group(process.pid, signal.SIGKILL)
+    try:
+        process.wait(5.0)
+    except subprocess.TimeoutExpired:
+        return
+
+
+def _watched(group: int) -> list[int]:
+    """Return descriptors that tell when the processes of a group end, of the first ones if there are many."""
+    from .processes import members
+
+    found: list[int] = []
+    for pid in members(group)[:MAX_WATCHED]:
         try:
-            os.killpg(process.pid, number)
-        except (ProcessLookupError, PermissionError):
-            pass
-        try:
-            process.wait(patience)
-            return
-        except subprocess.TimeoutExpired:
+            found.append(os.pidfd_open(pid))
+        except OSError:
             continue
+    return found
+
+
+def _await_ends(descriptors: list[int], deadline: float) -> None:
+    poller = select.poll()
+    for descriptor in descriptors:
+        poller.register(descriptor, select.POLLIN)
+    left = len(descriptors)
+    while left and (remaining := deadline - time.monotonic()) > 0:
+        for descriptor, _ in poller.poll(remaining * 1000 + 1):
+            poller.unregister(descriptor)
+            left -= 1
+
+
+def _signal_group(group: int, number: int) -> None:
+    try:
+        os.killpg(group, number)
+    except (ProcessLookupError, PermissionError):
+        pass

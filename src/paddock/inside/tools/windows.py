@@ -108,7 +108,8 @@ class Wine:
             with os.fdopen(descriptor, "wb") as file:
                 file.write(batch(command))
             argv = ["wine", "cmd", "/c", windows_path(script)]
-            result = run(argv, directory, timeout, (stdin or "").encode("utf-8", "replace"), self.environment())
+            data = (stdin or "").encode("utf-8", "replace")
+            result = run(context.caller, argv, directory, timeout, data, self.environment())
         finally:
             os.unlink(script)
         return _in_unix_lines(result)

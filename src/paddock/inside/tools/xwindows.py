@@ -195,7 +195,7 @@ def close_window(context: Context, window: str | None = None) -> Result:
                 text = f"{called(found)} was asked to close and is still there"
                 return Result(text, structured={"window": found.name, "closed": False})
             serial = connection.serial
-        context.display.wait(serial, 0.05)
+        context.display.wait(serial, 0.05, context.caller)
     if asked is not None:
         text, dialog = brought_forward(context, asked)
         text = f"{called(found)} is still there: {text}"
@@ -241,7 +241,7 @@ def _change(
                 blocking = _blocking(connection, now)
                 break
             serial = connection.serial
-        context.display.wait(serial, 0.02)
+        context.display.wait(serial, 0.02, context.caller)
     text = f"{verb} {called(now)}" if finished else f"{called(now)} was not {verb}: the window manager did not do it"
     if not now.minimized:
         text += f"; it is {now.width}x{now.height} at {now.x}, {now.y}"

@@ -112,7 +112,12 @@ class _Work:
         self._repeats = chat.repeats
         session = turn.session
         self._teller = Teller(
-            turn, place, lambda data, mime: engine.keep_file(session, data, mime), chat.result_size, kept
+            turn,
+            place,
+            lambda data, mime: engine.keep_file(session, data, mime),
+            chat.result_size,
+            kept,
+            program.asides,
         )
 
     async def run(self, given: Given) -> Outcome:

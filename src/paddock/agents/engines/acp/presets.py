@@ -28,6 +28,8 @@ class Program:
     env: Callable[[str], Mapping[str, str]] = lambda model: {}
     files: Callable[[str], Mapping[str, str]] = field(default=lambda model: {})
     """What it reads at its start, by path below its home."""
+    asides: tuple[str, ...] = ()
+    """How pieces of text begin that are not meant for people."""
     leaves_children: bool = False
     """Whether commands go on that it had started when it was told to stop."""
 
@@ -56,6 +58,7 @@ def _codex() -> Program:
             "model = {model}",
             # What changes something is asked about; it has no longer a policy that asks about every command.
             'approval_policy = "on-request"',
+            'approvals_reviewer = "user"',
             'sandbox_mode = "read-only"',
             "check_for_update_on_startup = false",
             "analytics = {{enabled = false}}",
@@ -68,8 +71,15 @@ def _codex() -> Program:
         name="codex",
         image="agent-codex",
         command=lambda model: ("codex-acp",),
-        env=lambda model: {"NO_BROWSER": "1", "CODEX_PATH": "/usr/local/bin/codex"},
+        env=lambda model: {
+            "CODEX_PATH": "/usr/local/bin/codex",
+            # In its usual mode a model decides what may be done, in place of a person.
+            "INITIAL_AGENT_MODE": "read-only",
+            "NO_BROWSER": "1",
+        },
         files=lambda model: {".codex/config.toml": settings.format(model=json.dumps(model))},
+        # It says this of every model that is not in its own list.
+        asides=("Warning: Model metadata for",),
         leaves_children=True,
     )
 

@@ -52,8 +52,11 @@ class Silence:
 class Teller:
     """Tells one turn. What is said goes into messages; each ends where calls begin."""
 
-    def __init__(self, turn: Turn, place: Place, keep: Keep, longest: int, kept: int = 0) -> None:
+    def __init__(
+        self, turn: Turn, place: Place, keep: Keep, longest: int, kept: int = 0, asides: tuple[str, ...] = ()
+    ) -> None:
         """`kept` is how many messages of the agent the turn has in its records."""
+        self._asides = asides
         self._turn = turn
         self._place = place
         self._keep = keep
@@ -135,7 +138,7 @@ class Teller:
 
     async def _say(self, content: Any, *, thought: bool) -> bool:
         text = content.text if isinstance(content, schema.TextContentBlock) else ""
-        if not text:
+        if not text or text.startswith(self._asides):
             return False
         told = any(seen.call is None for seen in self._place.calls.values()) and await self.introduce()
         if self._speech is None:

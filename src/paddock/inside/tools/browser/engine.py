@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
     from typing import Any, TypeVar
 
+    from ..callers import Caller
     from .session import Session
 
     T = TypeVar("T")
@@ -70,14 +71,17 @@ class Engine:
             return
         threading.Thread(target=self._warm, name="browser-warm", daemon=True).start()
 
-    def call(self, work: Callable[[Session], Awaitable[T]], seconds: float) -> T:
-        """Run something in the browser's thread and wait for it, `seconds` and a little at most."""
+    def call(self, work: Callable[[Session], Awaitable[T]], seconds: float, caller: Caller) -> T:
+        """Run something in the browser's thread and wait for it, `seconds` and a little at most, if the caller does."""
         import asyncio
         import concurrent.futures
 
-        future = asyncio.run_coroutine_threadsafe(self._run(work), self._started())
+        future = asyncio.run_coroutine_threadsafe(self._attended(work, caller), self._started())
         try:
             return future.result(CONNECTING + seconds + SPARE)
+        except concurrent.futures.CancelledError:
+            caller.check()
+            raise ToolError("the browser broke this off; try again") from None
         except concurrent.futures.TimeoutError:
             future.cancel()
             raise ToolError(f"the browser did not answer within {seconds:g} s; try again, or browser_reload") from None
@@ -107,11 +111,34 @@ class Engine:
         loop.set_exception_handler(lambda _, __: None)
         loop.run_forever()
 
+    async def _attended(self, work: Callable[[Session], Awaitable[T]], caller: Caller) -> T:
+        """Do something for as long as its caller waits for it."""
+        import asyncio
+
+        line = caller.fileno()
+        if line < 0:
+            return await self._run(work)
+        loop = asyncio.get_running_loop()
+        doing = asyncio.ensure_future(self._run(work))
+
+        def hung_up() -> None:
+            loop.remove_reader(line)
+            doing.cancel()
+
+        loop.add_reader(line, hung_up)
+        try:
+            return await doing
+        finally:
+            loop.remove_reader(line)
+
     async def _run(self, work: Callable[[Session], Awaitable[T]]) -> T:
+        import asyncio
+
         from .faults import explained
 
         for again in (True, False):
-            session = await self._connected()
+            # Whoever comes next needs the connection too.
+            session = await asyncio.shield(self._connected())
             try:
                 return await work(session)
             except Stale:

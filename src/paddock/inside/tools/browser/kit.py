@@ -68,7 +68,7 @@ class Kit:
                 calm = "" if answers_dialogs else f"{name} was called before it was answered"
                 return await run(context, session, function, arguments, timeout, calm, quiet, hands)
 
-            return self.engine.call(work, timeout)
+            return self.engine.call(work, timeout, context.caller)
 
         arguments = {**properties, "timeout": limit}
         return Tool(

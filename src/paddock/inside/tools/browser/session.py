@@ -232,6 +232,9 @@ class Session:
         opened = asyncio.ensure_future(self.dialogs.wait_opened())
         try:
             await asyncio.wait({task, opened}, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+        except asyncio.CancelledError:
+            task.cancel()
+            raise
         finally:
             opened.cancel()
         if task.done():

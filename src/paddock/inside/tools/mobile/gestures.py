@@ -224,7 +224,7 @@ class Hand:
                 return Result(said, structured={"elements": found})
             if time.monotonic() + NAP > deadline:
                 raise ToolError(f'"{text}" {"is still" if gone else "is not"} on the screen after {timeout:g} s')
-            time.sleep(NAP)
+            context.caller.sleep(NAP)
 
     def _named(self, text: str) -> list[dict[str, Any]]:
         """Elements with a text, the ones that say exactly that first, and of those the ones that can be tapped."""

@@ -210,7 +210,7 @@ class WebPhone(Phone):
                 if name not in known and url not in (HOME, "about:blank")
             ]
 
-        return self._engine.call(work, 5)
+        return self._engine.call(work, 5, self._context.caller)
 
     def picture(self) -> tuple[bytes, str]:
         async def work(call: Call) -> Result:
@@ -268,7 +268,7 @@ class WebPhone(Phone):
             calm = "" if answers_dialogs else "something else was done before it was answered"
             return await run(self._context, session, work, {}, seconds, calm, quiet, hands)
 
-        result = self._engine.call(inside, seconds)
+        result = self._engine.call(inside, seconds, self._context.caller)
         result.text = result.text.replace("Answer with browser_dialog", "mobile_send_key enter accepts, back dismisses")
         return result
 
