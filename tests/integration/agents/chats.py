@@ -9,7 +9,7 @@ from typing import Any
 
 import httpx
 
-from tests.serving import Server, eventually
+from tests.serving import eventually
 
 OVER = ("done", "cancelled", "failed")
 SERVER_SIDE = ("langgraph", "agentscope")
@@ -52,9 +52,9 @@ class Chat:
     def path(self) -> str:
         return f"/v1/sessions/{self.id}"
 
-    def at(self, server: Server) -> Chat:
+    def at(self, client: httpx.Client) -> Chat:
         """The same session on a server that was started again."""
-        moved = Chat(server.client(), self.id)
+        moved = Chat(client, self.id)
         moved.seen = list(self.seen)
         return moved
 
@@ -88,7 +88,7 @@ class Chat:
         headers = {"Accept": "text/event-stream", "Last-Event-ID": str(begin)}
         with self.client.stream("GET", f"{self.path}/events", headers=headers) as answer:
             assert answer.status_code == 200
-            for line in answer.iter_lines():
+            for line in _lines(answer.iter_text()):
                 if line.startswith("data: "):
                     event = json.loads(line[6:])
                     if after is None:
@@ -127,6 +127,14 @@ class Chat:
         """What came of each call, by the tool's name; of the last one if it was used more than once."""
         names = {data["call"]["id"]: data["call"]["name"] for data in self.told("call.ready")}
         return {names[data["call_id"]]: data["result"] for data in self.told("call.result")}
+
+
+def _lines(pieces: Iterator[str]) -> Iterator[str]:
+    """Lines as server-sent events have them; httpx takes other characters for their ends too."""
+    rest = ""
+    for piece in pieces:
+        *whole, rest = (rest + piece).split("\n")
+        yield from whole
 
 
 def text_of(result: Mapping[str, Any]) -> str:

@@ -29,6 +29,8 @@ SCRIPT = {
     ],
 }
 LOST = "under way when the server stopped"
+PARTS, EVERY = 3, 2
+"""Tests that share the moments at which the server is killed, and how many moments they leave out between two."""
 
 
 @pytest.fixture(scope="module", params=SERVER_SIDE)
@@ -64,14 +66,14 @@ def until_number(chat: Chat, number: int) -> bool:
     raise AssertionError("the stream ended")
 
 
-def check(chat: Chat, client: httpx.Client) -> None:
+def check(chat: Chat) -> None:
     """Nothing is lost, nothing is told twice, and nothing was done twice."""
     check_order(chat.all())
     results = list(chat.told("call.result"))
     commands = _texts(chat, "code_run_shell_command")
     assert len(results) == 3 and len(commands) == 2
     box = chat.now()["sandboxes"]["code"]
-    answer = client.post(f"/v1/sandboxes/{box}/tools/read_file", json={"path": "/workspace/deeds"}).json()
+    answer = chat.client.post(f"/v1/sandboxes/{box}/tools/read_file", json={"path": "/workspace/deeds"}).json()
     deeds = text_of(answer).split()
     for word, said in (("one", commands[0]), ("two", commands[1])):
         assert deeds.count(word) <= 1, f"{word} was done {deeds.count(word)} times: {said}"
@@ -85,53 +87,60 @@ def _texts(chat: Chat, tool: str) -> list[str]:
     return sorted((found[each] for each in ids), key=lambda said: "two" in said)
 
 
-def test_killed_between_any_two_events(place: tuple[Server, str]) -> None:
+@pytest.mark.parametrize("part", range(PARTS))
+def test_killed_between_any_two_events(place: tuple[Server, str], part: int) -> None:
     server, engine = place
-    undisturbed = begin(server, engine)
-    assert finish(undisturbed) == "done"
-    check(undisturbed, undisturbed.client)
-    total = len(undisturbed.seen)
-    undisturbed.client.delete(undisturbed.path)
+    with server.client() as client:
+        undisturbed = begin(client, engine)
+        assert finish(undisturbed) == "done"
+        check(undisturbed)
+        total = len(undisturbed.seen)
+        client.delete(undisturbed.path)
     killed = 0
-    for number in range(3, total, 2):
-        chat = begin(server, engine)
-        if until_number(chat, number):
-            server.stop(signal.SIGKILL)
-            killed += 1
-            server.start()
-            chat = chat.at(server)
-        if not _over(chat.seen):
-            assert finish(chat) == "done", (number, chat.seen[-5:])
-        check(chat, chat.client)
-        chat.client.delete(chat.path)
-    assert killed > total // 3, (killed, total)
+    moments = range(3 + part, total, PARTS * EVERY)
+    for number in moments:
+        with server.client() as client:
+            chat = begin(client, engine)
+            killed += until_number(chat, number)
+        server.stop(signal.SIGKILL)
+        server.start()
+        with server.client() as client:
+            chat = chat.at(client)
+            if not _over(chat.seen):
+                assert finish(chat) == "done", (number, chat.seen[-5:])
+            check(chat)
+            client.delete(chat.path)
+    assert killed > len(moments) // 2, (killed, total)
 
 
 def test_a_decision_waits_for_the_server(place: tuple[Server, str]) -> None:
     """Approvals that nobody has given yet are there after a restart, and count once."""
     server, engine = place
-    chat = begin(server, engine)
-    asked = [chat.until(lambda event: event["type"] == "approval.required")["data"]["approval"] for _ in range(2)]
+    with server.client() as client:
+        chat = begin(client, engine)
+        asked = [chat.until(lambda event: event["type"] == "approval.required")["data"]["approval"] for _ in range(2)]
     server.stop(signal.SIGKILL)
     server.start()
-    chat = chat.at(server)
-    waiting = chat.client.get(f"{chat.path}/approvals", params={"state": "pending"}).json()["items"]
-    assert {each["id"] for each in waiting} == {each["id"] for each in asked}
-    assert chat.decide({"action": "approve"}, of=asked[1]).status_code == 200
-    assert chat.decide({"action": "approve"}, of=asked[1]).status_code == 409
+    with server.client() as client:
+        chat = chat.at(client)
+        waiting = client.get(f"{chat.path}/approvals", params={"state": "pending"}).json()["items"]
+        assert {each["id"] for each in waiting} == {each["id"] for each in asked}
+        assert chat.decide({"action": "approve"}, of=asked[1]).status_code == 200
+        assert chat.decide({"action": "approve"}, of=asked[1]).status_code == 409
     server.stop(signal.SIGKILL)
     server.start()
-    chat = chat.at(server)
-    assert chat.decide({"action": "reject", "reason": "not today"}, of=asked[0]).status_code == 200
-    assert chat.until_over() == "done"
-    said = [text_of(data["result"]) for data in chat.told("call.result")]
-    assert any("not today" in text for text in said)
-    check_order(chat.all())
-    chat.client.delete(chat.path)
+    with server.client() as client:
+        chat = chat.at(client)
+        assert chat.decide({"action": "reject", "reason": "not today"}, of=asked[0]).status_code == 200
+        assert chat.until_over() == "done"
+        said = [text_of(data["result"]) for data in chat.told("call.result")]
+        assert any("not today" in text for text in said)
+        check_order(chat.all())
+        client.delete(chat.path)
 
 
-def begin(server: Server, engine: str) -> Chat:
-    chat = Chat.begin(server.client(), agent=engine, model="two", kinds=["code"])
+def begin(client: httpx.Client, engine: str) -> Chat:
+    chat = Chat.begin(client, agent=engine, model="two", kinds=["code"])
     chat.say("Do both.")
     return chat
 

@@ -1,0 +1,98 @@
+"""Chats with real agent programs on a real server: turns, approvals, and servers that are killed meanwhile."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from tests.integration.agents.chats import Chat, check_order, scripted, text_of
+from tests.integration.runs.agents import share_images
+from tests.serving import Server, serving
+
+AGENTS = ("claude-code", "qwen-code")
+SCRIPT = {
+    "turns": [
+        [{"say": "I will write it."}, {"shell": "echo one >> /workspace/deeds; echo did one"}],
+        {"say": "It is written."},
+        {"say": "You are welcome."},
+    ]
+}
+
+
+@pytest.fixture(scope="module", params=AGENTS)
+def place(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Server, str]]:
+    directory = tmp_path_factory.mktemp(request.param)
+    share_images(directory / "data", [f"agent-{request.param}"])
+    settings = {"llm": scripted(directory, one=SCRIPT), "sandboxes": {"min_free_disk": 0}}
+    with serving(directory, settings) as server:
+        yield server, request.param
+
+
+def deeds(chat: Chat) -> list[str]:
+    """What was done in the agent's sandbox."""
+    box = chat.now()["sandboxes"]["code"]
+    answer = chat.client.post(f"/v1/sandboxes/{box}/tools/read_file", json={"path": "/workspace/deeds"})
+    return text_of(answer.json()).split()
+
+
+def approve(approval: Any) -> dict[str, str]:
+    return {"action": "approve"}
+
+
+def test_a_chat_of_two_turns_with_an_approval_between(place: tuple[Server, str]) -> None:
+    server, agent = place
+    with server.client() as client:
+        chat = Chat.begin(client, agent=agent, model="one")
+        chat.say("Write it.")
+        assert chat.until_over(approve) == "done"
+        approval = chat.told("approval.required")[0]["approval"]
+        assert "deeds" in str(approval["arguments"]) and approval["kind"] == "code"
+        assert [data["state"] for data in chat.told("approval.decided")] == ["approved"]
+        assert chat.answers() == ["I will write it.", "It is written."] and deeds(chat) == ["one"]
+        chat.say("Thank you.")
+        assert chat.until_over(approve) == "done"
+        assert chat.answers()[-1] == "You are welcome."
+        check_order(chat.all())
+        messages = client.get(f"{chat.path}/messages").json()["items"]
+        assert next(each["role"] for each in messages if each["role"] != "tool") == "user"
+        exchanges = client.get("/v1/exchanges", params={"session": chat.id}).json()["items"]
+        assert len(exchanges) >= 3, "what it asked is kept under the session"
+        assert client.delete(chat.path).status_code == 204
+
+
+def test_what_is_rejected_is_not_done(place: tuple[Server, str]) -> None:
+    server, agent = place
+    with server.client() as client:
+        chat = Chat.begin(client, agent=agent, model="one")
+        chat.say("Write it.")
+        assert chat.until_over(lambda approval: {"action": "reject", "reason": "not today"}) in ("done", "cancelled")
+        assert "one" not in deeds(chat)
+        check_order(chat.all())
+        assert client.delete(chat.path).status_code == 204
+
+
+@pytest.mark.parametrize("moment", ["turn.started", "message.started", "approval.required", "approval.decided"])
+def test_the_server_is_killed(place: tuple[Server, str], moment: str) -> None:
+    server, agent = place
+    with server.client() as client:
+        chat = Chat.begin(client, agent=agent, model="one")
+        chat.say("Write it.")
+        if moment == "approval.decided":
+            asked = chat.until(lambda event: event["type"] == "approval.required")["data"]["approval"]
+            assert chat.decide(approve(asked), of=asked).status_code == 200
+        chat.until(lambda event: event["type"] == moment)
+    server.stop(signal.SIGKILL)
+    server.start()
+    with server.client() as client:
+        chat = chat.at(client)
+        for approval in client.get(f"{chat.path}/approvals", params={"state": "pending"}).json()["items"]:
+            assert chat.decide(approve(approval), of=approval).status_code == 200
+        assert chat.until_over(approve) == "done"
+        check_order(chat.all())
+        assert deeds(chat).count("one") == 1, "done once, whatever happened"
+        chat.say("Thank you.")
+        assert chat.until_over(approve) == "done"
+        assert client.delete(chat.path).status_code == 204
