@@ -71,15 +71,23 @@ def describe(approval: Mapping[str, Any]) -> str:
         for number, choice in enumerate(approval.get("choices") or [], 1):
             lines.append(f"  {number}) {one_line(str(choice.get('label')))}")
         return "\n".join(lines)
-    lines = [f"It wants to use {one_line(str(approval.get('name')))}:"]
+    lines = [f"It wants to use {to_the_letter(str(approval.get('name')), '')}:"]
     if approval.get("question"):
         lines.append(f"  {one_line(str(approval['question']))}")
     for name, value in (approval.get("arguments") or {}).items():
         text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-        first, *more = tidy(text).splitlines() or [""]
-        lines.append(f"  {one_line(str(name))}: {first}")
+        first, *more = to_the_letter(text).split("\n")
+        lines.append(f"  {to_the_letter(str(name), '')}: {first}")
         lines += [f"    {line}" for line in more]
     return "\n".join(lines)
+
+
+def to_the_letter(text: str, kept: str = "\n") -> str:
+    """Text with everything in it that cannot be seen: what is left out, or written over, would be approved unseen."""
+    return "".join(
+        letter if letter.isprintable() or letter in kept else letter.encode("unicode_escape").decode()
+        for letter in text
+    )
 
 
 async def decide(approval: Mapping[str, Any], ask: Ask, say: Callable[[str], None]) -> dict[str, Any]:
@@ -91,7 +99,12 @@ async def decide(approval: Mapping[str, Any], ask: Ask, say: Callable[[str], Non
     actions = approval.get("actions") or ()
     offered = [
         name
-        for name, action in (("[y]es", "approve"), ("[a]lways", "approve"), ("[e]dit", "edit"), ("[n]o", "reject"))
+        for name, action in (
+            ("[y]es", "approve"),
+            ("[a]lways this tool", "approve"),
+            ("[e]dit", "edit"),
+            ("[n]o", "reject"),
+        )
         if action in actions
     ]
     while True:

@@ -10,6 +10,7 @@ import secrets
 import signal
 import sys
 import tempfile
+import termios
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -332,10 +333,16 @@ class _Typing:
         self._say = say
 
     def __enter__(self) -> None:
-        asyncio.get_running_loop().add_reader(sys.stdin.fileno(), self._read)
+        terminal = sys.stdin.fileno()
+        self._before = termios.tcgetattr(terminal)
+        quiet = termios.tcgetattr(terminal)
+        quiet[3] &= ~termios.ECHOCTL  # Or a `^C` stands in the middle of what is drawn.
+        termios.tcsetattr(terminal, termios.TCSANOW, quiet)
+        asyncio.get_running_loop().add_reader(terminal, self._read)
 
     def __exit__(self, *_: object) -> None:
         asyncio.get_running_loop().remove_reader(sys.stdin.fileno())
+        termios.tcsetattr(sys.stdin.fileno(), termios.TCSANOW, self._before)
 
     def _read(self) -> None:
         # From the terminal itself: what Python's own reader took ahead, the next prompt would not see.

@@ -11,6 +11,7 @@ from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderR
 from rich.live import Live
 from rich.markdown import Markdown
 from rich.padding import Padding
+from rich.segment import Segment
 from rich.spinner import Spinner
 from rich.text import Text
 
@@ -20,6 +21,8 @@ from paddock.cli.run_progress import arguments_of, one_line, tidy
 RESULT_LINES = 6
 _FRAMES = 12
 _MARKS = {"pending": "☐", "running": "▸", "done": "☑", "dropped": "☒"}
+_SHOWN_OTHERWISE = ("update_plan", "ask_user")
+"""Tools of which people see the plan, or the question."""
 Locate = Callable[[str, str, str], str]
 """Says where a file of the session is, by its SHA-256, name and type."""
 
@@ -50,7 +53,7 @@ class JsonView:
         return nullcontext()
 
     def note(self, text: str, style: str = "dim") -> None:
-        sys.stderr.write(f"{text}\n")
+        sys.stderr.write(f"{tidy(text)}\n")
 
 
 class PlainView(JsonView):
@@ -110,10 +113,13 @@ class TerminalView:
             case "call.ready":
                 call = data.get("call") or {}
                 self._calls[str(call.get("id"))] = str(call.get("name"))
-                self._print(_call(str(call.get("name")), call.get("arguments")))
+                if call.get("name") not in _SHOWN_OTHERWISE:
+                    self._print(_call(str(call.get("name")), call.get("arguments")))
                 self._waiting = one_line(str(call.get("name")))
             case "call.result":
-                self._print(self._result(str(data.get("call_id")), data.get("result") or {}))
+                result = data.get("result") or {}
+                if self._calls.get(str(data.get("call_id"))) not in _SHOWN_OTHERWISE or result.get("failed"):
+                    self._print(self._result(result))
                 self._waiting = "thinking"
             case "plan.changed":
                 self._print(_plan(data.get("steps") or []))
@@ -159,7 +165,7 @@ class TerminalView:
         reason = f": {one_line(str(data['reason']))}" if data.get("reason") else ""
         self.note(f"  {name} {state}{by}{reason}"[:300])
 
-    def _result(self, call_id: str, result: Mapping[str, Any]) -> RenderableType:
+    def _result(self, result: Mapping[str, Any]) -> RenderableType:
         failed = bool(result.get("failed") or result.get("refused"))
         lines: list[str] = []
         for part in result.get("content") or []:
@@ -182,7 +188,7 @@ class TerminalView:
     def _end_speech(self, cut: object) -> None:
         speech, self._speech = self._speech.strip(), ""
         if speech:
-            self._print(Padding(Markdown(tidy(speech)), (0, 0, 1, 0)))
+            self._print(Padding(_markdown(speech), (0, 0, 1, 0)))
         if cut:
             self.note(f"[{one_line(str(cut))}]")
 
@@ -191,7 +197,7 @@ class TerminalView:
         end = last_block_end(self._speech)
         if end:
             whole, self._speech = self._speech[:end], self._speech[end:]
-            self._print(Padding(Markdown(tidy(whole)), (0, 0, 1, 0)))
+            self._print(Padding(_markdown(whole), (0, 0, 1, 0)))
 
     def _print(self, thing: RenderableType) -> None:
         self._console.print(thing)
@@ -205,7 +211,7 @@ class TerminalView:
         if self._thought.strip():
             parts.append(Padding(Text(tidy(self._thought), style="dim italic"), (0, 0, 0, 2)))
         if self._speech.strip():
-            parts.append(Markdown(tidy(self._speech)))
+            parts.append(_markdown(self._speech))
         if not parts:
             parts.append(Spinner("dots", Text(f"{self._waiting} (ctrl-c stops it)", style="dim")))
         return _Tail(Group(*parts))
@@ -237,12 +243,14 @@ class _Tail:
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         lines = console.render_lines(self._whole, options, pad=False)
-        most = max(1, console.height - 4)
-        for number, line in enumerate(lines[-most:]):
-            if number:
-                yield Text("")
-            yield Text.assemble(*((segment.text, segment.style or "") for segment in line), end="")
-        yield Text("")
+        for line in lines[-max(1, console.height - 4) :]:
+            yield from line
+            yield Segment.line()
+
+
+def _markdown(text: str) -> Markdown:
+    # Addresses are shown: behind a link of the terminal there may be another than its words say.
+    return Markdown(tidy(text), hyperlinks=False)
 
 
 def last_block_end(text: str) -> int:

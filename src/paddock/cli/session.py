@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 from urllib.parse import quote
@@ -49,6 +50,13 @@ def register(app: typer.Typer) -> None:
     command(sessions, "rm", server=True, examples="paddock session rm 3f2a\npaddock session rm 3f2a 91c0")(rm)
 
 
+def _server(cli: Cli) -> AbstractAsyncContextManager[Client]:
+    """The server; where none runs, one that is there for the moment."""
+    from paddock.cli.run_server import any_server
+
+    return any_server(cli)
+
+
 async def find_session(client: Client, wanted: str) -> str:
     """The id of the session that somebody means."""
     whole = wanted if wanted.startswith("ses-") else f"ses-{wanted}"
@@ -68,7 +76,7 @@ def path_of(session_id: str, below: str = "") -> str:
 
 async def list_(cli: Cli) -> None:
     """List sessions, the one that changed last first."""
-    async with cli.client() as client:
+    async with _server(cli) as client:
         found = await client.items(SESSIONS)
     if cli.as_json:
         return cli.out.document(found)
@@ -92,7 +100,7 @@ async def show(cli: Cli, session: SessionArgument) -> None:
     """Show a session: how it stands, and what was said in it."""
     from paddock.cli.chat_view import print_history
 
-    async with cli.client() as client:
+    async with _server(cli) as client:
         session_id = await find_session(client, session)
         found = await client.get(path_of(session_id))
         messages = await client.items(path_of(session_id, "/messages"))
@@ -127,7 +135,7 @@ async def search(
     limit: Annotated[int, typer.Option(metavar="N", min=1, max=1000, help="Most that are shown.")] = 20,
 ) -> None:
     """Search what was said in sessions, and what tools answered."""
-    async with cli.client() as client:
+    async with _server(cli) as client:
         found = (await client.get(f"{SESSIONS}/search", q=words, pageSize=limit))["items"]
     if cli.as_json:
         return cli.out.document(found)
@@ -142,7 +150,7 @@ async def search(
 
 async def approvals(cli: Cli, session: SessionArgument) -> None:
     """List what was asked of people in a session, and who decided what and when."""
-    async with cli.client() as client:
+    async with _server(cli) as client:
         found = await client.items(path_of(await find_session(client, session), "/approvals"))
     if cli.as_json:
         return cli.out.document(found)
@@ -153,7 +161,7 @@ async def approvals(cli: Cli, session: SessionArgument) -> None:
             item.get("decided_by") or "",
             ago(moment(item.get("decided_at") or item["created_at"])),
             item["name"],
-            pairs(item.get("edited") or item.get("arguments")),
+            " ".join(pairs(item.get("edited") or item.get("arguments")).split()),
         ]
         for item in found
     ]
@@ -166,7 +174,7 @@ async def rename(
     title: Annotated[str, typer.Argument(metavar="TITLE", help="Its new title.", show_default=False)],
 ) -> None:
     """Give a session another title."""
-    async with cli.client() as client:
+    async with _server(cli) as client:
         found = await client.ask("PATCH", path_of(await find_session(client, session)), json={"title": title})
     if cli.as_json:
         cli.out.document(found)
@@ -180,7 +188,7 @@ async def fork(
     ] = None,
 ) -> None:
     """Begin a new session with what was said in another, up to a message."""
-    async with cli.client() as client:
+    async with _server(cli) as client:
         path = path_of(await find_session(client, session), "/fork")
         found = await client.post(path, {"message": message} if message else {})
     if cli.as_json:
@@ -200,7 +208,7 @@ async def export(
 
     if output is None and sys.stdout.isatty():
         raise UsageProblem("a bundle is no text for a terminal", hint="name a file: --output FILE")
-    async with cli.client() as client:
+    async with _server(cli) as client:
         session_id = await find_session(client, session)
         async with client.request("GET", path_of(session_id, "/export")) as answer:
             if output is None:
@@ -229,7 +237,7 @@ async def import_(
     except OSError as error:
         raise UsageProblem(f"{file} cannot be read: {error.strerror}") from None
     with content:
-        async with cli.client() as client:
+        async with _server(cli) as client:
             found = await client.ask(
                 "POST", f"{SESSIONS}/import", data=aiohttp.payload.BufferedReaderPayload(content), timeout=_LONG
             )
@@ -243,7 +251,7 @@ async def rm(
     sessions: Annotated[list[str], typer.Argument(metavar="SESSION", help="Their ids.", show_default=False)],
 ) -> None:
     """Remove sessions with their messages, files and sandboxes."""
-    async with cli.client() as client:
+    async with _server(cli) as client:
         ids = [await find_session(client, each) for each in sessions]
         for session_id in ids:
             await client.delete(path_of(session_id))

@@ -6,33 +6,34 @@ import pathlib
 import sys
 import threading
 import time
+from typing import Any
 
 HOME = pathlib.Path(os.environ["HOME"])
 NOTES = HOME / "sessions.json"
 LOG = HOME / "log.jsonl"
-answers: dict = {}
+answers: dict[str, Any] = {}
 arrived = threading.Condition()
 cancelled = threading.Event()
 writing = threading.Lock()
 asked = 0
 
 
-def write(**message):
+def write(**message: Any) -> None:
     with writing:
         sys.stdout.write(json.dumps({"jsonrpc": "2.0", **message}) + "\n")
         sys.stdout.flush()
 
 
-def log(**entry):
+def log(**entry: Any) -> None:
     with LOG.open("a") as file:
         file.write(json.dumps(entry) + "\n")
 
 
-def update(session, sort, /, **more):
+def update(session: str, sort: str, /, **more: Any) -> None:
     write(method="session/update", params={"sessionId": session, "update": {"sessionUpdate": sort, **more}})
 
 
-def say(session, text, kind="agent_message_chunk"):
+def say(session: str, text: str, kind: str = "agent_message_chunk") -> None:
     update(session, kind, content={"type": "text", "text": text})
 
 
@@ -43,7 +44,7 @@ OPTIONS = [
 ]
 
 
-def ask(session, name):
+def ask(session: str, name: str) -> str:
     """Ask for a permission, without waiting for it."""
     global asked
     asked += 1
@@ -57,13 +58,13 @@ def ask(session, name):
     return number
 
 
-def outcome(number):
+def outcome(number: str) -> Any:
     with arrived:
         arrived.wait_for(lambda: number in answers)
     return answers[number].get("result", {}).get("outcome", {})
 
 
-def finish(session, name, allowed, text="ran"):
+def finish(session: str, name: str, allowed: bool, text: str = "ran") -> None:
     content = [{"type": "content", "content": {"type": "text", "text": f"{name}: {text}"}}]
     update(
         session,
@@ -74,7 +75,7 @@ def finish(session, name, allowed, text="ran"):
     )
 
 
-def obey(session, line):
+def obey(session: str, line: str) -> None:
     verb, _, rest = line.partition(" ")
     if verb == "say":
         for word in rest.split(" "):
@@ -120,7 +121,7 @@ def obey(session, line):
         os.spawnlp(os.P_NOWAIT, "sleep", "sleep", rest)
 
 
-def prompt(number, params):
+def prompt(number: Any, params: Any) -> None:
     session = params["sessionId"]
     blocks = params["prompt"]
     text = "\n".join(block["text"] for block in blocks if block["type"] == "text")
@@ -136,7 +137,7 @@ def prompt(number, params):
     write(id=number, result={"stopReason": "cancelled" if cancelled.is_set() else "end_turn"})
 
 
-def request(message):
+def request(message: Any) -> None:
     method, params, number = message["method"], message.get("params", {}), message.get("id")
     if method == "initialize":
         log(started=os.getpid())
