@@ -114,7 +114,7 @@ def test_a_person_approves_and_goes_on(server: Server) -> None:
     try:
         window.expect("It wants to use code_run_shell_command")
         window.expect(r"command: echo 6\*7")
-        window.expect("es, .a.lways, .e.dit")
+        window.expect("es, .a.lways this tool, .e.dit")
         window.type("y\n")
         window.expect("6.7 is 42")
         window.expect("It said")

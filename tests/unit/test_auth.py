@@ -259,6 +259,29 @@ async def test_keys_of_sandboxes_are_nobody_elses(keys: Keys, clock: Clock) -> N
     assert (await keys.get(other.id)).revoked_at is None
 
 
+async def test_keys_of_chat_sessions_are_nobody_elses(keys: Keys, clock: Clock) -> None:
+    key, secret = await keys.create("chat session ses-1", "acme", [Scope.LLM_USE], terms=Terms(session="ses-1"))
+    assert not await keys.exist() and await keys.list() == []
+    own, _ = await keys.create("mine", "acme", [Scope.LLM_USE], terms=Terms(session="ses-1"))
+    assert await keys.exist() and [each.id for each in await keys.list("acme")] == [own.id]
+    await keys.find(secret)
+    assert await keys.revoke_for_sessions() == 1
+    with pytest.raises(Unauthorized, match="revoked"):
+        await keys.find(secret)
+    assert await keys.forget_sandboxes(timedelta(hours=1)) == 0
+    clock.forward(hours=2)
+    assert await keys.forget_sandboxes(timedelta(hours=1)) == 1
+    with pytest.raises(NotFound):
+        await keys.get(key.id)
+    assert (await keys.get(own.id)).revoked_at is None
+
+
+async def test_nobody_names_a_key_as_those_of_chat_sessions(keys: Keys) -> None:
+    admin = Principal(tenant="default", key_id="k", scopes=frozenset({Scope.ADMIN}))
+    with pytest.raises(InvalidInput, match="server makes itself"):
+        await keys.create("chat session ses-1", granted_by=admin)
+
+
 async def test_the_local_key_is_made_once(keys: Keys, store: KeyStore, clock: Clock, tmp_path: Path) -> None:
     path = tmp_path / "data/local.key"
     secret = await keys.ensure_local_key(path)

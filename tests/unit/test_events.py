@@ -16,7 +16,7 @@ from paddock.events.log import EventLog
 from paddock.events.window import Window
 from paddock.model.events import Event, EventType
 from paddock.store.database import Store
-from paddock.store.events import Page
+from paddock.store.events import Happening, Page
 
 pytestmark = pytest.mark.anyio
 KIND = EventType.SANDBOX_RENEWED
@@ -161,6 +161,26 @@ async def test_bells_of_followers_that_left_are_gone() -> None:
     del bell
     gc.collect()
     assert len(window._bells) == 0
+
+
+async def test_a_stream_is_erased_but_for_its_last_event_for_those_who_follow_too(store: Store) -> None:
+    log = await EventLog.open(store)
+    for stream in ("s/1", "s/2", "s/1"):
+        await log.append(stream, EventType.SANDBOX_CREATED, {"secret": stream}, tenant="t")
+    everything = log.follow()
+    first = await anext(everything)
+    last = Happening("s/1", EventType.SANDBOX_ENDED, {}, "t")
+    await log.together(lambda _: None, lambda _: [last], erases="s/1")
+    assert first.sequence == 1
+    left = await log.read()
+    assert [(event.stream, event.number, event.data) for event in left] == [
+        ("s/2", 1, {"secret": "s/2"}),
+        ("s/1", 3, {}),
+    ]
+    fresh = log.follow(after=1)
+    assert [await anext(fresh) for _ in range(2)] == left
+    held = log._window.since(log._window.floor, None, None)
+    assert held == left
 
 
 async def test_pruning_keeps_numbers_going(store: Store) -> None:

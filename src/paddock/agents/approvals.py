@@ -5,10 +5,11 @@ from __future__ import annotations
 import uuid
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Any
 
 from paddock.agents.engines.base import ToolSpec, Verdict
-from paddock.agents.policy import ASK_USER, Subject, denied, with_always
+from paddock.agents.policy import ASK_USER, Subject, allowed, denied, with_always
 from paddock.agents.schemas import problems
 from paddock.errors import Conflict, InvalidInput
 from paddock.model.sessions import (
@@ -19,6 +20,7 @@ from paddock.model.sessions import (
     CallResult,
     Choice,
     Decision,
+    Policy,
     Session,
     TextContent,
 )
@@ -100,11 +102,16 @@ def resolve(
     subject = Subject(approval.name, record.tool, approval.kind, "other", approval.arguments)
     match decision.action:
         case "approve":
+            if denied(session.policy, subject):
+                raise Conflict("the session's policy denies this call by now; reject it, or change the policy")
             choice = _choice(approval, decision.answer)
             made |= {"state": ApprovalState.APPROVED, "always": decision.always}
             made |= {"reason": choice} if choice is not None else {}
-            policy = None if decision.always is None else with_always(session.policy, subject, decision.always)
-            return Resolution(approval.model_copy(update=made), policy=policy)
+            if decision.always is None:
+                return Resolution(approval.model_copy(update=made))
+            policy = with_always(session.policy, subject, decision.always)
+            also = partial(_also, session.policy, policy, by=by, now=now)
+            return Resolution(approval.model_copy(update=made), policy=policy, also=also)
         case "edit":
             edited = _edited(approval, schema, decision)
             if denied(session.policy, subject._replace(arguments=edited)):
@@ -119,6 +126,18 @@ def resolve(
             answer = _answer(approval, decision)
             made |= {"state": ApprovalState.ANSWERED, "reason": answer}
             return Resolution(approval.model_copy(update=made), CallResult(content=(TextContent(text=answer),)))
+
+
+def _also(
+    before: Policy, after: Policy, record: CallRecord, approval: Approval, *, by: str, now: datetime
+) -> Approval | None:
+    """Another call that waits, approved if the policy asks no more about it; `None` if it still does."""
+    subject = Subject(approval.name, record.tool, approval.kind, "other", approval.arguments)
+    late = approval.expires_at is not None and approval.expires_at <= now
+    if approval.type != "call" or late or allowed(before, subject) or not allowed(after, subject):
+        return None
+    made = {"state": ApprovalState.APPROVED, "decided_by": by, "decided_at": now}
+    return approval.model_copy(update=made)
 
 
 def rejected(approval: Approval, reason: str | None) -> CallResult:

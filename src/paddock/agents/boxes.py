@@ -124,7 +124,8 @@ class Boxes:
             except SessionNotFound:
                 current = session
             listed, _ = await self._fleet.list(session.tenant, metadata={SESSION: session.id}, page_size=PAGE)
-            for sandbox_id in dict.fromkeys([*current.sandboxes.values(), *(each.id for each in listed)]):
+            made = [each.id for each in listed if (each.request_key or "").startswith(request_key_of(session))]
+            for sandbox_id in dict.fromkeys([*current.sandboxes.values(), *made]):
                 await self._end(session.tenant, sandbox_id)
             if current.sandboxes:
                 gone = [
@@ -139,6 +140,13 @@ class Boxes:
         volumes = self._fleet.volumes
         for claim in await asyncio.to_thread(volumes.claims, session.tenant, workspace(session, "")):
             await asyncio.to_thread(volumes.remove, session.tenant, claim)
+
+    async def prolong(self, session: Session, sandbox_id: str) -> None:
+        """Let a sandbox of a session live on, if it is still there."""
+        try:
+            await self._prolong(await self._fleet.get(session.tenant, sandbox_id))
+        except SandboxNotFound:
+            pass
 
     async def close(self) -> None:
         """Wait for sandboxes that are being made."""
@@ -242,7 +250,7 @@ class Boxes:
                     metadata={SESSION: session.id},
                     extensions={LLM_SESSION: session.id},
                     volumes=(VolumeRequest(name="workspace", claim=workspace(session, kind), target=WORKSPACE),),
-                    request_key=f"{session.id}/{kind}/{generation}",
+                    request_key=request_key_of(session, kind, generation),
                 ),
             )
             if sandbox.state is SandboxState.RUNNING:
@@ -314,6 +322,12 @@ class Boxes:
 def workspace(session: Session, kind: str) -> str:
     """The name of the volume that is the workspace of a session's sandboxes of a kind."""
     return f"{re.sub('[^a-z0-9]+', '-', session.id.lower()).strip('-')}-{kind}"
+
+
+def request_key_of(session: Session, *more: object) -> str:
+    """What the fleet knows a sandbox by. It has a tab in it, as no key has that comes from outside: whoever sets up a
+    sandbox under this name, or calls it one of the session's, would have the agent work in it, or have it deleted."""
+    return "/".join(["session\t" + session.id, *map(str, more)]) + ("" if more else "/")
 
 
 def _anew(kind: str, why: str | None) -> str:

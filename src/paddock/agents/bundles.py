@@ -136,11 +136,11 @@ class Bundles:
         finally:
             await asyncio.shield(self._tidy(session_id, keep=whole))
 
-    async def copy(self, messages: Sequence[Message], session_id: str) -> None:
+    async def copy(self, messages: Sequence[Message], session: Session) -> None:
         """Keep messages as those of a session that is made."""
-        copies = iter([message.model_copy(update={"session": session_id}) for message in messages])
+        copies = iter([message.model_copy(update={"session": session.id}) for message in messages])
         while batch := _some(copies):
-            await self._store.write(self._rows.keeping(batch))
+            await self._store.write(self._rows.keeping(session.tenant, batch))
 
     async def sweep(self) -> None:
         """Forget what a server has died over."""
@@ -154,7 +154,7 @@ class Bundles:
         with_rows = importer.read(place)
         while batch := await on_disk(_some, with_rows):
             await self._events.together(
-                self._rows.keeping([each for each in batch if not isinstance(each, Happening)]),
+                self._rows.keeping(session.tenant, [each for each in batch if not isinstance(each, Happening)]),
                 _telling([each for each in batch if isinstance(each, Happening)]),
             )
         await on_disk(self._move_files, session.id, place)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractAsyncContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
@@ -43,6 +43,7 @@ from paddock.store.database import Store, Work
 T = TypeVar("T")
 Key: TypeAlias = tuple[str, str]
 Approvals: TypeAlias = list[Approval]
+Aside: TypeAlias = Callable[[str], AbstractAsyncContextManager[None]]
 Runner: TypeAlias = Callable[[Session, int, Call, ToolSpec], Awaitable[CallResult]]
 
 LOST = (
@@ -52,8 +53,6 @@ LOST = (
 UNDECIDED = "Nobody has decided about this call, and it was not run."
 MOST_DECISIONS = 100
 MOST_LISTED = 1000
-_AGENT_KIND = "code"
-"""Where agent programs carry out their own calls."""
 _LOOK_AGAIN = 60.0
 """Seconds after which whoever waits looks by themselves, whatever they were told."""
 _AFTER_FAILURE = 5.0
@@ -71,10 +70,14 @@ class _Shared:
 
 
 class Calls:
-    """The calls of all sessions. `on_decided` is told the session of a decision that nobody here waits for."""
+    """The calls of all sessions.
+
+    `on_decided` is told the session of a decision that nobody here waits for; `aside` is entered by those who wait.
+    """
 
     def __init__(self, store: Store, events: EventLog, config: Config, run: Runner) -> None:
         self.on_decided: Callable[[str], None] = lambda session_id: None
+        self.aside: Aside = lambda session_id: nullcontext()
         self._calls = CallStore(store)
         self._events = events
         self._chat = config.chat
@@ -114,7 +117,8 @@ class Calls:
                 outcome = await self._carried_out(key, session, turn, call, specs)
                 if isinstance(outcome, CallResult):
                     return outcome
-                await _heard(news)
+                async with self.aside(session.id):
+                    await _heard(news)
 
     async def consult(
         self,
@@ -125,21 +129,25 @@ class Calls:
         question: str = "",
         choices: Sequence[Choice] = (),
         effect: str = "other",
+        kind: str | None = None,
     ) -> Verdict:
         """Whether a call may be run that somebody else carries out."""
-        judge = self._judging.of_other(turn, call, _AGENT_KIND, effect, question, choices)
-        entering = self._calls.entering(session.id, turn, _clean(call), _AGENT_KIND, call.name, judge, 0)
+        judge = self._judging.of_other(turn, call, kind, effect, question, choices)
+        entering = self._calls.entering(session.id, turn, _clean(call), kind, call.name, judge, 0)
         with self._listening((session.id, call.id)) as news:
             while True:
                 entry = await self._together(entering)
                 if entry.approval is None or entry.approval.state is not ApprovalState.PENDING:
                     return verdict(entry)
                 self._asked.set()
-                await _heard(news)
+                async with self.aside(session.id):
+                    await _heard(news)
 
-    async def settle(self, session: Session, turn: int, call: Call, result: CallResult) -> None:
+    async def settle(
+        self, session: Session, turn: int, call: Call, result: CallResult, *, kind: str | None = None
+    ) -> None:
         """Keep the result of a call that somebody else has carried out. The first one counts."""
-        settling = self._calls.settling(session.id, turn, _clean(call), _AGENT_KIND, _cleaned(result))
+        settling = self._calls.settling(session.id, turn, _clean(call), kind, _cleaned(result))
         await self._decided(settling)
 
     async def decide(self, tenant: str, session_id: str, decisions: Sequence[Decision], by: str) -> Approvals:

@@ -24,6 +24,7 @@ _TARGET = b"/v1/chat/completions"
 _PATIENCE = Timeouts(connect=10.0, first_byte=3600.0, stall=3600.0)
 """How long providers may take is the proxy's to say; this only ends what would never end."""
 _IDLE_AGE = 50.0
+_MOST_DESCRIBED = 4096
 _TOO_LONG = ("context_length_exceeded", "maximum context length", "prompt is too long", "exceeds the context")
 
 
@@ -52,6 +53,8 @@ class ModelClient(Client):
     def __init__(self, path: Path) -> None:
         super().__init__(idle_age=_IDLE_AGE)
         self._path = path
+        self._described: dict[int, tuple[ToolSpec, str]] = {}
+        """Sessions of the same kinds share their tools, and ask with them again and again."""
 
     async def ask(
         self, key: str, model: str, messages: Sequence[Mapping[str, Any]], tools: Sequence[ToolSpec] = ()
@@ -63,10 +66,11 @@ class ModelClient(Client):
             "stream": True,
             "stream_options": {"include_usage": True},
         }
+        said = _json(body)
         if tools:
-            body["tools"] = [tool_object(tool) for tool in tools]
+            said = f'{said[:-1]},"tools":[{",".join(map(self.described, tools))}]}}'
         # Half of a character pair, which a tool may have written, is nothing that can be sent.
-        written = json.dumps(body, ensure_ascii=False, separators=(",", ":"), default=_plain).encode(errors="replace")
+        written = said.encode(errors="replace")
         headers = [(b"authorization", f"Bearer {key}".encode()), (b"content-type", b"application/json")]
         try:
             answer = await self.send(_ORIGIN, "POST", _TARGET, headers, written, _PATIENCE)
@@ -83,6 +87,15 @@ class ModelClient(Client):
             raise ModelError(f"the answer of the model broke off: {error}") from error
         except BrokenStream as error:
             raise ModelError(f"the answer of the model cannot be read: {error}") from error
+
+    def described(self, tool: ToolSpec) -> str:
+        """A tool as the model is told of it, in JSON."""
+        known = self._described.get(id(tool))
+        if known is None or known[0] is not tool:
+            if len(self._described) >= _MOST_DESCRIBED:
+                self._described.clear()
+            known = self._described[id(tool)] = tool, _json(tool_object(tool))
+        return known[1]
 
     async def _connect(self, origin: Origin, timeout: float) -> Outbound:
         loop = asyncio.get_running_loop()
@@ -141,6 +154,10 @@ def tool_object(tool: ToolSpec) -> dict[str, Any]:
 
 def _error(failure: Failure) -> ModelError:
     return ModelError(_mended(failure.message), failure.status, failure.code or failure.kind)
+
+
+def _json(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"), default=_plain)
 
 
 def _plain(value: Any) -> Any:

@@ -49,12 +49,18 @@ class HeardTurn:
         return await self._turn.call(call, wait=wait)
 
     async def consult(
-        self, call: Call, *, question: str = "", choices: Sequence[Choice] = (), effect: str = "other"
+        self,
+        call: Call,
+        *,
+        question: str = "",
+        choices: Sequence[Choice] = (),
+        effect: str = "other",
+        kind: str | None = None,
     ) -> Verdict:
-        return await self._turn.consult(call, question=question, choices=choices, effect=effect)
+        return await self._turn.consult(call, question=question, choices=choices, effect=effect, kind=kind)
 
-    async def settle(self, call: Call, result: CallResult) -> None:
-        await self._turn.settle(call, result)
+    async def settle(self, call: Call, result: CallResult, *, kind: str | None = None) -> None:
+        await self._turn.settle(call, result, kind=kind)
 
     def speaking(self) -> Speech:
         return self._turn.speaking()

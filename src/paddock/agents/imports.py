@@ -13,6 +13,7 @@ from pydantic import BaseModel, ValidationError
 
 from paddock.agents.agents import engine_of, known_agents, model_for, serves
 from paddock.agents.loose import NOT_RUN, WITHDRAWN, Loose
+from paddock.agents.schemas import shallow
 from paddock.config.schema import Config
 from paddock.errors import InvalidInput
 from paddock.fleet.kinds import Kinds
@@ -33,6 +34,7 @@ from paddock.model.sessions import (
     Origin,
     Session,
     SessionState,
+    SessionUsage,
     TextContent,
 )
 from paddock.store.events import Happening
@@ -44,7 +46,10 @@ MOST_LINES = 5_000_000
 _VERSIONS = (1,)
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,99}")
 _MOST_TURNS = 10_000_000
-_LAST = datetime(9000, 1, 1, tzinfo=UTC)
+_MOST_USED = 2**53
+_FIRST, _LAST = datetime(1900, 1, 1, tzinfo=UTC), datetime(9000, 1, 1, tzinfo=UTC)
+_DEEPEST = 128
+"""Levels of what happened; what is deeper could be kept but not told."""
 
 
 class Importer:
@@ -90,6 +95,8 @@ class Importer:
                 "policy": old.policy.model_copy(update={"rules": rules, "allow_all": ()}),
                 "state": SessionState.IDLE,
                 "error": None,
+                "budget": None if old.budget is None else min(old.budget, _MOST_USED),
+                "usage": _usage(old.usage),
                 "sandboxes": {},
                 "origin": Origin(session=old.id),
                 "created_by": self._by,
@@ -123,6 +130,7 @@ class Importer:
         _check_id(message.id, where)
         for call in message.calls:
             self._check_call(where, call)
+        _check_moments(where, message.at)
         self._check_turn(where, message.turn)
         self._check_files(where, message.content)
         return message.model_copy(update={"session": self._id})
@@ -130,6 +138,7 @@ class Importer:
     def _call(self, where: str, line: bytes) -> CallRecord:
         record = _parsed(CallRecord, where, line)
         self._check_call(where, record.call)
+        _check_moments(where, record.created_at, record.changed_at)
         self._check_turn(where, record.turn)
         result = record.result
         if result is None:
@@ -144,6 +153,7 @@ class Importer:
     def _own_approval(self, where: str, approval: Approval, *, settled: bool) -> Approval:
         _check_id(approval.id, where)
         _check_id(approval.call_id, where)
+        _check_moments(where, approval.created_at, approval.expires_at, approval.decided_at)
         self._check_turn(where, approval.turn)
         changes: dict[str, Any] = {"id": self._named(approval.id), "session": self._id, "tenant": self._tenant}
         if settled and approval.state is ApprovalState.PENDING:
@@ -156,8 +166,10 @@ class Importer:
             kind = EventType(document["type"])
             at = datetime.fromisoformat(document["at"])
             data = document["data"]
-            if kind not in EVENTS or kind.last or at.tzinfo is None or at > _LAST:
+            if kind not in EVENTS or kind.last or at.tzinfo is None or not _FIRST <= at <= _LAST:
                 raise ValueError(f"{kind} is nothing that happens in a session that is there")
+            if not shallow(data, _DEEPEST):
+                raise ValueError("it is nested too deeply")
             event = EVENTS[kind].model_validate(data)
         except (ValueError, KeyError, TypeError, RecursionError, OverflowError) as error:
             raise InvalidInput(f"{where} in the bundle makes no sense: {_short(error)}") from None
@@ -191,6 +203,17 @@ class Importer:
                 raise InvalidInput(f"{where} in the bundle names a file that is not in it: {part.file}")
 
 
+def _usage(said: SessionUsage) -> SessionUsage:
+    """What a bundle says was used, which counts against the budget and so is never less than nothing."""
+    cost = said.cost if said.cost is not None and 0 <= said.cost <= _MOST_USED else None
+    return SessionUsage(
+        requests=min(max(0, said.requests), _MOST_USED),
+        input_tokens=min(max(0, said.input_tokens), _MOST_USED),
+        output_tokens=min(max(0, said.output_tokens), _MOST_USED),
+        cost=cost,
+    )
+
+
 def _lines(path: Path, most: int = MOST_LINES) -> Iterator[tuple[str, bytes]]:
     """Lines, each with words for where it is; none if there is no such file."""
     if not path.exists():
@@ -217,6 +240,12 @@ def _parsed(kind: type[M], where: str, line: bytes) -> M:
 def _check_id(given: str, where: str) -> None:
     if not _ID.fullmatch(given):
         raise InvalidInput(f"{where} in the bundle has an id that is none: {given[:100]!a}")
+
+
+def _check_moments(where: str, *moments: datetime | None) -> None:
+    for moment in moments:
+        if moment is not None and not _FIRST <= moment <= _LAST:
+            raise InvalidInput(f"{where} in the bundle is of no time that ever was: {moment}")
 
 
 def _short(error: Exception) -> str:

@@ -73,9 +73,11 @@ class Journal:
         self._recovering = asyncio.Lock()
         self._endings: set[asyncio.Task[None]] = set()
 
-    async def recall(self, session: Session, question: Question) -> Recorded | None:
-        """What was answered to the same question in this turn."""
-        return await self.replies.find(session.id, question.turn, question.digest)
+    async def recall(self, session: Session, question: Question) -> tuple[Session, Recorded | None]:
+        """The session as it is now, and what was answered to the same question in this turn."""
+        current, recorded, taken = await self.replies.find(session.id, question.turn, question.digest)
+        self._known(session, question.turn, taken)
+        return current, recorded
 
     async def count(self, session: Session, turn: int) -> int:
         """The number of the next step of a turn; those that an earlier server has taken count too."""
@@ -166,10 +168,13 @@ class Journal:
     async def _of(self, session: Session, turn: int) -> _Steps:
         known = self._steps.get(session.id)
         if known is None or known.turn != turn:
-            taken = await self.replies.steps(session.id, turn)
-            known = self._steps.get(session.id)
-            if known is None or known.turn != turn:
-                known = self._steps[session.id] = _Steps(turn, taken)
+            return self._known(session, turn, await self.replies.steps(session.id, turn))
+        return known
+
+    def _known(self, session: Session, turn: int, taken: int) -> _Steps:
+        known = self._steps.get(session.id)
+        if known is None or known.turn != turn:
+            known = self._steps[session.id] = _Steps(turn, taken)
         return known
 
 

@@ -46,7 +46,7 @@ class Judging:
         return decide
 
     def of_other(
-        self, turn: int, call: Call, kind: str, effect: str, question: str, choices: Sequence[Choice]
+        self, turn: int, call: Call, kind: str | None, effect: str, question: str, choices: Sequence[Choice]
     ) -> Judge:
         """For calls that an agent program carries out itself."""
 

@@ -5,14 +5,18 @@ from __future__ import annotations
 import asyncio
 import secrets
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
+from weakref import WeakValueDictionary
 
 import structlog
 
+from paddock.agents.boxes import SESSION
+from paddock.agents.calls import Aside
 from paddock.agents.files import Files
-from paddock.errors import PaddockError, SessionNotFound
+from paddock.errors import NotFound, PaddockError, SessionNotFound
 from paddock.events.log import EventLog
 from paddock.live.deeds import Stint
 from paddock.live.hands import View
@@ -35,6 +39,7 @@ PICTURE_WITHIN = 20.0
 WINDOWS = "list_windows"
 MOST_WINDOWS = 2000
 """Characters of what is told of windows."""
+_HAD = "had mouse and keyboard of"
 log = structlog.get_logger()
 
 
@@ -48,18 +53,31 @@ class _Taken:
 
 
 class Parking:
-    """Where agents wait. One instance serves all sessions."""
+    """Where agents wait. One instance serves all sessions. `aside` is entered by those who wait."""
 
     def __init__(self, live: Live, events: EventLog, store: Store, files: Files, book: SessionStore) -> None:
+        self.aside: Aside = lambda session_id: nullcontext()
         self._live = live
         self._events = events
         self._files = files
         self._book = book
         self._taken: dict[str, dict[str, _Taken]] = {}
         """By session and kind: what the session was told that a person has."""
+        self._owed: dict[str, dict[str, _Taken]] = {}
+        """What was handed back since then, and the agent does not know of yet."""
         self._looked: set[str] = set()
         """Sessions of which it is known what an earlier server has left."""
-        self._locks: dict[str, tuple[asyncio.Lock, int]] = {}
+        self._waiting: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+        self._looking: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+        self._noticing: set[asyncio.Task[None]] = set()
+
+    def open(self) -> None:
+        """From now on sessions are told at once when a person takes one of their sandboxes, or hands it back."""
+        self._live.leases.changed.append(self._notice)
+
+    async def close(self) -> None:
+        self._live.leases.changed.remove(self._notice)
+        await asyncio.gather(*self._noticing, return_exceptions=True)
 
     async def wait(self, session: Session) -> None:
         """Return once nobody has the input of any of the session's sandboxes: at once, unless somebody has.
@@ -68,71 +86,106 @@ class Parking:
         the agent was busy with something else. Does nothing for a session that is no more.
         """
         try:
-            current = await self._book.get(session.id)
-            await self._recall(current)
-            if self._quiet(current):
-                return
-            lock, waiting = self._locks.get(session.id, (asyncio.Lock(), 0))
-            self._locks[session.id] = lock, waiting + 1
-            try:
-                async with lock:
-                    await self._park(current)
-            finally:
-                lock, waiting = self._locks[session.id]
-                if waiting > 1:
-                    self._locks[session.id] = lock, waiting - 1
-                else:
-                    del self._locks[session.id]
+            await self.pause(await self._book.get(session.id))
         except SessionNotFound:
             self.forget(session.id)
+
+    async def pause(self, session: Session) -> bool:
+        """As `wait`, for a session that was just read. False if there was no need to."""
+        if session.id in self._looked and self._quiet(session):
+            return False
+        try:
+            async with self._waiting.setdefault(session.id, asyncio.Lock()):
+                await self._park(session)
+        except SessionNotFound:
+            self.forget(session.id)
+        return True
 
     def forget(self, session_id: str) -> None:
         """The session is no more."""
         self._taken.pop(session_id, None)
+        self._owed.pop(session_id, None)
         self._looked.discard(session_id)
+
+    def _notice(self, tenant: str, sandbox_id: str) -> None:
+        task = asyncio.create_task(self._noticed(tenant, sandbox_id), name=f"input of {sandbox_id}")
+        self._noticing.add(task)
+        task.add_done_callback(self._noticing.discard)
+
+    async def _noticed(self, tenant: str, sandbox_id: str) -> None:
+        """The input of a sandbox has gone to somebody else: tell the session whose it is, if it is one's."""
+        try:
+            session_id = (await self._live.fleet.get(tenant, sandbox_id)).metadata.get(SESSION)
+            if session_id is None:
+                return
+            session = await self._book.get(session_id, tenant)
+            if sandbox_id in session.sandboxes.values():
+                await self._look(session)
+        except NotFound:
+            pass  # What was handed back by its end is told when the agent looks.
+        except PaddockError as error:
+            log.warning("that a person took over could not be told", sandbox=sandbox_id, error=error.message)
 
     def _quiet(self, session: Session) -> bool:
         """Whether nothing has happened, or happens, that the session has to be told of."""
         deeds = self._live.leases.deeds
-        return not self._taken.get(session.id) and not any(
-            self._live.leases.holder(sandbox_id) is not None or deeds.finished(sandbox_id)
-            for sandbox_id in session.sandboxes.values()
+        return (
+            not self._taken.get(session.id)
+            and not self._owed.get(session.id)
+            and not any(
+                self._live.leases.holder(sandbox_id) is not None or deeds.finished(sandbox_id)
+                for sandbox_id in session.sandboxes.values()
+            )
         )
 
     async def _park(self, session: Session) -> None:
         while True:
-            session = await self._book.get(session.id)
+            session = await self._look(session)
             holders = self._holders(session.sandboxes)
             if not holders:
                 break
-            fresh = [
-                _Taken(kind, session.sandboxes[kind], holder.name)
-                for kind, holder in holders.items()
-                if self._taken.get(session.id, {}).get(kind) != _Taken(kind, session.sandboxes[kind], holder.name)
-            ]
-            if fresh or session.state is SessionState.RUNNING:
-                await self._record(session, SessionState.PARKED, [_event(taken, "taken") for taken in fresh])
-                self._taken.setdefault(session.id, {}).update({taken.kind: taken for taken in fresh})
-            kind = next(iter(holders))
             await self._prolong(session, holders)
-            await self._live.leases.free(session.sandboxes[kind], LOOK_AGAIN)
-        await self._hand_back(session)
+            async with self.aside(session.id):
+                await self._live.leases.free(session.sandboxes[next(iter(holders))], LOOK_AGAIN)
+        await self._tell_agent(session)
 
-    async def _hand_back(self, session: Session) -> None:
-        """Tell the session what persons did, and let it go on."""
-        taken = dict(self._taken.get(session.id, {}))
-        events: list[SessionEvent] = []
-        stints: dict[str, Sequence[Stint]] = {}
-        for kind, sandbox_id in session.sandboxes.items():
-            stints[kind] = self._live.leases.deeds.finished(sandbox_id)
-            if stints[kind] and kind not in taken:
-                taken[kind] = _Taken(kind, sandbox_id, stints[kind][-1].name)
-                events.append(_event(taken[kind], "taken"))
-        if not taken:
+    async def _look(self, session: Session) -> Session:
+        """Tell the session who has its sandboxes, as far as that is news, and park it or let it go on."""
+        async with self._looking.setdefault(session.id, asyncio.Lock()):
+            await self._recall(session)
+            session = await self._book.get(session.id)
+            before, owed = self._taken.get(session.id, {}), self._owed.get(session.id, {})
+            taken = {
+                kind: _Taken(kind, session.sandboxes[kind], holder.name)
+                for kind, holder in self._holders(session.sandboxes).items()
+            }
+            back = {kind: each for kind, each in before.items() if kind not in taken}
+            events: list[SessionEvent] = []
+            for kind, sandbox_id in session.sandboxes.items():
+                stints = self._live.leases.deeds.finished(sandbox_id)
+                if stints and not any(kind in known for known in (before, owed, taken)):
+                    # It was over before anybody looked.
+                    back[kind] = _Taken(kind, sandbox_id, stints[-1].name)
+                    events.append(_event(back[kind], "taken"))
+            events += [_event(each, "handed_back") for each in back.values()]
+            events += [_event(each, "taken") for kind, each in taken.items() if before.get(kind) != each]
+            state = SessionState.PARKED if taken else SessionState.RUNNING
+            if events or session.state is (SessionState.RUNNING if taken else SessionState.PARKED):
+                await self._record(session, state, events)
+            self._taken[session.id] = taken
+            self._owed[session.id] = owed | back
+            return session
+
+    async def _tell_agent(self, session: Session) -> None:
+        """Leave a note of what persons did."""
+        owed = dict(self._owed.get(session.id, {}))
+        if not owed:
             return
+        deeds = self._live.leases.deeds
+        stints = {kind: deeds.finished(each.sandbox_id) for kind, each in owed.items()}
         content: list[Content] = []
-        for kind, each in taken.items():
-            content += await self._described(session, each, stints.get(kind, ()))
+        for kind, each in owed.items():
+            content += await self._described(session, each, stints[kind])
         note = Message(
             id=f"msg-{secrets.token_hex(8)}",
             session=session.id,
@@ -141,11 +194,12 @@ class Parking:
             content=tuple(content),
             at=datetime.now(UTC),
         )
-        events += [_event(each, "handed_back") for each in taken.values()]
-        await self._record(session, SessionState.RUNNING, events, note)
-        self._taken.pop(session.id, None)
+        await self._record(session, None, [], note)
+        self._owed[session.id] = {
+            kind: each for kind, each in self._owed.get(session.id, {}).items() if owed.get(kind) is not each
+        }
         for kind, done in stints.items():
-            self._live.leases.deeds.forget(session.sandboxes[kind], done)
+            deeds.forget(owed[kind].sandbox_id, done)
 
     async def _described(self, session: Session, taken: _Taken, stints: Sequence[Stint]) -> list[Content]:
         who = " and ".join(dict.fromkeys(stint.name for stint in stints)) or taken.by or "A person"
@@ -153,7 +207,7 @@ class Parking:
             did = " Then: ".join(f"{_length(stint)}: {stint.words()}." for stint in stints)
         else:
             did = "The server was started again meanwhile, so it is not known what was done."
-        text = f"{who} had mouse and keyboard of the {taken.kind} sandbox, and has handed them back. {did}"
+        text = f"{who} {_HAD} the {taken.kind} sandbox, and has handed them back. {did}"
         if session.sandboxes.get(taken.kind) != taken.sandbox_id:
             return [TextContent(text=f"{text} The sandbox itself is no more.")]
         windows = await self._windows(session, taken)
@@ -192,7 +246,7 @@ class Parking:
     async def _record(
         self,
         session: Session,
-        state: SessionState,
+        state: SessionState | None,
         events: Sequence[SessionEvent],
         note: Message | None = None,
     ) -> None:
@@ -201,7 +255,7 @@ class Parking:
 
         def work(connection: Any) -> tuple[bool, Message | None]:
             current = SessionStore.current(connection, session.id)
-            changes = current.state is before
+            changes = state is not None and current.state is before
             if changes:
                 SessionStore.alter(connection, session.id, {"state": state}, datetime.now(UTC))
             return changes, SessionStore.keep(connection, note) if note is not None else None
@@ -211,7 +265,7 @@ class Parking:
             told = [*events]
             if kept is not None:
                 told.append(MessageReceived(message=kept))
-            if changed:
+            if changed and state is not None:
                 told.append(SessionStateChanged(state=state, reason=_reason(events)))
             stream = f"session/{session.id}"
             return [Happening(stream, event.event, event.data(), session.tenant) for event in told]
@@ -225,6 +279,7 @@ class Parking:
         stream = f"session/{session.id}"
         end = await self._events.end(stream)
         found: dict[str, _Taken] = {}
+        owed: dict[str, _Taken] = {}
         place = max(0, end - LOOK_BACK)
         while place < end:
             page = await self._events.read(stream, place, 500)
@@ -232,17 +287,19 @@ class Parking:
                 break
             place = page[-1].number
             for event in page:
+                if event.type is EventType.MESSAGE_RECEIVED and _tells(event.data["message"]):
+                    owed.clear()
                 if event.type is not EventType.SESSION_DESKTOP:
                     continue
                 kind, state = str(event.data.get("kind")), event.data.get("state")
                 if state == "taken":
                     by = event.data.get("by")
                     found[kind] = _Taken(kind, str(event.data.get("sandbox_id")), None if by is None else str(by))
-                elif state == "handed_back":
-                    found.pop(kind, None)
+                elif state == "handed_back" and kind in found:
+                    owed[kind] = found.pop(kind)
         self._looked.add(session.id)
-        if found:
-            self._taken.setdefault(session.id, found)
+        self._taken.setdefault(session.id, found)
+        self._owed.setdefault(session.id, owed)
 
     async def _prolong(self, session: Session, held: Mapping[str, Holder]) -> None:
         """Let sandboxes live on in which persons work."""
@@ -271,6 +328,11 @@ def _reason(events: Sequence[SessionEvent]) -> str | None:
         return None
     done = "has" if told[-1].state == "taken" else "has handed back"
     return f"{told[-1].by or 'a person'} {done} the {told[-1].kind} sandbox"
+
+
+def _tells(message: Mapping[str, Any]) -> bool:
+    """Whether a message is a note of what persons did."""
+    return message.get("role") == "note" and any(_HAD in part.get("text", "") for part in message.get("content", ()))
 
 
 def _length(stint: Stint) -> str:

@@ -13,10 +13,13 @@ from pydantic import ValidationError
 
 from paddock.errors import InvalidInput
 from paddock.model.sessions import Action, Policy, Rule
+from paddock.model.words import WORKSPACE
 
 ASK_USER = "ask_user"
 _ASKED = ("command", "write")
 _ANYTHING = "*"
+_LONGEST_PATH = 4096
+_HOMES = ("/home/agent", "/root")
 _OTHER_COMMAND = r"[\n\r;&|`<>]|\$[({]|"
 _LEADS_ON = re.compile(_OTHER_COMMAND + r"(?<![\w.])\.\.(?![\w.])")
 """What begins another command, or leads out of a directory. No `*` of a rule that allows stands for one of these."""
@@ -51,6 +54,12 @@ def denied(policy: Policy, subject: Subject) -> bool:
     """Whether the rules forbid it, whoever allows it."""
     place = _place(policy, subject, heed_asking=False)
     return place is not None and policy.rules[place].action is Action.DENY
+
+
+def allowed(policy: Policy, subject: Subject) -> bool:
+    """Whether a rule allows it, so that nobody is asked."""
+    place = _place(policy, subject, heed_asking=True)
+    return place is not None and policy.rules[place].action is Action.ALLOW
 
 
 def with_always(policy: Policy, subject: Subject, scope: Literal["call", "tool"]) -> Policy:
@@ -115,7 +124,7 @@ def _fits(rule: Rule, subject: Subject) -> bool:
         return False
     match = _allows if rule.action is Action.ALLOW else _catches
     return all(
-        name in subject.arguments and match(as_text(subject.arguments[name]), pattern)
+        name in subject.arguments and match(subject.arguments[name], pattern)
         for name, pattern in rule.arguments.items()
     )
 
@@ -126,13 +135,14 @@ def _names(rule: Rule, subject: Subject) -> bool:
     return fnmatchcase(subject.name, rule.tool) or fnmatchcase(subject.tool, rule.tool)
 
 
-def _allows(value: str, pattern: str) -> bool:
+def _allows(given: Any, pattern: str) -> bool:
     """Whether a value fits, and does nothing more than what fits: `ls *` is not `ls; rm -rf /`.
 
     Whatever leads on has to be in the pattern itself, once for each time; only a lone `*` stands for anything at all.
     """
     if pattern == _ANYTHING:
         return True
+    value = as_text(given)
     written = _WRITTEN.findall(_SET.sub(_one, pattern))
     return _LEADS_ON.findall(value) == written and fnmatchcase(value, pattern)
 
@@ -145,8 +155,21 @@ def _one(found: re.Match[str]) -> str:
     return inside if len(inside) == 1 else "\0"
 
 
-def _catches(value: str, pattern: str) -> bool:
-    """Whether a value fits as it is, or as the path that it comes to."""
-    if fnmatchcase(value, pattern):
+def _catches(given: Any, pattern: str) -> bool:
+    """Whether a value fits as it is, or as the path that it comes to; of a list, whether one of its items does."""
+    if fnmatchcase(as_text(given), pattern):
         return True
-    return "/" in value and fnmatchcase(re.sub("^//", "/", posixpath.normpath(value)), pattern)
+    if isinstance(given, list | tuple):
+        return any(_catches(each, pattern) for each in given)
+    if not isinstance(given, str) or "\n" in given or len(given) > _LONGEST_PATH:
+        return False
+    return any(fnmatchcase(path, pattern) for path in _paths(given))
+
+
+def _paths(value: str) -> list[str]:
+    """What a value may come to if it is a path: tools begin in the workspace, and `~` is a home."""
+    user, _, rest = value.partition("/")
+    meant = [f"{home}/{rest}" for home in _HOMES] if user.startswith("~") else [value, f"{WORKSPACE}/{value}"]
+    if value.startswith("/"):
+        meant = [value]
+    return [re.sub("^//", "/", posixpath.normpath(each)) for each in meant]

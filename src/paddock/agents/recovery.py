@@ -19,8 +19,11 @@ from paddock.store.sessions import SessionStore
 
 if TYPE_CHECKING:
     from paddock.agents.toolbox import Toolbox
+    from paddock.agents.voice import Voice
 
 LOOK_EVERY = 60.0
+WAITING_LONGER = 24
+"""How many times as long as others sessions that wait for a person keep their sandboxes."""
 log = structlog.get_logger()
 
 
@@ -33,6 +36,7 @@ class Recovery:
         events: EventLog,
         workers: Workers,
         toolbox: Toolbox,
+        voice: Voice,
         lock: Callable[[str], asyncio.Lock],
         idle_time: float,
     ) -> None:
@@ -40,6 +44,7 @@ class Recovery:
         self._events = events
         self._workers = workers
         self._toolbox = toolbox
+        self._voice = voice
         self._lock = lock
         self._idle_time = idle_time
         self._tidying: asyncio.Task[None] | None = None
@@ -47,6 +52,7 @@ class Recovery:
     async def open(self) -> None:
         """Go on with the turns that an earlier server left open, but for those that wait for a person."""
         for session, waits in await self._book.open_ones():
+            await self._voice.recover(session)
             if session.state is not SessionState.WAITING or not waits:
                 await self.restart(session)
         self._tidying = asyncio.create_task(self._tidy(), name="sessions: idle")
@@ -80,7 +86,8 @@ class Recovery:
         while True:
             await asyncio.sleep(min(LOOK_EVERY, max(0.05, self._idle_time / 4)))
             try:
-                for session in await self._book.resting(datetime.now(UTC) - timedelta(seconds=self._idle_time)):
+                now, idle = datetime.now(UTC), timedelta(seconds=self._idle_time)
+                for session in await self._book.resting(now - idle, waiting_before=now - WAITING_LONGER * idle):
                     await self._release(session)
             except Exception as error:  # Whatever it is, others are to be released later.
                 log.error("idle sessions could not be looked at and will be again", error=repr(error))
@@ -88,6 +95,6 @@ class Recovery:
     async def _release(self, session: Session) -> None:
         async with self._lock(session.id):
             current = await self._book.get(session.id)
-            if current.changed_at == session.changed_at:
+            if current.changed_at == session.changed_at and not await self._toolbox.attended(current):
                 log.info("the sandboxes of an idle session are released", session=session.id)
                 await self._toolbox.release(current, "idle")

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import re
 
 from paddock.agents.files import Files
 from paddock.errors import PaddockError
 from paddock.model.screens import ImagePart, TextPart, ToolResult
 from paddock.model.sessions import CallResult, Content, FileContent, TextContent
 
+_NOTE = re.compile(r"^([^\S\n]*)\[note\]", re.IGNORECASE | re.MULTILINE)
 MOST_PICTURES = 20
 """Pictures of one result that are kept."""
 FETCH = "session_file_to_sandbox"
@@ -28,7 +30,7 @@ class Results:
         pictures = [part for part in result.content if isinstance(part, ImagePart)]
         if not result.content and result.structured is not None:
             texts = [json.dumps(result.structured, ensure_ascii=False)]
-        content = list(await self.text(session_id, name, "\n".join(texts)))
+        content = list(await self.text(session_id, name, _no_notes("\n".join(texts))))
         for picture in pictures[:MOST_PICTURES]:
             content.append(await self._picture(session_id, name, picture))
         if len(pictures) > MOST_PICTURES:
@@ -55,6 +57,11 @@ class Results:
             return await self._files.put(session_id, picture.data, name=f"{name}.{form}", mime=picture.mime)
         except PaddockError as error:
             return TextContent(text=f"[a picture could not be kept: {error.message}]")
+
+
+def _no_notes(text: str) -> str:
+    """A tool's text in which nothing passes for a note of the server."""
+    return _NOTE.sub(r"\1[the tool wrote: note]", text)
 
 
 def cut(text: str, size: int, where: str) -> str:

@@ -9,13 +9,17 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
+DEEPEST = 100
+"""Levels of arguments."""
 _DEEPEST = 32
 _MOST = 5
+_PATIENCE = 100_000
+"""Parts of a schema that are looked at; one that refers to itself many times would be endless."""
 _SHOWN = 60
 
 _TYPES: Mapping[str, tuple[str, Callable[[Any], bool]]] = {
     "string": ("text", lambda value: isinstance(value, str)),
-    "integer": ("a whole number", lambda value: _is_number(value) and float(value).is_integer()),
+    "integer": ("a whole number", lambda value: _is_number(value) and value == int(value)),
     "number": ("a number", lambda value: _is_number(value)),
     "boolean": ("true or false", lambda value: isinstance(value, bool)),
     "array": ("a list", lambda value: isinstance(value, list | tuple)),
@@ -38,17 +42,46 @@ _LENGTHS: Sequence[tuple[str, type | tuple[type, ...], bool, str]] = (
 )
 
 
+def shallow(value: Any, levels: int = DEEPEST) -> bool:
+    """Whether everything that keeps and shows a value can follow it to its end."""
+    if not isinstance(value, Mapping | list | tuple):
+        return True
+    inside = value.values() if isinstance(value, Mapping) else value
+    return levels > 0 and all(shallow(each, levels - 1) for each in inside)
+
+
 def problems(schema: Mapping[str, Any], value: Any) -> list[str]:
     """What is wrong with a value, in words for whoever wrote it; empty if nothing is."""
     found: list[str] = []
-    for problem in _check(schema, value, "", schema, 0):
-        if len(found) == _MOST:
-            break
-        found.append(problem)
+    try:
+        for problem in _check(schema, value, "", _Root(schema), 0):
+            if len(found) == _MOST:
+                break
+            found.append(problem)
+    except _TooMuch:
+        found.append("they, or what the tool says of them, are too much to be checked")
     return found
 
 
-def _check(schema: Any, value: Any, path: str, root: Mapping[str, Any], depth: int) -> Iterator[str]:
+class _TooMuch(Exception):
+    """Nobody waits for this to end."""
+
+
+class _Root:
+    """The whole schema, and how much of it may still be looked at."""
+
+    def __init__(self, schema: Mapping[str, Any]) -> None:
+        self.schema = schema
+        self._left = _PATIENCE
+
+    def look(self) -> None:
+        self._left -= 1
+        if self._left < 0:
+            raise _TooMuch
+
+
+def _check(schema: Any, value: Any, path: str, root: _Root, depth: int) -> Iterator[str]:
+    root.look()
     if schema is False:
         yield f"{_named(path)} is not allowed"
     if not isinstance(schema, Mapping):
@@ -56,7 +89,7 @@ def _check(schema: Any, value: Any, path: str, root: Mapping[str, Any], depth: i
     if depth > _DEEPEST:
         yield f"{_named(path)} is nested too deeply"
         return
-    if (target := _referred(schema.get("$ref"), root)) is not None:
+    if (target := _referred(schema.get("$ref"), root.schema)) is not None:
         yield from _check(target, value, path, root, depth + 1)
     wrong = _wrong_type(schema.get("type"), value, path) if not (value is None and schema.get("nullable")) else None
     if wrong:
@@ -98,9 +131,7 @@ def _check_value(schema: Mapping[str, Any], value: Any, path: str) -> Iterator[s
                 yield f"{_named(path)} {words.format(bound)}"
 
 
-def _check_alternatives(
-    schema: Mapping[str, Any], value: Any, path: str, root: Mapping[str, Any], depth: int
-) -> Iterator[str]:
+def _check_alternatives(schema: Mapping[str, Any], value: Any, path: str, root: _Root, depth: int) -> Iterator[str]:
     for part in _list(schema.get("allOf")):
         yield from _check(part, value, path, root, depth + 1)
     for keyword, several in (("anyOf", True), ("oneOf", False)):
@@ -116,7 +147,7 @@ def _check_alternatives(
 
 
 def _check_object(
-    schema: Mapping[str, Any], value: Mapping[str, Any], path: str, root: Mapping[str, Any], depth: int
+    schema: Mapping[str, Any], value: Mapping[str, Any], path: str, root: _Root, depth: int
 ) -> Iterator[str]:
     properties = schema.get("properties")
     properties = properties if isinstance(properties, Mapping) else {}
@@ -149,7 +180,9 @@ def _referred(reference: Any, root: Mapping[str, Any]) -> Any:
 
 
 def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    if isinstance(value, float):
+        return math.isfinite(value)
+    return isinstance(value, int) and not isinstance(value, bool)
 
 
 def _same(one: Any, other: Any) -> bool:

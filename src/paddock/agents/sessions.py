@@ -64,6 +64,7 @@ T = TypeVar("T")
 Approvals: TypeAlias = list[Approval]
 FINISH_WITHIN = 10.0
 """Seconds that what was asked for has to be finished when the server stops."""
+GO_ON = "Go on from where you were."
 log = structlog.get_logger()
 
 
@@ -96,11 +97,12 @@ class Sessions:
         self._bundles = Bundles(config, store, events, engines, files, archive)
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._under_way: set[asyncio.Task[Any]] = set()
-        self._recovery = Recovery(self._book, events, self._workers, toolbox, self._lock, config.chat.idle_time)
+        self._recovery = Recovery(self._book, events, self._workers, toolbox, voice, self._lock, config.chat.idle_time)
 
     async def open(self) -> None:
         """Go on with the turns that an earlier server left open."""
         self._calls.on_decided = self._workers.ring
+        self._calls.aside = self._workers.aside
         await self._bundles.sweep()
         await self._recovery.open()
 
@@ -134,6 +136,8 @@ class Sessions:
             changed_at=now,
         )
         return await self._begin(session, request_key)
+
+    #        self._workers.prepare(begun.engine)
 
     async def get(self, tenant: str, session_id: str) -> Session:
         """Raises `SessionNotFound`."""
@@ -198,7 +202,7 @@ class Sessions:
         new = forked(source, said, message, title, by)
         async with self._bundles.making(new.id):
             await self._files.copy(source.id, new.id)
-            await self._bundles.copy(said, new.id)
+            await self._bundles.copy(said, new)
             return await self._begin(new)
 
     async def delete(self, tenant: str, session_id: str) -> None:
@@ -232,9 +236,9 @@ class Sessions:
         return await self._firmly(self._cancel(session_id, f"{by or 'somebody'} has cancelled the turn"))
 
     async def go_on(self, tenant: str, session_id: str, by: str | None) -> Session:
-        """Let the agent go on with its last turn. Raises `Conflict` while one is under way, `SessionNotFound`."""
+        """Let the agent go on in a turn of its own. Raises `Conflict` while one is under way, `SessionNotFound`."""
         await self._book.get(session_id, tenant)
-        return await self._firmly(self._go_on(session_id))
+        return await self._firmly(self._go_on(session_id, by))
 
     async def attachment(self, tenant: str, session_id: str, sha: str) -> tuple[Path, FileContent]:
         """Where a file of a session is, and what it is. Raises `NotFound`, `SessionNotFound`."""
@@ -288,7 +292,7 @@ class Sessions:
                 lambda connection: SessionStore.receive(connection, message, title, now), _told
             )
             if received.begun:
-                self._workers.start(session_id, UserMessage(message=received.message))
+                self._workers.start(session_id, UserMessage(message=received.message), received.session)
             elif received.fresh and self._recovery.left_alone(received.session):
                 await self._recovery.restart(received.session)
             return received.message
@@ -311,29 +315,40 @@ class Sessions:
             await self._calls.abandon(session_id, session.turn, reason)
             return await self._workers.end(session, TurnEnded(turn=session.turn, state="cancelled", reason=reason))
 
-    async def _go_on(self, session_id: str) -> Session:
+    async def _go_on(self, session_id: str, by: str | None) -> Session:
         async with self._lock(session_id):
             session = await self._book.get(session_id)
             if self._recovery.left_alone(session):
                 await self._recovery.restart(session)
                 return session
             now = datetime.now(UTC)
-            session = await self._events.together(
-                lambda connection: SessionStore.reopen_turn(connection, session_id, now),
-                lambda reopened: happening(
-                    reopened,
-                    SessionStateChanged(state=reopened.state),
-                    TurnStarted(turn=reopened.turn, cause="continue"),
+            # Written down, so that an engine that is started again finds what its turn began with.
+            note = Message(
+                id=new_id("msg"),
+                session=session_id,
+                turn=session.turn,
+                role="note",
+                content=(TextContent(text=GO_ON),),
+                by=by,
+                at=now,
+            )
+            begun = await self._events.together(
+                lambda connection: SessionStore.next_turn(connection, note, now),
+                lambda begun: happening(
+                    begun.session,
+                    MessageReceived(message=begun.message),
+                    SessionStateChanged(state=begun.session.state),
+                    TurnStarted(turn=begun.session.turn, cause="continue"),
                 ),
             )
             self._workers.start(session_id, Continue())
-            return session
+            return begun.session
 
     async def _delete(self, session_id: str) -> None:
         async with self._lock(session_id):
             session = await self._stop(session_id, "the session is deleted")
             for letting_go in (
-                self._toolbox.release(session, "the session is deleted"),
+                self._toolbox.forget(session),
                 self._release(session),
                 self._voice.forget(session_id),
             ):
@@ -345,6 +360,7 @@ class Sessions:
             await self._events.together(
                 lambda connection: SessionStore.remove(connection, session_id),
                 lambda removed: [] if removed is None else happening(removed, SessionDeleted()),
+                erases=f"session/{session_id}",
             )
 
     async def _release(self, session: Session) -> None:

@@ -156,7 +156,7 @@ class Saying:
 
     def begin(self) -> None:
         """The model is asked."""
-        self._telling.tell(StepStarted(turn=self._turn, step=self._step, by=self._by), now=True)
+        self._telling.tell(StepStarted(turn=self._turn, step=self._step, by=self._by))
 
     def text(self, piece: str) -> None:
         self._start()

@@ -44,6 +44,8 @@ class Toolbox:
         self._boxes = Boxes(config, fleet, events, store)
         self._results = Results(files, config.chat.result_size)
         self._usual: dict[str, tuple[Tool, ...]] = {}
+        self._made: dict[tuple[str, ...], tuple[list[Kind], list[tuple[Tool, ...]], tuple[ToolSpec, ...]]] = {}
+        """What was last made of the tools of some kinds of sandbox."""
         self._own = OwnTools(
             fleet=fleet,
             live=live,
@@ -53,21 +55,31 @@ class Toolbox:
             files=files,
             results=self._results,
             largest=config.chat.file_size,
-            tools=self.tools,
+            tools=self._tools_now,
         )
 
     async def tools(self, session: Session) -> tuple[ToolSpec, ...]:
-        """The session's own tools, and those of every kind that it may use, whether there is a sandbox yet or not."""
+        """The session's own tools, and those of every kind that it may use, whether there is a sandbox yet or not.
+
+        Of the sandboxes, those count that the session has as it is given.
+        """
         kinds = self._kinds(session)
-        found = {spec.name: spec for spec in own_specs(kinds)}
+        usual = [await self._tools_of(session, kind, session.sandboxes.get(kind.name)) for kind in kinds]
+        made = self._made.get(session.kinds)
+        if made is None or made[:2] != (kinds, usual):
+            found = {spec.name: spec for spec in own_specs(kinds)}
+            for kind, tools in zip(kinds, usual, strict=True):
+                for spec in specs_of(kind.name, tools):
+                    found.setdefault(spec.name, spec)
+            made = self._made[session.kinds] = kinds, usual, tuple(found.values())
+        return made[2]
+
+    async def _tools_now(self, session: Session) -> tuple[ToolSpec, ...]:
         try:
-            sandboxes = (await self._book.get(session.id)).sandboxes
+            session = await self._book.get(session.id)
         except SessionNotFound:
-            sandboxes = session.sandboxes
-        for kind in kinds:
-            for spec in specs_of(kind.name, await self._tools_of(session, kind, sandboxes.get(kind.name))):
-                found.setdefault(spec.name, spec)
-        return tuple(found.values())
+            pass
+        return await self.tools(session)
 
     async def prompt(self, session: Session) -> str:
         """What the agent is told before everything else."""
@@ -95,6 +107,17 @@ class Toolbox:
     async def release(self, session: Session, reason: str) -> None:
         """Delete the session's sandboxes, and tell it. What is in their workspaces stays. Idempotent."""
         await self._boxes.release(session, reason)
+
+    async def attended(self, session: Session) -> bool:
+        """Whether a person has one of the session's sandboxes, or watches it; those live on meanwhile."""
+        seen = [
+            sandbox_id
+            for sandbox_id in session.sandboxes.values()
+            if self._live.leases.attended(sandbox_id) or self._live.desktops.viewers(sandbox_id)
+        ]
+        for sandbox_id in seen:
+            await self._boxes.prolong(session, sandbox_id)
+        return bool(seen)
 
     async def forget(self, session: Session) -> None:
         """Delete the session's sandboxes and all that was in them, because it is deleted itself. Idempotent."""
@@ -181,7 +204,7 @@ class Toolbox:
 
 def _unwell(error: PaddockError, limit: float) -> str:
     if isinstance(error, BoxTimeout):
-        return f"There was no answer within {limit:.0f} seconds. What was begun may still go on in the sandbox."
+        return f"There was no answer within {limit:.0f} seconds, and the call was broken off. It may be done in part."
     return f"The sandbox runs, but this failed: {error.message}. It may or may not have been done."
 
 

@@ -61,18 +61,25 @@ class LiveTurn:
         return await self._parts.calls.perform(self.session, self.number, call, await self._tools(), wait=wait)
 
     async def consult(
-        self, call: Call, *, question: str = "", choices: Sequence[Choice] = (), effect: str = "other"
+        self,
+        call: Call,
+        *,
+        question: str = "",
+        choices: Sequence[Choice] = (),
+        effect: str = "other",
+        kind: str | None = None,
     ) -> Verdict:
         return await self._parts.calls.consult(
-            self.session, self.number, call, question=question, choices=choices, effect=effect
+            self.session, self.number, call, question=question, choices=choices, effect=effect, kind=kind
         )
 
-    async def settle(self, call: Call, result: CallResult) -> None:
-        await self._parts.calls.settle(self.session, self.number, call, result)
+    async def settle(self, call: Call, result: CallResult, *, kind: str | None = None) -> None:
+        await self._parts.calls.settle(self.session, self.number, call, result, kind=kind)
 
     async def unread(self, known: Collection[str]) -> Sequence[Message]:
-        await self._parts.parking.wait(self.session)
-        written = await self._parts.book.messages(self.session.id, turn=self.number)
+        current, written = await self._parts.book.with_messages(self.session.id, self.number)
+        if current is not None and await self._parts.parking.pause(current):
+            written = await self._parts.book.messages(self.session.id, turn=self.number)
         return [message for message in written if message.role in ("user", "note") and message.id not in known]
 
     def speaking(self) -> Speech:

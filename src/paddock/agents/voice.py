@@ -14,11 +14,12 @@ from pathlib import Path
 from typing import Any
 
 from paddock.agents import pictures
-from paddock.agents.client import ModelClient, ModelError, tool_object
+from paddock.agents.client import ModelClient, ModelError
 from paddock.agents.compaction import Compaction, tokens
 from paddock.agents.engines.base import CallPiece, Piece, Reply, Speech, TextPiece, ThoughtPiece, ToolSpec
 from paddock.agents.files import Files
 from paddock.agents.journal import Journal, Question, Spent, question_digest
+from paddock.agents.schemas import shallow
 from paddock.agents.speech import NOTHING, Saying, Spoken
 from paddock.auth.keys import Keys
 from paddock.config.schema import Config
@@ -27,16 +28,18 @@ from paddock.events.log import EventLog
 from paddock.llm.formats.openai_chat.answer import finish_reason
 from paddock.llm.neutral import Delta, Finished, PartStarted, Refusal, Text, Thinking, ToolCall, Usage
 from paddock.llm.wire.server import Door, Listener
-from paddock.model.keys import Scope, Terms
+from paddock.model.keys import SESSION_KEY, Scope, Terms
 from paddock.model.sessions import Call, Session
 from paddock.store.database import Store
 from paddock.store.replies import Recorded
 
 __all__ = ["ModelError", "Voice"]
 
-KEY_NAME = "chat session "
-"""How the names of the keys begin that sessions ask with."""
 _LONGEST_SOCKET = 100
+MOST_CALLS = 500
+"""Calls of one answer."""
+LONGEST_ANSWER = 16 * 2**20
+"""Characters of one answer, its thoughts and calls included."""
 _SMALLER = (1.0, 0.5)
 """Shares of the model's context that are tried: by our estimate, and when the model itself finds it too long."""
 
@@ -52,7 +55,7 @@ class Voice:
         keys: Keys,
         door: Door,
         files: Files,
-        parked: Callable[[Session], Awaitable[None]],
+        parked: Callable[[Session], Awaitable[object]],
     ) -> None:
         self._config = config
         self._keys = keys
@@ -70,8 +73,7 @@ class Voice:
 
     async def open(self) -> None:
         """Open the socket, and revoke the keys that an earlier server has left."""
-        left = [key for key in await self._keys.list() if key.name.startswith(KEY_NAME) and key.session is not None]
-        await asyncio.gather(*(self._keys.revoke(key.id) for key in left if key.revoked_at is None))
+        await self._keys.revoke_for_sessions()
         self._socket = await asyncio.to_thread(self._place)
         self._listener = await self._door.listen_unix(self._socket)
         self._client = ModelClient(self._socket)
@@ -89,6 +91,10 @@ class Voice:
         await asyncio.gather(*(self._keys.revoke(key_id) for key_id, _ in held.values()), return_exceptions=True)
         if self._directory is not None:
             await asyncio.to_thread(shutil.rmtree, self._directory, True)
+
+    async def recover(self, session: Session) -> None:
+        """Tell the end of messages that an earlier server has begun."""
+        await self._journal.recover(session)
 
     async def endpoint(self, session: Session) -> tuple[str, str]:
         """Where the models of a session are asked: the path of a Unix socket, and a key."""
@@ -123,16 +129,15 @@ class Voice:
         The same question within a turn cannot be told from one that is asked again after a restart, and gets the
         answer it got. Raises `TurnLimit`, `QuotaExceeded`, `ModelError`.
         """
-        await self._parked(session)
         await self._journal.recover(session)
         question = Question(turn, question_digest(by, messages, tools))
-        recorded = await self._journal.recall(session, question)
+        current, recorded = await self._journal.recall(session, question)
+        await self._parked(current)
         await self._journal.limit(session, question, again=recorded is not None)
         if recorded is not None:
             for piece in _again(recorded):
                 yield piece
             return
-        current = await self._journal.book.get(session.id)
         self._check_budget(current)
         secret = await self._secret(session)
         answer = _Answer(Saying(self._journal, session, turn, await self._journal.count(session, turn), by))
@@ -184,7 +189,7 @@ class Voice:
         """What the model is sent: short enough, with its newest pictures, in a way that every server takes."""
         chat = self._config.chat
         context = int(chat.contexts.get(session.model, chat.context) * share)
-        described = sum(len(json.dumps(tool_object(tool), default=dict)) for tool in tools) // 4
+        described = sum(len(self._asking.described(tool)) for tool in tools) // 4
         room = max(context - described, context // 4)
 
         async def ask(said: Sequence[Mapping[str, Any]]) -> tuple[str, Spent]:
@@ -231,7 +236,7 @@ class Voice:
                 held = self._secrets.get(session.id)
                 if held is None:
                     key, secret = await self._keys.create(
-                        KEY_NAME + session.id, session.tenant, [Scope.LLM_USE], terms=Terms(session=session.id)
+                        SESSION_KEY + session.id, session.tenant, [Scope.LLM_USE], terms=Terms(session=session.id)
                     )
                     held = self._secrets[session.id] = key.id, secret
         return held[1]
@@ -257,9 +262,11 @@ class _Answer:
     _kinds: dict[int, type] = field(default_factory=dict)
     _calls: dict[int, tuple[str, str, list[str]]] = field(default_factory=dict)
     _refused: bool = False
+    _length: int = 0
 
     def take(self, event: object) -> Piece | None:
-        """Tell what an event says, and give what an engine is to see of it at once."""
+        """Tell what an event says, and give what an engine is to see of it at once. Raises `ModelError`."""
+        self._bound(event)
         match event:
             case PartStarted(index=index, part=ToolCall() as part):
                 call_id = f"call_{secrets.token_hex(12)}"
@@ -279,6 +286,20 @@ class _Answer:
                 self.finish = finish_reason(event.finish, refusal=self._refused)
                 self.used = event.usage
         return None
+
+    def _bound(self, event: object) -> None:
+        """A model that never ends, or calls everything at once, is not to take the server with it."""
+        match event:
+            case PartStarted(part=ToolCall() as part):
+                self._length += len(part.name) + len(part.arguments)
+            case PartStarted(part=Text() | Thinking() | Refusal() as part):
+                self._length += len(part.text)
+            case Delta(text=text):
+                self._length += len(text)
+        if self._length > LONGEST_ANSWER:
+            raise ModelError(f"the answer of the model is longer than {LONGEST_ANSWER} characters")
+        if len(self._calls) > MOST_CALLS:
+            raise ModelError(f"the model makes more than {MOST_CALLS} calls at once")
 
     def calls(self) -> tuple[Call, ...]:
         return tuple(read_call(call_id, name, "".join(pieces)) for call_id, name, pieces in self._calls.values())
@@ -311,7 +332,7 @@ def read_call(call_id: str, name: str, written: str) -> Call:
         arguments = json.loads(plain.encode(errors="replace"))
     except (ValueError, RecursionError):
         return Call(id=call_id, name=name, malformed=written)
-    if not isinstance(arguments, dict):
+    if not isinstance(arguments, dict) or not shallow(arguments):
         return Call(id=call_id, name=name, malformed=written)
     return Call(id=call_id, name=name, arguments=arguments)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
@@ -13,6 +13,7 @@ import structlog
 
 from paddock.agents.engines.base import Continue, Decisions, Done, Engine, Given, Paused, Turn
 from paddock.agents.hearing import HeardTurn
+from paddock.agents.slots import Slot
 from paddock.errors import PaddockError, SessionNotFound, Unavailable
 from paddock.events.log import EventLog
 from paddock.model.session_events import SessionEvent, SessionStateChanged, TurnEnded, TurnError, TurnStarted
@@ -39,6 +40,7 @@ def happening(session: Session, *events: SessionEvent) -> list[Happening]:
 class _Desk:
     """Where one session is worked at."""
 
+    slot: Slot
     task: asyncio.Task[None] | None = None
     rung: bool = False
     """Whether somebody has decided something since it was last looked."""
@@ -69,8 +71,10 @@ class Workers:
         self._engines = engines
         self._calls = calls
         self._make_turn = make_turn
-        self._slots: AbstractAsyncContextManager[None] = asyncio.Semaphore(at_once)
+        self._slots = asyncio.Semaphore(at_once)
         self._loading = asyncio.Lock()
+        self._loaded: dict[str, Engine] = {}
+        self._preparing: set[asyncio.Task[None]] = set()
         self._desks: dict[str, _Desk] = {}
         self._given: dict[str, _Given] = {}
         self._stopped: set[str] = set()
@@ -80,13 +84,17 @@ class Workers:
         """Whether somebody works on the session."""
         return session_id in self._desks
 
-    def start(self, session_id: str, given: Given | None) -> None:
-        """Work on the open turn of a session; without anything given, on what was decided."""
+    def start(self, session_id: str, given: Given | None, session: Session | None = None) -> None:
+        """Work on the open turn of a session; without anything given, on what was decided.
+
+        Who has just changed the session may hand it on, so that it need not be read.
+        """
         if self._closed or session_id in self._stopped:
             return
         before = self._desks.get(session_id)
-        desk = self._desks[session_id] = _Desk()
-        desk.task = asyncio.create_task(self._work(session_id, given, desk, before), name=f"session {session_id}")
+        desk = self._desks[session_id] = _Desk(Slot(self._slots))
+        work = self._work(session_id, given, desk, before, session)
+        desk.task = asyncio.create_task(work, name=f"session {session_id}")
 
     def ring(self, session_id: str) -> None:
         """Something of the session was decided."""
@@ -95,6 +103,11 @@ class Workers:
             self.start(session_id, None)
         else:
             desk.rung = True
+
+    def aside(self, session_id: str) -> AbstractAsyncContextManager[None]:
+        """While something of a session waits for a person, its turn is none of those that run at once."""
+        desk = self._desks.get(session_id)
+        return nullcontext() if desk is None else desk.slot.aside()
 
     @asynccontextmanager
     async def stopped(self, session_id: str) -> AsyncIterator[None]:
@@ -111,10 +124,23 @@ class Workers:
         finally:
             self._stopped.discard(session_id)
 
+    def prepare(self, name: str) -> None:
+        """Load an engine that will be needed soon; what is wrong with it shows when it is."""
+        if name not in self._loaded and not self._closed:
+            task = asyncio.create_task(self._prepare(name), name=f"engine {name}")
+            self._preparing.add(task)
+            task.add_done_callback(self._preparing.discard)
+
+    async def _prepare(self, name: str) -> None:
+        try:
+            await self.engine(name)
+        except PaddockError as error:
+            log.info("an engine could not be loaded", engine=name, reason=error.message)
+
     async def close(self) -> None:
         """End everything. Open turns stay open, and are gone on with after the next start."""
         self._closed = True
-        tasks = [desk.task for desk in self._desks.values() if desk.task is not None]
+        tasks = [*self._preparing, *(desk.task for desk in self._desks.values() if desk.task is not None)]
         for task in tasks:
             task.cancel()
         if tasks:
@@ -153,12 +179,17 @@ class Workers:
         self.forget(session.id)
         return found
 
-    async def _work(self, session_id: str, given: Given | None, desk: _Desk, before: _Desk | None) -> None:
+    async def _work(
+        self, session_id: str, given: Given | None, desk: _Desk, before: _Desk | None, session: Session | None
+    ) -> None:
         try:
             if before is not None and before.task is not None:
                 await asyncio.wait({before.task}, timeout=STOP_WITHIN)
-            async with self._slots:
-                session = await self._book.get(session_id)
+                session = None
+            if self._slots.locked():
+                session = None
+            async with desk.slot:
+                session = session or await self._book.get(session_id)
                 if session.state is not SessionState.IDLE:
                     await self._see_to(session, given, desk)
         except SessionNotFound:
@@ -184,6 +215,7 @@ class Workers:
             await self.fail(session, UNKNOWN, "something went wrong in the server; its log says what")
 
     async def _run(self, session: Session, given: Given | None, desk: _Desk) -> None:
+        just_read = given is not None and session.engine in self._loaded
         engine = await self.engine(session.engine)
         number = session.turn
         heard: set[str] = set()
@@ -193,7 +225,8 @@ class Workers:
             given = await self._decisions(session, desk, begins=True)
         while given is not None:
             # What people may change meanwhile, such as the policy, counts from here on.
-            session = await self._book.get(session.id)
+            session = session if just_read else await self._book.get(session.id)
+            just_read = False
             turn = HeardTurn(self._make_turn(session, number), given)
             turn.heard |= heard
             outcome = await engine.run(turn, given)
@@ -271,9 +304,12 @@ class Workers:
 
     async def engine(self, name: str) -> Engine:
         """Raises `ConfigError` for one whose packages are missing."""
-        async with self._loading:
-            # Whoever is first loads its packages, which takes seconds.
-            return await asyncio.to_thread(self._engines.get, name)
+        if name not in self._loaded:
+            async with self._loading:
+                if name not in self._loaded:
+                    # Whoever is first loads its packages, which takes seconds.
+                    self._loaded[name] = await asyncio.to_thread(self._engines.get, name)
+        return self._loaded[name]
 
 
 def _moved(result: tuple[Session, bool]) -> list[SessionEvent]:

@@ -22,6 +22,8 @@ IMPORT = "/v1/sessions/import"
 BUNDLE = "application/gzip"
 PICTURES = ("image/png", "image/jpeg", "image/webp", "image/gif")
 """What browsers show and never run."""
+_HARMLESS = {"X-Content-Type-Options": "nosniff", "Content-Security-Policy": "sandbox; default-src 'none'"}
+"""Whatever a file is, a browser that opens it runs nothing of it."""
 _BYTES: dict[str, Any] = {"schema": {"type": "string", "format": "binary"}}
 _SENT: dict[str, Any] = {
     "requestBody": {"required": True, "description": "A bundle.", "content": {"application/octet-stream": _BYTES}}
@@ -65,9 +67,11 @@ def routes(services: Services) -> APIRouter:
         """A picture or another file of a session, by its SHA-256."""
         path, content = await sessions.attachment(principal.tenant, session_id, sha)
         if content.mime not in PICTURES:
-            return sending.attachment(path, content.name or sha)
+            answer = sending.attachment(path, content.name or sha)
+            answer.headers.update(_HARMLESS)
+            return answer
         # Its name is what it holds, so it never becomes another.
-        headers = {"Cache-Control": "private, max-age=31536000, immutable", "X-Content-Type-Options": "nosniff"}
+        headers = {"Cache-Control": "private, max-age=31536000, immutable", **_HARMLESS}
         return FileResponse(path, headers=headers, media_type=content.mime)
 
     return router

@@ -8,9 +8,10 @@ from datetime import datetime
 from typing import Annotated, Any, Literal, TypeVar
 
 from fastapi import Header, Query, Response
-from pydantic import BaseModel, Field, ValidationError, model_validator
+from pydantic import BaseModel, Field, ValidationError, field_validator, model_validator
 from pydantic_core import PydanticSerializationError
 
+from paddock.agents.schemas import DEEPEST, shallow
 from paddock.api.errors import explain
 from paddock.api.services import Services
 from paddock.api.wire import Asked, Said
@@ -104,6 +105,13 @@ class DecisionBody(Asked):
     answer: str | None = Field(default=None, max_length=100_000)
     always: Literal["call", "tool"] | None = None
     """With `approve`: never ask again in this session about this very call, or about this tool."""
+
+    @field_validator("arguments")
+    @classmethod
+    def _shallow(cls, arguments: dict[str, Any] | None) -> dict[str, Any] | None:
+        if not shallow(arguments):
+            raise ValueError(f"may be nested {DEEPEST} levels deep")
+        return arguments
 
     def decision(self) -> Decision:
         return made(Decision, self.model_dump(exclude_unset=True))

@@ -13,6 +13,7 @@ from starlette.routing import WebSocketRoute
 from starlette.websockets import WebSocket
 
 from paddock.agents.requests import Written
+from paddock.agents.schemas import DEEPEST, shallow
 from paddock.api.access import principal_of, query_of
 from paddock.api.connections import TAKE
 from paddock.api.errors import clean, explain
@@ -151,6 +152,8 @@ def _parsed(text: str | None) -> dict[str, Any]:
         raise _InvalidFrame('frames are JSON in text, such as {"type": "message", "text": "…"}') from None
     if not isinstance(document, dict):
         raise _InvalidFrame("a frame is a JSON object")
+    if not shallow(document, 2 * DEEPEST):
+        raise _InvalidFrame("the frame is nested too deeply")
     return document
 
 

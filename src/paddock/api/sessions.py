@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import UTC, datetime
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Response
@@ -36,6 +37,7 @@ from paddock.api.session_messages import (
     sliced,
 )
 from paddock.api.session_stream import Stream
+from paddock.errors import InvalidInput
 from paddock.model.sessions import Message, Session
 from paddock.store.sessions import cursor
 
@@ -51,6 +53,17 @@ Words = Annotated[str, Query(min_length=1, max_length=1000)]
 
 def _session(status: int) -> dict[int | str, dict[str, Any]]:
     return {status: {"model": Session, "description": "The session."}}
+
+
+def _checked(before: str | None) -> str | None:
+    """Raises `InvalidInput` for a moment that no calendar has everywhere."""
+    try:
+        datetime.fromisoformat((before or "").partition("_")[0]).astimezone(UTC)
+    except OverflowError:
+        raise InvalidInput("before: this is no place to go on from; use what an earlier page said") from None
+    except ValueError:
+        pass  # An id, or nonsense, of which more is said when it is looked for.
+    return before
 
 
 def _place(session: Session) -> str:
@@ -87,7 +100,7 @@ def routes(services: Services) -> APIRouter:
         async def read(limit: int, place: str | None) -> Sequence[Session]:
             return await sessions.list(principal.tenant, limit=limit, before=place, query=q)
 
-        items, pagination = await sliced(read, _place, page, page_size, before)
+        items, pagination = await sliced(read, _place, page, page_size, _checked(before))
         more = _place(items[-1]) if pagination.has_next_page else None
         return said(SessionList(items=items, pagination=pagination, next=more))
 

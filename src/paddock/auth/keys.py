@@ -12,7 +12,7 @@ from pathlib import Path
 
 from paddock.auth.secrets import digest, looks_like_secret, new_secret, read_secret, shown_prefix, write_secret
 from paddock.errors import Forbidden, InvalidInput, NotFound, PaddockError, Unauthorized, Unavailable
-from paddock.model.keys import DEFAULT_TENANT, Key, Principal, Scope, Terms
+from paddock.model.keys import DEFAULT_TENANT, SESSION_KEY, Key, Principal, Scope, Terms
 from paddock.store.keys import KeyStore
 
 LOCAL_KEY = "local"
@@ -55,6 +55,8 @@ class Keys:
         wanted = frozenset(scopes)
         if granted_by:
             check_grant(granted_by, tenant, wanted)
+            if name.startswith(SESSION_KEY):
+                raise InvalidInput(f"Names that begin with {SESSION_KEY!r} are for keys that the server makes itself.")
         if not wanted:
             raise InvalidInput("A key needs at least one scope.")
         if expires_at is not None and (expires_at.tzinfo is None or expires_at <= now):
@@ -146,6 +148,13 @@ class Keys:
         finally:
             self._forget(lambda key: key.sandbox == sandbox_id)
 
+    async def revoke_for_sessions(self) -> int:
+        """Stop all keys that chat sessions ask with from working, and say how many did. Idempotent."""
+        try:
+            return await self._store.revoke_for_sessions(self._now())
+        finally:
+            self._forget(lambda key: key.session is not None)
+
     async def prolong_for_sandbox(self, sandbox_id: str, expires_at: datetime) -> None:
         """Let the keys of a sandbox work until another time."""
         try:
@@ -158,18 +167,19 @@ class Keys:
         return await self._store.sandboxes()
 
     async def forget_sandboxes(self, older_than: timedelta) -> int:
-        """Forget keys of sandboxes that were revoked long ago, and say how many."""
+        """Forget keys of sandboxes and chat sessions that were revoked long ago, and say how many."""
         return await self._store.forget_sandboxes(self._now() - older_than)
 
     async def list(self, tenant: str | None = None, sandbox: str | None = None) -> Sequence[Key]:
         """Keys of a tenant, or of all, revoked and expired ones too.
 
-        Those of sandboxes come and go with them; they are listed only for the sandbox that is asked for.
+        Those of sandboxes come and go with them; they are listed only for the sandbox that is asked for. Those that
+        chat sessions ask with are not listed.
         """
         return await self._store.list(tenant, sandbox)
 
     async def exist(self) -> bool:
-        """Whether any key would be accepted now, other than from within a sandbox."""
+        """Whether any key would be accepted now, other than from within a sandbox or a chat session."""
         return await self._store.count_usable(self._now()) > 0
 
     async def ensure_local_key(self, path: Path) -> str | None:

@@ -39,12 +39,26 @@ class EventLog:
         """
         return await asyncio.wrap_future(self._events.append(stream, type, data or {}, tenant, self._publisher()))
 
-    async def together(self, work: Work[T], tell: Callable[[T], Sequence[Happening]]) -> T:
+    async def together(
+        self, work: Work[T], tell: Callable[[T], Sequence[Happening]], *, erases: str | None = None
+    ) -> T:
         """Change the database and record what `tell` says of the result, in one transaction.
 
+        `erases` names a stream that has come to its end: of its events only the newest stays, here and in memory.
         As with `Store.write`, both may run more than once, and if the caller is cancelled it may or may not happen.
         """
-        result, _ = await asyncio.wrap_future(self._events.together(work, tell, self._publisher()))
+        publish = self._publisher()
+        if erases is None:
+            result, _ = await asyncio.wrap_future(self._events.together(work, tell, publish))
+            return result
+        loop, stream = asyncio.get_running_loop(), erases
+
+        def last(event: Event) -> None:
+            if not loop.is_closed():
+                loop.call_soon_threadsafe(self._window.erase, stream)
+            publish(event)
+
+        result, _ = await asyncio.wrap_future(self._events.together(work, tell, last, erases=stream))
         return result
 
     async def read(

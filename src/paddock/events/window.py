@@ -29,6 +29,12 @@ class Window:
         self._ring(event.stream)
         self._ring(None)
 
+    def erase(self, stream: str) -> None:
+        """Forget what is held of a stream; it is no more in the table either."""
+        kept = [event for event in self._events if event.stream != stream]
+        self._events.clear()
+        self._events.extend(kept)
+
     def since(self, sequence: int, stream: str | None, tenant: str | None) -> Sequence[Event] | None:
         """Events after a sequence number in order, or `None` if some of them are only in the table."""
         if sequence < self.floor:

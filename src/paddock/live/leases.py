@@ -66,6 +66,8 @@ class Leases:
         self._attach_within = attach_within
         self.deeds = Deeds()
         """What holders do."""
+        self.changed: list[Callable[[str, str], None]] = []
+        """Called with the tenant and the id of a sandbox whenever its input has gone to somebody else."""
         self._places: dict[str, _Place] = {}
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -91,6 +93,7 @@ class Leases:
         place.lease = lease
         self.deeds.began(sandbox_id, lease.holder)
         place.freed.clear()
+        self._say(tenant, sandbox_id)
         if viewer not in place.attached:
             self._expire_after(self._attach_within, sandbox_id, lease, "never_connected")
         data: dict[str, Any] = {"viewer": viewer, "name": name}
@@ -127,6 +130,11 @@ class Leases:
         """Who has the input; nobody means that it is the agent's."""
         place = self._places.get(sandbox_id)
         return place.lease.holder if place is not None and place.lease is not None else None
+
+    def attended(self, sandbox_id: str) -> bool:
+        """Whether somebody has the input, or is there to watch."""
+        place = self._places.get(sandbox_id)
+        return place is not None and (place.lease is not None or bool(place.attached))
 
     def allows(self, sandbox_id: str, viewer: str) -> bool:
         """Whether what this viewer sends may reach the sandbox."""
@@ -193,10 +201,15 @@ class Leases:
         place.freed.set()
         if lease is None:
             return
+        self._say(lease.tenant, sandbox_id)
         self._stay(lease)
         for lost in list(place.attached.get(lease.holder.viewer, ())):
             if lost is not None:
                 lost()
+
+    def _say(self, tenant: str, sandbox_id: str) -> None:
+        for each in self.changed:
+            each(tenant, sandbox_id)
 
     async def _release(self, sandbox_id: str, place: _Place, reason: str) -> None:
         lease = place.lease

@@ -15,6 +15,8 @@ NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$"
 LABEL = r"^[A-Za-z0-9][A-Za-z0-9._:@+-]{0,99}$"
 """Ids of others, mail addresses among them."""
 MODEL = r"^[^\s,]{1,200}$"
+SESSION_KEY = "chat session "
+"""How the names of the keys begin that chat sessions ask models with; the id of the session follows."""
 MOST = 10**15
 """Larger bounds than this are none."""
 

@@ -79,6 +79,8 @@ class Resolution:
     approval: Approval
     result: CallResult | None = None
     policy: Policy | None = None
+    also: Callable[[CallRecord, Approval], Approval | None] | None = None
+    """What else of the session it decides: given something that waits, that as it is then, or `None`."""
 
 
 Resolve: TypeAlias = Callable[[Session, CallRecord, Approval, Mapping[str, Any] | None, Decision], Resolution]
@@ -155,14 +157,18 @@ class CallStore:
     def deciding(
         self, tenant: str, session_id: str, decisions: Sequence[Decision], resolve: Resolve
     ) -> Work[Told[list[Approval]]]:
-        """Decide approvals of a session, all or none. Raises `NotFound`, `Conflict`, and what `resolve` raises."""
+        """Decide approvals of a session, all or none, and then what else is decided by that.
+
+        Raises `NotFound`, `Conflict`, and what `resolve` raises.
+        """
 
         def work(connection: Connection) -> Told[list[Approval]]:
             known(connection, session_id, tenant)
             ledger = Ledger(connection, session_id)
-            decided = [_decide(ledger, decision, resolve) for decision in decisions]
+            resolutions = [_decide(ledger, decision, resolve) for decision in decisions]
+            others = [each for resolution in resolutions for each in _decide_others(ledger, resolution)]
             ledger.go_on()
-            return decided, ledger.told
+            return [*(each.approval for each in resolutions), *others], ledger.told
 
         return work
 
@@ -280,7 +286,7 @@ def _found(ledger: Ledger, record: CallRecord) -> Entry:
     return Entry(record, approval)
 
 
-def _decide(ledger: Ledger, decision: Decision, resolve: Resolve) -> Approval:
+def _decide(ledger: Ledger, decision: Decision, resolve: Resolve) -> Resolution:
     found = ledger.asked(decision.approval)
     if found is None:
         raise NotFound(f"There is no approval {decision.approval[:80]!r} in session {ledger.session.id}.")
@@ -290,6 +296,28 @@ def _decide(ledger: Ledger, decision: Decision, resolve: Resolve) -> Approval:
         raise Conflict(f"the call of approval {approval.id} is over; nothing is left to decide")
     resolution = resolve(ledger.session, record, approval, schema, decision)
     decided = resolution.approval
+    _tell_decided(ledger, decided)
+    if resolution.policy is not None and resolution.policy != ledger.session.policy:
+        ledger.alter(policy=resolution.policy)
+        ledger.tell(SessionChanged(policy=resolution.policy, by=decided.decided_by))
+    if resolution.result is not None:
+        ledger.finish(record, resolution.result)
+    return resolution
+
+
+def _decide_others(ledger: Ledger, resolution: Resolution) -> list[Approval]:
+    decided = []
+    for approval in ledger.pending() if resolution.also is not None else ():
+        record = ledger.find(approval.call_id)
+        if record is None or record.result is not None or resolution.also is None:
+            continue
+        if (other := resolution.also(record, approval)) is not None:
+            _tell_decided(ledger, other)
+            decided.append(other)
+    return decided
+
+
+def _tell_decided(ledger: Ledger, decided: Approval) -> None:
     ledger.resolve(decided)
     ledger.tell(
         ApprovalDecided(
@@ -302,12 +330,6 @@ def _decide(ledger: Ledger, decision: Decision, resolve: Resolve) -> Approval:
             always=decided.always,
         )
     )
-    if resolution.policy is not None and resolution.policy != ledger.session.policy:
-        ledger.alter(policy=resolution.policy)
-        ledger.tell(SessionChanged(policy=resolution.policy, by=decided.decided_by))
-    if resolution.result is not None:
-        ledger.finish(record, resolution.result)
-    return decided
 
 
 def _withdraw(ledger: Ledger, approval: Approval, reason: str) -> Approval:

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from sqlalchemy import Connection, RowMapping, delete, select
 from sqlalchemy.dialects.sqlite import insert
 
-from paddock.store.database import Store
+from paddock.store.database import Store, Work
 from paddock.store.tables import checkpoint_writes, checkpoints
 
 
@@ -81,8 +81,18 @@ class CheckpointStore:
 
         return await self._store.read(work)
 
-    async def put(self, checkpoint: Checkpoint, *, whole: bool, outermost: bool) -> None:
-        """Keep a checkpoint. What nobody can go back to is forgotten with it.
+    async def write(self, works: Sequence[Work[None]]) -> None:
+        """Do pieces of work in order, all or none of them."""
+
+        def whole(connection: Connection) -> None:
+            for work in works:
+                work(connection)
+
+        await self._store.write(whole)
+
+    @staticmethod
+    def putting(checkpoint: Checkpoint, *, whole: bool, outermost: bool) -> Work[None]:
+        """Keeps a checkpoint. What nobody can go back to is forgotten with it.
 
         One that is `whole` needs none of those before it. The `outermost` namespace goes on only when the others,
         which are those of helpers, have come to their end.
@@ -103,14 +113,13 @@ class CheckpointStore:
                 if outermost:
                     connection.execute(delete(table).where(ours, table.c.namespace != checkpoint.namespace))
 
-        await self._store.write(work)
+        return work
 
-    async def put_writes(
-        self, thread: str, namespace: str, checkpoint_id: str, writes: Sequence[CheckpointWrite], *, replace: bool
-    ) -> None:
-        """Keep what a task has written. What was written at the same place is kept, or replaced."""
-        if not writes:
-            return
+    @staticmethod
+    def writing(
+        thread: str, namespace: str, checkpoint_id: str, writes: Sequence[CheckpointWrite], *, replace: bool
+    ) -> Work[None]:
+        """Keeps what a task has written, if it is anything. What was written at the same place is kept, or replaced."""
         where = {"thread": thread, "namespace": namespace, "checkpoint": checkpoint_id}
         rows = [asdict(write) | where for write in writes]
         statement = insert(checkpoint_writes)
@@ -122,9 +131,10 @@ class CheckpointStore:
             statement = statement.on_conflict_do_nothing(index_elements=key)
 
         def work(connection: Connection) -> None:
-            connection.execute(statement, rows)
+            if rows:
+                connection.execute(statement, rows)
 
-        await self._store.write(work)
+        return work
 
     async def forget(self, thread: str) -> None:
         """Forget a thread. Idempotent."""

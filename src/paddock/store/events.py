@@ -65,13 +65,25 @@ class EventStore:
         return future
 
     def together(
-        self, work: Work[T], tell: Callable[[T], Sequence[Happening]], settled: Callable[[Event], None]
+        self,
+        work: Work[T],
+        tell: Callable[[T], Sequence[Happening]],
+        settled: Callable[[Event], None],
+        *,
+        erases: str | None = None,
     ) -> Future[tuple[T, Sequence[Event]]]:
-        """Queue a unit of work and what is to be told of its result; either all of it is kept or nothing."""
+        """Queue a unit of work and what is to be told of its result; either all of it is kept or nothing.
+
+        Of the stream that it erases only the newest event stays.
+        """
 
         def whole(connection: Connection) -> tuple[T, Sequence[Event]]:
             result = work(connection)
-            return result, [self._insert(connection, each) for each in tell(result)]
+            told = [self._insert(connection, each) for each in tell(result)]
+            if erases is not None:
+                newest = select(func.max(events.c.number)).where(events.c.stream == erases).scalar_subquery()
+                connection.execute(delete(events).where(events.c.stream == erases, events.c.number < newest))
+            return result, told
 
         def done(finished: Future[tuple[T, Sequence[Event]]]) -> None:
             if not finished.cancelled() and finished.exception() is None:

@@ -5,13 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime
 
-from sqlalchemy import Connection, RowMapping, delete, func, insert, or_, select, update
+from sqlalchemy import Connection, RowMapping, and_, delete, func, insert, not_, or_, select, update
 
 from paddock.errors import NotFound
-from paddock.model.keys import Key, Tenant
+from paddock.model.keys import SESSION_KEY, Key, Tenant
 from paddock.store.database import Store
 from paddock.store.rows import to_model, to_row
 from paddock.store.tables import keys, tenants
+
+# Persons may put a session's id on keys of their own; the name is what only the server gives.
+_of_session = and_(keys.c.session.is_not(None), keys.c.name == SESSION_KEY + keys.c.session)
+_of_nobody_else = and_(keys.c.sandbox.is_(None), or_(keys.c.session.is_(None), not_(_of_session)))
 
 
 class KeyStore:
@@ -45,11 +49,11 @@ class KeyStore:
         return await self._store.read(lambda connection: _known(connection, key_id, tenant))
 
     async def list(self, tenant: str | None = None, sandbox: str | None = None) -> Sequence[Key]:
-        """Of one tenant, or of all, oldest first: those of one sandbox, or those that are no sandbox's."""
+        """Of one tenant, or of all, oldest first: those of one sandbox, or those of no sandbox and no chat session."""
         statement = select(keys).order_by(keys.c.created_at, keys.c.id)
         if tenant is not None:
             statement = statement.where(keys.c.tenant == tenant)
-        statement = statement.where(keys.c.sandbox == sandbox)  # `None` is compared by IS NULL.
+        statement = statement.where(_of_nobody_else if sandbox is None else keys.c.sandbox == sandbox)
 
         def work(connection: Connection) -> Sequence[Key]:
             return [_key(row) for row in connection.execute(statement).mappings()]
@@ -57,9 +61,9 @@ class KeyStore:
         return await self._store.read(work)
 
     async def count_usable(self, now: datetime) -> int:
-        """How many are neither revoked nor expired, those of sandboxes left out: nobody else can use them."""
+        """How many are neither revoked nor expired, those of sandboxes and chat sessions left out."""
         usable = keys.c.revoked_at.is_(None), or_(keys.c.expires_at.is_(None), keys.c.expires_at > now)
-        statement = select(func.count()).select_from(keys).where(keys.c.sandbox.is_(None), *usable)
+        statement = select(func.count()).select_from(keys).where(_of_nobody_else, *usable)
         return await self._store.read(lambda connection: connection.execute(statement).scalar_one())
 
     async def revoke(self, key_id: str, at: datetime, tenant: str | None = None) -> Key:
@@ -79,6 +83,11 @@ class KeyStore:
         statement = update(keys).where(keys.c.sandbox == sandbox, keys.c.revoked_at.is_(None)).values(revoked_at=at)
         return await self._store.write(lambda connection: connection.execute(statement).rowcount)
 
+    async def revoke_for_sessions(self, at: datetime) -> int:
+        """Mark all keys that chat sessions ask with as revoked, and say how many were not yet."""
+        statement = update(keys).where(_of_session, keys.c.revoked_at.is_(None)).values(revoked_at=at)
+        return await self._store.write(lambda connection: connection.execute(statement).rowcount)
+
     async def prolong_for_sandbox(self, sandbox: str, expires_at: datetime) -> int:
         """Let all keys of a sandbox that are not revoked expire at another time, and say how many there are."""
         current = update(keys).where(keys.c.sandbox == sandbox, keys.c.revoked_at.is_(None))
@@ -91,8 +100,8 @@ class KeyStore:
         return await self._store.read(lambda connection: list(connection.execute(statement).scalars()))
 
     async def forget_sandboxes(self, before: datetime) -> int:
-        """Forget keys of sandboxes that were revoked before a moment, and say how many."""
-        statement = delete(keys).where(keys.c.sandbox.is_not(None), keys.c.revoked_at < before)
+        """Forget keys of sandboxes and chat sessions that were revoked before a moment, and say how many."""
+        statement = delete(keys).where(or_(keys.c.sandbox.is_not(None), _of_session), keys.c.revoked_at < before)
         return await self._store.write(lambda connection: connection.execute(statement).rowcount)
 
     async def used(self, key_id: str, at: datetime) -> None:

@@ -8,9 +8,10 @@ from typing import Any, NamedTuple
 from sqlalchemy import Connection, Select, func, insert, select
 
 from paddock.model.events import EventType
-from paddock.model.sessions import Message
+from paddock.model.sessions import Message, Session
 from paddock.store.database import Store
 from paddock.store.rows import to_model
+from paddock.store.sessions import known
 from paddock.store.tables import events, session_messages, session_replies
 
 SUMMARIES = 0
@@ -52,8 +53,11 @@ class ReplyStore:
     def __init__(self, store: Store) -> None:
         self._store = store
 
-    async def find(self, session_id: str, turn: int, digest: str) -> Recorded | None:
-        """What was answered to a question in a turn, if it was asked before."""
+    async def find(self, session_id: str, turn: int, digest: str) -> tuple[Session, Recorded | None, int]:
+        """A session, what was answered to a question in a turn of it, if it was asked before, and the turn's steps.
+
+        Raises `SessionNotFound`.
+        """
         same_message = (session_messages.c.session == session_replies.c.session) & (
             session_messages.c.id == session_replies.c.message_id
         )
@@ -68,13 +72,14 @@ class ReplyStore:
             )
         )
 
-        def work(connection: Connection) -> Recorded | None:
+        def work(connection: Connection) -> tuple[Session, Recorded | None, int]:
+            session, taken = known(connection, session_id, None), _steps(connection, session_id, turn)
             row = connection.execute(statement).mappings().first()
             if row is None:
-                return None
+                return session, None, taken
             values = dict(row)
             rest = [values.pop(column.name) for column in told]
-            return Recorded(to_model(Message, values), *rest)
+            return session, Recorded(to_model(Message, values), *rest), taken
 
         return await self._store.read(work)
 
@@ -113,16 +118,7 @@ class ReplyStore:
 
     async def steps(self, session_id: str, turn: int) -> int:
         """How many answers were kept in a turn."""
-        statement = (
-            select(func.count())
-            .select_from(session_messages)
-            .where(
-                session_messages.c.session == session_id,
-                session_messages.c.turn == turn,
-                session_messages.c.role == "assistant",
-            )
-        )
-        return await self._store.read(lambda connection: int(connection.execute(statement).scalar_one()))
+        return await self._store.read(lambda connection: _steps(connection, session_id, turn))
 
     async def unended(self, session_id: str) -> list[Unended]:
         """Messages that a server which is no more has begun to tell, oldest first."""
@@ -157,3 +153,16 @@ class ReplyStore:
             return list(found.values())
 
         return await self._store.read(work)
+
+
+def _steps(connection: Connection, session_id: str, turn: int) -> int:
+    statement = (
+        select(func.count())
+        .select_from(session_messages)
+        .where(
+            session_messages.c.session == session_id,
+            session_messages.c.turn == turn,
+            session_messages.c.role == "assistant",
+        )
+    )
+    return int(connection.execute(statement).scalar_one())

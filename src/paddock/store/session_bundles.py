@@ -47,13 +47,13 @@ class BundleStore:
             lambda connection: [to_model(Approval, row) for row in connection.execute(statement).mappings()]
         )
 
-    def keeping(self, rows: Sequence[Message | CallRecord | Approval]) -> Work[None]:
+    def keeping(self, tenant: str, rows: Sequence[Message | CallRecord | Approval]) -> Work[None]:
         """Keep what is of a session that is not there yet. Raises `InvalidInput` for what is there already."""
 
         def work(connection: Connection) -> None:
             for row in rows:
                 if isinstance(row, Message):
-                    SessionStore.keep(connection, row)
+                    SessionStore.keep(connection, row, tenant)
                     continue
                 try:
                     _insert(connection, row)

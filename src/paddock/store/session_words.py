@@ -6,6 +6,7 @@ own, and made with the first message.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
 
 from pydantic import AwareDatetime
@@ -22,9 +23,11 @@ LONGEST_QUERY = 1000
 MOST_TERMS = 32
 _SHORTEST = 3
 """Letters that the index can find; fewer are looked for one message after the other."""
+_FIRST, _LETTERS = 0xE000, 6400
+"""Unicode's private ones."""
 _BEFORE, _AFTER = 60, 180
-_CREATE = "CREATE VIRTUAL TABLE IF NOT EXISTS session_search USING fts5(said, tokenize='trigram')"
-_THERE = "SELECT count(*) FROM sqlite_schema WHERE name = 'session_search'"
+CREATE = "CREATE VIRTUAL TABLE IF NOT EXISTS session_index USING fts5(said, tenant, session, tokenize='trigram')"
+_THERE = "SELECT count(*) FROM sqlite_schema WHERE name = 'session_index'"
 
 
 class Hit(Frozen):
@@ -40,20 +43,32 @@ class Hit(Frozen):
     excerpt: str
 
 
-def add(connection: Connection, place: int, content: Sequence[Content]) -> None:
+def add(connection: Connection, place: int, tenant: str, session: str, content: Sequence[Content]) -> None:
     """Make a message findable by its words and the names of its files."""
     words = "\n".join(part.text if isinstance(part, TextContent) else part.name for part in content)
     words = words[:LONGEST].replace("\0", " ").encode(errors="replace").decode().strip()
     if words and connection.dialect.name == "sqlite":
-        connection.exec_driver_sql(_CREATE)
-        connection.exec_driver_sql("INSERT INTO session_search (rowid, said) VALUES (?, ?)", (place, words))
+        connection.exec_driver_sql(CREATE)
+        connection.exec_driver_sql(
+            "INSERT INTO session_index (rowid, said, tenant, session) VALUES (?, ?, ?, ?)",
+            (place, words, mark(tenant), mark(session)),
+        )
+
+
+def mark(name: str) -> str:
+    """Three letters that nobody writes: one term of the index, by which those of others are passed over.
+
+    They may be those of another name too, so what is found has to be looked at.
+    """
+    digest = hashlib.sha256(name.encode()).digest()
+    return "".join(chr(_FIRST + int.from_bytes(digest[place : place + 4], "big") % _LETTERS) for place in (0, 4, 8))
 
 
 def forget(connection: Connection, session_id: str) -> None:
     """Take the messages of a session, which are still there, out of the index."""
     if _is_there(connection):
         connection.exec_driver_sql(
-            "DELETE FROM session_search WHERE rowid IN (SELECT place FROM session_messages WHERE session = ?)",
+            "DELETE FROM session_index WHERE rowid IN (SELECT place FROM session_messages WHERE session = ?)",
             (session_id,),
         )
 
@@ -75,24 +90,24 @@ def find(connection: Connection, tenant: str, terms: Sequence[str], session: str
     if not _is_there(connection):
         return []
     long = [term for term in terms if len(term) >= _SHORTEST]
-    conditions = ["s.tenant = :tenant"]
+    conditions = ["session_index MATCH :match", "s.tenant = :tenant"]
+    # Within quotes nothing means anything to FTS5 but the quotes themselves.
+    match = [f'tenant : "{mark(tenant)}"', *('said : "{}"'.format(term.replace('"', '""')) for term in long)]
     values: dict[str, object] = {"tenant": tenant, "limit": limit}
-    if long:
-        # Within quotes nothing means anything to FTS5 but the quotes themselves.
-        conditions.append("session_search MATCH :match")
-        values["match"] = " AND ".join('"{}"'.format(term.replace('"', '""')) for term in long)
     for number, term in enumerate(term for term in terms if len(term) < _SHORTEST):
-        conditions.append(f"session_search.said LIKE :like{number} ESCAPE '\\'")
+        conditions.append(f"session_index.said LIKE :like{number} ESCAPE '\\'")
         values[f"like{number}"] = f"%{escaped(term)}%"
     if session is not None:
         conditions.append("m.session = :session")
         values["session"] = session
+        match.append(f'session : "{mark(session)}"')
+    values["match"] = " AND ".join(match)
     # CROSS JOIN keeps the order of the tables: newest first out of the index, and stop when there are enough.
     statement = text(
-        "SELECT m.session, s.title, m.id AS message, m.number, m.turn, m.role, m.at, session_search.said "  # noqa: S608
-        "FROM session_search CROSS JOIN session_messages m ON m.place = session_search.rowid "
+        "SELECT m.session, s.title, m.id AS message, m.number, m.turn, m.role, m.at, session_index.said "  # noqa: S608
+        "FROM session_index CROSS JOIN session_messages m ON m.place = session_index.rowid "
         f"CROSS JOIN sessions s ON s.id = m.session WHERE {' AND '.join(conditions)} "
-        "ORDER BY session_search.rowid DESC LIMIT :limit"
+        "ORDER BY session_index.rowid DESC LIMIT :limit"
     ).columns(at=Instant)
     return [_hit(dict(row), terms) for row in connection.execute(statement, values).mappings()]
 

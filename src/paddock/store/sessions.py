@@ -55,8 +55,11 @@ class SessionStore:
         self._store = store
 
     @staticmethod
-    def keep(connection: Connection, message: Message) -> Message:
-        """Give a message the next number of its session and keep it; one whose id is kept already stays as it was."""
+    def keep(connection: Connection, message: Message, tenant: str | None = None) -> Message:
+        """Give a message the next number of its session and keep it; one whose id is kept already stays as it was.
+
+        The tenant has to be given where the session itself is not there yet.
+        """
         if earlier := _message(connection, message.session, message.id):
             return earlier
         newest = select(func.coalesce(func.max(session_messages.c.number), 0)).where(
@@ -65,7 +68,8 @@ class SessionStore:
         kept = message.model_copy(update={"number": connection.execute(newest).scalar_one() + 1})
         place = connection.execute(insert(session_messages), row_of(kept)).inserted_primary_key
         assert place is not None
-        add(connection, place[0], kept.content)
+        tenant = tenant or known(connection, message.session, None).tenant
+        add(connection, place[0], tenant, message.session, kept.content)
         return kept
 
     @staticmethod
@@ -113,14 +117,16 @@ class SessionStore:
         return Received(altered, kept, fresh=True, begun=begins, titled=titled)
 
     @staticmethod
-    def reopen_turn(connection: Connection, session_id: str, now: datetime) -> Session:
-        """Open the turn again that was the last. Raises `Conflict` if there is none, or it is open."""
-        current = SessionStore.current(connection, session_id)
+    def next_turn(connection: Connection, note: Message, now: datetime) -> Received:
+        """Begin a turn with a note. Raises `Conflict` if there was none before it, or that one is open."""
+        current = SessionStore.current(connection, note.session)
         if current.state is not SessionState.IDLE:
             raise Conflict(f"the session is {current.state}; it goes on by itself")
         if not current.turn:
             raise Conflict("nothing was said yet that could be gone on with; send a message")
-        return SessionStore.alter(connection, session_id, {"state": SessionState.RUNNING, "error": None}, now)
+        kept = SessionStore.keep(connection, note.model_copy(update={"turn": current.turn + 1}))
+        changes = {"turn": kept.turn, "state": SessionState.RUNNING, "error": None}
+        return Received(SessionStore.alter(connection, current.id, changes, now), kept, fresh=True, begun=True)
 
     @staticmethod
     def open_turn(connection: Connection, session_id: str, now: datetime) -> tuple[Session, bool] | None:
@@ -231,6 +237,18 @@ class SessionStore:
             lambda connection: [to_model(Message, row) for row in connection.execute(statement).mappings()]
         )
 
+    async def with_messages(self, session_id: str, turn: int) -> tuple[Session | None, Messages]:
+        """A session, if it is there, with the messages of a turn in order."""
+        of_turn = (session_messages.c.session == session_id, session_messages.c.turn == turn)
+        statement = _said.where(*of_turn).order_by(session_messages.c.number)
+
+        def work(connection: Connection) -> tuple[Session | None, Messages]:
+            row = connection.execute(_shown.where(sessions.c.id == session_id)).mappings().first()
+            written = [to_model(Message, row) for row in connection.execute(statement).mappings()]
+            return to_model(Session, row) if row else None, written
+
+        return await self._store.read(work)
+
     async def message(self, session_id: str, message_id: str) -> Message | None:
         return await self._store.read(lambda connection: _message(connection, session_id, message_id))
 
@@ -270,11 +288,13 @@ class SessionStore:
             lambda connection: [to_model(Approval, row) for row in connection.execute(statement).mappings()]
         )
 
-    async def resting(self, before: datetime) -> Sequence[Session]:
-        """Sessions that have sandboxes, and in which nothing has happened since a moment."""
+    async def resting(self, before: datetime, *, waiting_before: datetime) -> Sequence[Session]:
+        """Sessions that have sandboxes, and in which nothing has happened since a moment, or another if they wait."""
         statement = _shown.where(
-            sessions.c.state == SessionState.IDLE,
-            sessions.c.changed_at < before,
+            or_(
+                and_(sessions.c.state == SessionState.IDLE, sessions.c.changed_at < before),
+                and_(sessions.c.state == SessionState.WAITING, sessions.c.changed_at < waiting_before),
+            ),
             cast(sessions.c.sandboxes, Text) != "{}",
         )
         return await self._store.read(

@@ -41,6 +41,8 @@ class Chat:
         self.client = client
         self.id = session
         self.seen: list[dict[str, Any]] = []
+        self.imported = 0
+        """How many events it had when it came from elsewhere."""
 
     @classmethod
     def begin(cls, client: httpx.Client, **settings: Any) -> Chat:
@@ -172,10 +174,10 @@ def check_order(events: Sequence[Mapping[str, Any]]) -> None:
 
 def questions(chat: Chat) -> list[list[dict[str, Any]]]:
     """What the model of a session was asked, each time with the whole conversation, from the server's archive."""
-    begun = sum(event["type"] == "step.started" for event in chat.all())
+    begun = sum(event["type"] == "step.started" for event in chat.all()[chat.imported :])
 
     def archived() -> list[dict[str, Any]]:
-        query = {"session": chat.id, "limit": 500}
+        query: dict[str, str | int] = {"session": chat.id, "limit": 500}
         found: list[dict[str, Any]] = chat.client.get("/v1/exchanges", params=query).json()["items"]
         return found if len(found) >= begun else []
 

@@ -245,3 +245,26 @@ async def test_an_answer_that_was_gone_on_with_is_not_the_last_look(tmp_path: Pa
         turn.write("To two.")
         assert await engine.run(turn.reborn(), Continue()) == Done()
     assert [words(message) for message in turn.records.questions[-1].messages[1:]] == ["Count!", "One.", "To two."]
+
+
+@pytest.mark.anyio
+async def test_turns_side_by_side_share_a_graph_and_nothing_else(tmp_path: Path) -> None:
+    """They have the same tools. Each asks with its own prompt, and calls through its own turn."""
+    both = asyncio.Barrier(2)
+
+    async def meet(arguments: Mapping[str, Any]) -> str:
+        await both.wait()
+        return f"met {arguments['who']}"
+
+    def agent(name: str) -> Rehearsal:
+        script: list[str | Answer] = [Answer(calls=[Wanted("meet", {"who": name})]), f"I am {name}."]
+        return Rehearsal(script, tools=[tool("meet", meet)], prompt=f"You are {name}.")
+
+    turns = [agent("Ann"), agent("Ben")]
+    async with engine_in(tmp_path) as engine, asyncio.timeout(SOON):
+        done = await asyncio.gather(*(engine.run(turn, turn.says("Go!")) for turn in turns))
+    assert done == [Done(), Done()]
+    for turn, name in zip(turns, ("Ann", "Ben"), strict=True):
+        assert [words(each.messages[0]) for each in turn.records.questions] == [f"You are {name}."] * 2
+        assert words(turn.records.questions[1].messages[-1]) == f"met {name}"
+        assert turn.records.messages[-1].text == f"I am {name}."

@@ -87,8 +87,8 @@ async def test_the_agent_waits_until_the_input_is_handed_back_and_is_told(bench:
         ("session.desktop", "taken"),
         ("session.state", "parked"),
         ("session.desktop", "handed_back"),
-        ("message.received", None),
         ("session.state", "running"),
+        ("message.received", None),
     ]
     async with asyncio.timeout(5):
         await bench.parking.wait(session)
@@ -115,7 +115,8 @@ async def test_all_sandboxes_of_the_session_count(bench: Workbench) -> None:
     await bench.live.leases.release(TENANT, one, ADA)
 
     async def second_told() -> bool:
-        return len(await bench.told(session, "session.desktop")) == 2
+        told = {(each["by"], each["state"]) for each in await bench.told(session, "session.desktop")}
+        return told == {("Ada", "taken"), ("Ada", "handed_back"), ("Bob", "taken")}
 
     await until(second_told)
     assert not waiting.done()
@@ -136,7 +137,59 @@ async def test_who_took_over_and_handed_back_while_the_agent_was_busy_is_told_of
     (note,) = await notes(bench, session)
     assert "nothing was clicked or typed" in note.text
     assert [each["state"] for each in await bench.told(session, "session.desktop")] == ["taken", "handed_back"]
-    assert await bench.told(session, "session.state") == []
+    assert await state(bench, session) == "running"
+
+
+@pytest.mark.parametrize(("before", "meanwhile"), [(SessionState.RUNNING, "parked"), (SessionState.IDLE, "idle")])
+async def test_taking_and_handing_back_are_told_at_once_whatever_the_agent_does(
+    bench: Workbench, before: SessionState, meanwhile: str
+) -> None:
+    session = await working(bench)
+    await bench.store.write(
+        lambda connection: bench.book.alter(connection, session.id, {"state": before}, session.created_at)
+    )
+    box = await bench.box(session)
+
+    async def told(*states: str) -> None:
+        async def all_of_them() -> bool:
+            return [each["state"] for each in await bench.told(session, "session.desktop")] == [*states]
+
+        await until(all_of_them)
+
+    await take(bench, box)
+    await told("taken")
+    assert await state(bench, session) == meanwhile
+    seat = await bench.live.terminals.open(TENANT, box, viewer=ADA)
+    await seat.receive(bytes((STDIN,)) + b"echo geheim\r")
+    seat.close()
+    await bench.live.leases.release(TENANT, box, ADA)
+    await told("taken", "handed_back")
+    assert await state(bench, session) == before.value and await notes(bench, session) == []
+    async with asyncio.timeout(20):
+        await bench.parking.wait(session)
+    (note,) = await notes(bench, session)
+    assert "11 characters typed" in note.text
+    assert not any("geheim" in event.model_dump_json() for event in await bench.all_told(session))
+
+
+async def test_the_note_is_not_lost_with_the_server_that_told_of_the_return(tmp_path: Path) -> None:
+    async with workbench(tmp_path) as bench:
+        session = await working(bench)
+        box = await bench.box(session)
+        await take(bench, box)
+        await bench.live.leases.release(TENANT, box, ADA)
+
+        async def back() -> bool:
+            return len(await bench.told(session, "session.desktop")) == 2
+
+        await until(back)
+    async with workbench(tmp_path) as bench:
+        for _ in range(2):
+            async with asyncio.timeout(20):
+                await bench.parking.wait(session)
+        (note,) = await notes(bench, session)
+        assert "Ada had" in note.text
+    await tidy(tmp_path)
 
 
 async def test_a_person_who_never_comes_hands_back_by_that(bench: Workbench) -> None:
@@ -213,6 +266,20 @@ async def test_a_session_that_is_deleted_is_not_waited_for(bench: Workbench) -> 
     await bench.store.write(lambda connection: bench.book.remove(connection, session.id))
     async with asyncio.timeout(5):
         await bench.parking.wait(session)
+
+
+async def test_a_sandbox_that_somebody_has_or_watches_is_attended(bench: Workbench) -> None:
+    session = await working(bench)
+    session, box = await bench.book.get(session.id), await bench.box(session)
+    assert not await bench.toolbox.attended(session)
+    await take(bench, box)
+    assert await bench.toolbox.attended(session)
+    await bench.live.leases.release(TENANT, box, ADA)
+    assert not await bench.toolbox.attended(session)
+    seat = await bench.live.terminals.open(TENANT, box, viewer="viewer-bob")
+    assert await bench.toolbox.attended(session)
+    seat.close()
+    assert not await bench.toolbox.attended(session)
 
 
 async def test_tools_that_only_look_go_on_while_a_person_has_the_input(bench: Workbench) -> None:

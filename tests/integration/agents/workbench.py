@@ -117,6 +117,8 @@ async def workbench(data: Path, **settings: Any) -> AsyncIterator[Workbench]:
     await keeper.open()
     files, book = Files(data / "sessions", config.chat.file_size), SessionStore(store)
     toolbox = Toolbox(config, fleet, live, events, store, files)
+    parking = Parking(live, events, store, files, book)
+    parking.open()
     try:
         yield Workbench(
             data=data,
@@ -127,9 +129,10 @@ async def workbench(data: Path, **settings: Any) -> AsyncIterator[Workbench]:
             files=files,
             book=book,
             toolbox=toolbox,
-            parking=Parking(live, events, store, files, book),
+            parking=parking,
         )
     finally:
+        await parking.close()
         await toolbox.close()
         await keeper.close()
         await live.close()

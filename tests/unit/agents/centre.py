@@ -75,6 +75,8 @@ class NoSandboxes:
     def __init__(self) -> None:
         self.ran: list[str] = []
         self.released: list[tuple[str, str]] = []
+        self.forgotten: list[str] = []
+        self.attending: set[str] = set()
         self.hold: asyncio.Event | None = None
 
     async def tools(self, session: Session) -> tuple[ToolSpec, ...]:
@@ -92,18 +94,28 @@ class NoSandboxes:
     async def release(self, session: Session, reason: str) -> None:
         self.released.append((session.id, reason))
 
+    async def attended(self, session: Session) -> bool:
+        return session.id in self.attending
+
+    async def forget(self, session: Session) -> None:
+        self.forgotten.append(session.id)
+
 
 class NoVoice:
     def __init__(self) -> None:
+        self.recovered: list[str] = []
         self.forgotten: list[str] = []
+
+    async def recover(self, session: Session) -> None:
+        self.recovered.append(session.id)
 
     async def forget(self, session_id: str) -> None:
         self.forgotten.append(session_id)
 
 
 class NobodyAtTheDesk:
-    async def wait(self, session: Session) -> None:
-        return None
+    async def pause(self, session: Session) -> bool:
+        return False
 
 
 class Centre:
@@ -116,6 +128,7 @@ class Centre:
         self.engine = engine
         self.toolbox = NoSandboxes()
         self.voice = NoVoice()
+        self.engines = OnlyEngines(engine)
         self.book = SessionStore(store)
         self.files = Files(config.data / "sessions", config.chat.file_size)
         self.calls = Calls(store, events, config, self.toolbox.run)
@@ -131,7 +144,7 @@ class Centre:
             config,
             store,
             events,
-            cast(Any, OnlyEngines(engine)),
+            cast(Any, self.engines),
             self.calls,
             cast(Any, self.toolbox),
             cast(Any, self.voice),

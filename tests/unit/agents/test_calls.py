@@ -329,7 +329,7 @@ OPTIONS = (Choice(id="once", label="Yes"), Choice(id="never", label="No, never")
 
 
 async def consult(desk: Desk, effect: str = "command", **fields: Any) -> Any:
-    return await desk.calls.consult(desk.session, 1, BASH, effect=effect, **fields)
+    return await desk.calls.consult(desk.session, 1, BASH, effect=effect, **{"kind": "code"} | fields)
 
 
 async def test_harmless_calls_of_others_are_allowed_and_settled(desk: Desk) -> None:
@@ -338,6 +338,16 @@ async def test_harmless_calls_of_others_are_allowed_and_settled(desk: Desk) -> N
     await desk.calls.settle(desk.session, 1, BASH, said("second"))
     assert await desk.order() == [READY, RUNNING, RESULT]
     assert [message.text for message in await desk.book.messages("session-1")] == ["first"]
+
+
+async def test_a_call_of_others_is_of_the_kind_that_they_say(desk: Desk) -> None:
+    task = Call(id="t1", name="task", arguments={})
+    assert (await desk.calls.consult(desk.session, 1, task, effect="none")).allowed
+    await consult(desk, "none")
+    await desk.calls.settle(desk.session, 1, Call(id="t2", name="task", arguments={}), said("done"))
+    await desk.calls.settle(desk.session, 1, Call(id="b2", name="Bash", arguments={}), said("done"), kind="code")
+    kinds = {each["call"]["id"]: each.get("kind") for each in await desk.told(READY)}
+    assert kinds == {"t1": None, "b1": "code", "t2": None, "b2": "code"}
 
 
 async def test_calls_that_nobody_asked_about_are_written_down(desk: Desk) -> None:

@@ -67,10 +67,12 @@ class MortalLog(EventLog):
 
     fate: Fate
 
-    async def together(self, work: Work[T], tell: Callable[[T], Sequence[Happening]]) -> T:
+    async def together(
+        self, work: Work[T], tell: Callable[[T], Sequence[Happening]], *, erases: str | None = None
+    ) -> T:
         await self.fate.pause()
         self.fate.before_deed()
-        result = await super().together(work, tell)
+        result = await super().together(work, tell, erases=erases)
         self.fate.after_deed()
         return result
 

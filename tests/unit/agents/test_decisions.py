@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from sqlalchemy import update
-from tests.unit.agents.desk import Desk, a_session, decision, shell
+from tests.unit.agents.desk import START, Desk, a_session, decision, shell
 
 from paddock.agents.engines.base import Undecided
 from paddock.errors import Conflict, InvalidInput, NotFound
@@ -26,6 +26,7 @@ from paddock.model.sessions import (
     SessionState,
 )
 from paddock.store.database import Store
+from paddock.store.sessions import SessionStore
 from paddock.store.tables import approvals
 
 pytestmark = pytest.mark.anyio
@@ -221,6 +222,36 @@ async def test_always_this_tool(desk: Desk) -> None:
     assert len((await desk.now()).policy.rules) == 2
     write = Call(id="w", name="linux_write_file", arguments={"path": "/a", "content": "x"})
     await ask(desk, write)
+
+
+async def test_always_decides_what_waits_too(desk: Desk) -> None:
+    one, two = await ask(desk), await ask(desk, shell("ls", "c2"))
+    write = await ask(desk, Call(id="w", name="linux_write_file", arguments={"path": "/a", "content": "x"}))
+    question = await ask(desk, QUESTION)
+    decided = await desk.decide(decision(one, always="tool"))
+    assert [(each.id, each.state, each.decided_by, each.always) for each in decided] == [
+        (one.id, ApprovalState.APPROVED, "ann", "tool"),
+        (two.id, ApprovalState.APPROVED, "ann", None),
+    ]
+    assert {each.id for each in await desk.pending()} == {write.id, question.id}
+    assert [each["approval_id"] for each in await desk.told(DECIDED)] == [one.id, two.id]
+    assert not (await desk.perform(shell("ls", "c2"), wait=False)).refused
+
+
+async def test_always_this_call_decides_the_same_that_waits(desk: Desk) -> None:
+    one, same = await ask(desk), await ask(desk, shell(call_id="c2"))
+    other = await ask(desk, shell("make clean", "c3"))
+    decided = await desk.decide(decision(one, always="call"))
+    assert [each.id for each in decided] == [one.id, same.id]
+    assert await desk.only() == other
+
+
+async def test_always_does_not_approve_what_is_denied_by_now(desk: Desk) -> None:
+    one, two = await ask(desk), await ask(desk, shell("rm -rf x", "c2"))
+    denying = Policy(rules=(Rule(tool="*", arguments={"command": "rm *"}, action=Action.DENY),))
+    await desk.store.write(lambda connection: SessionStore.alter(connection, "session-1", {"policy": denying}, START))
+    await desk.decide(decision(one, always="tool"))
+    assert await desk.only() == two
 
 
 async def test_always_with_too_much_in_it_decides_nothing(desk: Desk) -> None:

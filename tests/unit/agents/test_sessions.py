@@ -249,7 +249,7 @@ async def test_what_nobody_decides_in_time_lets_the_turn_go_on(tmp_path: Path) -
         assert at.toolbox.ran == [] and "started decisions" in await at.turns(session)
 
 
-async def test_going_on_opens_the_last_turn_again(tmp_path: Path) -> None:
+async def test_going_on_is_a_turn_of_its_own(tmp_path: Path) -> None:
     async def plan(turn: Turn, given: Given) -> Outcome:
         return await (forever if isinstance(given, UserMessage) else done)(turn, given)
 
@@ -263,9 +263,33 @@ async def test_going_on_opens_the_last_turn_again(tmp_path: Path) -> None:
             await at.sessions.go_on(TENANT, session.id, "ann")
         await at.sessions.cancel(TENANT, session.id, "ann")
         assert (await at.sessions.go_on(TENANT, session.id, "ann")).state is SessionState.RUNNING
-        await at.ended(session)
-        assert engine.given[-1] == Continue() and (await at.now(session)).turn == 1
+        await at.ended(session, turn=2)
+        assert engine.given[-1] == Continue() and (await at.now(session)).turn == 2
         assert await at.turns(session) == ["started message", "ended cancelled", "started continue", "ended done"]
+        said = await at.sessions.messages(TENANT, session.id)
+        assert [(message.role, message.turn) for message in said] == [("user", 1), ("note", 2)]
+        assert said[1].text == "Go on from where you were."
+
+
+async def test_a_fork_goes_on_with_all_that_was_said(tmp_path: Path) -> None:
+    histories: list[tuple[list[str], list[str]]] = []
+
+    async def plan(turn: Turn, given: Given) -> Outcome:
+        before, now = await turn.history(), await turn.unread(())
+        histories.append(([message.text for message in before], [message.role for message in now]))
+        if isinstance(given, UserMessage):
+            await answer(turn, "ready")
+        return Done()
+
+    async with centre(tmp_path, PlannedEngine(plan)) as at:
+        session = await at.begin()
+        await at.say(session, "one")
+        await at.ended(session)
+        fork = await at.sessions.fork(TENANT, session.id, by="ann")
+        for each, turn in ((fork, 2), (session, 2)):
+            await at.sessions.go_on(TENANT, each.id, "ann")
+            await at.ended(each, turn=turn)
+        assert histories == [([], ["user"]), *[(["one", "ready"], ["note"])] * 2]
 
 
 async def test_open_turns_go_on_after_a_restart_and_waiting_ones_wait(tmp_path: Path) -> None:
@@ -307,6 +331,28 @@ async def test_a_decision_just_before_the_end_is_acted_on_after_a_restart(tmp_pa
     async with centre(tmp_path, PlannedEngine(calling(do))) as at:
         await at.ended(session)
         assert at.toolbox.ran == ["call-0"]
+
+
+async def test_turns_that_wait_for_a_person_do_not_count(tmp_path: Path) -> None:
+    consulted = calling(Call(id="call-0", name="code_do"), wait=True)
+
+    async def plan(turn: Turn, given: Given) -> Outcome:
+        return await (consulted if turn.session.title == "asks" else done)(turn, given)
+
+    async with centre(tmp_path, PlannedEngine(plan), at_once=1) as at:
+        asking = [await at.begin(title="asks") for _ in range(2)]
+        for session in asking:
+            await at.say(session, "go")
+        for session in asking:
+            await at.until(session, lambda event: event.type == "approval.required")
+        other = await at.begin()
+        await at.say(other, "hello")
+        await at.ended(other)
+        for session in asking:
+            await decide(at, session.id, "approve")
+            await at.ended(session)
+        await at.say(other, "still there?")
+        await at.ended(other, turn=2)
 
 
 async def test_no_more_turns_at_once_than_may_be(tmp_path: Path) -> None:

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import base64
+from collections.abc import AsyncIterator
 from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
-from tests.unit.agents.centre import PNG, TENANT, PlannedEngine, answer, centre, done
+from tests.unit.agents.centre import PNG, TENANT, Centre, PlannedEngine, answer, centre, done
 
-from paddock.agents.engines.base import Done, Given, Outcome, Turn
+from paddock.agents import recovery
+from paddock.agents.engines.base import Done, Engine, Given, Outcome, Turn
 from paddock.agents.sessions import NewSession, SessionPatch, Written, cursor
 from paddock.errors import InvalidInput, NotFound, QuotaExceeded, SessionNotFound
+from paddock.model.events import Event
 from paddock.model.sessions import (
     LARGEST_MESSAGE,
     Call,
@@ -132,7 +135,24 @@ async def test_a_fork_has_what_was_said_up_to_a_message(tmp_path: Path) -> None:
             await at.sessions.fork(TENANT, forks[0].id, message="nothing", title=None, by="bob")
 
 
-async def test_deleting_leaves_nothing_but_the_events(tmp_path: Path) -> None:
+async def told_so_far(at: Centre, sequence: int) -> AsyncIterator[Event]:
+    """What somebody who follows everything is told."""
+    async for event in at.events.follow(after=0):
+        yield event
+        if event.sequence >= sequence:
+            return
+
+
+async def test_who_follows_a_session_is_told_its_end(tmp_path: Path) -> None:
+    async with centre(tmp_path, PlannedEngine(done)) as at:
+        session = await at.begin()
+        end = await at.events.end(f"session/{session.id}")
+        followed = asyncio.create_task(at.until(session, lambda event: event.number > end))
+        await at.sessions.delete(TENANT, session.id)
+        assert (await followed).type == "session.deleted"
+
+
+async def test_deleting_leaves_nothing_but_that_it_was_deleted(tmp_path: Path) -> None:
     engine = PlannedEngine(forever)
     async with centre(tmp_path, engine) as at:
         session, other = await at.begin(), await at.begin()
@@ -148,8 +168,12 @@ async def test_deleting_leaves_nothing_but_the_events(tmp_path: Path) -> None:
             await at.say(session, "hello?")
         assert [hit.session for hit in await at.sessions.search(TENANT, "pelican")] == [other.id]
         assert not (at.config.data / "sessions" / session.id).exists()
-        assert (await at.told(session))[-1].type == "session.deleted"
-        assert at.toolbox.released == [(session.id, "the session is deleted")]
+        (last,) = await at.told(session)
+        assert last.type == "session.deleted" and last.number > 5 and last.data == {}
+        everything = [event async for event in told_so_far(at, last.sequence)]
+        assert {event.type.value for event in everything if event.stream == last.stream} == {"session.deleted"}
+        assert any("pelican" in event.model_dump_json() for event in everything if event.stream != last.stream)
+        assert at.toolbox.forgotten == [session.id]
         assert engine.released == at.voice.forgotten == [session.id]
 
 
@@ -170,6 +194,32 @@ async def test_sandboxes_of_idle_sessions_are_released(tmp_path: Path) -> None:
         assert set(at.toolbox.released) == {(idle.id, "idle")} and bare.sandboxes == {}
 
 
+async def test_sandboxes_that_somebody_watches_are_kept_and_waiting_ones_longer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(recovery, "WAITING_LONGER", 3)
+    async with centre(tmp_path, PlannedEngine(done), idle_time=1) as at:
+        watched, waiting = [await at.begin() for _ in range(2)]
+        at.toolbox.attending.add(watched.id)
+        begun = datetime.now(UTC)
+        for session, state in ((watched, "idle"), (waiting, "waiting")):
+            changes = {"sandboxes": {"code": "sb-1"}, "state": state}
+            await at.store.write(
+                lambda connection, id=session.id, changes=changes: SessionStore.alter(  # type: ignore[misc]
+                    connection, id, changes, begun
+                )
+            )
+        async with asyncio.timeout(15):
+            while not at.toolbox.released:
+                await asyncio.sleep(0.01)
+        assert at.toolbox.released[0] == (waiting.id, "idle")
+        assert (datetime.now(UTC) - begun).total_seconds() >= 3
+        at.toolbox.attending.clear()
+        async with asyncio.timeout(15):
+            while (watched.id, "idle") not in at.toolbox.released:
+                await asyncio.sleep(0.01)
+
+
 async def test_sessions_are_listed_by_their_last_change(tmp_path: Path) -> None:
     async with centre(tmp_path, PlannedEngine(done)) as at:
         some = [await at.begin(title=f"number 1{number}%") for number in range(5)]
@@ -184,3 +234,19 @@ async def test_sessions_are_listed_by_their_last_change(tmp_path: Path) -> None:
         assert await at.sessions.list(TENANT, query="1%2") == []
         with pytest.raises(InvalidInput):
             await at.sessions.list(TENANT, before="soon_ses-1")
+
+
+async def test_an_engine_is_loaded_when_its_first_session_begins(tmp_path: Path) -> None:
+    """So that the first message does not wait for it."""
+    loaded = asyncio.Event()
+    async with centre(tmp_path, PlannedEngine(done)) as at:
+        loop = asyncio.get_running_loop()
+
+        def get(name: str) -> Engine:
+            loop.call_soon_threadsafe(loaded.set)
+            return at.engine
+
+        at.engines.get = get  # type: ignore[method-assign]
+        await at.begin()
+        async with asyncio.timeout(10):
+            await loaded.wait()

@@ -40,10 +40,8 @@ def check_turns(events: Sequence[Event]) -> None:
     number, is_open = 0, False
     for event in events:
         if event.type == "turn.started":
-            if event.data["cause"] == "message":
+            if event.data["cause"] == "message" or event.data["cause"] == "continue":
                 assert not is_open and event.data["turn"] == number + 1
-            elif event.data["cause"] == "continue":
-                assert not is_open and event.data["turn"] == number
             else:
                 assert is_open and event.data["turn"] == number
             number, is_open = event.data["turn"], True

@@ -3,7 +3,7 @@
 The agent's tools are external ones in its own words: it stops at them, the turn runs them with all that belongs to it,
 policy and persons and records, and the agent goes on with their results. Its place is saved before each question to
 the model and nowhere else. So an agent that died asks its last question again, which is answered from the records, and
-so are the calls that follow from the answer.
+so are the calls that follow from the answer. One that stops for persons to decide does the same when it goes on.
 """
 
 from __future__ import annotations
@@ -17,12 +17,25 @@ from typing import Any, ClassVar
 from pydantic import BaseModel, ValidationError
 
 from paddock.agents.engines.agentscope_words import NAME, call_block, result_block, to_context, to_question
-from paddock.agents.engines.base import CallPiece, Continue, Done, Engine, Given, Outcome, Reply, ToolSpec, Turn
+from paddock.agents.engines.base import (
+    CallPiece,
+    Continue,
+    Done,
+    Engine,
+    Given,
+    Outcome,
+    Paused,
+    Reply,
+    ToolSpec,
+    Turn,
+    Undecided,
+    UserMessage,
+)
 from paddock.agents.engines.registry import Means
 from paddock.agents.transcripts import NOTE, call_object, content_of, to_openai
 from paddock.errors import Unavailable
 from paddock.model.sandbox import Frozen
-from paddock.model.sessions import Call, Message
+from paddock.model.sessions import Call, CallResult, Message
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")
@@ -72,9 +85,7 @@ class AgentScopeEngine(Engine):
 
     async def run(self, turn: Turn, given: Given) -> Outcome:
         work = _Work(turn, await turn.prompt(), await turn.tools())
-        if await work.begin(given):
-            await work.go_on()
-        return Done()
+        return await work.go_on() if await work.begin(given) else Done()
 
 
 class _Work:
@@ -96,7 +107,8 @@ class _Work:
 
     async def begin(self, given: Given) -> bool:
         """Find its place. False if there is nothing to do."""
-        place = _place(await self.turn.load(), self.turn.number)
+        saved, history = await asyncio.gather(self.turn.load(), self.turn.history())
+        place = _place(saved, self.turn.number)
         if place is not None:
             self.state, self.read = place.state, list(place.read)
             if not place.done:
@@ -105,13 +117,15 @@ class _Work:
             return await self._more(given)
         self.state = AgentState(
             session_id=self.turn.session.id,
-            context=to_context(to_openai("", await self.turn.history())),
+            context=to_context(to_openai("", history)),
             permission_context=PermissionContext(mode=PermissionMode.BYPASS),
         )
         return not _has_answered(self.state.context) or await self._more(given)
 
     async def _more(self, given: Given) -> bool:
         """Whether there is more to do although the agent has answered."""
+        if isinstance(given, UserMessage) and given.message.id not in self.read:
+            return True
         if await self.turn.unread(self.read):
             return True
         if given != Continue():
@@ -119,8 +133,8 @@ class _Work:
         self.state.context += to_context([{"role": "user", "content": GO_ON}])
         return True
 
-    async def go_on(self) -> None:
-        """Until the agent has answered, and has read everything."""
+    async def go_on(self) -> Outcome:
+        """Until the agent has answered, and has read everything; or until nothing is left but what persons decide."""
         agent = Agent(
             NAME,
             self.prompt,
@@ -135,11 +149,13 @@ class _Work:
             await _finish(agent.reply_stream(None))
             while waiting := self.state.get_awaiting_tool_calls(NAME):
                 results = await self._call([self.calls[block.id] for block in waiting])
+                if results is None:
+                    return Paused()
                 event = ExternalExecutionResultEvent(reply_id=self.state.reply_id, execution_results=results)
                 await _finish(agent.reply_stream(event))
             if not await self.turn.unread(self.read):
                 await self.save(done=True)
-                return
+                return Done()
 
     async def before_question(self) -> None:
         """Read what was written meanwhile, and save the place; not for a question that is asked again."""
@@ -193,15 +209,26 @@ class _Work:
         self.state.context += to_context(to_openai("", messages))
         self.read += [message.id for message in messages]
 
-    async def _call(self, calls: Sequence[Call]) -> list[ToolResultBlock]:
-        """All at the same time."""
+    async def _call(self, calls: Sequence[Call]) -> list[ToolResultBlock] | None:
+        """All at the same time; `None` if some wait for a person, once the others are done."""
         try:
             async with asyncio.TaskGroup() as group:
-                tasks = [group.create_task(self.turn.call(call)) for call in calls]
+                tasks = [group.create_task(self._decided(call)) for call in calls]
         except BaseExceptionGroup as errors:
             raise errors.exceptions[0] from None
-        done = [(call, task.result()) for call, task in zip(calls, tasks, strict=True)]
-        return [result_block(call.id, call.name, content_of(result.content)) for call, result in done]
+        blocks = []
+        for call, task in zip(calls, tasks, strict=True):
+            if (result := task.result()) is None:
+                return None
+            blocks.append(result_block(call.id, call.name, content_of(result.content)))
+        return blocks
+
+    async def _decided(self, call: Call) -> CallResult | None:
+        """What comes of a call; `None` if a person has to decide first."""
+        try:
+            return await self.turn.call(call, wait=False)
+        except Undecided:
+            return None
 
 
 class _Outside(ToolBase):

@@ -187,12 +187,21 @@ class Turn(Protocol):
         ...
 
     async def consult(
-        self, call: Call, *, question: str = "", choices: Sequence[Choice] = (), effect: str = "other"
+        self,
+        call: Call,
+        *,
+        question: str = "",
+        choices: Sequence[Choice] = (),
+        effect: str = "other",
+        kind: str | None = None,
     ) -> Verdict:
-        """Whether a call may be run that somebody else carries out. Waits for a person where the policy says so."""
+        """Whether a call may be run that somebody else carries out. Waits for a person where the policy says so.
+
+        `kind` is that of the sandbox in which it is carried out, if it is in one.
+        """
         ...
 
-    async def settle(self, call: Call, result: CallResult) -> None:
+    async def settle(self, call: Call, result: CallResult, *, kind: str | None = None) -> None:
         """Keep the result of a call that somebody else has carried out. The first result counts."""
         ...
 

@@ -246,7 +246,13 @@ class Rehearsal(Recorder, Turn):
             raise
 
     async def consult(
-        self, call: Call, *, question: str = "", choices: Sequence[Choice] = (), effect: str = "other"
+        self,
+        call: Call,
+        *,
+        question: str = "",
+        choices: Sequence[Choice] = (),
+        effect: str = "other",
+        kind: str | None = None,
     ) -> Verdict:
         self.alive()
         entry = await self.enter(call)
@@ -262,7 +268,7 @@ class Rehearsal(Recorder, Turn):
                 await self.begin_call(entry)
         return entry.verdict
 
-    async def settle(self, call: Call, result: CallResult) -> None:
+    async def settle(self, call: Call, result: CallResult, *, kind: str | None = None) -> None:
         self.alive()
         await self.settled(await self.enter(call), result)
 

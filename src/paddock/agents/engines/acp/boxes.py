@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from paddock.agents.boxes import SESSION, workspace
+from paddock.agents.boxes import SESSION, request_key_of, workspace
 from paddock.agents.engines.acp.place import Place
 from paddock.agents.engines.acp.presets import Program
 from paddock.agents.engines.acp.telling import KIND
@@ -83,7 +83,7 @@ class AgentBoxes:
         """End what the session has. Idempotent."""
         found, _ = await self._fleet.list(session.tenant, metadata={SESSION: session.id}, page_size=1000)
         for sandbox in found:
-            if PROGRAM in sandbox.metadata:
+            if PROGRAM in sandbox.metadata and (sandbox.request_key or "").startswith(request_key_of(session)):
                 try:
                     await self._fleet.delete(session.tenant, sandbox.id)
                 except SandboxNotFound:
@@ -130,7 +130,7 @@ class AgentBoxes:
                 VolumeRequest(name="workspace", claim=workspace(session, KIND), target=WORKSPACE),
                 VolumeRequest(name=HOME, claim=workspace(session, f"{program.name}-{HOME}"), target=home),
             ),
-            request_key=f"{session.id}/agent/{generation}",
+            request_key=request_key_of(session, "agent", generation),
         )
 
     async def _tell(self, turn: Turn, event: SessionSandbox, sandbox_id: str | None) -> None:

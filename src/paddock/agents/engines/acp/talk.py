@@ -12,7 +12,7 @@ from pydantic import ValidationError
 
 from paddock.agents.engines.acp.permissions import CANCELLED, answer, choices_of
 from paddock.agents.engines.acp.place import Asked, Place
-from paddock.agents.engines.acp.telling import EFFECTS, Teller
+from paddock.agents.engines.acp.telling import EFFECTS, KIND, Teller
 from paddock.agents.engines.acp.wire import Line, ProgramError, ProgramGone, Wire, encode
 from paddock.agents.engines.base import Turn, Verdict
 from paddock.errors import PaddockError
@@ -179,7 +179,11 @@ class Talk:
         if seen is not None and seen.call is not None:
             call = seen.call
             verdict = await self._turn.consult(
-                call, question=seen.title, choices=choices_of(request), effect=EFFECTS.get(seen.kind, "other")
+                call,
+                question=seen.title,
+                choices=choices_of(request),
+                effect=EFFECTS.get(seen.kind, "other"),
+                kind=KIND,
             )
             if verdict.allowed and verdict.arguments not in (None, call.arguments):
                 verdict = Verdict(

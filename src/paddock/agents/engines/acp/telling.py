@@ -122,7 +122,7 @@ class Teller:
     async def settle(self, seen: SeenCall, result: CallResult) -> None:
         """Keep what came of a call."""
         if seen.call is not None:
-            await self._turn.settle(seen.call, result)
+            await self._turn.settle(seen.call, result, kind=KIND)
         self._place.calls.pop(seen.id, None)
 
     def _call(self, seen: SeenCall, number: int) -> Call:

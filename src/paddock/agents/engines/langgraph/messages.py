@@ -61,8 +61,9 @@ def to_openai(messages: Sequence[BaseMessage]) -> list[dict[str, Any]]:
 def missing(state: Sequence[AnyMessage], history: Sequence[Message]) -> list[BaseMessage]:
     """What was said in the session that the state does not have.
 
-    That is all of it in a fork; the end of a turn that was cut off, with the results that its calls were given then;
-    and turns in which another engine worked. What helpers said among themselves is theirs.
+    That is all of it in a fork; the end of a turn that was cut off, with the results that its calls were given then
+    and what was written meanwhile; and turns in which another engine worked. What helpers said among themselves is
+    theirs.
     """
     known = {message.id for message in state}
     answered = {message.tool_call_id for message in state if isinstance(message, ToolMessage)}
@@ -73,7 +74,7 @@ def missing(state: Sequence[AnyMessage], history: Sequence[Message]) -> list[Bas
     return [
         to_state(message)
         for place, message in enumerate(ours)
-        if new[place] and (place > end or message.call_id in called)
+        if new[place] and (place > end or message.call_id in called or message.role in ("user", "note"))
     ]
 
 

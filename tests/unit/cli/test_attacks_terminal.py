@@ -1,0 +1,102 @@
+"""What a model or a box writes to steer the terminal of a person, or to be approved unseen."""
+
+from __future__ import annotations
+
+import io
+import re
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from paddock.cli.chat_input import describe
+from paddock.cli.chat_view import JsonView, PlainView, TerminalView, print_history
+from paddock.cli.output import Output
+
+STEERING = "\x1b]0;owned\x07\x1b[2J\x9b31m\x08\x07\x1bPq\x1b\\\u202e"
+HIDDEN = {
+    "written over": "rm -rf . #\recho hello",
+    "in a title": "echo \x1b]0;; rm -rf . ;\x07 hello",
+    "in a colour": "echo \x1b[8m; rm -rf .\x1b[0m",
+    "turned round": "echo \u202e. fr- mr\u202c",
+    "without width": "r\u200bm -rf .",
+    "in other spaces": "rm\u00a0-rf\u2003.",
+    "after a page": "echo hello\x0c\x0brm -rf .",
+    "in another line": "echo hello\u2028rm -rf .",
+    "half a character": "rm \ud800",
+}
+
+
+def approval(**fields: Any) -> dict[str, Any]:
+    return {"id": "a", "digest": "d", "type": "call", "name": "code_run_shell_command", "arguments": {}, **fields}
+
+
+@pytest.mark.parametrize("how", HIDDEN)
+def test_what_is_to_be_approved_is_shown_to_the_letter(how: str) -> None:
+    command = HIDDEN[how]
+    (_, shown) = describe(approval(arguments={"command": command})).split("\n")
+    assert shown.isprintable()
+    written = shown.removeprefix("  command: ")
+    assert written.encode("ascii", "backslashreplace").decode("unicode_escape") == command
+
+
+def test_a_value_cannot_pass_for_another_argument_or_another_tool() -> None:
+    text = describe(
+        approval(name="code_x\n  command: ls", arguments={"content": "a\n  command: ls\n", "x\n  command": "ls"})
+    )
+    assert [line for line in text.split("\n") if line.startswith("  command: ")] == []
+
+
+@pytest.fixture
+def screen() -> tuple[TerminalView, io.StringIO]:
+    view, written = TerminalView(lambda sha, name, mime: f"/tmp/{sha}"), io.StringIO()
+    view._console = Console(file=written, force_terminal=True, width=80, highlight=False, markup=False, emoji=False)
+    return view, written
+
+
+def happened(text: str) -> list[dict[str, Any]]:
+    content = [{"type": "text", "text": text}, {"type": "file", "file": "0" * 64, "name": text, "mime": text}]
+    call = {"id": "c", "name": text, "arguments": {text: text}}
+    message = {"id": "m", "role": "note", "by": text, "content": content, "cut": text, "calls": [call]}
+    data: dict[str, dict[str, Any]] = {
+        "message.received": {"message": message},
+        "thought.delta": {"text": text},
+        "thought.ended": {},
+        "message.delta": {"text": f"# {text}\n\n* {text}\n\n```\n{text}\n```\n\n{text}"},
+        "message.ended": {"text": text, "cut": text},
+        "call.ready": {"call": call},
+        "call.result": {"call_id": "c", "result": {"content": content}},
+        "plan.changed": {"steps": [{"title": text, "state": text}]},
+        "approval.decided": {"call_id": "c", "state": text, "by": text, "reason": text},
+        "session.sandbox": {"kind": text, "state": "broken", "reason": text},
+        "session.desktop": {"kind": text, "state": "taken", "by": text},
+        "turn.error": {"message": text},
+    }
+    return [{"type": kind, "data": each} for kind, each in data.items()]
+
+
+def test_a_chat_does_not_obey_what_it_shows(screen: tuple[TerminalView, io.StringIO]) -> None:
+    view, written = screen
+    for event in happened(f"before{STEERING}after"):
+        view.tell(event)
+    shown = re.sub(r"\x1b\[[0-9;]*m", "", written.getvalue())
+    assert "before" in shown and "after" in shown
+    assert not re.findall(r"[^\n -~\u00a0-\u1fff\u2010-\u2027\u2030-\uffff]|[\u202a-\u202e]", shown)
+
+
+def test_a_link_says_where_it_leads(screen: tuple[TerminalView, io.StringIO]) -> None:
+    view, written = screen
+    view.tell({"type": "message.delta", "data": {"text": "[https://bank.example](https://thief.example)\n\n"}})
+    assert "\x1b]8" not in written.getvalue()
+    assert "https://thief.example" in written.getvalue()
+
+
+def test_pipes_and_programs_get_nothing_that_steers_either(capsys: pytest.CaptureFixture[str]) -> None:
+    for view in (PlainView(Output(False)), JsonView(Output(True))):
+        for event in happened(f"before{STEERING}after"):
+            view.tell(event)
+        view.note(f"before{STEERING}after")
+    print_history(Output(False), [happened(f"before{STEERING}after")[0]["data"]["message"]])
+    said = capsys.readouterr()
+    for text in (said.out, said.err):
+        assert text and not re.findall(r"[^\n -~\u00a0-\uffff]", text)
