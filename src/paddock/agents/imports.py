@@ -47,6 +47,7 @@ _VERSIONS = (1,)
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,99}")
 _MOST_TURNS = 10_000_000
 _MOST_USED = 2**53
+_MOST_STEPS = 1000
 _FIRST, _LAST = datetime(1900, 1, 1, tzinfo=UTC), datetime(9000, 1, 1, tzinfo=UTC)
 _DEEPEST = 128
 """Levels of what happened; what is deeper could be kept but not told."""
@@ -96,6 +97,7 @@ class Importer:
                 "state": SessionState.IDLE,
                 "error": None,
                 "budget": None if old.budget is None else min(old.budget, _MOST_USED),
+                "plan": old.plan[:_MOST_STEPS],
                 "usage": _usage(old.usage),
                 "sandboxes": {},
                 "origin": Origin(session=old.id),

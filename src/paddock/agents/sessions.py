@@ -135,9 +135,9 @@ class Sessions:
             created_at=now,
             changed_at=now,
         )
-        return await self._begin(session, request_key)
-
-    #        self._workers.prepare(begun.engine)
+        begun = await self._begin(session, request_key)
+        self._workers.prepare(begun.engine)
+        return begun
 
     async def get(self, tenant: str, session_id: str) -> Session:
         """Raises `SessionNotFound`."""
@@ -275,17 +275,17 @@ class Sessions:
         self, session_id: str, message_id: str, parts: Sequence[str | tuple[DataPart, bytes]], by: str | None
     ) -> Message:
         async with self._lock(session_id):
-            session = await self._book.get(session_id)
             content: list[Content] = []
             for part in parts:
                 if isinstance(part, str):
                     content.append(TextContent(text=part))
                 else:
+                    await self._book.get(session_id)  # What is deleted meanwhile gets no files.
                     given, data = part
                     content.append(await self._files.put(session_id, data, name=given.name, mime=given.mime))
             now = datetime.now(UTC)
             message = Message(
-                id=message_id, session=session_id, turn=session.turn, role="user", content=tuple(content), by=by, at=now
+                id=message_id, session=session_id, turn=0, role="user", content=tuple(content), by=by, at=now
             )
             title = title_of(message.text) or next((p.name for p in content if isinstance(p, FileContent)), "")
             received = await self._events.together(

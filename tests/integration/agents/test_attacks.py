@@ -7,6 +7,7 @@ import io
 import json
 import os
 import re
+import socket as sockets
 import stat
 import tarfile
 from collections.abc import Iterator
@@ -105,6 +106,24 @@ def a_key(client: httpx.Client, *scopes: str, **more: Any) -> str:
 def socket(server: Server, session: str, **more: Any) -> Any:
     address = f"{server.url.replace('http', 'ws')}/v1/sessions/{session}/ws"
     return connect(address, additional_headers={"Authorization": f"Bearer {server.key}"}, proxy=None, **more)
+
+
+def deaf(server: Server, session: str) -> sockets.socket:
+    """A WebSocket of somebody who never reads."""
+    host, _, port = server.domain.partition(":")
+    made = sockets.create_connection((host, int(port)), 20)
+    lines = [
+        f"GET /v1/sessions/{session}/ws HTTP/1.1",
+        f"Host: {server.domain}",
+        f"Authorization: Bearer {server.key}",
+        "Connection: Upgrade",
+        "Upgrade: websocket",
+        "Sec-WebSocket-Version: 13",
+        "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==",
+    ]
+    made.sendall("".join(f"{line}\r\n" for line in [*lines, ""]).encode())
+    assert made.recv(12) == b"HTTP/1.1 101"
+    return made
 
 
 def asked(chat: Chat) -> dict[str, Any]:
@@ -432,8 +451,8 @@ def test_searching_for_nonsense_is_quick_and_harmless(client: httpx.Client) -> N
 def test_many_who_listen_and_read_nothing_keep_nobody_waiting(server: Server, client: httpx.Client) -> None:
     chat = Chat.begin(client, model="plain")
     with ExitStack() as held:
-        for _ in range(150):
-            held.enter_context(socket(server, chat.id, max_queue=1, open_timeout=20))
+        for _ in range(200):
+            held.enter_context(deaf(server, chat.id))
         with socket(server, chat.id) as loud:
             for number in range(300):
                 loud.send(json.dumps({"type": "ping", "id": str(number)}))
