@@ -64,11 +64,18 @@ def _below(kind: type[BaseModel]) -> Sequence[type[BaseModel]]:
 
 
 def _has_nul(data: Any) -> bool:
-    if isinstance(data, str):
-        return "\0" in data
-    if isinstance(data, Mapping):
-        return any(_has_nul(key) or _has_nul(value) for key, value in data.items())
-    return isinstance(data, list) and any(map(_has_nul, data))
+    """Step by step: what is nested deeply must not be a matter of how deeply Python may call."""
+    left = [data]
+    while left:
+        each = left.pop()
+        if isinstance(each, str):
+            if "\0" in each:
+                return True
+        elif isinstance(each, Mapping):
+            left += [*each.keys(), *each.values()]
+        elif isinstance(each, list):
+            left += each
+    return False
 
 
 def _only_text(value: Any) -> Any:
