@@ -148,7 +148,7 @@ class Voice:
                 said = await self._prepared(session, current, messages, tools, secret, share)
                 asked = tokens(said, self._config.chat.pictures)
                 try:
-                    async with aclosing(self._asking.ask(secret, session.model, said, tools)) as events:
+                    async with aclosing(self._asking.ask(secret, current.model, said, tools)) as events:
                         async for event in events:
                             if (said_now := answer.take(event)) is not None:
                                 yield said_now
@@ -188,12 +188,12 @@ class Voice:
     ) -> list[dict[str, Any]]:
         """What the model is sent: short enough, with its newest pictures, in a way that every server takes."""
         chat = self._config.chat
-        context = int(chat.contexts.get(session.model, chat.context) * share)
+        context = int(chat.contexts.get(current.model, chat.context) * share)
         described = sum(len(self._asking.described(tool)) for tool in tools) // 4
         room = max(context - described, context // 4)
 
         async def ask(said: Sequence[Mapping[str, Any]]) -> tuple[str, Spent]:
-            return await self._gather(session, secret, said)
+            return await self._gather(current, secret, said)
 
         said = await self._compaction.fit(current, messages, ask, room=room, pictures=chat.pictures)
         said = pictures.after_results(pictures.newest(said, chat.pictures))

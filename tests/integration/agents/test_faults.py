@@ -265,3 +265,14 @@ def test_a_budget_that_is_used_up_can_be_raised(client: httpx.Client, engine: st
     users = [message["content"] for message in questions(chat)[-1] if message["role"] == "user"]
     assert users == ["Begin.", "More.", "Please."]
     check(chat)
+
+
+def test_another_model_is_asked_from_the_next_step_on(client: httpx.Client, engine: str) -> None:
+    chat = Chat.begin(client, agent=engine, model="same")
+    chat.say("Begin.")
+    asked = chat.until(lambda event: event["type"] == "approval.required")["data"]["approval"]
+    assert client.patch(chat.path, json={"model": "costly"}).json()["model"] == "costly"
+    assert chat.decide({"action": "approve"}, of=asked).status_code == 200
+    assert chat.until_over() == "done"
+    assert chat.answers()[-1] == "You said: Begin."
+    check(chat)
