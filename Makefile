@@ -9,6 +9,8 @@ PYTHON ?=
 VENV := .venv
 BIN := $(VENV)/bin
 PEERS := .venv-peers .venv-litellm
+# Tests wait more than they work.
+WORKERS ?= $(shell [ $$(nproc) -gt 2 ] && echo 4 || echo 3)
 
 .PHONY: help setup setup-test setup-bench run test lint check format bench requirements docs clean
 
@@ -30,7 +32,7 @@ run: setup ## Do the main job end to end: a fenced computer, work done in it, th
 
 test: setup-test lint ## Run every check and every test
 	$(BIN)/python -m tests.screens
-	$(BIN)/python -m pytest -n auto --maxprocesses 4 --dist loadfile
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile
 
 lint: setup-test ## Check style, types and who imports whom
 	$(BIN)/ruff check .

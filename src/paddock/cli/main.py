@@ -20,7 +20,7 @@ Runs AI agents in fenced computers, and shows what they do.
 Start here:
   paddock doctor                          see whether this machine can
   paddock run tasks/hello.yaml            have an agent do a task
-  paddock chat                            talk with an agent that has computers
+  paddock chat                            chat with an agent in sandboxes
   paddock serve                           start the server
   paddock sandbox create --image host     make a sandbox
   paddock sandbox create --kind linux     make one with a desktop

@@ -59,6 +59,8 @@ class Answering:
         self._size = 0
         self.kept = False
         """Whether the exchange has been archived already, because an answer must not end before it is."""
+        self.complete = False
+        """Whether the client has all of a stream, so that it may leave before its end is told."""
 
     async def answer(self, call: Call, given: Given) -> None:
         """Raises `StreamLost` when the client has something but not all, `NoAnswer` when it has nothing."""
@@ -104,6 +106,8 @@ class Answering:
         except UpstreamError as error:
             if not watch.finished:
                 raise StreamLost(str(error)) from None
+        finally:
+            self.complete = watch.finished and watch.ending is not Ending.FAILED
         if not watch.finished:
             raise StreamLost("the provider ended the stream without saying that it had finished")
         if watch.ending is Ending.FAILED:
@@ -161,7 +165,7 @@ class Answering:
             while not ended:
                 events = reader.feed(piece) if piece else reader.close()
                 if events:
-                    ended = await self._write(call, given, writer, events, pings)
+                    self.complete = ended = await self._write(call, given, writer, events, pings)
                 elif not piece:
                     raise BrokenStream("the stream ended without saying that it had finished")
                 if not ended:

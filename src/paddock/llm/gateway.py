@@ -209,7 +209,8 @@ class Gateway:
             if given.recorder is not None:
                 await _record(given.recorder, exchange)
         except asyncio.CancelledError:
-            exchange.outcome = Outcome.CLIENT_GONE
+            if not answering.complete:
+                exchange.outcome = Outcome.CLIENT_GONE
             raise
         finally:
             tokens = 0

@@ -52,6 +52,12 @@ class Line:
             headers[name.lower()] = value.strip()
         return status, headers, self._file.read(int(headers["content-length"]))
 
+    def leave_after(self, mark: bytes) -> None:
+        seen = b""
+        while mark not in seen:
+            seen += self._socket.recv(65536)
+        self._socket.shutdown(socket.SHUT_RDWR)
+
     def close(self) -> None:
         self._file.close()
         self._socket.close()
@@ -134,6 +140,20 @@ def test_an_ordinary_client_notices_nothing(server: Server) -> None:
         with client.stream("POST", "/v1/chat/completions", json={**json.loads(BODY), "stream": True}) as answer:
             assert answer.headers["x-request-id"]
             assert "data: [DONE]" in answer.read().decode()
+
+
+def test_who_leaves_with_the_last_event_has_the_whole_answer(server: Server) -> None:
+    """Some clients end the connection as soon as they have read that the answer is over."""
+    body = json.dumps({**json.loads(BODY), "stream": True}).encode()
+    with server.client() as client:
+        for _ in range(20):
+            line = Line(server)
+            line.send(head(server, Content_Length=str(len(body))) + body)
+            line.leave_after(b"data: [DONE]")
+            line.close()
+        eventually(lambda: len(client.get("/v1/exchanges", params={"limit": 20}).json()["items"]) == 20)
+        items = client.get("/v1/exchanges", params={"limit": 20}).json()["items"]
+        assert [item["outcome"] for item in items] == ["ok"] * 20
 
 
 def test_pages_of_others_get_no_further_than_before(server: Server) -> None:
