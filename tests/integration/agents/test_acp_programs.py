@@ -92,7 +92,7 @@ async def test_a_chat_with_an_approval_and_a_second_turn(data: Path, agent: str)
         assert said(turn)[-1] == "You are welcome."
 
 
-@pytest.mark.parametrize("agent", ["claude-code", "qwen-code", "codex"])
+@pytest.mark.parametrize("agent", ["claude-code", "codex"])
 async def test_what_is_rejected_does_not_happen(data: Path, agent: str) -> None:
     turns = [[{"say": "I will."}, shell(agent, "echo one > /workspace/one.txt")]]
     async with bench(data, turns, otherwise={"say": "As you like."}) as running:
@@ -126,7 +126,7 @@ async def test_cancelled_within_an_answer_it_takes_the_next_message(data: Path, 
         assert said(turn) == ["Here I am."]
 
 
-@pytest.mark.parametrize("agent", ["claude-code", "qwen-code"])
+@pytest.mark.parametrize("agent", ["claude-code"])
 async def test_a_decision_reaches_it_after_a_restart(data: Path, agent: str) -> None:
     turns = [[{"say": "I will write it."}, shell(agent, "echo one > /workspace/one.txt")], {"say": "It is written."}]
     async with bench(data, turns) as running:

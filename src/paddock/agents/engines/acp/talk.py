@@ -20,6 +20,8 @@ from paddock.model.sessions import CallResult, TextContent
 
 STOPPED_WITHIN = 2.0
 """Seconds that a program has to stop when it is told to."""
+ECHO = 0.3
+"""Seconds for which a program may go on speaking after that."""
 WORK = ("agent_message_chunk", "agent_thought_chunk", "tool_call", "tool_call_update", "plan")
 METHOD_NOT_FOUND = {"code": -32601, "message": "this client has no such method"}
 INVALID_PARAMS = {"code": -32602, "message": "these parameters are not understood"}
@@ -74,6 +76,7 @@ class Talk:
             async with asyncio.timeout(STOPPED_WITHIN):
                 if sure:
                     await self._cancel()
+                    await self._outlast()
         except (TimeoutError, PaddockError):
             sure = False
         if not sure:
@@ -103,6 +106,15 @@ class Talk:
                     return
                 if message.get("method") == "session/request_permission":
                     await self._wire.send(f"answer {message.get('id')}", {"id": message.get("id"), "result": CANCELLED})
+
+    async def _outlast(self) -> None:
+        """Pass over what a program still says after it has said that it stopped; it belongs to no other answer."""
+        try:
+            async with asyncio.timeout(ECHO), aclosing(self._wire.read(self._place.cursor)) as lines:
+                async for line in lines:
+                    self._place.cursor = line.cursor
+        except TimeoutError:
+            pass
 
     async def _send_prompt(self, line: str) -> None:
         await self._wire.send_line(f"prompt {self._place.prompt}", line)
