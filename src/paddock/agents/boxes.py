@@ -39,7 +39,7 @@ from paddock.model.sessions import Session
 from paddock.model.words import WORKSPACE
 from paddock.sandbox.images import ImageStore
 from paddock.store.database import Store
-from paddock.store.events import Happening
+from paddock.store.session_stream import happening
 from paddock.store.sessions import SessionStore
 
 SESSION = "session"
@@ -307,10 +307,8 @@ class Boxes:
                 return current
             return SessionStore.alter(connection, session.id, {"sandboxes": left}, datetime.now(UTC))
 
-        stream = f"session/{session.id}"
-        told = [Happening(stream, event.event, event.data(), session.tenant) for event in events]
         try:
-            await self._events.together(work, lambda _: told)
+            await self._events.together(work, lambda _: happening(session, *events))
         except SessionNotFound:
             return False
         return True

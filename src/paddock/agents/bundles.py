@@ -33,6 +33,7 @@ from paddock.model.sessions import Message, Session
 from paddock.store.database import Store
 from paddock.store.events import Happening
 from paddock.store.session_bundles import BundleStore
+from paddock.store.session_stream import stream_of
 from paddock.store.sessions import SessionStore
 
 if TYPE_CHECKING:
@@ -192,7 +193,7 @@ class Bundles:
 
     async def _happened(self, session_id: str) -> AsyncIterator[bytes]:
         after = 0
-        while page := await self._events.read(f"session/{session_id}", after, _PAGE):
+        while page := await self._events.read(stream_of(session_id), after, _PAGE):
             for event in page:
                 yield _line(event.model_dump(mode="json", include={"number", "type", "at", "data"}))
             after = page[-1].number

@@ -17,12 +17,13 @@ import structlog
 
 from paddock.agents.client import ModelError
 from paddock.agents.files import Files
-from paddock.agents.journal import Journal, Question, Spent, digest_of, happenings, usage_told
+from paddock.agents.journal import Journal, Question, Spent, digest_of, usage_told
 from paddock.agents.pictures import Said, count, is_picture, parts_of
 from paddock.errors import NotFound, PaddockError
 from paddock.model.session_events import SessionCompacted
 from paddock.model.sessions import PlanStep, Session
 from paddock.store.replies import SUMMARIES, ReplyStore
+from paddock.store.session_stream import happening
 
 PICTURE = 1000
 """Tokens of a picture, by estimate."""
@@ -136,7 +137,7 @@ class Compaction:
             ReplyStore.keep(connection, session.id, question.turn, question.digest, file.file, "summary", *tokens_of)
 
         work = self._journal.keeping(session, None, spent, record)
-        await self._journal.events.together(work, lambda result: happenings(session, [told, usage_told(result[1])]))
+        await self._journal.events.together(work, lambda result: happening(session, told, usage_told(result[1])))
 
 
 class _Talk:

@@ -38,6 +38,7 @@ from paddock.model.sessions import (
     TextContent,
 )
 from paddock.store.events import Happening
+from paddock.store.session_stream import stream_of
 
 M = TypeVar("M", bound=BaseModel)
 Imported: TypeAlias = Message | CallRecord | Approval | Happening
@@ -119,7 +120,7 @@ class Importer:
         for where, line in _lines(place / "events.jsonl"):
             yield self._event(where, line)
         for event in self._open.ends():
-            yield Happening(f"session/{self._id}", event.event, event.data(), self._tenant)
+            yield Happening(stream_of(self._id), event.event, event.data(), self._tenant)
 
     def finished(self, session: Session) -> Session:
         """The session with what is known after all was read."""
@@ -184,7 +185,7 @@ class Importer:
             changes["approval_id"] = self._named(named)
         event = event.model_copy(update=changes)
         self._open.see(event)
-        return Happening(f"session/{self._id}", kind, event.data(), self._tenant, at)
+        return Happening(stream_of(self._id), kind, event.data(), self._tenant, at)
 
     def _named(self, approval: str) -> str:
         return self._approvals.setdefault(approval, new_id("apr"))

@@ -24,8 +24,8 @@ from paddock.model.session_events import (
 )
 from paddock.model.sessions import Message, Session, SessionUsage
 from paddock.store.database import Store, Work
-from paddock.store.events import Happening
 from paddock.store.replies import Recorded, ReplyStore
+from paddock.store.session_stream import happening
 from paddock.store.sessions import SessionStore
 
 _KEPT_WITHIN = 10.0
@@ -110,7 +110,7 @@ class Journal:
                 told.append(MessageEnded(message_id=left.message_id, text=left.text, cut="restart"))
                 told.append(StepEnded(turn=left.turn, step=left.step, calls=0))
             if told:
-                await self.events.together(lambda _: None, lambda _: happenings(session, told))
+                await self.events.together(lambda _: None, lambda _: happening(session, *told))
             self._recovered.add(session.id)
 
     def keeping(
@@ -176,11 +176,6 @@ class Journal:
         if known is None or known.turn != turn:
             known = self._steps[session.id] = _Steps(turn, taken)
         return known
-
-
-def happenings(session: Session, told: Sequence[SessionEvent]) -> list[Happening]:
-    """Events as the log takes them."""
-    return [Happening(f"session/{session.id}", each.event, each.data(), session.tenant) for each in told]
 
 
 def added(usage: SessionUsage, spent: Spent) -> SessionUsage:

@@ -26,7 +26,7 @@ from paddock.model.screens import Kind
 from paddock.model.session_events import PlanChanged, SessionDesktop, SessionFile, SessionTerminal
 from paddock.model.sessions import Call, CallResult, FileContent, PlanStep, Session
 from paddock.model.words import WORKSPACE
-from paddock.store.events import Happening
+from paddock.store.session_stream import happening
 from paddock.store.sessions import SessionStore
 
 ASK_USER = "ask_user"
@@ -310,8 +310,7 @@ class OwnTools:
         def work(connection: Any) -> Session:
             return SessionStore.alter(connection, session.id, {"plan": given.steps}, datetime.now(UTC))
 
-        told = [Happening(f"session/{session.id}", event.event, event.data(), session.tenant)]
-        await self._events.together(work, lambda _: told)
+        await self._events.together(work, lambda _: happening(session, event))
         done = sum(step.state in ("done", "dropped") for step in given.steps)
         return said(f"the plan is shown: {done} of {len(given.steps)} steps are done")
 

@@ -27,6 +27,7 @@ from paddock.model.session_events import MessageReceived, SessionDesktop, Sessio
 from paddock.model.sessions import Content, Message, Session, SessionState, TextContent
 from paddock.store.database import Store
 from paddock.store.events import Happening
+from paddock.store.session_stream import happening, stream_of
 from paddock.store.sessions import SessionStore
 
 LOOK_AGAIN = 60.0
@@ -267,8 +268,7 @@ class Parking:
                 told.append(MessageReceived(message=kept))
             if changed and state is not None:
                 told.append(SessionStateChanged(state=state, reason=_reason(events)))
-            stream = f"session/{session.id}"
-            return [Happening(stream, event.event, event.data(), session.tenant) for event in told]
+            return happening(session, *told)
 
         await self._events.together(work, tell)
 
@@ -276,7 +276,7 @@ class Parking:
         """Find out once what an earlier server has left: somebody had a sandbox, and nobody told that it came back."""
         if session.id in self._looked:
             return
-        stream = f"session/{session.id}"
+        stream = stream_of(session.id)
         end = await self._events.end(stream)
         found: dict[str, _Taken] = {}
         owed: dict[str, _Taken] = {}

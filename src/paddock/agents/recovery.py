@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING
 import structlog
 
 from paddock.agents.engines.base import Continue
-from paddock.agents.workers import Workers, happening
+from paddock.agents.workers import Workers
 from paddock.events.log import EventLog
 from paddock.model.session_events import SessionStateChanged, TurnStarted
 from paddock.model.sessions import Session, SessionState
 from paddock.store.events import Happening
+from paddock.store.session_stream import happening
 from paddock.store.sessions import SessionStore
 
 if TYPE_CHECKING:

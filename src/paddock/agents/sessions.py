@@ -20,7 +20,7 @@ from paddock.agents.files import Files
 from paddock.agents.forks import forked, up_to
 from paddock.agents.recovery import Recovery
 from paddock.agents.requests import DataPart, NewSession, SessionPatch, TextPart, Written, parts_of, title_of
-from paddock.agents.workers import Workers, happening
+from paddock.agents.workers import Workers
 from paddock.config.schema import Config
 from paddock.errors import PaddockError
 from paddock.events.log import EventLog
@@ -50,6 +50,7 @@ from paddock.model.sessions import (
 )
 from paddock.store.database import Store
 from paddock.store.events import Happening
+from paddock.store.session_stream import happening, stream_of
 from paddock.store.sessions import Hit, Hits, Messages, Received, SessionStore, cursor
 
 if TYPE_CHECKING:
@@ -360,7 +361,7 @@ class Sessions:
             await self._events.together(
                 lambda connection: SessionStore.remove(connection, session_id),
                 lambda removed: [] if removed is None else happening(removed, SessionDeleted()),
-                erases=f"session/{session_id}",
+                erases=stream_of(session_id),
             )
 
     async def _release(self, session: Session) -> None:

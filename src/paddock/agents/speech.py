@@ -11,7 +11,7 @@ from typing import Any, Self, TypeVar
 
 import structlog
 
-from paddock.agents.journal import Journal, Question, Spent, happenings, usage_told
+from paddock.agents.journal import Journal, Question, Spent, usage_told
 from paddock.errors import PaddockError
 from paddock.events.log import EventLog
 from paddock.model.session_events import (
@@ -29,6 +29,7 @@ from paddock.model.session_events import (
 )
 from paddock.model.sessions import Call, Message, Session, SessionUsage, TextContent
 from paddock.store.database import Work
+from paddock.store.session_stream import happening
 
 EVERY = 0.05
 """Seconds for which pieces are gathered before they are told."""
@@ -82,7 +83,7 @@ class Telling:
         before = self._take()
 
         def told(result: T) -> Any:
-            return happenings(self._session, [*before, *tell(result)])
+            return happening(self._session, *before, *tell(result))
 
         return self._send(work, told)
 
@@ -96,7 +97,7 @@ class Telling:
         if len(self._flying) >= _IN_FLIGHT:
             self._overdue = True
             return
-        told = happenings(self._session, self._take())
+        told = happening(self._session, *self._take())
         if told:
             self._send(lambda _: None, lambda _: told)
 

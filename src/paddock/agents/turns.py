@@ -15,6 +15,7 @@ from paddock.agents.voice import Voice
 from paddock.events.log import EventLog
 from paddock.model.session_events import SessionEvent
 from paddock.model.sessions import Call, CallResult, Choice, Message, Session
+from paddock.store.session_stream import stream_of
 from paddock.store.sessions import SessionStore
 
 
@@ -87,7 +88,7 @@ class LiveTurn:
 
     async def tell(self, event: SessionEvent) -> None:
         await self._parts.events.append(
-            f"session/{self.session.id}", event.event, event.data(), tenant=self.session.tenant
+            stream_of(self.session.id), event.event, event.data(), tenant=self.session.tenant
         )
 
     async def load(self) -> bytes | None:

@@ -18,7 +18,7 @@ from paddock.errors import PaddockError, SessionNotFound, Unavailable
 from paddock.events.log import EventLog
 from paddock.model.session_events import SessionEvent, SessionStateChanged, TurnEnded, TurnError, TurnStarted
 from paddock.model.sessions import Session, SessionState
-from paddock.store.events import Happening
+from paddock.store.session_stream import happening
 from paddock.store.sessions import SessionStore
 
 if TYPE_CHECKING:
@@ -29,11 +29,6 @@ STOP_WITHIN = 30.0
 """Seconds that an engine has to stop."""
 UNKNOWN = "INTERNAL_ERROR"
 log = structlog.get_logger()
-
-
-def happening(session: Session, *events: SessionEvent) -> list[Happening]:
-    """Events as the log takes them."""
-    return [Happening(f"session/{session.id}", event.event, event.data(), session.tenant) for event in events]
 
 
 @dataclass

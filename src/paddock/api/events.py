@@ -175,7 +175,7 @@ def told(event: Event) -> str:
         return event.model_dump_json(exclude={"tenant"})
     except PydanticSerializationError:
         # Half a character, which some model wrote, is nothing in UTF-8; JSON can name it all the same.
-        return json.dumps(event.model_dump(mode="python", exclude={"tenant"}), default=_plain, separators=(",", ":"))
+        return json.dumps(event.model_dump(mode="python", exclude={"tenant"}), default=plain, separators=(",", ":"))
 
 
 def frame(event: Event, stream: str | None) -> bytes:
@@ -183,7 +183,8 @@ def frame(event: Event, stream: str | None) -> bytes:
     return f"id: {_id(event, stream)}\nevent: {event.type}\ndata: {told(event)}\n\n".encode()
 
 
-def _plain(value: object) -> object:
+def plain(value: object) -> object:
+    """A value that JSON does not know, as our answers write it."""
     return value.isoformat().replace("+00:00", "Z") if isinstance(value, datetime) else str(value)
 
 

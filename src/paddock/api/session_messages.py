@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from datetime import datetime
 from typing import Annotated, Any, Literal, TypeVar
 
 from fastapi import Header, Query, Response
@@ -13,6 +12,7 @@ from pydantic_core import PydanticSerializationError
 
 from paddock.agents.schemas import DEEPEST, shallow
 from paddock.api.errors import explain
+from paddock.api.events import plain
 from paddock.api.services import Services
 from paddock.api.wire import Asked, Said
 from paddock.errors import InvalidInput
@@ -202,11 +202,7 @@ def written(model: BaseModel) -> str:
         return model.model_dump_json(exclude_none=True, by_alias=True)
     except PydanticSerializationError:
         # Half a character, which some model wrote, is nothing in UTF-8; JSON can name it all the same.
-        return json.dumps(model.model_dump(exclude_none=True, by_alias=True), default=_plain, separators=(",", ":"))
-
-
-def _plain(value: object) -> object:
-    return value.isoformat().replace("+00:00", "Z") if isinstance(value, datetime) else str(value)
+        return json.dumps(model.model_dump(exclude_none=True, by_alias=True), default=plain, separators=(",", ":"))
 
 
 async def name_of(services: Services, principal: Principal) -> str:

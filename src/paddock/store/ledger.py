@@ -30,6 +30,7 @@ from paddock.model.sessions import (
 )
 from paddock.store.events import Happening
 from paddock.store.rows import to_model, to_row
+from paddock.store.session_stream import happening, stream_of
 from paddock.store.sessions import SessionStore
 from paddock.store.tables import approvals, events, session_calls
 
@@ -49,8 +50,7 @@ class Ledger:
         self._connection = connection
 
     def tell(self, event: SessionEvent) -> None:
-        stream = f"session/{self.session.id}"
-        self.told.append(Happening(stream, event.event, event.data(), self.session.tenant, self.now))
+        self.told += happening(self.session, event, at=self.now)
 
     # Calls
 
@@ -197,7 +197,7 @@ class Ledger:
 
     def _turn_is_open(self) -> bool:
         newest = select(events.c.type, events.c.data).where(
-            events.c.stream == f"session/{self.session.id}",
+            events.c.stream == stream_of(self.session.id),
             events.c.type.in_([EventType.TURN_STARTED, EventType.TURN_ENDED]),
         )
         row = self._connection.execute(newest.order_by(events.c.number.desc()).limit(1)).first()

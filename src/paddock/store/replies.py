@@ -11,6 +11,7 @@ from paddock.model.events import EventType
 from paddock.model.sessions import Message, Session
 from paddock.store.database import Store
 from paddock.store.rows import to_model
+from paddock.store.session_stream import stream_of
 from paddock.store.sessions import known
 from paddock.store.tables import events, session_messages, session_replies
 
@@ -122,7 +123,7 @@ class ReplyStore:
 
     async def unended(self, session_id: str) -> list[Unended]:
         """Messages that a server which is no more has begun to tell, oldest first."""
-        stream = f"session/{session_id}"
+        stream = stream_of(session_id)
         newest = select(func.max(events.c.number)).where(events.c.stream == stream)
 
         def since(number: Any, kinds: Collection[EventType]) -> Select[tuple[int, str, Mapping[str, Any]]]:

@@ -12,6 +12,7 @@ from paddock.errors import InvalidInput
 from paddock.model.sessions import Approval, Call, CallRecord, Message
 from paddock.store.database import Store, Work
 from paddock.store.rows import to_model
+from paddock.store.session_stream import stream_of
 from paddock.store.sessions import SessionStore
 from paddock.store.tables import approvals, events, session_calls
 
@@ -66,7 +67,7 @@ class BundleStore:
     def forget(connection: Connection, session_id: str) -> None:
         """Forget all that was kept of a session that was never there, its events too."""
         SessionStore.remove(connection, session_id)
-        connection.execute(delete(events).where(events.c.stream == f"session/{session_id}"))
+        connection.execute(delete(events).where(events.c.stream == stream_of(session_id)))
 
 
 def _insert(connection: Connection, row: CallRecord | Approval) -> None:
