@@ -1,0 +1,143 @@
+/** Requests to the server this page came from. */
+
+export type Query = Record<string, string | number | boolean | null | undefined | readonly (string | number)[]>;
+
+export interface Options {
+  /** Sent as JSON, or as it is if it is a `Blob`, a `FormData` or bytes. */
+  body?: unknown;
+  query?: Query;
+  headers?: Record<string, string>;
+  signal?: AbortSignal;
+}
+
+/** What the server refused, in its words. `status` is 0 if it could not be reached. */
+export class ApiError extends Error {
+  readonly status: number;
+  readonly code: string;
+  /** Seconds after which to ask again. */
+  readonly retryAfter: number | null;
+  /** What the server's log has it under. */
+  readonly requestId: string | null;
+
+  constructor(
+    status: number,
+    code: string,
+    message: string,
+    more: { retryAfter?: number | null; requestId?: string | null } = {},
+  ) {
+    super(message);
+    this.name = "ApiError";
+    this.status = status;
+    this.code = code;
+    this.retryAfter = more.retryAfter ?? null;
+    this.requestId = more.requestId ?? null;
+  }
+
+  get unreachable(): boolean {
+    return this.status === 0;
+  }
+}
+
+/** The key, where the browser keeps no cookies: in this page's memory, and nowhere else. */
+let heldKey: string | null = null;
+let signedOut: () => void = () => {};
+
+export function holdKey(key: string | null): void {
+  heldKey = key;
+}
+
+/** Called whenever the server says that it does not know us any more. */
+export function onSignedOut(listener: () => void): void {
+  signedOut = listener;
+}
+
+/** An address on this server. */
+export function address(path: string, query: Query = {}): string {
+  const search = new URLSearchParams();
+  for (const [name, value] of Object.entries(query)) {
+    if (value === null || value === undefined || value === "") continue;
+    for (const each of Array.isArray(value) ? value : [value]) search.append(name, String(each));
+  }
+  const text = search.toString();
+  return text ? `${path}?${text}` : path;
+}
+
+/** Headers that say that it is this page which asks; other pages cannot send them. */
+export function credentials(): Record<string, string> {
+  return heldKey ? { Authorization: `Bearer ${heldKey}` } : { "X-Paddock-Console": "1" };
+}
+
+/** Ask, and give the answer as it is. Raises `ApiError` for everything that is no success. */
+export async function fetchRaw(method: string, path: string, options: Options = {}): Promise<Response> {
+  const { body } = options;
+  const headers: Record<string, string> = { ...credentials(), ...options.headers };
+  const plain = body === undefined || body instanceof Blob || body instanceof FormData || body instanceof Uint8Array;
+  if (!plain) headers["Content-Type"] = "application/json";
+  let response: Response;
+  try {
+    response = await fetch(address(path, options.query), {
+      method,
+      headers,
+      body: plain ? (body as BodyInit | undefined) : JSON.stringify(body),
+      signal: options.signal,
+      credentials: "same-origin",
+      cache: "no-store",
+    });
+  } catch (error) {
+    if (options.signal?.aborted) throw error;
+    throw new ApiError(0, "UNREACHABLE", "The server does not answer.");
+  }
+  if (response.ok || response.status === 304) return response;
+  const refused = await refusal(response);
+  if (response.status === 401) signedOut();
+  throw refused;
+}
+
+async function refusal(response: Response): Promise<ApiError> {
+  const text = await response.text().catch(() => "");
+  let code = `HTTP_${response.status}`;
+  let message = text.slice(0, 300) || response.statusText || code;
+  try {
+    const said = JSON.parse(text) as { code?: unknown; message?: unknown };
+    if (typeof said.code === "string") code = said.code;
+    if (typeof said.message === "string") message = said.message;
+  } catch {
+    // Something between us and the server answered: its own words will do.
+  }
+  const wait = Number(response.headers.get("Retry-After"));
+  return new ApiError(response.status, code, message, {
+    retryAfter: Number.isFinite(wait) && wait > 0 ? wait : null,
+    requestId: response.headers.get("X-Request-ID"),
+  });
+}
+
+async function fetchJson<T>(method: string, path: string, options?: Options): Promise<T> {
+  const response = await fetchRaw(method, path, options);
+  if (response.status === 204) return undefined as T;
+  return (await response.json()) as T;
+}
+
+export const api = {
+  get: <T>(path: string, options?: Options) => fetchJson<T>("GET", path, options),
+  post: <T>(path: string, body?: unknown, options?: Options) => fetchJson<T>("POST", path, { ...options, body }),
+  put: <T>(path: string, body?: unknown, options?: Options) => fetchJson<T>("PUT", path, { ...options, body }),
+  patch: <T>(path: string, body?: unknown, options?: Options) => fetchJson<T>("PATCH", path, { ...options, body }),
+  delete: <T = void>(path: string, options?: Options) => fetchJson<T>("DELETE", path, options),
+  text: async (path: string, options?: Options) => (await fetchRaw("GET", path, options)).text(),
+  blob: async (path: string, options?: Options) => (await fetchRaw("GET", path, options)).blob(),
+};
+
+/** Have the browser save what is at a path, also where it keeps no cookies. */
+export async function download(path: string, name: string, query?: Query): Promise<void> {
+  save(await api.blob(path, { query }), name);
+}
+
+/** Have the browser save this. */
+export function save(content: Blob, name: string): void {
+  const source = URL.createObjectURL(content);
+  const link = document.createElement("a");
+  link.href = source;
+  link.download = name;
+  link.click();
+  setTimeout(() => URL.revokeObjectURL(source), 60_000);
+}

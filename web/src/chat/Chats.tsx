@@ -1,0 +1,5 @@
+import { Page } from "@/ui/Page";
+
+export default function Chats() {
+  return <Page title="Chats">{null}</Page>;
+}

@@ -1,0 +1,10 @@
+import "./ui/tokens.css";
+import { createRoot } from "react-dom/client";
+import { App } from "./app";
+import { startLanguage } from "./i18n";
+import { startTheme } from "./shell/theme";
+
+startTheme();
+await startLanguage();
+const root = document.getElementById("root");
+if (root) createRoot(root).render(<App />);

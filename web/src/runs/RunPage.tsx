@@ -1,0 +1,5 @@
+import { Page } from "@/ui/Page";
+
+export default function RunPage() {
+  return <Page title="RunPage">{null}</Page>;
+}

@@ -1,0 +1,5 @@
+import { Page } from "@/ui/Page";
+
+export default function Tasks() {
+  return <Page title="Tasks">{null}</Page>;
+}

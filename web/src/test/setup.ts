@@ -1,0 +1,4 @@
+import { beforeAll } from "vitest";
+import { startLanguage } from "@/i18n";
+
+beforeAll(startLanguage);

@@ -1,0 +1,5 @@
+import { Page } from "@/ui/Page";
+
+export default function Health() {
+  return <Page title="Health">{null}</Page>;
+}
