@@ -7,6 +7,7 @@ from contextlib import AsyncExitStack
 from paddock.agents.calls import Calls
 from paddock.agents.engines.registry import Engines, Means
 from paddock.agents.files import Files
+from paddock.agents.memory import Memory
 from paddock.agents.parking import Parking
 from paddock.agents.sessions import Sessions
 from paddock.agents.toolbox import Toolbox
@@ -38,7 +39,7 @@ async def open_sessions(means: Means, door: Door, archive: Archive, held: AsyncE
     held.push_async_callback(calls.close)
     engines = Engines.load(means)
     held.push_async_callback(engines.close)
-    parts = Parts(book, events, calls, voice, toolbox, parking)
+    parts = Parts(book, events, calls, voice, toolbox, parking, Memory(book))
     sessions = Sessions(config, store, events, engines, calls, toolbox, voice, files, parts.turn, archive)
     held.push_async_callback(sessions.close)
     await sessions.open()

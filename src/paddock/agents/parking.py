@@ -144,6 +144,9 @@ class Parking:
             session = await self._look(session)
             holders = self._holders(session.sandboxes)
             if not holders:
+                if self._taken.get(session.id):
+                    # Handed back while it was written down who has it: the next look tells of that.
+                    continue
                 break
             await self._prolong(session, holders)
             async with self.aside(session.id):

@@ -219,9 +219,10 @@ class Sessions:
         Once this returns it is on disk; asking again with the same `request_key` does not say it twice.
         Raises `InvalidInput`, `SessionNotFound`.
         """
-        await self._book.get(session_id, tenant)
         message_id = new_id("msg") if request_key is None else _derived(session_id, request_key)
-        parts = await asyncio.to_thread(parts_of, written, self._files.largest)
+        # Files are read from Base64, which may take a while.
+        reading = asyncio.to_thread(parts_of, written, self._files.largest)
+        _, parts = await asyncio.gather(self._book.get(session_id, tenant), reading)
         return await self._firmly(self._receive(session_id, message_id, parts, by))
 
     async def decide(self, tenant: str, session_id: str, decisions: Sequence[Decision], by: str) -> Approvals:

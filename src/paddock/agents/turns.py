@@ -9,6 +9,7 @@ from typing import Any
 
 from paddock.agents.calls import Calls
 from paddock.agents.engines.base import Piece, Speech, ToolSpec, Verdict
+from paddock.agents.memory import Memory
 from paddock.agents.parking import Parking
 from paddock.agents.toolbox import Toolbox
 from paddock.agents.voice import Voice
@@ -29,6 +30,7 @@ class Parts:
     voice: Voice
     toolbox: Toolbox
     parking: Parking
+    memory: Memory
 
     def turn(self, session: Session, number: int) -> LiveTurn:
         return LiveTurn(self, session, number)
@@ -50,7 +52,7 @@ class LiveTurn:
         return tuple((await self._tools()).values())
 
     async def history(self) -> Sequence[Message]:
-        kept = await self._parts.book.messages(self.session.id)
+        kept = await self._parts.memory.messages(self.session.id)
         return [message for message in kept if message.turn < self.number]
 
     def ask(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Annotated, Any
@@ -176,8 +177,7 @@ def _talk_routes(router: APIRouter, services: Services) -> None:
         """
         tenant = principal.tenant
         stream = Stream(services.events, tenant, session_id)
-        before = await stream.end()
-        by = await name_of(services, principal)
+        before, by = await asyncio.gather(stream.end(), name_of(services, principal))
         message = await sessions.send(
             tenant, session_id, made(Written, body.document()), by, request_key=idempotency_key
         )

@@ -75,7 +75,12 @@ class Machine:
 
 @asynccontextmanager
 async def machine(
-    data: Path, *, llm: Mapping[str, Any] | None = None, images: Path | None = None, **chat: Any
+    data: Path,
+    *,
+    llm: Mapping[str, Any] | None = None,
+    images: Path | None = None,
+    program: Program = OBEDIENT,
+    **chat: Any,
 ) -> AsyncIterator[Machine]:
     """A server's parts on a data directory. Boxes outlive it, as they do a server."""
     settings = {
@@ -109,7 +114,7 @@ async def machine(
         live = await Live.open(fleet, events, config)
         held.push_async_callback(live.close)
         means = Means(config, store, events, fleet, live, keys, store_of_images)
-        engine = AcpEngine(means, {**PROGRAMS, OBEDIENT.name: OBEDIENT}, kept)
+        engine = AcpEngine(means, {**PROGRAMS, program.name: program}, kept)
         held.push_async_callback(engine.close)
         yield Machine(means, engine)
 

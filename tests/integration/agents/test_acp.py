@@ -76,26 +76,6 @@ async def test_messages_end_where_calls_begin(bench: Machine) -> None:
     assert len(turn.heard(CallRunning)) == 2
 
 
-async def test_what_is_rejected_is_refused_and_the_agent_is_told_why(bench: Machine) -> None:
-    turn = begin(ask=["code_execute"])
-    working = asyncio.create_task(bench.says(turn, "run rm\nsay done"))
-    (approval,) = await pending(turn)
-    await turn.decide(approval, "reject", reason="not that one")
-    assert await working == Done()
-    (entry,) = turn.records.ledger.values()
-    assert entry.result is not None and entry.result.refused
-    assert entry.result.text == "not that one"
-    assert await bench.noted(SESSION, "answer") == [{"outcome": "selected", "optionId": "no"}]
-    assert "not that one" in (await bench.noted(SESSION, "prompt"))[-1]
-
-
-async def test_what_the_policy_denies_is_asked_nobody(bench: Machine) -> None:
-    turn = begin(deny=["code_execute"])
-    await bench.says(turn, "run rm")
-    assert await bench.noted(SESSION, "answer") == [{"outcome": "selected", "optionId": "no"}]
-    assert not turn.records.approvals
-
-
 async def test_a_refusal_with_a_reason_does_not_go_on_for_ever(data: Path) -> None:
     async with machine(data, repeats=2) as bench:
         turn = begin(deny=["code_execute"])
@@ -103,36 +83,6 @@ async def test_a_refusal_with_a_reason_does_not_go_on_for_ever(data: Path) -> No
         turn.denied = ("code_execute",)
         await bench.says(turn, "run rm")
         assert len(await bench.noted(SESSION, "prompt")) <= 3
-
-
-async def test_two_permissions_at_once_are_decided_in_any_order(bench: Machine) -> None:
-    turn = begin(ask=["code_execute"])
-    working = asyncio.create_task(bench.says(turn, "both a b\nsay over"))
-    first, second = await pending(turn, 2)
-    await turn.decide(second)
-    await turn.decide(first, "reject")
-    assert await working == Done()
-    assert [answer["optionId"] for answer in await bench.noted(SESSION, "answer")] == ["no", "yes"]
-    assert results(turn)["b"] == "b: ran"
-
-
-async def test_the_same_ids_in_another_turn_are_other_calls(bench: Machine) -> None:
-    turn = begin()
-    await bench.says(turn, "run ls")
-    turn = turn.following()
-    await bench.says(turn, "run ls")
-    assert len(turn.records.ledger) == 2
-
-
-async def test_what_is_written_meanwhile_is_the_next_prompt(bench: Machine) -> None:
-    turn = begin(ask=["code_execute"])
-    working = asyncio.create_task(bench.says(turn, "run ls"))
-    (approval,) = await pending(turn)
-    turn.write("say also this")
-    await turn.decide(approval)
-    assert await working == Done()
-    assert said(turn) == ["also this"]
-    assert len(await bench.noted(SESSION, "prompt")) == 2
 
 
 async def test_no_files_are_read_for_it(bench: Machine) -> None:
@@ -174,19 +124,6 @@ async def test_a_box_that_is_gone_is_made_anew_and_the_session_goes_on(bench: Ma
     assert said(turn) == ["one", "two"]
     assert await bench.noted(SESSION, "loaded") == ["session-1"]
     assert await bench.run("cat /workspace/file", SESSION) == "kept\n"
-
-
-async def test_a_fork_is_told_what_was_said(bench: Machine) -> None:
-    turn = begin()
-    await bench.says(turn, "say the word is plum")
-    fork = turn.forked(())
-    fork.session = session_of("obedient", id="ses-fork", instructions="Be kind.")
-    await bench.says(fork, "say next")
-    (prompt,) = await bench.noted(fork.session, "prompt")
-    assert prompt.startswith("Be kind.")
-    assert "User: say the word is plum" in prompt
-    assert "Assistant: the word is plum" in prompt
-    assert prompt.endswith("say next")
 
 
 async def test_pictures_reach_the_program_and_files_its_box(bench: Machine) -> None:
@@ -307,44 +244,10 @@ async def test_after_a_restart_a_program_that_has_died_goes_on(data: Path) -> No
         assert await bench.noted(SESSION, "loaded") == ["session-1"]
 
 
-@pytest.mark.parametrize("when", ["before", "after"])
-async def test_killed_at_any_change_it_finishes_and_does_nothing_twice(data: Path, when: Any) -> None:
-    words = "say a\nrun x\nsay b\nquiet y\nsay c"
-    async with machine(data) as bench:
-        whole = begin()
-        await bench.says(whole, words)
-        deaths = 0
-        for number in range(1, whole.changes + 1):
-            session = session_of("obedient", id=f"ses-{when}-{number}")
-            turn = Rehearsal(session=session, dies_after=number, dies=when)
-            try:
-                await bench.says(turn, words)
-            except Killed:
-                deaths += 1
-            turn = turn.reborn()
-            assert await bench.talk(turn, Continue(cause="restart")) == Done()
-            (asked,) = await bench.noted(session, "prompt")
-            assert asked.endswith(words), number
-            assert len(await bench.noted(session, "answer")) == 1, number
-            assert said(turn) == ["a", "b", "c"], number
-            assert len(turn.records.ledger) == 2, number
-            await bench.engine.release(session)
-        # How often the place is saved differs by one or two.
-        assert deaths >= whole.changes - 3
-
-
 async def test_an_agent_that_is_unknown_is_told_with_those_that_are(bench: Machine) -> None:
     turn = Rehearsal(session=session_of("nobody"))
     with pytest.raises(InvalidInput, match="claude-code, codex"):
         await bench.says(turn, "say x")
-
-
-async def test_released_twice_it_has_nothing_left(bench: Machine) -> None:
-    turn = begin()
-    await bench.says(turn, "say x")
-    await bench.engine.release(SESSION)
-    await bench.engine.release(SESSION)
-    assert await bench.boxes(SESSION) == []
 
 
 async def gone(working: asyncio.Task[Any]) -> None:

@@ -15,7 +15,7 @@ from langgraph.checkpoint.base import BaseCheckpointSaver, empty_checkpoint
 from paddock.agents.engines.base import Continue, Done, Paused, TurnLimit
 from paddock.agents.engines.checkpoints import Checkpoints
 from paddock.agents.engines.langgraph import LangGraphEngine
-from paddock.agents.engines.rehearsal import Answer, Killed, Rehearsal, Wanted, tool, words
+from paddock.agents.engines.rehearsal import Answer, Killed, Question, Rehearsal, Wanted, tool, words
 from paddock.errors import Unavailable
 from paddock.model.session_events import CallResulted, MessageDelta
 from paddock.store.checkpoints import CheckpointStore
@@ -80,7 +80,9 @@ async def cancel(engine: LangGraphEngine, turn: Rehearsal) -> None:
 
 def as_if_nothing_had_happened(turn: Rehearsal, questions: int, runs: int) -> None:
     asked = turn.records.questions
-    assert len({question.digest for question in asked}) == len(asked) == questions, [each.text for each in asked]
+    # One whose answer nobody had kept may be asked again, but it is the same one.
+    assert len({question.digest for question in asked}) == questions, [each.text for each in asked]
+    assert len(asked) <= questions + 1, [each.text for each in asked]
     lost = str(turn.records.ledger).count("The server stopped")
     assert len(turn.runs("add")) == runs
     assert lost <= runs
@@ -104,6 +106,12 @@ async def test_killed_at_any_write(tmp_path: Path, when: Literal["before", "afte
             assert turn.records.messages[-1].text == "All done."
 
 
+def add_one(question: Question) -> Answer | str:
+    """By what was done, since a question whose answer was not kept is asked again."""
+    done = "ran {'n': 1}" in [words(message) for message in question.messages]
+    return "One." if done else Answer(calls=[Wanted("add", {"n": 1})])
+
+
 @pytest.mark.parametrize("begun", [Answer(calls=[Wanted("look"), Wanted("wait")]), Answer("Once upon", hangs=True)])
 @pytest.mark.parametrize("when", ["before", "after"])
 async def test_killed_in_a_turn_after_one_that_was_cancelled(
@@ -119,7 +127,7 @@ async def test_killed_in_a_turn_after_one_that_was_cancelled(
         for dies_after in count(1):
             cancelled = Rehearsal([begun], tools=[*TOOLS, tool("wait", wait)])
             await cancel(engine_of(store), cancelled)
-            turn = cancelled.following([Answer(calls=[Wanted("add", {"n": 1})]), "One.", "Quickly: one."])
+            turn = cancelled.following(add_one)
             if not await dies(Mortal(store, turn, dies_after, when), turn, turn.says("Add one.")):
                 assert dies_after > 3
                 break

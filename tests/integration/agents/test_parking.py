@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -122,6 +123,37 @@ async def test_all_sandboxes_of_the_session_count(bench: Workbench) -> None:
     assert not waiting.done()
     await bench.live.leases.release(TENANT, other, "viewer-bob")
     async with asyncio.timeout(20):
+        await waiting
+    (note,) = await notes(bench, session)
+    assert "Ada had" in note.text and "Bob had" in note.text
+
+
+async def test_who_hands_back_while_that_they_took_over_is_written_down_is_in_the_note(
+    bench: Workbench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session = await working(bench, "code", "other")
+    one, other = await bench.box(session, "code"), await bench.box(session, "other")
+    await take(bench, one)
+    waiting = await parked(bench, session)
+    await take(bench, other, "viewer-bob", "Bob")
+
+    async def both_told() -> bool:
+        return len(await bench.told(session, "session.desktop")) == 2
+
+    await until(both_told)
+    write, written = bench.events.together, asyncio.Event()
+
+    async def write_and_release(*arguments: Any) -> Any:
+        result = await write(*arguments)
+        monkeypatch.undo()
+        await bench.live.leases.release(TENANT, other, "viewer-bob")
+        written.set()
+        return result
+
+    monkeypatch.setattr(bench.events, "together", write_and_release)
+    await bench.live.leases.release(TENANT, one, ADA)
+    async with asyncio.timeout(20):
+        await written.wait()
         await waiting
     (note,) = await notes(bench, session)
     assert "Ada had" in note.text and "Bob had" in note.text

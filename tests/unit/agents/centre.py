@@ -12,6 +12,7 @@ from typing import Any, cast
 from paddock.agents.calls import Calls
 from paddock.agents.engines.base import Done, Engine, Given, Outcome, ToolSpec, Turn
 from paddock.agents.files import Files
+from paddock.agents.memory import Memory
 from paddock.agents.sessions import NewSession, Sessions, Written
 from paddock.agents.turns import LiveTurn, Parts
 from paddock.config.schema import Config
@@ -139,6 +140,7 @@ class Centre:
             cast(Any, self.voice),
             cast(Any, self.toolbox),
             cast(Any, NobodyAtTheDesk()),
+            Memory(self.book),
         )
         self.sessions = Sessions(
             config,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import islice
 from typing import ClassVar
 from unittest import SkipTest
 
@@ -11,7 +12,8 @@ from tests.unit.agents import plain_engine
 from tests.unit.agents.plain_engine import PlainEngine
 
 from paddock.agents.engines.base import Engine
-from paddock.agents.engines.conformance import EngineConformance
+from paddock.agents.engines.conformance import Cast, EngineConformance
+from paddock.agents.engines.conformance.stage import Stage
 
 CHECKS = [name for name in dir(EngineConformance) if name.startswith("test_")]
 BROKEN: list[tuple[Callable[[], PlainEngine], set[str]]] = [
@@ -57,7 +59,31 @@ def test_engines_with_their_own_tools_skip_what_is_about_ours() -> None:
     assert len(skipped) > len(CHECKS) / 2
 
 
-def _skips(check: str, engine: Engine) -> bool:
+class Players(Cast):
+    """Somebody who plays, as far as the checks can see."""
+
+
+def test_with_a_cast_they_skip_only_what_cannot_concern_them() -> None:
+    assert {check for check in CHECKS if _skips(check, Players(OwnTools()))} == {
+        "test_answered",
+        "test_edited",
+        "test_pictures_in_results_are_named",
+        "test_pictures_of_persons_are_named",
+        "test_the_limit_of_steps_ends_the_turn",
+    }
+
+
+class Rare(Cast):
+    every: ClassVar[int] = 5
+
+
+def test_deaths_may_be_fewer_and_differ_between_checks() -> None:
+    rare = Stage(Rare(PlainEngine()))
+    assert [list(islice(rare.deaths(shift), 3)) for shift in (0, 1, 6)] == [[1, 6, 11], [2, 7, 12], [2, 7, 12]]
+    assert list(islice(Stage(Cast(PlainEngine())).deaths(4), 3)) == [1, 2, 3]
+
+
+def _skips(check: str, engine: Engine | Cast) -> bool:
     try:
         getattr(EngineConformance(), check)(engine)
     except SkipTest as skip:

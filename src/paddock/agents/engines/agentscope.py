@@ -30,6 +30,7 @@ from paddock.agents.engines.base import (
     Turn,
     Undecided,
     UserMessage,
+    meanwhile,
 )
 from paddock.agents.engines.registry import Means
 from paddock.agents.transcripts import NOTE, call_object, content_of, to_openai
@@ -158,10 +159,9 @@ class _Work:
                 return Done()
 
     async def before_question(self) -> None:
-        """Read what was written meanwhile, and save the place; not for a question that is asked again."""
+        """Read what was written meanwhile; not for a question that is asked again."""
         if self.repeated is None:
             self._take(await self.turn.unread(self.read))
-            await self.save()
 
     async def save(self, *, done: bool = False) -> None:
         place = Place(
@@ -176,12 +176,14 @@ class _Work:
 
     async def ask(self, messages: Sequence[Msg]) -> ChatResponse:
         prompt, specs = self.prompt, self.specs
-        if self.repeated is not None:
-            prompt, specs, self.repeated = self.repeated.prompt, self._named(self.repeated.tools), None
+        repeated, self.repeated = self.repeated, None
+        if repeated is not None:
+            prompt, specs = repeated.prompt, self._named(repeated.tools)
         system = [{"role": "system", "content": prompt}] if prompt else []
         reply: Reply | None = None
         calls: dict[str, Call] = {}
-        async for piece in self.turn.ask([*system, *to_question(messages)], specs):
+        asking = self.turn.ask([*system, *to_question(messages)], specs)
+        async for piece in asking if repeated else meanwhile(self.save(), asking):
             match piece:
                 case CallPiece():
                     calls[piece.call.id] = piece.call

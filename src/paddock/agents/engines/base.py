@@ -8,8 +8,9 @@ is told twice. What an engine has to keep for that is only its own place.
 
 from __future__ import annotations
 
+import asyncio
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Collection, Mapping, Sequence
+from collections.abc import AsyncIterator, Collection, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, Protocol, TypeAlias
 
@@ -225,6 +226,25 @@ class Turn(Protocol):
     async def save(self, state: bytes) -> None:
         """Keep the engine's own place; on disk when this returns."""
         ...
+
+
+async def meanwhile(saving: Coroutine[Any, Any, None], asking: AsyncIterator[Piece]) -> AsyncIterator[Piece]:
+    """The pieces of an answer, of which none is seen before the engine's place is kept.
+
+    Both are under way at the same time; what is kept is first in line, so no answer is kept without it.
+    """
+    keeping = asyncio.create_task(saving)
+    await asyncio.sleep(0)
+    try:
+        async for piece in asking:
+            if not keeping.done():
+                await asyncio.shield(keeping)
+            yield piece
+    finally:
+        # Who is cancelled leaves nothing half done; what went wrong is told.
+        if not keeping.done():
+            await asyncio.wait({keeping})
+        keeping.result()
 
 
 class Engine(ABC):

@@ -163,14 +163,17 @@ class Recorder:
 
     async def run_tool(self, entry: Entry, arguments: Mapping[str, Any]) -> CallResult:
         await self.begin_call(entry, arguments if arguments != entry.call.arguments else None)
-        self.records.runs.append((entry.call.name, arguments))
+        return await self.settled(entry, await self.perform(entry.call.name, arguments))
+
+    async def perform(self, name: str, arguments: Mapping[str, Any]) -> CallResult:
+        """Run a tool, whoever has called it."""
+        self.records.runs.append((name, arguments))
         await self.notify()
         try:
-            outcome = await self.toolset[entry.call.name].function(arguments)
-            result = CallResult(content=as_content(outcome)) if isinstance(outcome, str) else outcome
+            outcome = await self.toolset[name].function(arguments)
         except Exception as error:
-            result = CallResult(content=as_content(f"It failed: {error}"), failed=True)
-        return await self.settled(entry, result)
+            return CallResult(content=as_content(f"It failed: {error}"), failed=True)
+        return CallResult(content=as_content(outcome)) if isinstance(outcome, str) else outcome
 
     async def settled(self, entry: Entry, result: CallResult) -> CallResult:
         if entry.result is None:

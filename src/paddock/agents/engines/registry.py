@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib.metadata import EntryPoint, entry_points
+from importlib.util import find_spec
 from typing import Self
 
 from paddock.agents.engines.base import Engine
@@ -18,6 +19,14 @@ from paddock.sandbox.images import ImageStore
 from paddock.store.database import Store
 
 ENGINES = "paddock.engines"
+_NEEDS = {"acp": "acp", "agentscope": "agentscope", "langgraph": "deepagents"}
+"""The module that each of our engines cannot do without."""
+
+
+def installed() -> Mapping[str, str | None]:
+    """The engines there are, each with what to do if it cannot be used; nothing is loaded, which may take seconds."""
+    missing = {name: f"pip install 'paddock[{name}]'" for name, module in _NEEDS.items() if not find_spec(module)}
+    return {entry.name: missing.get(entry.name) for entry in sorted(entry_points(group=ENGINES))}
 
 
 @dataclass(frozen=True)

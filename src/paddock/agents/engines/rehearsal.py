@@ -99,7 +99,7 @@ class Rehearsal(Recorder, Turn):
         self.asked_about = tuple(ask)
         self.denied = tuple(deny)
         self.steps = steps
-        self._prompt = prompt
+        self.instructions = prompt
         self._asked = 0
         self._under_way = 0
 
@@ -174,11 +174,32 @@ class Rehearsal(Recorder, Turn):
         """The arguments a tool was run with, each time."""
         return [arguments for ran, arguments in self.records.runs if ran == name]
 
+    # For casts, see conformance
+
+    def answer(self, messages: Sequence[Mapping[str, Any]]) -> Answer:
+        """What the script answers to a question that did not come through `ask`. Raises what it says is raised."""
+        question = self._question(messages, (), None)
+        self.records.questions.append(question)
+        self.records.answers += 1
+        scripted = self._line(question, self.records.answers - 1)
+        if isinstance(scripted, Exception):
+            raise scripted
+        return Answer(scripted) if isinstance(scripted, str) else scripted
+
+    def unfit(self, call: Call) -> str | None:
+        """Why no tool can be run with a call."""
+        if call.malformed is not None:
+            return f"The arguments are no JSON object: {call.malformed}"
+        if call.name not in self.toolset:
+            return f"There is no tool {call.name}; there are {', '.join(self.toolset)}."
+        missing = [name for name in self.toolset[call.name].spec.input_schema["required"] if name not in call.arguments]
+        return f"Arguments are missing: {', '.join(missing)}." if missing else None
+
     # The turn, as engines see it
 
     async def prompt(self) -> str:
         self.alive()
-        return self._prompt
+        return self.instructions
 
     async def tools(self) -> Sequence[ToolSpec]:
         self.alive()
@@ -192,11 +213,7 @@ class Rehearsal(Recorder, Turn):
         self, messages: Sequence[Mapping[str, Any]], tools: Sequence[ToolSpec] = (), *, by: str | None = None
     ) -> AsyncIterator[Piece]:
         self.alive()
-        names = sorted(spec.name for spec in tools)
-        written = json.dumps([by, messages, names], sort_keys=True)
-        question = Question(
-            self.number, json.loads(written)[1], names, by, hashlib.sha256(written.encode()).hexdigest()
-        )
+        question = self._question(messages, tools, by)
         self._asked += 1
         if self._asked > self.steps:
             raise TurnLimit
@@ -220,8 +237,8 @@ class Rehearsal(Recorder, Turn):
         entry = await self.enter(call)
         if entry.result is not None:
             return entry.result
-        refusal = self._refusal(call)
-        if refusal is not None:
+        denied = "The policy denies this." if matches(call.name, self.denied) else None
+        if (refusal := self.unfit(call) or denied) is not None:
             return await self.settled(entry, CallResult(content=as_content(refusal), refused=True))
         spec = self.toolset[call.name].spec
         arguments = call.arguments
@@ -295,9 +312,15 @@ class Rehearsal(Recorder, Turn):
     def _again(self, changes: Mapping[str, Any]) -> Rehearsal:
         given: dict[str, Any] = {
             "script": self.script, "tools": list(self.toolset.values()), "ask": self.asked_about, "deny": self.denied,
-            "steps": self.steps, "session": self.session, "prompt": self._prompt, "records": self.records,
+            "steps": self.steps, "session": self.session, "prompt": self.instructions, "records": self.records,
         }  # fmt: skip
         return Rehearsal(**{**given, **changes})
+
+    def _question(self, messages: Sequence[Mapping[str, Any]], tools: Sequence[ToolSpec], by: str | None) -> Question:
+        names = sorted(spec.name for spec in tools)
+        written = json.dumps([by, messages, names], sort_keys=True)
+        digest = hashlib.sha256(written.encode()).hexdigest()
+        return Question(self.number, json.loads(written)[1], names, by, digest)
 
     def _line(self, question: Question, position: int) -> Scripted:
         if callable(self.script):
@@ -355,13 +378,3 @@ class Rehearsal(Recorder, Turn):
         for call in replied[0].message.calls:
             yield CallPiece(call)
         yield replied[0]
-
-    def _refusal(self, call: Call) -> str | None:
-        if call.malformed is not None:
-            return f"The arguments are no JSON object: {call.malformed}"
-        if call.name not in self.toolset:
-            return f"There is no tool {call.name}; there are {', '.join(self.toolset)}."
-        missing = [name for name in self.toolset[call.name].spec.input_schema["required"] if name not in call.arguments]
-        if missing:
-            return f"Arguments are missing: {', '.join(missing)}."
-        return "The policy denies this." if matches(call.name, self.denied) else None

@@ -154,6 +154,7 @@ class Talk:
             place.cursor = line.cursor
             if changed:
                 await self.save()
+                await self._teller.running()
         return None
 
     async def _over(self, message: Any) -> str:

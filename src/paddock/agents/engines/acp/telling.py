@@ -62,6 +62,7 @@ class Teller:
         self._keep = keep
         self._longest = longest
         self._speech: Speech | Silence | None = None
+        self._begun: list[SeenCall] = []
         # Messages that were kept just before a server died, and are read once more.
         self._again = max(0, kept - place.spoken)
 
@@ -124,6 +125,14 @@ class Teller:
         if seen.call is not None:
             await self._turn.settle(seen.call, result, kind=KIND)
         self._place.calls.pop(seen.id, None)
+        self._begun = [each for each in self._begun if each is not seen]
+
+    async def running(self) -> None:
+        """Tell of calls that have begun. Only once that is saved, or a new server would read and tell it once more."""
+        begun, self._begun = self._begun, []
+        for seen in begun:
+            assert seen.call is not None
+            await self._turn.tell(CallRunning(call_id=seen.call.id, sandbox_id=self._place.sandbox))
 
     def _call(self, seen: SeenCall, number: int) -> Call:
         # The agent's own ids may come again, in another session of its or after it was started anew.
@@ -166,7 +175,7 @@ class Teller:
         harmless = EFFECTS.get(seen.kind, "other") in ("none", "other")
         if update.status == "in_progress" and harmless and not seen.begun:
             seen.begun = True
-            await self._turn.tell(CallRunning(call_id=seen.call.id, sandbox_id=self._place.sandbox))
+            self._begun.append(seen)
             changed = True
         return changed
 

@@ -32,22 +32,25 @@ class Calling:
     @check
     async def test_a_call_and_its_result(self, stage: Stage) -> None:
         """The model is told of the tools, and of the result under the call's own id."""
-        stage.needs_our_tools()
+        stage.needs_a_cast()
         turn = stage.turn([Answer(calls=[Wanted("add", {"a": 1, "b": 2})]), "It is 3."], tools=[ADD, FAIL])
         await stage.play(turn, turn.says("What is 1 + 2?"))
         assert turn.runs("add") == [{"a": 1, "b": 2}]
         assert len(turn.records.questions) == 2
         first, second = turn.records.questions
-        assert {"add", "fail"} <= set(first.tools)
+        assert stage.engine.own_tools or {"add", "fail"} <= set(first.tools)
         (result,) = results(second.messages)
         (call,) = turn.records.messages[1].calls
         assert (result["tool_call_id"], words(result)) == (call.id, "3")
+        kept = turn.records.ledger[call.id].result
+        assert kept is not None
+        assert (kept.text, kept.failed) == ("3", False)
         assert turn.records.messages[-1].text == "It is 3."
 
     @check
     async def test_calls_of_one_answer_run_at_the_same_time(self, stage: Stage) -> None:
         """Those of the same tool too, and each gets its own result."""
-        stage.needs_our_tools()
+        stage.needs_a_cast()
         all_there = asyncio.Barrier(3)
 
         async def meet(arguments: Mapping[str, Any]) -> str:
@@ -65,7 +68,7 @@ class Calling:
     @check
     async def test_what_goes_wrong_with_a_call_is_told_to_the_model(self, stage: Stage) -> None:
         """Unknown tools, arguments that are no JSON or do not fit, and failures; the turn goes on."""
-        stage.needs_our_tools()
+        stage.needs_a_cast()
         wanted = [Wanted("subtract"), Wanted("add", '{"a": 1, "b'), Wanted("add", {"a": 1}), Wanted("fail")]
         turn = stage.turn([Answer(calls=wanted), "I give up."], tools=[ADD, FAIL])
         await stage.play(turn, turn.says("What is 1 + 2?"))
@@ -80,18 +83,19 @@ class Calling:
     @check
     async def test_the_same_call_again_is_another_call(self, stage: Stage) -> None:
         """In a later answer, and in a later turn."""
-        stage.needs_our_tools()
+        stage.needs_a_cast()
         sum_of = Answer(calls=[Wanted("add", {"a": 1, "b": 2})])
         turn = stage.turn([sum_of, sum_of, "3.", sum_of, "3."], tools=[ADD])
         await stage.play(turn, turn.says("What is 1 + 2?"))
         await stage.play(stage.follow(again := turn.following()), again.says("What is 1 + 2?"))
         assert len(again.runs("add")) == 3
+        assert [entry.result and entry.result.text for entry in again.records.ledger.values()] == ["3", "3", "3"]
         assert len(results(again.records.questions[-1].messages)) == 3
 
     @check
     async def test_cancelled_within_a_call(self, stage: Stage) -> None:
         """It ends at once, the call too; then the next message is answered, and the model is told."""
-        stage.needs_our_tools()
+        stage.needs_a_cast()
         ended: list[str] = []
 
         async def wait(arguments: Mapping[str, Any]) -> str:
@@ -104,7 +108,7 @@ class Calling:
         wanted = [Wanted("wait"), Wanted("add", {"a": 1, "b": 2})]
         turn = stage.turn([Answer("I wait.", calls=wanted)], tools=[ADD, tool("wait", wait)])
         await stage.cancel(turn, turn.says("Wait!"), lambda: bool(turn.runs("wait")) and bool(turn.heard(CallResulted)))
-        await asyncio.sleep(0)
+        await stage.cast.rest()
         assert ended == ["wait"]
         turn = stage.follow(turn.following(["Here."]))
         await stage.play(turn, turn.says("Are you there?"))
@@ -118,7 +122,7 @@ class Calling:
     @check
     async def test_cancelled_and_continued(self, stage: Stage) -> None:
         """A call that was cancelled is not run again; the model is told of it."""
-        stage.needs_our_tools()
+        stage.needs_a_cast()
 
         async def wait(arguments: Mapping[str, Any]) -> str:
             await asyncio.Event().wait()
@@ -126,6 +130,7 @@ class Calling:
 
         turn = stage.turn([Answer(calls=[Wanted("wait")]), "It was cancelled."], tools=[tool("wait", wait)])
         await stage.cancel(turn, turn.says("Wait!"), lambda: bool(turn.runs("wait")))
+        await stage.cast.rest()
         await stage.play(turn.reborn(), Continue())
         assert len(turn.runs("wait")) == 1
         assert turn.records.messages[-1].text == "It was cancelled."

@@ -31,7 +31,7 @@ class Deciding:
     @check
     async def test_approved(self, stage: Stage) -> None:
         """It is run once, after the decision."""
-        stage.needs_our_tools()
+        stage.needs_a_cast()
         turn = stage.turn([Answer(calls=[Wanted("write", {"path": "a"})]), "Written."], tools=TOOLS, ask=["write"])
 
         async def decide(turn: Rehearsal) -> list[Approval]:
@@ -46,7 +46,7 @@ class Deciding:
     @check
     async def test_what_needs_no_decision_does_not_wait(self, stage: Stage) -> None:
         """Calls of the same answer that nobody has to decide are run meanwhile."""
-        stage.needs_our_tools()
+        stage.needs_a_cast()
         wanted = [Wanted("write"), Wanted("look"), Wanted("write")]
         turn = stage.turn([Answer(calls=wanted), "Written."], tools=TOOLS, ask=["write"])
 
@@ -60,7 +60,7 @@ class Deciding:
     @check
     async def test_edited(self, stage: Stage) -> None:
         """The tool sees what the person has made of the arguments."""
-        stage.needs_our_tools()
+        stage.needs_our_tools("its program is told yes or no, and runs what it wanted or nothing")
         turn = stage.turn([Answer(calls=[Wanted("write", {"path": "a"})]), "Written."], tools=TOOLS, ask=["write"])
 
         async def decide(turn: Rehearsal) -> list[Approval]:
@@ -73,8 +73,8 @@ class Deciding:
     @check
     async def test_rejected(self, stage: Stage) -> None:
         """It is not run, and the model is told why."""
-        stage.needs_our_tools()
-        turn = stage.turn([BOTH, "Then not."], tools=TOOLS, ask=["write"])
+        stage.needs_a_cast()
+        turn = stage.turn([BOTH, *self._refused(stage)], tools=TOOLS, ask=["write"])
 
         async def decide(turn: Rehearsal) -> list[Approval]:
             return [await turn.decide(each, "reject", reason="not on a Sunday") for each in turn.pending]
@@ -82,14 +82,18 @@ class Deciding:
         await stage.play(turn, turn.says("Write it."), decide)
         assert turn.runs("write") == []
         assert turn.runs("send") == [{"to": "b"}]
-        told = "".join(words(result) for result in results(turn.records.questions[-1].messages))
-        assert "not on a Sunday" in told
+        refused = [entry.result for entry in turn.records.ledger.values() if entry.result and entry.result.refused]
+        assert [("not on a Sunday" in result.text) for result in refused] == [True]
+        asked = turn.records.questions[-1].messages
+        assert "not on a Sunday" in "".join(
+            words(each) for each in (asked if stage.cast.told_later else results(asked))
+        )
         assert turn.records.messages[-1].text == "Then not."
 
     @check
     async def test_answered(self, stage: Stage) -> None:
         """The person's words are the result of the call; so are those to a question of the agent."""
-        stage.needs_our_tools()
+        stage.needs_our_tools("its program is told yes or no, and what came of a call it knows from the tool alone")
         wanted = [Wanted("write", {"path": "a"}), Wanted("ask_user", {"question": "Which?"})]
         asks = tool("ask_user", echo, required=["question"])
         turn = stage.turn([Answer(calls=wanted), "I see."], tools=[*TOOLS, asks], ask=["write"])
@@ -105,8 +109,8 @@ class Deciding:
     @check
     async def test_denied_by_the_policy(self, stage: Stage) -> None:
         """Nobody is asked, and the model is told."""
-        stage.needs_our_tools()
-        turn = stage.turn([BOTH, "Then not."], tools=TOOLS, deny=["write"])
+        stage.needs_a_cast()
+        turn = stage.turn([BOTH, *self._refused(stage)], tools=TOOLS, deny=["write"])
         await stage.play(turn, turn.says("Write it."), nobody)
         assert turn.runs("write") == []
         assert turn.records.messages[-1].text == "Then not."
@@ -114,7 +118,7 @@ class Deciding:
     @check
     async def test_two_that_are_decided_one_after_the_other(self, stage: Stage) -> None:
         """The second first: it is run while the first one waits."""
-        stage.needs_our_tools()
+        stage.needs_a_cast()
         turn = stage.turn([BOTH, "All done."], tools=TOOLS, ask=["*"])
 
         async def decide(turn: Rehearsal) -> list[Approval]:
@@ -133,7 +137,7 @@ class Deciding:
     @check
     async def test_what_waits_survives_a_restart(self, stage: Stage) -> None:
         """And is decided after it."""
-        stage.needs_our_tools()
+        stage.needs_a_cast()
         turn = await self._killed_while_waiting(stage)
         reborn = turn.reborn()
         await stage.play(reborn, Continue(cause="restart"))
@@ -142,7 +146,7 @@ class Deciding:
     @check
     async def test_decided_before_the_engine_runs_again(self, stage: Stage) -> None:
         """All at once, after a restart."""
-        stage.needs_our_tools()
+        stage.needs_a_cast()
         turn = await self._killed_while_waiting(stage)
         reborn = turn.reborn()
         await stage.play(reborn, reborn.decisions(*await approve(reborn)), nobody)
@@ -151,7 +155,7 @@ class Deciding:
     @check
     async def test_one_decided_before_the_engine_runs_again(self, stage: Stage) -> None:
         """And the other while it does."""
-        stage.needs_our_tools()
+        stage.needs_a_cast()
         turn = await self._killed_while_waiting(stage)
         reborn = turn.reborn()
         await stage.play(reborn, reborn.decisions(await reborn.decide(reborn.pending[1])))
@@ -160,7 +164,7 @@ class Deciding:
     @check
     async def test_cancelled_while_it_waits(self, stage: Stage) -> None:
         """Nothing is run, and the next message is answered."""
-        stage.needs_our_tools()
+        stage.needs_a_cast()
         turn = stage.turn([BOTH], tools=TOOLS, ask=["*"])
         await self._wait(stage, turn)
         turn.abandon()
@@ -168,6 +172,10 @@ class Deciding:
         await stage.play(turn, turn.says("Leave it."), nobody)
         assert turn.records.runs == []
         assert turn.records.questions[-1].text == "Leave it."
+
+    def _refused(self, stage: Stage) -> list[str]:
+        """What the model says once it knows that something was refused, and to whatever it is told of it later."""
+        return ["It was refused.", "Then not."] if stage.cast.told_later else ["Then not."]
 
     async def _wait(self, stage: Stage, turn: Rehearsal, *, kill: bool = False) -> None:
         """Run a turn until two calls wait, and end it there."""

@@ -6,10 +6,10 @@ import asyncio
 import inspect
 import json
 import unittest
-from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from typing import Any, ClassVar, TypeAlias
 
 from paddock.agents.engines.base import Decisions, Done, Engine, Given, Outcome
 from paddock.agents.engines.rehearsal import Killed, Question, Rehearsal
@@ -20,7 +20,9 @@ WHOLE_CHECK = 60.0
 SOON = 10.0
 ROUNDS = 20
 
-MakeEngine: TypeAlias = Callable[[], AbstractAsyncContextManager[Engine]]
+MOST_DEATHS = 500
+"""How many changes a turn of these checks has at most."""
+
 Decide: TypeAlias = Callable[[Rehearsal], Awaitable[list[Approval]]]
 """Called whenever something is pending; decides some of it, and gives what it has decided."""
 
@@ -30,16 +32,69 @@ async def approve(turn: Rehearsal) -> list[Approval]:
     return [await turn.decide(approval) for approval in turn.pending]
 
 
+class Cast:
+    """Who plays the scripts of checks: the model and the tools of the rehearsal, which the engine asks by itself.
+
+    An engine that brings its own tools gives a subclass, in which somebody else plays them in front of it: whatever
+    stands for its program asks the turn for its next `answer`, and has it `perform` the tools.
+    """
+
+    told_later: ClassVar[bool] = False
+    """Whether what persons write meanwhile, and why they refuse something, is told only after the next answer."""
+    every: ClassVar[int] = 1
+    """Die at every so many-th change only, where each death takes long."""
+
+    def __init__(self, engine: Engine) -> None:
+        self.engine = engine
+
+    def prepare(self, turn: Rehearsal) -> None:
+        """A turn will be played that is none of an earlier one that has died."""
+
+    def begin(self, turn: Rehearsal) -> None:
+        """It is run now, and is the one whose script and tools count in its session."""
+
+    async def rest(self) -> None:
+        """Wait until what was cancelled has come to its end."""
+        await asyncio.sleep(0)
+
+    async def leave(self, turn: Rehearsal) -> None:
+        """Its session is not needed any more."""
+
+    def run(self, whole: Coroutine[Any, Any, None]) -> None:
+        """Run a check. Each has a loop of its own, unless the engine lives in one for longer."""
+        asyncio.run(whole)
+
+
+Played: TypeAlias = Engine | Cast
+Made: TypeAlias = Played | Callable[[], AbstractAsyncContextManager[Played]]
+"""What the fixture may give."""
+
+
 @dataclass
 class Stage:
-    """The engine under test, and the turns that it was given."""
+    """The engine under test, who plays in front of it, and the turns that it was given."""
 
-    engine: Engine
+    cast: Cast
     turns: list[Rehearsal] = field(default_factory=list)
 
-    def needs_our_tools(self) -> None:
+    @property
+    def engine(self) -> Engine:
+        return self.cast.engine
+
+    def needs_a_cast(self) -> None:
+        if self.engine.own_tools and type(self.cast) is Cast:
+            raise unittest.SkipTest(
+                f"engine {self.engine.name} brings its own tools and asks its own model; give a cast that plays them"
+            )
+
+    def needs_our_tools(self, why: str) -> None:
         if self.engine.own_tools:
-            raise unittest.SkipTest(f"engine {self.engine.name} brings its own tools and asks its own model")
+            raise unittest.SkipTest(f"engine {self.engine.name} brings its own tools: {why}")
+
+    def deaths(self, shift: int = 0) -> Iterator[int]:
+        """After how many changes a turn dies, until one has not. Checks that shift differ in what they leave out."""
+        yield from range(1 + shift % self.cast.every, MOST_DEATHS, self.cast.every)
+        raise AssertionError(f"a turn had {MOST_DEATHS} changes and did not come to its end")
 
     def turn(self, *arguments: Any, **settings: Any) -> Rehearsal:
         return self.follow(Rehearsal(*arguments, **settings))
@@ -47,10 +102,15 @@ class Stage:
     def follow(self, turn: Rehearsal) -> Rehearsal:
         """Have the questions of a turn looked at when the check is over."""
         self.turns.append(turn)
+        self.cast.prepare(turn)
         return turn
+
+    async def leave(self, turn: Rehearsal) -> None:
+        await self.cast.leave(turn)
 
     async def play(self, turn: Rehearsal, given: Given, decide: Decide = approve) -> None:
         """Run a turn to its end, with persons who decide what is pending."""
+        self.cast.begin(turn)
         for _ in range(ROUNDS):
             decided: list[Approval] = []
             persons = asyncio.create_task(_persons(turn, decide, decided))
@@ -91,6 +151,7 @@ class Stage:
 
     async def reach(self, turn: Rehearsal, given: Given, when: Callable[[], bool]) -> asyncio.Task[Outcome]:
         """Begin a turn, and give it back when something is true of it."""
+        self.cast.begin(turn)
         working = asyncio.create_task(self.engine.run(turn, given))
         reaching = asyncio.create_task(turn.until(when))
         try:
@@ -153,15 +214,22 @@ def pictures(messages: Sequence[Mapping[str, Any]]) -> list[str]:
 def check(body: Callable[[Any, Stage], Coroutine[Any, Any, None]]) -> Callable[..., None]:
     """Make a check a plain test function of the fixture `engine`."""
 
-    def test(self: object, engine: Engine | MakeEngine) -> None:
+    def test(self: object, engine: Made) -> None:
         async def whole() -> None:
             async with asyncio.timeout(WHOLE_CHECK), AsyncExitStack() as stack:
-                made = engine if isinstance(engine, Engine) else await stack.enter_async_context(engine())
-                stage = Stage(made)
-                await body(self, stage)
+                given = engine if isinstance(engine, Engine | Cast) else await stack.enter_async_context(engine())
+                stage = Stage(given if isinstance(given, Cast) else Cast(given))
+                try:
+                    await body(self, stage)
+                finally:
+                    for turn in stage.turns:
+                        await stage.leave(turn)
                 stage.look()
 
-        asyncio.run(whole())
+        if isinstance(engine, Cast):
+            engine.run(whole())
+        else:
+            asyncio.run(whole())
 
     test.__name__ = body.__name__
     test.__qualname__ = body.__qualname__

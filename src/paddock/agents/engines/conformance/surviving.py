@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from itertools import count
 from typing import Any, Literal
 
 from paddock.agents.engines.base import Continue, Given
@@ -44,20 +43,20 @@ class Surviving:
     @check
     async def test_killed_before_any_change(self, stage: Stage) -> None:
         """What was not recorded is done again, once."""
-        stage.needs_our_tools()
+        stage.needs_a_cast()
         await self._killed_everywhere(stage, "before")
 
     @check
     async def test_killed_after_any_change(self, stage: Stage) -> None:
         """What was recorded is not done again."""
-        stage.needs_our_tools()
+        stage.needs_a_cast()
         await self._killed_everywhere(stage, "after")
 
     @check
     async def test_killed_twice_at_any_change(self, stage: Stage) -> None:
         """And a second time as soon as it goes on."""
-        stage.needs_our_tools()
-        for dies_after in count(1):
+        stage.needs_a_cast()
+        for dies_after in stage.deaths(shift=2):
             turn, given = self._begin(stage, dies_after=dies_after)
             await stage.dies(turn, given)
             if not turn.dead:
@@ -67,12 +66,13 @@ class Surviving:
             if second.dead:
                 await stage.play(second.reborn(), RESTART)
             self._as_if_nothing_had_happened(turn)
+            await stage.leave(turn)
 
     @check
     async def test_killed_in_a_later_turn(self, stage: Stage) -> None:
         """It goes on in that turn, and knows the earlier one; also if it died before it began."""
-        stage.needs_our_tools()
-        for dies_after in count(1):
+        stage.needs_a_cast()
+        for dies_after in stage.deaths(shift=3):
             first = stage.turn(SCRIPT, tools=TOOLS, ask=["write"])
             await stage.play(first, first.says("First."))
             turn = first.following([Answer(calls=[Wanted("add", {"n": 9})]), "Nine."], dies_after=dies_after)
@@ -85,12 +85,13 @@ class Surviving:
             people = [message for message in asked if message["role"] == "user"]
             assert len(people) == 2, f"each message of a person is read once: {people}"
             assert len(turn.runs("write")) == 1
+            await stage.leave(turn)
 
     @check
     async def test_killed_with_a_message_unread(self, stage: Stage) -> None:
         """What was written meanwhile is read after the restart, once."""
-        stage.needs_our_tools()
-        for dies_after in count(1):
+        stage.needs_a_cast()
+        for dies_after in stage.deaths(shift=4):
             turn, given = self._begin(stage, dies_after=dies_after)
             await stage.dies(turn, given)
             if not turn.dead:
@@ -103,11 +104,12 @@ class Surviving:
             asked = reborn.records.questions[-1].messages
             assert str(asked).count("Be quick.") == 1, f"after {dies_after} changes: {asked}"
             self._each_ran_once(reborn)
+            await stage.leave(reborn)
 
     @check
     async def test_continued_when_nothing_is_left_to_do(self, stage: Stage) -> None:
         """It was killed after its last word, or somebody presses a button: it may say something, but calls nothing."""
-        stage.needs_our_tools()
+        stage.needs_a_cast()
         turn, given = self._begin(stage)
         await stage.play(turn, given)
         ran = list(turn.records.runs)
@@ -116,7 +118,7 @@ class Surviving:
         assert len(turn.records.questions) == len(SCRIPT)
 
     async def _killed_everywhere(self, stage: Stage, dies: Literal["before", "after"]) -> None:
-        for dies_after in count(1):
+        for dies_after in stage.deaths(shift=dies == "after"):
             turn, given = self._begin(stage, dies_after=dies_after, dies=dies)
             await stage.dies(turn, given)
             if not turn.dead:
@@ -124,6 +126,7 @@ class Surviving:
                 break
             await stage.play(turn.reborn(), RESTART)
             self._as_if_nothing_had_happened(turn)
+            await stage.leave(turn)
 
     def _begin(self, stage: Stage, **settings: Any) -> tuple[Rehearsal, Given]:
         turn = stage.turn(SCRIPT, tools=TOOLS, ask=["write"], **settings)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from typing import Any
 
 from langchain_core.callbacks import CallbackManagerForLLMRun
@@ -14,7 +14,7 @@ from langchain_core.tools import BaseTool
 from langchain_core.utils.function_calling import convert_to_openai_function
 from pydantic import PrivateAttr
 
-from paddock.agents.engines.base import Reply, ToolSpec
+from paddock.agents.engines.base import Reply, ToolSpec, meanwhile
 from paddock.agents.engines.langgraph.habits import Now
 from paddock.agents.engines.langgraph.messages import to_answer, to_openai
 from paddock.errors import Unavailable
@@ -28,7 +28,7 @@ class TurnModel(BaseChatModel):
 
     now: Any
     """A `Now`."""
-    settle: Callable[[str], Awaitable[None]]
+    settle: Callable[[str], Coroutine[Any, Any, None]]
     """Sees to it that the checkpoints of a session are on disk."""
     by: str | None = None
     """The helper that asks, if it is not the agent itself."""
@@ -60,9 +60,9 @@ class TurnModel(BaseChatModel):
         if question and question[0]["role"] == "system":
             question[0]["content"] = _with_prompt(question[0]["content"], present.prompt)
         # After a restart the question must be the same, whatever people have written since.
-        await self.settle(present.turn.session.id)
+        settling = self.settle(present.turn.session.id)
         reply: Reply | None = None
-        async for piece in present.turn.ask(question, offered, by=self.by):
+        async for piece in meanwhile(settling, present.turn.ask(question, offered, by=self.by)):
             if isinstance(piece, Reply):
                 reply = piece
         if reply is None:
