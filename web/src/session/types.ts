@@ -93,10 +93,12 @@ export interface CallView {
 
 export interface TurnView {
   number: number;
+  /** Why it began; a turn that goes on after decisions or a restart keeps it. */
   cause: "message" | "decisions" | "continue" | "restart";
   state: "running" | "done" | "waiting" | "cancelled" | "failed";
   reason: string | null;
   startedAt: string;
+  /** Null while it waits. */
   endedAt: string | null;
   /** What the session had used when the turn began, and has now or had when it ended. */
   usageBefore: SessionUsage;
@@ -104,6 +106,7 @@ export interface TurnView {
 }
 
 export interface BoxView {
+  /** While it starts it has no id yet, and is under its kind's name; so is one that could not be started. */
   id: string;
   kind: string;
   state: "starting" | "ready" | "broken" | "released";
@@ -134,12 +137,15 @@ export interface SessionView {
   agent: string;
   model: string;
   kinds: string[];
+  /** These three no event tells until they change; `useSession` takes them from the session's record. */
   policy: Policy | null;
   instructions: string;
   budget: number | null;
   state: SessionState;
   reason: string | null;
   deleted: boolean;
+  /** The number of the last turn; 0 before the first. */
+  turn: number;
   items: Item[];
   calls: Record<string, CallView>;
   approvals: Record<string, Approval>;

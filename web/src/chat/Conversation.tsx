@@ -1,0 +1,176 @@
+import { MessageSquareOff } from "lucide-react";
+import { lazy, Suspense, useCallback, useEffect, useMemo, useRef, useState } from "react";
+import { useTranslation } from "react-i18next";
+import { Link, useLocation, useSearchParams } from "wouter";
+import { cancel, decide, discard, goOn, reconnect, retry, send, useOutbox, useSession } from "@/session/store";
+import { pending, type SessionView } from "@/session/types";
+import { useTitle } from "@/ui/Page";
+import { Split } from "@/ui/Split";
+import { Empty, Failed, Loading } from "@/ui/states";
+import { toastError } from "@/ui/toasts";
+import { Announcer } from "./Announcer";
+import { StickyBar } from "./approvals/StickyBar";
+import styles from "./Chats.module.css";
+import { Composer } from "./composer/Composer";
+import type { Written } from "./composer/runtime";
+import { type Chat, ChatContext } from "./context";
+import { useFollowing } from "./following";
+import { Header } from "./Header";
+import { forkSession, titleOf } from "./list/actions";
+import { NarrowTabs } from "./NarrowTabs";
+import { Plan } from "./thread/Plan";
+import { canGoOn } from "./thread/rows";
+import { Thread, type ThreadHandle } from "./thread/Thread";
+
+const Computers = lazy(async () => ({ default: (await import("@/computers/Computers")).Computers }));
+
+interface Props {
+  id: string;
+  narrow: boolean;
+  mayWrite: boolean;
+  onList?: () => void;
+}
+
+/** One chat, as far as it can be shown. */
+export function Conversation(props: Props) {
+  const { t } = useTranslation();
+  const { view, error, caughtUp, link } = useSession(props.id, (state) => state);
+  useTitle(view.title || t("chat.chat"));
+  if (view.deleted)
+    return (
+      <Empty
+        icon={MessageSquareOff}
+        title={t("chat.isDeleted")}
+        action={<Link href="/chats">{t("chat.newChat")}</Link>}
+      />
+    );
+  if (error) return <Failed error={error} retry={() => reconnect(props.id)} />;
+  if (!caughtUp) return <Loading rows={8} />;
+  return <Open {...props} view={view} lost={link === "lost"} />;
+}
+
+function Open({ id, narrow, mayWrite, onList, view, lost }: Props & { view: SessionView; lost: boolean }) {
+  const { t } = useTranslation();
+  const [, go] = useLocation();
+  const [search] = useSearchParams();
+  const [tab, setTab] = useState<"chat" | "computers">("chat");
+  const outbox = useOutbox(id);
+  const thread = useRef<ThreadHandle>(null);
+  const panel = useFollowing(view);
+  const waiting = useMemo(() => pending(view), [view]);
+  const { choose } = panel;
+
+  const chat: Chat = useMemo(
+    () => ({
+      session: id,
+      several: namesIn(view.items) > 1,
+      kinds: view.kinds,
+      boxes: view.boxes,
+      mayWrite,
+      decide: async (decisions) => void (await decide(id, decisions)),
+      show: (sandbox, wanted) => {
+        choose(sandbox, wanted);
+        setTab("computers");
+      },
+      fork: (message) => void forkSession(id, message, go),
+      goOn: () => void goOn(id).catch(toastError),
+      retry: (key) => void retry(id, key),
+      discard: (key) => discard(id, key),
+    }),
+    [id, view.items, view.kinds, view.boxes, mayWrite, choose, go],
+  );
+  const say = useCallback(
+    (written: Written) => {
+      void send(id, written);
+      thread.current?.toEnd();
+    },
+    [id],
+  );
+  const stop = useCallback(() => void cancel(id).catch(toastError), [id]);
+  const message = search.get("message");
+  useEffect(() => {
+    if (message) thread.current?.show(message);
+  }, [message]);
+
+  const column = (
+    <div className={styles.column}>
+      {lost && (
+        <p className={styles.lost} role="status">
+          {t("chat.lost")}
+        </p>
+      )}
+      <Thread ref={thread} session={id} view={view} outbox={outbox} begin={message} />
+      <div className={styles.below}>
+        <StickyBar waiting={waiting} onShow={(approval) => thread.current?.show(approval.call_id)} />
+        <Plan steps={view.plan} state={view.state} />
+        {mayWrite ? (
+          <Composer
+            draft={id}
+            view={view}
+            placeholder={view.items.length ? t("chat.reply") : t("chat.askAnything")}
+            onSend={say}
+            onStop={stop}
+            onGoOn={canGoOn(view) ? chat.goOn : undefined}
+          />
+        ) : (
+          <p className={styles.readOnly}>{t("chat.readOnly")}</p>
+        )}
+      </div>
+    </div>
+  );
+  const computers = (
+    <section
+      className={styles.computers}
+      aria-label={t("chat.computers")}
+      onPointerDownCapture={panel.used}
+      onKeyDownCapture={panel.used}
+      onFocusCapture={panel.focused}
+    >
+      <Suspense fallback={<Loading />}>
+        <Computers boxes={panel.boxes} chosen={panel.chosen} onChoose={choose} session={id} />
+      </Suspense>
+    </section>
+  );
+  const some = panel.boxes.length > 0;
+  const header = (
+    <Header
+      id={id}
+      view={view}
+      mayWrite={mayWrite}
+      onList={onList}
+      panel={some && !narrow ? { shown: panel.shown, news: panel.news !== null, toggle: panel.toggle } : null}
+    />
+  );
+  return (
+    <ChatContext value={chat}>
+      <div className={styles.open}>
+        {header}
+        <div className={styles.body}>
+          {narrow ? (
+            <NarrowTabs
+              label={titleOf(view)}
+              tab={tab}
+              onChange={(next) => {
+                setTab(next);
+                if (next === "computers" && panel.news) choose(panel.news.sandbox, panel.news.view);
+              }}
+              chat={column}
+              computers={some ? computers : null}
+              news={{ chat: waiting.length > 0, computers: panel.news !== null }}
+            />
+          ) : (
+            // The thread keeps its place in the page when computers come and go, so that nobody is interrupted in writing.
+            <Split name="chat" left={column} right={some && panel.shown ? computers : null} share={52} />
+          )}
+        </div>
+      </div>
+      <Announcer view={view} waiting={waiting.length} />
+    </ChatContext>
+  );
+}
+
+function namesIn(items: SessionView["items"]): number {
+  const names = new Set<string>();
+  for (const item of items) if (item.type === "said" && item.message.role === "user") names.add(item.message.by ?? "");
+  return names.size;
+}

@@ -1,0 +1,128 @@
+import {
+  Download,
+  Ellipsis,
+  GitFork,
+  Monitor,
+  MonitorOff,
+  PanelLeftOpen,
+  Pencil,
+  SlidersHorizontal,
+  Trash2,
+} from "lucide-react";
+import { useState } from "react";
+import { useTranslation } from "react-i18next";
+import { useLocation } from "wouter";
+import { change, rename } from "@/session/store";
+import type { SessionView } from "@/session/types";
+import { Button, IconButton } from "@/ui/Button";
+import { Menu } from "@/ui/Menu";
+import { amount } from "@/ui/Time";
+import { toastError } from "@/ui/toasts";
+import styles from "./Chats.module.css";
+import { deleteSoon, exportSession, forkSession, titleOf } from "./list/actions";
+import { Rename } from "./list/SessionRow";
+import { State } from "./list/State";
+import { SessionSettings } from "./start/SessionSettings";
+import { money } from "./thread/Foot";
+
+interface Props {
+  id: string;
+  view: SessionView;
+  mayWrite: boolean;
+  /** Opens the list, where it is not there already. */
+  onList?: () => void;
+  /** The computers beside the thread: whether they are shown, and whether there is something new in them. */
+  panel: { shown: boolean; news: boolean; toggle: () => void } | null;
+}
+
+/** What this chat is, and what can be done with it. */
+export function Header({ id, view, mayWrite, onList, panel }: Props) {
+  const { t, i18n } = useTranslation();
+  const [, go] = useLocation();
+  const [naming, setNaming] = useState(false);
+  const [settings, setSettings] = useState(false);
+  const session = { id, title: view.title };
+  const used = view.usage.input_tokens + view.usage.output_tokens;
+  const about = [
+    [view.agent, view.model].filter(Boolean).join(" · "),
+    used > 0 && t("chat.tokens", { count: used, tokens: amount(used, i18n.language) }),
+    view.usage.cost ? money(view.usage.cost, i18n.language) : "",
+  ].filter(Boolean);
+  return (
+    <header className={styles.header}>
+      {onList && <IconButton icon={PanelLeftOpen} label={t("chat.openList")} onClick={onList} />}
+      <div className={styles.heading}>
+        {naming ? (
+          <Rename
+            title={view.title}
+            onDone={(next) => {
+              setNaming(false);
+              if (next !== null && next !== view.title) rename(id, next).catch(toastError);
+            }}
+          />
+        ) : (
+          <div className={styles.titleRow}>
+            <h1 className={styles.title}>{titleOf(session)}</h1>
+            <State state={view.state} />
+            {mayWrite && (
+              <IconButton
+                size="small"
+                icon={Pencil}
+                label={t("chat.rename")}
+                className={styles.pencil}
+                onClick={() => setNaming(true)}
+              />
+            )}
+          </div>
+        )}
+        <p className={styles.about}>{about.join(" · ")}</p>
+      </div>
+      {panel && (
+        <Button
+          size="small"
+          tone={panel.news ? "accent" : "quiet"}
+          icon={panel.shown && !panel.news ? MonitorOff : Monitor}
+          aria-pressed={panel.shown}
+          onClick={panel.toggle}
+          className={styles.panelButton}
+        >
+          <span>{t(panel.news ? "chat.seeAgent" : panel.shown ? "chat.hideComputers" : "chat.showComputers")}</span>
+        </Button>
+      )}
+      <Menu
+        trigger={<IconButton icon={Ellipsis} label={t("chat.menu")} />}
+        items={[
+          {
+            label: t("chat.settings"),
+            icon: SlidersHorizontal,
+            disabled: !mayWrite,
+            onSelect: () => setSettings(true),
+          },
+          {
+            label: t("chat.fork"),
+            icon: GitFork,
+            disabled: !mayWrite,
+            onSelect: () => void forkSession(id, undefined, go),
+          },
+          { label: t("chat.export"), icon: Download, onSelect: () => void exportSession(session) },
+          {
+            label: t("common.delete"),
+            icon: Trash2,
+            tone: "danger",
+            disabled: !mayWrite,
+            onSelect: () => deleteSoon(session, () => go("/chats")),
+          },
+        ]}
+      />
+      {settings && (
+        <SessionSettings
+          view={view}
+          onClose={() => setSettings(false)}
+          onChange={async (patch) => {
+            if (Object.keys(patch).length) await change(id, patch);
+          }}
+        />
+      )}
+    </header>
+  );
+}

@@ -1,0 +1,162 @@
+import { QueryClient, QueryClientProvider } from "@tanstack/react-query";
+import { cleanup, render, screen, waitFor, within } from "@testing-library/react";
+import userEvent from "@testing-library/user-event";
+import { afterEach, describe, expect, it } from "vitest";
+import { ApiError } from "@/api/client";
+import type { Approval, CallResult } from "@/api/types";
+import type { Decision } from "@/session/store";
+import type { CallView } from "@/session/types";
+import { Toasts } from "@/ui/toasts";
+import { type Chat, ChatContext } from "../context";
+import { CallCard } from "./CallCard";
+
+afterEach(cleanup);
+
+const CALL: CallView = {
+  id: "call-1",
+  answer: "msg-1",
+  turn: 1,
+  name: "linux_run_shell_command",
+  kind: "linux",
+  tool: "run_shell_command",
+  written: "",
+  arguments: { command: "ls -la" },
+  malformed: null,
+  progress: "asked",
+  sandbox: null,
+  approval: "approval-1",
+  result: null,
+  at: "2026-01-01T00:00:00Z",
+  runningAt: null,
+  endedAt: null,
+};
+
+const APPROVAL: Approval = {
+  id: "approval-1",
+  session: "ses-1",
+  tenant: "default",
+  turn: 1,
+  call_id: "call-1",
+  type: "call",
+  name: CALL.name,
+  kind: "linux",
+  arguments: { command: "ls -la" },
+  digest: "abc",
+  question: "",
+  choices: [],
+  actions: ["approve", "edit", "reject", "answer"],
+  state: "pending",
+  created_at: "2026-01-01T00:00:00Z",
+};
+
+function shown(call: Partial<CallView>, approval: Partial<Approval> | null, chat: Partial<Chat> = {}) {
+  const decided: Decision[] = [];
+  const nothing = () => {};
+  const whole: Chat = {
+    session: "ses-1",
+    several: false,
+    kinds: ["linux"],
+    boxes: {},
+    mayWrite: true,
+    decide: async (decisions) => void decided.push(...decisions),
+    ...{ show: nothing, fork: nothing, goOn: nothing, retry: nothing, discard: nothing },
+    ...chat,
+  };
+  render(
+    <QueryClientProvider client={new QueryClient()}>
+      <ChatContext value={whole}>
+        <CallCard call={{ ...CALL, ...call }} approval={approval && { ...APPROVAL, ...approval }} />
+      </ChatContext>
+      <Toasts />
+    </QueryClientProvider>,
+  );
+  return decided;
+}
+
+const result = (text: string, more: Partial<CallResult> = {}): CallResult => ({
+  content: [{ type: "text", text }],
+  failed: false,
+  refused: false,
+  seconds: 1.5,
+  ...more,
+});
+
+describe("a call that waits for a person", () => {
+  it("shows what would run, and where, and approves exactly that", async () => {
+    const decided = shown({}, {});
+    const card = screen.getByRole("article", { name: "Run a command in linux" });
+    expect(within(card).getAllByText("ls -la").length).toBeGreaterThan(0);
+    await userEvent.click(within(card).getByRole("button", { name: /^Approve/ }));
+    expect(decided).toEqual([{ approval: "approval-1", digest: "abc", action: "approve" }]);
+  });
+
+  it("sends changed arguments only when they can be read", async () => {
+    const decided = shown({}, {});
+    await userEvent.click(screen.getByRole("button", { name: "Edit" }));
+    await userEvent.click(screen.getByRole("button", { name: "As JSON" }));
+    const field = screen.getByRole("textbox", { name: "Arguments" });
+    await userEvent.clear(field);
+    await userEvent.type(field, "[[1]");
+    expect(screen.getByRole<HTMLButtonElement>("button", { name: "Approve with changes" }).disabled).toBe(true);
+    await userEvent.clear(field);
+    await userEvent.type(field, '{{"command": "id"}');
+    await userEvent.click(screen.getByRole("button", { name: "Approve with changes" }));
+    expect(decided).toEqual([{ approval: "approval-1", digest: "abc", action: "edit", arguments: { command: "id" } }]);
+  });
+
+  it("warns of letters that cannot be seen", () => {
+    const command = "echo \u202e; rm -rf ~";
+    shown({ arguments: { command } }, { arguments: { command } });
+    expect(screen.getByRole("alert").textContent).toContain("echo ⟨U+202E⟩; rm -rf ~");
+  });
+
+  it("offers the choices of a question, and any other answer", async () => {
+    const decided = shown(
+      { name: "ask_user", tool: "ask_user", kind: null, arguments: { question: "Which?" } },
+      { type: "question", question: "Which?", choices: [{ id: "1", label: "This one" }], actions: ["answer"] },
+    );
+    expect(screen.queryByRole("button", { name: /^Approve/ })).toBeNull();
+    await userEvent.click(screen.getByRole("button", { name: "This one" }));
+    expect(decided).toMatchObject([{ action: "answer", answer: "This one" }]);
+  });
+
+  it("says kindly that somebody else was quicker", async () => {
+    const late = () => Promise.reject(new ApiError(409, "CONFLICT", "it was decided"));
+    shown({}, {}, { decide: late });
+    await userEvent.click(screen.getByRole("button", { name: /^Approve/ }));
+    await waitFor(() => expect(screen.getByText(/Somebody has decided this already/)).toBeTruthy());
+  });
+
+  it("cannot be decided with a key that may only read", () => {
+    shown({}, {}, { mayWrite: false });
+    expect(screen.queryByRole("button", { name: /^(Approve|Reject|Edit)/ })).toBeNull();
+  });
+});
+
+describe("a call that is over", () => {
+  it("is folded, and opened if it failed", async () => {
+    shown({ progress: "done", approval: null, result: result("fine") }, null);
+    expect(screen.queryByText("fine")).toBeNull();
+    await userEvent.click(screen.getByRole("button", { name: /Run a command/ }));
+    expect(screen.getByText("fine")).toBeTruthy();
+    cleanup();
+    shown({ progress: "done", approval: null, result: result("no such file", { failed: true }) }, null);
+    expect(screen.getByText("no such file")).toBeTruthy();
+  });
+
+  it("shows the beginning of a long result until all is asked for", async () => {
+    const long = Array.from({ length: 1000 }, (_, index) => `line ${index}`).join("\n");
+    shown({ progress: "done", approval: null, result: result(long, { failed: true }) }, null);
+    expect(document.body.textContent).not.toContain("line 999");
+    await userEvent.click(screen.getByRole("button", { name: "Show all (1,000 lines)" }));
+    expect(document.body.textContent).toContain("line 999");
+  });
+
+  it("takes what agents and tools say for text, whatever it is", () => {
+    const hostile = '<img src=x onerror="window.hit = 1"><script>window.hit = 1</script>';
+    const name = `linux_${hostile}`;
+    shown({ name, tool: hostile, arguments: { [hostile]: hostile }, result: result(hostile, { failed: true }) }, null);
+    expect(document.querySelector("img, script")).toBeNull();
+    expect(screen.getAllByText(hostile).length).toBeGreaterThan(1);
+  });
+});

@@ -1,0 +1,134 @@
+import { Ban, Check, ChevronRight, CircleAlert, Hand, LoaderCircle, MonitorPlay, PenLine } from "lucide-react";
+import { useEffect, useState } from "react";
+import { useTranslation } from "react-i18next";
+import type { Approval } from "@/api/types";
+import type { CallView } from "@/session/types";
+import { Button } from "@/ui/Button";
+import { duration } from "@/ui/Time";
+import { ApprovalBox, Decided } from "../approvals/ApprovalBox";
+import { boxOf, useChat } from "../context";
+import { Arguments } from "./Arguments";
+import styles from "./calls.module.css";
+import { Result } from "./Result";
+import { iconOf, known, summaryOf, viewOf } from "./words";
+
+/** What people call a call: "Run a command in linux". */
+export function useCallTitle(): (call: Pick<CallView, "tool" | "name" | "kind">) => string {
+  const { t } = useTranslation();
+  const { kinds } = useChat();
+  return (call) => {
+    const { tool, kind } = known(call, kinds);
+    const what =
+      t(`chat.tools.${tool}`, { defaultValue: "" }) || t("chat.useTool", { tool: tool.replaceAll("_", " ") });
+    return kind ? t("chat.toolIn", { what, where: kind }) : what;
+  };
+}
+
+/** One use of a tool: folded to a line unless something about it matters now. */
+export function CallCard({ call, approval }: { call: CallView; approval: Approval | null }) {
+  const { t } = useTranslation();
+  const chat = useChat();
+  const titleOf = useCallTitle();
+  const asked = approval?.state === "pending";
+  const failed = Boolean(call.result?.failed && !call.result.refused);
+  const [opened, setOpened] = useState<boolean | null>(null);
+  const open = asked || (opened ?? failed);
+  const { tool } = known(call, chat.kinds);
+  const Icon = iconOf(tool);
+  const title = titleOf(call);
+  const box = boxOf(chat.boxes, call.sandbox, call.kind);
+  return (
+    <article className={[styles.card, asked && styles.asked].filter(Boolean).join(" ")} aria-label={title}>
+      <button type="button" className={styles.head} aria-expanded={open} onClick={() => setOpened(!open)}>
+        <Icon size={16} aria-hidden />
+        <span className={styles.title}>{title}</span>
+        <span className={styles.summary}>{summaryOf(tool, call.arguments)}</span>
+        <Status call={call} asked={asked} failed={failed} />
+        <ChevronRight size={16} aria-hidden className={styles.chevron} data-open={open} />
+      </button>
+      {open && (
+        <div className={styles.body}>
+          {approval?.type !== "question" && <Arguments call={call} />}
+          {approval && !asked && <Decided approval={approval} />}
+          {asked && <ApprovalBox approval={approval} />}
+          {call.result && <Result session={chat.session} result={call.result} />}
+          {box && box.state !== "released" && (
+            <div className={styles.foot}>
+              <Button
+                size="small"
+                tone="quiet"
+                icon={MonitorPlay}
+                onClick={() => chat.show(box.id, viewOf(tool))}
+                aria-label={t("chat.showInComputer", { kind: box.kind })}
+              >
+                {t("chat.showInComputerShort")}
+              </Button>
+            </div>
+          )}
+        </div>
+      )}
+    </article>
+  );
+}
+
+function Status({ call, asked, failed }: { call: CallView; asked: boolean; failed: boolean }) {
+  const { t } = useTranslation();
+  const said = (text: string) => <span className="visually-hidden">{text}</span>;
+  if (asked)
+    return (
+      <span className={styles.status}>
+        <Hand size={15} aria-hidden />
+        <span className={styles.statusText}>{t("chat.status.asked")}</span>
+      </span>
+    );
+  if (call.result) {
+    const seconds = call.result.seconds > 0 ? duration(call.result.seconds) : "";
+    return (
+      <span className={styles.status}>
+        {seconds}
+        {call.result.refused ? (
+          <>
+            <Ban size={15} aria-hidden />
+            {t("chat.status.refused")}
+          </>
+        ) : failed ? (
+          <>
+            <CircleAlert size={15} aria-hidden className={styles.wrong} />
+            {said(t("chat.status.failed"))}
+          </>
+        ) : (
+          <>
+            <Check size={15} aria-hidden className={styles.good} />
+            {said(t("chat.status.done"))}
+          </>
+        )}
+      </span>
+    );
+  }
+  if (call.progress === "done") return <span className={styles.status}>{t("chat.status.withdrawn")}</span>;
+  if (call.progress === "writing")
+    return (
+      <span className={styles.status}>
+        <PenLine size={15} aria-hidden />
+        {t("chat.status.writing")}
+      </span>
+    );
+  return (
+    <span className={styles.status}>
+      {call.runningAt && <Elapsed since={call.runningAt} />}
+      <LoaderCircle size={15} aria-hidden className={styles.turning} />
+      {said(t("chat.status.running"))}
+    </span>
+  );
+}
+
+/** How long something has been under way. */
+function Elapsed({ since }: { since: string }) {
+  const [now, setNow] = useState(() => Date.now());
+  useEffect(() => {
+    const timer = setInterval(() => setNow(Date.now()), 1000);
+    return () => clearInterval(timer);
+  }, []);
+  const seconds = Math.floor((now - new Date(since).getTime()) / 1000);
+  return seconds >= 2 ? <span>{duration(seconds)}</span> : null;
+}

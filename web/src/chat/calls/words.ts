@@ -1,0 +1,171 @@
+/** What people read of a tool: its sort, a title, and one line of what it is given. */
+
+import {
+  AppWindow,
+  ArrowLeftRight,
+  CircleHelp,
+  FileOutput,
+  FilePen,
+  FileText,
+  FolderTree,
+  Globe,
+  Keyboard,
+  ListChecks,
+  type LucideIcon,
+  Monitor,
+  MousePointer2,
+  Smartphone,
+  SquareTerminal,
+  Trash2,
+  Wrench,
+} from "lucide-react";
+import type { CallView } from "@/session/types";
+
+export type Sort =
+  | "command"
+  | "python"
+  | "read"
+  | "write"
+  | "edit"
+  | "list"
+  | "move"
+  | "delete"
+  | "look"
+  | "mouse"
+  | "keyboard"
+  | "window"
+  | "browser"
+  | "phone"
+  | "transfer"
+  | "keep"
+  | "question"
+  | "plan"
+  | "other";
+
+const SORTS: readonly [RegExp, Sort][] = [
+  [/^run_ipython_cell$|python/, "python"],
+  [/^(run|exec|execute)_|shell|bash|terminal|^command$/, "command"],
+  [/^ask_user$/, "question"],
+  [/^update_plan$/, "plan"],
+  [/^(move_between_sandboxes|screenshot_to_sandbox|session_file_to_sandbox)$/, "transfer"],
+  [/^keep_file$/, "keep"],
+  [/^mobile_/, "phone"],
+  [/^browser_/, "browser"],
+  [/screenshot|screen|accessibility_tree/, "look"],
+  [/mouse|^scroll$|cursor/, "mouse"],
+  [/^press_keys$|^input_text$|clipboard/, "keyboard"],
+  [/window|_apps?$|desktop|list_installed/, "window"],
+  [/^(edit|replace|apply)_|patch/, "edit"],
+  [/^(write|append)_|^create_(file|directory)|^make_/, "write"],
+  [/^(delete|remove)_/, "delete"],
+  [/^(move|copy|rename)_/, "move"],
+  [/^(list|search|find)_|directory/, "list"],
+  [/^(read|get|stat)_/, "read"],
+];
+
+const ICONS: Record<Sort, LucideIcon> = {
+  command: SquareTerminal,
+  python: SquareTerminal,
+  read: FileText,
+  write: FilePen,
+  edit: FilePen,
+  list: FolderTree,
+  move: ArrowLeftRight,
+  delete: Trash2,
+  look: Monitor,
+  mouse: MousePointer2,
+  keyboard: Keyboard,
+  window: AppWindow,
+  browser: Globe,
+  phone: Smartphone,
+  transfer: ArrowLeftRight,
+  keep: FileOutput,
+  question: CircleHelp,
+  plan: ListChecks,
+  other: Wrench,
+};
+
+export function sortOf(tool: string): Sort {
+  return SORTS.find(([pattern]) => pattern.test(tool))?.[1] ?? "other";
+}
+
+export function iconOf(tool: string): LucideIcon {
+  return ICONS[sortOf(tool)];
+}
+
+/** Tools that every kind of sandbox has. */
+const COMMON =
+  /^(read_file|write_file|list_directory|create_directory|move_file|delete_file|run_shell_command|run_ipython_cell)$/;
+
+export interface Known {
+  tool: string;
+  kind: string | null;
+}
+
+/** A call's tool and kind, also where only the whole name is known: while it is written, and in copies of a chat. */
+export function known(call: Pick<CallView, "tool" | "name" | "kind">, kinds: readonly string[] = []): Known {
+  if (call.tool && (call.kind || call.tool !== call.name)) return { tool: call.tool, kind: call.kind };
+  const kind = call.kind ?? kinds.find((each) => call.name.startsWith(`${each}_`)) ?? null;
+  if (!kind || !call.name.startsWith(`${kind}_`)) return { tool: call.name, kind };
+  const rest = call.name.slice(kind.length + 1);
+  // Tools that begin with their kind by themselves are called so: `browser_click`.
+  const own = /^(browser|mobile)$/.test(kind) && !COMMON.test(rest);
+  return { tool: own ? call.name : rest, kind };
+}
+
+/** Arguments that say most about a call, the most telling first. */
+const TELLING = [
+  "command",
+  "code",
+  "path",
+  "from_path",
+  "source",
+  "url",
+  "question",
+  "text",
+  "keys",
+  "name",
+  "title",
+  "query",
+  "selector",
+  "file",
+  "expression",
+  "instruction",
+];
+
+const LONGEST = 160;
+
+/** One line of what a call is given. */
+export function summaryOf(tool: string, given: Record<string, unknown> | null): string {
+  if (!given) return "";
+  if (sortOf(tool) === "mouse" && typeof given.x === "number" && typeof given.y === "number")
+    return `${given.x}, ${given.y}`;
+  if (sortOf(tool) === "plan" && Array.isArray(given.steps)) return "";
+  const name = TELLING.find((each) => typeof given[each] === "string" || Array.isArray(given[each]));
+  if (name) {
+    const value = given[name];
+    const first = Array.isArray(value) ? value.join(" ") : String(value);
+    const to = given.destination ?? given.to_path;
+    return line(typeof to === "string" ? `${first} → ${to}` : first);
+  }
+  const rest = Object.entries(given).filter(([, value]) => value !== null && typeof value !== "object");
+  return line(rest.map(([key, value]) => `${key}: ${String(value)}`).join(", "));
+}
+
+function line(text: string): string {
+  const flat = text
+    .slice(0, LONGEST * 2)
+    .replace(/\s+/g, " ")
+    .trim();
+  return flat.length > LONGEST ? `${flat.slice(0, LONGEST - 1)}…` : flat;
+}
+
+/** Which view of its computer shows what a tool does. */
+export function viewOf(tool: string): "desktop" | "terminal" | "files" | "output" {
+  const sort = sortOf(tool);
+  if (sort === "command") return "terminal";
+  if (sort === "python") return "output";
+  if (["read", "write", "edit", "list", "move", "delete", "keep"].includes(sort)) return "files";
+  if (["look", "mouse", "keyboard", "window", "browser", "phone"].includes(sort)) return "desktop";
+  return "output";
+}

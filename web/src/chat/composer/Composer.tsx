@@ -1,0 +1,161 @@
+import { AssistantRuntimeProvider, ComposerPrimitive, useAui, useAuiState } from "@assistant-ui/react";
+import { ArrowUp, CircleStop, Paperclip, Play, X } from "lucide-react";
+import { type ReactNode, useEffect, useRef } from "react";
+import { useTranslation } from "react-i18next";
+import type { SessionView } from "@/session/types";
+import { Button, IconButton } from "@/ui/Button";
+import { recall, remember } from "@/ui/remember";
+import { LocalFile } from "../thread/Files";
+import styles from "./Composer.module.css";
+import { useChatRuntime, type Written } from "./runtime";
+import { useStopKeys } from "./stopping";
+
+interface Props {
+  /** What the draft is kept under: a session's id, or `new`. */
+  draft: string;
+  view: SessionView | null;
+  disabled?: boolean;
+  placeholder: string;
+  /** Whether the page is for writing, so that the keyboard belongs here from the beginning. */
+  begins?: boolean;
+  onSend: (written: Written) => void | Promise<void>;
+  onStop?: () => void;
+  onGoOn?: () => void;
+  /** Left of the send button: what else can be chosen before sending. */
+  options?: ReactNode;
+  /** A text to begin with, put in whenever its number changes. */
+  suggestion?: { number: number; text: string };
+}
+
+/** Where people write. It works at any time: what is sent while the agent works is read before its next step. */
+export function Composer(props: Props) {
+  const runtime = useChatRuntime({ view: props.view, disabled: props.disabled ?? false, onSend: props.onSend });
+  return (
+    <AssistantRuntimeProvider runtime={runtime}>
+      <Body {...props} />
+    </AssistantRuntimeProvider>
+  );
+}
+
+function Body({ draft, view, disabled, placeholder, begins, onStop, onGoOn, options, suggestion }: Props) {
+  const { t } = useTranslation();
+  const running = view?.state === "running" || view?.state === "waiting" || view?.state === "parked";
+  const armed = useStopKeys(running && onStop ? onStop : null);
+  const field = useRef<HTMLTextAreaElement>(null);
+  useDraft(draft);
+  const aui = useAui();
+  useEffect(() => {
+    if (!suggestion?.number) return;
+    aui.composer.setText(suggestion.text);
+    field.current?.focus();
+  }, [aui, suggestion?.number, suggestion?.text]);
+  return (
+    <ComposerPrimitive.Root className={styles.root}>
+      <ComposerPrimitive.AttachmentDropzone className={styles.drop} data-hint={t("chat.dropHere")}>
+        <Chosen />
+        <ComposerPrimitive.Input
+          ref={field}
+          autoFocus={begins}
+          className={styles.input}
+          aria-label={placeholder}
+          placeholder={placeholder}
+          minRows={1}
+          maxRows={12}
+          maxLength={1_000_000}
+          cancelOnEscape={false}
+          unstable_insertNewlineOnTouchEnter
+        />
+        <div className={styles.row}>
+          <Attach disabled={disabled ?? false} />
+          {options}
+          <span className={styles.hint} role="status">
+            {armed ? t("chat.escAgain") : view?.state === "running" ? t("chat.readsNext") : ""}
+          </span>
+          {onGoOn && (
+            <Button size="small" icon={Play} onClick={onGoOn}>
+              {t("chat.continue")}
+            </Button>
+          )}
+          {running && onStop && (
+            <Button size="small" icon={CircleStop} onClick={onStop} title={t("chat.stopHint")}>
+              {t("chat.stop")}
+            </Button>
+          )}
+          <ComposerPrimitive.Send className={styles.send} aria-label={t("chat.send")}>
+            <ArrowUp size={18} aria-hidden />
+          </ComposerPrimitive.Send>
+        </div>
+      </ComposerPrimitive.AttachmentDropzone>
+    </ComposerPrimitive.Root>
+  );
+}
+
+/** Files that go with the message. */
+function Chosen() {
+  const { t } = useTranslation();
+  const aui = useAui();
+  const attachments = useAuiState((state) => state.composer.attachments);
+  if (!attachments.length) return null;
+  return (
+    <ul className={styles.chosen} aria-label={t("chat.attached")}>
+      {attachments.map((each) => (
+        <li key={each.id}>
+          {each.file && <LocalFile file={each.file} />}
+          <IconButton
+            size="small"
+            icon={X}
+            label={t("chat.removeFile", { name: each.name })}
+            className={styles.remove}
+            onClick={() => void aui.composer.attachment({ id: each.id }).remove()}
+          />
+        </li>
+      ))}
+    </ul>
+  );
+}
+
+function Attach({ disabled }: { disabled: boolean }) {
+  const { t } = useTranslation();
+  const aui = useAui();
+  const input = useRef<HTMLInputElement>(null);
+  return (
+    <>
+      <input
+        ref={input}
+        type="file"
+        multiple
+        hidden
+        onChange={(event) => {
+          // Those that are too large have told so themselves.
+          for (const file of event.target.files ?? []) void aui.composer.addAttachment(file).catch(() => {});
+          event.target.value = "";
+        }}
+      />
+      <IconButton
+        size="small"
+        icon={Paperclip}
+        label={t("chat.attach")}
+        disabled={disabled}
+        onClick={() => input.current?.click()}
+      />
+    </>
+  );
+}
+
+/** Keeps what is being written, so that neither another chat nor a reload loses it. */
+function useDraft(name: string): void {
+  const aui = useAui();
+  const text = useAuiState((state) => state.composer.text);
+  useEffect(() => {
+    const kept = recall(`chat.draft.${name}`, "");
+    if (kept) aui.composer.setText(kept);
+  }, [aui, name]);
+  const first = useRef(true);
+  useEffect(() => {
+    if (first.current) {
+      first.current = false;
+      return;
+    }
+    remember(`chat.draft.${name}`, text);
+  }, [name, text]);
+}

@@ -1,0 +1,104 @@
+import { Download, Ellipsis, GitFork, Pencil, Trash2 } from "lucide-react";
+import { useRef, useState } from "react";
+import { useTranslation } from "react-i18next";
+import { Link, useLocation } from "wouter";
+import type { Schema } from "@/api/types";
+import { rename } from "@/session/store";
+import { IconButton } from "@/ui/Button";
+import { Menu } from "@/ui/Menu";
+import { Time } from "@/ui/Time";
+import { toastError } from "@/ui/toasts";
+import { deleteSoon, exportSession, forkSession, titleOf } from "./actions";
+import styles from "./list.module.css";
+import { State } from "./State";
+
+interface Props {
+  session: Schema<"Session">;
+  current: boolean;
+  mayWrite: boolean;
+  onLeave: () => void;
+}
+
+export function SessionRow({ session, current, mayWrite, onLeave }: Props) {
+  const { t } = useTranslation();
+  const [, go] = useLocation();
+  const [naming, setNaming] = useState(false);
+  const title = titleOf(session);
+  if (naming)
+    return (
+      <li className={styles.item}>
+        <Rename
+          title={session.title}
+          onDone={(next) => {
+            setNaming(false);
+            if (next !== null && next !== session.title) rename(session.id, next).catch(toastError);
+          }}
+        />
+      </li>
+    );
+  return (
+    <li className={styles.item} data-current={current}>
+      <Link href={`/chats/${session.id}`} className={styles.link} aria-current={current ? "page" : undefined}>
+        <span className={styles.title}>{title}</span>
+        <span className={styles.about}>
+          <Time at={session.changed_at} />
+          <State state={session.state} />
+        </span>
+      </Link>
+      <span className={styles.menu}>
+        <Menu
+          trigger={<IconButton size="small" icon={Ellipsis} label={t("chat.moreAbout", { title })} />}
+          items={[
+            { label: t("chat.rename"), icon: Pencil, disabled: !mayWrite, onSelect: () => setNaming(true) },
+            {
+              label: t("chat.fork"),
+              icon: GitFork,
+              disabled: !mayWrite,
+              onSelect: () => void forkSession(session.id, undefined, go),
+            },
+            { label: t("chat.export"), icon: Download, onSelect: () => void exportSession(session) },
+            {
+              label: t("common.delete"),
+              icon: Trash2,
+              tone: "danger",
+              disabled: !mayWrite,
+              onSelect: () => deleteSoon(session, current ? onLeave : undefined),
+            },
+          ]}
+        />
+      </span>
+    </li>
+  );
+}
+
+/** A title to be changed: Enter and leaving keep it, Esc does not. */
+export function Rename({ title, onDone }: { title: string; onDone: (title: string | null) => void }) {
+  const { t } = useTranslation();
+  const [text, setText] = useState(title);
+  const over = useRef(false);
+  const done = (value: string | null) => {
+    if (over.current) return;
+    over.current = true;
+    onDone(value?.trim() ? value.trim() : null);
+  };
+  return (
+    <input
+      // biome-ignore lint/a11y/noAutofocus: whoever asks to rename wants to type.
+      autoFocus
+      className={styles.rename}
+      aria-label={t("chat.title")}
+      maxLength={200}
+      value={text}
+      onFocus={(event) => event.target.select()}
+      onChange={(event) => setText(event.target.value)}
+      onBlur={() => done(text)}
+      onKeyDown={(event) => {
+        if (event.key === "Enter" && !event.nativeEvent.isComposing) done(text);
+        if (event.key === "Escape") {
+          event.stopPropagation();
+          done(null);
+        }
+      }}
+    />
+  );
+}

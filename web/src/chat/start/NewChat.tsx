@@ -1,0 +1,145 @@
+import { Settings2 } from "lucide-react";
+import { useMemo, useState } from "react";
+import { useTranslation } from "react-i18next";
+import { Link } from "wouter";
+import { type ServerFacts, useServer } from "@/shell/server";
+import { Button } from "@/ui/Button";
+import { Dialog } from "@/ui/Dialog";
+import { Field, Select, Switch } from "@/ui/forms";
+import { useTitle } from "@/ui/Page";
+import { recall, remember } from "@/ui/remember";
+import { Loaded } from "@/ui/states";
+import { toastError } from "@/ui/toasts";
+import { Composer } from "../composer/Composer";
+import type { Written } from "../composer/runtime";
+import { Kinds } from "./Kinds";
+import { type Setup, startWith } from "./setup";
+import styles from "./start.module.css";
+
+const EXAMPLES = ["page", "data", "desktop", "explain"] as const;
+
+interface Props {
+  onStart: (setup: Setup, written: Written) => Promise<void>;
+}
+
+/** A chat that has not begun: what is typed here begins it. */
+export function NewChat({ onStart }: Props) {
+  const { t } = useTranslation();
+  const server = useServer();
+  useTitle(t("chat.newChat"));
+  return (
+    <div className={styles.start}>
+      <Loaded query={server}>{(facts) => <Start facts={facts} onStart={onStart} />}</Loaded>
+    </div>
+  );
+}
+
+function Start({ facts, onStart }: Props & { facts: ServerFacts }) {
+  const { t } = useTranslation();
+  const [chosen, setChosen] = useState(() => recall<Partial<Setup> | null>("chat.setup", null));
+  const setup = useMemo(() => startWith(facts, chosen), [facts, chosen]);
+  const [open, setOpen] = useState(false);
+  const [suggestion, setSuggestion] = useState({ number: 0, text: "" });
+  const [busy, setBusy] = useState(false);
+  const change = (part: Partial<Setup>) => {
+    const next = { ...setup, ...part };
+    remember("chat.setup", next);
+    setChosen(next);
+  };
+  const start = async (written: Written) => {
+    setBusy(true);
+    try {
+      await onStart(setup, written);
+    } catch (error) {
+      setSuggestion({ number: suggestion.number + 1, text: written.text });
+      toastError(error);
+    } finally {
+      setBusy(false);
+    }
+  };
+  const nobody = facts.models.items.length === 0;
+  return (
+    <div className={styles.inner}>
+      <h1>{t("chat.whatToDo")}</h1>
+      {!facts.models.real && (
+        <p className={styles.note} role="note">
+          {nobody ? t("chat.noModel") : t("chat.onlyScripts")}{" "}
+          <Link href="/settings/models">{t("chat.connectModel")}</Link>
+        </p>
+      )}
+      <Composer
+        draft="new"
+        begins
+        view={null}
+        disabled={busy || nobody}
+        placeholder={t("chat.askAnything")}
+        onSend={start}
+        suggestion={suggestion}
+        options={
+          <Button size="small" tone="quiet" icon={Settings2} onClick={() => setOpen(true)} className={styles.summary}>
+            <span>{[setup.model, setup.kinds.join(" + ") || t("chat.noComputer")].filter(Boolean).join(" · ")}</span>
+          </Button>
+        }
+      />
+      <section aria-label={t("chat.examples")} className={styles.examples}>
+        {EXAMPLES.map((name) => (
+          <button
+            key={name}
+            type="button"
+            onClick={() => setSuggestion({ number: suggestion.number + 1, text: t(`chat.example.${name}.text`) })}
+          >
+            <strong>{t(`chat.example.${name}.title`)}</strong>
+            <span>{t(`chat.example.${name}.text`)}</span>
+          </button>
+        ))}
+      </section>
+      <Dialog
+        open={open}
+        onClose={() => setOpen(false)}
+        title={t("chat.setup")}
+        footer={
+          <Button tone="accent" onClick={() => setOpen(false)}>
+            {t("chat.done")}
+          </Button>
+        }
+      >
+        <SetupForm facts={facts} setup={setup} onChange={change} />
+      </Dialog>
+    </div>
+  );
+}
+
+function SetupForm(props: { facts: ServerFacts; setup: Setup; onChange: (part: Partial<Setup>) => void }) {
+  const { facts, setup, onChange } = props;
+  const { t } = useTranslation();
+  const agent = facts.agents.chat.find((each) => each.name === setup.agent);
+  return (
+    <>
+      <Field label={t("chat.agentLabel")} hint={agent?.description}>
+        <Select
+          value={setup.agent}
+          onChange={(name) => onChange({ agent: name })}
+          options={facts.agents.chat.map((each) => ({
+            value: each.name,
+            label: each.ready ? each.name : t("chat.agentMissing", { name: each.name, missing: each.missing ?? "" }),
+          }))}
+        />
+      </Field>
+      <Field label={t("chat.model")}>
+        <Select
+          value={setup.model}
+          onChange={(model) => onChange({ model })}
+          options={facts.models.items.map((each) => ({
+            value: each.name,
+            label: each.script ? t("chat.scripted", { name: each.name }) : each.name,
+          }))}
+        />
+      </Field>
+      <Kinds kinds={facts.kinds} chosen={setup.kinds} onChange={(kinds) => onChange({ kinds })} />
+      <div>
+        <Switch label={t("chat.askFirst")} checked={setup.ask} onChange={(ask) => onChange({ ask })} />
+        <p className={styles.soft}>{setup.ask ? t("chat.askFirstOn") : t("chat.askFirstOff")}</p>
+      </div>
+    </>
+  );
+}

@@ -1,0 +1,146 @@
+import { Plus, Trash2 } from "lucide-react";
+import { useState } from "react";
+import { useTranslation } from "react-i18next";
+import type { Action, Policy, Rule } from "@/api/types";
+import type { SessionView } from "@/session/types";
+import { useServer } from "@/shell/server";
+import { Button, IconButton } from "@/ui/Button";
+import { Dialog } from "@/ui/Dialog";
+import { Field, Select, Switch, TextArea, TextInput } from "@/ui/forms";
+import { toastError } from "@/ui/toasts";
+import { type Draft, draftOf, patchOf } from "./change";
+import { Kinds } from "./Kinds";
+import styles from "./start.module.css";
+
+interface Props {
+  view: SessionView;
+  onClose: () => void;
+  onChange: (patch: ReturnType<typeof patchOf>) => Promise<void>;
+}
+
+/** What can be changed about a chat that has begun. It counts from the agent's next step on. */
+export function SessionSettings({ view, onClose, onChange }: Props) {
+  const { t } = useTranslation();
+  const server = useServer();
+  const [draft, setDraft] = useState<Draft>(() => draftOf(view));
+  const [busy, setBusy] = useState(false);
+  const set = (part: Partial<Draft>) => setDraft({ ...draft, ...part });
+  const models = server.data?.models.items.map((each) => each.name) ?? [];
+  const wrong = draft.budget.trim() !== "" && !/^[1-9]\d*$/.test(draft.budget.trim());
+  const save = async () => {
+    setBusy(true);
+    try {
+      await onChange(patchOf(view, draft));
+      onClose();
+    } catch (error) {
+      toastError(error);
+    } finally {
+      setBusy(false);
+    }
+  };
+  return (
+    <Dialog
+      open
+      onClose={onClose}
+      title={t("chat.settings")}
+      footer={
+        <>
+          <Button onClick={onClose}>{t("common.cancel")}</Button>
+          <Button tone="accent" busy={busy} disabled={wrong} onClick={() => void save()}>
+            {t("common.save")}
+          </Button>
+        </>
+      }
+    >
+      <p className={styles.soft}>{t("chat.countsFromNextStep")}</p>
+      <Field label={t("chat.model")}>
+        <Select
+          value={draft.model}
+          onChange={(model) => set({ model })}
+          options={[...new Set([draft.model, ...models])].map((name) => ({ value: name, label: name }))}
+        />
+      </Field>
+      <Kinds kinds={server.data?.kinds ?? []} chosen={draft.kinds} onChange={(kinds) => set({ kinds })} />
+      <PolicyEditor kinds={draft.kinds} policy={draft.policy} onChange={(policy) => set({ policy })} />
+      <Field label={t("chat.instructions")} hint={t("chat.instructionsHint")}>
+        <TextArea rows={4} value={draft.instructions} onChange={(event) => set({ instructions: event.target.value })} />
+      </Field>
+      <Field label={t("chat.budget")} hint={t("chat.budgetHint")} error={wrong ? t("chat.budgetWrong") : null}>
+        <TextInput inputMode="numeric" value={draft.budget} onChange={(event) => set({ budget: event.target.value })} />
+      </Field>
+    </Dialog>
+  );
+}
+
+function PolicyEditor(props: { kinds: readonly string[]; policy: Policy; onChange: (policy: Policy) => void }) {
+  const { kinds, policy, onChange } = props;
+  const { t } = useTranslation();
+  const { rules, allow_all } = policy;
+  const setRule = (index: number, part: Partial<Rule>) =>
+    onChange({ ...policy, rules: rules.map((rule, place) => (place === index ? { ...rule, ...part } : rule)) });
+  return (
+    <>
+      {kinds.map((kind) => (
+        <Switch
+          key={kind}
+          label={t("chat.allowAllIn", { kind })}
+          checked={allow_all.includes(kind) || allow_all.includes("*")}
+          onChange={(on) => {
+            const rest = (allow_all.includes("*") ? [...kinds] : allow_all).filter((each) => each !== kind);
+            onChange({ ...policy, allow_all: on ? [...rest, kind] : rest });
+          }}
+        />
+      ))}
+      <div className={styles.rules}>
+        <div className={styles.rulesHead}>
+          <h3>{t("chat.rules")}</h3>
+          <Button
+            size="small"
+            icon={Plus}
+            onClick={() =>
+              onChange({
+                ...policy,
+                rules: [...rules, { tool: "*", kind: "*", arguments: {}, exact: false, action: "ask" }],
+              })
+            }
+          >
+            {t("chat.addRule")}
+          </Button>
+        </div>
+        <p className={styles.soft}>{t("chat.rulesHint")}</p>
+        {rules.map((rule, index) => (
+          <div key={index} className={styles.rule}>
+            <TextInput
+              aria-label={t("chat.ruleTool")}
+              value={rule.tool}
+              onChange={(event) => setRule(index, { tool: event.target.value })}
+            />
+            <TextInput
+              aria-label={t("chat.ruleKind")}
+              value={rule.kind}
+              onChange={(event) => setRule(index, { kind: event.target.value })}
+            />
+            <Select
+              aria-label={t("chat.ruleAction")}
+              value={rule.action}
+              onChange={(action) => setRule(index, { action: action as Action })}
+              options={(["allow", "ask", "deny"] as const).map((value) => ({
+                value,
+                label: t(`chat.actions.${value}`),
+              }))}
+            />
+            <IconButton
+              size="small"
+              icon={Trash2}
+              label={t("chat.removeRule")}
+              onClick={() => onChange({ ...policy, rules: rules.filter((_, place) => place !== index) })}
+            />
+            {Object.keys(rule.arguments).length > 0 && (
+              <code className={styles.exact}>{JSON.stringify(rule.arguments)}</code>
+            )}
+          </div>
+        ))}
+      </div>
+    </>
+  );
+}

@@ -1,0 +1,59 @@
+import { describe, expect, it } from "vitest";
+import type { SessionEvent } from "@/api/session-events";
+import { viewOf } from "./attention";
+import { longLog } from "./fixtures/generate";
+import { apply, empty } from "./reducer";
+
+const whole = (log: readonly SessionEvent[]) => apply(empty(), log);
+
+describe("the view that shows a tool", () => {
+  it.each([
+    ["terminal", ["run_shell_command", "start_terminal", "code_execute"]],
+    [
+      "desktop",
+      ["click_mouse", "press_keys", "input_text", "start_app", "screenshot", "browser_upload", "mobile_swipe"],
+    ],
+    ["files", ["read_file", "write_file", "list_directory", "move_file", "code_edit"]],
+    ["output", ["run_ipython_cell", "think", ""]],
+  ])("is the %s", (view, tools) => {
+    expect(tools.map(viewOf)).toEqual(tools.map(() => view));
+  });
+});
+
+describe("hostile and unknown things", () => {
+  it("takes ids that objects have by themselves for ids", () => {
+    const told = (number: number, type: string, data: object) => ({ number, at: "", type, data }) as SessionEvent;
+    const log = [
+      told(1, "message.started", { message_id: "m", turn: 1, step: 1 }),
+      ...["__proto__", "constructor"].flatMap((call_id, place) => [
+        told(2 + 3 * place, "call.delta", { call_id, text: "?" }),
+        told(3 + 3 * place, "call.started", { message_id: "m", call_id, name: "x" }),
+        told(4 + 3 * place, "call.delta", { call_id, text: "{}" }),
+      ]),
+    ];
+    const view = whole(log);
+    expect(Object.keys(view.calls)).toEqual(["__proto__", "constructor"]);
+    expect(Object.values(view.calls).map((each) => each.written)).toEqual(["{}", "{}"]);
+    expect(({} as Record<string, unknown>).written).toBeUndefined();
+  });
+});
+
+describe("5,000 events", () => {
+  it("take little more than reading them does", () => {
+    const log = longLog(5000);
+    const text = JSON.stringify(log);
+    const best = (work: () => unknown) =>
+      Math.min(
+        ...Array.from({ length: 7 }, () => {
+          const began = performance.now();
+          work();
+          return performance.now() - began;
+        }),
+      );
+    const reading = best(() => JSON.parse(text));
+    expect(log).toHaveLength(5000);
+    expect(whole(log.toReversed())).toEqual(whole(log));
+    expect(best(() => whole(log)) / reading).toBeLessThan(4);
+    expect(best(() => whole(log.toReversed())) / reading).toBeLessThan(10);
+  });
+});

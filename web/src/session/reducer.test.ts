@@ -1,0 +1,276 @@
+import fc from "fast-check";
+import { describe, expect, it } from "vitest";
+import type { SessionEvent } from "@/api/session-events";
+import { logs } from "./fixtures/generate";
+import report from "./fixtures/report.json";
+import screen from "./fixtures/screen.json";
+import stopped from "./fixtures/stopped.json";
+import { apply, empty } from "./reducer";
+import type { AnswerItem, SessionView } from "./types";
+import { pending } from "./types";
+
+const RECORDED = { report, screen, stopped } as unknown as Record<string, SessionEvent[]>;
+const recorded = (name: keyof typeof RECORDED) => RECORDED[name] ?? [];
+const whole = (log: readonly SessionEvent[]) => apply(empty(), log);
+const upTo = (name: string, number: number) => whole(recorded(name).slice(0, number));
+const any = fc.oneof(logs, fc.constantFrom(...Object.values(RECORDED)));
+
+/** How a log may come: in windows whose events are mixed, some of them again, cut into batches anywhere. */
+const coming = fc.record({
+  seed: fc.integer(),
+  window: fc.integer({ min: 1, max: 40 }),
+  batch: fc.integer({ min: 1, max: 60 }),
+  again: fc.double({ min: 0, max: 0.5, noNaN: true }),
+});
+
+function* chance(seed: number): Generator<number, never> {
+  for (let state = seed >>> 0; ; ) {
+    state = (Math.imul(state, 1664525) + 1013904223) >>> 0;
+    yield state / 2 ** 32;
+  }
+}
+
+function batches(log: readonly SessionEvent[], how: typeof coming extends fc.Arbitrary<infer T> ? T : never) {
+  const random = chance(how.seed);
+  const draw = () => random.next().value;
+  const mixed: SessionEvent[] = [];
+  for (let place = 0; place < log.length; place += how.window) {
+    const events = log.slice(place, place + how.window);
+    const repeated = log.slice(0, place + how.window).filter(() => draw() < how.again / 10);
+    const keyed = [...events, ...repeated].map((event) => ({ event, key: draw() }));
+    mixed.push(...keyed.sort((one, other) => one.key - other.key).map(({ event }) => event));
+  }
+  const cut: SessionEvent[][] = [];
+  for (let place = 0; place < mixed.length; ) {
+    const size = 1 + Math.floor(draw() * how.batch);
+    cut.push(mixed.slice(place, place + size));
+    place += size;
+  }
+  return cut;
+}
+
+function frozen<T>(value: T): T {
+  if (typeof value === "object" && value !== null && !Object.isFrozen(value)) {
+    Object.freeze(value);
+    Object.values(value).forEach(frozen);
+  }
+  return value;
+}
+
+describe("however a log comes", () => {
+  it("gives the same view as the whole of it at once", () => {
+    fc.assert(
+      fc.property(any, coming, (log, how) => {
+        const view = batches(log, how).reduce(apply, empty());
+        expect(view).toEqual(whole(log));
+        expect(Object.keys(view.early)).toEqual([]);
+      }),
+      { numRuns: 300 },
+    );
+  });
+
+  it("changes nothing of what it was given", () => {
+    fc.assert(
+      fc.property(any, coming, (log, how) => {
+        batches(frozen(log), how).reduce((view, events) => frozen(apply(frozen(view), events)), empty());
+      }),
+      { numRuns: 100 },
+    );
+  });
+
+  it("keeps the very objects that did not change", () => {
+    fc.assert(
+      fc.property(any, (log) => {
+        log.reduce((before, event) => {
+          const after = apply(before, [event]);
+          for (const name of ["items", "calls", "approvals", "turns"] as const)
+            keepsIdentity(before[name], after[name]);
+          const told = event.data as { sandbox_id?: string };
+          for (const [id, box] of Object.entries(before.boxes))
+            if (id !== told.sandbox_id) expect(after.boxes[id] ?? box).toBe(box);
+          return after;
+        }, empty());
+      }),
+      { numRuns: 60 },
+    );
+  });
+
+  it("is the very same view when everything is known", () => {
+    const view = whole(recorded("report"));
+    expect(apply(view, recorded("report").slice(20, 60))).toBe(view);
+    expect(apply(view, [])).toBe(view);
+  });
+
+  it("leaves what is consistent in itself", () => {
+    fc.assert(
+      fc.property(any, (log) => checkConsistent(whole(log))),
+      { numRuns: 200 },
+    );
+  });
+});
+
+/** Whatever is equal is the same, entry by entry; a container in which nothing changed is the same, too. */
+function keepsIdentity(before: object, after: object): void {
+  if (before === after) return;
+  const earlier = Object.entries(before);
+  let changed = earlier.length !== Object.keys(after).length;
+  for (const [key, held] of earlier) {
+    const now = (after as Record<string, unknown>)[key];
+    if (now === held) continue;
+    changed = true;
+    if (typeof held === "object") expect(now).not.toEqual(held);
+  }
+  expect(changed).toBe(true);
+}
+
+function checkConsistent(view: SessionView): void {
+  const answers = view.items.filter((each): each is AnswerItem => each.type === "answer");
+  const calls = answers.flatMap((each) => each.calls);
+  expect([...calls].sort()).toEqual(Object.keys(view.calls).sort());
+  for (const answer of answers) {
+    expect(answer.whole).toBe(true);
+    expect(answer.thinking).toBe(false);
+    for (const id of answer.calls) expect(view.calls[id]?.answer).toBe(answer.id);
+  }
+  for (const call of Object.values(view.calls)) if (call.approval) expect(view.approvals[call.approval]).toBeDefined();
+  expect([...view.boxOrder].sort()).toEqual(Object.keys(view.boxes).sort());
+  if (view.state === "idle") {
+    expect(pending(view)).toEqual([]);
+    expect(Object.values(view.calls).filter((each) => each.progress !== "done")).toEqual([]);
+    expect(view.items.filter((each) => each.type === "said" && each.waits)).toEqual([]);
+  }
+}
+
+describe("a gap", () => {
+  const log = recorded("report");
+
+  it("holds back what comes after it, until it is filled", () => {
+    const view = apply(upTo("report", 10), log.slice(11, 20));
+    expect(view.last).toBe(10);
+    expect(Object.keys(view.early)).toHaveLength(9);
+    expect(apply(view, log.slice(10, 11))).toEqual(upTo("report", 20));
+  });
+
+  it("is not waited for once the session is deleted, for its events are gone", () => {
+    const gone = { ...log[0], number: 500, type: "session.deleted", data: {} } as SessionEvent;
+    const view = apply(upTo("report", 10), [gone]);
+    expect(view.deleted).toBe(true);
+    expect(view.items).toHaveLength(2);
+  });
+});
+
+describe("a recorded report", () => {
+  it("grows its text and thought by pieces", () => {
+    expect(upTo("report", 9).items[1]).toMatchObject({ thought: "The user wants a ", thinking: true, whole: false });
+    expect(upTo("report", 12).items[1]).toMatchObject({ text: "I will make a ", thinking: false, whole: false });
+    expect(upTo("report", 18).items[1]).toMatchObject({
+      text: "I will make a **plan** and write a file.",
+      whole: true,
+    });
+  });
+
+  it("takes a call from its first letter to its result", () => {
+    const id = "call_a5a5a0862396a439c37e0df7";
+    const steps = [16, 17, 18, 23, 24, 29, 33, 37].map((number) => upTo("report", number).calls[id]);
+    const progress = ["writing", "writing", "writing", "ready", "asked", "ready", "running", "done"];
+    expect(steps.map((each) => each?.progress)).toEqual(progress);
+    expect(steps[0]).toMatchObject({ written: "", arguments: null, name: "code_write_file" });
+    expect(steps[1]?.written).toContain('"path": "table.csv"');
+    expect(steps[2]?.arguments).toMatchObject({ path: "table.csv" });
+    expect(steps[3]).toMatchObject({ kind: "code", tool: "write_file" });
+    expect(steps[6]).toMatchObject({ sandbox: null, runningAt: recorded("report")[32]?.at });
+  });
+
+  it("gives a call its box once that is there, and turns to it", () => {
+    const starting = upTo("report", 34);
+    expect(starting.boxOrder).toEqual(["code"]);
+    expect(starting.boxes.code).toMatchObject({ id: "code", state: "starting" });
+    expect(starting.attention).toBeNull();
+    const view = upTo("report", 35);
+    expect(view.boxOrder).toEqual(["sb-06ba9c3b5ece8b56"]);
+    expect(view.calls.call_a5a5a0862396a439c37e0df7?.sandbox).toBe("sb-06ba9c3b5ece8b56");
+    expect(view.attention).toEqual({ sandbox: "sb-06ba9c3b5ece8b56", view: "files", number: 35 });
+    expect(upTo("report", 59).attention).toMatchObject({ view: "terminal", number: 59 });
+    expect(upTo("report", 36).boxes["sb-06ba9c3b5ece8b56"]?.files).toMatchObject([{ path: "/workspace/table.csv" }]);
+  });
+
+  it("stays with a command that writes files", () => {
+    const path = { kind: "code", sandbox_id: "sb-06ba9c3b5ece8b56", path: "/workspace/b.txt" };
+    const file = { ...recorded("report")[35], number: 60, data: path } as SessionEvent;
+    expect(apply(upTo("report", 59), [file]).attention).toMatchObject({ view: "terminal", number: 59 });
+  });
+
+  it("tells what waits for a person, and what became of it", () => {
+    expect(pending(upTo("report", 50)).map((each) => each.id)).toEqual(["approval-d7543821ba454baa"]);
+    const view = whole(recorded("report"));
+    expect(pending(view)).toEqual([]);
+    expect(Object.values(view.approvals).map((each) => each.state)).toEqual([
+      "approved",
+      "edited",
+      "answered",
+      "rejected",
+    ]);
+    expect(view.approvals["approval-d7543821ba454baa"]?.edited).toEqual({ command: "wc -l < table.csv" });
+    expect(view.calls.call_65bc9a2719a0725354257ece?.arguments).toEqual({ command: "wc -l < table.csv" });
+    expect(view.approvals["approval-7ace189d6509406c"]).toMatchObject({
+      reason: "there is no such file",
+      decided_by: "local",
+    });
+  });
+
+  it("counts what each turn has used, and keeps settings and plan", () => {
+    const view = whole(recorded("report"));
+    expect(view).toMatchObject({ title: "A table", budget: 100_000, state: "idle", turn: 1, agent: "langgraph" });
+    expect(view.policy?.rules).toHaveLength(1);
+    expect(view.plan.map((each) => each.state)).toEqual(["done", "done"]);
+    expect(view.turns[1]).toMatchObject({ cause: "message", state: "done" });
+    expect(view.turns[1]?.usageBefore.input_tokens).toBe(0);
+    expect(view.turns[1]?.usageAfter).toEqual({ requests: 5, input_tokens: 2628, output_tokens: 206 });
+    expect(upTo("report", 28).turns[1]).toMatchObject({ state: "waiting", endedAt: null });
+    expect(view.boxes["sb-06ba9c3b5ece8b56"]?.terminals).toEqual(["main"]);
+  });
+});
+
+describe("a recorded session that was stopped", () => {
+  it("shows where an answer was cut, and why a turn failed", () => {
+    const view = whole(recorded("stopped"));
+    const cut = view.items.find((each) => each.type === "answer");
+    expect(cut).toMatchObject({ cut: "cancelled", text: "This takes a while. One, two, three, ", whole: true });
+    expect(view.items.find((each) => each.type === "error")).toMatchObject({
+      turn: 3,
+      code: "MODEL_ERROR",
+      fatal: true,
+    });
+    expect(Object.values(view.turns).map((each) => each.state)).toEqual([
+      "cancelled",
+      "cancelled",
+      "failed",
+      "waiting",
+    ]);
+    expect(view.turns[4]?.cause).toBe("continue");
+  });
+
+  it("knows what was written while the agent was at work, until it is read or the turn is over", () => {
+    expect(upTo("stopped", 13).items.at(-1)).toMatchObject({ type: "said", waits: true });
+    expect(upTo("stopped", 17).items.filter((each) => each.type === "said" && each.waits)).toEqual([]);
+  });
+
+  it("withdraws what was asked in a turn that was cancelled", () => {
+    const view = upTo("stopped", 49);
+    expect(Object.values(view.approvals).map((each) => each.state)).toEqual(["withdrawn"]);
+    expect(Object.values(view.calls).every((each) => each.progress === "done")).toBe(true);
+  });
+});
+
+describe("a recorded session with a screen", () => {
+  it("knows who has the mouse, and how often the screen has changed", () => {
+    const at = (number: number) => Object.values(upTo("screen", number).boxes)[0];
+    expect(at(17)).toMatchObject({ desktop: "none", holder: null });
+    expect(at(18)).toMatchObject({ desktop: "started" });
+    expect(at(50)).toMatchObject({ holder: "Ada" });
+    expect(at(56)).toMatchObject({ holder: null });
+    expect(at(101)?.screen).toBe(4);
+    expect(upTo("screen", 54)).toMatchObject({ state: "parked" });
+    expect(upTo("screen", 39).attention).toMatchObject({ view: "desktop", number: 39 });
+  });
+});

@@ -1,0 +1,237 @@
+/** Makes of a session's events what is shown. Pure: what it is given stays as it is. */
+
+import type { SessionEvent, SessionUsage } from "@/api/session-events";
+import { viewOf } from "./attention";
+import { attend, desktopTold, fileTold, sandboxTold, screenTold, terminalTold } from "./boxes";
+import { answered, decided, ready, silent, written } from "./calls";
+import { bare, Draft } from "./draft";
+import type { SessionView, TurnView } from "./types";
+
+const NOTHING: SessionUsage = { requests: 0, input_tokens: 0, output_tokens: 0 };
+
+export function empty(): SessionView {
+  return {
+    last: 0,
+    title: "",
+    agent: "",
+    model: "",
+    kinds: [],
+    policy: null,
+    instructions: "",
+    budget: null,
+    state: "idle",
+    reason: null,
+    deleted: false,
+    turn: 0,
+    items: [],
+    calls: bare(),
+    approvals: bare(),
+    turns: bare(),
+    plan: [],
+    boxes: bare(),
+    boxOrder: [],
+    usage: NOTHING,
+    attention: null,
+    early: bare(),
+  };
+}
+
+/** The view with more events in it. In whatever order and however often they come, each counts once, in its turn. */
+export function apply(view: SessionView, events: readonly SessionEvent[]): SessionView {
+  const news = events.filter(({ number }) => number > view.last && !(number in view.early));
+  if (news.length === 0) return view;
+  const draft = new Draft(view);
+  let waiting = Object.keys(view.early).length;
+  for (const event of news) {
+    const { number } = event;
+    if (number <= draft.view.last) continue;
+    if (number > draft.view.last + 1) {
+      if (!(number in draft.view.early)) waiting += 1;
+      draft.record("early")[number] = event;
+      // Everything before it may be gone for good, so nothing that is missing is worth waiting for.
+      if (event.type === "session.deleted") draft.view.deleted = true;
+      continue;
+    }
+    take(draft, event);
+    for (let next = waiting ? draft.view.early[number + 1] : undefined; next; ) {
+      delete draft.record("early")[next.number];
+      waiting -= 1;
+      take(draft, next);
+      next = waiting ? draft.view.early[next.number + 1] : undefined;
+    }
+  }
+  return draft.view;
+}
+
+function take(draft: Draft, event: SessionEvent): void {
+  draft.view.last = event.number;
+  const { view } = draft;
+  const { at, number } = event;
+  switch (event.type) {
+    case "session.created": {
+      const { title, agent, model, kinds } = event.data;
+      Object.assign(view, { title, agent, model, kinds });
+      break;
+    }
+    case "session.changed": {
+      const { title, model, kinds, policy, instructions, budget } = event.data;
+      const changes = { title, model, kinds, policy, instructions, budget };
+      for (const [name, value] of Object.entries(changes))
+        if (value !== undefined) Object.assign(view, { [name]: value });
+      break;
+    }
+    case "session.state":
+      view.state = event.data.state;
+      view.reason = event.data.reason ?? null;
+      break;
+    case "session.deleted":
+      view.deleted = true;
+      break;
+    case "session.sandbox":
+      sandboxTold(draft, event.data, event);
+      break;
+    case "session.desktop":
+      desktopTold(draft, event.data, event);
+      break;
+    case "session.terminal":
+      terminalTold(draft, event.data, event);
+      break;
+    case "session.screen":
+      screenTold(draft, event.data);
+      break;
+    case "session.file":
+      fileTold(draft, event.data, event);
+      break;
+    case "session.compacted": {
+      const { messages, before, after } = event.data;
+      draft.add({ type: "compacted", id: `compacted-${number}`, turn: view.turn, at, messages, before, after });
+      break;
+    }
+    case "turn.started": {
+      const turn = turnOf(draft, event.data.turn, event.data.cause, at);
+      Object.assign(turn, { state: "running", reason: null, endedAt: null });
+      break;
+    }
+    case "turn.ended": {
+      const { state, reason } = event.data;
+      const turn = turnOf(draft, event.data.turn, "message", at);
+      Object.assign(turn, { state, reason: reason ?? null, endedAt: state === "waiting" ? null : at });
+      if (state !== "waiting") readAll(draft);
+      break;
+    }
+    case "turn.error": {
+      const { code, message, fatal } = event.data;
+      draft.add({ type: "error", id: `error-${number}`, turn: view.turn, at, code, text: message, fatal });
+      break;
+    }
+    case "step.started":
+      if (!event.data.by) readAll(draft);
+      break;
+    case "plan.changed":
+      view.plan = event.data.steps;
+      break;
+    case "usage.changed": {
+      view.usage = event.data.usage;
+      const turn = draft.turn(view.turn);
+      if (turn) turn.usageAfter = view.usage;
+      break;
+    }
+    case "message.received": {
+      const { message, waits } = event.data;
+      draft.add({ type: "said", id: message.id, turn: message.turn, at, message, waits });
+      break;
+    }
+    case "message.started": {
+      const { message_id: id, turn, step, by } = event.data;
+      draft.add({ ...silent(id, turn, at), step, by: by ?? null, whole: false });
+      break;
+    }
+    case "message.delta": {
+      const answer = draft.answer(event.data.message_id);
+      if (answer && !answer.whole) answer.text += event.data.text;
+      break;
+    }
+    case "message.ended":
+      answered(draft, event.data, at);
+      break;
+    case "thought.started":
+    case "thought.ended": {
+      const answer = draft.answer(event.data.message_id);
+      if (answer) answer.thinking = event.type === "thought.started";
+      break;
+    }
+    case "thought.delta": {
+      const answer = draft.answer(event.data.message_id);
+      if (answer) answer.thought += event.data.text;
+      break;
+    }
+    case "call.started": {
+      const { message_id, call_id, name } = event.data;
+      const answer = draft.answer(message_id);
+      if (!answer || draft.view.calls[call_id]) break;
+      answer.calls = [...answer.calls, call_id];
+      draft.put("calls", call_id, written(answer, { id: call_id, name, arguments: {} }, at, null));
+      break;
+    }
+    case "call.delta": {
+      const call = draft.call(event.data.call_id);
+      if (call?.progress === "writing") call.written += event.data.text;
+      break;
+    }
+    case "call.ready":
+      ready(draft, event.data, at);
+      break;
+    case "call.running": {
+      const call = draft.call(event.data.call_id);
+      if (!call) break;
+      Object.assign(call, { progress: "running", runningAt: at, sandbox: event.data.sandbox_id ?? call.sandbox });
+      if (event.data.arguments) call.arguments = event.data.arguments;
+      if (call.sandbox) attend(draft, call.sandbox, viewOf(call.tool), number);
+      break;
+    }
+    case "call.result": {
+      const call = draft.call(event.data.call_id);
+      if (call) Object.assign(call, { progress: "done", result: event.data.result, endedAt: at });
+      break;
+    }
+    case "approval.required": {
+      const { approval } = event.data;
+      draft.put("approvals", approval.id, { ...approval });
+      const call = draft.call(approval.call_id);
+      if (call) Object.assign(call, { approval: approval.id, progress: "asked" });
+      break;
+    }
+    case "approval.decided": {
+      const { approval_id, call_id, state, by, reason, arguments: edited, always } = event.data;
+      decided(draft, approval_id, call_id, { state, decided_by: by, reason, edited, always, decided_at: at });
+      const call = edited ? draft.call(call_id) : null;
+      if (call && edited) call.arguments = edited;
+      break;
+    }
+    case "approval.expired":
+      decided(draft, event.data.approval_id, event.data.call_id, { state: "expired", decided_at: at });
+      break;
+    // What this page does not know yet is passed over.
+  }
+}
+
+function turnOf(draft: Draft, number: number, cause: TurnView["cause"], at: string): TurnView {
+  draft.view.turn = Math.max(draft.view.turn, number);
+  const held = draft.turn(number);
+  if (held) return held;
+  const { usage } = draft.view;
+  const times = { startedAt: at, endedAt: null, usageBefore: usage, usageAfter: usage };
+  const turn: TurnView = { number, cause, state: "running", reason: null, ...times };
+  draft.put("turns", number, turn);
+  return turn;
+}
+
+/** The agent has read what people wrote while it was at work. */
+function readAll(draft: Draft): void {
+  for (let place = draft.view.items.length - 1; place >= 0; place -= 1) {
+    const item = draft.view.items[place];
+    // Nothing that is of an earlier turn still waits.
+    if (item && item.turn < draft.view.turn) return;
+    if (item?.type === "said" && item.waits) draft.said(place).waits = false;
+  }
+}
