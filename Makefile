@@ -12,7 +12,7 @@ PEERS := .venv-peers .venv-litellm
 # Tests wait more than they work.
 WORKERS ?= $(shell [ $$(nproc) -gt 2 ] && echo 4 || echo 3)
 
-.PHONY: help setup setup-test setup-bench run test lint check format bench requirements docs clean
+.PHONY: help setup setup-test setup-bench console run test lint check-console format bench requirements docs types clean
 
 help: ## Show what can be made
 	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -27,10 +27,13 @@ setup-test: ## Install what the tests need as well
 setup-bench: ## Install what the benchmarks compare with (Docker's engine, nginx, LiteLLM, websockify) as well
 	@PYTHON=$(PYTHON) scripts/setup bench
 
+console: ## Build the web console, if its sources have changed
+	@PYTHON=$(PYTHON) scripts/setup console
+
 run: setup ## Do the main job end to end: a fenced computer, work done in it, the result brought back
 	@$(BIN)/python scripts/demo.py
 
-test: setup-test lint ## Run every check and every test
+test: setup-test lint check-console ## Run every check and every test
 	$(BIN)/python -m tests.screens
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile
 
@@ -39,6 +42,9 @@ lint: setup-test ## Check style, types and who imports whom
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache
+
+check-console: setup-test ## Check and test the console's own code
+	@PYTHON=$(PYTHON) scripts/setup npm --prefix web run check
 
 format: ## Put the code into the house style
 	$(BIN)/ruff check --fix .
@@ -55,9 +61,13 @@ docs: ## Write the generated pages of docs/reference anew
 	$(BIN)/python -m paddock.fleet.tool_reference > docs/reference/tools.md
 	$(BIN)/python -m paddock.model.session_schema > docs/reference/session-events.schema.json
 	$(BIN)/python -m paddock.model.session_schema --types > docs/reference/session-events.ts
+	cp docs/reference/session-events.ts web/src/api/session-events.ts
+
+types: ## Write the console's types of the API anew
+	@PYTHON=$(PYTHON) scripts/setup npm --prefix web run types
 
 requirements: ## Pin every dependency anew, with hashes
 	scripts/pin
 
 clean: ## Remove what set-up made here (not ~/.paddock)
-	rm -rf $(VENV) $(PEERS) .make dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .schemathesis
+	rm -rf $(VENV) $(PEERS) .make dist web/node_modules src/paddock/console/static .pytest_cache .mypy_cache .ruff_cache .hypothesis .schemathesis

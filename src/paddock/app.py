@@ -6,13 +6,11 @@ import asyncio
 import contextlib
 import gc
 import json
-import logging
 import os
 import resource
 import secrets
 import signal
 import socket
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import AsyncExitStack
 from importlib.metadata import EntryPoint, entry_points
@@ -34,8 +32,9 @@ from paddock.api.quick import QuickDoor
 from paddock.api.services import Services
 from paddock.auth.exposure import check_exposure
 from paddock.auth.keys import Keys
+from paddock.auth.logins import Logins
 from paddock.config.llm import LlmConfig
-from paddock.config.schema import Config, LogConfig
+from paddock.config.schema import Config
 from paddock.errors import ConfigError, Unavailable
 from paddock.events.log import EventLog
 from paddock.fleet.fleet import Fleet
@@ -48,6 +47,7 @@ from paddock.llm.archive.source import ArchiveSource
 from paddock.llm.boxes import Boxes
 from paddock.llm.budgets import Budgets
 from paddock.llm.callers import Callers
+from paddock.llm.demo import with_demo
 from paddock.llm.gateway import Gateway
 from paddock.llm.limits import Limits as ModelLimits
 from paddock.llm.prices import Prices
@@ -62,11 +62,16 @@ from paddock.model.sandbox import Limits
 from paddock.runs.runs import Runs
 from paddock.runs.stages import Means
 from paddock.sandbox.base import Backend
-from paddock.sandbox.images import ImageStore, default_recipe_directories
+from paddock.sandbox.images import BuildJobs, ImageStore, default_recipe_directories
 from paddock.sandbox.local.backend import LocalBackend, LocalSettings
+from paddock.store.counts import Counts
 from paddock.store.database import Store
 from paddock.store.keys import KeyStore
 from paddock.store.lock import DataLock
+from paddock.store.logins import LoginStore
+from paddock.store.series import SeriesStore
+from paddock.telemetry.logging import configure_logging
+from paddock.telemetry.logs import LogRing
 
 BACKENDS = "paddock.backends"
 DATABASE = "paddock.db"
@@ -97,8 +102,9 @@ class Paddock:
     sessions: Sessions
     app: ASGIApp
 
-    def __init__(self, config: Config) -> None:
-        self.config = config
+    def __init__(self, config: Config, log: LogRing | None = None) -> None:
+        self.log = log or LogRing()
+        self.config = config.model_copy(update={"llm": with_demo(config.llm)})
         self._held = AsyncExitStack()
 
     async def __aenter__(self) -> Self:
@@ -160,12 +166,19 @@ class Paddock:
                 images=self.images,
             )
             self.sessions = await open_sessions(chatting, self.door, self.gateway.archive, held)
+            builds = BuildJobs(self.images)
+            held.push_async_callback(builds.close)
             self.app = make_app(
                 Services(
                     config=self.config,
                     fleet=self.fleet,
                     keys=self.keys,
+                    counts=Counts(self.store),
+                    series=SeriesStore(self.store),
+                    log=self.log,
+                    logins=Logins(self.keys, LoginStore(self.store)),
                     images=self.images,
+                    builds=builds,
                     events=self.events,
                     gateway=self.gateway,
                     runs=self.runs,
@@ -185,9 +198,9 @@ class Paddock:
         return self.config.data / LOCAL_KEY
 
 
-def build(config: Config) -> Paddock:
-    """A server that is not open yet: `async with build(config) as paddock:`."""
-    return Paddock(config)
+def build(config: Config, log: LogRing | None = None) -> Paddock:
+    """A server that is not open yet: `async with build(config) as paddock:`. `log` is what it shows of its log."""
+    return Paddock(config, log)
 
 
 async def open_gateway(settings: LlmConfig, store: Store, keys: Keys, held: AsyncExitStack) -> Gateway:
@@ -279,14 +292,15 @@ def local_settings(config: Config) -> LocalSettings:
 
 def serve(config: Config, on_ready: Callable[[str], None] = lambda url: None) -> None:
     """Serve until told to stop by SIGTERM or SIGINT. `on_ready` is given the address once it answers."""
-    configure_logging(config.log)
+    lines = LogRing()
+    configure_logging(config.log, lines)
     os.umask(os.umask(0o022) | 0o022)  # Nobody else writes what we make, whatever we were started with.
     raise_open_files()
-    uvloop.run(_serve(config, on_ready))
+    uvloop.run(_serve(config, on_ready, lines))
 
 
-async def _serve(config: Config, on_ready: Callable[[str], None]) -> None:
-    async with build(config) as paddock:
+async def _serve(config: Config, on_ready: Callable[[str], None], lines: LogRing) -> None:
+    async with build(config, lines) as paddock:
         check_exposure(config.server.host, await paddock.keys.exist())
         await paddock.keys.ensure_local_key(paddock.local_key_path)
         listener = listen(config.server.host, config.server.port)
@@ -357,6 +371,7 @@ class _Server(uvicorn.Server):
         self._paddock.events.close()  # Ends the streams of those who follow.
         self._paddock.gateway.archive.stop_following()
         self._paddock.live.stop()
+        self._paddock.log.close()
         await super().shutdown(sockets)
 
 
@@ -398,48 +413,6 @@ def write_server_file(path: Path, url: str) -> None:
     with open(os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600), "w") as file:
         json.dump({"pid": os.getpid(), "url": url}, file)
     partial.replace(path)
-
-
-def configure_logging(settings: LogConfig) -> None:
-    """Our log lines and those of libraries, in one shape, on standard error."""
-    pretty = settings.format == "console" or (settings.format == "auto" and sys.stderr.isatty())
-    level = logging.getLevelNamesMapping()[settings.level.upper()]
-    shared: list[Any] = [
-        structlog.contextvars.merge_contextvars,
-        structlog.stdlib.add_log_level,
-        structlog.processors.TimeStamper(fmt="iso", utc=True),
-    ]
-    # Not the renderer's own choice, which shows local variables and with them the keys of requests.
-    console = structlog.dev.ConsoleRenderer(exception_formatter=structlog.dev.plain_traceback)
-    renderer: Any = console if pretty else structlog.processors.JSONRenderer()
-    final: list[Any] = [structlog.stdlib.ProcessorFormatter.remove_processors_meta]
-    if not pretty:
-        final.append(structlog.processors.format_exc_info)
-    handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(structlog.stdlib.ProcessorFormatter(foreign_pre_chain=shared, processors=[*final, renderer]))
-    root = logging.getLogger()
-    root.handlers[:] = [handler]
-    root.setLevel(max(level, logging.INFO))
-    # Libraries report every step; what matters of it are their warnings.
-    for name in ("uvicorn", "uvicorn.error", "websockets", "aiohttp", "asyncio", "alembic"):
-        logging.getLogger(name).setLevel(max(level, logging.WARNING))
-    structlog.configure(
-        processors=[*shared, structlog.stdlib.ProcessorFormatter.wrap_for_formatter],
-        wrapper_class=structlog.make_filtering_bound_logger(level),
-        logger_factory=_Loggers(handler),
-        cache_logger_on_first_use=False,
-    )
-
-
-class _Loggers:
-    """Makes the logger that structlog hands finished lines to."""
-
-    def __init__(self, handler: logging.Handler) -> None:
-        self._logger = logging.Logger("paddock", logging.DEBUG)
-        self._logger.addHandler(handler)
-
-    def __call__(self, *_: object) -> logging.Logger:
-        return self._logger
 
 
 def settle_memory() -> None:

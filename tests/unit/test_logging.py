@@ -9,7 +9,7 @@ import pytest
 
 SCRIPT = """
 import structlog
-from paddock.app import configure_logging
+from paddock.telemetry.logging import configure_logging
 from paddock.config.schema import LogConfig
 
 configure_logging(LogConfig(format={format!r}))

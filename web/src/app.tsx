@@ -1,30 +1,31 @@
 import { QueryClient, QueryClientProvider } from "@tanstack/react-query";
-import { lazy, Suspense } from "react";
+import { Suspense } from "react";
 import { Redirect, Route, Switch } from "wouter";
 import { ApiError } from "./api/client";
 import { Gate } from "./shell/Gate";
+import { part } from "./shell/parts";
 import { Shell } from "./shell/Shell";
 import { Loading } from "./ui/states";
 import { Toasts } from "./ui/toasts";
 
-const Welcome = lazy(() => import("./welcome/Welcome"));
-const Chats = lazy(() => import("./chat/Chats"));
-const Tasks = lazy(() => import("./runs/Tasks"));
-const NewRun = lazy(() => import("./runs/NewRun"));
-const Runs = lazy(() => import("./runs/Runs"));
-const RunPage = lazy(() => import("./runs/RunPage"));
-const CompareRuns = lazy(() => import("./runs/CompareRuns"));
-const Archive = lazy(() => import("./archive/Archive"));
-const ExchangePage = lazy(() => import("./archive/ExchangePage"));
-const ConversationsPage = lazy(() => import("./archive/ConversationsPage"));
-const Sandboxes = lazy(() => import("./sandboxes/Sandboxes"));
-const SandboxPage = lazy(() => import("./sandboxes/SandboxPage"));
-const Wall = lazy(() => import("./computers/Wall"));
-const Popout = lazy(() => import("./computers/Popout"));
-const Usage = lazy(() => import("./usage/Usage"));
-const Health = lazy(() => import("./usage/Health"));
-const Settings = lazy(() => import("./settings/Settings"));
-const NotFound = lazy(() => import("./shell/NotFound"));
+const Welcome = part(() => import("./welcome/Welcome"));
+const Chats = part(() => import("./chat/Chats"));
+const Tasks = part(() => import("./runs/Tasks"));
+const NewRun = part(() => import("./runs/NewRun"));
+const Runs = part(() => import("./runs/Runs"));
+const RunPage = part(() => import("./runs/RunPage"));
+const CompareRuns = part(() => import("./runs/CompareRuns"));
+const Archive = part(() => import("./archive/Archive"));
+const ExchangePage = part(() => import("./archive/ExchangePage"));
+const ConversationsPage = part(() => import("./archive/ConversationsPage"));
+const Sandboxes = part(() => import("./sandboxes/Sandboxes"));
+const SandboxPage = part(() => import("./sandboxes/SandboxPage"));
+const Wall = part(() => import("./computers/Wall"));
+const Popout = part(() => import("./computers/Popout"));
+const Usage = part(() => import("./usage/Usage"));
+const Health = part(() => import("./usage/Health"));
+const Settings = part(() => import("./settings/Settings"));
+const NotFound = part(() => import("./shell/NotFound"));
 
 const queries = new QueryClient({
   defaultOptions: {

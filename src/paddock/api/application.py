@@ -15,6 +15,7 @@ from paddock.api import (
     approvals,
     box_mcp,
     box_tools,
+    demo,
     desktop_socket,
     desktops,
     diagnostics,
@@ -23,10 +24,14 @@ from paddock.api import (
     events,
     exchanges,
     general,
+    image_builds,
     images,
     input,
     keys,
     kinds,
+    login,
+    logs,
+    metrics,
     models,
     moving,
     pages,
@@ -36,6 +41,7 @@ from paddock.api import (
     sandboxes,
     screens,
     screenshots,
+    server,
     session_files,
     session_socket,
     sessions,
@@ -44,7 +50,10 @@ from paddock.api import (
     terminal,
     tickets,
     usage,
+    usage_series,
 )
+from paddock.api.admission import Admission
+from paddock.api.console import Console
 from paddock.api.front import Front
 from paddock.api.gate import Gate
 from paddock.api.llm import ModelDoor
@@ -55,6 +64,7 @@ from paddock.errors import NotFound, PaddockError
 
 ROOMS = (
     general,
+    server,
     sandboxes,
     snapshots,
     box_tools,
@@ -71,17 +81,23 @@ ROOMS = (
     tasks,
     session_files,
     sessions,
+    demo,
     approvals,
     agui,
     events,
+    image_builds,
     images,
     keys,
     tickets,
+    login,
+    logs,
+    metrics,
     kinds,
     moving,
     models,
     exchanges,
     usage,
+    usage_series,
 )
 SOCKETS = (desktop_socket, terminal, screens, session_socket)
 """Rooms with WebSockets: `sockets(services)` gives their routes. What these raise before they accept is refused."""
@@ -91,15 +107,18 @@ SHOWN_TO_BROWSERS = ["X-Request-ID", "Retry-After", "Location", "EXECD-COMMANDS-
 def make_app(services: Services) -> ASGIApp:
     """The whole API as one ASGI application."""
     settings = services.config.server
-    proxy, models = Proxy(services.fleet, services.keys), ModelDoor(services.gateway)
+    admission = Admission(services.keys, services.logins)
+    proxy, models = Proxy(services.fleet, admission), ModelDoor(services.gateway)
     routes = make_routes(services)
     app: ASGIApp = Gate(
         routes,
         proxy,
         models,
-        services.keys,
+        admission,
+        services.logins,
         settings.max_body,
         streamed=[runs.INPUTS, session_files.IMPORT],
+        console=Console(),
         sockets=make_sockets(services),
         tickets=services.live.tickets,
         origins=Origins(settings),
@@ -113,7 +132,7 @@ def make_app(services: Services) -> ASGIApp:
             expose_headers=SHOWN_TO_BROWSERS,
             max_age=600,
         )
-    return Front(app, settings)
+    return Front(app, settings, services.traffic)
 
 
 def make_sockets(services: Services) -> ASGIApp:

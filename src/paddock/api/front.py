@@ -14,6 +14,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from paddock.api.access import header
 from paddock.api.errors import refuse_websocket, send_error
 from paddock.config.schema import ServerConfig
+from paddock.telemetry.exposition import Traffic
 
 PROXIED = "paddock.proxied"
 """Set in the scope of requests that a box answers; its answers carry headers of their own."""
@@ -31,8 +32,9 @@ log = structlog.get_logger()
 class Front:
     """The outermost application."""
 
-    def __init__(self, app: ASGIApp, config: ServerConfig) -> None:
+    def __init__(self, app: ASGIApp, config: ServerConfig, traffic: Traffic) -> None:
         self._app = app
+        self._traffic = traffic
         self._hosts = Hosts(config)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -61,6 +63,7 @@ class Front:
                 message = f"something went wrong here; the server's log says more under {request_id}"
                 await self._refuse(scope, answer, 500, "INTERNAL_ERROR", message)
         finally:
+            self._traffic.count(scope.get("method", "WEBSOCKET"), answer.status or 0)
             log.debug(
                 "request",
                 request=request_id,
@@ -90,6 +93,8 @@ class _Answer:
         if message["type"] in ("http.response.start", "websocket.http.response.start"):
             self.status = message["status"]
             headers = [*message.get("headers", ())]
+            if self.status == 401 and header(self._scope, b"x-paddock-console"):
+                headers = [pair for pair in headers if pair[0].lower() != b"www-authenticate"]
             present = {name for name, _ in headers}
             if b"x-request-id" not in present:
                 headers.append((b"x-request-id", self._request_id.encode()))

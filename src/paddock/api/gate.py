@@ -1,4 +1,4 @@
-"""Lets in who has a key, keeps out what is too large, and shows the way to a model, a box or the routes."""
+"""Lets in who has a key, keeps out what is too large, and shows the way to a model, a box, the console or the rest."""
 
 from __future__ import annotations
 
@@ -8,17 +8,19 @@ from collections.abc import Collection
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from paddock.api.access import NO_KEY, PRINCIPAL, header, secret_of, ticket_of
+from paddock.api.access import PRINCIPAL, header, secret_of, ticket_of
+from paddock.api.admission import Admission
+from paddock.api.console import Console
 from paddock.api.errors import refuse_websocket, send_error, status_of
 from paddock.api.llm import ModelDoor
 from paddock.api.origins import Origins
 from paddock.api.proxy import Proxy
-from paddock.auth.keys import Keys
+from paddock.auth.logins import Logins
 from paddock.auth.tickets import Tickets
-from paddock.errors import Forbidden, PaddockError, TooLarge, Unauthorized
+from paddock.errors import Forbidden, PaddockError, TooLarge
 
 OPEN = frozenset({"/health", "/healthz", "/readyz", "/version", "/docs", "/openapi.json"})
-OPEN_PATHS = OPEN | {f"/v1{path}" for path in ("/health", "/healthz", "/readyz", "/version")}
+OPEN_PATHS = OPEN | {f"/v1{path}" for path in ("/health", "/healthz", "/readyz", "/version", "/login")}
 
 POLICY = 1008
 MOST_VALUES = 500_000
@@ -30,10 +32,12 @@ class Gate:
         routes: ASGIApp,
         proxy: Proxy,
         models: ModelDoor,
-        keys: Keys,
+        admission: Admission,
+        logins: Logins,
         max_body: int,
         streamed: Collection[str] = (),
         *,
+        console: Console,
         sockets: ASGIApp,
         tickets: Tickets,
         origins: Origins,
@@ -48,7 +52,9 @@ class Gate:
         self._origins = origins
         self._proxy = proxy
         self._models = models
-        self._keys = keys
+        self._admission = admission
+        self._logins = logins
+        self._console = console
         self._max_body = max_body
         self._streamed = frozenset(streamed)
 
@@ -65,6 +71,8 @@ class Gate:
                 await self._while_welcome(scope, receive, send)
             elif scope["path"] in OPEN_PATHS:
                 await self._routes(scope, self._measured(receive), send)
+            elif self._console.concerns(scope):
+                await self._console.serve(scope, send)
             else:
                 await self._admit(scope)
                 passed = receive if scope["path"] in self._streamed else self._measured(receive)
@@ -78,23 +86,20 @@ class Gate:
 
     async def _admit(self, scope: Scope) -> None:
         """Before a byte of the body is read."""
-        secret = secret_of(scope)
-        if not secret:
-            raise Unauthorized(NO_KEY)
-        scope[PRINCIPAL] = await self._keys.authenticate(secret)
+        scope[PRINCIPAL] = await self._admission.principal(scope)
         length = header(scope, b"content-length")
         if length.isdigit() and int(length) > self._max_body and scope["path"] not in self._streamed:
             raise TooLarge(self._too_large())
 
     async def _admit_socket(self, scope: Scope) -> None:
-        """By a ticket or a key; and from a web page only if it is one of ours."""
+        """By a ticket, a key or a login; and from a web page only if it is one of ours."""
         if not self._origins.accept(scope):
             origin = header(scope, b"origin")
             raise Forbidden(f"pages of {origin} may not connect; add it to server.cors_origins if they should")
         ticket = ticket_of(scope)
         if ticket and not secret_of(scope):
             principal = self._tickets.redeem(ticket, scope["path"])
-            await self._keys.confirm(principal)
+            await self._logins.confirm(principal)
             scope[PRINCIPAL] = principal
         else:
             await self._admit(scope)
@@ -102,7 +107,7 @@ class Gate:
     async def _while_welcome(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve a WebSocket, which may last for days, until the key it was opened with works no more."""
         serving: asyncio.Future[None] = asyncio.ensure_future(self._sockets(scope, receive, send))
-        watching = asyncio.create_task(self._keys.stopped(scope[PRINCIPAL]))
+        watching = asyncio.create_task(self._logins.stopped(scope[PRINCIPAL]))
         try:
             await asyncio.wait((serving, watching), return_when=asyncio.FIRST_COMPLETED)
             if serving.done():

@@ -14,6 +14,7 @@ from multidict import CIMultiDict
 from starlette.types import Scope
 
 from paddock.api.access import API_KEY, bearer
+from paddock.api.admission import COOKIE, without_session
 from paddock.auth.secrets import looks_like_secret
 
 Headers = list[tuple[bytes, bytes]]
@@ -24,7 +25,7 @@ HOP_BY_HOP = frozenset(
 )
 _NOT_SENT_ON = HOP_BY_HOP | frozenset(
     b"host expect forwarded x-forwarded-for x-forwarded-host x-forwarded-port x-forwarded-prefix x-forwarded-proto "
-    b"x-real-ip x-execd-access-token x-paddock-root".split()
+    b"x-real-ip x-execd-access-token x-paddock-console x-paddock-root".split()
 ) | {API_KEY}  # fmt: skip
 _HANDSHAKE = frozenset(
     b"sec-websocket-key sec-websocket-version sec-websocket-extensions sec-websocket-protocol".split()
@@ -49,7 +50,10 @@ def to_box(scope: Scope, port: int, prefix: bytes) -> CIMultiDict[str]:
         dropped |= {b"authorization"}
     headers: CIMultiDict[str] = CIMultiDict()
     for name, value in scope["headers"]:
-        if name not in dropped:
+        if name == b"cookie":
+            if left := without_session(value.decode("latin-1")):
+                headers.add("cookie", left)
+        elif name not in dropped:
             headers.add(name.decode("latin-1"), value.decode("latin-1"))
         elif name == b"host":
             headers.add("X-Forwarded-Host", value.decode("latin-1"))
@@ -72,6 +76,8 @@ def from_box(answered: Iterable[tuple[bytes, bytes]], prefix: bytes) -> Headers:
         if _UNSAFE.search(name) or _UNSAFE.search(value):
             continue
         if name == b"set-cookie":
+            if value.partition(b"=")[0].strip().decode("latin-1") == COOKIE:
+                continue  # A box must not log anybody in or out.
             value = confine_cookie(value, prefix)
         elif name in (b"location", b"content-location"):
             value = keep_below(value, prefix)

@@ -55,22 +55,25 @@ class KindList(Said):
 
 def routes(services: Services) -> APIRouter:
     router = APIRouter(prefix="/v1/kinds", tags=["Kinds"])
-    fleet, images = services.fleet, services.images
-
-    def is_built(kind: Kind) -> bool:
-        try:
-            images.resolve(kind.image)
-        except PaddockError:
-            return False
-        return True
 
     @router.get("", responses=documented())
     async def list_kinds(principal: Reader) -> KindList:
         """List the kinds there are; `extensions: {"paddock.kind": NAME}` asks for a sandbox of one."""
-
-        def look() -> list[KindItem]:
-            return [KindItem.of(kind, fleet.kinds.limits(kind), is_built(kind)) for kind in fleet.kinds]
-
-        return KindList(items=await asyncio.to_thread(look))
+        return KindList(items=await asyncio.to_thread(look, services))
 
     return router
+
+
+def look(services: Services) -> list[KindItem]:
+    """All kinds there are. Looks at the disk."""
+    kinds = services.fleet.kinds
+    return [KindItem.of(kind, kinds.limits(kind), is_built(services, kind.image)) for kind in kinds]
+
+
+def is_built(services: Services, image: str) -> bool:
+    """Whether an image is ready. Looks at the disk."""
+    try:
+        services.images.resolve(image)
+    except PaddockError:
+        return False
+    return True

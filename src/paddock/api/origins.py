@@ -20,10 +20,13 @@ class Origins:
         if not any(name == b"origin" for name, _ in scope["headers"]):
             return True
         origin = header(scope, b"origin").lower()
-        if origin in self._allowed or "*" in self._allowed:
-            return True
-        try:
-            split = urlsplit(origin)
-        except ValueError:
-            return False
-        return split.scheme in ("http", "https") and split.netloc == header(scope, b"host").lower() != ""
+        return origin in self._allowed or "*" in self._allowed or is_own(scope)
+
+
+def is_own(scope: Scope) -> bool:
+    """Whether a request says that it comes from a page of this very server: same name and same port."""
+    try:
+        split = urlsplit(header(scope, b"origin").lower())
+    except ValueError:
+        return False
+    return split.scheme in ("http", "https") and split.netloc == header(scope, b"host").lower() != ""

@@ -14,11 +14,11 @@ from starlette.types import Receive, Scope, Send
 
 from paddock.api import egress
 from paddock.api.access import NO_KEY, header, secret_of, token_of
+from paddock.api.admission import Admission
 from paddock.api.errors import send_error, status_of
 from paddock.api.front import PROXIED
 from paddock.api.headers import from_box, to_box
 from paddock.api.sockets import relay_websocket
-from paddock.auth.keys import Keys
 from paddock.auth.secrets import looks_like_secret
 from paddock.errors import BoxError, BoxTimeout, Conflict, InvalidInput, PaddockError, SandboxNotFound, Unauthorized
 from paddock.fleet.fleet import Fleet
@@ -51,9 +51,9 @@ class Target:
 class Proxy:
     """Answers everything below `/v1/sandboxes/{id}/proxy/{port}`."""
 
-    def __init__(self, fleet: Fleet, keys: Keys) -> None:
+    def __init__(self, fleet: Fleet, admission: Admission) -> None:
         self._fleet = fleet
-        self._keys = keys
+        self._admission = admission
 
     def match(self, scope: Scope) -> Target | None:
         """What a request asks for, if it is for a port at all.
@@ -97,10 +97,11 @@ class Proxy:
         in_address = scope["type"] == "websocket" and secret == token_of(scope) != ""
         if own_token and token and not looks_like_secret(secret):
             return await self._by_token(target, token), in_address or token == token_of(scope)
-        if not secret:
+        if not secret and scope["type"] == "websocket":
+            # The box's own pages may come from this origin as far as a browser tells of its WebSockets.
             raise Unauthorized(NO_KEY)
         try:
-            principal = await self._keys.authenticate(secret)
+            principal = await self._admission.principal(scope)
         except Unauthorized:
             if own_token and token:
                 return await self._by_token(target, token), in_address

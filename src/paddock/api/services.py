@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from paddock.agents.sessions import Sessions
 from paddock.auth.keys import Keys
+from paddock.auth.logins import Logins
 from paddock.config.schema import Config
 from paddock.events.log import EventLog
 from paddock.fleet.fleet import Fleet
@@ -15,7 +16,11 @@ from paddock.llm.budgets import Budgets
 from paddock.llm.gateway import Gateway
 from paddock.llm.usage import Ledger
 from paddock.runs.runs import Runs
-from paddock.sandbox.images import ImageStore
+from paddock.sandbox.images import BuildJobs, ImageStore
+from paddock.store.counts import Counts
+from paddock.store.series import SeriesStore
+from paddock.telemetry.exposition import Traffic
+from paddock.telemetry.logs import LogRing
 
 
 @dataclass(frozen=True)
@@ -23,12 +28,18 @@ class Services:
     config: Config
     fleet: Fleet
     keys: Keys
+    logins: Logins
     images: ImageStore
+    builds: BuildJobs
     events: EventLog
     gateway: Gateway
     runs: Runs
     live: Live
     sessions: Sessions
+    counts: Counts
+    series: SeriesStore
+    log: LogRing = field(default_factory=LogRing)
+    traffic: Traffic = field(default_factory=Traffic)
 
     @property
     def archive(self) -> Archive:

@@ -88,11 +88,12 @@ class Keys:
             raise Unauthorized(f"The key {key.name} is for asking models from within sandbox {key.sandbox} only.")
         return Principal(tenant=key.tenant, key_id=key.id, scopes=key.scopes)
 
-    async def confirm(self, principal: Principal) -> None:
-        """Raise `Unauthorized` if the key that somebody was let in with has stopped working since."""
+    async def confirm(self, principal: Principal) -> Key:
+        """The key that somebody was let in with. Raises `Unauthorized` if it has stopped working since."""
         key = await self._store.get(principal.key_id, None)
         if key.revoked_at is not None or (key.expires_at is not None and key.expires_at <= self._now()):
             raise Unauthorized(f"The key {key.name} works no more; use another.")
+        return key
 
     async def stopped(self, principal: Principal) -> str:
         """Wait until the key that somebody was let in with works no more, and say so."""

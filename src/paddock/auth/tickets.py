@@ -1,4 +1,4 @@
-"""Tickets: let a browser open one WebSocket without showing its key in an address."""
+"""What stands for a key once, and soon: tickets for WebSockets, codes for logging in."""
 
 from __future__ import annotations
 
@@ -12,11 +12,9 @@ from paddock.auth.secrets import digest
 from paddock.errors import QuotaExceeded, Unauthorized
 from paddock.model.keys import Principal
 
-PREFIX = "pdt_"
 LIFE = timedelta(seconds=60)
 MOST = 1000
 """Tickets that one key may have out at a time."""
-_INVALID = "This ticket is unknown, used or has expired; ask for another at /v1/tickets."
 
 
 @dataclass(frozen=True)
@@ -37,6 +35,10 @@ class _Issued:
 class Tickets:
     """All that are out. They live in memory, so that none outlives the server."""
 
+    prefix = "pdt_"
+    life = LIFE
+    invalid = "This ticket is unknown, used or has expired; ask for another at /v1/tickets."
+
     def __init__(self, now: Callable[[], datetime] = lambda: datetime.now(UTC)) -> None:
         self._now = now
         self._issued: dict[str, _Issued] = {}
@@ -50,8 +52,8 @@ class Tickets:
         """
         self._forget_expired()
         if self._count[principal.key_id] >= MOST:
-            raise QuotaExceeded(f"this key has {MOST} tickets out; use them, or wait {LIFE.seconds} seconds")
-        ticket = Ticket(PREFIX + secrets.token_urlsafe(32), self._now() + LIFE)
+            raise QuotaExceeded(f"this key has {MOST} tickets out; use them, or wait {self.life.seconds} seconds")
+        ticket = Ticket(self.prefix + secrets.token_urlsafe(32), self._now() + self.life)
         self._issued[digest(ticket.secret)] = _Issued(principal, path, ticket.expires_at)
         self._count[principal.key_id] += 1
         return ticket
@@ -61,7 +63,7 @@ class Tickets:
         self._forget_expired()
         issued = self._take(digest(secret))
         if issued is None:
-            raise Unauthorized(_INVALID)
+            raise Unauthorized(self.invalid)
         if issued.path is not None and issued.path != path:
             raise Unauthorized(f"This ticket is for {issued.path} only, and is used up now; ask for another.")
         return issued.principal
@@ -82,3 +84,11 @@ class Tickets:
             if oldest.expires_at > now:
                 return
             self._take(hashed)
+
+
+class Codes(Tickets):
+    """Codes that log a browser in as whoever asked for them, once."""
+
+    prefix = "pdc_"
+    life = timedelta(minutes=2)
+    invalid = "This code is unknown, used or has expired; ask for another with `paddock console`."

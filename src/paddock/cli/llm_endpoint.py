@@ -95,7 +95,7 @@ def _resolve(settings: LlmConfig, wanted: str) -> ModelConfig:
 @asynccontextmanager
 async def serve(settings: LlmConfig, port: int, on_failure: Callable[[str], None]) -> AsyncIterator[Endpoint]:
     """Serve on this machine's loopback address. `on_failure` is told why a request was not answered."""
-    from paddock.app import address_of, configure_logging, listen, open_gateway
+    from paddock.app import address_of, listen, open_gateway
     from paddock.auth.keys import Keys
     from paddock.config.schema import LogConfig
     from paddock.errors import Unavailable
@@ -103,6 +103,7 @@ async def serve(settings: LlmConfig, port: int, on_failure: Callable[[str], None
     from paddock.model.keys import Scope
     from paddock.store.database import Store
     from paddock.store.keys import KeyStore
+    from paddock.telemetry.logging import configure_logging
 
     configure_logging(LogConfig(level="error"))
     async with AsyncExitStack() as held:

@@ -22,6 +22,7 @@ Start here:
   paddock run tasks/hello.yaml            have an agent do a task
   paddock chat                            chat with an agent in sandboxes
   paddock serve                           start the server
+  paddock console                         open its console in a browser
   paddock sandbox create --image host     make a sandbox
   paddock sandbox create --kind linux     make one with a desktop
   paddock sandbox shell SANDBOX           look around in it
@@ -38,6 +39,7 @@ def _show_version(wanted: bool) -> None:
 
 COMMANDS: Mapping[str, tuple[str, ...]] = {
     "serve": ("serve",),
+    "console": ("console",),
     "run": ("run",),
     "runs": ("runs", "runs_watch", "runs_change"),
     "chat": ("chat",),
@@ -59,6 +61,7 @@ COMMANDS: Mapping[str, tuple[str, ...]] = {
 """Every command at the top, and the modules that bring it; only those of the command that runs are imported."""
 SUMMARIES: Mapping[str, str] = {
     "serve": "Start the server.",
+    "console": "Open the console in a browser, logged in.",
     "run": "Run tasks, and bring back what comes of them.",
     "runs": "List, show, stop and remove runs of tasks.",
     "chat": "Chat with an agent that works in sandboxes.",

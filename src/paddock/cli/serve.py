@@ -62,7 +62,13 @@ def serve(
     def ready(url: str) -> None:
         if cli.as_json:
             cli.out.event(
-                {"event": "ready", "url": url, "data": str(config.data), "key": str(config.data / "local.key")}
+                {
+                    "event": "ready",
+                    "url": url,
+                    "console": f"{url}/",
+                    "data": str(config.data),
+                    "key": str(config.data / "local.key"),
+                }
             )
             return
         cli.out.line("\n".join([_banner(config, url), *missing]))
@@ -92,6 +98,7 @@ def _banner(config: Config, url: str) -> str:
     key = config.data / "local.key"
     rows = [
         f"Paddock {__version__} is ready: {url}",
+        f"  console        {url}    paddock console opens it, logged in",
         f"  API reference  {url}/docs",
         f"  data           {config.data}",
         f"  key            {key if key.exists() else 'the ones you made; see: paddock key list'}",

@@ -192,6 +192,8 @@ class LlmConfig(Section):
     environment: bool = True
     """Whether providers are taken from the environment (`ANTHROPIC_API_KEY`, `OPENAI_API_KEY`, `GEMINI_API_KEY`,
     `DASHSCOPE_API_KEY`, `ZHIPUAI_API_KEY`) when `providers` names none."""
+    demo: bool = True
+    """Whether a script that Paddock brings answers as the model `demo` where there are no providers."""
     direct: bool = False
     """Whether `PROVIDER/MODEL` may be asked for as well, past the names, limits and overrides of `models`."""
     listen: str | None = Field(default=None, pattern=r"^(\[[0-9A-Fa-f:.]+\]|[^\s:\[\]]+):\d{1,5}$")

@@ -36,6 +36,7 @@ class Meter:
             "cpu_used_pct": self._cpu_percentage(cores),
             "mem_total_mib": round(total / 1048576, 2),
             "mem_used_mib": round(used / 1048576, 2),
+            "pids": sum(int(_after_name(text)[17]) for text in _of_each_process("stat")),
             "timestamp": int(time.time() * 1000),
         }
 

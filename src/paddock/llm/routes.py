@@ -10,6 +10,7 @@ from paddock.config.environment import key_for
 from paddock.config.llm import LlmConfig, ModelConfig, ProviderConfig
 from paddock.errors import NotFound, Unavailable
 from paddock.llm.circuits import Circuit
+from paddock.llm.demo import only_demo
 from paddock.llm.exchange import Caller
 from paddock.llm.providers.base import Provider
 from paddock.llm.scripted import SCRIPT, Scripted, script_name
@@ -95,12 +96,14 @@ class Routes:
             return self._route(asked, ModelConfig(provider=provider, model=model), model)
         if self.scripted.awaits(asked, caller):
             raise Unavailable("The script of this run is not there yet; ask again in a moment.")
-        there = ", ".join(sorted(self._settings.models)) or f"none; {self._how_to_have(asked)}"
+        there = ", ".join(sorted(self._settings.models)) or "none"
+        if not self._settings.models or only_demo(self._settings):
+            there += f"; {self._how_to_have(asked)}"
         raise ModelNotFound(f"There is no model {asked[:200]!r}. Models: {there}.")
 
     def _how_to_have(self, asked: str) -> str:
         """What to do where there are no models at all."""
-        if self._settings.providers:
+        if not only_demo(self._settings):
             return "set llm.models"
         key = key_for(asked) or "a provider's key, such as ANTHROPIC_API_KEY,"
         return (

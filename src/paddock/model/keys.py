@@ -109,12 +109,24 @@ class Key(Terms):
     last_used_at: AwareDatetime | None = None
 
 
+class Login(Frozen):
+    """A browser that a key was shown to once, and which is let in since."""
+
+    digest: str
+    """Of the secret in its cookie."""
+    key_id: str
+    created_at: AwareDatetime
+    used_at: AwareDatetime
+
+
 class Principal(Frozen):
     """Who a request comes from, and what it may do."""
 
     tenant: str
     key_id: str
     scopes: frozenset[Scope]
+    login: str | None = None
+    """The digest of the login it comes by, if it is a browser that shows no key."""
 
     def allows(self, scope: Scope) -> bool:
         """Whether the scope is held, or included in one that is."""

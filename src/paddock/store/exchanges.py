@@ -339,16 +339,16 @@ def _matching(tenant: str, filters: Filters, match: str | None) -> list[ColumnEl
     if filters.model is not None:
         conditions.append(or_(exchanges.c.model == filters.model, exchanges.c.provider_model == filters.model))
     if filters.since is not None:
-        conditions.append(exchanges.c.id >= _begun(filters.since))
+        conditions.append(exchanges.c.id >= begun(filters.since))
     if filters.until is not None:
-        conditions.append(exchanges.c.id < _begun(filters.until))
+        conditions.append(exchanges.c.id < begun(filters.until))
     if match is not None:
         found = text("number IN (SELECT rowid FROM exchange_search WHERE exchange_search MATCH :match)")
         conditions.append(found.bindparams(match=match))  # type: ignore[arg-type]
     return conditions
 
 
-def _begun(moment: float) -> str:
+def begun(moment: float) -> str:
     """The first id of that moment."""
     return f"ex-{max(0, min(int(moment * 1_000_000), (1 << 56) - 1)):014x}"
 

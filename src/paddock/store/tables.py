@@ -86,6 +86,16 @@ keys = Table(
     Index(None, "sandbox"),
 )
 
+logins = Table(
+    "logins",
+    metadata,
+    Column("digest", String(64), primary_key=True),
+    Column("key_id", String(63), nullable=False),
+    Column("created_at", Instant, nullable=False),
+    Column("used_at", Instant, nullable=False),
+    Index(None, "key_id"),
+)
+
 sandboxes = Table(
     "sandboxes",
     metadata,

@@ -24,6 +24,7 @@ from paddock.api.application import make_app
 from paddock.api.connections import Connection, WebSocketConnection
 from paddock.api.services import Services
 from paddock.app import Paddock, build
+from paddock.auth.logins import Logins
 from paddock.config.schema import Config
 from paddock.errors import Conflict, InvalidInput, NotFound, SessionNotFound
 from paddock.model.session_events import (
@@ -48,8 +49,12 @@ from paddock.model.sessions import (
     TextContent,
     digest,
 )
+from paddock.sandbox.images import BuildJobs
+from paddock.store.counts import Counts
 from paddock.store.database import Store
 from paddock.store.events import Happening
+from paddock.store.logins import LoginStore
+from paddock.store.series import SeriesStore
 from paddock.store.sessions import Hit, SessionStore
 
 T = TypeVar("T")
@@ -321,7 +326,11 @@ def chatting(directory: Path, settings: Mapping[str, Any] | None = None) -> Iter
                     config=config,
                     fleet=paddock.fleet,
                     keys=paddock.keys,
+                    counts=Counts(paddock.store),
+                    series=SeriesStore(paddock.store),
+                    logins=Logins(paddock.keys, LoginStore(paddock.store)),
                     images=paddock.images,
+                    builds=BuildJobs(paddock.images),
                     events=paddock.events,
                     gateway=paddock.gateway,
                     runs=paddock.runs,

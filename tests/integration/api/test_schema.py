@@ -43,6 +43,7 @@ def settings(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     return {"quotas": {"sandboxes": 3, "snapshots": 3}, "llm": models}
 
 
+@pytest.mark.timeout(300)
 def test_the_server_keeps_to_its_description(server: Server) -> None:
     schema = schemathesis.openapi.from_url(f"{server.url}/openapi.json").exclude(path_regex=STREAMS)
     headers = {"Authorization": f"Bearer {server.key}"}

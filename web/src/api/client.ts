@@ -1,5 +1,7 @@
 /** Requests to the server this page came from. */
 
+import { recall, remember } from "@/ui/remember";
+
 export type Query = Record<string, string | number | boolean | null | undefined | readonly (string | number)[]>;
 
 export interface Options {
@@ -46,6 +48,11 @@ export function holdKey(key: string | null): void {
   heldKey = key;
 }
 
+/** Keep the half of a login that is not in the cookie. Other ports of this host get the cookie, but cannot read this. */
+export function keepProof(proof: string | null): void {
+  remember("proof", proof);
+}
+
 /** Called whenever the server says that it does not know us any more. */
 export function onSignedOut(listener: () => void): void {
   signedOut = listener;
@@ -64,7 +71,9 @@ export function address(path: string, query: Query = {}): string {
 
 /** Headers that say that it is this page which asks; other pages cannot send them. */
 export function credentials(): Record<string, string> {
-  return heldKey ? { Authorization: `Bearer ${heldKey}` } : { "X-Paddock-Console": "1" };
+  if (heldKey) return { Authorization: `Bearer ${heldKey}` };
+  // Read each time: another tab may have signed in anew.
+  return { "X-Paddock-Console": recall<string | null>("proof", null) ?? "1" };
 }
 
 /** Ask, and give the answer as it is. Raises `ApiError` for everything that is no success. */
@@ -113,8 +122,8 @@ async function refusal(response: Response): Promise<ApiError> {
 
 async function fetchJson<T>(method: string, path: string, options?: Options): Promise<T> {
   const response = await fetchRaw(method, path, options);
-  if (response.status === 204) return undefined as T;
-  return (await response.json()) as T;
+  const text = await response.text();
+  return (text ? JSON.parse(text) : undefined) as T;
 }
 
 export const api = {

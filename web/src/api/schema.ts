@@ -13,6 +13,38 @@ export interface components {
          * @enum {string}
          */
         Action: "allow" | "ask" | "deny";
+        /** AgentItem */
+        AgentItem: {
+            /** Name */
+            name: string;
+            /**
+             * Type
+             * @enum {string}
+             */
+            type: "engine" | "program";
+            /** Ready */
+            ready: boolean;
+            /** Missing */
+            missing?: string | null;
+            /** Image */
+            image?: string | null;
+            /** Built */
+            built?: boolean | null;
+            /**
+             * Description
+             * @default
+             */
+            description: string;
+        };
+        /** Agents */
+        Agents: {
+            /** Chat */
+            chat: components["schemas"]["AgentItem"][];
+            /** Default */
+            default: string;
+            /** Tasks */
+            tasks: components["schemas"]["AgentItem"][];
+        };
         /** Allocation */
         Allocation: {
             /**
@@ -151,6 +183,38 @@ export interface components {
             /** Cost */
             cost?: number | null;
         };
+        /** BuildList */
+        BuildList: {
+            /** Items */
+            items: components["schemas"]["BuildSaid"][];
+        };
+        /** BuildSaid */
+        BuildSaid: {
+            /** Id */
+            id: string;
+            /** Image */
+            image: string;
+            /**
+             * State
+             * @enum {string}
+             */
+            state: "running" | "done" | "failed" | "cancelled";
+            /** Step */
+            step: string;
+            /** Fraction */
+            fraction: number | null;
+            /** Lines */
+            lines: string[];
+            /** Error */
+            error: string | null;
+            /**
+             * Startedat
+             * Format: date-time
+             */
+            startedAt: string;
+            /** Endedat */
+            endedAt: string | null;
+        };
         /** BundleSaid */
         BundleSaid: {
             /** Id */
@@ -186,6 +250,32 @@ export interface components {
             hard: boolean;
             /** Reason */
             reason?: string | null;
+        };
+        /**
+         * Capabilities
+         * @description What the key may do.
+         */
+        Capabilities: {
+            /** Readsandboxes */
+            readSandboxes: boolean;
+            /** Writesandboxes */
+            writeSandboxes: boolean;
+            /** Readruns */
+            readRuns: boolean;
+            /** Writeruns */
+            writeRuns: boolean;
+            /** Readsessions */
+            readSessions: boolean;
+            /** Writesessions */
+            writeSessions: boolean;
+            /** Usemodels */
+            useModels: boolean;
+            /** Readexchanges */
+            readExchanges: boolean;
+            /** Managekeys */
+            manageKeys: boolean;
+            /** Admin */
+            admin: boolean;
         };
         /** Capacity */
         Capacity: {
@@ -265,6 +355,16 @@ export interface components {
             storage?: string | null;
             /** Accessmodes */
             accessModes?: string[] | null;
+        };
+        /** CodeSaid */
+        CodeSaid: {
+            /** Code */
+            code: string;
+            /**
+             * Expiresat
+             * Format: date-time
+             */
+            expiresAt: string;
         };
         /** ConversationList */
         ConversationList: {
@@ -485,6 +585,46 @@ export interface components {
              */
             note: string;
         };
+        /** DemoBody */
+        DemoBody: {
+            /**
+             * Language
+             * @default en
+             * @enum {string}
+             */
+            language: "en" | "zh";
+            /**
+             * Begin
+             * @default true
+             */
+            begin: boolean;
+            /**
+             * Again
+             * @default false
+             */
+            again: boolean;
+        };
+        /** DemoSaid */
+        DemoSaid: {
+            /** Session */
+            session: string;
+            /** Model */
+            model: string;
+            /**
+             * Script
+             * @default true
+             * @constant
+             */
+            script: true;
+            /** Kind */
+            kind: string;
+            /** Image */
+            image: string;
+            /** Built */
+            built: boolean;
+            /** Prompt */
+            prompt: string;
+        };
         /** DesktopSaid */
         DesktopSaid: {
             /** Up */
@@ -532,6 +672,15 @@ export interface components {
             truncated: boolean;
             /** Warnings */
             warnings?: string[] | null;
+        };
+        /** Disk */
+        Disk: {
+            /** Free */
+            free: number;
+            /** Total */
+            total: number;
+            /** Needed */
+            needed: number;
         };
         /**
          * EndedBy
@@ -1055,6 +1204,61 @@ export interface components {
             /** Tokensperminute */
             tokensPerMinute?: number | null;
         };
+        /** LogLine */
+        LogLine: {
+            /** Number */
+            number: number;
+            /**
+             * At
+             * Format: date-time
+             */
+            at: string;
+            /**
+             * Level
+             * @enum {string}
+             */
+            level: "debug" | "info" | "warning" | "error" | "critical";
+            /** Event */
+            event: string;
+            /** Fields */
+            fields: {
+                [key: string]: unknown;
+            };
+        };
+        /** LogPage */
+        LogPage: {
+            /** Items */
+            items: components["schemas"]["LogLine"][];
+            /** Next */
+            next: number;
+        };
+        /**
+         * LoginBody
+         * @description Either of both.
+         */
+        LoginBody: {
+            /** Key */
+            key?: string | null;
+            /** Code */
+            code?: string | null;
+        };
+        /** Me */
+        Me: {
+            /** Keyid */
+            keyId: string;
+            /** Name */
+            name: string;
+            /** Tenant */
+            tenant: string;
+            /** Scopes */
+            scopes: components["schemas"]["Scope"][];
+            /** User */
+            user?: string | null;
+            /** Expiresat */
+            expiresAt?: string | null;
+            /** Login */
+            login: boolean;
+        };
         /**
          * Message
          * @description One message of a session's history.
@@ -1146,6 +1350,17 @@ export interface components {
             /** Reason */
             reason: string;
         };
+        /** ModelItem */
+        ModelItem: {
+            /** Name */
+            name: string;
+            /** Provider */
+            provider: string;
+            /** Kind */
+            kind: string;
+            /** Script */
+            script: boolean;
+        };
         /** ModelSaid */
         ModelSaid: {
             /** Name */
@@ -1159,6 +1374,17 @@ export interface components {
              * @default []
              */
             fallbacks: string[];
+        };
+        /** Models */
+        Models: {
+            /** Items */
+            items: components["schemas"]["ModelItem"][];
+            /** Default */
+            default: string | null;
+            /** Real */
+            real: boolean;
+            /** Demo */
+            demo: boolean;
         };
         /** ModelsSaid */
         ModelsSaid: {
@@ -1299,6 +1525,18 @@ export interface components {
             /** Mimetype */
             mimeType?: string | null;
         };
+        /**
+         * Percentiles
+         * @description In seconds, of requests that got a whole answer.
+         */
+        Percentiles: {
+            /** P50 */
+            p50: number;
+            /** P90 */
+            p90: number;
+            /** P99 */
+            p99: number;
+        };
         /** PictureList */
         PictureList: {
             /** Items */
@@ -1332,6 +1570,46 @@ export interface components {
             os: string;
             /** Arch */
             arch: string;
+        };
+        /** Point */
+        Point: {
+            /**
+             * At
+             * Format: date-time
+             */
+            at: string;
+            /**
+             * Requests
+             * @default 0
+             */
+            requests: number;
+            /**
+             * Errors
+             * @default 0
+             */
+            errors: number;
+            /**
+             * Refused
+             * @default 0
+             */
+            refused: number;
+            /**
+             * Input
+             * @default 0
+             */
+            input: number;
+            /**
+             * Output
+             * @default 0
+             */
+            output: number;
+            /**
+             * Cost
+             * @default 0
+             */
+            cost: number;
+            latency?: components["schemas"]["Percentiles"] | null;
+            firstByte?: components["schemas"]["Percentiles"] | null;
         };
         /**
          * Policy
@@ -1742,11 +2020,40 @@ export interface components {
             /** Runs */
             runs: components["schemas"]["RunSaid"][];
         };
+        /** Sample */
+        Sample: {
+            /**
+             * At
+             * Format: date-time
+             */
+            at: string;
+            /** Cpu */
+            cpu: number | null;
+            /** Memory */
+            memory: number | null;
+            /** Pids */
+            pids: number | null;
+        };
         /** SandboxList */
         SandboxList: {
             /** Items */
             items: components["schemas"]["SandboxSaid"][];
             pagination: components["schemas"]["Pagination"];
+        };
+        /** SandboxMetrics */
+        SandboxMetrics: {
+            /** Samples */
+            samples: components["schemas"]["Sample"][];
+            /** Cpulimit */
+            cpuLimit: number | null;
+            /** Memorylimit */
+            memoryLimit: number | null;
+            /** Pidslimit */
+            pidsLimit: number | null;
+            /** Disk */
+            disk: number | null;
+            /** Disklimit */
+            diskLimit: number | null;
         };
         /** SandboxSaid */
         SandboxSaid: {
@@ -1803,6 +2110,69 @@ export interface components {
              * @enum {string}
              */
             format: "png" | "jpeg";
+        };
+        /** Series */
+        Series: {
+            /**
+             * Interval
+             * @enum {string}
+             */
+            interval: "hour" | "day";
+            /**
+             * Since
+             * Format: date-time
+             */
+            since: string;
+            /**
+             * Until
+             * Format: date-time
+             */
+            until: string;
+            /** Archived */
+            archived: boolean;
+            /** Items */
+            items: components["schemas"]["Point"][];
+        };
+        /** ServerSaid */
+        ServerSaid: {
+            /**
+             * Name
+             * @default paddock
+             * @constant
+             */
+            name: "paddock";
+            /** Version */
+            version: string;
+            /**
+             * Startedat
+             * Format: date-time
+             */
+            startedAt: string;
+            /**
+             * Now
+             * Format: date-time
+             */
+            now: string;
+            /** Console */
+            console: boolean;
+            /** Backends */
+            backends: string[];
+            agents: components["schemas"]["Agents"];
+            models: components["schemas"]["Models"];
+            /** Kinds */
+            kinds: components["schemas"]["KindItem"][];
+            /** Defaultkinds */
+            defaultKinds: string[];
+            /** Defaultimage */
+            defaultImage: string;
+            disk: components["schemas"]["Disk"];
+            /** Sandboxes */
+            sandboxes: {
+                [key: string]: number;
+            };
+            /** Tenant */
+            tenant: string;
+            capabilities: components["schemas"]["Capabilities"];
         };
         /** ServiceSaid */
         ServiceSaid: {

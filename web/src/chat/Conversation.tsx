@@ -1,9 +1,11 @@
 import { MessageSquareOff } from "lucide-react";
-import { lazy, Suspense, useCallback, useEffect, useMemo, useRef, useState } from "react";
+import { Suspense, useCallback, useEffect, useMemo, useRef, useState } from "react";
 import { useTranslation } from "react-i18next";
 import { Link, useLocation, useSearchParams } from "wouter";
 import { cancel, decide, discard, goOn, reconnect, retry, send, useOutbox, useSession } from "@/session/store";
 import { pending, type SessionView } from "@/session/types";
+import { useConnection } from "@/shell/connection";
+import { part } from "@/shell/parts";
 import { useTitle } from "@/ui/Page";
 import { Split } from "@/ui/Split";
 import { Empty, Failed, Loading } from "@/ui/states";
@@ -22,7 +24,7 @@ import { Plan } from "./thread/Plan";
 import { canGoOn } from "./thread/rows";
 import { Thread, type ThreadHandle } from "./thread/Thread";
 
-const Computers = lazy(async () => ({ default: (await import("@/computers/Computers")).Computers }));
+const Computers = part(async () => ({ default: (await import("@/computers/Computers")).Computers }));
 
 interface Props {
   id: string;
@@ -36,6 +38,11 @@ export function Conversation(props: Props) {
   const { t } = useTranslation();
   const { view, error, caughtUp, link } = useSession(props.id, (state) => state);
   useTitle(view.title || t("chat.chat"));
+  const resumed = useConnection((state) => state.resumed);
+  // biome-ignore lint/correctness/useExhaustiveDependencies: who has signed in again may be told now what was refused.
+  useEffect(() => {
+    if (error) reconnect(props.id);
+  }, [resumed]);
   if (view.deleted)
     return (
       <Empty

@@ -1,5 +1,179 @@
+import { Ban, Download, Ellipsis, MonitorPlay, OctagonX, RotateCcw, ScrollText, Trash2 } from "lucide-react";
+import { useEffect } from "react";
+import { useTranslation } from "react-i18next";
+import { Link, useLocation, useParams } from "wouter";
+import { address, download } from "@/api/client";
+import { may, useMe } from "@/shell/me";
+import { Button, IconButton } from "@/ui/Button";
+import { Menu } from "@/ui/Menu";
 import { Page } from "@/ui/Page";
+import { useSearchParams } from "@/ui/search";
+import { Loaded } from "@/ui/states";
+import { type Tab, Tabs } from "@/ui/Tabs";
+import { toastError } from "@/ui/toasts";
+import { isOver, useRun, type WholeRun } from "./asking";
+import { Box, useBox } from "./Box";
+import { Checks } from "./Checks";
+import { Conversation } from "./Conversation";
+import { Deliverables } from "./Deliverables";
+import { useDoing } from "./doing";
+import { Facts } from "./Facts";
+import { Logs } from "./Logs";
+import styles from "./run.module.css";
+import { Stages } from "./Stages";
+import { StateBadge } from "./StateBadge";
+import { TaskText } from "./TaskText";
+import { useFeed } from "./useFeed";
+import { useWhy } from "./why";
 
+/** One run: how it is, what happens in it, and what came of it. */
 export default function RunPage() {
-  return <Page title="RunPage">{null}</Page>;
+  const { t } = useTranslation();
+  const { id = "" } = useParams<{ id: string }>();
+  const run = useRun(id);
+  if (run.data) return <Shown key={id} run={run.data} refetch={() => void run.refetch()} />;
+  return (
+    <Page title={t("runs.one")} about={<Link href="/runs">{t("runs.title")}</Link>}>
+      <Loaded query={run} rows={8}>
+        {() => null}
+      </Loaded>
+    </Page>
+  );
+}
+
+type TabId = "activity" | "output" | "computer" | "deliverables" | "checks" | "task";
+
+function Shown({ run, refetch }: { run: WholeRun; refetch: () => void }) {
+  const { t } = useTranslation();
+  const [search, setSearch] = useSearchParams();
+  const followed = useFeed(run.id);
+  const over = isOver(run.state);
+  const box = useBox(followed.feed.sandbox ?? run.sandboxId ?? null, over);
+  const why = useWhy(run, followed.feed.stages.at(-1)?.stage ?? run.stage);
+  const { ended } = followed.feed;
+  // Its last event says that it ended; what came of it is to be had right then.
+  useEffect(() => {
+    if (ended && !over) refetch();
+  }, [ended, over, refetch]);
+
+  const result = run.result;
+  const passed = result?.checks.filter((check) => check.passed).length ?? 0;
+  const count = (value: number | string) => <span className={styles.count}>{value}</span>;
+  const tabs: Tab<TabId>[] = [
+    { id: "activity", label: t("runs.tab.activity") },
+    { id: "output", label: t("runs.tab.output") },
+    ...(box ? [{ id: "computer" as const, label: t("runs.tab.computer"), icon: MonitorPlay }] : []),
+    { id: "deliverables", label: t("runs.tab.deliverables"), badge: result && count(result.deliverables.length) },
+    {
+      id: "checks",
+      label: t("runs.tab.checks"),
+      badge: result && result.checks.length > 0 && count(`${passed}/${result.checks.length}`),
+    },
+    { id: "task", label: t("runs.tab.task") },
+  ];
+  const tab = tabs.find((each) => each.id === search.get("tab"))?.id ?? "activity";
+  return (
+    <Page
+      title={run.name}
+      about={
+        <span className={styles.crumbs}>
+          <Link href="/runs">{t("runs.title")}</Link>
+          <span className={styles.id}>{run.id}</span>
+          {run.group && <Link href={`/runs/compare/${encodeURIComponent(run.group)}`}>{t("runs.compare")}</Link>}
+        </span>
+      }
+      actions={<Actions run={run} />}
+    >
+      <div className={styles.outcome}>
+        <StateBadge run={run} />
+        <p>{why}</p>
+      </div>
+      <Stages run={run} feed={followed.feed} />
+      <Facts run={run} feed={followed.feed} />
+      <div className={styles.tabs}>
+        <Tabs
+          label={t("runs.tabs")}
+          tabs={tabs}
+          value={tab}
+          onChange={(chosen) =>
+            setSearch(
+              (now) => {
+                now.set("tab", chosen);
+                return now;
+              },
+              { replace: true },
+            )
+          }
+        >
+          <div className={styles.panel}>
+            <h2 className="visually-hidden">{t(`runs.tab.${tab}`)}</h2>
+            {tab === "activity" && <Conversation {...followed} />}
+            {tab === "output" && <Logs run={run} />}
+            {tab === "computer" && box && <Box box={box} />}
+            {tab === "deliverables" && <Deliverables run={run} />}
+            {tab === "checks" && <Checks run={run} />}
+            {tab === "task" && <TaskText run={run} />}
+          </div>
+        </Tabs>
+      </div>
+    </Page>
+  );
+}
+
+function Actions({ run }: { run: WholeRun }) {
+  const { t } = useTranslation();
+  const [, go] = useLocation();
+  const me = useMe();
+  const { cancel, retry, remove } = useDoing();
+  const writes = may(me.data, "runs:write");
+  const over = isOver(run.state);
+  return (
+    <>
+      <Button icon={ScrollText} onClick={() => go(address("/archive", { run: run.id }))}>
+        {t("runs.toArchive")}
+      </Button>
+      {writes && !over && (
+        <Button icon={Ban} onClick={() => void cancel([run], false)} disabled={Boolean(run.cancelling)}>
+          {t("runs.cancel")}
+        </Button>
+      )}
+      {writes && over && (
+        <Button icon={RotateCcw} onClick={() => void retry([run])}>
+          {t("runs.retry")}
+        </Button>
+      )}
+      <Menu
+        trigger={<IconButton icon={Ellipsis} label={t("common.more")} />}
+        items={[
+          {
+            label: t("runs.downloadAll"),
+            icon: Download,
+            onSelect: () =>
+              void download(`/v1/runs/${run.id}/archive`, `${run.id}.zip`, { format: "zip" }).catch(toastError),
+          },
+          ...(writes && !over
+            ? [
+                {
+                  label: t("runs.cancelHard"),
+                  icon: OctagonX,
+                  tone: "danger" as const,
+                  onSelect: () => void cancel([run], true),
+                },
+                { label: t("runs.retry"), icon: RotateCcw, onSelect: () => void retry([run]) },
+              ]
+            : []),
+          ...(writes && over
+            ? [
+                {
+                  label: t("common.delete"),
+                  icon: Trash2,
+                  tone: "danger" as const,
+                  onSelect: () => remove([run], () => go("/runs")),
+                },
+              ]
+            : []),
+        ]}
+      />
+    </>
+  );
 }

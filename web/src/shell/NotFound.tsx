@@ -1,5 +1,20 @@
+import { Compass } from "lucide-react";
+import { useTranslation } from "react-i18next";
+import { Link } from "wouter";
 import { Page } from "@/ui/Page";
+import { Empty } from "@/ui/states";
 
 export default function NotFound() {
-  return <Page title="NotFound">{null}</Page>;
+  const { t } = useTranslation();
+  return (
+    <Page title={t("shell.notFound.title")}>
+      <Empty
+        icon={Compass}
+        title={t("shell.notFound.nothing", { path: window.location.pathname })}
+        action={<Link href="/">{t("shell.notFound.home")}</Link>}
+      >
+        {t("shell.notFound.about")}
+      </Empty>
+    </Page>
+  );
 }

@@ -4,14 +4,27 @@ import { useQuery } from "@tanstack/react-query";
 import { api } from "@/api/client";
 
 export interface Me {
+  /** That of the key. */
   name: string;
   tenant: string;
   scopes: string[];
   keyId: string | null;
+  /** Whom the key is for, if it says so. */
+  user?: string;
+  /** When the key stops working. */
+  expiresAt?: string;
 }
 
+export const ME = ["me"];
+
+/** Asked again now and then, so that a key that was revoked shows, and a server that is away. */
 export function useMe() {
-  return useQuery({ queryKey: ["me"], queryFn: ({ signal }) => api.get<Me>("/v1/me", { signal }), staleTime: 60_000 });
+  return useQuery({
+    queryKey: ME,
+    queryFn: ({ signal }) => api.get<Me>("/v1/me", { signal }),
+    staleTime: 15_000,
+    refetchInterval: 20_000,
+  });
 }
 
 /** Whether whoever is signed in may do something: `sessions:write`, say. */
@@ -23,4 +36,9 @@ export function may(me: Me | undefined, scope: string): boolean {
     me.scopes.includes(scope) ||
     (scope.endsWith(":read") && me.scopes.includes(`${room}:write`))
   );
+}
+
+/** Whether somebody may see and do all that somebody else may. */
+export function covers(me: Me, other: Me): boolean {
+  return me.tenant === other.tenant && other.scopes.every((scope) => may(me, scope));
 }

@@ -1,8 +1,9 @@
 import { Dialog as Base } from "@base-ui/react/dialog";
 import { X } from "lucide-react";
-import type { ReactNode } from "react";
+import { type ReactNode, useRef } from "react";
 import { useTranslation } from "react-i18next";
-import { IconButton } from "./Button";
+import { Button } from "./Button";
+import buttons from "./Button.module.css";
 import styles from "./popups.module.css";
 
 interface Props {
@@ -15,19 +16,33 @@ interface Props {
   wide?: boolean;
 }
 
+/** What is dealt with first: a field, or else what can be pressed. */
+const FIRST = "input:not([disabled]), select:not([disabled]), textarea:not([disabled]), [autofocus]";
+
 /** Something to be dealt with first. Escape and a click beside it close it. */
 export function Dialog({ open, onClose, title, children, footer, wide }: Props) {
   const { t } = useTranslation();
+  const body = useRef<HTMLDivElement>(null);
   return (
     <Base.Root open={open} onOpenChange={(now) => !now && onClose()}>
       <Base.Portal>
         <Base.Backdrop className={styles.backdrop} />
-        <Base.Popup className={[styles.dialog, wide && styles.wide].filter(Boolean).join(" ")}>
+        <Base.Popup
+          className={[styles.dialog, wide && styles.wide].filter(Boolean).join(" ")}
+          initialFocus={() => body.current?.querySelector<HTMLElement>(FIRST) ?? true}
+        >
           <header className={styles.dialogHead}>
             <Base.Title className={styles.dialogTitle}>{title}</Base.Title>
-            <Base.Close render={<IconButton label={t("common.close")} icon={X} size="small" />} />
+            {/* Without a tooltip, which would take the first Escape for itself. */}
+            <Base.Close
+              render={
+                <Button tone="quiet" size="small" icon={X} className={buttons.square} aria-label={t("common.close")} />
+              }
+            />
           </header>
-          <div className={styles.dialogBody}>{children}</div>
+          <div className={styles.dialogBody} ref={body}>
+            {children}
+          </div>
           {footer && <footer className={styles.dialogFoot}>{footer}</footer>}
         </Base.Popup>
       </Base.Portal>

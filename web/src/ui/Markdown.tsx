@@ -1,7 +1,8 @@
 import { memo, type ReactNode } from "react";
-import ReactMarkdown, { type Components } from "react-markdown";
+import ReactMarkdown, { type Components, defaultUrlTransform } from "react-markdown";
 import remarkGfm from "remark-gfm";
 import { Code } from "./Code";
+import { Picture } from "./Picture";
 import styles from "./pieces.module.css";
 
 /** What agents write is not trusted: no HTML, no scripts, and no picture is fetched from elsewhere. */
@@ -12,13 +13,18 @@ const COMPONENTS: Components = {
     </a>
   ),
   img: ({ src, alt }) =>
-    typeof src === "string" && src.startsWith("/v1/") ? (
-      <img src={src} alt={alt ?? ""} />
+    typeof src === "string" && src.startsWith("/v1/runs/") ? (
+      <Picture path={src} alt={alt ?? ""} />
     ) : (
       <a href={String(src ?? "")} target="_blank" rel="noopener noreferrer nofollow">
         {alt || String(src ?? "")}
       </a>
     ),
+  // The page has headings of its own, which these come below.
+  h1: ({ children }) => <h3>{children}</h3>,
+  h2: ({ children }) => <h4>{children}</h4>,
+  h3: ({ children }) => <h5>{children}</h5>,
+  h4: ({ children }) => <h6>{children}</h6>,
   pre: ({ children }) => <>{children}</>,
   code: ({ className, children }) => {
     const text = textOf(children);
@@ -34,10 +40,17 @@ function textOf(children: ReactNode): string {
 
 const PLUGINS = [remarkGfm];
 
-export const Markdown = memo(function Markdown({ text }: { text: string }) {
+interface Props {
+  text: string;
+  /** Where on this server a picture is that the text names by a path of its own; null if nowhere. */
+  pictures?: (source: string) => string | null;
+}
+
+export const Markdown = memo(function Markdown({ text, pictures }: Props) {
+  const place = (url: string, key: string) => (key === "src" && pictures?.(url)) || defaultUrlTransform(url);
   return (
     <div className={styles.markdown}>
-      <ReactMarkdown remarkPlugins={PLUGINS} components={COMPONENTS}>
+      <ReactMarkdown remarkPlugins={PLUGINS} components={COMPONENTS} urlTransform={place}>
         {text}
       </ReactMarkdown>
     </div>

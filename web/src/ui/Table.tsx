@@ -38,8 +38,9 @@ export function Table<Row>({ label, columns, rows, keyOf, chosen, actions }: Pro
   const classOf = (column: Column<Row>) =>
     [column.numeric && styles.numeric, column.minor && styles.minor].filter(Boolean).join(" ") || undefined;
   return (
+    // biome-ignore lint/a11y/useSemanticElements: no landmark, of which a page with several tables would have many.
     // biome-ignore lint/a11y/noNoninteractiveTabindex: what scrolls must be reachable by the keyboard.
-    <section className={styles.frame} aria-label={label} tabIndex={0}>
+    <div className={styles.frame} role="group" aria-label={label} tabIndex={0}>
       <table className={styles.table}>
         <thead>
           <tr>
@@ -87,6 +88,6 @@ export function Table<Row>({ label, columns, rows, keyOf, chosen, actions }: Pro
           })}
         </tbody>
       </table>
-    </section>
+    </div>
   );
 }

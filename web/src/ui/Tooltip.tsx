@@ -5,7 +5,7 @@ import styles from "./popups.module.css";
 /** Words that appear beside something that is pointed at or has the focus. They must not be needed to understand it. */
 export function Tooltip({ text, children }: { text: string; children: ReactElement<Record<string, unknown>> }) {
   return (
-    <Base.Root>
+    <Base.Root disableHoverablePopup>
       <Base.Trigger render={children} />
       <Base.Portal>
         <Base.Positioner sideOffset={6} className={styles.positioner}>

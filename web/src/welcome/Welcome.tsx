@@ -1,5 +1,96 @@
-import { Page } from "@/ui/Page";
+import { useMutation } from "@tanstack/react-query";
+import { Cable, ListChecks, MessageCirclePlus, Play, RotateCcw } from "lucide-react";
+import { useState } from "react";
+import { useTranslation } from "react-i18next";
+import { Link, useLocation } from "wouter";
+import { api } from "@/api/client";
+import { ConnectModel } from "@/shell/ConnectModel";
+import { may, useMe } from "@/shell/me";
+import { useServer } from "@/shell/server";
+import { Badge } from "@/ui/Badge";
+import { Button } from "@/ui/Button";
+import { Dialog } from "@/ui/Dialog";
+import { useTitle } from "@/ui/Page";
+import { toastError } from "@/ui/toasts";
+import { Now, useChats } from "./Now";
+import styles from "./Welcome.module.css";
 
+/** Where one begins: a demo that works at once, what to do next, and what is going on. */
 export default function Welcome() {
-  return <Page title="Welcome">{null}</Page>;
+  const { t } = useTranslation();
+  const me = useMe().data;
+  const server = useServer();
+  const [connecting, setConnecting] = useState(false);
+  const chats = may(me, "sessions:write");
+  useTitle(t("welcome.title"));
+  return (
+    <div className={styles.page}>
+      <header className={styles.hero}>
+        <h1>{t("welcome.title")}</h1>
+        <p>{t("welcome.about")}</p>
+        {chats && server.data?.models.demo && <Demo />}
+        {chats && server.data && !server.data.models.demo && (
+          <Link href="/chats" className={styles.main}>
+            <MessageCirclePlus size={18} aria-hidden />
+            {t("welcome.begin")}
+          </Link>
+        )}
+      </header>
+      <section aria-labelledby="next" className={styles.section}>
+        <h2 id="next">{t("welcome.next")}</h2>
+        <div className={styles.cards}>
+          <Link href="/chats" className={styles.card}>
+            <MessageCirclePlus size={22} aria-hidden />
+            <h3>{t("welcome.chat.title")}</h3>
+            <p>{t("welcome.chat.about")}</p>
+          </Link>
+          <Link href="/tasks" className={styles.card}>
+            <ListChecks size={22} aria-hidden />
+            <h3>{t("welcome.task.title")}</h3>
+            <p>{t("welcome.task.about")}</p>
+          </Link>
+          <button type="button" className={styles.card} onClick={() => setConnecting(true)}>
+            <Cable size={22} aria-hidden />
+            <h3>
+              {t("welcome.model.title")}
+              {server.data?.models.real && <Badge tone="good">{t("welcome.model.done")}</Badge>}
+            </h3>
+            <p>{t("welcome.model.about")}</p>
+          </button>
+        </div>
+      </section>
+      <Now />
+      <Dialog open={connecting} onClose={() => setConnecting(false)} title={t("welcome.model.title")}>
+        <ConnectModel />
+      </Dialog>
+    </div>
+  );
+}
+
+/** A chat that a script answers, begun with one click. */
+function Demo() {
+  const { t, i18n } = useTranslation();
+  const [, navigate] = useLocation();
+  const some = (useChats().data?.items.length ?? 0) > 0;
+  const begin = useMutation({
+    mutationFn: (again: boolean) =>
+      api.post<{ session: string }>("/v1/demo", { language: i18n.language === "zh" ? "zh" : "en", begin: true, again }),
+    onSuccess: ({ session }) => navigate(`/chats/${encodeURIComponent(session)}`),
+    onError: toastError,
+  });
+  return (
+    <div className={styles.demo}>
+      <div className={styles.buttons}>
+        <Button tone="accent" icon={Play} busy={begin.isPending} onClick={() => begin.mutate(false)}>
+          {t("welcome.demo.begin")}
+        </Button>
+        {some && (
+          <Button tone="quiet" icon={RotateCcw} disabled={begin.isPending} onClick={() => begin.mutate(true)}>
+            {t("welcome.demo.again")}
+          </Button>
+        )}
+      </div>
+      <p className={styles.honest}>{t("welcome.demo.honest")}</p>
+    </div>
+  );
 }

@@ -55,13 +55,12 @@ export function money(cost: number, language: string): string {
 export function Trouble({ item, goOn }: { item: ErrorItem; goOn: boolean }) {
   const { t } = useTranslation();
   const chat = useChat();
-  const next = t(`chat.next.${item.code}`, { defaultValue: "" });
   return (
     <div className={item.fatal ? styles.trouble : styles.warning} role={item.fatal ? "alert" : undefined}>
       <CircleAlert size={16} aria-hidden />
       <div>
         <p className={styles.troubleText}>{item.text}</p>
-        <p className={styles.soft}>{next || t(item.fatal ? "chat.nextFatal" : "chat.nextGoesOn")}</p>
+        <p className={styles.soft}>{t(item.fatal ? "chat.nextFatal" : "chat.nextGoesOn")}</p>
         {goOn && chat.mayWrite && (
           <Button size="small" icon={Play} onClick={chat.goOn}>
             {t("chat.continue")}

@@ -1,0 +1,120 @@
+"""What tests of the console need beside the console: models that follow scripts, boxes, and a chat to write in."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from playwright.sync_api import Browser, CDPSession, Locator, Page, expect
+
+from paddock.sandbox.local.backend import LocalBackend, LocalSettings
+from tests.e2e.consoles import Visitor, visitor
+from tests.serving import Server
+
+PLAIN, STREAM = "plain", "stream"
+ANSWER = "Six times seven is 42."
+TOKENS_A_SECOND = 100
+SCRIPTS: Mapping[str, Any] = {
+    PLAIN: {"each_prompt": True, "turns": [{"say": ANSWER}]},
+    STREAM: {
+        "pace": f"{1000 // TOKENS_A_SECOND}ms",
+        "each_prompt": True,
+        "turns": [{"say": "Words come one by one, **some** of them `marked`.\n\n" * 400}],
+    },
+}
+AWAY = r"ERR_CONNECTION|ERR_INCOMPLETE|ERR_EMPTY|WebSocket connection"
+"""What a browser complains of by itself while nobody answers."""
+_KNOWN = (r"401 \(Unauthorized\) \(\S+/v1/me\)", r"GL Driver Message")
+"""Who is not signed in yet is told so; and a browser without a graphics card complains of that."""
+
+
+@contextmanager
+def guest(browser: Browser, server: Server, *expected: str, **more: Any) -> Iterator[Visitor]:
+    """Somebody at the console. `expected` are patterns of what their browser may complain of."""
+    with visitor(browser, server, **more) as person:
+        person.expected += map(re.compile, (*_KNOWN, *expected))
+        yield person
+
+
+def settings(directory: Path) -> dict[str, Any]:
+    """Settings of a server whose models follow scripts, and whose kind `code` needs no image."""
+    providers = {}
+    for name, script in SCRIPTS.items():
+        path = directory / f"{name}.yaml"
+        path.write_text(json.dumps(script))
+        providers[name] = {"kind": "script", "file": str(path), "retries": 0}
+    return {
+        "sandboxes": {"min_free_disk": 0, "reconcile_every": 0.5},
+        "kinds": {"code": {"image": "host"}},
+        "llm": {"environment": False, "providers": providers, "models": {name: name for name in SCRIPTS}},
+    }
+
+
+def new_chat(server: Server, model: str = PLAIN, **more: Any) -> str:
+    body = {"model": model, "kinds": ["code"], "policy": {"allow_all": ["*"]}, **more}
+    with server.client() as client:
+        return str(client.post("/v1/sessions", json=body).raise_for_status().json()["id"])
+
+
+def new_box(server: Server, kind: str) -> str:
+    body = {"extensions": {"paddock.kind": kind}}
+    with server.client() as client:
+        return str(client.post("/v1/sandboxes", json=body).raise_for_status().json()["id"])
+
+
+def new_key(server: Server, name: str, *scopes: str) -> tuple[str, str]:
+    """A key's id and its secret."""
+    with server.client() as client:
+        made = client.post("/v1/keys", json={"name": name, "scopes": scopes or ["admin"]}).raise_for_status().json()
+    return str(made["id"]), str(made["secret"])
+
+
+def kill(server: Server, box: str) -> None:
+    """End a box as the host's kernel might: all at once, from outside."""
+    identity = LocalBackend(LocalSettings(data=server.data))._identity(box)
+    assert identity is not None
+    os.kill(identity.pid, signal.SIGKILL)
+
+
+def said(server: Server, session: str) -> list[str]:
+    """What people have said in a chat, as the server keeps it."""
+    with server.client() as client:
+        items = client.get(f"/v1/sessions/{session}/messages", params={"pageSize": 100}).raise_for_status().json()
+    return [each["content"][0]["text"] for each in items["items"] if each["role"] == "user"]
+
+
+def key_field(person: Visitor) -> Locator:
+    return person.page.get_by_label(person.t("shell.signIn.key"), exact=True)
+
+
+def sign_in_by_key(person: Visitor, key: str) -> None:
+    key_field(person).fill(key)
+    person.button("shell.signIn.go").click()
+    expect(key_field(person)).to_have_count(0)
+
+
+def composer(person: Visitor, *, new: bool = False) -> Locator:
+    """Where one writes; a chat in which nothing was said yet asks for something else."""
+    name = person.t("chat.askAnything" if new else "chat.reply")
+    return person.page.get_by_role("textbox", name=name, exact=True)
+
+
+def thread(person: Visitor) -> Locator:
+    return person.page.get_by_role("region", name=person.t("chat.thread"), exact=True)
+
+
+def throttle(page: Page, *, down: float, up: float, latency: float) -> CDPSession:
+    """Slow the page's network down: bits a second each way, and milliseconds there and back."""
+    devtools = page.context.new_cdp_session(page)
+    devtools.send("Network.enable")
+    devtools.send(
+        "Network.emulateNetworkConditions",
+        {"offline": False, "downloadThroughput": down / 8, "uploadThroughput": up / 8, "latency": latency},
+    )
+    return devtools

@@ -1,0 +1,223 @@
+"""The whole story, in a real browser, on a real server with a real desktop: from the first visit to the bill.
+
+In English, in Chinese and at the width of a phone.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Browser, Locator, expect
+
+from tests.e2e.browser import chromium, keep_screenshot
+from tests.e2e.consoles import Visitor, visitor
+from tests.screens import share_screens
+from tests.serving import DAEMON, Server, eventually, serving
+
+NARROW = 390
+TASK = """\
+name: greeting
+description: Asks the model for a greeting, and keeps it.
+image: host
+agent: script
+goal: Ask the model for a greeting.
+llm: {model: demo}
+entrypoint: |
+  python3 - <<'END'
+  import json, os, urllib.request
+  body = {"model": "demo", "messages": [{"role": "user", "content": "A greeting for the archive, please."}]}
+  headers = {"Authorization": "Bearer " + os.environ["OPENAI_API_KEY"], "Content-Type": "application/json"}
+  asked = urllib.request.Request(os.environ["OPENAI_BASE_URL"] + "/chat/completions", json.dumps(body).encode(), headers)
+  said = json.load(urllib.request.urlopen(asked, timeout=30))["choices"][0]["message"]["content"]
+  open("greeting.md", "w").write("# Greeting\\n\\n" + said + "\\n")
+  END
+deliverables: [greeting.md]
+"""
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    directory = tmp_path_factory.mktemp("paddock")
+    share_screens(directory / "data", "desktop")
+    tasks = directory / "tasks"
+    tasks.mkdir()
+    (tasks / "greeting.yaml").write_text(TASK)
+    settings = {
+        "sandboxes": {"min_free_disk": 0},
+        "llm": {"environment": False},
+        "runs": {"tasks": str(tasks)},
+    }
+    with serving(directory, settings) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    with chromium() as made:
+        yield made
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("language", "width"), [("en", 1440), ("zh", 1440), ("en", NARROW)])
+def test_the_story(browser: Browser, server: Server, tmp_path: Path, language: str, width: int) -> None:
+    with visitor(browser, server, language=language, width=width) as person:
+        story = Story(person, narrow=width == NARROW, name=f"story-{language}-{width}")
+        try:
+            story.tell(tmp_path)
+        except BaseException:
+            keep_screenshot(person.page, f"{story.name}-where-it-ended")
+            raise
+        person.is_content()
+
+
+class Story:
+    """What one person does."""
+
+    def __init__(self, person: Visitor, *, narrow: bool, name: str) -> None:
+        self.person = person
+        self.page = person.page
+        self.narrow = narrow
+        self.name = name
+        self.t = person.t
+
+    def tell(self, directory: Path) -> None:
+        self.first_run()
+        session = self.demo()
+        box = self.approval(session)
+        self.desktop(box)
+        self.terminal(box)
+        self.deliverable(directory)
+        self.task()
+        self.archive()
+        self.usage()
+        self.other_pages()
+
+    def look(self, where: str) -> None:
+        """Everybody can use what is on the screen; and it is kept to be looked at."""
+        keep_screenshot(self.page, f"{self.name}-{where}")
+        self.person.check_access(f"{self.name} {where}")
+
+    def first_run(self) -> None:
+        self.person.go("/")
+        expect(self.page.get_by_role("heading", name=self.t("shell.signIn.title"))).to_be_visible()
+        self.look("sign-in")
+        self.page.get_by_label(self.t("shell.signIn.key"), exact=True).fill(self.person.server.key)
+        self.person.button("shell.signIn.go").click()
+        expect(self.page.get_by_role("heading", name=self.t("welcome.title"))).to_be_visible()
+        self.look("welcome")
+
+    def demo(self) -> str:
+        # Each language has a demo of its own, and so have people who want it anew.
+        if self.narrow:
+            self.person.button("welcome.demo.again").click()
+        else:
+            self.person.button("welcome.demo.begin").click()
+        self.page.wait_for_url(re.compile("/chats/ses-"))
+        return self.page.url.rsplit("/", 1)[1].partition("?")[0]
+
+    def approval(self, session: str) -> str:
+        card = self.page.get_by_role("button", name=re.compile(f"^{re.escape(self.t('chat.approve'))}")).first
+        expect(card).to_be_visible(timeout=60_000)
+        self.look("approval")
+        card.click()
+        with self.person.server.client() as client:
+            boxes = eventually(lambda: client.get(f"/v1/sessions/{session}").json()["sandboxes"], 60)
+        return str(boxes["linux"])
+
+    def desktop(self, box: str) -> None:
+        """It opens by itself; a person takes over, writes with mouse and keyboard, and hands back."""
+        if self.narrow:
+            self.page.get_by_role("tab", name=re.compile(self.t("chat.computers"))).click()
+        shown = self.page.get_by_role("tab", name=self.t("computers.views.desktop"), selected=True)
+        expect(shown).to_be_visible(timeout=60_000)
+        screen = self.page.locator("canvas").first
+        expect(screen).to_be_visible(timeout=30_000)
+        with self.person.server.client() as client:
+            # The report is open in the editor, in the middle of the screen.
+            eventually(lambda: "report.md" in self.windows(box), 60)
+            self.person.button("computers.input.take").click()
+            expect(self.person.button("computers.input.handBack")).to_be_visible()
+            self.look("taken-over")
+            self.write(screen)
+            path = f"/v1/sandboxes/{box}/proxy/{DAEMON}/files/download"
+            saved = eventually(
+                lambda: (
+                    (text := client.get(path, params={"path": "/workspace/report.md"}).text).startswith("A person")
+                    and text
+                ),
+                30,
+            )
+            assert saved
+        self.person.button("computers.input.handBack").click()
+        expect(self.page.get_by_text(self.t("computers.input.agent")).first).to_be_visible()
+
+    def windows(self, box: str) -> str:
+        with self.person.server.client() as client:
+            return client.post(f"/v1/sandboxes/{box}/tools/list_windows", json={}).text
+
+    def write(self, screen: Locator) -> None:
+        place = screen.bounding_box()
+        assert place is not None
+        self.page.mouse.click(place["x"] + place["width"] * 0.5, place["y"] + place["height"] * 0.55)
+        self.page.keyboard.press("Control+Home")
+        self.page.keyboard.type("A person was here. ", delay=20)
+        self.page.keyboard.press("Control+s")
+
+    def terminal(self, box: str) -> None:
+        self.page.get_by_role("tab", name=self.t("computers.views.terminal")).click()
+        field = self.page.locator(".xterm-helper-textarea").first
+        field.wait_for(state="attached")
+        self.page.locator(".xterm").first.click()
+        path = f"/v1/sandboxes/{box}/proxy/{DAEMON}/files/download"
+        with self.person.server.client() as client:
+            self.page.keyboard.type("echo $((6 * 7)) > /workspace/typed.txt\n", delay=15)
+            found = {"path": "/workspace/typed.txt"}
+            eventually(lambda: client.get(path, params=found).text == "42\n", 20)
+        self.look("terminal")
+
+    def deliverable(self, directory: Path) -> None:
+        self.page.get_by_role("tab", name=self.t("computers.views.files")).click()
+        self.page.get_by_role("treeitem", name=re.compile(r"report\.md")).first.click()
+        expect(self.page.get_by_text(re.compile("A person was here")).first).to_be_visible()
+        self.look("deliverable")
+        with self.page.expect_download() as coming:
+            self.person.button("common.download").first.click()
+        coming.value.save_as(directory / "report.md")
+        assert (directory / "report.md").read_text().startswith("A person was here.")
+
+    def task(self) -> None:
+        self.person.go("/tasks")
+        expect(self.page.get_by_text("greeting").first).to_be_visible()
+        self.look("tasks")
+        self.page.get_by_role("link", name=self.t("runs.tasks.runNamed", name="greeting")).click()
+        start = self.person.button("runs.form.start")
+        expect(start).to_be_enabled()
+        self.look("form")
+        start.click()
+        self.page.wait_for_url(re.compile("/runs/run-"))
+        expect(self.page.get_by_text(self.t("runs.state.succeeded")).first).to_be_visible(timeout=60_000)
+        self.page.get_by_role("tab", name=re.compile(self.t("runs.tab.deliverables"))).click()
+        expect(self.page.get_by_text("greeting.md").first).to_be_visible()
+        self.look("run")
+
+    def archive(self) -> None:
+        self.page.get_by_role("link", name=self.t("runs.toArchive")).first.click()
+        self.page.wait_for_url(re.compile("/archive"))
+        self.page.get_by_role("link", name=re.compile("demo|greeting|ex-")).first.click()
+        expect(self.page.get_by_text("A greeting for the archive, please.").first).to_be_visible()
+        self.look("exchange")
+
+    def usage(self) -> None:
+        self.person.go("/usage")
+        expect(self.page.get_by_text("demo").first).to_be_visible()
+        self.look("usage")
+
+    def other_pages(self) -> None:
+        for path in ("/runs", "/archive", "/sandboxes", "/screens", "/health", "/settings/models", "/settings/keys"):
+            self.person.go(path)
+            expect(self.page.get_by_role("heading", level=1)).to_be_visible()
+            self.page.wait_for_load_state("networkidle") if path not in ("/screens", "/health") else None
+            self.look(path.strip("/").replace("/", "-"))

@@ -1,0 +1,73 @@
+"""When a cookie counts: only if it is surely the console that asks."""
+
+from __future__ import annotations
+
+import pytest
+
+from paddock.api.admission import cookie_of, is_console, set_cookie, without_session
+from paddock.api.headers import from_box, to_box
+
+HOST = (b"host", b"127.0.0.1:8420")
+OWN = (b"origin", b"http://127.0.0.1:8420")
+OTHER = (b"origin", b"http://127.0.0.1:9000")
+SIGN = (b"x-paddock-console", b"1")
+
+
+def asked(*headers: tuple[bytes, bytes], method: str = "GET", type: str = "http") -> dict[str, object]:
+    return {"type": type, "method": method, "headers": [HOST, *headers], "scheme": "http", "client": None}
+
+
+def site(name: str) -> tuple[bytes, bytes]:
+    return b"sec-fetch-site", name.encode()
+
+
+@pytest.mark.parametrize(
+    ("scope", "counts"),
+    [
+        (asked(), True),
+        (asked(OWN, site("same-origin"), method="POST"), True),
+        (asked(site("same-origin")), True),
+        (asked(OTHER, method="POST"), False),
+        (asked((b"origin", b"null"), method="POST"), False),
+        (asked(site("same-site")), False),
+        (asked(site("cross-site"), method="POST"), False),
+        (asked(site("none")), False),
+        (asked(OWN, type="websocket"), False),
+        (asked(type="websocket"), False),
+    ],
+)
+def test_signs(scope: dict[str, object], counts: bool) -> None:
+    assert is_console(scope) is counts
+
+
+@pytest.mark.parametrize(
+    ("cookies", "found"),
+    [
+        ([b"paddock_session=pds_1"], "pds_1"),
+        ([b"a=b; paddock_session=pds_1 ; c=d"], "pds_1"),
+        ([b"a=b", b"paddock_session=pds_1"], "pds_1"),
+        ([b"paddock_session=pds_1; paddock_session=pds_2"], ""),
+        ([b"xpaddock_session=pds_1"], ""),
+        ([], ""),
+    ],
+)
+def test_which_cookie(cookies: list[bytes], found: str) -> None:
+    assert cookie_of(asked(*((b"cookie", each) for each in cookies))) == found
+
+
+def test_a_box_gets_its_own_cookies_only() -> None:
+    scope = asked((b"cookie", b"a=b; paddock_session=pds_1;c=d"), (b"cookie", b"paddock_session=pds_1"), SIGN)
+    sent = to_box(scope, 8000, b"/p")
+    assert sent.getall("cookie") == ["a=b; c=d"]
+    assert "pds_1" not in str(sent) and "x-paddock-console" not in sent
+    assert without_session(" paddock_session = x ") == ""
+
+
+def test_a_box_sets_its_own_cookies_only() -> None:
+    answered = [(b"Set-Cookie", b"paddock_session=pds_evil; Path=/"), (b"Set-Cookie", b"mine=1")]
+    assert [value for name, value in from_box(answered, b"/p") if name == b"set-cookie"] == [b"mine=1; Path=/p/"]
+
+
+def test_over_tls_the_cookie_stays_there() -> None:
+    assert set_cookie("x", secure=False, seconds=9) == "paddock_session=x; Path=/; HttpOnly; SameSite=Strict; Max-Age=9"
+    assert set_cookie("x", secure=True, seconds=9).endswith("; Secure")

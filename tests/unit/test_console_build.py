@@ -1,0 +1,92 @@
+"""How the console gets into packages, and that what is generated of it is current."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import shutil
+import subprocess
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from paddock.api.reference import description
+
+ROOT = Path(__file__).parents[2]
+WEB = ROOT / "web"
+
+
+@pytest.fixture
+def hook() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("hatch_build", ROOT / "scripts/hatch_build.py")
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture
+def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A source tree, and an npm that writes down what it is told."""
+    (tmp_path / "web").mkdir()
+    programs = tmp_path / "bin"
+    programs.mkdir()
+    page = tmp_path / "src/paddock/console/static/index.html"
+    npm = programs / "npm"
+    npm.write_text(
+        f'#!/bin/sh\necho "$PWD $1" >> {tmp_path}/told\n'
+        f'[ "$1" = ci ] || {{ /bin/mkdir -p {page.parent} && echo page > {page}; }}\n'
+    )
+    npm.chmod(0o755)
+    monkeypatch.setenv("PATH", str(programs))
+    return tmp_path
+
+
+def told(checkout: Path) -> list[str]:
+    file = checkout / "told"
+    return file.read_text().splitlines() if file.exists() else []
+
+
+def test_it_is_built_once(hook: ModuleType, checkout: Path) -> None:
+    hook.build_console(checkout)
+    assert told(checkout) == [f"{checkout}/web ci", f"{checkout}/web run"]
+    hook.build_console(checkout)
+    assert len(told(checkout)) == 2
+
+
+def test_without_npm_it_says_what_to_do(hook: ModuleType, checkout: Path) -> None:
+    (checkout / "bin/npm").unlink()
+    with pytest.raises(RuntimeError, match="make console"):
+        hook.build_console(checkout)
+
+
+def test_a_build_that_fails_makes_no_package(hook: ModuleType, checkout: Path) -> None:
+    (checkout / "bin/npm").write_text("#!/bin/sh\nexit 3\n")
+    with pytest.raises(RuntimeError, match="npm ci"):
+        hook.build_console(checkout)
+
+
+@pytest.mark.parametrize(("version", "built"), [("editable", False), ("standard", True)])
+def test_an_editable_installation_builds_nothing(hook: ModuleType, checkout: Path, version: str, built: bool) -> None:
+    made = hook.CustomBuildHook.__new__(hook.CustomBuildHook)
+    made._BuildHookInterface__root = str(checkout)
+    made.initialize(version, {})
+    assert bool(told(checkout)) is built
+
+
+def test_the_consoles_events_are_those_of_the_docs() -> None:
+    """`make docs` writes both."""
+    assert (WEB / "src/api/session-events.ts").read_text() == (ROOT / "docs/reference/session-events.ts").read_text()
+
+
+def test_the_consoles_types_are_those_of_the_api(tmp_path: Path) -> None:
+    """`make types` writes them anew."""
+    maker = WEB / "node_modules/openapi-typescript/bin/cli.js"
+    node = shutil.which("node") or str(ROOT / ".make/clis/bin/node")
+    if not maker.exists() or not Path(node).exists():
+        pytest.skip("there is no Node.js, or no modules of the console; `scripts/setup test` installs both")
+    (tmp_path / "openapi.json").write_text(description(types=True))
+    words = [node, str(maker), str(tmp_path / "openapi.json"), "-o", str(tmp_path / "schema.ts")]
+    subprocess.run(words, check=True, capture_output=True, timeout=100, env={"PATH": os.environ["PATH"]})
+    assert (tmp_path / "schema.ts").read_text() == (WEB / "src/api/schema.ts").read_text()

@@ -1,0 +1,99 @@
+import { useQuery } from "@tanstack/react-query";
+import { Plus, X } from "lucide-react";
+import { useState } from "react";
+import { useTranslation } from "react-i18next";
+import { api } from "@/api/client";
+import type { Schema } from "@/api/types";
+import type { BoxView } from "@/session/types";
+import { may, useMe } from "@/shell/me";
+import { IconButton } from "@/ui/Button";
+import { undoable } from "@/ui/toasts";
+import { sandboxPath } from "../box";
+import { shown } from "../files/paths";
+import { useLinked } from "../useLinked";
+import { freshName } from "./frames";
+import styles from "./Terminal.module.css";
+import { TerminalScreen } from "./TerminalScreen";
+
+interface Props {
+  box: BoxView;
+  active: boolean;
+  alone?: boolean;
+}
+
+/** The terminals of a box: those there are, a new one, and the one that is looked at. */
+export function TerminalView({ box, active, alone }: Props) {
+  const { t } = useTranslation();
+  const me = useMe().data;
+  const mayType = !me || may(me, "sandboxes:write");
+  const [chosen, choose] = useLinked("terminal", active, "main");
+  const [hidden, setHidden] = useState<string[]>([]);
+  const path = `${sandboxPath(box.id)}/terminals`;
+  const query = useQuery({
+    queryKey: ["computers", box.id, "terminals"],
+    queryFn: async ({ signal }) => (await api.get<Schema<"TerminalList">>(path, { signal })).items,
+    enabled: active,
+    refetchInterval: active ? 10_000 : false,
+  });
+  const listed = (query.data ?? []).filter((each) => each.running).map((each) => each.name);
+  const names = [...new Set(["main", ...box.terminals, ...listed, chosen])].filter(
+    (name) => name === chosen || !hidden.includes(name),
+  );
+  const end = (name: string) => {
+    const rest = names.filter((each) => each !== name);
+    undoable(
+      t("computers.terminal.ended", { name: shown(name) }),
+      t("common.undo"),
+      () => api.delete(`${path}/${name}`),
+      {
+        hide: () => {
+          setHidden((before) => [...before, name]);
+          choose(rest[0] ?? "main");
+        },
+        show: () => setHidden((before) => before.filter((each) => each !== name)),
+      },
+    );
+  };
+  const viewers = query.data?.find((each) => each.name === chosen)?.viewers ?? 0;
+  return (
+    <div className={styles.view}>
+      <div className={styles.names}>
+        <div className={styles.list} role="tablist" aria-label={t("computers.terminal.list")}>
+          {names.map((name) => (
+            <span key={name} className={styles.name} data-chosen={name === chosen || undefined}>
+              <button type="button" role="tab" aria-selected={name === chosen} onClick={() => choose(name)}>
+                {shown(name)}
+              </button>
+              {mayType && name !== "main" && name === chosen && (
+                <IconButton
+                  size="small"
+                  icon={X}
+                  label={t("computers.terminal.end", { name: shown(name) })}
+                  onClick={() => end(name)}
+                />
+              )}
+            </span>
+          ))}
+        </div>
+        {mayType && (
+          <IconButton
+            size="small"
+            icon={Plus}
+            label={t("computers.terminal.new")}
+            onClick={() => choose(freshName([...names, ...hidden]))}
+          />
+        )}
+        {viewers > 1 && <span className={styles.soft}>{t("computers.terminal.viewers", { count: viewers })}</span>}
+      </div>
+      <TerminalScreen
+        key={`${box.id} ${chosen}`}
+        sandbox={box.id}
+        name={chosen}
+        active={active}
+        mayType={mayType}
+        alone={alone}
+        onChange={() => void query.refetch()}
+      />
+    </div>
+  );
+}

@@ -1,0 +1,49 @@
+import { Check } from "lucide-react";
+import { useTranslation } from "react-i18next";
+import { duration } from "@/ui/Time";
+import { isOver, type WholeRun } from "./asking";
+import type { Feed } from "./feed";
+import styles from "./run.module.css";
+import { useNow } from "./useNow";
+
+const ORDER = ["admit", "sandbox", "inputs", "start", "watch", "collect", "verify", "release"] as const;
+
+/** What a run goes through, with the time that each took; the stage under way counts on. */
+export function Stages({ run, feed }: { run: WholeRun; feed: Feed }) {
+  const { t } = useTranslation();
+  const over = isOver(run.state);
+  const now = useNow(!over);
+  const told = Object.fromEntries(feed.stages.map((each) => [each.stage, each]));
+  // Nothing tells of the queue but that it was left.
+  const [first] = feed.stages;
+  if (first && feed.attempt === 1) told.admit ??= { stage: "admit", at: run.createdAt, endedAt: first.at };
+  const current = over ? null : (feed.stages.at(-1)?.stage ?? run.stage);
+  const reached = (ORDER as readonly (string | null)[]).indexOf(current);
+  const taken = (stage: string): number | null => {
+    const known = run.result?.stages[stage];
+    if (known !== undefined) return known;
+    const item = told[stage];
+    return item
+      ? ((item.endedAt ? Date.parse(item.endedAt) : over ? Number.NaN : now) - Date.parse(item.at)) / 1000
+      : null;
+  };
+  return (
+    <ol className={styles.stages} aria-label={t("runs.stages")}>
+      {ORDER.map((stage, place) => {
+        const seconds = taken(stage);
+        const state = stage === current ? "current" : seconds !== null || place < reached ? "done" : "ahead";
+        return (
+          <li key={stage} className={styles[state]} aria-current={state === "current" ? "step" : undefined}>
+            <span className={styles.dot} aria-hidden>
+              {state === "done" && <Check size={11} strokeWidth={3} />}
+            </span>
+            <span className={styles.stageName}>{t(`runs.stage.${stage}`)}</span>
+            <span className={styles.stageTime}>
+              {seconds !== null && Number.isFinite(seconds) ? duration(Math.max(0, seconds)) : ""}
+            </span>
+          </li>
+        );
+      })}
+    </ol>
+  );
+}

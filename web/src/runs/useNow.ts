@@ -1,0 +1,12 @@
+import { useEffect, useState } from "react";
+
+/** The time, which goes on while it is of interest. */
+export function useNow(running = true): number {
+  const [now, setNow] = useState(() => Date.now());
+  useEffect(() => {
+    if (!running) return;
+    const timer = setInterval(() => document.visibilityState === "visible" && setNow(Date.now()), 1_000);
+    return () => clearInterval(timer);
+  }, [running]);
+  return now;
+}

@@ -1,0 +1,94 @@
+import { ArrowLeft, MessagesSquare } from "lucide-react";
+import { useTranslation } from "react-i18next";
+import { Link, useLocation } from "wouter";
+import { Badge } from "@/ui/Badge";
+import { Button } from "@/ui/Button";
+import { CopyButton } from "@/ui/Code";
+import { Time } from "@/ui/Time";
+import { useDeeds } from "./actions";
+import { ICONS } from "./BoxMenu";
+import { OwnerOf } from "./columns";
+import { deedsOf, kindOf, originOf, type Sandbox, TONES } from "./facts";
+import { Load } from "./Load";
+import styles from "./Sandboxes.module.css";
+
+export function SandboxHead({ box, ended, writes }: { box: Sandbox; ended: boolean; writes: boolean }) {
+  const { t } = useTranslation();
+  const [, navigate] = useLocation();
+  const deeds = useDeeds();
+  const { state, message, reason } = box.status;
+  return (
+    <header className={styles.head}>
+      <div>
+        <div className={styles.titleRow}>
+          <Link href="/sandboxes" aria-label={t("sandboxes.back")} title={t("sandboxes.back")}>
+            <ArrowLeft size={18} aria-hidden />
+          </Link>
+          <h1>{box.id}</h1>
+          <CopyButton text={box.id} />
+          <Badge tone={TONES[state]}>{t(`sandboxes.states.${state}`)}</Badge>
+        </div>
+        <dl className={styles.facts}>
+          {kindOf(box) && <Fact label={t("sandboxes.kind")}>{kindOf(box)}</Fact>}
+          <Fact label={t(box.image ? "sandboxes.image" : "sandboxes.snapshots.one")}>
+            <bdi>{originOf(box)}</bdi>
+          </Fact>
+          <Fact label={t("sandboxes.for")}>
+            <OwnerOf box={box} />
+          </Fact>
+          <Fact label={t("sandboxes.made")}>
+            <Time at={box.createdAt} />
+          </Fact>
+          {!ended && (
+            <Fact label={t("sandboxes.ends")}>
+              {box.expiresAt ? <Time at={box.expiresAt} /> : t("sandboxes.never")}
+            </Fact>
+          )}
+          {(message || reason) && state !== "Running" && (
+            <Fact label={t("sandboxes.why")}>
+              <bdi>{message ?? reason}</bdi>
+            </Fact>
+          )}
+        </dl>
+        {state === "Running" && <Load box={box} wide />}
+      </div>
+      <div className={styles.buttons}>
+        <Button
+          size="small"
+          tone="quiet"
+          icon={MessagesSquare}
+          onClick={() => navigate(`/archive/sandboxes/${encodeURIComponent(box.id)}`)}
+        >
+          {t("sandboxes.conversations")}
+        </Button>
+        {writes &&
+          !ended &&
+          deedsOf(box).map((deed) => (
+            <Button
+              key={deed}
+              size="small"
+              icon={ICONS[deed]}
+              disabled={deeds.busy.has(box.id)}
+              onClick={() => {
+                if (deed === "delete") {
+                  deeds.removeBoxes([box.id]);
+                  navigate("/sandboxes");
+                } else void deeds.perform(deed, [box]);
+              }}
+            >
+              {t(`sandboxes.deeds.${deed}`)}
+            </Button>
+          ))}
+      </div>
+    </header>
+  );
+}
+
+function Fact({ label, children }: { label: string; children: React.ReactNode }) {
+  return (
+    <div>
+      <dt>{label}</dt>
+      <dd>{children}</dd>
+    </div>
+  );
+}

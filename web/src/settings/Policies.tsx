@@ -1,0 +1,130 @@
+import { useQuery } from "@tanstack/react-query";
+import { useTranslation } from "react-i18next";
+import { Link } from "wouter";
+import { api } from "@/api/client";
+import type { Schema } from "@/api/types";
+import { useAddress } from "@/shell/address";
+import { Badge, type Tone } from "@/ui/Badge";
+import { Code } from "@/ui/Code";
+import { Field, Select } from "@/ui/forms";
+import { Loaded } from "@/ui/states";
+import { Table } from "@/ui/Table";
+import { argumentsOf, type Rule, toolOf } from "./rules";
+import styles from "./Settings.module.css";
+
+const TONES: Record<Schema<"Action">, Tone> = { allow: "good", ask: "warning", deny: "danger" };
+const DEFAULTS: [string, Schema<"Action">][] = [
+  ["look", "allow"],
+  ["touch", "allow"],
+  ["command", "ask"],
+  ["write", "ask"],
+  ["question", "ask"],
+];
+const EXAMPLE = `{
+  "rules": [
+    {"tool": "run_shell_command", "arguments": {"command": "rm *"}, "action": "deny"},
+    {"tool": "run_shell_command", "arguments": {"command": "git *"}, "action": "allow"},
+    {"tool": "write_file", "arguments": {"path": "/workspace/*"}, "action": "allow"}
+  ],
+  "allow_all": ["browser"]
+}
+`;
+
+/** What agents may do by themselves, and the rules of a chat in words. */
+export function Policies() {
+  const { t } = useTranslation();
+  const { get, set } = useAddress();
+  const chosen = get("chat");
+  const chats = useQuery({
+    queryKey: ["settings", "chats"],
+    queryFn: ({ signal }) => api.get<Schema<"SessionList">>("/v1/sessions", { query: { pageSize: 100 }, signal }),
+  });
+  const action = (value: Schema<"Action">) => (
+    <Badge tone={TONES[value]}>{t(`settings.policies.actions.${value}`)}</Badge>
+  );
+  return (
+    <>
+      <section className={styles.section} aria-labelledby="defaults">
+        <h2 id="defaults">{t("settings.policies.defaults")}</h2>
+        <p className={styles.soft}>{t("settings.policies.about")}</p>
+        <Table
+          label={t("settings.policies.defaults")}
+          rows={DEFAULTS}
+          keyOf={([what]) => what}
+          columns={[
+            { id: "what", label: t("settings.policies.what"), cell: ([what]) => t(`settings.policies.calls.${what}`) },
+            { id: "action", label: t("settings.policies.then"), cell: ([, then]) => action(then) },
+          ]}
+        />
+      </section>
+      <section className={styles.section} aria-labelledby="chat">
+        <h2 id="chat">{t("settings.policies.ofChat")}</h2>
+        <Loaded
+          query={chats}
+          rows={2}
+          isEmpty={({ items }) => items.length === 0}
+          empty={<p className={styles.soft}>{t("settings.policies.noChats")}</p>}
+        >
+          {({ items }) => {
+            const chat = items.find((each) => each.id === chosen) ?? items[0];
+            if (!chat) return null;
+            return (
+              <>
+                <div className={styles.narrow}>
+                  <Field label={t("settings.policies.chat")}>
+                    <Select
+                      value={chat.id}
+                      onChange={(id) => set({ chat: id })}
+                      options={items.map((each) => ({ value: each.id, label: each.title || each.id }))}
+                    />
+                  </Field>
+                </div>
+                {chat.policy.allow_all.length > 0 && (
+                  <p>{t("settings.policies.allowAll", { kinds: chat.policy.allow_all.join(", ") })}</p>
+                )}
+                {chat.policy.rules.length === 0 ? (
+                  <p className={styles.soft}>{t("settings.policies.noRules")}</p>
+                ) : (
+                  <Table<{ rule: Rule; place: number }>
+                    label={t("settings.policies.ofChat")}
+                    rows={chat.policy.rules.map((rule, place) => ({ rule, place: place + 1 }))}
+                    keyOf={({ place }) => String(place)}
+                    columns={[
+                      { id: "place", label: t("settings.policies.order"), numeric: true, cell: ({ place }) => place },
+                      {
+                        id: "tool",
+                        label: t("settings.policies.tool"),
+                        cell: ({ rule }) => <bdi>{toolOf(rule) ?? t("settings.policies.anyTool")}</bdi>,
+                      },
+                      {
+                        id: "arguments",
+                        label: t("settings.policies.arguments"),
+                        cell: ({ rule }) => <code>{argumentsOf(rule) ?? t("settings.policies.anyArguments")}</code>,
+                      },
+                      { id: "action", label: t("settings.policies.then"), cell: ({ rule }) => action(rule.action) },
+                    ]}
+                  />
+                )}
+                <p>
+                  <Link href={`/chats/${encodeURIComponent(chat.id)}`}>{t("settings.policies.change")}</Link>
+                </p>
+              </>
+            );
+          }}
+        </Loaded>
+      </section>
+      <section className={styles.section} aria-labelledby="rules">
+        <h2 id="rules">{t("settings.policies.rules")}</h2>
+        <ol className={styles.rules}>
+          <li>{t("settings.policies.first")}</li>
+          <li>{t("settings.policies.patterns")}</li>
+          <li>{t("settings.policies.always")}</li>
+          <li>{t("settings.policies.deny")}</li>
+        </ol>
+        <div className={styles.narrow}>
+          <Code text={EXAMPLE} label={t("settings.policies.example")} fileName="policy.json" />
+        </div>
+      </section>
+    </>
+  );
+}

@@ -1,0 +1,74 @@
+import { useMutation } from "@tanstack/react-query";
+import { type FormEvent, useEffect, useRef, useState } from "react";
+import { useTranslation } from "react-i18next";
+import { Link } from "wouter";
+import { Badge } from "@/ui/Badge";
+import { Button } from "@/ui/Button";
+import { Dialog } from "@/ui/Dialog";
+import { Field, TextArea, TextInput } from "@/ui/forms";
+import { Failed } from "@/ui/states";
+import { amount, duration } from "@/ui/Time";
+import { ask } from "./asking";
+import styles from "./Settings.module.css";
+
+/** Asks a model one question, to see whether it answers. */
+export function TryModel({ name, onClose }: { name: string; onClose: () => void }) {
+  const { t, i18n } = useTranslation();
+  const [model, setModel] = useState(name);
+  const [question, setQuestion] = useState(t("settings.try.question"));
+  const stop = useRef<AbortController | null>(null);
+  useEffect(() => () => stop.current?.abort(), []);
+  const asked = useMutation({
+    mutationFn: () => {
+      stop.current = new AbortController();
+      return ask(model.trim(), question, stop.current.signal);
+    },
+  });
+  const pattern = model.includes("*");
+  const submit = (event: FormEvent) => {
+    event.preventDefault();
+    if (!pattern && model.trim() && question.trim()) asked.mutate();
+  };
+  return (
+    <Dialog open onClose={onClose} title={t("settings.try.title")}>
+      <form onSubmit={submit} className={styles.form}>
+        <Field label={t("settings.models.name")} error={pattern ? t("settings.try.pattern") : null}>
+          <TextInput value={model} onChange={(event) => setModel(event.target.value)} />
+        </Field>
+        <Field label={t("settings.try.ask")}>
+          <TextArea rows={2} value={question} onChange={(event) => setQuestion(event.target.value)} />
+        </Field>
+        <div className={styles.row}>
+          <Button
+            tone="accent"
+            type="submit"
+            busy={asked.isPending}
+            disabled={pattern || !model.trim() || !question.trim()}
+          >
+            {t("settings.try.go")}
+          </Button>
+          <span className={styles.soft}>{t("settings.try.about")}</span>
+        </div>
+      </form>
+      <div role="status">
+        {asked.error && <Failed error={asked.error} />}
+        {asked.data && (
+          <div className={styles.section}>
+            <p className={styles.answer}>{asked.data.text || t("settings.try.silent")}</p>
+            <p className={styles.row}>
+              {asked.data.script && <Badge tone="info">{t("settings.models.script")}</Badge>}
+              <span className={styles.soft}>
+                {duration(asked.data.seconds)}
+                {asked.data.tokens !== null &&
+                  ` · ${t("settings.try.tokens", { count: asked.data.tokens, value: amount(asked.data.tokens, i18n.language) })}`}
+              </span>
+              {asked.data.exchange && (
+                <Link href={`/archive/${encodeURIComponent(asked.data.exchange)}`}>{t("settings.try.archive")}</Link>
+              )}
+            </p>
+          </div>
+        )}
+      </div>
+    </Dialog>
+  );
+}

@@ -1,0 +1,16 @@
+import { expect, it } from "vitest";
+import { dependencies } from "../../package.json";
+import { LICENCES } from "./licences";
+
+const packages = import.meta.glob<{ name: string; license: string }>(
+  ["../../node_modules/*/package.json", "../../node_modules/@*/*/package.json"],
+  { import: "default" },
+);
+
+it("names the licence of everything that the console ships, as it says itself", async () => {
+  expect(Object.keys(LICENCES).sort()).toEqual(Object.keys(dependencies).sort());
+  for (const [name, licence] of Object.entries(LICENCES)) {
+    const said = await packages[`../../node_modules/${name}/package.json`]?.();
+    expect(said?.license, name).toBe(licence);
+  }
+});

@@ -1,0 +1,49 @@
+/** What the server says about itself. */
+
+import { useQuery } from "@tanstack/react-query";
+import { api } from "@/api/client";
+import type { Schema } from "@/api/types";
+
+export interface AgentFacts {
+  name: string;
+  type: "engine" | "program";
+  ready: boolean;
+  /** What it lacks, if it is not ready. */
+  missing?: string;
+  image?: string;
+  built?: boolean;
+  description?: string;
+}
+
+export interface ModelFacts {
+  name: string;
+  provider: string;
+  kind: string;
+  /** A script answers, and no model. */
+  script: boolean;
+}
+
+export interface ServerFacts {
+  name: string;
+  version: string;
+  startedAt: string;
+  now: string;
+  backends: string[];
+  agents: { default: string; chat: AgentFacts[]; tasks: AgentFacts[] };
+  models: { items: ModelFacts[]; default?: string; real: boolean; demo: boolean };
+  kinds: Schema<"KindItem">[];
+  defaultKinds: string[];
+  defaultImage: string;
+  disk: { free: number; total: number; needed: number };
+  /** How many sandboxes there are, by state. */
+  sandboxes: Partial<Record<Schema<"SandboxState">, number>>;
+  tenant: string;
+}
+
+export function useServer(every?: number) {
+  return useQuery({
+    queryKey: ["server"],
+    queryFn: ({ signal }) => api.get<ServerFacts>("/v1/server", { signal }),
+    refetchInterval: every,
+  });
+}

@@ -1,0 +1,58 @@
+import { describe, expect, it } from "vitest";
+import { type Item, intervalOf, momentsOf, money, rangeOf, ranked } from "./figures";
+
+const NONE = {
+  requests: 0,
+  errors: 0,
+  refused: 0,
+  input: 0,
+  output: 0,
+  cacheRead: 0,
+  cacheWrite: 0,
+  reasoning: 0,
+  cost: 0,
+  costKnown: true,
+  unpriced: 0,
+  estimated: 0,
+};
+const item = (more: Partial<Item>): Item => ({ ...NONE, ...more });
+const now = new Date("2026-03-10T23:30:00Z");
+
+describe("ranges", () => {
+  it("end today, unless days are named", () => {
+    expect(rangeOf("7", "", "", now)).toEqual({ since: "2026-03-04", until: "2026-03-10" });
+    expect(rangeOf("nonsense", "", "", now)).toEqual({ since: "2026-02-09", until: "2026-03-10" });
+    expect(rangeOf("7", "2026-01-01", "2026-01-31", now)).toEqual({ since: "2026-01-01", until: "2026-01-31" });
+  });
+  it("are put right when they are the wrong way round, and nonsense is passed over", () => {
+    expect(rangeOf("", "2026-02-02", "2026-02-01", now)).toEqual({ since: "2026-02-01", until: "2026-02-02" });
+    expect(rangeOf("7", "2026-99-99", "", now)).toEqual({ since: "2026-03-04", until: "2026-03-10" });
+  });
+  it("are cut by the hour while they are short", () => {
+    expect(intervalOf(rangeOf("1", "", "", now))).toBe("hour");
+    expect(intervalOf(rangeOf("7", "", "", now))).toBe("day");
+    expect(momentsOf(rangeOf("1", "", "", new Date("2026-03-10T04:30:00Z")), new Date("2026-03-10T04:30:00Z"))).toEqual(
+      {
+        since: "2026-03-10T00:00:00Z",
+        until: "2026-03-10T04:59:59Z",
+      },
+    );
+    expect(momentsOf({ since: "2026-03-01", until: "2026-03-02" }, now)).toEqual({
+      since: "2026-03-01T00:00:00Z",
+      until: "2026-03-02T23:59:59Z",
+    });
+  });
+});
+
+describe("figures", () => {
+  it("are ranked by what is looked at", () => {
+    const items = [item({ model: "a", cost: 1, requests: 9 }), item({ model: "b", cost: 2, requests: 1 })];
+    expect(ranked(items, "cost")[0]?.model).toBe("b");
+    expect(ranked(items, "requests")[0]?.model).toBe("a");
+  });
+  it("show small sums of money too", () => {
+    expect(money(0.0031, "en")).toBe("$0.0031");
+    expect(money(12.345, "en")).toBe("$12.35");
+    expect(money(0, "en")).toBe("$0.00");
+  });
+});

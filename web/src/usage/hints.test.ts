@@ -1,0 +1,32 @@
+import { describe, expect, it } from "vitest";
+import type { ServerFacts } from "@/shell/server";
+import { hintsOf } from "./hints";
+
+const WELL = {
+  disk: { free: 10e9, total: 20e9, needed: 1e9 },
+  models: { items: [], real: true, demo: false },
+  kinds: [{ name: "code", title: "Code", image: "code", built: true }],
+  defaultKinds: ["code"],
+} as unknown as ServerFacts;
+const MODELS = {
+  providers: [{ name: "a", kind: "openai", formats: [], failing: false }],
+  models: [],
+  archive: { enabled: true, durability: "behind", waitingBytes: 0, lost: 0 },
+};
+
+describe("hints", () => {
+  it("are none when all is well", () => {
+    expect(hintsOf(WELL, MODELS)).toEqual([]);
+    expect(hintsOf(WELL, undefined)).toEqual([]);
+  });
+  it("say what is wrong, each thing by itself", () => {
+    const ids = (facts: Partial<ServerFacts>, llm = MODELS) => hintsOf({ ...WELL, ...facts }, llm).map(({ id }) => id);
+    expect(ids({ disk: { free: 1, total: 9, needed: 5 } })).toEqual(["disk"]);
+    expect(ids({ models: { items: [], real: false, demo: true } })).toEqual(["scripts"]);
+    expect(ids({ kinds: WELL.kinds.map((kind) => ({ ...kind, built: false })) })).toEqual(["kinds"]);
+    expect(ids({}, { ...MODELS, archive: { ...MODELS.archive, lost: 3 } })).toEqual(["lost"]);
+    expect(ids({}, { ...MODELS, providers: MODELS.providers.map((each) => ({ ...each, failing: true })) })).toEqual([
+      "failing",
+    ]);
+  });
+});
