@@ -15,6 +15,17 @@ export default defineConfig({
     chunkSizeWarningLimit: 1200,
     // Data addresses would be one more thing that the content security policy has to allow.
     assetsInlineLimit: 0,
+    rolldownOptions: {
+      output: {
+        // A file for every icon and every room's words would be a request each, which a slow network makes one feel.
+        codeSplitting: {
+          groups: [
+            { name: "icons", test: /node_modules[\\/]lucide-react/ },
+            { name: "chinese", test: /i18n[\\/]zh[\\/]/ },
+          ],
+        },
+      },
+    },
   },
   server: {
     // For work on the console itself: `npm run dev` beside a running `paddock serve`.

@@ -1,13 +1,14 @@
 import { QueryClient, QueryClientProvider } from "@tanstack/react-query";
-import { Suspense } from "react";
+import { type ReactNode, Suspense } from "react";
 import { Redirect, Route, Switch } from "wouter";
 import { ApiError } from "./api/client";
 import { Gate } from "./shell/Gate";
 import { part } from "./shell/parts";
-import { Shell } from "./shell/Shell";
 import { Loading } from "./ui/states";
 import { Toasts } from "./ui/toasts";
 
+// Who is not signed in needs nothing of all this.
+const Shell = part<{ children: ReactNode }>(async () => ({ default: (await import("./shell/Shell")).Shell }));
 const Welcome = part(() => import("./welcome/Welcome"));
 const Chats = part(() => import("./chat/Chats"));
 const Tasks = part(() => import("./runs/Tasks"));
@@ -51,32 +52,34 @@ export function App() {
             </Suspense>
           </Route>
           <Route>
-            <Shell>
-              <Suspense fallback={<Loading />}>
-                <Switch>
-                  <Route path="/" component={Welcome} />
-                  <Route path="/chats/:id?" component={Chats} />
-                  <Route path="/tasks" component={Tasks} />
-                  <Route path="/tasks/new" component={NewRun} />
-                  <Route path="/runs" component={Runs} />
-                  <Route path="/runs/compare/:group" component={CompareRuns} />
-                  <Route path="/runs/:id" component={RunPage} />
-                  <Route path="/archive" component={Archive} />
-                  <Route path="/archive/sandboxes/:id" component={ConversationsPage} />
-                  <Route path="/archive/:id" component={ExchangePage} />
-                  <Route path="/sandboxes" component={Sandboxes} />
-                  <Route path="/sandboxes/:id/:view?" component={SandboxPage} />
-                  <Route path="/screens" component={Wall} />
-                  <Route path="/usage" component={Usage} />
-                  <Route path="/health" component={Health} />
-                  <Route path="/settings">
-                    <Redirect to="/settings/models" replace />
-                  </Route>
-                  <Route path="/settings/:page" component={Settings} />
-                  <Route component={NotFound} />
-                </Switch>
-              </Suspense>
-            </Shell>
+            <Suspense fallback={<Loading />}>
+              <Shell>
+                <Suspense fallback={<Loading />}>
+                  <Switch>
+                    <Route path="/" component={Welcome} />
+                    <Route path="/chats/:id?" component={Chats} />
+                    <Route path="/tasks" component={Tasks} />
+                    <Route path="/tasks/new" component={NewRun} />
+                    <Route path="/runs" component={Runs} />
+                    <Route path="/runs/compare/:group" component={CompareRuns} />
+                    <Route path="/runs/:id" component={RunPage} />
+                    <Route path="/archive" component={Archive} />
+                    <Route path="/archive/sandboxes/:id" component={ConversationsPage} />
+                    <Route path="/archive/:id" component={ExchangePage} />
+                    <Route path="/sandboxes" component={Sandboxes} />
+                    <Route path="/sandboxes/:id/:view?" component={SandboxPage} />
+                    <Route path="/screens" component={Wall} />
+                    <Route path="/usage" component={Usage} />
+                    <Route path="/status" component={Health} />
+                    <Route path="/settings">
+                      <Redirect to="/settings/models" replace />
+                    </Route>
+                    <Route path="/settings/:page" component={Settings} />
+                    <Route component={NotFound} />
+                  </Switch>
+                </Suspense>
+              </Shell>
+            </Suspense>
           </Route>
         </Switch>
       </Gate>

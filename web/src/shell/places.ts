@@ -31,7 +31,7 @@ export const PLACES: Place[] = [
   { id: "sandboxes", path: "/sandboxes", icon: Box, scope: "sandboxes:read", close: true },
   { id: "screens", path: "/screens", icon: Monitor, scope: "sandboxes:read", close: true },
   { id: "usage", path: "/usage", icon: ChartLine, scope: "llm:read" },
-  { id: "health", path: "/health", icon: Activity },
+  { id: "health", path: "/status", icon: Activity },
   { id: "settings", path: "/settings", icon: Settings },
 ];
 

@@ -13,7 +13,7 @@ export const GOING: Record<string, string> = {
   s: "/sandboxes",
   w: "/screens",
   u: "/usage",
-  l: "/health",
+  l: "/status",
   e: "/settings",
 };
 const PATIENCE = 1_200;
