@@ -12,7 +12,7 @@ PEERS := .venv-peers .venv-litellm
 # Tests wait more than they work.
 WORKERS ?= $(shell [ $$(nproc) -gt 2 ] && echo 4 || echo 3)
 
-.PHONY: help setup setup-test setup-bench console run test lint check-console format bench requirements docs types clean
+.PHONY: help setup setup-test setup-bench console run test lint check-console format bench requirements docs screenshots types clean
 
 help: ## Show what can be made
 	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -62,6 +62,9 @@ docs: ## Write the generated pages of docs/reference anew
 	$(BIN)/python -m paddock.model.session_schema > docs/reference/session-events.schema.json
 	$(BIN)/python -m paddock.model.session_schema --types > docs/reference/session-events.ts
 	cp docs/reference/session-events.ts web/src/api/session-events.ts
+
+screenshots: setup-test ## Take pictures of every page of the console, in light, dark and Chinese
+	$(BIN)/python -m tests.e2e.shots
 
 types: ## Write the console's types of the API anew
 	@PYTHON=$(PYTHON) scripts/setup npm --prefix web run types

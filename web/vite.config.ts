@@ -17,10 +17,12 @@ export default defineConfig({
     assetsInlineLimit: 0,
     rolldownOptions: {
       output: {
-        // A file for every icon and every room's words would be a request each, which a slow network makes one feel.
+        // Many small files are many requests, which one feels on a slow network: what the first page needs is two.
         codeSplitting: {
           groups: [
-            { name: "icons", test: /node_modules[\\/]lucide-react/ },
+            { name: "libraries", test: /node_modules/, tags: ["$initial"], priority: 2 },
+            { name: "first", tags: ["$initial"], priority: 1 },
+            { name: "icons", test: /node_modules[\\/]lucide-react/, minShareCount: 3 },
             { name: "chinese", test: /i18n[\\/]zh[\\/]/ },
           ],
         },

@@ -13,8 +13,8 @@ import pytest
 from playwright.sync_api import Browser, BrowserContext, Page, Route, sync_playwright
 
 ROOT = Path(__file__).parents[2]
-MODULES = ROOT / ".make/web/node_modules"
-"""What `scripts/setup test` has installed of tests/web/package.json."""
+MODULES = ROOT / "web/node_modules"
+"""What the console is made of; its tests, and those of what it speaks to, use the same."""
 SCREENSHOTS = ROOT / ".make/screenshots"
 
 

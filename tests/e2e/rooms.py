@@ -17,20 +17,23 @@ from paddock.sandbox.local.backend import LocalBackend, LocalSettings
 from tests.e2e.consoles import Visitor, visitor
 from tests.serving import Server
 
-PLAIN, STREAM = "plain", "stream"
+PLAIN, DESK = "plain", "desk"
 ANSWER = "Six times seven is 42."
 TOKENS_A_SECOND = 100
 SCRIPTS: Mapping[str, Any] = {
     PLAIN: {"each_prompt": True, "turns": [{"say": ANSWER}]},
-    STREAM: {
+    DESK: {
         "pace": f"{1000 // TOKENS_A_SECOND}ms",
         "each_prompt": True,
-        "turns": [{"say": "Words come one by one, **some** of them `marked`.\n\n" * 400}],
+        "turns": [
+            {"call": {"tool": "linux_screenshot"}},
+            {"say": "Words come one by one, **some** of them `marked`.\n\n" * 400},
+        ],
     },
 }
 AWAY = r"ERR_CONNECTION|ERR_INCOMPLETE|ERR_EMPTY|WebSocket connection"
 """What a browser complains of by itself while nobody answers."""
-_KNOWN = (r"401 \(Unauthorized\) \(\S+/v1/me\)", r"GL Driver Message")
+_KNOWN = (r"401 \(Unauthorized\) \(\S+/v1/me\)", r"GL Driver Message", r"task queue exceeded")
 """Who is not signed in yet is told so; and a browser without a graphics card complains of that."""
 
 

@@ -100,7 +100,9 @@ def markdown(elsewhere: str) -> str:
 
 
 def files(elsewhere: str) -> dict[str, str]:
-    picture = f'<svg xmlns="http://www.w3.org/2000/svg" width="90" height="90" onload="top.pwned=1">{html(elsewhere)}</svg>'
+    picture = (
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="90" height="90" onload="top.pwned=1">{html(elsewhere)}</svg>'
+    )
     return {
         "page.html": html(elsewhere),
         "picture.svg": picture.split("<p>")[0] + f'<script>top.pwned=1</script><image href="{elsewhere}svg"/></svg>',

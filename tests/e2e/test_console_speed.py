@@ -11,10 +11,10 @@ from playwright.sync_api import Browser, CDPSession, Locator, Page, expect
 
 from tests.e2e.browser import chromium
 from tests.e2e.consoles import Visitor
-from tests.e2e.rooms import STREAM, composer, guest, key_field, new_chat, settings, thread, throttle
+from tests.e2e.rooms import DESK, composer, guest, key_field, new_chat, settings, thread, throttle
 from tests.e2e.written import long_chat, write
 from tests.screens import share_screens
-from tests.serving import Server, eventually, serving
+from tests.serving import Server, serving
 
 pytestmark = pytest.mark.slow
 
@@ -165,23 +165,28 @@ def typed(person: Visitor, field: Locator) -> Smoothness:
 
 
 def test_typing_is_smooth_while_words_stream_and_a_desktop_is_live(browser: Browser, server: Server) -> None:
-    session = new_chat(server, STREAM, kinds=["linux"])
+    session = new_chat(server, DESK, kinds=["linux"])
     with guest(browser, server) as person:
         person.page.add_init_script(MEASURE)
         person.sign_in(f"/chats/{session}")
-        quiet = typed(person, composer(person, new=True))
-        composer(person, new=True).fill("Go on and on.")
+        composer(person, new=True).fill("Look, and then go on and on.")
         composer(person, new=True).press("Enter")
+        expect(person.button("computers.input.take")).to_be_enabled(timeout=60_000)
         answer = thread(person).get_by_text("Words come one by one")
-        expect(answer.first).to_be_visible()
+        expect(answer.first).to_be_visible(timeout=30_000)
         began = answer.count()
         busy = typed(person, composer(person))
         assert answer.count() > began, "it did not stream meanwhile"
-        expect(person.button("chat.stop")).to_be_visible()
         person.button("chat.stop").click()
+        expect(person.button("chat.stop")).to_have_count(0)
+        quiet = typed(person, composer(person))
+        expect(person.button("computers.input.take")).to_be_enabled()
         person.is_content()
-    print(f"\nquiet: {quiet}\nbusy:  {busy}")
-    assert percentile(busy.keys, 0.95) <= max(FRAME, 4 * percentile(quiet.keys, 0.95))
+    print(f"\nbusy:  {busy}\nquiet: {quiet}")
+    assert percentile(busy.keys, 0.95) <= max(FRAME, 3 * percentile(quiet.keys, 0.95))
+    assert percentile(busy.frames, 0.95) <= max(FRAME, 3 * percentile(quiet.frames, 0.95))
+    # A long task is one of more than 50 ms. Now and then one is the machine's doing; a page that stumbles has many.
+    assert sum(busy.tasks) <= 3 * sum(quiet.tasks) + 0.1 * sum(busy.frames)
 
 
 def test_a_long_chat_scrolls(browser: Browser, server: Server) -> None:
@@ -196,7 +201,8 @@ def test_a_long_chat_scrolls(browser: Browser, server: Server) -> None:
             person.page.mouse.wheel(0, -1500)
             most = max(most, person.page.locator("[data-row]").count())
         frames = person.page.evaluate("measured.frames")
-        print(f"\n{len(frames)} frames, at 50 % {percentile(frames, 0.5):.0f} ms, at 95 % {percentile(frames, 0.95):.0f} ms; {most} rows")
+        middle, slow = percentile(frames, 0.5), percentile(frames, 0.95)
+        print(f"\n{len(frames)} frames, at 50 % {middle:.0f} ms, at 95 % {slow:.0f} ms; {most} rows at most")
         assert most <= MOST_ROWS
-        assert percentile(frames, 0.5) <= FRAME
+        assert middle <= FRAME
         person.is_content()

@@ -125,6 +125,23 @@ def test_a_key_is_revoked_while_somebody_writes(browser: Browser, server: Server
         person.is_content()
 
 
+def test_who_is_not_known_after_a_restart_signs_in_and_goes_on(browser: Browser, server: Server) -> None:
+    session = new_chat(server)
+    with guest(browser, server, AWAY, "401") as person:
+        person.go(f"/chats/{session}")
+        sign_in_by_key(person, server.key)
+        composer(person, new=True).fill("What I was about to say")
+        person.page.context.clear_cookies()
+        server.stop()
+        server.start(int(server.url.rsplit(":", 1)[1]))
+        expect(person.page.get_by_role("heading", name=person.t("shell.signIn.againTitle"))).to_be_visible(timeout=SOON)
+        sign_in_by_key(person, server.key)
+        expect(composer(person, new=True)).to_have_value("What I was about to say")
+        composer(person, new=True).press("Enter")
+        expect(thread(person).get_by_text(ANSWER)).to_be_visible()
+        person.is_content()
+
+
 @pytest.mark.parametrize(("kind", "view"), [("code", "terminal"), ("linux", "desktop")])
 def test_a_box_dies_while_it_is_looked_at(browser: Browser, server: Server, kind: str, view: str) -> None:
     box = new_box(server, kind)
@@ -200,7 +217,7 @@ def test_on_a_slow_network_nothing_is_sent_twice(browser: Browser, server: Serve
     session = new_chat(server)
     with guest(browser, server) as person:
         person.sign_in("/settings/appearance")
-        throttle(person.page, down=3_000_000, up=50_000, latency=1500)
+        throttle(person.page, down=3_000_000, up=50_000, latency=500)
         person.page.goto(f"{server.url}/chats/{session}", wait_until="commit")
         expect(person.page.get_by_role("status", name=person.t("common.loading")).first).to_be_visible()
         field = composer(person, new=True)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,7 @@ from tests.screens import share_screens
 from tests.serving import DAEMON, Server, eventually, serving
 
 NARROW = 390
+expect.set_options(timeout=20_000)
 TASK = """\
 name: greeting
 description: Asks the model for a greeting, and keeps it.
@@ -30,7 +32,8 @@ entrypoint: |
   import json, os, urllib.request
   body = {"model": "demo", "messages": [{"role": "user", "content": "A greeting for the archive, please."}]}
   headers = {"Authorization": "Bearer " + os.environ["OPENAI_API_KEY"], "Content-Type": "application/json"}
-  asked = urllib.request.Request(os.environ["OPENAI_BASE_URL"] + "/chat/completions", json.dumps(body).encode(), headers)
+  address = os.environ["OPENAI_BASE_URL"] + "/chat/completions"
+  asked = urllib.request.Request(address, json.dumps(body).encode(), headers)
   said = json.load(urllib.request.urlopen(asked, timeout=30))["choices"][0]["message"]["content"]
   open("greeting.md", "w").write("# Greeting\\n\\n" + said + "\\n")
   END
@@ -38,9 +41,9 @@ deliverables: [greeting.md]
 """
 
 
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    directory = tmp_path_factory.mktemp("paddock")
+@contextmanager
+def console_server(directory: Path) -> Iterator[Server]:
+    """A server as it is on its first day: with a desktop and a task, and no model."""
     share_screens(directory / "data", "desktop")
     tasks = directory / "tasks"
     tasks.mkdir()
@@ -51,6 +54,12 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
         "runs": {"tasks": str(tasks)},
     }
     with serving(directory, settings) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    with console_server(tmp_path_factory.mktemp("paddock")) as running:
         yield running
 
 
@@ -155,6 +164,10 @@ class Story:
             assert saved
         self.person.button("computers.input.handBack").click()
         expect(self.page.get_by_text(self.t("computers.input.agent")).first).to_be_visible()
+        with self.person.server.client() as client:
+            session = self.page.url.rsplit("/", 1)[1].partition("?")[0]
+            eventually(lambda: client.get(f"/v1/sessions/{session}").json()["state"] == "idle", 60)
+        self.look("chat")
 
     def windows(self, box: str) -> str:
         with self.person.server.client() as client:
@@ -186,7 +199,8 @@ class Story:
         expect(self.page.get_by_text(re.compile("A person was here")).first).to_be_visible()
         self.look("deliverable")
         with self.page.expect_download() as coming:
-            self.person.button("common.download").first.click()
+            panel = self.page.get_by_role("tabpanel", name=self.t("computers.views.files"))
+            self.person.button("common.download", panel).first.click()
         coming.value.save_as(directory / "report.md")
         assert (directory / "report.md").read_text().startswith("A person was here.")
 

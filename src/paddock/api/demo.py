@@ -21,6 +21,7 @@ from paddock.model.sessions import Action, Policy, Rule
 
 _KINDS = ("linux", "code")
 _TITLES = {"en": "A demonstration, by a script", "zh": "演示（由脚本完成）"}  # noqa: RUF001
+_INSTRUCTIONS = {"en": "Answer in English.", "zh": "Answer in Simplified Chinese."}
 _POLICY = Policy(
     rules=(
         Rule(tool="write_file", arguments={"path": "/workspace/*"}, action=Action.ALLOW),
@@ -83,10 +84,13 @@ def routes(services: Services) -> APIRouter:
         model = find_model()
         kind, image, built = await asyncio.to_thread(find_kind)
         by = await name_of(services, principal)
-        wanted = NewSession(model=model, kinds=(kind,), policy=_POLICY, title=_TITLES[asked.language])
-        once = None if asked.again else f"demo/{principal.key_id}/{asked.language}"
+        language = asked.language
+        wanted = NewSession(
+            model=model, kinds=(kind,), policy=_POLICY, title=_TITLES[language], instructions=_INSTRUCTIONS[language]
+        )
+        once = None if asked.again else f"demo/{principal.key_id}/{language}"
         session = await sessions.create(principal.tenant, wanted, by, request_key=once)
-        prompt = PROMPTS[asked.language]
+        prompt = PROMPTS[language]
         if asked.begin:
             await sessions.send(principal.tenant, session.id, Written(text=prompt), by, request_key="demo")
         kind = next(iter(session.kinds), kind)

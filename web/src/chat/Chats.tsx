@@ -1,17 +1,21 @@
-import { Dialog } from "@base-ui/react/dialog";
 import { PanelLeftOpen } from "lucide-react";
-import { useEffect, useState } from "react";
+import { Suspense, useEffect, useState } from "react";
 import { useTranslation } from "react-i18next";
 import { useLocation, useParams } from "wouter";
 import { begin, send } from "@/session/store";
 import { may, useMe } from "@/shell/me";
+import { part } from "@/shell/parts";
 import { IconButton } from "@/ui/Button";
 import { useRemembered } from "@/ui/remember";
+import { Loading } from "@/ui/states";
 import styles from "./Chats.module.css";
-import { Conversation } from "./Conversation";
 import { SessionList } from "./list/SessionList";
 import { NewChat } from "./start/NewChat";
 import { bodyOf } from "./start/setup";
+
+const Drawer = part(async () => ({ default: (await import("./list/Drawer")).Drawer }));
+// Who begins a chat needs none of what shows one.
+const Conversation = part(async () => ({ default: (await import("./Conversation")).Conversation }));
 
 const NARROW = "(max-width: 899px)";
 
@@ -38,18 +42,17 @@ export default function Chats() {
         </div>
       )}
       {narrow && (
-        <Dialog.Root open={drawer} onOpenChange={setDrawer}>
-          <Dialog.Portal>
-            <Dialog.Backdrop className={styles.backdrop} />
-            <Dialog.Popup className={styles.drawer} aria-label={t("chat.chats")}>
-              <SessionList current={id} mayWrite={mayWrite} onFold={() => setDrawer(false)} />
-            </Dialog.Popup>
-          </Dialog.Portal>
-        </Dialog.Root>
+        <Suspense fallback={null}>
+          <Drawer open={drawer} onOpenChange={setDrawer}>
+            <SessionList current={id} mayWrite={mayWrite} onFold={() => setDrawer(false)} />
+          </Drawer>
+        </Suspense>
       )}
       <div className={styles.main}>
         {id ? (
-          <Conversation key={id} id={id} narrow={narrow} mayWrite={mayWrite} onList={onList} />
+          <Suspense fallback={<Loading rows={8} />}>
+            <Conversation key={id} id={id} narrow={narrow} mayWrite={mayWrite} onList={onList} />
+          </Suspense>
         ) : (
           <>
             {onList && (

@@ -167,7 +167,7 @@ function Open({ id, narrow, mayWrite, onList, view, lost }: Props & { view: Sess
             />
           ) : (
             // The thread keeps its place in the page when computers come and go, so that nobody is interrupted in writing.
-            <Split name="chat" left={column} right={some && panel.shown ? computers : null} share={52} />
+            <Split name="chat" left={column} right={some && panel.shown ? computers : null} share={44} />
           )}
         </div>
       </div>

@@ -1,4 +1,13 @@
-import { FolderTree, ListChecks, type LucideIcon, Monitor, MonitorX, Pause, SquareTerminal } from "lucide-react";
+import {
+  FolderTree,
+  Hourglass,
+  ListChecks,
+  type LucideIcon,
+  Monitor,
+  MonitorX,
+  Pause,
+  SquareTerminal,
+} from "lucide-react";
 import { useState } from "react";
 import { useTranslation } from "react-i18next";
 import type { BoxView } from "@/session/types";
@@ -78,8 +87,10 @@ interface OneProps {
 
 /** One view, or why there is nothing to see. */
 export function ComputerView({ box, view, active, session, alone }: OneProps) {
+  const { t } = useTranslation();
   useNews(box);
   const condition = useCondition(box, active);
+  if (box.state === "starting") return <Empty icon={Hourglass} title={t("chat.doing.starting")} />;
   if (view === "output") return <Output box={box} session={session} active={active} />;
   if (condition.state === "gone" || condition.state === "broken" || condition.state === "paused")
     return <Ended condition={condition} />;

@@ -75,7 +75,8 @@ export function condition(box: BoxView, sandbox: Sandbox | undefined, error: unk
 }
 
 export function useCondition(box: BoxView, active: boolean): Condition {
-  const query = useSandbox(box.id, active && box.state !== "released");
+  // What is only starting has no id of its own yet.
+  const query = useSandbox(box.id, active && box.state !== "released" && box.state !== "starting");
   return condition(box, query.data, query.error);
 }
 

@@ -8,7 +8,7 @@ import { useAddress } from "@/shell/address";
 import { may, useMe } from "@/shell/me";
 import { Badge } from "@/ui/Badge";
 import { Button, IconButton } from "@/ui/Button";
-import { Switch } from "@/ui/forms";
+import { Switch } from "@/ui/Switch";
 import { Empty, Loaded } from "@/ui/states";
 import { Table } from "@/ui/Table";
 import { Time } from "@/ui/Time";

@@ -1,14 +1,18 @@
-import { type ReactNode, useEffect, useRef, useState } from "react";
+import { type ReactNode, Suspense, useEffect, useRef, useState } from "react";
 import { useTranslation } from "react-i18next";
 import { useLocation } from "wouter";
+import { FloatingTooltip } from "@/ui/FloatingTooltip";
+import { TooltipLook } from "@/ui/Tooltip";
 import { Away } from "./Away";
 import { BottomBar } from "./BottomBar";
 import { ErrorBoundary } from "./ErrorBoundary";
-import { Palette } from "./Palette";
+import { part } from "./parts";
 import { Rail } from "./Rail";
 import styles from "./Shell.module.css";
-import { Shortcuts } from "./Shortcuts";
 import { useShortcuts } from "./shortcuts";
+
+const Palette = part(async () => ({ default: (await import("./Palette")).Palette }));
+const Shortcuts = part(async () => ({ default: (await import("./Shortcuts")).Shortcuts }));
 
 /** What is around every page. */
 export function Shell({ children }: { children: ReactNode }) {
@@ -18,6 +22,9 @@ export function Shell({ children }: { children: ReactNode }) {
   const [opened, setOpened] = useState<"palette" | "shortcuts" | null>(null);
   const room = location.split("/")[1] ?? "";
   useShortcuts(setOpened);
+  // Once opened they stay, so that closing them gives the keyboard back to whoever had it.
+  const [ever, setEver] = useState(false);
+  if (opened && !ever) setEver(true);
 
   // biome-ignore lint/correctness/useExhaustiveDependencies: another room begins at its top.
   useEffect(() => {
@@ -25,20 +32,30 @@ export function Shell({ children }: { children: ReactNode }) {
   }, [room]);
 
   return (
-    <div className={styles.shell}>
-      <a className={styles.skip} href="#main">
-        {t("shell.skip")}
-      </a>
-      <Rail onSearch={() => setOpened("palette")} onShortcuts={() => setOpened("shortcuts")} />
-      <div className={styles.centre}>
-        <Away />
-        <main id="main" ref={main} tabIndex={-1} className={styles.main}>
-          <ErrorBoundary place={location}>{children}</ErrorBoundary>
-        </main>
+    <TooltipLook value={FloatingTooltip}>
+      <div className={styles.shell}>
+        <a className={styles.skip} href="#main">
+          {t("shell.skip")}
+        </a>
+        <Rail onSearch={() => setOpened("palette")} onShortcuts={() => setOpened("shortcuts")} />
+        <div className={styles.centre}>
+          <Away />
+          <main id="main" ref={main} tabIndex={-1} className={styles.main}>
+            <ErrorBoundary place={location}>{children}</ErrorBoundary>
+          </main>
+        </div>
+        <BottomBar onSearch={() => setOpened("palette")} />
+        {ever && (
+          <Suspense fallback={null}>
+            <Palette
+              open={opened === "palette"}
+              onClose={() => setOpened(null)}
+              onShortcuts={() => setOpened("shortcuts")}
+            />
+            <Shortcuts open={opened === "shortcuts"} onClose={() => setOpened(null)} />
+          </Suspense>
+        )}
       </div>
-      <BottomBar onSearch={() => setOpened("palette")} />
-      <Palette open={opened === "palette"} onClose={() => setOpened(null)} onShortcuts={() => setOpened("shortcuts")} />
-      <Shortcuts open={opened === "shortcuts"} onClose={() => setOpened(null)} />
-    </div>
+    </TooltipLook>
   );
 }

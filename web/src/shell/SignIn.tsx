@@ -4,7 +4,7 @@ import { Trans, useTranslation } from "react-i18next";
 import { ApiError } from "@/api/client";
 import { choose, LANGUAGES, type Language } from "@/i18n";
 import { Button, IconButton } from "@/ui/Button";
-import { TextInput } from "@/ui/forms";
+import forms from "@/ui/forms.module.css";
 import { useTitle } from "@/ui/Page";
 import { meansAway } from "./connection";
 import styles from "./Gate.module.css";
@@ -61,7 +61,8 @@ export function SignIn({ again, first, onDone }: Props) {
         <div>
           <label htmlFor={id}>{t("shell.signIn.key")}</label>
           <div className={styles.secret} ref={field}>
-            <TextInput
+            <input
+              className={forms.input}
               id={id}
               type={shown ? "text" : "password"}
               value={key}

@@ -1,7 +1,6 @@
-import { Menu as Base } from "@base-ui/react/menu";
 import type { LucideIcon } from "lucide-react";
-import type { ReactElement } from "react";
-import styles from "./popups.module.css";
+import { cloneElement, type ReactElement, Suspense, useState } from "react";
+import { part } from "@/shell/parts";
 
 export interface MenuItem {
   label: string;
@@ -11,28 +10,31 @@ export interface MenuItem {
   disabled?: boolean;
 }
 
-/** A list of things to do that opens below `trigger`, a button. */
-export function Menu({ trigger, items }: { trigger: ReactElement<Record<string, unknown>>; items: MenuItem[] }) {
+export interface MenuProps {
+  /** A button. */
+  trigger: ReactElement<Record<string, unknown>>;
+  items: MenuItem[];
+}
+
+const OpenMenu = part<MenuProps>(() => import("./OpenMenu"));
+
+/** A list of things to do that opens below `trigger`. There are many of them and few are opened, so it is made then. */
+export function Menu(props: MenuProps) {
+  const [asked, setAsked] = useState(false);
+  const closed = cloneElement(props.trigger, {
+    "aria-haspopup": "menu",
+    "aria-expanded": false,
+    onClick: () => setAsked(true),
+    onKeyDown: (event: React.KeyboardEvent) => {
+      if (event.key !== "ArrowDown" && event.key !== "ArrowUp") return;
+      event.preventDefault();
+      setAsked(true);
+    },
+  });
+  if (!asked) return closed;
   return (
-    <Base.Root>
-      <Base.Trigger render={trigger} />
-      <Base.Portal>
-        <Base.Positioner sideOffset={4} align="end" className={styles.positioner}>
-          <Base.Popup className={styles.menu}>
-            {items.map(({ label, icon: Icon, onSelect, tone, disabled }) => (
-              <Base.Item
-                key={label}
-                className={[styles.item, tone && styles[tone]].filter(Boolean).join(" ")}
-                onClick={onSelect}
-                disabled={disabled}
-              >
-                {Icon && <Icon size={16} aria-hidden />}
-                {label}
-              </Base.Item>
-            ))}
-          </Base.Popup>
-        </Base.Positioner>
-      </Base.Portal>
-    </Base.Root>
+    <Suspense fallback={closed}>
+      <OpenMenu {...props} />
+    </Suspense>
   );
 }

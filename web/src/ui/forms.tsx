@@ -1,4 +1,3 @@
-import { Switch as Base } from "@base-ui/react/switch";
 import {
   cloneElement,
   type InputHTMLAttributes,
@@ -64,28 +63,6 @@ export function Select({ options, onChange, ...rest }: SelectProps) {
         </option>
       ))}
     </select>
-  );
-}
-
-export function Switch({
-  label,
-  checked,
-  onChange,
-  disabled,
-}: {
-  label: string;
-  checked: boolean;
-  onChange: (on: boolean) => void;
-  disabled?: boolean;
-}) {
-  return (
-    // biome-ignore lint/a11y/noLabelWithoutControl: the switch inside is one.
-    <label className={styles.switchRow}>
-      <Base.Root className={styles.switch} checked={checked} onCheckedChange={onChange} disabled={disabled}>
-        <Base.Thumb className={styles.thumb} />
-      </Base.Root>
-      {label}
-    </label>
   );
 }
 

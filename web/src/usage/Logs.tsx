@@ -4,7 +4,8 @@ import type { ApiError } from "@/api/client";
 import { follow } from "@/api/streams";
 import { useAddress } from "@/shell/address";
 import { useConnection } from "@/shell/connection";
-import { SearchBox, Select, Switch } from "@/ui/forms";
+import { SearchBox, Select } from "@/ui/forms";
+import { Switch } from "@/ui/Switch";
 import { Failed } from "@/ui/states";
 import styles from "./Usage.module.css";
 

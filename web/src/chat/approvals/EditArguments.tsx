@@ -1,7 +1,8 @@
 import { useState } from "react";
 import { useTranslation } from "react-i18next";
 import { Button } from "@/ui/Button";
-import { Field, Switch, TextArea, TextInput } from "@/ui/forms";
+import { Field, TextArea, TextInput } from "@/ui/forms";
+import { Switch } from "@/ui/Switch";
 import styles from "./approvals.module.css";
 import { fieldKind, parseArguments } from "./deciding";
 

@@ -5,7 +5,7 @@ import { useTranslation } from "react-i18next";
 import type { SessionView } from "@/session/types";
 import { Button, IconButton } from "@/ui/Button";
 import { recall, remember } from "@/ui/remember";
-import { LocalFile } from "../thread/Files";
+import { LocalFile } from "../thread/LocalFiles";
 import styles from "./Composer.module.css";
 import { useChatRuntime, type Written } from "./runtime";
 import { useStopKeys } from "./stopping";

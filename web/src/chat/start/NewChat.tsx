@@ -1,20 +1,20 @@
 import { Settings2 } from "lucide-react";
-import { useMemo, useState } from "react";
+import { Suspense, useMemo, useState } from "react";
 import { useTranslation } from "react-i18next";
 import { Link } from "wouter";
+import { part } from "@/shell/parts";
 import { type ServerFacts, useServer } from "@/shell/server";
 import { Button } from "@/ui/Button";
-import { Dialog } from "@/ui/Dialog";
-import { Field, Select, Switch } from "@/ui/forms";
 import { useTitle } from "@/ui/Page";
 import { recall, remember } from "@/ui/remember";
 import { Loaded } from "@/ui/states";
 import { toastError } from "@/ui/toasts";
 import { Composer } from "../composer/Composer";
 import type { Written } from "../composer/runtime";
-import { Kinds } from "./Kinds";
 import { type Setup, startWith } from "./setup";
 import styles from "./start.module.css";
+
+const SetupDialog = part(async () => ({ default: (await import("./SetupDialog")).SetupDialog }));
 
 const EXAMPLES = ["page", "data", "desktop", "explain"] as const;
 
@@ -93,53 +93,11 @@ function Start({ facts, onStart }: Props & { facts: ServerFacts }) {
           </button>
         ))}
       </section>
-      <Dialog
-        open={open}
-        onClose={() => setOpen(false)}
-        title={t("chat.setup")}
-        footer={
-          <Button tone="accent" onClick={() => setOpen(false)}>
-            {t("chat.done")}
-          </Button>
-        }
-      >
-        <SetupForm facts={facts} setup={setup} onChange={change} />
-      </Dialog>
+      {open && (
+        <Suspense fallback={null}>
+          <SetupDialog facts={facts} setup={setup} onChange={change} onClose={() => setOpen(false)} />
+        </Suspense>
+      )}
     </div>
-  );
-}
-
-function SetupForm(props: { facts: ServerFacts; setup: Setup; onChange: (part: Partial<Setup>) => void }) {
-  const { facts, setup, onChange } = props;
-  const { t } = useTranslation();
-  const agent = facts.agents.chat.find((each) => each.name === setup.agent);
-  return (
-    <>
-      <Field label={t("chat.agentLabel")} hint={agent?.description}>
-        <Select
-          value={setup.agent}
-          onChange={(name) => onChange({ agent: name })}
-          options={facts.agents.chat.map((each) => ({
-            value: each.name,
-            label: each.ready ? each.name : t("chat.agentMissing", { name: each.name, missing: each.missing ?? "" }),
-          }))}
-        />
-      </Field>
-      <Field label={t("chat.model")}>
-        <Select
-          value={setup.model}
-          onChange={(model) => onChange({ model })}
-          options={facts.models.items.map((each) => ({
-            value: each.name,
-            label: each.script ? t("chat.scripted", { name: each.name }) : each.name,
-          }))}
-        />
-      </Field>
-      <Kinds kinds={facts.kinds} chosen={setup.kinds} onChange={(kinds) => onChange({ kinds })} />
-      <div>
-        <Switch label={t("chat.askFirst")} checked={setup.ask} onChange={(ask) => onChange({ ask })} />
-        <p className={styles.soft}>{setup.ask ? t("chat.askFirstOn") : t("chat.askFirstOff")}</p>
-      </div>
-    </>
   );
 }

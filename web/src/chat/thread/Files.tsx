@@ -1,6 +1,6 @@
 import { useQuery } from "@tanstack/react-query";
 import { Download, File as FileIcon, ImageOff } from "lucide-react";
-import { useEffect, useState } from "react";
+import { useState } from "react";
 import { useTranslation } from "react-i18next";
 import { api, download, save } from "@/api/client";
 import type { FileContent } from "@/api/types";
@@ -9,21 +9,7 @@ import { Dialog } from "@/ui/Dialog";
 import { size } from "@/ui/Time";
 import { toastError } from "@/ui/toasts";
 import styles from "./Files.module.css";
-
-/** An address in this page for bytes that are here already. */
-export function useObjectUrl(content: Blob | undefined): string | undefined {
-  const [made, setMade] = useState<string>();
-  useEffect(() => {
-    if (!content) return;
-    const source = URL.createObjectURL(content);
-    setMade(source);
-    return () => {
-      URL.revokeObjectURL(source);
-      setMade(undefined);
-    };
-  }, [content]);
-  return made;
-}
+import { useObjectUrl } from "./LocalFiles";
 
 const path = (session: string, file: FileContent) => `/v1/sessions/${session}/files/${file.file}`;
 
@@ -96,32 +82,5 @@ function Saved({ session, file }: { session: string; file: FileContent }) {
       <Download size={15} aria-hidden />
       <span className="visually-hidden">{t("common.download")}</span>
     </button>
-  );
-}
-
-/** Files of this browser, on their way or about to be sent. */
-export function LocalFiles({ files }: { files: readonly File[] }) {
-  if (!files.length) return null;
-  return (
-    <ul className={styles.files}>
-      {files.map((file, index) => (
-        <li key={index}>
-          <LocalFile file={file} />
-        </li>
-      ))}
-    </ul>
-  );
-}
-
-export function LocalFile({ file }: { file: File }) {
-  const picture = file.type.startsWith("image/") && file.type !== "image/svg+xml";
-  const source = useObjectUrl(picture ? file : undefined);
-  if (source) return <img className={styles.small} src={source} alt={file.name} />;
-  return (
-    <span className={styles.file}>
-      <FileIcon size={18} aria-hidden />
-      <span className={styles.name}>{file.name}</span>
-      <span className={styles.soft}>{size(file.size)}</span>
-    </span>
   );
 }

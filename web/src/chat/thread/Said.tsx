@@ -7,7 +7,8 @@ import type { SaidItem } from "@/session/types";
 import { Button } from "@/ui/Button";
 import { Time } from "@/ui/Time";
 import { useChat } from "../context";
-import { Files, LocalFiles } from "./Files";
+import { Files } from "./Files";
+import { LocalFiles } from "./LocalFiles";
 import styles from "./thread.module.css";
 
 /** What a person wrote, or a quiet line of the server's. */

@@ -1,7 +1,8 @@
 import { type ReactNode, useEffect, useId, useRef, useState } from "react";
 import { useTranslation } from "react-i18next";
 import { Coded } from "@/ui/Coded";
-import { Field, Select, Switch, TextArea, TextInput } from "@/ui/forms";
+import { Field, Select, TextArea, TextInput } from "@/ui/forms";
+import { Switch } from "@/ui/Switch";
 import { type FieldSpec, fits, fromLines, fromPairs, toLines, toPairs } from "./fields";
 import styles from "./form.module.css";
 import { type Problem, problemAt } from "./problems";

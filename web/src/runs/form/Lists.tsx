@@ -1,7 +1,8 @@
 import { Plus, X } from "lucide-react";
 import { useTranslation } from "react-i18next";
 import { Button, IconButton } from "@/ui/Button";
-import { Switch, TextInput } from "@/ui/forms";
+import { TextInput } from "@/ui/forms";
+import { Switch } from "@/ui/Switch";
 import { type Editing, useHint, useLabel } from "./Control";
 import type { FieldSpec } from "./fields";
 import styles from "./form.module.css";

@@ -1,0 +1,60 @@
+import { useTranslation } from "react-i18next";
+import type { ServerFacts } from "@/shell/server";
+import { Button } from "@/ui/Button";
+import { Dialog } from "@/ui/Dialog";
+import { Field, Select } from "@/ui/forms";
+import { Switch } from "@/ui/Switch";
+import { Kinds } from "./Kinds";
+import type { Setup } from "./setup";
+import styles from "./start.module.css";
+
+interface Props {
+  facts: ServerFacts;
+  setup: Setup;
+  onChange: (part: Partial<Setup>) => void;
+  onClose: () => void;
+}
+
+/** What a chat that has not begun shall be like. */
+export function SetupDialog({ facts, setup, onChange, onClose }: Props) {
+  const { t } = useTranslation();
+  const agent = facts.agents.chat.find((each) => each.name === setup.agent);
+  return (
+    <Dialog
+      open
+      onClose={onClose}
+      title={t("chat.setup")}
+      footer={
+        <Button tone="accent" onClick={onClose}>
+          {t("chat.done")}
+        </Button>
+      }
+    >
+      <Field label={t("chat.agentLabel")} hint={agent?.description}>
+        <Select
+          value={setup.agent}
+          onChange={(name) => onChange({ agent: name })}
+          options={facts.agents.chat.map((each) => ({
+            value: each.name,
+            label: each.ready ? each.name : t("chat.agentMissing", { name: each.name, missing: each.missing ?? "" }),
+          }))}
+        />
+      </Field>
+      <Field label={t("chat.model")}>
+        <Select
+          value={setup.model}
+          onChange={(model) => onChange({ model })}
+          options={facts.models.items.map((each) => ({
+            value: each.name,
+            label: each.script ? t("chat.scripted", { name: each.name }) : each.name,
+          }))}
+        />
+      </Field>
+      <Kinds kinds={facts.kinds} chosen={setup.kinds} onChange={(kinds) => onChange({ kinds })} />
+      <div>
+        <Switch label={t("chat.askFirst")} checked={setup.ask} onChange={(ask) => onChange({ ask })} />
+        <p className={styles.soft}>{setup.ask ? t("chat.askFirstOn") : t("chat.askFirstOff")}</p>
+      </div>
+    </Dialog>
+  );
+}

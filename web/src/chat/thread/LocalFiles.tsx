@@ -1,0 +1,46 @@
+import { File as FileIcon } from "lucide-react";
+import { useEffect, useState } from "react";
+import { size } from "@/ui/Time";
+import styles from "./Files.module.css";
+
+/** An address in this page for bytes that are here already. */
+export function useObjectUrl(content: Blob | undefined): string | undefined {
+  const [made, setMade] = useState<string>();
+  useEffect(() => {
+    if (!content) return;
+    const source = URL.createObjectURL(content);
+    setMade(source);
+    return () => {
+      URL.revokeObjectURL(source);
+      setMade(undefined);
+    };
+  }, [content]);
+  return made;
+}
+
+/** Files of this browser, on their way or about to be sent. */
+export function LocalFiles({ files }: { files: readonly File[] }) {
+  if (!files.length) return null;
+  return (
+    <ul className={styles.files}>
+      {files.map((file, index) => (
+        <li key={index}>
+          <LocalFile file={file} />
+        </li>
+      ))}
+    </ul>
+  );
+}
+
+export function LocalFile({ file }: { file: File }) {
+  const picture = file.type.startsWith("image/") && file.type !== "image/svg+xml";
+  const source = useObjectUrl(picture ? file : undefined);
+  if (source) return <img className={styles.small} src={source} alt={file.name} />;
+  return (
+    <span className={styles.file}>
+      <FileIcon size={18} aria-hidden />
+      <span className={styles.name}>{file.name}</span>
+      <span className={styles.soft}>{size(file.size)}</span>
+    </span>
+  );
+}
