@@ -33,5 +33,10 @@ export default defineConfig({
     // For work on the console itself: `npm run dev` beside a running `paddock serve`.
     proxy: Object.fromEntries(["/v1", "/readyz", "/version"].map((path) => [path, { target: server, ws: true }])),
   },
-  test: { environment: "happy-dom", include: ["src/**/*.test.{ts,tsx}"], setupFiles: ["src/test/setup.ts"] },
+  test: {
+    isolate: false,
+    environment: "happy-dom",
+    include: ["src/**/*.test.{ts,tsx}"],
+    setupFiles: ["src/test/setup.ts"],
+  },
 });

@@ -121,3 +121,8 @@ def throttle(page: Page, *, down: float, up: float, latency: float) -> CDPSessio
         {"offline": False, "downloadThroughput": down / 8, "uploadThroughput": up / 8, "latency": latency},
     )
     return devtools
+
+
+def tell(measured: str) -> None:
+    """Say what was measured, to whoever runs the tests with `-s`."""
+    print(f"\n{measured}")  # noqa: T201

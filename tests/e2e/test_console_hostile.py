@@ -11,7 +11,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, Page, Request, expect
+from playwright.sync_api import Browser, Dialog, Page, Request, expect
 
 from tests.e2e.browser import chromium
 from tests.e2e.consoles import Visitor
@@ -50,7 +50,8 @@ class Stranger:
                 self.send_response(204)
                 self.end_headers()
 
-            do_POST = do_GET
+            def do_POST(self) -> None:
+                self.do_GET()
 
             def log_message(self, *_: object) -> None:
                 pass
@@ -79,7 +80,8 @@ def html(elsewhere: str) -> str:
 <svg xmlns="http://www.w3.org/2000/svg" onload="{deed}"><script>{deed}</script><a href="javascript:{deed}">s</a></svg>
 <iframe src="{elsewhere}frame"></iframe><iframe src="javascript:{deed}"></iframe>
 <iframe srcdoc="<script>top.pwned=1</script>"></iframe><object data="{elsewhere}object"></object>
-<embed src="{elsewhere}embed"><link rel="stylesheet" href="{elsewhere}css"><style>@import url("{elsewhere}import")</style>
+<embed src="{elsewhere}embed"><link rel="stylesheet" href="{elsewhere}css">
+<style>@import url("{elsewhere}import")</style>
 <meta http-equiv="refresh" content="0;url={elsewhere}refresh"><base href="{elsewhere}"><video src="{elsewhere}video">
 </video><a href="javascript:{deed}" ping="{elsewhere}ping">click</a><details open ontoggle="{deed}">d</details>
 <form action="{elsewhere}form"><button autofocus onfocus="{deed}">b</button></form>"""
@@ -155,10 +157,11 @@ def watched(page: Page) -> list[str]:
     """The questions that the page puts before people, none of which should ever come."""
     dialogs: list[str] = []
 
-    def hear(dialog: object) -> None:
-        dialogs.append(str(dialog))
+    def hear(dialog: Dialog) -> None:
+        dialogs.append(dialog.message)
+        dialog.dismiss()
 
-    page.on("dialog", lambda dialog: (hear(dialog), dialog.dismiss())[0])
+    page.on("dialog", hear)
     return dialogs
 
 
@@ -211,9 +214,8 @@ def test_deliverables_of_a_run(browser: Browser, server: Server, stranger: Stran
     task = {"name": "evil", "goal": "Do harm.", "image": "host", "entrypoint": writing(contents), "deliverables": ["*"]}
     with server.client() as client:
         made = client.post("/v1/runs", json={"task": task}).raise_for_status().json()["runs"][0]["id"]
-        ended = eventually(
-            lambda: (found := client.get(f"/v1/runs/{made}").json())["state"] not in ("queued", "running") and found, 60
-        )
+        eventually(lambda: client.get(f"/v1/runs/{made}").json()["state"] not in ("queued", "running"), 60)
+        ended = client.get(f"/v1/runs/{made}").json()
     paths = [each["path"] for each in ended["result"]["deliverables"]]
     assert {"page.html", "picture.svg", "text.md"} <= set(paths), ended
     with guest(browser, server, BLOCKED, "asked somebody else") as person:
@@ -270,7 +272,8 @@ def test_the_key_is_in_no_address(browser: Browser, server: Server) -> None:
         person.go(f"/chats/{CHAT}")
         sign_in_by_key(person, server.key)
         expect(composer(person)).to_be_visible()
-        eventually(lambda: (person.page.wait_for_timeout(50), any("/ws?" in each for each in addresses))[1])
+        with person.page.expect_websocket(lambda socket: "/ws?" in socket.url):
+            person.page.reload()
         assert person.page.evaluate("JSON.stringify({...localStorage, ...sessionStorage})").count("pdk_") == 0
         assert person.page.evaluate("document.cookie") == ""
         assert not [each for each in addresses if server.key in each or "pdk_" in each]

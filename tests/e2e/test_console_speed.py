@@ -11,7 +11,7 @@ from playwright.sync_api import Browser, CDPSession, Locator, Page, expect
 
 from tests.e2e.browser import chromium
 from tests.e2e.consoles import Visitor
-from tests.e2e.rooms import DESK, composer, guest, key_field, new_chat, settings, thread, throttle
+from tests.e2e.rooms import DESK, composer, guest, key_field, new_chat, settings, tell, thread, throttle
 from tests.e2e.written import long_chat, write
 from tests.screens import share_screens
 from tests.serving import Server, serving
@@ -98,7 +98,7 @@ def weigh(person: Visitor, path: str, ready: Locator) -> None:
     person.go(path)
     ready.press_sequentially("typed")
     expect(ready).to_have_value("typed")
-    print(f"\n{path}: {scales.total / 1000:.0f} kB in {len(scales.bytes)} requests; {scales.heaviest()}")
+    tell(f"{path}: {scales.total / 1000:.0f} kB in {len(scales.bytes)} requests; {scales.heaviest()}")
     assert 50_000 < scales.total <= MOST_BYTES
     person.is_content()
 
@@ -129,7 +129,7 @@ def test_it_can_be_used_soon_on_a_slow_network(browser: Browser, server: Server)
             person.page.keyboard.type("pdk")
             expect(key_field(person)).to_have_value("pdk")
             person.is_content()
-    print(f"\ninteractive on fast 3G after {', '.join(f'{each:.0f}' for each in sorted(times))} ms")
+    tell(f"interactive on fast 3G after {', '.join(f'{each:.0f}' for each in sorted(times))} ms")
     assert min(times) < INTERACTIVE
 
 
@@ -182,7 +182,7 @@ def test_typing_is_smooth_while_words_stream_and_a_desktop_is_live(browser: Brow
         quiet = typed(person, composer(person))
         expect(person.button("computers.input.take")).to_be_enabled()
         person.is_content()
-    print(f"\nbusy:  {busy}\nquiet: {quiet}")
+    tell(f"busy:  {busy}\nquiet: {quiet}")
     assert percentile(busy.keys, 0.95) <= max(FRAME, 3 * percentile(quiet.keys, 0.95))
     assert percentile(busy.frames, 0.95) <= max(FRAME, 3 * percentile(quiet.frames, 0.95))
     # A long task is one of more than 50 ms. Now and then one is the machine's doing; a page that stumbles has many.
@@ -202,7 +202,7 @@ def test_a_long_chat_scrolls(browser: Browser, server: Server) -> None:
             most = max(most, person.page.locator("[data-row]").count())
         frames = person.page.evaluate("measured.frames")
         middle, slow = percentile(frames, 0.5), percentile(frames, 0.95)
-        print(f"\n{len(frames)} frames, at 50 % {middle:.0f} ms, at 95 % {slow:.0f} ms; {most} rows at most")
+        tell(f"{len(frames)} frames, at 50 % {middle:.0f} ms, at 95 % {slow:.0f} ms; {most} rows at most")
         assert most <= MOST_ROWS
         assert middle <= FRAME
         person.is_content()

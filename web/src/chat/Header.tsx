@@ -16,6 +16,7 @@ import { change, rename } from "@/session/store";
 import type { SessionView } from "@/session/types";
 import { Button, IconButton } from "@/ui/Button";
 import { Menu } from "@/ui/Menu";
+import { money } from "@/ui/money";
 import { amount } from "@/ui/Time";
 import { toastError } from "@/ui/toasts";
 import styles from "./Chats.module.css";
@@ -23,7 +24,6 @@ import { deleteSoon, exportSession, forkSession, titleOf } from "./list/actions"
 import { Rename } from "./list/SessionRow";
 import { State } from "./list/State";
 import { SessionSettings } from "./start/SessionSettings";
-import { money } from "./thread/Foot";
 
 interface Props {
   id: string;

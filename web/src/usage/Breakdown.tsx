@@ -4,9 +4,10 @@ import { Link } from "wouter";
 import { api } from "@/api/client";
 import type { Schema } from "@/api/types";
 import { may, useMe } from "@/shell/me";
+import { money } from "@/ui/money";
 import { Table } from "@/ui/Table";
 import { amount } from "@/ui/Time";
-import { type Dimension, type Item, type Measure, measured, money, ranked } from "./figures";
+import { type Dimension, type Item, type Measure, measured, ranked } from "./figures";
 import styles from "./Usage.module.css";
 
 const MOST = 100;

@@ -7,6 +7,7 @@ import type { Schema } from "@/api/types";
 import { useAddress } from "@/shell/address";
 import { may, useMe } from "@/shell/me";
 import { Select, TextInput } from "@/ui/forms";
+import { money } from "@/ui/money";
 import { Page } from "@/ui/Page";
 import { Empty, Loaded } from "@/ui/states";
 import { amount, duration } from "@/ui/Time";
@@ -20,7 +21,6 @@ import {
   type Measure,
   measured,
   momentsOf,
-  money,
   type Numbers,
   RANGES,
   rangeOf,

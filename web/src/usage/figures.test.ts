@@ -1,5 +1,6 @@
 import { describe, expect, it } from "vitest";
-import { type Item, intervalOf, momentsOf, money, rangeOf, ranked } from "./figures";
+import { money } from "@/ui/money";
+import { type Item, intervalOf, momentsOf, rangeOf, ranked } from "./figures";
 
 const NONE = {
   requests: 0,

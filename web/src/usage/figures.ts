@@ -87,15 +87,3 @@ export function ranked(items: Item[], measure: Measure): Item[] {
     (one, other) => measured(other, measure) - measured(one, measure) || other.requests - one.requests,
   );
 }
-
-/** "$1.24", "$0.0031". */
-export function money(value: number, language: string): string {
-  const digits = value !== 0 && Math.abs(value) < 0.1 ? 4 : 2;
-  return new Intl.NumberFormat(language, {
-    style: "currency",
-    currency: "USD",
-    currencyDisplay: "narrowSymbol",
-    minimumFractionDigits: digits,
-    maximumFractionDigits: digits,
-  }).format(value);
-}

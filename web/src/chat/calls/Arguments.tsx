@@ -3,10 +3,10 @@ import { useMemo } from "react";
 import { useTranslation } from "react-i18next";
 import type { CallView } from "@/session/types";
 import { Code } from "@/ui/Code";
+import { Diff } from "@/ui/Diff";
 import { boxOf, useChat } from "../context";
 import styles from "./calls.module.css";
 import { before, isWrite, replaced, writtenTo } from "./change";
-import { Diff } from "./Diff";
 import { LongText } from "./Result";
 import { known, sortOf } from "./words";
 

@@ -4,6 +4,7 @@ import { useTranslation } from "react-i18next";
 import type { CompactedItem, ErrorItem, TurnView } from "@/session/types";
 import { Button, IconButton } from "@/ui/Button";
 import { CopyButton } from "@/ui/Code";
+import { money } from "@/ui/money";
 import { amount, duration } from "@/ui/Time";
 import { useChat } from "../context";
 import styles from "./thread.module.css";
@@ -42,14 +43,6 @@ export const TurnFoot = memo(function TurnFoot({ turn, last, text }: { turn: Tur
     </footer>
   );
 });
-
-/** "$0.0021": small sums keep two digits that count. */
-export function money(cost: number, language: string): string {
-  const digits = cost >= 1 ? 2 : Math.min(6, 1 - Math.floor(Math.log10(cost)));
-  return new Intl.NumberFormat(language, { style: "currency", currency: "USD", maximumFractionDigits: digits }).format(
-    cost,
-  );
-}
 
 /** What went wrong, and what to do next. */
 export function Trouble({ item, goOn }: { item: ErrorItem; goOn: boolean }) {
