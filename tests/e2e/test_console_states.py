@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shutil
 from collections.abc import Iterator
@@ -76,7 +77,6 @@ def test_the_server_goes_away_and_comes_back(browser: Browser, server: Server) -
             composer(person).fill("Meanwhile")
             person.page.keyboard.press("Enter")
             expect(thread(person).get_by_text(person.t("chat.sending"))).to_be_visible()
-            expect(person.page.get_by_text(person.t("shell.away.title"))).to_be_visible(timeout=SOON)
             composer(person).fill("A draft")
         finally:
             server.start(int(server.url.rsplit(":", 1)[1]))
@@ -224,7 +224,7 @@ def test_on_a_slow_network_nothing_is_sent_twice(browser: Browser, server: Serve
     session = new_chat(server)
     with guest(browser, server) as person:
         person.sign_in("/settings/appearance")
-        throttle(person.page, down=3_000_000, up=50_000, latency=500)
+        throttle(person.page, down=3_000_000, up=50_000, latency=300)
         person.page.goto(f"{server.url}/chats/{session}", wait_until="commit")
         expect(person.page.get_by_role("status", name=person.t("common.loading")).first).to_be_visible()
         field = composer(person, new=True)
@@ -274,7 +274,7 @@ def test_a_browser_that_keeps_nothing(browser: Browser, server: Server, tmp_path
     session = new_chat(server)
     program = shutil.which("chromium")
     context = browser.browser_type.launch_persistent_context(
-        tmp_path, executable_path=program, locale="en-GB", args=["--no-sandbox"]
+        tmp_path, executable_path=program, locale="en-GB", args=["--no-sandbox"] if os.getuid() == 0 else []
     )
     try:
         person = Visitor(context.new_page(), server)
