@@ -165,7 +165,7 @@ class Paddock:
                 keys=self.keys,
                 images=self.images,
             )
-            self.sessions = await open_sessions(chatting, self.door, self.gateway.archive, held)
+            self.sessions = await open_sessions(chatting, self.door, self.gateway, held)
             builds = BuildJobs(self.images)
             held.push_async_callback(builds.close)
             self.app = make_app(

@@ -258,8 +258,8 @@ def test_replay_serves_until_it_is_told_to_stop(models: Server, tmp_path: Path) 
     serving.stderr.close()
 
 
-def test_without_models_the_list_is_empty_and_the_log_too(server: Server) -> None:
-    assert server.json("llm", "list")["models"] == []
+def test_without_models_there_is_the_demo_and_the_log_is_empty(server: Server) -> None:
+    assert [model["name"] for model in server.json("llm", "list")["models"]] == ["demo"]
     assert server.text("llm", "log") == ""
     assert server.json("llm", "usage")["items"] == []
     nothing = server.run("llm", "record", "never.jsonl")

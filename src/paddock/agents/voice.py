@@ -9,7 +9,7 @@ import shutil
 import tempfile
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -56,7 +56,9 @@ class Voice:
         door: Door,
         files: Files,
         parked: Callable[[Session], Awaitable[object]],
+        price: Callable[[str, Usage], float | None],
     ) -> None:
+        self._price = price
         self._config = config
         self._keys = keys
         self._door = door
@@ -158,16 +160,16 @@ class Voice:
                     if not error.too_long or answer.saying.started or share == _SMALLER[-1]:
                         raise
             calls = answer.calls()
-            spent = answer.spent(asked)
+            spent = self._priced(current.model, answer, asked)
             message = await answer.saying.finish(calls, spent, question, answer.finish)
         except ModelError as error:
             if error.status == 401:
                 self._secrets.pop(session.id, None)
-            spent = answer.spent(asked) if answer.saying.started else NOTHING
+            spent = self._priced(current.model, answer, asked) if answer.saying.started else NOTHING
             await self._journal.bounded(answer.saying.cut(f"error: {error.message[:500]}", spent))
             raise
         except (asyncio.CancelledError, GeneratorExit):
-            spent = answer.spent(asked) if asked else NOTHING
+            spent = self._priced(current.model, answer, asked) if asked else NOTHING
             await self._journal.bounded(answer.saying.cut("cancelled", spent))
             raise
         except Exception as error:
@@ -215,7 +217,14 @@ class Voice:
                 elif isinstance(event, Finished):
                     used = event.usage
         text = "".join(texts)
-        return text, _spent(used, tokens(said, 0), len(text))
+        return text, self._cost(session.model, _spent(used, tokens(said, 0), len(text)), used)
+
+    def _priced(self, model: str, answer: _Answer, asked: int) -> Spent:
+        return self._cost(model, answer.spent(asked), answer.used)
+
+    def _cost(self, model: str, spent: Spent, used: Usage | None) -> Spent:
+        """What was spent, in money too; by estimate where the provider does not count."""
+        return replace(spent, cost=self._price(model, used or Usage(spent.input_tokens, spent.output_tokens)))
 
     def _check_budget(self, session: Session) -> None:
         budget = session.budget or self._config.chat.budget

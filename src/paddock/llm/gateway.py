@@ -57,6 +57,8 @@ _STATUSES: dict[type[PaddockError], int] = {
     TooLarge: 413,
     Unavailable: 503,
 }
+UNPAID = ("script", "replay")
+"""Kinds of providers that ask no model."""
 log = structlog.get_logger()
 
 
@@ -89,6 +91,16 @@ class Gateway:
         self._ids = ExchangeIds()
         self.room = Room(HELD_BY_ALL)
         """For what large requests take in memory, whichever way they come."""
+
+    def cost(self, model: str, usage: Usage) -> float | None:
+        """What an answer of a model cost in US dollars, by the name it is asked for with; `None` if that is unknown."""
+        try:
+            route = self.routes.resolve(model)
+        except PaddockError:
+            return None
+        if route.provider_settings.kind in UNPAID:
+            return 0.0
+        return self._prices.cost(route.provider.name, route.model, usage)
 
     async def identify(self, request: HttpRequest) -> Holder:
         """Who asks. Raises `Unauthorized` or `Forbidden`."""
@@ -246,7 +258,7 @@ class Gateway:
             # It was asked, and whoever does not wait for the answer pays for the question all the same.
             exchange.usage = Usage(estimate_request(exchange.format, exchange.request))
             exchange.estimated = True
-        if exchange.provider_kind in ("script", "replay"):
+        if exchange.provider_kind in UNPAID:
             exchange.cost = 0.0
         elif exchange.usage is not None:
             exchange.cost = self._prices.cost(exchange.provider or "", exchange.provider_model or "", exchange.usage)

@@ -15,6 +15,7 @@ from paddock.agents import speech
 from paddock.agents.engines.base import CallPiece, Reply, Speech, TextPiece, ThoughtPiece, TurnLimit
 from paddock.agents.voice import ModelError
 from paddock.errors import QuotaExceeded, Unauthorized
+from paddock.llm.neutral import Usage
 from paddock.model.session_events import MessageStarted, StepStarted, ThoughtStarted
 from paddock.model.sessions import Call
 from tests.integration.agents.voices import ME, SHELL, stage, user
@@ -397,3 +398,15 @@ async def test_the_first_word_comes_soon(tmp_path: Path) -> None:
         median = sorted(ours)[10], sorted(bare)[10]
         told = f"first word: {median[0] * 1000:.1f} ms, of the proxy alone {median[1] * 1000:.1f} ms"
         assert median[0] - median[1] < 0.1, told
+
+
+async def test_what_it_costs(tmp_path: Path) -> None:
+    providers = {"gpt-4o-mini": {"kind": "openai", "base_url": "http://127.0.0.1:9/v1", "key": "k"}}
+    async with stage(tmp_path, {"hello": {"turns": [{"say": "Hello."}]}}, providers=providers) as here:
+        dear = here.gateway.cost("gpt-4o-mini", Usage(1_000_000, 1_000_000))
+        assert dear is not None and dear > 0.1
+        assert here.gateway.cost("nobody", Usage(1, 1)) is None
+        session = await here.session("hello")
+        await here.reply(session, [user("Hi.")])
+        (told,) = [event for event in await here.told(session) if event.type == "usage.changed"]
+        assert told.data["usage"]["cost"] == 0, "a script costs nothing, and that is known"

@@ -58,7 +58,8 @@ class Stage:
 
     def another_voice(self) -> Voice:
         """A voice that knows nothing but what is on disk, as after a restart."""
-        return Voice(self.store, self.events, self.config, self.keys, self.door, self.files, self._park)
+        parts = (self.store, self.events, self.config, self.keys, self.door, self.files)
+        return Voice(*parts, self._park, self.gateway.cost)
 
     async def _park(self, session: Session) -> None:
         self.parked += 1

@@ -50,7 +50,7 @@ def test_a_box_is_claimed_once(daemon: Daemon) -> None:
 
 def test_metrics(daemon: Daemon) -> None:
     metrics = daemon.call("GET", "/metrics").json()
-    assert set(metrics) == {"cpu_count", "cpu_used_pct", "mem_total_mib", "mem_used_mib", "timestamp"}
+    assert set(metrics) == {"cpu_count", "cpu_used_pct", "mem_total_mib", "mem_used_mib", "pids", "timestamp"}
     assert 0 < metrics["mem_used_mib"] <= metrics["mem_total_mib"]
     assert 0 <= metrics["cpu_used_pct"] <= 100
     with daemon.stream("GET", "/metrics/watch") as response:

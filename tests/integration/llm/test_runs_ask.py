@@ -62,7 +62,7 @@ async def ask(paddock: Paddock, sandbox: Sandbox, model: str) -> str:
 
 
 async def test_a_run_is_answered_by_its_script_on_a_server_without_models(data: Path) -> None:
-    async with server(data) as paddock:
+    async with server(data, demo=False) as paddock:
         gateway = paddock.gateway
         gateway.routes.scripted.add("run-1", HELLO, ME)
         gateway.traffics.start("run-1", ME)

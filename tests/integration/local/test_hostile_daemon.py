@@ -254,7 +254,7 @@ def test_a_box_that_never_stops_talking_keeps_nobody_waiting(tmp_path: Path, cas
         serving.start()
         try:
             # The one that talks is a thread of this process, and takes its share of time.
-            assert asyncio.run(talk()) < 3
+            assert asyncio.run(talk()) < 8
         finally:
             serving.join(10)
 

@@ -163,6 +163,7 @@ async def test_what_was_said_before_the_index_knew_whose_it_is_stays_findable(tm
             connection.exec_driver_sql("CREATE VIRTUAL TABLE session_search USING fts5(said, tokenize='trigram')")
             connection.exec_driver_sql("INSERT INTO session_search (rowid, said) SELECT rowid, said FROM session_index")
             connection.exec_driver_sql("DROP TABLE session_index")
+            connection.exec_driver_sql("DROP TABLE logins")
             connection.exec_driver_sql("UPDATE alembic_version SET version_num = '0007'")
 
         await store.write(age)

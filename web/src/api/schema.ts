@@ -1232,6 +1232,25 @@ export interface components {
             /** Next */
             next: number;
         };
+        /** LoggedIn */
+        LoggedIn: {
+            /** Keyid */
+            keyId: string;
+            /** Name */
+            name: string;
+            /** Tenant */
+            tenant: string;
+            /** Scopes */
+            scopes: components["schemas"]["Scope"][];
+            /** User */
+            user?: string | null;
+            /** Expiresat */
+            expiresAt?: string | null;
+            /** Login */
+            login: boolean;
+            /** Proof */
+            proof: string;
+        };
         /**
          * LoginBody
          * @description Either of both.
