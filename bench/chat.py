@@ -36,26 +36,25 @@ SOON = 100.0
 
 
 async def first(table: Table, server: Chats, rounds: int) -> None:
-    """From a message to the first word of the answer."""
+    """From a message to the first word of the answer, next to the same request sent straight to the proxy."""
     sessions = {engine: await server.begin(agent=engine, model=SHORT) for engine in ENGINES}
-    straight: list[float] = []
+    straight: dict[str, list[float]] = {engine: [] for engine in ENGINES}
     through: dict[str, list[float]] = {engine: [] for engine in ENGINES}
     for turn in range(rounds + 3):
-        figures = [await server.straight(SHORT, f"Good morning, {turn}.")]
-        figures += [await server.through(sessions[engine], f"Good morning, {turn}.") for engine in ENGINES]
-        if turn >= 3:  # Those before are for warming up.
-            straight.append(figures[0])
-            for engine, figure in zip(ENGINES, figures[1:], strict=True):
-                through[engine].append(figure)
-    alone = statistics.median(straight) * 1e3
-    table.add("first word, straight to the proxy", alone, "ms")
-    for engine in ENGINES:
-        took = statistics.median(through[engine]) * 1e3
+        for engine, session in sessions.items():
+            took = await server.through(session, f"Good morning, {turn}.")
+            alone = await server.asked(await server.last_request(session))
+            if turn >= 3:  # Those before are for warming up.
+                through[engine].append(took)
+                straight[engine].append(alone)
+    for engine, session in sessions.items():
+        took, alone = (statistics.median(each[engine]) * 1e3 for each in (through, straight))
         what = f"first word, {engine}"
         bar = 1.2 * alone + ADDED
+        table.add(f"the same request straight to the proxy, {engine}", alone, "ms")
         table.add(what, took, "ms", against="straight", ratio=took / alone, bar=f"<= {bar:.1f} ms (1.2 x + 20)")
         table.judge(what, took, bar)
-        await server.end(sessions[engine])
+        await server.end(session)
 
 
 async def tokens(table: Table, server: Chats, rounds: int) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import random
 import time
@@ -114,14 +115,28 @@ class Chats(Paddock):
     async def straight(self, model: str, words: str) -> float:
         """Seconds from asking a model, with nothing between but the proxy, to the first word of its answer."""
         body = {"model": model, "stream": True, "messages": [{"role": "user", "content": words}]}
+        return await self.asked(json.dumps(body).encode())
+
+    async def asked(self, body: bytes) -> float:
+        """Seconds from sending a request to the proxy to the first word of the answer."""
+        headers = {"Content-Type": "application/json"}
         began = time.perf_counter()
-        async with self._session.post(f"{self._url}/v1/chat/completions", json=body) as answer:
+        async with self._session.post(f"{self._url}/v1/chat/completions", data=body, headers=headers) as answer:
             async for line in answer.content:
                 if b'"content":"' in line.replace(b" ", b"") and b'"content":""' not in line.replace(b" ", b""):
                     took = time.perf_counter() - began
                     await answer.read()
                     return took
         raise RuntimeError("there was no answer")
+
+    async def last_request(self, session: str) -> bytes:
+        """What the model was asked last in a session, to the byte."""
+        async with asyncio.timeout(10):
+            while not (items := (await self.get("/exchanges", session=session, limit="1"))["items"]):
+                await asyncio.sleep(0.05)
+        address = f"{self._url}/v1/exchanges/{items[0]['id']}"
+        async with self._session.get(address, params={"raw": "request"}) as answer:
+            return await answer.read()
 
     async def through(self, session: str, words: str) -> float:
         """Seconds from sending a message to the first word of the agent's answer."""

@@ -63,6 +63,9 @@ from paddock.api.services import Services
 from paddock.errors import NotFound, PaddockError
 
 ROOMS = (
+    session_files,
+    sessions,
+    approvals,
     general,
     server,
     sandboxes,
@@ -79,10 +82,7 @@ ROOMS = (
     pools,
     runs,
     tasks,
-    session_files,
-    sessions,
     demo,
-    approvals,
     agui,
     events,
     image_builds,
@@ -99,6 +99,7 @@ ROOMS = (
     usage,
     usage_series,
 )
+"""In this order they are asked whose a request is, so those that are asked for most often are first."""
 SOCKETS = (desktop_socket, terminal, screens, session_socket)
 """Rooms with WebSockets: `sockets(services)` gives their routes. What these raise before they accept is refused."""
 SHOWN_TO_BROWSERS = ["X-Request-ID", "Retry-After", "Location", "EXECD-COMMANDS-TAIL-CURSOR"]

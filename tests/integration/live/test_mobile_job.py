@@ -35,9 +35,9 @@ def on_screen(box: Box, text: str) -> bool:
 
 def test_a_page_is_opened_tapped_swiped_and_typed_in(box: Box, shop: str) -> None:
     box.call("mobile_start_app", app=shop)
-    box.call("mobile_wait_for", text="Menu")
+    box.call("mobile_wait_for", text="Menu", timeout=30)
     box.call("mobile_click", text="Menu")
-    box.call("mobile_wait_for", text="the menu is open")
+    box.call("mobile_wait_for", text="the menu is open", timeout=30)
     swipes = 0
     while not on_screen(box, "Your note"):
         box.call("mobile_swipe", direction="up")
@@ -46,7 +46,7 @@ def test_a_page_is_opened_tapped_swiped_and_typed_in(box: Box, shop: str) -> Non
     assert swipes > 1, "it was there without swiping"
     box.call("mobile_click", text="Your note")
     box.call("mobile_input_text", value="牛奶 🥛")
-    box.call("mobile_wait_for", text="noted: 牛奶 🥛")
+    box.call("mobile_wait_for", text="noted: 牛奶 🥛", timeout=30)
     shown = read_png(data_of(box.call("mobile_screenshot", format="png", scale=0.2)))
     assert shown.height > shown.width
     assert len({shown.at(x, y) for x in range(shown.width) for y in range(shown.height)}) > 5

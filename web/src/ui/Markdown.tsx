@@ -5,6 +5,9 @@ import { Code } from "./Code";
 import { Picture } from "./Picture";
 import styles from "./pieces.module.css";
 
+/** Marks the address of a picture that `pictures` has given; nothing that is written in a text may begin like this. */
+const OURS = "paddock:";
+
 /** What agents write is not trusted: no HTML, no scripts, and no picture is fetched from elsewhere. */
 const COMPONENTS: Components = {
   a: ({ href, children }) => (
@@ -13,8 +16,8 @@ const COMPONENTS: Components = {
     </a>
   ),
   img: ({ src, alt }) =>
-    typeof src === "string" && src.startsWith("/v1/runs/") ? (
-      <Picture path={src} alt={alt ?? ""} />
+    typeof src === "string" && src.startsWith(OURS) ? (
+      <Picture path={src.slice(OURS.length)} alt={alt ?? ""} />
     ) : (
       <a href={String(src ?? "")} target="_blank" rel="noopener noreferrer nofollow">
         {alt || String(src ?? "")}
@@ -47,7 +50,10 @@ interface Props {
 }
 
 export const Markdown = memo(function Markdown({ text, pictures }: Props) {
-  const place = (url: string, key: string) => (key === "src" && pictures?.(url)) || defaultUrlTransform(url);
+  const place = (url: string, key: string) => {
+    const ours = key === "src" ? pictures?.(url) : null;
+    return ours ? OURS + ours : defaultUrlTransform(url);
+  };
   return (
     <div className={styles.markdown}>
       <ReactMarkdown remarkPlugins={PLUGINS} components={COMPONENTS} urlTransform={place}>

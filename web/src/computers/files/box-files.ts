@@ -31,6 +31,11 @@ function daemon(sandbox: string): string {
   return `${sandboxPath(sandbox)}/proxy/44772`;
 }
 
+/** Where what is in a file is. */
+export function contentPath(sandbox: string, path: string): string {
+  return `${daemon(sandbox)}/files/download?path=${encoded(path)}`;
+}
+
 function entryOf(said: Said): Entry {
   const path = said.path_raw === undefined ? said.path : decoded(said.path_raw);
   return {
@@ -85,7 +90,7 @@ export async function read(
   signal?: AbortSignal,
 ): Promise<Uint8Array<ArrayBuffer>> {
   try {
-    const answer = await fetchRaw("GET", `${daemon(sandbox)}/files/download?path=${encoded(path)}`, {
+    const answer = await fetchRaw("GET", contentPath(sandbox, path), {
       headers: { Range: `bytes=0-${most - 1}` },
       signal,
     });
@@ -98,7 +103,7 @@ export async function read(
 }
 
 export function blob(sandbox: string, path: string, signal?: AbortSignal): Promise<Blob> {
-  return api.blob(`${daemon(sandbox)}/files/download?path=${encoded(path)}`, { signal });
+  return api.blob(contentPath(sandbox, path), { signal });
 }
 
 /** A directory, packed. */

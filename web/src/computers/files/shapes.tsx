@@ -2,22 +2,25 @@
 
 import { useQuery } from "@tanstack/react-query";
 import { ExternalLink } from "lucide-react";
-import { useEffect, useMemo, useState } from "react";
+import { useCallback, useEffect, useMemo, useState } from "react";
 import { useTranslation } from "react-i18next";
 import type { BoxView } from "@/session/types";
 import { Button } from "@/ui/Button";
 import { Markdown } from "@/ui/Markdown";
 import { Empty, Failed, Loading } from "@/ui/states";
 import { size } from "@/ui/Time";
-import { blob, type Entry } from "./box-files";
+import { blob, contentPath, type Entry } from "./box-files";
 import { hexLines } from "./bytes";
 import { dividerOf, parseTable } from "./csv";
 import styles from "./Files.module.css";
 import { fenced, type Shape, typeOf } from "./kinds";
-import { ending, shown } from "./paths";
+import { ending, join, parent, shown } from "./paths";
 
 /** Larger pictures and films are only for download. */
 const LARGEST = 64 * 1024 * 1024;
+
+/** A picture beside the file or below that; of others only the name is shown. */
+const BESIDE = /^(?!.*\.\.)[\w][\w ./-]*$/u;
 
 interface Props {
   box: BoxView;
@@ -27,10 +30,14 @@ interface Props {
 }
 
 export function Content({ box, entry, shape, text }: Props) {
+  const pictures = useCallback(
+    (source: string) => (BESIDE.test(source) ? contentPath(box.id, join(parent(entry.path), source)) : null),
+    [box.id, entry.path],
+  );
   if (shape === "markdown" && text !== null)
     return (
       <div className={styles.padded}>
-        <Markdown text={text} />
+        <Markdown text={text} pictures={pictures} />
       </div>
     );
   if (shape === "table" && text !== null) return <Sheet text={text} path={entry.path} />;
