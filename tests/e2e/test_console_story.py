@@ -188,8 +188,13 @@ class Story:
         self.page.locator(".xterm").first.click()
         path = f"/v1/sandboxes/{box}/proxy/{DAEMON}/files/download"
         with self.person.server.client() as client:
-            self.page.keyboard.type("echo $((6 * 7)) > /workspace/typed.txt\n", delay=15)
             found = {"path": "/workspace/typed.txt"}
+            for attempt in range(5):
+                # What is typed before the terminal is there is not kept for it.
+                self.page.keyboard.type("echo $((6 * 7)) > /workspace/typed.txt\n", delay=15)
+                self.page.wait_for_timeout(1000 * attempt)
+                if client.get(path, params=found).text == "42\n":
+                    break
             eventually(lambda: client.get(path, params=found).text == "42\n", 20)
         self.look("terminal")
 

@@ -29,7 +29,7 @@ SCRIPT = {
     ],
 }
 LOST = "under way when the server stopped"
-PARTS, EVERY = 3, 4
+PARTS, EVERY = 2, 9
 """Tests that share the moments at which the server is killed, and how many moments they leave out between two."""
 
 

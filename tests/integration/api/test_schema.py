@@ -32,7 +32,7 @@ CHECKS = [
     ignored_auth,
 ]
 STREAMS = r"^/v1/(((sandboxes/\{sandbox_id\}|sessions/\{session_id\})/)?events|exchanges/events)$"
-EXAMPLES = 10
+EXAMPLES = 6
 
 
 @pytest.fixture(scope="module")
