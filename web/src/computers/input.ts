@@ -44,7 +44,11 @@ export function useInput(sandbox: string, active: boolean): Input {
   const taking = useMutation({
     mutationFn: (force: boolean) =>
       api.post<Schema<"InputSaid">>(path, { viewer, ...(me ? { name: me.name } : {}), force }),
-    onSuccess: (said) => queries.setQueryData(key, said.holder ?? null),
+    // What was asked before it was taken must not say afterwards that nobody has it.
+    onSuccess: async (said) => {
+      await queries.cancelQueries({ queryKey: key });
+      queries.setQueryData(key, said.holder ?? null);
+    },
   });
   const handing = useMutation({
     mutationFn: () => api.delete(path, { query: { viewer } }),
