@@ -11,7 +11,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from paddock.auth.secrets import digest, looks_like_secret, new_secret, read_secret, shown_prefix, write_secret
-from paddock.errors import Forbidden, InvalidInput, NotFound, PaddockError, Unauthorized, Unavailable
+from paddock.errors import Forbidden, InvalidInput, Unauthorized, Unavailable
 from paddock.model.keys import DEFAULT_TENANT, SESSION_KEY, Key, Principal, Scope, Terms
 from paddock.store.keys import KeyStore
 
@@ -20,8 +20,6 @@ _CACHED = 1024
 _CACHED_FOR = timedelta(seconds=5)
 """Bounds how long a revocation that happened elsewhere, or whose caller was cancelled, goes unseen."""
 _USE_NOTED_EVERY = timedelta(minutes=1)
-_STOPPED_LOOK = 0.5
-_STOPPED_LOOKS = 30
 _OUTSIDE = frozenset({Scope.ADMIN, Scope.KEYS_ADMIN, Scope.SANDBOXES_WRITE, Scope.RUNS_WRITE})
 """With these a key could make other keys, sandboxes with keys, or runs, that ask models without its bounds."""
 
@@ -94,24 +92,6 @@ class Keys:
         if key.revoked_at is not None or (key.expires_at is not None and key.expires_at <= self._now()):
             raise Unauthorized(f"The key {key.name} works no more; use another.")
         return key
-
-    async def stopped(self, principal: Principal) -> str:
-        """Wait until the key that somebody was let in with works no more, and say so."""
-        while True:
-            changes = self.changes
-            try:
-                await self.confirm(principal)
-            except Unauthorized as error:
-                return error.message
-            except NotFound:
-                return "The key is no more; use another."
-            except PaddockError:
-                pass  # What cannot be asked now is asked again.
-            # Those that are revoked by this server show at once; time and other processes are asked now and then.
-            for _ in range(_STOPPED_LOOKS):
-                await asyncio.sleep(_STOPPED_LOOK)
-                if self.changes != changes:
-                    break
 
     async def find(self, secret: str) -> Key:
         """The key that has this secret, if it works anywhere. Raises `Unauthorized`."""

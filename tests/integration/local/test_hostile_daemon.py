@@ -247,16 +247,20 @@ def test_a_box_that_never_stops_talking_keeps_nobody_waiting(tmp_path: Path, cas
                 await asyncio.gather(listening, return_exceptions=True)
         return longest
 
-    with socket.socket(socket.AF_UNIX) as listener:
-        listener.bind(str(tmp_path / "inside.sock"))
-        listener.listen()
-        serving = threading.Thread(target=serve, args=(listener,))
-        serving.start()
-        try:
-            # The one that talks is a thread of this process, and takes its share of time.
-            assert asyncio.run(talk()) < 8
-        finally:
-            serving.join(10)
+    def longest_wait() -> float:
+        (tmp_path / "inside.sock").unlink(missing_ok=True)
+        with socket.socket(socket.AF_UNIX) as listener:
+            listener.bind(str(tmp_path / "inside.sock"))
+            listener.listen()
+            serving = threading.Thread(target=serve, args=(listener,))
+            serving.start()
+            try:
+                return asyncio.run(talk())
+            finally:
+                serving.join(10)
+
+    # The one that talks is a thread of this process, and takes its share of time; a busy machine takes more of it.
+    assert any(longest_wait() < 3 for _ in range(3))
 
 
 def test_lists_by_the_million_are_not_read(tmp_path: Path) -> None:

@@ -260,9 +260,12 @@ def test_a_file_that_is_written_all_the_time_comes_as_it_was(pen: Pen, folder: R
     with meanwhile(pen, "while :; do echo more; done >> /workspace/log"):
         pen.output("while [ $(stat -c %s /workspace/log) -le 20000000 ]; do :; done")
         collected = gather(pen, folder, "log")
+        for _ in range(5):  # On a busy machine the writer may stand still meanwhile.
+            if collected.notes:
+                break
+            collected = gather(pen, folder, "log")
     [delivered] = collected.delivered
-    # On a busy machine the writer may stand still meanwhile, and then there is nothing to note.
-    assert delivered.size >= 20_000_000 and delivered.note[:22] in ("", "grew while it was read")
+    assert delivered.size >= 20_000_000 and delivered.note.startswith("grew while it was read")
     content = (folder.deliverables / "log").read_bytes()
     assert (len(content), hashlib.sha256(content).hexdigest()) == (delivered.size, delivered.sha256)
     assert not collected.missing and len(collected.notes) == 1

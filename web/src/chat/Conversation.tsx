@@ -1,13 +1,14 @@
 import { MessageSquareOff } from "lucide-react";
 import { Suspense, useCallback, useEffect, useMemo, useRef, useState } from "react";
 import { useTranslation } from "react-i18next";
-import { Link, useLocation, useSearchParams } from "wouter";
+import { Link, useLocation } from "wouter";
 import { cancel, decide, discard, goOn, reconnect, retry, send, useOutbox, useSession } from "@/session/store";
 import { pending, type SessionView } from "@/session/types";
 import { useConnection } from "@/shell/connection";
 import { part } from "@/shell/parts";
 import { useTitle } from "@/ui/Page";
 import { Split } from "@/ui/Split";
+import { useSearchParams } from "@/ui/search";
 import { Empty, Failed, Loading } from "@/ui/states";
 import { toastError } from "@/ui/toasts";
 import { Announcer } from "./Announcer";

@@ -1,9 +1,9 @@
 /** Which box and view are shown beside the thread: what the address names, a person chooses, or the agent uses. */
 
 import { type FocusEvent, useCallback, useEffect, useRef, useState } from "react";
-import { useSearchParams } from "wouter";
 import type { View } from "@/computers/Computers";
 import type { BoxView, SessionView } from "@/session/types";
+import { useSearchParams } from "@/ui/search";
 import { type Chosen, follow, isTyping } from "./panel";
 
 /** How long after the last letter somebody still counts as typing. */

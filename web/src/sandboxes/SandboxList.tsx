@@ -13,6 +13,7 @@ import { SANDBOXES, useDeeds, useHidden } from "./actions";
 import { BoxMenu } from "./BoxMenu";
 import { useColumns } from "./columns";
 import { ALIVE, deedsOf, kindOf, passes, type Sandbox, statesOf } from "./facts";
+import { Pager } from "./Pager";
 import styles from "./Sandboxes.module.css";
 
 const MOST = 200;
@@ -132,17 +133,7 @@ export function SandboxList({ writes }: { writes: boolean }) {
           )
         }
       </Loaded>
-      {pages > 1 && (
-        <nav className={styles.pager} aria-label={t("sandboxes.pages")}>
-          <Button size="small" disabled={page <= 1} onClick={() => set({ page: String(page - 1) })}>
-            {t("sandboxes.before")}
-          </Button>
-          <span>{t("sandboxes.page", { page, pages })}</span>
-          <Button size="small" disabled={page >= pages} onClick={() => set({ page: String(page + 1) })}>
-            {t("sandboxes.after")}
-          </Button>
-        </nav>
-      )}
+      <Pager page={page} pages={pages} onPage={(to) => set({ page: String(to) })} />
     </div>
   );
 }

@@ -11,6 +11,7 @@ import { Empty, Loaded } from "@/ui/states";
 import { Table } from "@/ui/Table";
 import { Time } from "@/ui/Time";
 import { SANDBOXES, useDeeds, useHidden } from "./actions";
+import { Pager } from "./Pager";
 import styles from "./Sandboxes.module.css";
 
 type Snapshot = Schema<"SnapshotSaid">;
@@ -104,17 +105,7 @@ export function Snapshots({ writes }: { writes: boolean }) {
           );
         }}
       </Loaded>
-      {pages > 1 && (
-        <nav className={styles.pager} aria-label={t("sandboxes.pages")}>
-          <Button size="small" disabled={page <= 1} onClick={() => set({ page: String(page - 1) })}>
-            {t("sandboxes.before")}
-          </Button>
-          <span>{t("sandboxes.page", { page, pages })}</span>
-          <Button size="small" disabled={page >= pages} onClick={() => set({ page: String(page + 1) })}>
-            {t("sandboxes.after")}
-          </Button>
-        </nav>
-      )}
+      <Pager page={page} pages={pages} onPage={(to) => set({ page: String(to) })} />
     </div>
   );
 }

@@ -4,7 +4,7 @@ import { useQueryClient } from "@tanstack/react-query";
 import { useCallback, useState } from "react";
 import { useTranslation } from "react-i18next";
 import { create } from "zustand";
-import { api, fetchRaw } from "@/api/client";
+import { api } from "@/api/client";
 import type { Schema } from "@/api/types";
 import { toast, toastError, undoable } from "@/ui/toasts";
 import { anHourMore, type Deed, type Sandbox } from "./facts";
@@ -87,6 +87,5 @@ function doOne(deed: Exclude<Deed, "delete">, box: Sandbox): Promise<unknown> {
   if (deed === "renew")
     return api.post<Schema<"Renewed">>(`${path}/renew-expiration`, { expiresAt: anHourMore(box, new Date()) });
   if (deed === "snapshot") return api.post<Schema<"SnapshotSaid">>(`${path}/snapshots`, {});
-  // These answer with nothing at all.
-  return fetchRaw("POST", `${path}/${deed}`);
+  return api.post<void>(`${path}/${deed}`);
 }

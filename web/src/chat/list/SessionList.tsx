@@ -1,11 +1,12 @@
 import { Ellipsis, FileUp, MessagesSquare, PanelLeftClose, SquarePen } from "lucide-react";
 import { useEffect, useRef, useState } from "react";
 import { useTranslation } from "react-i18next";
-import { Link, useLocation, useSearchParams } from "wouter";
+import { Link, useLocation } from "wouter";
 import { useSessionSearch, useSessions } from "@/session/store";
 import { Button, IconButton } from "@/ui/Button";
 import { SearchBox } from "@/ui/forms";
 import { Menu } from "@/ui/Menu";
+import { useSearchParams } from "@/ui/search";
 import { Empty, Failed, Loading } from "@/ui/states";
 import { Time } from "@/ui/Time";
 import { importSession, titleOf, useHidden } from "./actions";
