@@ -49,7 +49,7 @@ async def test_a_key_names_its_tenant_and_scopes(keys: Keys) -> None:
     key, secret = await keys.create("ci", "acme", [Scope.SANDBOXES_READ])
     assert secret.startswith(key.prefix)
     assert len(secret) == 47
-    expected = Principal(tenant="acme", key_id=key.id, scopes=frozenset([Scope.SANDBOXES_READ]))
+    expected = Principal(tenant="acme", key_id=key.id, scopes=frozenset([Scope.SANDBOXES_READ]), name=key.name)
     assert await keys.authenticate(secret) == expected
     assert await keys.authenticate(secret) == expected
 

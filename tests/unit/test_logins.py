@@ -59,7 +59,9 @@ async def test_a_login_is_its_key(keys: Keys, logins: Logins) -> None:
     begun, session = halves(await logins.by_key(secret, HERE))
     seen = await logins.authenticate(*session)
     assert seen == begun
-    assert seen == Principal(tenant="acme", key_id=key.id, scopes=frozenset({Scope.RUNS_READ}), login=begun.login)
+    assert seen == Principal(
+        tenant="acme", key_id=key.id, scopes=frozenset({Scope.RUNS_READ}), name=key.name, login=begun.login
+    )
     assert not any(half in str(begun) for half in session)
 
 

@@ -1,10 +1,13 @@
 from __future__ import annotations
 
+import asyncio
+import threading
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import anyio
 import pytest
+from sqlalchemy import Connection
 
 from paddock.errors import Conflict, InvalidInput, PoolNotFound, SandboxNotFound, SnapshotNotFound
 from paddock.model.sandbox import Limits, Pool, Sandbox, SandboxState, Snapshot, SnapshotState
@@ -199,3 +202,33 @@ async def test_pools(tmp_path: Path) -> None:
         await pools.delete("t", "p")
         with pytest.raises(PoolNotFound):
             await pools.update("t", "p", size=5)
+
+
+async def test_only_what_need_not_be_flushed_is_not(tmp_path: Path) -> None:
+    full, normal = 2, 1
+
+    def level(connection: Connection) -> int:
+        return int(connection.exec_driver_sql("PRAGMA synchronous").scalar_one())
+
+    def broken(connection: Connection) -> int:
+        raise ValueError(level(connection))
+
+    async with await Store.open(tmp_path / "p.db") as store:
+        assert await store.write(level, flush=False) == normal
+        with pytest.raises(ValueError, match=str(normal)):
+            await store.write(broken, flush=False)
+        assert await store.write(level) == full
+        # What shares its transaction with something that is flushed is flushed with it.
+        held, go = threading.Event(), threading.Event()
+
+        def hold(connection: Connection) -> int:
+            held.set()
+            go.wait(10)
+            return level(connection)
+
+        first = store.submit(hold, flush=False)
+        await anyio.to_thread.run_sync(held.wait)
+        others = [store.submit(level, flush=flush) for flush in (False, True)]
+        go.set()
+        levels = [await asyncio.wrap_future(each) for each in (first, *others)]
+        assert levels == [normal, full, full]

@@ -73,8 +73,13 @@ class Journal:
         self._recovering = asyncio.Lock()
         self._endings: set[asyncio.Task[None]] = set()
 
-    async def recall(self, session: Session, question: Question) -> tuple[Session, Recorded | None]:
-        """The session as it is now, and what was answered to the same question in this turn."""
+    async def recall(
+        self, session: Session, question: Question, *, fresh: bool = False
+    ) -> tuple[Session, Recorded | None]:
+        """The session as it is now, and what was answered to the same question in this turn: nothing in a fresh one."""
+        if fresh:
+            self._known(session, question.turn, 0)
+            return session, None
         current, recorded, taken = await self.replies.find(session.id, question.turn, question.digest)
         self._known(session, question.turn, taken)
         return current, recorded

@@ -8,7 +8,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, 
 from contextlib import aclosing
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar
 from weakref import WeakValueDictionary
 
 import structlog
@@ -26,6 +26,7 @@ from paddock.errors import PaddockError
 from paddock.events.log import EventLog
 from paddock.fleet.requests import new_id
 from paddock.llm.archive.archive import Archive
+from paddock.model.events import Event
 from paddock.model.session_events import (
     MessageReceived,
     SessionChanged,
@@ -59,7 +60,7 @@ if TYPE_CHECKING:
     from paddock.agents.toolbox import Toolbox
     from paddock.agents.voice import Voice
 
-__all__ = ["DataPart", "Hit", "NewSession", "SessionPatch", "Sessions", "TextPart", "Written", "cursor"]
+__all__ = ["DataPart", "Hit", "NewSession", "Sent", "SessionPatch", "Sessions", "TextPart", "Written", "cursor"]
 
 T = TypeVar("T")
 Approvals: TypeAlias = list[Approval]
@@ -67,6 +68,14 @@ FINISH_WITHIN = 10.0
 """Seconds that what was asked for has to be finished when the server stops."""
 GO_ON = "Go on from where you were."
 log = structlog.get_logger()
+
+
+class Sent(NamedTuple):
+    """A message that is on disk."""
+
+    message: Message
+    arrival: Event | None
+    """What was told of it; nothing if it was said before."""
 
 
 class Sessions:
@@ -82,7 +91,7 @@ class Sessions:
         toolbox: Toolbox,
         voice: Voice,
         files: Files,
-        make_turn: Callable[[Session, int], Turn],
+        make_turn: Callable[[Session, int, Message | None], Turn],
         archive: Archive,
     ) -> None:
         self._config = config
@@ -213,17 +222,20 @@ class Sessions:
 
     async def send(
         self, tenant: str, session_id: str, written: Written, by: str | None, request_key: str | None = None
-    ) -> Message:
+    ) -> Sent:
         """Say something to the agent: begins a turn, or is read before its next question if it is at work.
 
         Once this returns it is on disk; asking again with the same `request_key` does not say it twice.
         Raises `InvalidInput`, `SessionNotFound`.
         """
         message_id = new_id("msg") if request_key is None else _derived(session_id, request_key)
-        # Files are read from Base64, which may take a while.
-        reading = asyncio.to_thread(parts_of, written, self._files.largest)
-        _, parts = await asyncio.gather(self._book.get(session_id, tenant), reading)
-        return await self._firmly(self._receive(session_id, message_id, parts, by))
+        if written.content:
+            # Files are read from Base64, which may take a while, and kept before the message is.
+            reading = asyncio.to_thread(parts_of, written, self._files.largest)
+            _, parts = await asyncio.gather(self._book.get(session_id, tenant), reading)
+        else:
+            parts = parts_of(written, self._files.largest)
+        return await self._firmly(self._receive(tenant, session_id, message_id, parts, by))
 
     async def decide(self, tenant: str, session_id: str, decisions: Sequence[Decision], by: str) -> Approvals:
         """Decide what waits for a person: all of it or nothing. Raises `InvalidInput`, `NotFound`, `Conflict`."""
@@ -274,8 +286,13 @@ class Sessions:
         return found
 
     async def _receive(
-        self, session_id: str, message_id: str, parts: Sequence[str | tuple[DataPart, bytes]], by: str | None
-    ) -> Message:
+        self,
+        tenant: str,
+        session_id: str,
+        message_id: str,
+        parts: Sequence[str | tuple[DataPart, bytes]],
+        by: str | None,
+    ) -> Sent:
         async with self._lock(session_id):
             content: list[Content] = []
             for part in parts:
@@ -290,14 +307,14 @@ class Sessions:
                 id=message_id, session=session_id, turn=0, role="user", content=tuple(content), by=by, at=now
             )
             title = title_of(message.text) or next((p.name for p in content if isinstance(p, FileContent)), "")
-            received = await self._events.together(
-                lambda connection: SessionStore.receive(connection, message, title, now), _told
+            received, told = await self._events.told(
+                lambda connection: SessionStore.receive(connection, tenant, message, title, now), _told
             )
             if received.begun:
                 self._workers.start(session_id, UserMessage(message=received.message), received.session)
             elif received.fresh and self._recovery.left_alone(received.session):
                 await self._recovery.restart(received.session)
-            return received.message
+            return Sent(received.message, told[0] if told else None)
 
     async def _decide(self, tenant: str, session_id: str, decisions: Sequence[Decision], by: str) -> Approvals:
         decided = await self._calls.decide(tenant, session_id, decisions, by)

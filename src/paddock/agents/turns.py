@@ -32,17 +32,22 @@ class Parts:
     parking: Parking
     memory: Memory
 
-    def turn(self, session: Session, number: int) -> LiveTurn:
-        return LiveTurn(self, session, number)
+    def turn(self, session: Session, number: int, first: Message | None = None) -> LiveTurn:
+        return LiveTurn(self, session, number, first)
 
 
 class LiveTurn:
-    """A turn of a session, on the records of the server."""
+    """A turn of a session, on the records of the server.
 
-    def __init__(self, parts: Parts, session: Session, number: int) -> None:
+    One that begins with its `first` message, just received, has no records yet that were worth reading.
+    """
+
+    def __init__(self, parts: Parts, session: Session, number: int, first: Message | None = None) -> None:
         self.session = session
         self.number = number
         self._parts = parts
+        self._first = first
+        self._asked = first is None
         self._specs: Mapping[str, ToolSpec] | None = None
 
     async def prompt(self) -> str:
@@ -58,7 +63,8 @@ class LiveTurn:
     def ask(
         self, messages: Sequence[Mapping[str, Any]], tools: Sequence[ToolSpec] = (), *, by: str | None = None
     ) -> AsyncIterator[Piece]:
-        return self._parts.voice.ask(self.session, self.number, messages, tools, by=by)
+        fresh, self._asked = not self._asked, True
+        return self._parts.voice.ask(self.session, self.number, messages, tools, by=by, fresh=fresh)
 
     async def call(self, call: Call, *, wait: bool = True) -> CallResult:
         return await self._parts.calls.perform(self.session, self.number, call, await self._tools(), wait=wait)
@@ -80,6 +86,9 @@ class LiveTurn:
         await self._parts.calls.settle(self.session, self.number, call, result, kind=kind)
 
     async def unread(self, known: Collection[str]) -> Sequence[Message]:
+        first, self._first = self._first, None
+        if first is not None and not await self._parts.parking.pause(self.session):
+            return [] if first.id in known else [first]
         current, written = await self._parts.book.with_messages(self.session.id, self.number)
         if current is not None and await self._parts.parking.pause(current):
             written = await self._parts.book.messages(self.session.id, turn=self.number)

@@ -125,15 +125,16 @@ class Voice:
         tools: Sequence[ToolSpec] = (),
         *,
         by: str | None = None,
+        fresh: bool = False,
     ) -> AsyncIterator[Piece]:
         """Ask the model, as `Turn.ask` says.
 
         The same question within a turn cannot be told from one that is asked again after a restart, and gets the
-        answer it got. Raises `TurnLimit`, `QuotaExceeded`, `ModelError`.
+        answer it got; a turn that is `fresh` has asked none yet. Raises `TurnLimit`, `QuotaExceeded`, `ModelError`.
         """
         await self._journal.recover(session)
         question = Question(turn, question_digest(by, messages, tools))
-        current, recorded = await self._journal.recall(session, question)
+        current, recorded = await self._journal.recall(session, question, fresh=fresh)
         await self._parked(current)
         await self._journal.limit(session, question, again=recorded is not None)
         if recorded is not None:

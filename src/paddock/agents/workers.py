@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING
 
 import structlog
 
-from paddock.agents.engines.base import Continue, Decisions, Done, Engine, Given, Paused, Turn
+from paddock.agents.engines.base import Continue, Decisions, Done, Engine, Given, Paused, Turn, UserMessage
 from paddock.agents.hearing import HeardTurn
 from paddock.agents.slots import Slot
 from paddock.errors import PaddockError, SessionNotFound, Unavailable
 from paddock.events.log import EventLog
 from paddock.model.session_events import SessionEvent, SessionStateChanged, TurnEnded, TurnError, TurnStarted
-from paddock.model.sessions import Session, SessionState
+from paddock.model.sessions import Message, Session, SessionState
 from paddock.store.session_stream import happening
 from paddock.store.sessions import SessionStore
 
@@ -58,7 +58,7 @@ class Workers:
         events: EventLog,
         engines: Engines,
         calls: Calls,
-        make_turn: Callable[[Session, int], Turn],
+        make_turn: Callable[[Session, int, Message | None], Turn],
         at_once: int,
     ) -> None:
         self._book = book
@@ -222,7 +222,8 @@ class Workers:
             # What people may change meanwhile, such as the policy, counts from here on.
             session = session if just_read else await self._book.get(session.id)
             just_read = False
-            turn = HeardTurn(self._make_turn(session, number), given)
+            first = given.message if isinstance(given, UserMessage) else None
+            turn = HeardTurn(self._make_turn(session, number, first), given)
             turn.heard |= heard
             outcome = await engine.run(turn, given)
             heard = turn.heard

@@ -18,7 +18,7 @@ from paddock.api.agui_events import Run, Said
 from paddock.api.errors import documented
 from paddock.api.following import HEARTBEAT, STILL_HERE, STREAM_HEADERS
 from paddock.api.services import Services
-from paddock.api.session_messages import MOST_DECISIONS, DecisionBody, MessageBody, SessionBody, chosen, made, name_of
+from paddock.api.session_messages import MOST_DECISIONS, DecisionBody, MessageBody, SessionBody, chosen, made
 from paddock.api.session_stream import Stream, over
 from paddock.errors import InvalidInput, SessionNotFound
 from paddock.model.events import Event, EventType
@@ -78,25 +78,26 @@ def routes(services: Services) -> APIRouter:
         entries = _entries(body)
         said = None if entries else _last(body)
         written = None if said is None else _written(said)
-        by = await name_of(services, principal)
+        by = principal.name
         session = await _session(services, principal, body, by)
         stream = Stream(services.events, principal.tenant, session.id)
-        before = await stream.end()
+        seen = -1
         if said is None or written is None:
+            before = await stream.end()
             pending = await sessions.approvals(principal.tenant, session=session.id, state=ApprovalState.PENDING)
             decisions = [_decision(entry, pending) for entry in entries]
             await sessions.decide(principal.tenant, session.id, decisions, by)
             run, follows = Run(body.thread_id, body.run_id, session), True
             after, turn = before, session.turn
         else:
-            message = await sessions.send(
+            sent = await sessions.send(
                 principal.tenant, session.id, written, by, request_key=f"agui:{session.id}:{said.id}"
             )
-            arrival = await stream.arrival(message, before)
-            run, follows = Run(body.thread_id, body.run_id, session, message.id), not await stream.paused(arrival)
-            after, turn = arrival.number, message.turn
+            arrival = await stream.arrival(sent)
+            run, follows = Run(body.thread_id, body.run_id, session, sent.message.id), not await stream.paused(arrival)
+            after, seen, turn = arrival.number, arrival.sequence, sent.message.turn
         telling = _Telling(services, principal, session, stream, run)
-        return StreamingResponse(telling.frames(after, turn, follows), 200, STREAM_HEADERS, "text/event-stream")
+        return StreamingResponse(telling.frames(after, seen, turn, follows), 200, STREAM_HEADERS, "text/event-stream")
 
     return router
 
@@ -111,13 +112,13 @@ class _Telling:
         self._stream = stream
         self._run = run
 
-    async def frames(self, after: int, turn: int, follows: bool) -> AsyncIterator[bytes]:
+    async def frames(self, after: int, seen: int, turn: int, follows: bool) -> AsyncIterator[bytes]:
         yield _frames(self._run.begin())
         if not follows and (pending := await self._pending()):
             yield _frames(self._run.interrupted(pending))
             return
         silent = 0.0
-        async with aclosing(self._stream.follow(after, SILENCE)) as following:  # type: ignore[type-var]
+        async with aclosing(self._stream.follow(after, SILENCE, seen=seen)) as following:  # type: ignore[type-var]
             async for event in following:
                 if event is None:
                     silent += SILENCE

@@ -13,7 +13,6 @@ from paddock.api.access import SessionWriter
 from paddock.api.errors import documented
 from paddock.api.kinds import is_built
 from paddock.api.services import Services
-from paddock.api.session_messages import name_of
 from paddock.api.wire import Asked, Said
 from paddock.errors import Unsupported
 from paddock.llm.demo import DEMO, PROMPTS, SCENARIO
@@ -83,7 +82,7 @@ def routes(services: Services) -> APIRouter:
         asked = body or DemoBody()
         model = find_model()
         kind, image, built = await asyncio.to_thread(find_kind)
-        by = await name_of(services, principal)
+        by = principal.name
         language = asked.language
         wanted = NewSession(
             model=model, kinds=(kind,), policy=_POLICY, title=_TITLES[language], instructions=_INSTRUCTIONS[language]

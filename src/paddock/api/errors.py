@@ -84,10 +84,11 @@ def documented(*more: int) -> dict[int | str, dict[str, Any]]:
 
 def _described(status: int) -> dict[str, Any]:
     code, message = _MEANINGS[status]
+    # Named, and not given as a model: FastAPI would make a validator of it for each status of each route.
+    schema = {"$ref": f"#/components/schemas/{ErrorBody.__name__}"}
     described: dict[str, Any] = {
-        "model": ErrorBody,
         "description": HTTPStatus(status).phrase,
-        "content": {"application/json": {"example": {"code": code, "message": message}}},
+        "content": {"application/json": {"schema": schema, "example": {"code": code, "message": message}}},
     }
     if status in RETRY_AFTER:
         described["headers"] = {

@@ -14,7 +14,7 @@ from paddock.api.access import SessionReader, SessionWriter
 from paddock.api.errors import documented
 from paddock.api.following import STREAM_HEADERS
 from paddock.api.services import Services
-from paddock.api.session_messages import name_of, said
+from paddock.api.session_messages import said
 from paddock.errors import InvalidInput
 from paddock.model.sessions import Session
 
@@ -52,7 +52,7 @@ def routes(services: Services) -> APIRouter:
     )
     async def import_session(request: Request, principal: SessionWriter) -> Response:
         """Open a session that was exported, here or elsewhere, as a new one. Nothing of it is run."""
-        by = await name_of(services, principal)
+        by = principal.name
         return said(await sessions.import_bundle(principal.tenant, _pieces(request), by), 201)
 
     @router.get("/{session_id}/export", responses={**documented(404), **_BUNDLE}, response_class=Response)

@@ -13,10 +13,8 @@ from pydantic_core import PydanticSerializationError
 from paddock.agents.schemas import DEEPEST, shallow
 from paddock.api.errors import explain
 from paddock.api.events import plain
-from paddock.api.services import Services
 from paddock.api.wire import Asked, Said
 from paddock.errors import InvalidInput
-from paddock.model.keys import Principal
 from paddock.model.sessions import LARGEST_MESSAGE, Approval, Decision, Message, Policy, Session
 from paddock.store.sessions import Hit
 
@@ -203,8 +201,3 @@ def written(model: BaseModel) -> str:
     except PydanticSerializationError:
         # Half a character, which some model wrote, is nothing in UTF-8; JSON can name it all the same.
         return json.dumps(model.model_dump(exclude_none=True, by_alias=True), default=plain, separators=(",", ":"))
-
-
-async def name_of(services: Services, principal: Principal) -> str:
-    """Who it is, for others to read: the name of the key."""
-    return (await services.keys.get(principal.key_id)).name

@@ -20,7 +20,7 @@ from paddock.api.errors import clean, explain
 from paddock.api.events import SESSIONS, WHAT, told
 from paddock.api.following import place
 from paddock.api.services import Services
-from paddock.api.session_messages import MessageBody, ResumeBody, made, name_of
+from paddock.api.session_messages import MessageBody, ResumeBody, made
 from paddock.api.sockets import converse
 from paddock.api.wire import Asked
 from paddock.errors import InvalidInput, PaddockError
@@ -111,10 +111,10 @@ class Talk:
         if isinstance(frame, PlainFrame) and frame.type == "ping":
             return {"type": "pong"}
         self._principal.require(Scope.SESSIONS_WRITE)
-        by = await name_of(self._services, self._principal)
+        by = self._principal.name
         if isinstance(frame, SayFrame):
             written = made(Written, frame.document())
-            message = await sessions.send(tenant, self._session, written, by, request_key=frame.id)
+            message = (await sessions.send(tenant, self._session, written, by, request_key=frame.id)).message
             return {"type": "ack", "message": message.id, "turn": message.turn}
         if isinstance(frame, DecideFrame):
             decided = await sessions.decide(tenant, self._session, frame.all(), by)

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from contextlib import aclosing
 
+from paddock.agents.sessions import Sent
 from paddock.api.events import SESSIONS, frame
 from paddock.api.following import FOLLOWS, STILL_HERE, alive
 from paddock.errors import NotFound
 from paddock.events.log import EventLog
 from paddock.model.events import Event, EventType
-from paddock.model.sessions import Message
 
 _PAGE = 256
 
@@ -26,20 +26,21 @@ class Stream:
     async def end(self) -> int:
         return await self._events.end(self.name)
 
-    def follow(self, after: int, silence: float | None = None) -> AsyncIterator[Event | None]:
+    def follow(self, after: int, silence: float | None = None, *, seen: int = -1) -> AsyncIterator[Event | None]:
         """Each event, and nothing whenever there was none for a while. To be closed."""
-        return alive(self._events.follow(self.name, after, tenant=self._tenant), silence)
+        return alive(self._events.follow(self.name, after, tenant=self._tenant, seen=seen), silence)
 
-    async def arrival(self, message: Message, after: int) -> Event:
-        """The event that told of a message, looked for after a place first. Raises `NotFound` if it is forgotten."""
-        for begin in (after, 0):
-            place = begin
-            while found := await self._events.read(self.name, place, _PAGE, tenant=self._tenant):
-                for event in found:
-                    if event.type is EventType.MESSAGE_RECEIVED and event.data["message"]["id"] == message.id:
-                        return event
-                place = found[-1].number
-        raise NotFound(f"what happened after the message {message.id} is not kept any more")
+    async def arrival(self, sent: Sent) -> Event:
+        """The event that told of a message. Raises `NotFound` if it is forgotten."""
+        if sent.arrival is not None:
+            return sent.arrival
+        place = 0
+        while found := await self._events.read(self.name, place, _PAGE, tenant=self._tenant):
+            for event in found:
+                if event.type is EventType.MESSAGE_RECEIVED and event.data["message"]["id"] == sent.message.id:
+                    return event
+            place = found[-1].number
+        raise NotFound(f"what happened after the message {sent.message.id} is not kept any more")
 
     async def paused(self, at: Event) -> bool:
         """Whether the turn waited for decisions when a message came, so that nothing would follow by itself."""
@@ -63,7 +64,7 @@ class Stream:
         yield frame(first, self.name)
         if await self.paused(first):
             return
-        async with aclosing(self.follow(first.number)) as following:  # type: ignore[type-var]
+        async with aclosing(self.follow(first.number, seen=first.sequence)) as following:  # type: ignore[type-var]
             async for event in following:
                 if event is None:
                     yield STILL_HERE

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Annotated, Any
@@ -33,7 +32,6 @@ from paddock.api.session_messages import (
     SettingsBody,
     chosen,
     made,
-    name_of,
     said,
     sliced,
 )
@@ -85,7 +83,7 @@ def routes(services: Services) -> APIRouter:
         Asking again with the same `Idempotency-Key` returns the same session.
         """
         wanted = made(NewSession, chosen(body) if body else {})
-        by = await name_of(services, principal)
+        by = principal.name
         return said(await sessions.create(principal.tenant, wanted, by, request_key=idempotency_key), 201)
 
     @router.get("", responses={**documented(404), 200: {"model": SessionList}}, response_model=None)
@@ -125,7 +123,7 @@ def routes(services: Services) -> APIRouter:
     async def change_session(session_id: str, body: SettingsBody, principal: SessionWriter) -> Response:
         """Change what a session is to be from its next step on. What is left out stays."""
         patch = made(SessionPatch, chosen(body))
-        by = await name_of(services, principal)
+        by = principal.name
         return said(await sessions.change(principal.tenant, session_id, patch, by))
 
     @router.delete("/{session_id}", status_code=204, responses=documented(404))
@@ -139,7 +137,7 @@ def routes(services: Services) -> APIRouter:
     async def fork_session(session_id: str, principal: SessionWriter, body: ForkBody | None = None) -> Response:
         """Begin a new session with what was said in another, up to a message."""
         asked = body or ForkBody()
-        by = await name_of(services, principal)
+        by = principal.name
         forked = await sessions.fork(principal.tenant, session_id, message=asked.message, title=asked.title, by=by)
         return said(forked, 201)
 
@@ -177,13 +175,11 @@ def _talk_routes(router: APIRouter, services: Services) -> None:
         """
         tenant = principal.tenant
         stream = Stream(services.events, tenant, session_id)
-        before, by = await asyncio.gather(stream.end(), name_of(services, principal))
-        message = await sessions.send(
-            tenant, session_id, made(Written, body.document()), by, request_key=idempotency_key
-        )
+        written = made(Written, body.document())
+        sent = await sessions.send(tenant, session_id, written, principal.name, request_key=idempotency_key)
         if "text/event-stream" not in accept:
-            return said(message, 202)
-        frames = stream.turn(await stream.arrival(message, before), message.turn)
+            return said(sent.message, 202)
+        frames = stream.turn(await stream.arrival(sent), sent.message.turn)
         return StreamingResponse(frames, 200, STREAM_HEADERS, "text/event-stream")
 
     @router.get("/{session_id}/events", responses={**documented(404), **DESCRIBED}, response_model=None)
@@ -205,13 +201,13 @@ def _talk_routes(router: APIRouter, services: Services) -> None:
     )
     async def resume_session(session_id: str, body: ResumeBody, principal: SessionWriter) -> Response:
         """Decide about what waits for a person: all of these decisions, or, if one cannot be, none."""
-        by = await name_of(services, principal)
+        by = principal.name
         return said(DecidedList(items=await sessions.decide(principal.tenant, session_id, body.all(), by)))
 
     @router.post("/{session_id}/cancel", responses={**documented(404), **_session(200)}, response_model=None)
     async def cancel_turn(session_id: str, principal: SessionWriter) -> Response:
         """Stop what the agent is doing. What was said and done stays."""
-        return said(await sessions.cancel(principal.tenant, session_id, await name_of(services, principal)))
+        return said(await sessions.cancel(principal.tenant, session_id, principal.name))
 
     @router.post(
         "/{session_id}/continue",
@@ -221,4 +217,4 @@ def _talk_routes(router: APIRouter, services: Services) -> None:
     )
     async def continue_session(session_id: str, principal: SessionWriter) -> Response:
         """Let the agent go on where it was stopped or failed."""
-        return said(await sessions.go_on(principal.tenant, session_id, await name_of(services, principal)), 202)
+        return said(await sessions.go_on(principal.tenant, session_id, principal.name), 202)

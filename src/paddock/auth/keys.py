@@ -84,7 +84,7 @@ class Keys:
         key = await self.find(secret)
         if key.sandbox is not None:
             raise Unauthorized(f"The key {key.name} is for asking models from within sandbox {key.sandbox} only.")
-        return Principal(tenant=key.tenant, key_id=key.id, scopes=key.scopes)
+        return Principal(tenant=key.tenant, key_id=key.id, scopes=key.scopes, name=key.name)
 
     async def confirm(self, principal: Principal) -> Key:
         """The key that somebody was let in with. Raises `Unauthorized` if it has stopped working since."""

@@ -47,10 +47,9 @@ class EventLog:
         `erases` names a stream that has come to its end: of its events only the newest stays, here and in memory.
         As with `Store.write`, both may run more than once, and if the caller is cancelled it may or may not happen.
         """
-        publish = self._publisher()
         if erases is None:
-            result, _ = await asyncio.wrap_future(self._events.together(work, tell, publish))
-            return result
+            return (await self.told(work, tell))[0]
+        publish = self._publisher()
         loop, stream = asyncio.get_running_loop(), erases
 
         def last(event: Event) -> None:
@@ -60,6 +59,10 @@ class EventLog:
 
         result, _ = await asyncio.wrap_future(self._events.together(work, tell, last, erases=stream))
         return result
+
+    async def told(self, work: Work[T], tell: Callable[[T], Sequence[Happening]]) -> tuple[T, Sequence[Event]]:
+        """As `together`, with what was recorded."""
+        return await asyncio.wrap_future(self._events.together(work, tell, self._publisher()))
 
     async def read(
         self, stream: str | None = None, after: int = 0, limit: int = 100, *, tenant: str | None = None
@@ -72,15 +75,14 @@ class EventLog:
         return await self._events.end(stream)
 
     async def follow(
-        self, stream: str | None = None, after: int = 0, *, tenant: str | None = None
+        self, stream: str | None = None, after: int = 0, *, tenant: str | None = None, seen: int = -1
     ) -> AsyncIterator[Event]:
         """Events as `read` gives them, and then each new one as it happens, none missed and none twice.
 
-        Goes on until the log is closed or the caller stops.
+        `seen` is the sequence number of the event that `after` means, for those who know it: what is newer is often
+        in memory. Goes on until the log is closed or the caller stops.
         """
         place = after
-        # Until the table has been read once, nothing is known to have been seen.
-        seen = -1
         while True:
             news = self._window.news(stream)
             found = self._window.since(seen, stream, tenant)

@@ -125,6 +125,8 @@ class Principal(Frozen):
     tenant: str
     key_id: str
     scopes: frozenset[Scope]
+    name: str = ""
+    """That of the key, for others to read."""
     login: str | None = None
     """The digest of the login it comes by, if it is a browser that shows no key."""
 

@@ -82,13 +82,13 @@ class CheckpointStore:
         return await self._store.read(work)
 
     async def write(self, works: Sequence[Work[None]]) -> None:
-        """Do pieces of work in order, all or none of them."""
+        """Do pieces of work in order, all or none of them; on disk before anything that is written later."""
 
         def whole(connection: Connection) -> None:
             for work in works:
                 work(connection)
 
-        await self._store.write(whole)
+        await self._store.write(whole, flush=False)
 
     @staticmethod
     def putting(checkpoint: Checkpoint, *, whole: bool, outermost: bool) -> Work[None]:

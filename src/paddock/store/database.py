@@ -12,8 +12,9 @@ import asyncio
 import os
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any, Generic, Self, TypeAlias, TypeVar
 
@@ -36,8 +37,9 @@ _BUSY_SECONDS = 5.0
 class _Job(Generic[T]):
     """A write that waits for its turn."""
 
-    def __init__(self, work: Work[T]) -> None:
+    def __init__(self, work: Work[T], flush: bool) -> None:
         self.work = work
+        self.flush = flush
         self.future: Future[T] = Future()
         self.result: T | None = None
         self.error: BaseException | None = None
@@ -109,17 +111,18 @@ class Store:
     async def __aexit__(self, *_: object) -> None:
         await self.close()
 
-    async def write(self, work: Work[T]) -> T:
+    async def write(self, work: Work[T], *, flush: bool = True) -> T:
         """Run `work` in a transaction and return its result once it is safely on disk.
 
         When it raises, nothing of it is kept. It may run more than once, so it must not change anything but the
-        database. If the caller is cancelled, the work may or may not happen.
+        database. If the caller is cancelled, the work may or may not happen. Without `flush` it outlives the server at
+        once and a power failure only with the next write that is flushed: nothing that comes later is kept without it.
         """
-        return await asyncio.wrap_future(self.submit(work))
+        return await asyncio.wrap_future(self.submit(work, flush=flush))
 
-    def submit(self, work: Work[T]) -> Future[T]:
+    def submit(self, work: Work[T], *, flush: bool = True) -> Future[T]:
         """Queue a write. Futures are settled in the order of the writes, and after they are on disk."""
-        job = _Job(work)
+        job = _Job(work, flush)
         with self._closing:
             if self._closed:
                 raise Unavailable("The database is closed; the server is stopping.")
@@ -148,13 +151,23 @@ class Store:
             job = self._waiting.popleft()
             if job.future.set_running_or_notify_cancel():
                 jobs.append(job)
-        if len(jobs) > 1 and not self._write_together(jobs):
-            for job in jobs:
-                self._write_alone(job)
-        elif len(jobs) == 1:
-            self._write_alone(jobs[0])
+        with nullcontext() if any(job.flush for job in jobs) else self._unflushed():
+            if len(jobs) > 1 and not self._write_together(jobs):
+                for job in jobs:
+                    self._write_alone(job)
+            elif len(jobs) == 1:
+                self._write_alone(jobs[0])
         for job in jobs:
             job.settle()
+
+    @contextmanager
+    def _unflushed(self) -> Iterator[None]:
+        driver: Any = self._writer.connection.driver_connection
+        driver.execute("PRAGMA synchronous = NORMAL")
+        try:
+            yield
+        finally:
+            driver.execute("PRAGMA synchronous = FULL")
 
     def _write_alone(self, job: _Job[Any]) -> None:
         job.error = None

@@ -62,24 +62,12 @@ class SessionStore:
         """
         if earlier := _message(connection, message.session, message.id):
             return earlier
-        newest = select(func.coalesce(func.max(session_messages.c.number), 0)).where(
-            session_messages.c.session == message.session
-        )
-        kept = message.model_copy(update={"number": connection.execute(newest).scalar_one() + 1})
-        place = connection.execute(insert(session_messages), row_of(kept)).inserted_primary_key
-        assert place is not None
-        tenant = tenant or known(connection, message.session, None).tenant
-        add(connection, place[0], tenant, message.session, kept.content)
-        return kept
+        return _kept(connection, message, tenant or known(connection, message.session, None).tenant)
 
     @staticmethod
     def alter(connection: Connection, session_id: str, changes: Mapping[str, Any], now: datetime) -> Session:
         """Change fields of a session. Raises `SessionNotFound`."""
-        current = SessionStore.current(connection, session_id)
-        altered = Session.model_validate(dict(current) | dict(changes) | {"changed_at": now})
-        values = check_columns(sessions, row_of(altered, {*changes, "changed_at"}))
-        connection.execute(update(sessions).where(sessions.c.id == session_id).values(values))
-        return altered
+        return _altered(connection, SessionStore.current(connection, session_id), changes, now)
 
     @staticmethod
     def current(connection: Connection, session_id: str) -> Session:
@@ -104,16 +92,19 @@ class SessionStore:
         return [message_id for message_id in found if message_id not in heard]
 
     @staticmethod
-    def receive(connection: Connection, message: Message, title: str, now: datetime) -> Received:
-        """Keep what a person wrote: in the open turn, or as the beginning of one. The title is for those without."""
-        current = SessionStore.current(connection, message.session)
+    def receive(connection: Connection, tenant: str, message: Message, title: str, now: datetime) -> Received:
+        """Keep what a person wrote: in the open turn, or as the beginning of one. The title is for those without.
+
+        Raises `SessionNotFound`, also for another tenant's.
+        """
+        current = known(connection, message.session, tenant)
         if earlier := _message(connection, message.session, message.id):
             return Received(current, earlier, fresh=False)
         begins = current.state is SessionState.IDLE
-        kept = SessionStore.keep(connection, message.model_copy(update={"turn": current.turn + begins}))
+        kept = _kept(connection, message.model_copy(update={"turn": current.turn + begins}), tenant)
         changes: dict[str, Any] = {"turn": kept.turn, "state": SessionState.RUNNING, "error": None} if begins else {}
         titled = not current.title and bool(title)
-        altered = SessionStore.alter(connection, current.id, changes | ({"title": title} if titled else {}), now)
+        altered = _altered(connection, current, changes | ({"title": title} if titled else {}), now)
         return Received(altered, kept, fresh=True, begun=begins, titled=titled)
 
     @staticmethod
@@ -126,7 +117,7 @@ class SessionStore:
             raise Conflict("nothing was said yet that could be gone on with; send a message")
         kept = SessionStore.keep(connection, note.model_copy(update={"turn": current.turn + 1}))
         changes = {"turn": kept.turn, "state": SessionState.RUNNING, "error": None}
-        return Received(SessionStore.alter(connection, current.id, changes, now), kept, fresh=True, begun=True)
+        return Received(_altered(connection, current, changes, now), kept, fresh=True, begun=True)
 
     @staticmethod
     def open_turn(connection: Connection, session_id: str, now: datetime) -> tuple[Session, bool] | None:
@@ -137,7 +128,7 @@ class SessionStore:
         state = SessionState.WAITING if SessionStore.pending(connection, session_id) else SessionState.RUNNING
         if current.state is state:
             return current, False
-        return SessionStore.alter(connection, session_id, {"state": state}, now), True
+        return _altered(connection, current, {"state": state}, now), True
 
     @staticmethod
     def close_turn(
@@ -147,7 +138,7 @@ class SessionStore:
         current = SessionStore.current(connection, session_id)
         if current.state is SessionState.IDLE or current.turn != turn:
             return current, False
-        return SessionStore.alter(connection, session_id, changes, now), True
+        return _altered(connection, current, changes, now), True
 
     @staticmethod
     def finish_turn(
@@ -307,7 +298,7 @@ class SessionStore:
         return await self._store.read(lambda connection: connection.execute(statement).scalar())
 
     async def save_state(self, session_id: str, state: bytes, now: datetime) -> None:
-        """Keep the engine's place, in place of what was there."""
+        """Keep the engine's place, in place of what was there; on disk before anything that is written later."""
         values = {"state": state, "changed_at": now}
 
         def work(connection: Connection) -> None:
@@ -315,7 +306,26 @@ class SessionStore:
             if not connection.execute(changing).rowcount:
                 connection.execute(insert(engine_states), values | {"session": session_id})
 
-        await self._store.write(work)
+        await self._store.write(work, flush=False)
+
+
+def _kept(connection: Connection, message: Message, tenant: str) -> Message:
+    """A new message, with its number."""
+    newest = select(func.coalesce(func.max(session_messages.c.number), 0)).where(
+        session_messages.c.session == message.session
+    )
+    kept = message.model_copy(update={"number": connection.execute(newest).scalar_one() + 1})
+    place = connection.execute(insert(session_messages), row_of(kept)).inserted_primary_key
+    assert place is not None
+    add(connection, place[0], tenant, message.session, kept.content)
+    return kept
+
+
+def _altered(connection: Connection, current: Session, changes: Mapping[str, Any], now: datetime) -> Session:
+    altered = Session.model_validate(dict(current) | dict(changes) | {"changed_at": now})
+    values = check_columns(sessions, row_of(altered, {*changes, "changed_at"}))
+    connection.execute(update(sessions).where(sessions.c.id == current.id).values(values))
+    return altered
 
 
 def known(connection: Connection, session_id: str, tenant: str | None) -> Session:

@@ -140,10 +140,10 @@ async def test_another_prompt_and_other_tools_after_a_restart(engine: AgentScope
 async def test_a_place_that_cannot_be_read(engine: AgentScopeEngine) -> None:
     """Ends the turn it belongs to, and is no harm to the next; nor is what another engine has saved."""
     turn = Rehearsal(["Hello.", "Hello again."])
-    given = turn.says("Hi!")
+    turn.says("Hi!")
     turn.records.state = json.dumps({"turn": 1, "state": {"context": "?"}}).encode()
     with pytest.raises(Unavailable, match="send a message"):
-        await engine.run(turn, given)
+        await engine.run(turn, Continue(cause="restart"))
     for strange in (turn.records.state, b"\x80 not JSON", b"[]"):
         turn = turn.following(["Hello."])
         turn.records.state = strange

@@ -46,12 +46,12 @@ class Mortal:
         self._alive()
         return await self._store.read(work)
 
-    async def write(self, work: Work[T]) -> T:
+    async def write(self, work: Work[T], *, flush: bool = True) -> T:
         self._alive()
         self._left -= 1
         last = self._left == 0
         if not last or self._dies == "after":
-            result = await self._store.write(work)
+            result = await self._store.write(work, flush=flush)
         self._turn.dead = self._turn.dead or last
         self._alive()
         return result
@@ -209,11 +209,11 @@ class Full:
     async def read(self, work: Work[T]) -> T:
         return await self._store.read(work)
 
-    async def write(self, work: Work[T]) -> T:
+    async def write(self, work: Work[T], *, flush: bool = True) -> T:
         self.writes += 1
         if self.full:
             raise Unavailable("the disk is full")
-        return await self._store.write(work)
+        return await self._store.write(work, flush=flush)
 
 
 def snapshot(number: int) -> Any:

@@ -155,14 +155,14 @@ class Centre:
             archive,
         )
 
-    def turn(self, session: Session, number: int) -> LiveTurn:
-        return self.parts.turn(session, number)
+    def turn(self, session: Session, number: int, first: Message | None = None) -> LiveTurn:
+        return self.parts.turn(session, number, first)
 
     async def begin(self, **settings: Any) -> Session:
         return await self.sessions.create(TENANT, NewSession(**settings), "ann")
 
     async def say(self, session: Session, text: str, request_key: str | None = None) -> Message:
-        return await self.sessions.send(TENANT, session.id, Written(text=text), "ann", request_key)
+        return (await self.sessions.send(TENANT, session.id, Written(text=text), "ann", request_key)).message
 
     async def now(self, session: Session) -> Session:
         return await self.sessions.get(TENANT, session.id)

@@ -74,8 +74,8 @@ async def test_files_of_a_message_are_kept_and_found(tmp_path: Path) -> None:
             {"type": "file", "name": "../a/shot", "data": base64.b64encode(PNG).decode()},
             {"type": "image", "name": "t.csv", "mime": "text/csv", "data": base64.b64encode(b"a,b").decode()},
         ]
-        message = await at.sessions.send(TENANT, session.id, Written.model_validate({"content": parts}), "ann")
-        _, picture, table = message.content
+        sent = await at.sessions.send(TENANT, session.id, Written.model_validate({"content": parts}), "ann")
+        _, picture, table = sent.message.content
         assert isinstance(picture, FileContent) and isinstance(table, FileContent)
         assert (picture.type, picture.name, picture.mime) == ("image", "shot", "image/png")
         assert (table.type, table.name, table.mime, table.size) == ("file", "t.csv", "text/csv", 3)

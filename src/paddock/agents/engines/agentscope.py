@@ -108,7 +108,11 @@ class _Work:
 
     async def begin(self, given: Given) -> bool:
         """Find its place. False if there is nothing to do."""
-        saved, history = await asyncio.gather(self.turn.load(), self.turn.history())
+        if isinstance(given, UserMessage):
+            # What a person begins a turn with is the first that is known of it.
+            saved, history = None, await self.turn.history()
+        else:
+            saved, history = await asyncio.gather(self.turn.load(), self.turn.history())
         place = _place(saved, self.turn.number)
         if place is not None:
             self.state, self.read = place.state, list(place.read)

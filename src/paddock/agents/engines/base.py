@@ -224,7 +224,7 @@ class Turn(Protocol):
         ...
 
     async def save(self, state: bytes) -> None:
-        """Keep the engine's own place; on disk when this returns."""
+        """Keep the engine's own place; on disk before anything that is kept after it."""
         ...
 
 
