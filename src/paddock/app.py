@@ -13,6 +13,7 @@ import signal
 import socket
 from collections.abc import Callable, Iterator
 from contextlib import AsyncExitStack
+from functools import cached_property
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from typing import Any, Self
@@ -100,7 +101,7 @@ class Paddock:
     live: Live
     runs: Runs
     sessions: Sessions
-    app: ASGIApp
+    services: Services
 
     def __init__(self, config: Config, log: LogRing | None = None) -> None:
         self.log = log or LogRing()
@@ -168,29 +169,32 @@ class Paddock:
             self.sessions = await open_sessions(chatting, self.door, self.gateway, held)
             builds = BuildJobs(self.images)
             held.push_async_callback(builds.close)
-            self.app = make_app(
-                Services(
-                    config=self.config,
-                    fleet=self.fleet,
-                    keys=self.keys,
-                    counts=Counts(self.store),
-                    series=SeriesStore(self.store),
-                    log=self.log,
-                    logins=Logins(self.keys, LoginStore(self.store)),
-                    images=self.images,
-                    builds=builds,
-                    events=self.events,
-                    gateway=self.gateway,
-                    runs=self.runs,
-                    live=self.live,
-                    sessions=self.sessions,
-                )
+            self.services = Services(
+                config=self.config,
+                fleet=self.fleet,
+                keys=self.keys,
+                counts=Counts(self.store),
+                series=SeriesStore(self.store),
+                log=self.log,
+                logins=Logins(self.keys, LoginStore(self.store)),
+                images=self.images,
+                builds=builds,
+                events=self.events,
+                gateway=self.gateway,
+                runs=self.runs,
+                live=self.live,
+                sessions=self.sessions,
             )
             self._held = held.pop_all()
         return self
 
     async def __aexit__(self, *_: object) -> None:
         await self._held.aclose()
+
+    @cached_property
+    def app(self) -> ASGIApp:
+        """The API. It is made when it is first asked for: who runs tasks without a port has no use for it."""
+        return make_app(self.services)
 
     @property
     def local_key_path(self) -> Path:

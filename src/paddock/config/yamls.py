@@ -13,6 +13,8 @@ import yaml
 from paddock.config.units import format_duration, format_size
 from paddock.errors import ConfigError
 
+QUICK: type[yaml.SafeLoader] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+"""Reads ten times as fast, says less of what is wrong, and must not be given what is nested very deeply."""
 _DEEPEST = 50
 _BOUNDS = {
     "greater_than_equal": ("ge", "at least"),
@@ -84,21 +86,28 @@ def read_tree(text: str, path: Path) -> tuple[yaml.Node | None, Any]:
     work. `path` is what complaints call the text.
     """
     with complaining(path):
-        refuse_tricks(text, path)
-        loader = yaml.SafeLoader(text)
         try:
-            tree = loader.get_single_node()
-            refuse_duplicates(tree, path)
-            _make_keys_text(tree)
-            return tree, None if tree is None else loader.construct_document(tree)
-        finally:
-            loader.dispose()
+            return _read_tree(text, path, QUICK)
+        except (yaml.YAMLError, ValueError, TypeError):
+            return _read_tree(text, path, yaml.SafeLoader)
 
 
-def refuse_tricks(text: str, path: Path) -> None:
+def _read_tree(text: str, path: Path, kind: type[yaml.SafeLoader]) -> tuple[yaml.Node | None, Any]:
+    _refuse_tricks(text, path, kind)
+    loader = kind(text)
+    try:
+        tree = loader.get_single_node()
+        refuse_duplicates(tree, path)
+        _make_keys_text(tree)
+        return tree, None if tree is None else loader.construct_document(tree)
+    finally:
+        loader.dispose()
+
+
+def _refuse_tricks(text: str, path: Path, kind: type[yaml.SafeLoader]) -> None:
     """Refuse what makes a small file a lot of work: aliases of aliases, and thousands of brackets."""
     depth = 0
-    for event in yaml.parse(text, Loader=yaml.SafeLoader):
+    for event in yaml.parse(text, Loader=kind):
         line = event.start_mark.line + 1 if event.start_mark else 1
         if isinstance(event, yaml.AliasEvent):
             raise ConfigError(f"{path}:{line}: aliases such as *{event.anchor} cannot be used here; write it out")

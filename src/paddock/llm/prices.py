@@ -12,6 +12,7 @@ from typing import Self
 
 import yaml
 
+from paddock.config.yamls import QUICK
 from paddock.errors import ConfigError
 from paddock.llm.neutral import Usage
 
@@ -61,7 +62,7 @@ class Prices:
     def load(cls, path: Path | None = None) -> Self:
         """The list that Paddock brings, with the user's own laid over it. Raises `ConfigError` naming the line."""
         brought = files("paddock.llm").joinpath(LIST).read_text(encoding="utf-8")
-        prices = _parse(brought, LIST)
+        prices = _parse(brought, LIST, QUICK)
         if path is not None:
             try:
                 text = path.read_text(encoding="utf-8")
@@ -97,9 +98,9 @@ def _names(provider: str, model: str) -> Iterator[str]:
             yield f"{provider}/{dateless}"
 
 
-def _parse(text: str, shown: str) -> dict[str, Price]:
+def _parse(text: str, shown: str, loader: type[yaml.SafeLoader] = yaml.SafeLoader) -> dict[str, Price]:
     try:
-        tree = yaml.compose(text, Loader=yaml.SafeLoader)
+        tree = yaml.compose(text, Loader=loader)
     except yaml.MarkedYAMLError as error:
         line = error.problem_mark.line + 1 if error.problem_mark else 1
         raise ConfigError(f"{shown}:{line}: not valid YAML: {error.problem or error.context}") from error

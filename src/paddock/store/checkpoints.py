@@ -5,11 +5,43 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 
-from sqlalchemy import Connection, RowMapping, delete, select
+from sqlalchemy import Connection, RowMapping, bindparam, delete, select
 from sqlalchemy.dialects.sqlite import insert
 
 from paddock.store.database import Store, Work
 from paddock.store.tables import checkpoint_writes, checkpoints
+
+# Built once: LangGraph makes several checkpoints in every step, and building a statement is most of their cost.
+_all = select(checkpoints).where(checkpoints.c.thread == bindparam("thread"))
+_all = _all.order_by(checkpoints.c.namespace, checkpoints.c.id.desc())
+_all_of = _all.where(checkpoints.c.namespace == bindparam("namespace"))
+_written = (
+    select(checkpoint_writes)
+    .where(checkpoint_writes.c.thread == bindparam("thread"), checkpoint_writes.c.namespace == bindparam("namespace"))
+    .order_by(checkpoint_writes.c.path, checkpoint_writes.c.task, checkpoint_writes.c.place)
+)
+_put = insert(checkpoints)
+_put = _put.on_conflict_do_update(
+    index_elements=["thread", "namespace", "id"],
+    set_={name: _put.excluded[name] for name in ("parent", "type", "body", "details")},
+)
+_writing = insert(checkpoint_writes)
+_write_key = ["thread", "namespace", "checkpoint", "task", "place"]
+_add = _writing.on_conflict_do_nothing(index_elements=_write_key)
+_replace = _writing.on_conflict_do_update(
+    index_elements=_write_key,
+    set_={name: _writing.excluded[name] for name in ("channel", "type", "body", "path")},
+)
+_forget_older = [
+    delete(table).where(
+        table.c.thread == bindparam("thread"), table.c.namespace == bindparam("namespace"), column < bindparam("id")
+    )
+    for table, column in ((checkpoints, checkpoints.c.id), (checkpoint_writes, checkpoint_writes.c.checkpoint))
+]
+_forget_others = [
+    delete(table).where(table.c.thread == bindparam("thread"), table.c.namespace != bindparam("namespace"))
+    for table in (checkpoints, checkpoint_writes)
+]
 
 
 @dataclass(frozen=True)
@@ -69,13 +101,11 @@ class CheckpointStore:
 
     async def all(self, thread: str, namespace: str | None = None) -> Sequence[Place]:
         """Every checkpoint of a thread, or of one of its namespaces, newest first."""
-        conditions = [checkpoints.c.thread == thread]
-        if namespace is not None:
-            conditions.append(checkpoints.c.namespace == namespace)
-        statement = select(checkpoints).where(*conditions).order_by(checkpoints.c.namespace, checkpoints.c.id.desc())
+        values = {"thread": thread} if namespace is None else {"thread": thread, "namespace": namespace}
+        statement = _all if namespace is None else _all_of
 
         def work(connection: Connection) -> Sequence[Place]:
-            found = [Checkpoint(**row) for row in connection.execute(statement).mappings()]
+            found = [Checkpoint(**row) for row in connection.execute(statement, values).mappings()]
             written = {name: _writes(connection, thread, name) for name in {each.namespace for each in found}}
             return [Place(each, written[each.namespace].get(each.id, ())) for each in found]
 
@@ -97,21 +127,17 @@ class CheckpointStore:
         One that is `whole` needs none of those before it. The `outermost` namespace goes on only when the others,
         which are those of helpers, have come to their end.
         """
-        statement = insert(checkpoints).values(asdict(checkpoint))
-        statement = statement.on_conflict_do_update(
-            index_elements=["thread", "namespace", "id"],
-            set_={name: statement.excluded[name] for name in ("parent", "type", "body", "details")},
-        )
+        values = asdict(checkpoint)
 
         def work(connection: Connection) -> None:
-            connection.execute(statement)
-            for table, column in ((checkpoints, checkpoints.c.id), (checkpoint_writes, checkpoint_writes.c.checkpoint)):
-                ours = table.c.thread == checkpoint.thread
-                if whole:
-                    older = (table.c.namespace == checkpoint.namespace) & (column < checkpoint.id)
-                    connection.execute(delete(table).where(ours, older))
-                if outermost:
-                    connection.execute(delete(table).where(ours, table.c.namespace != checkpoint.namespace))
+            connection.execute(_put, values)
+            place = {"thread": checkpoint.thread, "namespace": checkpoint.namespace}
+            if whole:
+                for older in _forget_older:
+                    connection.execute(older, place | {"id": checkpoint.id})
+            if outermost:
+                for others in _forget_others:
+                    connection.execute(others, place)
 
         return work
 
@@ -122,13 +148,7 @@ class CheckpointStore:
         """Keeps what a task has written, if it is anything. What was written at the same place is kept, or replaced."""
         where = {"thread": thread, "namespace": namespace, "checkpoint": checkpoint_id}
         rows = [asdict(write) | where for write in writes]
-        statement = insert(checkpoint_writes)
-        key = ["thread", "namespace", "checkpoint", "task", "place"]
-        if replace:
-            changed = {name: statement.excluded[name] for name in ("channel", "type", "body", "path")}
-            statement = statement.on_conflict_do_update(index_elements=key, set_=changed)
-        else:
-            statement = statement.on_conflict_do_nothing(index_elements=key)
+        statement = _replace if replace else _add
 
         def work(connection: Connection) -> None:
             if rows:
@@ -150,13 +170,11 @@ def _writes(
     connection: Connection, thread: str, namespace: str, checkpoint_id: str | None = None
 ) -> Mapping[str, Sequence[CheckpointWrite]]:
     """By the id of the checkpoint."""
-    table = checkpoint_writes
-    conditions = [table.c.thread == thread, table.c.namespace == namespace]
+    statement = _written
     if checkpoint_id is not None:
-        conditions.append(table.c.checkpoint == checkpoint_id)
-    statement = select(table).where(*conditions).order_by(table.c.path, table.c.task, table.c.place)
+        statement = statement.where(checkpoint_writes.c.checkpoint == checkpoint_id)
     found: dict[str, list[CheckpointWrite]] = {}
-    for row in connection.execute(statement).mappings():
+    for row in connection.execute(statement, {"thread": thread, "namespace": namespace}).mappings():
         found.setdefault(row["checkpoint"], []).append(_write(row))
     return found
 

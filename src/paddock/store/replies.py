@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import Any, NamedTuple
 
-from sqlalchemy import Connection, Select, func, insert, select
+from sqlalchemy import Connection, Select, bindparam, func, insert, select
 
 from paddock.model.events import EventType
 from paddock.model.sessions import Message, Session
@@ -25,6 +25,34 @@ _TOLD = (
     EventType.MESSAGE_DELTA,
     EventType.THOUGHT_STARTED,
     EventType.THOUGHT_ENDED,
+)
+
+
+_told = session_replies.c.finish, session_replies.c.input_tokens, session_replies.c.output_tokens
+_same = (
+    session_replies.c.session == bindparam("session"),
+    session_replies.c.turn == bindparam("turn"),
+    session_replies.c.digest == bindparam("digest"),
+)
+_answered = select(session_replies.c.message_id).where(*_same)
+_answers = (
+    select(*(each for each in session_messages.c if each.name != "place"), *_told)
+    .join_from(
+        session_replies,
+        session_messages,
+        (session_messages.c.session == session_replies.c.session)
+        & (session_messages.c.id == session_replies.c.message_id),
+    )
+    .where(*_same)
+)
+_taken = (
+    select(func.count())
+    .select_from(session_messages)
+    .where(
+        session_messages.c.session == bindparam("session"),
+        session_messages.c.turn == bindparam("turn"),
+        session_messages.c.role == "assistant",
+    )
 )
 
 
@@ -59,28 +87,16 @@ class ReplyStore:
 
         Raises `SessionNotFound`.
         """
-        same_message = (session_messages.c.session == session_replies.c.session) & (
-            session_messages.c.id == session_replies.c.message_id
-        )
-        told = session_replies.c.finish, session_replies.c.input_tokens, session_replies.c.output_tokens
-        statement = (
-            select(*(each for each in session_messages.c if each.name != "place"), *told)
-            .join_from(session_replies, session_messages, same_message)
-            .where(
-                session_replies.c.session == session_id,
-                session_replies.c.turn == turn,
-                session_replies.c.digest == digest,
-            )
-        )
+        values = {"session": session_id, "turn": turn, "digest": digest}
 
         def work(connection: Connection) -> tuple[Session, Recorded | None, int]:
             session, taken = known(connection, session_id, None), _steps(connection, session_id, turn)
-            row = connection.execute(statement).mappings().first()
+            row = connection.execute(_answers, values).mappings().first()
             if row is None:
                 return session, None, taken
-            values = dict(row)
-            rest = [values.pop(column.name) for column in told]
-            return session, Recorded(to_model(Message, values), *rest), taken
+            message = dict(row)
+            rest = [message.pop(column.name) for column in _told]
+            return session, Recorded(to_model(Message, message), *rest), taken
 
         return await self._store.read(work)
 
@@ -97,10 +113,7 @@ class ReplyStore:
     ) -> None:
         """Note which message answers a question. The first one counts. Part of a transaction."""
         row = {"session": session_id, "turn": turn, "digest": digest}
-        known = select(session_replies.c.message_id).where(
-            *(session_replies.c[name] == value for name, value in row.items())
-        )
-        if connection.execute(known).first() is None:
+        if connection.execute(_answered, row).first() is None:
             row |= {"message_id": message_id, "finish": finish}
             connection.execute(
                 insert(session_replies), {**row, "input_tokens": input_tokens, "output_tokens": output_tokens}
@@ -157,13 +170,4 @@ class ReplyStore:
 
 
 def _steps(connection: Connection, session_id: str, turn: int) -> int:
-    statement = (
-        select(func.count())
-        .select_from(session_messages)
-        .where(
-            session_messages.c.session == session_id,
-            session_messages.c.turn == turn,
-            session_messages.c.role == "assistant",
-        )
-    )
-    return int(connection.execute(statement).scalar_one())
+    return int(connection.execute(_taken, {"session": session_id, "turn": turn}).scalar_one())

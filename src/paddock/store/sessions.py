@@ -7,9 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
+from functools import lru_cache
 from typing import Any, NamedTuple, TypeAlias
 
-from sqlalchemy import ColumnElement, Connection, Text, and_, cast, delete, func, insert, or_, select, update
+from sqlalchemy import ColumnElement, Connection, Text, and_, bindparam, cast, delete, func, insert, or_, select, update
+from sqlalchemy.sql.dml import Update
 
 from paddock.errors import Conflict, InvalidInput, QuotaExceeded, SessionNotFound
 from paddock.model.sessions import Approval, ApprovalState, Message, Session, SessionState
@@ -30,10 +32,37 @@ from paddock.store.tables import (
 Messages: TypeAlias = list[Message]
 Hits: TypeAlias = list[Hit]
 MOST_LISTED = 100_000
+_NO_LIMIT = 2**62
 _shown = select(*(column for column in sessions.c if column.name != "request_key"))
 _said = select(*(column for column in session_messages.c if column.name != "place"))
 _asked = select(*(approvals.c[name] for name in Approval.model_fields))
 _MOMENTS = ("at", "created_at", "changed_at")
+# What every step of a chat asks is built once: building a statement takes longer than SQLite takes to answer it.
+_one = _shown.where(sessions.c.id == bindparam("session"))
+_said_by_id = _said.where(session_messages.c.session == bindparam("session"), session_messages.c.id == bindparam("of"))
+_in_order = _said.where(session_messages.c.session == bindparam("session")).order_by(session_messages.c.number)
+_said_after = _in_order.where(session_messages.c.number > bindparam("after")).limit(bindparam("most"))
+_of_turn = _in_order.where(session_messages.c.turn == bindparam("turn"))
+_newest = select(func.coalesce(func.max(session_messages.c.number), 0)).where(
+    session_messages.c.session == bindparam("session")
+)
+_written = (
+    select(session_messages.c.id)
+    .where(
+        session_messages.c.session == bindparam("session"),
+        session_messages.c.turn == bindparam("turn"),
+        session_messages.c.role == "user",
+    )
+    .order_by(session_messages.c.number)
+)
+_waiting = (
+    select(approvals.c.id)
+    .where(approvals.c.session == bindparam("session"), approvals.c.state == ApprovalState.PENDING)
+    .limit(1)
+)
+_state = select(engine_states.c.state).where(engine_states.c.session == bindparam("of"))
+_save = update(engine_states).where(engine_states.c.session == bindparam("of"))
+_save = _save.values(state=bindparam("state"), changed_at=bindparam("changed_at"))
 
 
 class Received(NamedTuple):
@@ -77,18 +106,12 @@ class SessionStore:
     @staticmethod
     def pending(connection: Connection, session_id: str) -> bool:
         """Whether something of the session waits for a person."""
-        waits = (approvals.c.session == session_id, approvals.c.state == ApprovalState.PENDING)
-        return connection.execute(select(approvals.c.id).where(*waits).limit(1)).first() is not None
+        return connection.execute(_waiting, {"session": session_id}).first() is not None
 
     @staticmethod
     def unheard(connection: Connection, session_id: str, turn: int, heard: Collection[str]) -> list[str]:
         """Ids of what persons wrote in a turn, but for those that are given."""
-        written = select(session_messages.c.id).where(
-            session_messages.c.session == session_id,
-            session_messages.c.turn == turn,
-            session_messages.c.role == "user",
-        )
-        found = connection.execute(written.order_by(session_messages.c.number)).scalars()
+        found = connection.execute(_written, {"session": session_id, "turn": turn}).scalars()
         return [message_id for message_id in found if message_id not in heard]
 
     @staticmethod
@@ -220,22 +243,19 @@ class SessionStore:
         self, session_id: str, *, after: int = 0, limit: int | None = None, turn: int | None = None
     ) -> Messages:
         """Messages in order, after a number, of all turns or one."""
-        conditions = [session_messages.c.session == session_id, session_messages.c.number > after]
-        if turn is not None:
-            conditions.append(session_messages.c.turn == turn)
-        statement = _said.where(*conditions).order_by(session_messages.c.number).limit(limit)
+        statement = _said_after if turn is None else _said_after.where(session_messages.c.turn == turn)
+        values = {"session": session_id, "after": after, "most": _NO_LIMIT if limit is None else limit}
         return await self._store.read(
-            lambda connection: [to_model(Message, row) for row in connection.execute(statement).mappings()]
+            lambda connection: [to_model(Message, row) for row in connection.execute(statement, values).mappings()]
         )
 
     async def with_messages(self, session_id: str, turn: int) -> tuple[Session | None, Messages]:
         """A session, if it is there, with the messages of a turn in order."""
-        of_turn = (session_messages.c.session == session_id, session_messages.c.turn == turn)
-        statement = _said.where(*of_turn).order_by(session_messages.c.number)
+        values = {"session": session_id, "turn": turn}
 
         def work(connection: Connection) -> tuple[Session | None, Messages]:
-            row = connection.execute(_shown.where(sessions.c.id == session_id)).mappings().first()
-            written = [to_model(Message, row) for row in connection.execute(statement).mappings()]
+            row = connection.execute(_one, {"session": session_id}).mappings().first()
+            written = [to_model(Message, row) for row in connection.execute(_of_turn, values).mappings()]
             return to_model(Session, row) if row else None, written
 
         return await self._store.read(work)
@@ -294,16 +314,14 @@ class SessionStore:
 
     async def state(self, session_id: str) -> bytes | None:
         """What the engine has saved last."""
-        statement = select(engine_states.c.state).where(engine_states.c.session == session_id)
-        return await self._store.read(lambda connection: connection.execute(statement).scalar())
+        return await self._store.read(lambda connection: connection.execute(_state, {"of": session_id}).scalar())
 
     async def save_state(self, session_id: str, state: bytes, now: datetime) -> None:
         """Keep the engine's place, in place of what was there; on disk before anything that is written later."""
         values = {"state": state, "changed_at": now}
 
         def work(connection: Connection) -> None:
-            changing = update(engine_states).where(engine_states.c.session == session_id).values(values)
-            if not connection.execute(changing).rowcount:
+            if not connection.execute(_save, values | {"of": session_id}).rowcount:
                 connection.execute(insert(engine_states), values | {"session": session_id})
 
         await self._store.write(work, flush=False)
@@ -311,10 +329,8 @@ class SessionStore:
 
 def _kept(connection: Connection, message: Message, tenant: str) -> Message:
     """A new message, with its number."""
-    newest = select(func.coalesce(func.max(session_messages.c.number), 0)).where(
-        session_messages.c.session == message.session
-    )
-    kept = message.model_copy(update={"number": connection.execute(newest).scalar_one() + 1})
+    newest = connection.execute(_newest, {"session": message.session}).scalar_one()
+    kept = message.model_copy(update={"number": newest + 1})
     place = connection.execute(insert(session_messages), row_of(kept)).inserted_primary_key
     assert place is not None
     add(connection, place[0], tenant, message.session, kept.content)
@@ -324,22 +340,26 @@ def _kept(connection: Connection, message: Message, tenant: str) -> Message:
 def _altered(connection: Connection, current: Session, changes: Mapping[str, Any], now: datetime) -> Session:
     altered = Session.model_validate(dict(current) | dict(changes) | {"changed_at": now})
     values = check_columns(sessions, row_of(altered, {*changes, "changed_at"}))
-    connection.execute(update(sessions).where(sessions.c.id == current.id).values(values))
+    connection.execute(_change(tuple(values)), values | {"of": current.id})
     return altered
+
+
+@lru_cache(64)
+def _change(names: tuple[str, ...]) -> Update:
+    values: dict[str, Any] = {name: bindparam(name) for name in names}
+    return update(sessions).where(sessions.c.id == bindparam("of")).values(values)
 
 
 def known(connection: Connection, session_id: str, tenant: str | None) -> Session:
     """A session by its id. Raises `SessionNotFound`."""
-    conditions = [sessions.c.id == session_id] + ([] if tenant is None else [sessions.c.tenant == tenant])
-    row = connection.execute(_shown.where(*conditions)).mappings().first()
-    if row is None:
+    row = connection.execute(_one, {"session": session_id}).mappings().first()
+    if row is None or tenant not in (None, row["tenant"]):
         raise SessionNotFound(f"There is no session {session_id[:80]!r}.")
     return to_model(Session, row)
 
 
 def _message(connection: Connection, session_id: str, message_id: str) -> Message | None:
-    same = (session_messages.c.session == session_id, session_messages.c.id == message_id)
-    row = connection.execute(_said.where(*same)).mappings().first()
+    row = connection.execute(_said_by_id, {"session": session_id, "of": message_id}).mappings().first()
     return to_model(Message, row) if row else None
 
 
