@@ -11,8 +11,10 @@ from __future__ import annotations
 import asyncio
 import logging
 import warnings
-from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
-from typing import Any, ClassVar
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Sequence
+from copy import copy
+from functools import cache
+from typing import Any, ClassVar, Self
 
 from pydantic import BaseModel, ValidationError
 
@@ -48,7 +50,7 @@ with warnings.catch_warnings():
     from agentscope.model import ChatModelBase, ChatResponse, ChatUsage
     from agentscope.permission import PermissionBehavior, PermissionContext, PermissionDecision, PermissionMode
     from agentscope.state import AgentState
-    from agentscope.tool import ToolBase, ToolChoice, Toolkit
+    from agentscope.tool import ToolBase, ToolChoice, ToolGroup, Toolkit
 
 GO_ON = NOTE + "Go on from where you were."
 NO_LIMIT = 10**9
@@ -104,7 +106,7 @@ class _Work:
         """Where the next question was asked before, if the engine has died since then."""
         self.names = {spec.name for spec in specs}
         """What the agent may call: the turn's tools, and what the model takes for one."""
-        self.toolkit = Toolkit(tools=[_Outside(spec.name) for spec in specs])
+        self.toolkit = _Tools.named(self.names)
 
     async def begin(self, given: Given) -> bool:
         """Find its place. False if there is nothing to do."""
@@ -252,6 +254,26 @@ class _Outside(ToolBase):
 
     async def check_permissions(self, tool_input: dict[str, Any], context: PermissionContext) -> PermissionDecision:
         return PermissionDecision(behavior=PermissionBehavior.ALLOW, message="The turn decides.")
+
+
+class _Tools(Toolkit):
+    """The names of tools. The turn describes them to the model, so nobody needs their schemas."""
+
+    @classmethod
+    def named(cls, names: Iterable[str]) -> Self:
+        # Making one takes milliseconds, for the schema of a tool that chooses between groups of tools, of which there
+        # are none.
+        made = copy(cls._blank())
+        made.tool_groups = [ToolGroup(name="basic", tools=[_Outside(name) for name in names])]
+        return made
+
+    @classmethod
+    @cache
+    def _blank(cls) -> Self:
+        return cls()
+
+    async def get_tool_schemas(self, groups: list[str] | None = None) -> list[dict[str, Any]]:
+        return []
 
 
 class _Model(ChatModelBase):
