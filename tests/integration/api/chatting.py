@@ -19,7 +19,7 @@ from websockets.sync.client import ClientConnection, connect
 
 from paddock.agents.files import Files
 from paddock.agents.requests import NewSession, SessionPatch, Written
-from paddock.agents.sessions import Sessions
+from paddock.agents.sessions import Sent, Sessions
 from paddock.api.application import make_app
 from paddock.api.connections import Connection, WebSocketConnection
 from paddock.api.services import Services
@@ -132,11 +132,11 @@ class StandIn:
 
     async def send(
         self, tenant: str, session_id: str, written: Written, by: str, request_key: str | None = None
-    ) -> Message:
+    ) -> Sent:
         session = await self.get(tenant, session_id)
         known = f"msg-{hashlib.sha256(request_key.encode()).hexdigest()[:16] if request_key else secrets.token_hex(8)}"
         if (earlier := await self._book.message(session_id, known)) is not None:
-            return earlier
+            return Sent(earlier, None)
         busy = session.state is not SessionState.IDLE
         turn = session.turn if busy else session.turn + 1
         document = written.model_dump()
@@ -155,10 +155,10 @@ class StandIn:
             told += [] if busy else [TurnStarted(turn=turn, cause="message")]
             return [Happening(f"session/{session_id}", each.event, each.data(), tenant) for each in told]
 
-        kept = await self._events.together(work, telling)
+        kept, told = await self._events.told(work, telling)
         if not busy:
             self.start(session, turn)
-        return kept
+        return Sent(kept, told[0])
 
     async def decide(self, tenant: str, session_id: str, decisions: Sequence[Decision], by: str) -> Sequence[Approval]:
         session = await self.get(tenant, session_id)
