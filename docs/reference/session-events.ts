@@ -62,6 +62,12 @@ export interface CallDelta {
   text: string;
 }
 
+/** What a tool says while it runs, as far as it is told; what comes of it is in the call's result. */
+export interface CallOutput {
+  call_id: string;
+  text: string;
+}
+
 /** The call is whole, and in the ledger. */
 export interface CallReady {
   call: Call;
@@ -352,6 +358,7 @@ export type SessionEvent =
   | Told<"call.delta", CallDelta>
   | Told<"call.ready", CallReady>
   | Told<"call.running", CallRunning>
+  | Told<"call.output", CallOutput>
   | Told<"call.result", CallResulted>
   | Told<"approval.required", ApprovalRequired>
   | Told<"approval.decided", ApprovalDecided>

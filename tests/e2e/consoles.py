@@ -65,7 +65,7 @@ class Visitor:
         with self.server.client() as client:
             code = client.post("/v1/login/codes").raise_for_status().json()["code"]
         self.page.goto(f"{self.server.url}{path}#code={code}")
-        self.page.wait_for_function("!location.hash")
+        self.page.wait_for_function("() => !location.hash")
 
     def check_access(self, where: str) -> None:
         """No page may keep anybody out; what does is told in the end, with all the rest."""

@@ -17,11 +17,22 @@ from paddock.sandbox.local.backend import LocalBackend, LocalSettings
 from tests.e2e.consoles import Visitor, visitor
 from tests.serving import Server
 
-PLAIN, DESK = "plain", "desk"
+PLAIN, DESK, RUNNER = "plain", "desk", "runner"
 ANSWER = "Six times seven is 42."
 TOKENS_A_SECOND = 100
 SCRIPTS: Mapping[str, Any] = {
     PLAIN: {"each_prompt": True, "turns": [{"say": ANSWER}]},
+    RUNNER: {
+        "turns": [
+            {
+                "call": {
+                    "tool": "code_run_shell_command",
+                    "arguments": {"command": "echo the first; until [ -e go ]; do sleep 0.05; done; echo the last"},
+                }
+            },
+            {"say": ANSWER},
+        ]
+    },
     DESK: {
         "pace": f"{1000 // TOKENS_A_SECOND}ms",
         "each_prompt": True,

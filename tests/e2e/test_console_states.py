@@ -12,11 +12,12 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
-from tests.e2e.browser import chromium
+from tests.e2e.browser import chromium, keep_screenshot
 from tests.e2e.consoles import Visitor
 from tests.e2e.rooms import (
     ANSWER,
     AWAY,
+    RUNNER,
     composer,
     guest,
     key_field,
@@ -218,6 +219,31 @@ def test_a_megabyte_of_output_stops_nobody(browser: Browser, server: Server) -> 
     large = longest_task(browser, server, LARGE)
     tell(f"longest task: {empty:.0f} ms with a line of output, {large:.0f} ms with {len(MEGABYTE)} bytes of it")
     assert large <= max(3 * empty, 500)
+
+
+def test_a_command_is_seen_while_it_runs(browser: Browser, server: Server) -> None:
+    session = new_chat(server, RUNNER)
+    with guest(browser, server) as person:
+        person.sign_in(f"/chats/{session}")
+        composer(person, new=True).fill("Go ahead")
+        person.page.keyboard.press("Enter")
+        card = thread(person).get_by_role("article")
+        said = card.get_by_role("group", name=person.t("chat.outputSoFar"))
+        expect(said).to_have_text("the first", timeout=SOON)
+        head = card.get_by_role("button").first
+        expect(head).to_have_attribute("aria-expanded", "false")
+        person.check_access("a command that runs")
+        keep_screenshot(person.page, "command-runs")
+        with server.client() as client:
+            box = client.get(f"/v1/sessions/{session}").raise_for_status().json()["sandboxes"]["code"]
+            go = {"path": "/workspace/go", "content": ""}
+            client.post(f"/v1/sandboxes/{box}/tools/write_file", json=go).raise_for_status()
+        expect(thread(person).get_by_text(ANSWER)).to_be_visible(timeout=SOON)
+        expect(said).to_have_count(0)
+        expect(card.get_by_text(person.t("chat.status.done"), exact=True)).to_have_count(1)
+        head.click()
+        expect(card.get_by_text("the first\nthe last")).to_be_visible()
+        person.is_content()
 
 
 def test_on_a_slow_network_nothing_is_sent_twice(browser: Browser, server: Server) -> None:

@@ -10,6 +10,7 @@ from paddock.agents.boxes import Boxes, Held
 from paddock.agents.engines.base import ToolSpec
 from paddock.agents.files import Files
 from paddock.agents.naming import specs_of, usual_tools
+from paddock.agents.output import TELLING, OutputTold
 from paddock.agents.own_tools import OwnTools, own_specs
 from paddock.agents.prompt import write_prompt
 from paddock.agents.results import Results, failure
@@ -23,6 +24,7 @@ from paddock.model.sandbox import Sandbox
 from paddock.model.screens import Kind, Tool, ToolResult
 from paddock.model.session_events import SessionEvent, SessionFile, SessionScreen
 from paddock.model.sessions import Call, CallResult, Session
+from paddock.sandbox.tool_stream import OnOutput
 from paddock.store.database import Store
 from paddock.store.sessions import SessionStore
 
@@ -40,6 +42,7 @@ class Toolbox:
         self._config = config
         self._fleet = fleet
         self._live = live
+        self._events = events
         self._book = SessionStore(store)
         self._boxes = Boxes(config, fleet, events, store)
         self._results = Results(files, config.chat.result_size)
@@ -94,7 +97,9 @@ class Toolbox:
                 async with asyncio.timeout(self._config.chat.call_timeout):
                     result = await self._own.run(session, call, spec.tool)
             else:
-                result = await self._in_sandbox(session, call, spec, spec.kind)
+                async with OutputTold(self._events, session, call) as output:
+                    heard = output.heard if spec.tool in TELLING else None
+                    result = await self._in_sandbox(session, call, spec, spec.kind, heard)
         except PaddockError as error:
             result = failure(error.message)
         except TimeoutError:
@@ -149,14 +154,16 @@ class Toolbox:
             self._usual[kind.name] = await asyncio.to_thread(usual_tools, kind)
         return self._usual[kind.name]
 
-    async def _in_sandbox(self, session: Session, call: Call, spec: ToolSpec, kind: str) -> CallResult:
+    async def _in_sandbox(
+        self, session: Session, call: Call, spec: ToolSpec, kind: str, heard: OnOutput | None
+    ) -> CallResult:
         held = await self._boxes.get(session, kind)
         notes = [held.note]
         limit = self._limit(call)
         for again in (True, False):
             try:
                 result = await self._live.hands.call(
-                    session.tenant, held.sandbox.id, spec.tool, call.arguments, timeout=limit
+                    session.tenant, held.sandbox.id, spec.tool, call.arguments, timeout=limit, on_output=heard
                 )
             except InputHeld as error:
                 return failure(f"Nothing was done: {error.message}.", *notes)

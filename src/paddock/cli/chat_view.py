@@ -19,6 +19,8 @@ from paddock.cli.output import Output
 from paddock.cli.run_progress import arguments_of, one_line, tidy
 
 RESULT_LINES = 6
+_MOST_OUTPUT = 4096
+"""Letters that are kept of what a running call says."""
 _FRAMES = 12
 _MARKS = {"pending": "☐", "running": "▸", "done": "☑", "dropped": "☒"}
 _SHOWN_OTHERWISE = ("update_plan", "ask_user")
@@ -82,6 +84,8 @@ class TerminalView:
         self._thought = ""
         self._waiting = "thinking"
         self._calls: dict[str, str] = {}
+        self._output: dict[str, str] = {}
+        """Of the calls that run."""
         self._own: set[str] = set()
 
     def mine(self, message_id: str) -> None:
@@ -116,7 +120,12 @@ class TerminalView:
                 if call.get("name") not in _SHOWN_OTHERWISE:
                     self._print(_call(str(call.get("name")), call.get("arguments")))
                 self._waiting = one_line(str(call.get("name")))
+            case "call.running":
+                self._output[str(data.get("call_id"))] = ""
+            case "call.output" if (known := str(data.get("call_id"))) in self._output:
+                self._output[known] = (self._output[known] + str(data.get("text") or ""))[-_MOST_OUTPUT:]
             case "call.result":
+                self._output.pop(str(data.get("call_id")), None)
                 result = data.get("result") or {}
                 if self._calls.get(str(data.get("call_id"))) not in _SHOWN_OTHERWISE or result.get("failed"):
                     self._print(self._result(result))
@@ -212,7 +221,10 @@ class TerminalView:
             parts.append(Padding(Text(tidy(self._thought), style="dim italic"), (0, 0, 0, 2)))
         if self._speech.strip():
             parts.append(_markdown(self._speech))
-        if not parts:
+        for output in self._output.values():
+            if lines := tidy(output).rstrip().splitlines()[-RESULT_LINES:]:
+                parts.append(Padding(Text("\n".join(lines), style="dim", overflow="fold"), (0, 0, 0, 4)))
+        if not self._thought.strip() and not self._speech.strip():
             parts.append(Spinner("dots", Text(f"{self._waiting} (ctrl-c stops it)", style="dim")))
         return _Tail(Group(*parts))
 

@@ -105,10 +105,10 @@ class _SizedBody(_StreamedBody):
         return data
 
 
-class _ChunkedBody(_StreamedBody):
+class ChunkedBody(_StreamedBody):
     length = None
 
-    def __init__(self, wire: Wire, expects_continue: bool) -> None:
+    def __init__(self, wire: Wire, expects_continue: bool = False) -> None:
         super().__init__(wire, expects_continue)
         self._left = 0
 
@@ -278,6 +278,12 @@ def error_reply(error: ApiError) -> Reply:
     return json_reply({"code": error.code, "message": message}, error.status)
 
 
+def error_line(error: ApiError) -> bytes:
+    """An error as the last of the lines of a stream, which had no status to tell it by."""
+    told = {"status": error.status, "code": error.code, "message": error.message.encode("utf-8", "replace").decode()}
+    return json.dumps({"error": told}).encode() + b"\n"
+
+
 def render_head(status: int, headers: Iterable[tuple[str, str]], keep_alive: bool) -> bytes:
     lines = [f"HTTP/1.1 {status} {_REASONS.get(status, 'Unknown')}"]
     lines += [f"{name}: {value}" for name, value in headers]
@@ -370,7 +376,7 @@ def _body_of(wire: Wire, headers: dict[str, str], version: str) -> Body:
     if coding is not None:
         if length is not None or version != "HTTP/1.1" or coding.lower() != "chunked":
             raise BadRequest("the body's framing is ambiguous: send either Content-Length or a chunked body")
-        return _ChunkedBody(wire, expects_continue)
+        return ChunkedBody(wire, expects_continue)
     if length is None:
         return Body()
     digits = length.encode("latin-1")

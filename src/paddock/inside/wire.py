@@ -70,6 +70,11 @@ class Wire:
             parts.append(data)
         return b"".join(parts)
 
+    @property
+    def buffered(self) -> bool:
+        """Whether something was received that nobody has read yet."""
+        return bool(self._buffer)
+
     def take_buffered(self) -> bytes:
         data, self._buffer = self._buffer, b""
         return data

@@ -25,6 +25,7 @@ from paddock.model.sandbox import Sandbox, SandboxState
 from paddock.model.screens import Holder, Shot, TextPart, Tool, ToolResult
 from paddock.sandbox.client import Inside
 from paddock.sandbox.exchange import QUICK
+from paddock.sandbox.tool_stream import OnOutput
 
 CALLS_AT_ONCE = 64
 """Calls of one box's tools that may be under way."""
@@ -95,8 +96,9 @@ class Hands:
         *,
         wait: float | None = None,
         timeout: float | None = None,
+        on_output: OnOutput | None = None,
     ) -> ToolResult:
-        """Have a tool do its work. One that fails is a result too.
+        """Have a tool do its work. One that fails is a result too. `on_output` is told what it says meanwhile.
 
         While a person has mouse and keyboard, a tool that uses them waits `wait` seconds for them (else as long as is
         configured) and then raises `InputHeld`. Raises `NotFound` for a tool that the sandbox does not have.
@@ -108,7 +110,7 @@ class Hands:
             began = _now()
             try:
                 limit = self._settings.call_timeout if timeout is None else timeout
-                document = await inside.call_tool(name, arguments, limit)
+                document = await inside.call_tool(name, arguments, limit, on_output=on_output)
                 result = read_result(document)
             except PaddockError as error:
                 self._tell_of_failure(sandbox, name, _now() - began, error)

@@ -110,6 +110,7 @@ class EventType(StrEnum):
     CALL_DELTA = "call.delta"
     CALL_READY = "call.ready"
     CALL_RUNNING = "call.running"
+    CALL_OUTPUT = "call.output"
     CALL_RESULT = "call.result"
     APPROVAL_REQUIRED = "approval.required"
     APPROVAL_DECIDED = "approval.decided"

@@ -240,6 +240,14 @@ class CallRunning(SessionEvent):
     """Where a person has edited them: as they are run."""
 
 
+class CallOutput(SessionEvent):
+    """What a tool says while it runs, as far as it is told; what comes of it is in the call's result."""
+
+    event = EventType.CALL_OUTPUT
+    call_id: str
+    text: str
+
+
 class CallResulted(SessionEvent):
     event = EventType.CALL_RESULT
     call_id: str

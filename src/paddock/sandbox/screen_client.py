@@ -14,6 +14,7 @@ from paddock.errors import BoxGone
 from paddock.model.screens import Frame, Shot
 from paddock.sandbox.display_socket import DisplaySocket, open_display
 from paddock.sandbox.exchange import QUICK, Exchange, Turns, as_object, documents, pieces, read_bounded
+from paddock.sandbox.tool_stream import LINES, OnOutput, read_stream
 
 MAX_RESULT = 16 * 2**20
 """Largest answer of a tool, which may hold several pictures. While it is read, nobody else is served."""
@@ -64,13 +65,27 @@ class ScreenClient(Exchange):
         """The box's tools, as MCP's `tools/list` has them."""
         return _objects(as_object(await self._bounded("GET", "/tools", MAX_TOOLS, timeout)), "tools")
 
-    async def call_tool(self, name: str, arguments: Mapping[str, Any], timeout: float = TOOL_TIMEOUT) -> dict[str, Any]:
+    async def call_tool(
+        self,
+        name: str,
+        arguments: Mapping[str, Any],
+        timeout: float = TOOL_TIMEOUT,
+        *,
+        on_output: OnOutput | None = None,
+    ) -> dict[str, Any]:
         """Call a tool and return MCP's `CallToolResult`. Raises `NotFound` and `InvalidInput` for calls that are wrong.
 
-        A tool that failed has a result that says so.
+        A tool that failed has a result that says so. `on_output` is told what it says while it is at work, if the box
+        tells; at most 64 KiB of it.
         """
-        path = f"/tools/{quote(name, safe='')}"
-        return as_object(await self._bounded("POST", path, MAX_RESULT, timeout, json=dict(arguments)))
+        path, body = f"/tools/{quote(name, safe='')}", dict(arguments)
+        if on_output is None:
+            return as_object(await self._bounded("POST", path, MAX_RESULT, timeout, json=body))
+        limit, headers = aiohttp.ClientTimeout(total=timeout), CIMultiDict({"Accept": LINES})
+        async with self.request("POST", path, headers=headers, json=body, timeout=limit) as answer:
+            if answer.content_type != LINES:  # A box that was made by an older server does not tell.
+                return as_object(await read_bounded(answer, MAX_RESULT))
+            return await read_stream(answer, MAX_RESULT, on_output)
 
     async def mcp(
         self, body: bytes, *, headers: Mapping[str, str] | None = None, timeout: float = TOOL_TIMEOUT

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from paddock.agents import speech
+from paddock.agents import telling
 from paddock.agents.engines.base import CallPiece, Reply, Speech, TextPiece, ThoughtPiece, TurnLimit
 from paddock.agents.voice import ModelError
 from paddock.errors import QuotaExceeded, Unauthorized
@@ -116,7 +116,7 @@ async def test_helpers_are_told_apart(tmp_path: Path) -> None:
 
 
 async def test_the_first_words_do_not_wait_for_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(speech, "EVERY", 60.0)
+    monkeypatch.setattr(telling, "EVERY", 60.0)
     async with stage(tmp_path, {"m": {"turns": [[{"think": "Hm."}, {"say": "Hello there."}]]}}) as here:
         session = await here.session("m")
         asking = here.voice.ask(session, 1, [user("Hi.")])

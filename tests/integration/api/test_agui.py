@@ -32,6 +32,7 @@ from pydantic import TypeAdapter
 from paddock.api import agui
 from paddock.model.session_events import (
     CallDelta,
+    CallOutput,
     CallReady,
     CallResulted,
     CallStarted,
@@ -149,6 +150,7 @@ def working(session: Session, turn: int) -> list[SessionEvent]:
         MessageEnded(message_id="m1", text="I will look.", calls=(call, unseen)),
         CallReady(call=call, kind="code", tool="run"),
         CallReady(call=unseen, kind="code", tool="look"),
+        CallOutput(call_id="call-1", text="so far"),
         CallResulted(call_id="call-1", result=CallResult(content=(TextContent(text="1"),))),
         CallResulted(call_id="call-2", result=CallResult(content=(TextContent(text="See:"), picture))),
         PlanChanged(steps=(PlanStep(title="Look", state="done"),)),
@@ -169,7 +171,7 @@ def test_a_whole_run(chat: Chat, client: httpx.Client) -> None:
         *("TEXT_MESSAGE_START", "TEXT_MESSAGE_CONTENT", "TEXT_MESSAGE_CONTENT"),
         *("TOOL_CALL_START", "TOOL_CALL_ARGS", "TOOL_CALL_ARGS", "TEXT_MESSAGE_END", "TOOL_CALL_END"),
         *("TOOL_CALL_START", "TOOL_CALL_ARGS", "TOOL_CALL_END"),
-        *("TOOL_CALL_RESULT", "TOOL_CALL_RESULT", "STATE_DELTA", "STEP_FINISHED"),
+        *("CUSTOM", "TOOL_CALL_RESULT", "TOOL_CALL_RESULT", "STATE_DELTA", "STEP_FINISHED"),
         *("TEXT_MESSAGE_START", "TEXT_MESSAGE_CONTENT", "TEXT_MESSAGE_END", "RUN_FINISHED"),
     ]
     said = [event.delta for event in events if isinstance(event, TextMessageContentEvent)]

@@ -20,7 +20,7 @@ from paddock.agents import bundles
 from paddock.agents.engines.base import Given, Outcome, Paused, Turn, Undecided
 from paddock.agents.sessions import Written
 from paddock.errors import InvalidInput, PaddockError, QuotaExceeded, SessionNotFound, TooLarge
-from paddock.model.session_events import MessageDelta, MessageStarted
+from paddock.model.session_events import CallOutput, MessageDelta, MessageStarted
 from paddock.model.sessions import Action, ApprovalState, Call, Policy, Rule, Session, SessionState
 
 pytestmark = pytest.mark.anyio
@@ -34,6 +34,7 @@ async def at_work(turn: Turn, given: Given) -> Outcome:
     await turn.unread(())
     await answer(turn, "I look and do", (LOOK, DO))
     await turn.call(LOOK)
+    await turn.tell(CallOutput(call_id=LOOK.id, text="so far"))
     with pytest.raises(Undecided):
         await turn.call(DO, wait=False)
     await turn.tell(MessageStarted(message_id="msg-half", turn=1, step=2))
@@ -116,6 +117,7 @@ async def test_a_session_comes_back_with_nothing_under_way(tmp_path: Path) -> No
             "session.state",
         ]
         assert events[same].data["text"] == "I have not"
+        assert [event.data["text"] for event in events if event.type == "call.output"] == ["so far"]
         assert {event.tenant for event in events} == {"other"} and session.id not in json.dumps(
             [dict(event.data) for event in events]
         )

@@ -65,6 +65,8 @@ def happened(text: str) -> list[dict[str, Any]]:
         "message.delta": {"text": f"# {text}\n\n* {text}\n\n```\n{text}\n```\n\n{text}"},
         "message.ended": {"text": text, "cut": text},
         "call.ready": {"call": call},
+        "call.running": {"call_id": "c"},
+        "call.output": {"call_id": "c", "text": text},
         "call.result": {"call_id": "c", "result": {"content": content}},
         "plan.changed": {"steps": [{"title": text, "state": text}]},
         "approval.decided": {"call_id": "c", "state": text, "by": text, "reason": text},

@@ -7,6 +7,7 @@ import { Button } from "@/ui/Button";
 import { Code } from "@/ui/Code";
 import { Empty, Loaded } from "@/ui/states";
 import { duration, Time } from "@/ui/Time";
+import { standing } from "@/ui/terminal";
 import styles from "./Computers.module.css";
 import { shown } from "./files/paths";
 import { type Deed, deedsOfCalls, deedsOfEvents } from "./output";
@@ -115,6 +116,7 @@ function Details({ call }: { call: CallView }) {
     <div className={styles.details}>
       <Code wrap label={t("computers.output.arguments")} text={JSON.stringify(call.arguments, null, 2) ?? ""} />
       {said !== undefined && <Code wrap label={t("computers.output.result")} text={said} />}
+      {call.output && <Code wrap label={t("computers.output.soFar")} text={standing(call.output)} />}
     </div>
   );
 }

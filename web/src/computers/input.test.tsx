@@ -7,6 +7,8 @@ import { sleep } from "@/api/streams";
 import { handOf, useInput } from "./input";
 import { viewerId } from "./viewer";
 
+/** A busy machine takes its time. */
+const PATIENT = { timeout: 10_000 };
 const holder = (viewer: string, name: string) => ({ viewer, name, since: "2026-01-01T00:00:00Z" });
 
 describe("handOf", () => {
@@ -41,9 +43,9 @@ describe("useInput", () => {
       <QueryClientProvider client={queries}>{children}</QueryClientProvider>
     );
     const { result } = renderHook(() => useInput("box-1", true), { wrapper });
-    await waitFor(() => expect(asked).toBe(1));
+    await waitFor(() => expect(asked).toBe(1), PATIENT);
     act(() => result.current.look());
-    await waitFor(() => expect(asked).toBe(2));
+    await waitFor(() => expect(asked).toBe(2), PATIENT);
     await act(async () => void (await result.current.take()));
     expect(result.current.hand).toEqual({ who: "me" });
     await act(async () => {

@@ -15,6 +15,7 @@ const call = (id: string, more: Partial<CallView>): CallView => ({
   progress: "done",
   sandbox: "sb-1",
   approval: null,
+  output: "",
   result: null,
   at: "2026-01-01T00:00:00Z",
   runningAt: null,

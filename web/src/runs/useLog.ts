@@ -3,6 +3,7 @@
 import { useEffect, useState } from "react";
 import { ApiError, fetchRaw } from "@/api/client";
 import { sleep } from "@/api/streams";
+import { plain } from "@/ui/terminal";
 
 /** Letters that are kept to be shown: the last ones. */
 const MOST = 200_000;
@@ -60,12 +61,4 @@ async function read(run: string, name: string, attempt: number, signal: AbortSig
     }
     await sleep(PAUSE, signal);
   }
-}
-
-// biome-ignore lint/suspicious/noControlCharactersInRegex: these are the ones that colour a terminal.
-const COLOURS = /\x1b(?:\[[0-9;?]*[A-Za-z]|\][^\x07]*\x07)/g;
-
-/** Text without what only a terminal understands. */
-export function plain(text: string): string {
-  return text.replace(COLOURS, "").replace(/\r\n/g, "\n");
 }

@@ -25,6 +25,7 @@ export function written(answer: AnswerItem, call: Call, at: string, whole: Call 
     progress: "writing",
     sandbox: null,
     approval: null,
+    output: "",
     result: null,
     at,
     runningAt: null,
@@ -71,6 +72,19 @@ export function ready(draft: Draft, { call, kind, tool }: CallReady, at: string)
   }
   Object.assign(held, pick(call), { kind: kind ?? null, tool });
   if (held.progress === "writing") held.progress = "ready";
+}
+
+/** Letters of a running call's output that are kept: the last ones. */
+export const MOST_OUTPUT = 16 * 1024;
+
+export function heard(draft: Draft, id: string, text: string): void {
+  // After a restart it may be told of a call that has its result.
+  if (draft.view.calls[id]?.progress !== "running") return;
+  const call = draft.call(id);
+  if (!call) return;
+  const kept = (call.output + text).slice(-MOST_OUTPUT);
+  // The first letter may be the second half of one.
+  call.output = kept.length === MOST_OUTPUT ? kept.replace(/^[\udc00-\udfff]/, "") : kept;
 }
 
 export function decided(draft: Draft, approvalId: string, callId: string, how: object): void {

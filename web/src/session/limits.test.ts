@@ -38,6 +38,33 @@ describe("hostile and unknown things", () => {
   });
 });
 
+describe("what a call says while it runs", () => {
+  const told = (number: number, type: string, data: object) => ({ number, at: "", type, data }) as SessionEvent;
+  const said = (number: number, text: string) => told(number, "call.output", { call_id: "c", text });
+  const begun = [
+    told(1, "message.started", { message_id: "m", turn: 1, step: 1 }),
+    told(2, "call.started", { message_id: "m", call_id: "c", name: "x" }),
+  ];
+  const running = [...begun, said(3, "early"), told(4, "call.running", { call_id: "c" })];
+  const output = (log: SessionEvent[]) => whole(log).calls.c?.output;
+
+  it("is kept from its beginning to its end", () => {
+    expect(output(running)).toBe("");
+    expect(output([...running, said(5, "one\n"), said(6, "two")])).toBe("one\ntwo");
+    const ended = told(7, "call.result", { call_id: "c", result: { content: [] } });
+    expect(output([...running, said(5, "one\n"), said(6, "two"), ended, said(8, "late")])).toBe("");
+    expect(whole([told(1, "call.output", { call_id: "nobody", text: "x" })]).calls).toEqual({});
+  });
+
+  it("is bounded, and ends with what was said last", () => {
+    const many = Array.from({ length: 100 }, (_, place) => said(5 + place, `${place}${"x".repeat(999)}`));
+    const kept = output([...running, ...many]) ?? "";
+    expect(kept).toHaveLength(16 * 1024);
+    expect(kept.endsWith(`99${"x".repeat(999)}`)).toBe(true);
+    expect(output([...running, said(5, `${"\u{1f600}".repeat(10_000)}a`)])).toBe(`${"\u{1f600}".repeat(8191)}a`);
+  });
+});
+
 describe("5,000 events", () => {
   it("take little more than reading them does", () => {
     const log = longLog(5000);

@@ -132,6 +132,7 @@ function checkConsistent(view: SessionView): void {
     expect(answer.thinking).toBe(false);
     for (const id of answer.calls) expect(view.calls[id]?.answer).toBe(answer.id);
   }
+  for (const call of Object.values(view.calls)) if (call.progress !== "running") expect(call.output).toBe("");
   for (const call of Object.values(view.calls)) if (call.approval) expect(view.approvals[call.approval]).toBeDefined();
   expect([...view.boxOrder].sort()).toEqual(Object.keys(view.boxes).sort());
   if (view.state === "idle") {

@@ -3,7 +3,7 @@
 import type { SessionEvent, SessionUsage } from "@/api/session-events";
 import { viewOf } from "./attention";
 import { attend, desktopTold, fileTold, sandboxTold, screenTold, terminalTold } from "./boxes";
-import { answered, decided, ready, silent, written } from "./calls";
+import { answered, decided, heard, ready, silent, written } from "./calls";
 import { bare, Draft } from "./draft";
 import type { SessionView, TurnView } from "./types";
 
@@ -189,9 +189,12 @@ function take(draft: Draft, event: SessionEvent): void {
       if (call.sandbox) attend(draft, call.sandbox, viewOf(call.tool), number);
       break;
     }
+    case "call.output":
+      heard(draft, event.data.call_id, event.data.text);
+      break;
     case "call.result": {
       const call = draft.call(event.data.call_id);
-      if (call) Object.assign(call, { progress: "done", result: event.data.result, endedAt: at });
+      if (call) Object.assign(call, { progress: "done", output: "", result: event.data.result, endedAt: at });
       break;
     }
     case "approval.required": {

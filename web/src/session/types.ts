@@ -85,6 +85,8 @@ export interface CallView {
   sandbox: string | null;
   /** Of `SessionView.approvals`. */
   approval: string | null;
+  /** What it has said since it runs, the last of it; empty once there is a result. */
+  output: string;
   result: CallResult | null;
   at: string;
   runningAt: string | null;

@@ -8,7 +8,7 @@ import time
 
 from ..box import Box
 from ..errors import ApiError
-from ..http import Reply, Request, Takeover, Wire, error_reply
+from ..http import BadRequest, ChunkedBody, Chunks, Reply, Request, StreamReply, Takeover, Wire, error_line, error_reply
 from ..wire import BLOCK, Disconnected
 from ..worker import Line, Worker
 
@@ -52,7 +52,7 @@ class _Forwarded(Reply):
         for attempt in (1, 2):
             line = self._worker.connect()
             try:
-                reply = _exchange(line, wire, message)
+                reply = self._exchange(line, wire, message)
             except _Left as left:
                 line.socket.close()
                 if attempt == 2 or not left.unread:
@@ -65,9 +65,45 @@ class _Forwarded(Reply):
                 line.socket.close()
                 raise
             else:
-                self._worker.give_back(line)
+                if not isinstance(reply, StreamReply):
+                    self._worker.give_back(line)
                 return reply
         raise AssertionError("two attempts are all there are")
+
+    def _exchange(self, line: Line, wire: Wire, message: bytes) -> Reply:
+        try:
+            line.send(message)
+        except Disconnected as error:
+            raise _Left(error.__cause__) from None
+        _await_answer(line, wire)
+        try:
+            status, headers = _read_head(line)
+            if _field(headers, "transfer-encoding") == "chunked":
+                kind = _field(headers, "content-type")
+                return StreamReply(kind, lambda chunks: self._pass_on(line, wire, chunks))
+            passed = [pair for pair in headers if pair[0].lower() not in _NOT_PASSED_ON]
+            return Reply(status, _read_body(line, headers), passed)
+        except Disconnected as error:
+            raise _Left(error.__cause__) from None
+
+    def _pass_on(self, line: Line, wire: Wire, chunks: Chunks) -> None:
+        """Pass on the lines of an answer as they come; if the worker breaks off, a last one says so."""
+        body = ChunkedBody(line)
+        try:
+            while not body.finished:
+                if not line.buffered:
+                    _await_answer(line, wire)
+                try:
+                    data = body.read_some()
+                except (Disconnected, BadRequest):
+                    line.socket.close()
+                    return chunks.send(error_line(self._worker.death(line)))
+                chunks.send(data)
+        except Disconnected:
+            line.socket.close()
+            self._worker.suspect(line)
+            raise
+        return self._worker.give_back(line)
 
 
 class _Left(Exception):
@@ -77,18 +113,6 @@ class _Left(Exception):
         super().__init__()
         # A Unix socket that is closed with bytes in it resets the connection, one that was read out ends it.
         self.unread = isinstance(error, (ConnectionResetError, BrokenPipeError))
-
-
-def _exchange(line: Line, wire: Wire, message: bytes) -> Reply:
-    try:
-        line.send(message)
-    except Disconnected as error:
-        raise _Left(error.__cause__) from None
-    _await_answer(line, wire)
-    try:
-        return _read_answer(line)
-    except Disconnected as error:
-        raise _Left(error.__cause__) from None
 
 
 def _stream(worker: Worker, line: Line, request: Request, wire: Wire) -> None:
@@ -128,15 +152,28 @@ def _request_head(request: Request, body: bytes, connection: str) -> bytes:
     return ("\r\n".join(lines) + "\r\n\r\n").encode("latin-1")
 
 
-def _read_answer(line: Line) -> Reply:
+def _read_head(line: Line) -> tuple[int, list[tuple[str, str]]]:
     head = line.read_until(b"\r\n\r\n", MAX_HEAD, time.monotonic() + HEAD_TIMEOUT)
     first, *fields = (head or b"").decode("latin-1").split("\r\n")
-    pairs = [(name, value.strip()) for name, _, value in (field.partition(":") for field in fields)]
-    length = next((value for name, value in pairs if name.lower() == "content-length"), "")
     status = first.split(" ")[1:2]
-    if not first.startswith("HTTP/1.1 ") or not status[0].isdigit() or not length.isdigit():
-        raise ApiError(502, "TOOLS_BROKE_OFF", "the box's tools answer with something that is no answer")
+    if not first.startswith("HTTP/1.1 ") or not status[0].isdigit():
+        raise _nonsense()
+    pairs = [field.partition(":") for field in fields]
+    return int(status[0]), [(name, value.strip()) for name, _, value in pairs]
+
+
+def _read_body(line: Line, headers: list[tuple[str, str]]) -> bytes:
+    length = _field(headers, "content-length")
+    if not length.isdigit():
+        raise _nonsense()
     if int(length) > MAX_ANSWER:
         raise ApiError(502, "TOOLS_BROKE_OFF", f"the tool's answer is larger than {MAX_ANSWER >> 20} MiB")
-    body = line.read_exactly(int(length))
-    return Reply(int(status[0]), body, [pair for pair in pairs if pair[0].lower() not in _NOT_PASSED_ON])
+    return line.read_exactly(int(length))
+
+
+def _field(headers: list[tuple[str, str]], name: str) -> str:
+    return next((value for each, value in headers if each.lower() == name), "")
+
+
+def _nonsense() -> ApiError:
+    return ApiError(502, "TOOLS_BROKE_OFF", "the box's tools answer with something that is no answer")

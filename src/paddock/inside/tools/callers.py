@@ -40,6 +40,13 @@ class Caller:
         if self.gone:
             raise HungUp
 
+    def hear(self, source: int, data: bytes) -> None:
+        """Take what a tool says before its end, by the descriptor it came from. Most callers only want the end."""
+
+    def soon(self, seconds: float) -> float:
+        """Pass on what was heard, if it is time, and return how long to wait for more: `seconds` at most."""
+        return seconds
+
     def sleep(self, seconds: float) -> None:
         """Let time pass. Raises HungUp as soon as nobody waits for the end of it."""
         poller = select.poll()

@@ -82,7 +82,7 @@ class Notebook:
         assert self._channel is not None
         stdout, stdout_writer = os.pipe()
         stderr, stderr_writer = os.pipe()
-        cell = _Cell({stdout: Kept(), stderr: Kept()})
+        cell = _Cell({stdout: Kept(), stderr: Kept()}, caller)
         message = json.dumps({"code": code}).encode("ascii") + b"\n"
         try:
             try:
@@ -124,7 +124,7 @@ class Notebook:
                 cell.timed_out = True
                 deadline = time.monotonic() + GRACE
                 continue
-            for descriptor, _ in poller.poll(min(remaining, 60.0) * 1000 + 1):
+            for descriptor, _ in poller.poll(caller.soon(min(remaining, 60.0)) * 1000 + 1):
                 if descriptor == channel:
                     data = self._channel.recv(1 << 20)
                     if not data or len(self._pending) > MAX_MESSAGE:
@@ -145,12 +145,13 @@ class Notebook:
 class _Cell:
     """What one cell printed, showed and ended with."""
 
-    def __init__(self, outputs: dict[int, Kept]) -> None:
+    def __init__(self, outputs: dict[int, Kept], caller: Caller) -> None:
         self.outputs = outputs
         self.begun = False
         self.done = False
         self.timed_out = False
         self.abandoned = False
+        self._caller = caller
         self._values: list[str] = []
         self._images: list[tuple[bytes, str]] = []
         self._error: dict[str, Any] | None = None
@@ -161,6 +162,7 @@ class _Cell:
         except BlockingIOError:
             return True
         self.outputs[descriptor].add(data)
+        self._caller.hear(descriptor, data)
         return bool(data)
 
     def drain(self) -> None:

@@ -9,10 +9,11 @@ import sys
 from ..doorway import Doorway
 from ..errors import ApiError
 from ..fields import required, variables
-from ..http import BadRequest, Reply, Request, StreamReply, error_reply, json_reply
+from ..http import BadRequest, Chunks, Reply, Request, StreamReply, error_reply, json_reply
 from ..wire import Disconnected, Wire
 from .callers import Caller, HungUp
 from .context import Context
+from .listeners import LINES, Listener
 from .protocol import Protocol
 from .registry import Registry, UnknownTool
 from .results import ToolError
@@ -63,10 +64,7 @@ class Server(Doorway):
         except (Disconnected, ConnectionError):
             raise Disconnected from None
         except Exception as error:
-            from traceback import print_exception
-
-            print_exception(type(error), error, error.__traceback__, file=sys.stderr)
-            return error_reply(ApiError(500, "RUNTIME_ERROR", f"{type(error).__name__}: {error}"))
+            return error_reply(_unforeseen(error))
 
     def _handler(self, request: Request) -> Callable[[Request], Reply]:
         found = self._routes.get((request.method, request.path))
@@ -97,9 +95,23 @@ class Server(Doorway):
         name = request.path[len("/tools/") :]
         try:
             _check(arguments, self._registry.find(name).schema)
+            if LINES in request.header("accept"):
+                return StreamReply(LINES, lambda chunks: self._call_aloud(chunks, name, arguments))
             return json_reply(self._registry.call(name, arguments).document())
         except UnknownTool as error:
             raise ApiError(404, "TOOL_NOT_FOUND", str(error)) from None
+
+    def _call_aloud(self, chunks: Chunks, name: str, arguments: Mapping[str, Any]) -> None:
+        """Call a tool for somebody who wants to hear what it says as it comes."""
+        listener = self._context.caller = Listener(chunks)
+        try:
+            listener.finish(self._registry.call(name, arguments).document())
+        except HungUp:
+            raise Disconnected from None
+        except (Disconnected, ConnectionError):
+            raise
+        except Exception as error:
+            listener.fail(_unforeseen(error))
 
     def _environment(self, request: Request) -> Reply:
         """Take over the variables and the working directory of a box that was claimed from a pool."""
@@ -135,6 +147,13 @@ def _check(arguments: object, schema: Mapping[str, Any]) -> None:
         check(arguments, schema)
     except ToolError as error:
         raise ApiError(400, "INVALID_ARGUMENTS", str(error)) from None
+
+
+def _unforeseen(error: Exception) -> ApiError:
+    from traceback import print_exception
+
+    print_exception(type(error), error, error.__traceback__, file=sys.stderr)
+    return ApiError(500, "RUNTIME_ERROR", f"{type(error).__name__}: {error}")
 
 
 def _refusal(error: ToolError) -> ApiError:

@@ -178,7 +178,7 @@ def _follow(process: Any, outputs: dict[int, Kept], stdin: bytes, deadline: floa
             if remaining <= 0:
                 timed_out = over = True
                 break
-            for descriptor, _ in poller.poll(min(remaining, 60.0) * 1000 + 1):
+            for descriptor, _ in poller.poll(caller.soon(min(remaining, 60.0)) * 1000 + 1):
                 if descriptor == ended:
                     over = True
                 elif descriptor == caller.fileno():
@@ -189,11 +189,11 @@ def _follow(process: Any, outputs: dict[int, Kept], stdin: bytes, deadline: floa
                         poller.unregister(feeding)
                         process.stdin.close()
                         feeding = -1
-                elif not _read_once(descriptor, outputs[descriptor]):
+                elif not _read_once(descriptor, outputs[descriptor], caller):
                     poller.unregister(descriptor)
         if timed_out:
             end_group(process)
-        _drain(outputs)
+        _drain(outputs, caller)
         process.wait()
     finally:
         os.close(ended)
@@ -211,7 +211,7 @@ def _feed(descriptor: int, data: memoryview) -> memoryview:
         return data[:0]
 
 
-def _read_once(descriptor: int, output: Kept) -> bool:
+def _read_once(descriptor: int, output: Kept, caller: Caller) -> bool:
     try:
         data = os.read(descriptor, 65536)
     except BlockingIOError:
@@ -219,10 +219,11 @@ def _read_once(descriptor: int, output: Kept) -> bool:
     except OSError:
         return False
     output.add(data)
+    caller.hear(descriptor, data)
     return bool(data)
 
 
-def _drain(outputs: dict[int, Kept]) -> None:
+def _drain(outputs: dict[int, Kept], caller: Caller) -> None:
     """Read what is left; processes left behind may keep the pipes open, so the end is not waited for."""
     deadline = time.monotonic() + LINGER
     open_ones = set(outputs)
@@ -231,7 +232,7 @@ def _drain(outputs: dict[int, Kept]) -> None:
         if not ready:
             return
         for descriptor in ready:
-            if not _read_once(descriptor, outputs[descriptor]):
+            if not _read_once(descriptor, outputs[descriptor], caller):
                 open_ones.discard(descriptor)
 
 

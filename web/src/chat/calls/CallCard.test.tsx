@@ -1,5 +1,5 @@
 import { QueryClient, QueryClientProvider } from "@tanstack/react-query";
-import { cleanup, render, screen, waitFor, within } from "@testing-library/react";
+import { cleanup, fireEvent, render, screen, waitFor, within } from "@testing-library/react";
 import userEvent from "@testing-library/user-event";
 import { afterEach, describe, expect, it } from "vitest";
 import { ApiError } from "@/api/client";
@@ -9,6 +9,7 @@ import type { CallView } from "@/session/types";
 import { Toasts } from "@/ui/toasts";
 import { type Chat, ChatContext } from "../context";
 import { CallCard } from "./CallCard";
+import { LiveOutput } from "./LiveOutput";
 
 afterEach(cleanup);
 
@@ -25,6 +26,7 @@ const CALL: CallView = {
   progress: "asked",
   sandbox: null,
   approval: "approval-1",
+  output: "",
   result: null,
   at: "2026-01-01T00:00:00Z",
   runningAt: null,
@@ -130,6 +132,53 @@ describe("a call that waits for a person", () => {
   it("cannot be decided with a key that may only read", () => {
     shown({}, {}, { mayWrite: false });
     expect(screen.queryByRole("button", { name: /^(Approve|Reject|Edit)/ })).toBeNull();
+  });
+});
+
+describe("a call that runs", () => {
+  const run = (output: string) => shown({ progress: "running", approval: null, output }, null);
+
+  it("shows what it says, unopened, as a terminal would", () => {
+    run("\u001b[32mone\u001b[0m\n10%\r20%\r\n<b>two</b>\n");
+    const said = screen.getByRole("group", { name: "Output so far" });
+    expect(said.textContent).toBe("one\n20%\n<b>two</b>");
+    expect(screen.getByRole("button", { expanded: false })).toBeTruthy();
+    expect(said.closest("[aria-live], [role=log], [role=status]")).toBeNull();
+  });
+
+  it("shows it once when it is opened, with what was asked", async () => {
+    run("one\n");
+    await userEvent.click(screen.getByRole("button", { name: /Run a command/ }));
+    expect(screen.getAllByText("one")).toHaveLength(1);
+    expect(screen.getAllByText("ls -la").length).toBeGreaterThan(1);
+  });
+
+  it("has nothing to show before it has said something, and after its end", () => {
+    run("");
+    run("\u001b[?25l\n");
+    shown({ progress: "done", approval: null, output: "", result: result("fine") }, null);
+    expect(screen.queryByRole("group", { name: "Output so far" })).toBeNull();
+  });
+
+  it("keeps its end in view, unless somebody looks at what was before", () => {
+    const sizes = { scrollHeight: 500, clientHeight: 100 };
+    for (const [name, value] of Object.entries(sizes))
+      Object.defineProperty(HTMLElement.prototype, name, { configurable: true, get: () => value });
+    try {
+      const { rerender } = render(<LiveOutput text="one" />);
+      const said = screen.getByRole("group");
+      expect(said.scrollTop).toBe(500);
+      said.scrollTop = 120;
+      fireEvent.scroll(said);
+      rerender(<LiveOutput text={"one\ntwo"} />);
+      expect(said.scrollTop).toBe(120);
+      said.scrollTop = 400;
+      fireEvent.scroll(said);
+      rerender(<LiveOutput text={"one\ntwo\nthree"} />);
+      expect(said.scrollTop).toBe(500);
+    } finally {
+      for (const name of Object.keys(sizes)) Reflect.deleteProperty(HTMLElement.prototype, name);
+    }
   });
 });
 

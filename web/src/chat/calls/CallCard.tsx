@@ -9,6 +9,7 @@ import { ApprovalBox, Decided } from "../approvals/ApprovalBox";
 import { boxOf, useChat } from "../context";
 import { Arguments } from "./Arguments";
 import styles from "./calls.module.css";
+import { LiveOutput } from "./LiveOutput";
 import { Result } from "./Result";
 import { iconOf, known, summaryOf, viewOf } from "./words";
 
@@ -37,6 +38,7 @@ export function CallCard({ call, approval }: { call: CallView; approval: Approva
   const Icon = iconOf(tool);
   const title = titleOf(call);
   const box = boxOf(chat.boxes, call.sandbox, call.kind);
+  const live = call.progress === "running" && call.output ? <LiveOutput text={call.output} /> : null;
   return (
     <article className={[styles.card, asked && styles.asked].filter(Boolean).join(" ")} aria-label={title}>
       <button type="button" className={styles.head} aria-expanded={open} onClick={() => setOpened(!open)}>
@@ -46,11 +48,13 @@ export function CallCard({ call, approval }: { call: CallView; approval: Approva
         <Status call={call} asked={asked} failed={failed} />
         <ChevronRight size={16} aria-hidden className={styles.chevron} data-open={open} />
       </button>
+      {live && !open && <div className={styles.body}>{live}</div>}
       {open && (
         <div className={styles.body}>
           {approval?.type !== "question" && <Arguments call={call} />}
           {approval && !asked && <Decided approval={approval} />}
           {asked && <ApprovalBox approval={approval} />}
+          {live}
           {call.result && <Result session={chat.session} result={call.result} />}
           {box && box.state !== "released" && (
             <div className={styles.foot}>

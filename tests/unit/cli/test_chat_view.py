@@ -1,0 +1,85 @@
+"""What a chat on a terminal shows of a call that runs."""
+
+from __future__ import annotations
+
+import io
+import re
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from paddock.cli.chat_view import RESULT_LINES, JsonView, PlainView, TerminalView
+from paddock.cli.output import Output
+
+
+class Screen:
+    """A terminal, and what is drawn on it now."""
+
+    def __init__(self) -> None:
+        self.view = TerminalView(lambda sha, name, mime: sha)
+        self._written = io.StringIO()
+        self.view._console = Console(file=self._written, force_terminal=True, width=80)
+
+    def tell(self, kind: str, **data: Any) -> None:
+        self.view.tell({"type": kind, "data": data})
+
+    def drawn(self) -> str:
+        """What grows, which goes when something else takes its place."""
+        shown = io.StringIO()
+        Console(file=shown, force_terminal=True, width=80).print(self.view._growing())
+        return shown.getvalue()
+
+    def lines(self) -> list[str]:
+        return [line.strip() for line in re.sub(r"\x1b\[[0-9;]*m", "", self.drawn()).splitlines()]
+
+
+@pytest.fixture
+def screen() -> Screen:
+    made = Screen()
+    made.tell("call.ready", call={"id": "c", "name": "code_run_shell_command", "arguments": {"command": "make"}})
+    return made
+
+
+def test_the_newest_lines_are_drawn_dimmed_until_there_is_a_result(screen: Screen) -> None:
+    screen.tell("call.output", call_id="c", text="before it runs")
+    assert len(screen.lines()) == 1
+    screen.tell("call.running", call_id="c")
+    for number in range(20):
+        screen.tell("call.output", call_id="c", text=f"line {number}\n")
+    *shown, waiting = screen.lines()
+    assert shown == [f"line {number}" for number in range(20 - RESULT_LINES, 20)]
+    assert "code_run_shell_command" in waiting and "\x1b[2m" in screen.drawn()
+    screen.tell("call.result", call_id="c", result={"content": [{"type": "text", "text": "done"}]})
+    screen.tell("call.output", call_id="c", text="after its end")
+    assert len(screen.lines()) == 1 and "thinking" in screen.lines()[0]
+
+
+def test_calls_that_run_at_once_are_drawn_one_below_the_other(screen: Screen) -> None:
+    for name in ("c", "d"):
+        screen.tell("call.running", call_id=name)
+    for name in ("c", "d", "c"):
+        screen.tell("call.output", call_id=name, text=f"{name}1 ")
+    assert screen.lines()[:2] == ["c1 c1", "d1"]
+
+
+def test_what_it_says_does_not_steer_the_terminal(screen: Screen) -> None:
+    screen.tell("call.running", call_id="c")
+    screen.tell("call.output", call_id="c", text="10%\r20%\x1b]0;title\x07\x1b[2J\x1b[1;1H\x9b31m\u202eok\n")
+    assert screen.lines()[0].startswith("20%") and screen.lines()[0].endswith("ok")
+    assert not re.findall(r"\x1b[^\[]|\x1b\[[0-9;]*[^0-9;m]|[\x07\r\x9b\u202e]", screen.drawn())
+
+
+def test_what_is_kept_of_it_is_bounded(screen: Screen) -> None:
+    screen.tell("call.running", call_id="c")
+    for _ in range(100):
+        screen.tell("call.output", call_id="c", text="x" * 1000)
+    assert len(screen.view._output["c"]) <= 4096
+
+
+def test_programs_are_told_and_pipes_are_not(capsys: pytest.CaptureFixture[str]) -> None:
+    event = {"number": 7, "type": "call.output", "data": {"call_id": "c", "text": "one\n"}}
+    JsonView(Output(True)).tell(event)
+    assert '"call.output"' in capsys.readouterr().out
+    PlainView(Output(False)).tell(event)
+    assert capsys.readouterr() == ("", "")
