@@ -45,6 +45,22 @@ class Toolbox:
                 response.close()
             connection.close()
 
+    @contextmanager
+    def aloud(self, tool: str, /, **arguments: Any) -> Iterator[Iterator[dict[str, Any]]]:
+        """What a call says line by line, as it comes."""
+        connection = Connection(self.socket, 30.0)
+        response = None
+        try:
+            self._send(connection, "POST", f"/tools/{tool}", arguments, {"Accept": "application/x-ndjson"})
+            response = connection.getresponse()
+            assert response.status == 200, response.read()
+            assert response.getheader("Content-Type") == "application/x-ndjson"
+            yield map(json.loads, response)
+        finally:
+            if response is not None:
+                response.close()
+            connection.close()
+
     def result(self, tool: str, /, **arguments: Any) -> dict[str, Any]:
         answer = self.ask("POST", f"/tools/{tool}", arguments)
         assert answer.status == 200, answer.body
