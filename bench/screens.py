@@ -104,24 +104,29 @@ async def starts(table: Table, paddock: Paddock, rounds: int) -> None:
     """From asking for a desktop to its first frame at a viewer, with a window manager on it."""
     times: dict[str, list[float]] = {name: [] for name in ("hand", "cold", "pool")}
 
+    async def rest() -> None:
+        await paddock.delete_all()
+        await paddock.pool_is_full(1)
+        await asyncio.sleep(1)  # What has just been started is still busy with itself.
+
     with tempfile.TemporaryDirectory() as directory:
         for _ in range(rounds):
+            await rest()
             began = time.perf_counter()
             with by_hand(Path(directory), paddock._image.root):
                 times["hand"].append(time.perf_counter() - began)
+            await rest()
             began = time.perf_counter()
             # Limits of its own, or the pool would have one for it.
             box = await new_box(paddock, resourceLimits={"memory": "2900Mi"})
             await asyncio.to_thread(_first_frame, box)
             times["cold"].append(time.perf_counter() - began)
-            await paddock.delete_all()
-            await paddock.pool_is_full(1)
-            await asyncio.sleep(1)  # What has just been started is still busy with itself.
+            await rest()
             began = time.perf_counter()
             box = await new_box(paddock, extensions={"poolRef": "bench"})
             await asyncio.to_thread(_first_frame, box)
             times["pool"].append(time.perf_counter() - began)
-            await paddock.delete_all()
+        await paddock.delete_all()
     middle = {name: statistics.median(values) for name, values in times.items()}
     table.add("Xvnc and openbox in bwrap, first frame", middle["hand"] * 1e3, "ms")
     ratio = middle["cold"] / middle["hand"]

@@ -6,7 +6,6 @@ import os
 import threading
 
 from .activity import Activity
-from .commands import ENTRYPOINT, CommandRequest, Commands
 from .environment import Environment
 from .errors import ApiError
 from .processes import Processes
@@ -14,6 +13,7 @@ from .settings import Settings
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from .commands import Command, Commands
     from .contexts import Contexts
     from .metrics import Meter
     from .services import Services
@@ -25,15 +25,17 @@ if TYPE_CHECKING:
 class Box:
     """The parts that only some boxes use are made when they are first asked for."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, early: int | None = None) -> None:
+        """`early` is the process that was started before the daemon, as its settings say."""
         os.makedirs(settings.state, 0o700, exist_ok=True)
         self.settings = settings
+        self._early = early
         self.activity = Activity()
         self.processes = Processes()
         self.environment = Environment(settings)
-        self.commands = Commands(self.processes, self.environment, settings.state)
         self._lock = threading.RLock()
         self._claimed = False
+        self._commands: Commands | None = None
         self._sessions: Sessions | None = None
         self._contexts: Contexts | None = None
         self._terminals: Terminals | None = None
@@ -42,7 +44,15 @@ class Box:
         self._worker: Worker | None = None
 
     def start_entrypoint(self, words: tuple[str, ...]) -> None:
+        from .commands import ENTRYPOINT, CommandRequest
+
         self.commands.start(CommandRequest({"argv": list(words)}), ENTRYPOINT)
+
+    @property
+    def entrypoint(self) -> Command | None:
+        from .commands import ENTRYPOINT
+
+        return self.commands.find(ENTRYPOINT)
 
     def claim(self, env: dict[str, str], entrypoint: tuple[str, ...] | None, cwd: str | None) -> None:
         """Turn a box from a pool into somebody's box; possible once."""
@@ -67,6 +77,15 @@ class Box:
                 self._services.close()
 
     @property
+    def commands(self) -> Commands:
+        with self._lock:
+            if self._commands is None:
+                from .commands import Commands
+
+                self._commands = Commands(self.processes, self.environment, self.settings.state)
+            return self._commands
+
+    @property
     def services(self) -> Services:
         with self._lock:
             if self._services is None:
@@ -79,6 +98,8 @@ class Box:
                     self.settings.state,
                     when_under_way=lambda: threading.Thread(target=self.worker.warm, daemon=True).start(),
                 )
+                if self.settings.early is not None and self._early is not None:
+                    self._services.adopt(self.settings.early, self._early)
             return self._services
 
     @property

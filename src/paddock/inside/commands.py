@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 import signal
-import subprocess
 import threading
 import time
 
@@ -16,7 +15,7 @@ from .fields import optional
 from .fields import variables as variables_of
 from .http import Chunks
 from .pipes import OutputPipes, close_all, discard, unnamed_file, write_all
-from .processes import Child, Processes
+from .processes import CANNOT_EXECUTE, NOT_FOUND, TIMED_OUT, Child, Processes
 from .recorder import Recorder
 from .relay import Ending, Relay
 from .spool import Spool
@@ -29,7 +28,6 @@ if TYPE_CHECKING:
 KEEP_FINISHED = 200
 ENTRYPOINT = "entrypoint"
 _NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,62}")
-TIMED_OUT, CANNOT_EXECUTE, NOT_FOUND = 124, 126, 127
 
 
 class CommandRequest:
@@ -199,7 +197,7 @@ class Commands:
         spool: Spool | None = None,
         named: bool = False,
     ) -> Command:
-        stdin = subprocess.DEVNULL
+        stdin: int | None = None
         try:
             variables = self._environment.variables(request.envs)
             cwd = self._environment.directory(request.cwd, variables)
@@ -210,7 +208,7 @@ class Commands:
             self._spawn(request, command, cwd, variables, stdin, pipes)
         finally:
             pipes.close_writers()
-            if stdin != subprocess.DEVNULL:
+            if stdin is not None:
                 os.close(stdin)
         with self._lock:
             self._all[command.id] = command
@@ -223,7 +221,7 @@ class Commands:
         command: Command,
         cwd: str,
         variables: dict[str, str],
-        stdin: int,
+        stdin: int | None,
         pipes: OutputPipes,
     ) -> None:
         try:

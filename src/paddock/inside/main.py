@@ -13,8 +13,10 @@ if TYPE_CHECKING:
 
     from .box import Box
 
-USAGE = "usage: python3 -I -S inside.pyz (--config-fd N | --config FILE)"
+USAGE = "usage: python3 -I -S inside.pyz (--config-fd N | --config FILE) [--early PID]"
 THREAD_STACK = 512 * 1024
+SWITCH = 0.001
+"""Seconds after which a thread that is busy, such as with an import, lets another one answer."""
 
 _PR_SET_DUMPABLE = 4
 _PR_SET_CHILD_SUBREAPER = 36
@@ -29,7 +31,8 @@ def main(arguments: Sequence[str]) -> int:
         from .tools.main import serve as serve_tools
 
         return serve_tools(int(arguments[1]))
-    if len(arguments) != 2 or arguments[0] not in ("--config-fd", "--config"):
+    early = int(arguments[3]) if len(arguments) == 4 and arguments[2] == "--early" else None
+    if len(arguments) != (2 if early is None else 4) or arguments[0] not in ("--config-fd", "--config"):
         print(USAGE, file=sys.stderr)
         return 2
     from .settings import SettingsError, read_settings
@@ -45,12 +48,11 @@ def main(arguments: Sequence[str]) -> int:
     from .box import Box
     from .server import Server, open_listener
 
-    set_limits(settings.rlimits)
+    set_limits(settings.rlimits, early)
     threading.stack_size(THREAD_STACK)
-    box = Box(settings)
+    sys.setswitchinterval(SWITCH)
+    box = Box(settings, early)
     init = Init(box)
-    if settings.services:
-        box.services.begin()
     server = Server(box, open_listener(settings.listen))
     from .bridges import open_bridge, open_kernel_port
 
@@ -60,6 +62,8 @@ def main(arguments: Sequence[str]) -> int:
     if settings.entrypoint is not None:
         box.start_entrypoint(settings.entrypoint)
     threading.Thread(target=server.serve_forever, daemon=True).start()
+    if settings.services:
+        box.services.begin()
     return init.run()
 
 
@@ -79,8 +83,8 @@ def hide_from_the_box() -> None:
             pass
 
 
-def set_limits(limits: dict[str, int]) -> None:
-    """Bound what the box may use where the host has no control groups; processes inherit it."""
+def set_limits(limits: dict[str, int], early: int | None) -> None:
+    """Bound what the box may use where the host has no control groups; processes inherit it, but for an early one."""
     if not limits:
         return
     import resource
@@ -90,6 +94,11 @@ def set_limits(limits: dict[str, int]) -> None:
         ceiling = resource.getrlimit(kind)[1]
         bound = value if ceiling == resource.RLIM_INFINITY else min(value, ceiling)
         resource.setrlimit(kind, (bound, bound))
+        if early is not None:
+            try:
+                resource.prlimit(early, kind, (bound, bound))
+            except ProcessLookupError:
+                pass
 
 
 class Init:

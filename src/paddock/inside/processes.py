@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
 import threading
 import time
 
@@ -15,6 +14,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
 GRACE = 2.0
+TIMED_OUT, CANNOT_EXECUTE, NOT_FOUND = 124, 126, 127
+"""Exit codes of what did not end by itself, or never began."""
 MARKER = "PADDOCK_COMMAND_ID"
 
 
@@ -66,18 +67,21 @@ class Processes:
         cwd: str,
         env: Mapping[str, str],
         marker: str,
-        stdin: int = subprocess.DEVNULL,
-        stdout: int = subprocess.DEVNULL,
-        stderr: int = subprocess.DEVNULL,
+        stdin: int | None = None,
+        stdout: int | None = None,
+        stderr: int | None = None,
         pass_fds: Sequence[int] = (),
         uid: int | None = None,
         gid: int | None = None,
     ) -> Child:
-        """Start `argv` in a new session.
+        """Start `argv` in a new session; a stream that is not given leads nowhere.
 
         Raises OSError when it cannot be executed, ApiError when the identity is not ours to take.
         """
+        import subprocess  # A box that is not used yet does without.
+
         user, group, groups = _identity(uid, gid)
+        stdin, stdout, stderr = (subprocess.DEVNULL if each is None else each for each in (stdin, stdout, stderr))
         with self._lock:
             try:
                 process = subprocess.Popen(
@@ -98,6 +102,12 @@ class Processes:
             child = Child(process.pid, marker, self._collect)
             self._children[process.pid] = child
             process.returncode = 0  # Popen must never wait: reap() does.
+        return child
+
+    def adopt(self, pid: int, marker: str) -> Child:
+        """Take a child that was started before us, a leader of its own session as well, for one of ours."""
+        with self._lock:
+            child = self._children[pid] = Child(pid, marker, self._collect)
         return child
 
     def reap(self) -> None:

@@ -9,13 +9,13 @@ import threading
 import time
 from collections import deque
 
-from .commands import NOT_FOUND
 from .environment import Environment
 from .errors import ApiError, invalid
+from .greetings import DISPLAY, Opening
 from .journals import Journal
 from .pipes import READ_SIZE
-from .processes import Child, Processes
-from .settings import ServiceSettings
+from .processes import NOT_FOUND, Child, Processes
+from .settings import Early, ServiceSettings
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 FIRST_DELAY, LONGEST_DELAY = 0.1, 5.0
 STEADY = 10.0
 """Seconds of life after which a death is not held against the next one."""
-LOOK_MS, LOOK_LONGER_MS = 5, 100
+LOOK_MS, LOOK_LONGER_MS = 2, 100
 """How often a path is looked for that says that a service is ready; slower once it has taken `STEADY` seconds."""
 KEPT_CHANGES = 256
 LOG_LINES = 20
@@ -69,9 +69,10 @@ class Service:
 class Services:
     """All services of a box, in the hands of one thread.
 
-    A service starts once those it comes after are ready. One that dies is started again after a while that grows
-    while it keeps dying; the others are left alone. One that is stopped stays so until it is started.
-    `when_under_way` is called once, when for the first time there is none left that waits for another.
+    A service starts once those it comes after are ready, and one that is late not before the display's opening is over.
+    One that dies is started again after a while that grows while it keeps dying; the others are left alone. One that is
+    stopped stays so until it is started. `when_under_way` is called once, when for the first time there is none left
+    that waits for another or for the display.
     """
 
     def __init__(
@@ -96,6 +97,16 @@ class Services:
         logs = os.path.join(directory, "services")
         os.makedirs(logs, 0o700, exist_ok=True)
         self._all = {each.name: Service(each, Journal(os.path.join(logs, f"{each.name}.log"))) for each in settings}
+        self._opening = Opening(environment, expected=DISPLAY in self._all)
+
+    def adopt(self, early: Early, pid: int) -> None:
+        """Take over a service that was started before the daemon. To be called before `begin`."""
+        service = self._all[early.service]
+        for descriptor in (service.output, service.output_writer):
+            os.close(descriptor)
+        service.output = service.output_writer = early.output
+        service.child = self._processes.adopt(pid, early.marker)
+        service.starts, service.started, service.state = 1, time.monotonic(), STARTING
 
     def begin(self) -> None:
         if self._all:
@@ -179,7 +190,10 @@ class Services:
         while not self._closed:
             for service in self._all.values():
                 self._tend(service)
+            self._opening.look(ready=self.has(DISPLAY) and self._all[DISPLAY].state == READY)
             self._look_whether_under_way()
+            if (first_word := self._opening.descriptor) is not None:
+                poller.register(first_word, select.POLLIN)
             endings = {service.child.exited_fd: service for service in self._all.values() if service.child is not None}
             for descriptor in endings:
                 poller.register(descriptor, select.POLLIN)
@@ -188,15 +202,18 @@ class Services:
                     os.read(self._woken, READ_SIZE)
                 elif descriptor in outputs:
                     outputs[descriptor].journal.append(os.read(descriptor, READ_SIZE))
-                else:
+                elif descriptor != first_word:
                     self._bury(endings[descriptor])
             for descriptor in endings:
                 poller.unregister(descriptor)
+            if first_word is not None:
+                poller.unregister(first_word)
 
     def _patience(self) -> float | None:
         """Milliseconds until something is due that no descriptor tells of."""
         now = time.monotonic()
-        moments: list[float] = []
+        opening = self._opening.patience()
+        moments: list[float] = [] if opening is None else [opening]
         for service in self._all.values():
             if service.state == STARTING:
                 moments.append(LOOK_MS if now - service.started < STEADY else LOOK_LONGER_MS)
@@ -212,7 +229,8 @@ class Services:
         elif service.child is None:
             if time.monotonic() < service.due:
                 return
-            if all(self._all[name].state == READY for name in service.settings.after):
+            held_back = service.settings.late and not self._opening.over
+            if not held_back and all(self._all[name].state == READY for name in service.settings.after):
                 self._start(service)
             else:
                 self._tell(service, WAITING)
@@ -283,7 +301,8 @@ class Services:
             self._changed.notify_all()
 
     def _look_whether_under_way(self) -> None:
-        if not self._been_under_way and all(service.state in (STARTING, READY) for service in self._all.values()):
+        begun = self._opening.over and all(service.state in (STARTING, READY) for service in self._all.values())
+        if begun and not self._been_under_way:
             self._been_under_way = True
             self._when_under_way()
 

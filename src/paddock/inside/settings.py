@@ -55,7 +55,7 @@ class User:
 class ServiceSettings:
     """A program that runs from the start of the box on."""
 
-    __slots__ = ("after", "env", "name", "ready", "words")
+    __slots__ = ("after", "env", "late", "name", "ready", "words")
 
     def __init__(self, document: Any) -> None:
         self.name = str(document["name"])
@@ -68,14 +68,26 @@ class ServiceSettings:
         self.env = {str(name): str(value) for name, value in (document.get("env") or {}).items()}
         self.after = tuple(str(name) for name in document.get("after") or ())
         self.ready: str | None = document.get("ready") or None
+        self.late = document.get("late") is True
+
+
+class Early:
+    """The service that was started before the daemon, and what it was given."""
+
+    __slots__ = ("marker", "output", "service")
+
+    def __init__(self, document: Any) -> None:
+        self.service = str(document["service"])
+        self.output = int(document["output"])
+        self.marker = str(document["marker"])
 
 
 class Settings:
     """The whole document, checked; unknown keys are ignored."""
 
     __slots__ = (
-        "bins", "bridges", "cwd", "entrypoint", "env", "limits", "listen", "rlimits", "services", "state", "token",
-        "user",
+        "bins", "bridges", "cwd", "early", "entrypoint", "env", "limits", "listen", "rlimits", "services", "state",
+        "token", "user",
     )  # fmt: skip
 
     def __init__(self, document: Any) -> None:
@@ -94,6 +106,9 @@ class Settings:
             self.rlimits = {str(name): int(value) for name, value in (document.get("rlimits") or {}).items()}
             self.bins = tuple(str(item) for item in document.get("bins") or ())
             self.services = in_order([ServiceSettings(item) for item in document.get("services") or ()])
+            self.early = Early(document["early"]) if document.get("early") else None
+            if self.early is not None and self.early.service not in {each.name for each in self.services}:
+                raise ValueError(f"there is no service {self.early.service!r} that could be early")
         except (AttributeError, KeyError, TypeError, ValueError, IndexError) as error:
             raise SettingsError(f"the configuration has a value of the wrong shape: {error}") from None
         if not self.token:

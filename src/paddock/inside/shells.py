@@ -11,13 +11,13 @@ import os
 import shutil
 import time
 
-from .commands import TIMED_OUT, find_shell
+from .commands import find_shell
 from .environment import Environment
 from .errors import not_supported
 from .events import ended
 from .interpreters import Execution, Interpreter
 from .pipes import OutputPipes, close_all, write_all
-from .processes import Processes
+from .processes import TIMED_OUT, Processes
 
 REMOVALS = 100
 _LOOP = """

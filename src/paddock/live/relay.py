@@ -200,6 +200,8 @@ class Relay:
         if not data:
             self.stop(GONE)
             return
+        # Many clients hold a message back until the one before is acknowledged, which the kernel is slow to do.
+        _set(self._client, socket.IPPROTO_TCP, socket.TCP_QUICKACK, 1)
         self._heard = self._loop.time()
         began = time.thread_time()
         try:

@@ -105,6 +105,8 @@ class Service(Frozen):
     """Services that must be ready before it starts."""
     ready: str | None = None
     """A path that exists once it is ready; without one it is ready as soon as it runs."""
+    late: bool = False
+    """Whether it waits until the display speaks, whose start it would only slow down."""
 
 
 class Image(Frozen):

@@ -149,6 +149,7 @@ def check_order(events: Sequence[Mapping[str, Any]]) -> None:
     open_messages: set[str] = set()
     ended: set[str] = set()
     ready: set[str] = set()
+    running: set[str] = set()
     settled: set[str] = set()
     for event in events:
         data = event["data"]
@@ -165,6 +166,10 @@ def check_order(events: Sequence[Mapping[str, Any]]) -> None:
             case "call.ready":
                 assert data["call"]["id"] not in ready, "told twice"
                 ready.add(data["call"]["id"])
+            case "call.running":
+                running.add(data["call_id"])
+            case "call.output":
+                assert data["call_id"] in running - settled, "output of a call that does not run"
             case "call.result":
                 assert data["call_id"] in ready - settled, "a result without its call, or a second one"
                 settled.add(data["call_id"])

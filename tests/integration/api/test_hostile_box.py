@@ -57,7 +57,7 @@ def serve(connection):
     except OSError:
         pass
 
-listener = socket.socket(fileno=100)
+listener = socket.socket(fileno=3)
 while True:
     threading.Thread(target=serve, args=(listener.accept()[0],), daemon=True).start()
 """

@@ -8,7 +8,7 @@ import os
 import socket
 import subprocess
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -145,8 +145,13 @@ def alive(pid: int) -> bool:
 
 
 @contextmanager
-def running_daemon(zipapp: Path, directory: Path, **settings: Any) -> Iterator[Daemon]:
-    """Start a daemon the way a host does: the listening socket and the settings are inherited."""
+def running_daemon(
+    zipapp: Path, directory: Path, *, beside: str = "", pass_fds: Sequence[int] = (), **settings: Any
+) -> Iterator[Daemon]:
+    """Start a daemon the way a host does: the listening socket and the settings are inherited.
+
+    What is to run `beside` it, in shell text, is started before it and made known to it as its early service.
+    """
     socket_path = directory / "s"
     workspace = directory / "workspace"
     workspace.mkdir()
@@ -164,11 +169,10 @@ def running_daemon(zipapp: Path, directory: Path, **settings: Any) -> Iterator[D
     }
     os.write(writer, json.dumps(document).encode())
     os.close(writer)
-    process = subprocess.Popen(
-        [PYTHON, "-I", "-S", str(zipapp), "--config-fd", str(reader)],
-        pass_fds=(reader, listener.fileno()),
-        cwd="/",
-    )
+    words = [PYTHON, "-I", "-S", str(zipapp), "--config-fd", str(reader)]
+    if beside:
+        words = ["/bin/sh", "-c", f'{beside} & exec "$@" --early $!', "sh", *words]
+    process = subprocess.Popen(words, pass_fds=(reader, listener.fileno(), *pass_fds), cwd="/")
     os.close(reader)
     listener.close()
     try:

@@ -156,7 +156,7 @@ def serve(connection):
     finally:
         connection.close()
 
-listener = socket.socket(fileno=100)
+listener = socket.socket(fileno=3)
 while True:
     threading.Thread(target=serve, args=(listener.accept()[0],), daemon=True).start()
 """

@@ -56,7 +56,7 @@ def serve(connection):
             connection.sendall(head % len(body) + body)
     except OSError:
         pass
-listener = socket.socket(fileno=100)
+listener = socket.socket(fileno=3)
 while True:
     threading.Thread(target=serve, args=(listener.accept()[0],), daemon=True).start()
 """

@@ -7,13 +7,11 @@ import time
 
 from ..box import Box
 from ..errors import ApiError, not_supported
+from ..greetings import DISPLAY, display_socket
 from ..http import Reply, Request, Takeover, Wire, error_reply
 from ..pump import join
 from ..wire import Disconnected
 
-DISPLAY = "display"
-"""The service that is the display."""
-VARIABLE, DEFAULT_PATH = "PADDOCK_DISPLAY_SOCKET", "/run/paddock/vnc.sock"
 COMING_UP = 10.0
 """Seconds that a display which is being started is waited for."""
 GREETING = 5.0
@@ -33,7 +31,7 @@ def connect(box: Box, request: Request) -> Reply:
 
 def _dial(box: Box) -> socket.socket:
     """Connect to a display that is there; one that is being started, also anew after its death, is waited for."""
-    path = box.environment.variables({}).get(VARIABLE) or DEFAULT_PATH
+    path = display_socket(box.environment)
     deadline = time.monotonic() + COMING_UP
     while True:
         if box.services.has(DISPLAY):

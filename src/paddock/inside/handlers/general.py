@@ -7,7 +7,6 @@ import time
 
 from .. import VERSION
 from ..box import Box
-from ..commands import ENTRYPOINT
 from ..errors import invalid
 from ..events import CONTENT_TYPE
 from ..fields import optional, variables
@@ -20,7 +19,7 @@ def ping(box: Box, request: Request) -> Reply:
 
 
 def state(box: Box, request: Request) -> Reply:
-    entrypoint = box.commands.find(ENTRYPOINT)
+    entrypoint = box.entrypoint
     idle = box.activity.idle_seconds()
     return json_reply(
         {

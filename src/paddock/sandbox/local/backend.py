@@ -199,16 +199,19 @@ class LocalBackend(Backend):
                 held.enter_context(self._listen(spec.id)).fileno(),
                 held.enter_context(files.report.open("ab")).fileno(),
             ]
-            listener, report, config, arguments, *filters = range(FIRST_KEPT, FIRST_KEPT + 6)
+            listener, report, config, arguments, *more = range(FIRST_KEPT, FIRST_KEPT + 7)
             programs = seccomp.programs(spec.image.nested_namespaces) if self._settings.filter_system_calls else ()
-            filters = filters[: len(programs)]
-            inside = plan.inside_config(spec, listener, limits, self._cgroups.controllers)
+            filters, output = more[: len(programs)], more[len(programs)]
+            early = plan.early_service(spec.image, output)
+            inside = plan.inside_config(spec, listener, limits, self._cgroups.controllers, early)
             for name, content in (
                 ("inside", json.dumps(inside).encode()),
                 ("arguments", plan.bwrap_arguments(spec, limits, filters, report)),
                 *(("seccomp", program) for program in programs),
             ):
                 kept.append(held.enter_context(processes.memory_file(name, content)))
+            if early is not None:
+                kept.append(held.enter_context(processes.two_way_pipe()))
             whole = {
                 "lower": str(spec.image.root),
                 **{name: str(getattr(files, name)) for name in ("upper", "work", "root")},
@@ -219,7 +222,7 @@ class LocalBackend(Backend):
                 "rlimits": plan.outer_rlimits(limits),
                 "files": plan.etc_files(spec.hostname),
                 "binds": plan.binds(spec, files, self._inside, self._settings.shared),
-                "argv": plan.bwrap_command(_bwrap(), arguments, config),
+                "argv": plan.bwrap_command(_bwrap(), arguments, config, early),
             }
             if not await self._launcher.launch(whole, log, kept):
                 raise BoxStartError("the box could not be set up")

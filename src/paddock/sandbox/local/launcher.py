@@ -15,8 +15,11 @@ from typing import Any
 from paddock.sandbox.local.processes import memory_file
 
 PROGRAM = str(Path(__file__).with_name("launch.py"))
-FIRST_KEPT = 100
-"""The box's first process finds the descriptors it is given from this number on, in their order."""
+FIRST_KEPT = 3
+"""The box's first process finds the descriptors it is given from this number on, in their order.
+
+They are few and their numbers small, because a shell can only name those of one digit.
+"""
 
 
 class Launcher:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import secrets
+import shlex
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from paddock.errors import InvalidInput
-from paddock.model.sandbox import BoxSpec, Limits, Mount
+from paddock.model.sandbox import BoxSpec, Image, Limits, Mount, Service
 from paddock.sandbox.local.layout import BoxFiles
 
 PYTHON = "/usr/bin/python3"
@@ -17,6 +20,41 @@ WORKSPACE = "/workspace"
 SHARED = "/shared"
 STAGE = "/tmp"  # noqa: S108 — where launch.py leaves the finished tree, in a mount namespace of its own
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+BEGIN = (
+    "import sys; del sys.argv[0]; sys.path.insert(0, sys.argv[0]); "
+    "from inside.main import main; sys.exit(main(sys.argv[1:]))"
+)
+"""What `python3 inside.pyz` does as well, but by way of modules that take longer to load than the daemon's own."""
+START_EARLY = """
+ready=$1; shift
+if [ -S "$ready" ] || [ -f "$ready" ] || [ -p "$ready" ]; then /bin/rm -f -- "$ready" {closed}; fi
+PADDOCK_COMMAND_ID={marker} /usr/bin/setsid "$@" >&{output} 2>&{output} {closed} &
+exec {daemon} --early $!
+"""
+"""What a box with an early service begins with; nothing but the daemon gets the daemon's descriptors."""
+
+
+@dataclass(frozen=True)
+class Early:
+    """The service that starts beside the daemon instead of after it, and that the daemon then adopts."""
+
+    service: Service
+    output: int
+    """The descriptor it writes to."""
+    marker: str
+    """By which the daemon knows what comes of it."""
+
+    def document(self) -> dict[str, Any]:
+        return {"service": self.service.name, "output": self.output, "marker": self.marker}
+
+
+def early_service(image: Image, output: int) -> Early | None:
+    """The first service that others wait for and that waits for none itself."""
+    awaited = {name for service in image.services for name in service.after}
+    for service in image.services:
+        if service.name in awaited and not service.after and not service.env:
+            return Early(service, output, secrets.token_hex(16))
+    return None
 
 
 def merged(defaults: Limits, given: Limits) -> Limits:
@@ -38,7 +76,9 @@ def environment(spec: BoxSpec) -> dict[str, str]:
     return {**basic, **spec.image.env, **spec.env}
 
 
-def inside_config(spec: BoxSpec, listener: int, limits: Limits, grouped: frozenset[str]) -> dict[str, Any]:
+def inside_config(
+    spec: BoxSpec, listener: int, limits: Limits, grouped: frozenset[str], early: Early | None = None
+) -> dict[str, Any]:
     """The document `inside` reads when it starts."""
     user = spec.image.user
     return {
@@ -49,6 +89,7 @@ def inside_config(spec: BoxSpec, listener: int, limits: Limits, grouped: frozens
         "user": {"name": user.name, "home": user.home, "shell": user.shell},
         "entrypoint": list(spec.entrypoint) if spec.entrypoint else None,
         "services": [service.model_dump(mode="json") for service in spec.image.services],
+        "early": early.document() if early else None,
         "state": "/var/tmp/paddock",  # noqa: S108 — a path in the box
         "bridges": [{"port": hole.port, "socket": f"{HOLES}/{hole.name}.sock"} for hole in spec.holes],
         "limits": limits.model_dump(include={"cpu", "memory"}, exclude_none=True),
@@ -80,8 +121,16 @@ def bwrap_arguments(spec: BoxSpec, limits: Limits, filters: list[int], report: i
     return b"".join(word.encode(errors="surrogateescape") + b"\0" for word in words)
 
 
-def bwrap_command(bwrap: str, arguments: int, config: int) -> list[str]:
-    return [bwrap, "--args", str(arguments), "--", PYTHON, "-I", "-S", INSIDE, "--config-fd", str(config)]
+def bwrap_command(bwrap: str, arguments: int, config: int, early: Early | None = None) -> list[str]:
+    daemon = [PYTHON, "-I", "-S", "-c", BEGIN, INSIDE, "--config-fd", str(config)]
+    begin = [bwrap, "--args", str(arguments), "--"]
+    if early is None:
+        return [*begin, *daemon]
+    closed = " ".join(f"{descriptor}>&-" for descriptor in range(3, 10))
+    script = START_EARLY.format(marker=early.marker, output=early.output, closed=closed, daemon=shlex.join(daemon))
+    command = early.service.command
+    words = ["/bin/sh", "-c", command] if isinstance(command, str) else command
+    return [*begin, "/bin/sh", "-c", script, "sh", early.service.ready or "", *words]
 
 
 def etc_files(hostname: str) -> dict[str, str]:

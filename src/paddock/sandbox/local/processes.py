@@ -232,6 +232,21 @@ def identity_of(report: dict[str, Any], boot: str) -> Identity | None:
 
 
 @contextmanager
+def two_way_pipe() -> Iterator[int]:
+    """A descriptor that reads what is written to it, for who has room for one only."""
+    reader, writer = os.pipe2(os.O_CLOEXEC)
+    try:
+        both = os.open(f"/proc/self/fd/{reader}", os.O_RDWR | os.O_CLOEXEC)
+    finally:
+        os.close(reader)
+        os.close(writer)
+    try:
+        yield both
+    finally:
+        os.close(both)
+
+
+@contextmanager
 def memory_file(name: str, content: bytes) -> Iterator[int]:
     """A descriptor that reads `content` once, for handing secrets and programs to a child without a path."""
     descriptor = os.memfd_create(name, os.MFD_CLOEXEC)

@@ -1,0 +1,136 @@
+"""How a box with a display begins: what starts before the daemon, and what waits for the display's first word."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from .daemon import Daemon, alive, eventually, running_daemon
+from .test_services import kill, listed, sleeper, states, wait_for
+
+SCREEN = """
+import os, socket, sys
+place, gate, ready = sys.argv[1:]
+listener = socket.socket(socket.AF_UNIX)
+listener.bind(place)
+listener.listen()
+open(ready, "w").close()
+open(gate).read()
+while True:
+    viewer, _ = listener.accept()
+    viewer.sendall(b"RFB 003.008\\n")
+    viewer.close()
+"""
+
+
+@contextmanager
+def starting_screen(zipapp: Path, directory: Path, *services: dict[str, Any]) -> Iterator[tuple[Daemon, Path]]:
+    """A daemon whose display takes connections at once, and speaks when something is written to the gate."""
+    place, gate, ready, program = (directory / name for name in ("vnc.sock", "gate", "ready", "screen.py"))
+    program.write_text(SCREEN)
+    os.mkfifo(gate)
+    words = ["/usr/bin/python3", str(program), str(place), str(gate), str(ready)]
+    display = {"name": "display", "command": words, "ready": str(ready)}
+    env = {"PADDOCK_DISPLAY_SOCKET": str(place)}
+    with running_daemon(zipapp, directory, services=[display, *services], env=env) as daemon:
+        yield daemon, gate
+
+
+def tools(daemon: Daemon) -> dict[str, Any]:
+    found: dict[str, Any] = daemon.call("GET", "/paddock/services").json()["tools"]
+    return found
+
+
+def test_what_is_late_waits_until_the_display_speaks(zipapp: Path, directory: Path) -> None:
+    services = (sleeper("windows", after=["display"]), sleeper("panel", after=["display"], late=True))
+    with starting_screen(zipapp, directory, *services) as (daemon, gate):
+        wait_for(daemon, display="ready", windows="ready")
+        assert states(daemon)["panel"] == "waiting"
+        assert not tools(daemon)["running"]
+        gate.write_text("speak")
+        wait_for(daemon, panel="ready")
+        eventually(lambda: tools(daemon)["running"])
+        assert listed(daemon)["panel"]["starts"] == 1
+
+
+def test_what_was_late_comes_back_at_once_when_it_dies(zipapp: Path, directory: Path) -> None:
+    with starting_screen(zipapp, directory, sleeper("panel", late=True)) as (daemon, gate):
+        gate.write_text("speak")
+        wait_for(daemon, panel="ready")
+        kill(daemon, "display")  # The next one does not speak before something is written again.
+        kill(daemon, "panel")
+        eventually(lambda: listed(daemon)["panel"]["starts"] == 2)
+
+
+def test_a_display_that_says_nothing_holds_nothing_up_for_ever(zipapp: Path, directory: Path) -> None:
+    with starting_screen(zipapp, directory, sleeper("panel", late=True)) as (daemon, _):
+        wait_for(daemon, display="ready", panel="waiting")
+        eventually(lambda: states(daemon)["panel"] == "ready", 15)
+
+
+def test_without_a_display_nothing_is_late(zipapp: Path, directory: Path) -> None:
+    with running_daemon(zipapp, directory, services=[sleeper("panel", late=True)]) as daemon:
+        wait_for(daemon, panel="ready")
+
+
+@contextmanager
+def early(zipapp: Path, directory: Path, beside: str, **settings: Any) -> Iterator[Daemon]:
+    """A daemon with a service that was started before it, and the pipe that takes its output."""
+    reader, writer = os.pipe()
+    output = os.open(f"/proc/self/fd/{reader}", os.O_RDWR)
+    os.close(reader)
+    os.close(writer)
+    document = {"service": "display", "output": output, "marker": "a" * 32}
+    try:
+        with running_daemon(
+            zipapp,
+            directory,
+            beside=f"setsid {beside} >&{output} 2>&{output}" if output < 10 else f"setsid {beside}",
+            pass_fds=[output],
+            services=[sleeper("display"), sleeper("panel", after=["display"])],
+            early=document,
+            **settings,
+        ) as daemon:
+            yield daemon
+    finally:
+        os.close(output)
+
+
+def test_an_early_service_is_one_like_the_others(zipapp: Path, directory: Path) -> None:
+    with early(zipapp, directory, "sleep 299") as daemon:
+        wait_for(daemon, display="ready", panel="ready")
+        first = listed(daemon)["display"]
+        assert Path(f"/proc/{first['pid']}/cmdline").read_bytes() == b"sleep\x00299\x00"
+        assert first["starts"] == 1
+        kill(daemon, "display")
+        eventually(lambda: listed(daemon)["display"]["starts"] == 2 and states(daemon)["display"] == "ready")
+        now = listed(daemon)["display"]
+        assert now["exit_code"] == 128 + signal.SIGKILL
+        assert Path(f"/proc/{now['pid']}/cmdline").read_bytes() == b"sleep\x00300\x00"
+
+
+def test_an_early_service_can_be_stopped(zipapp: Path, directory: Path) -> None:
+    with early(zipapp, directory, "sh -c 'sleep 298; :'") as daemon:
+        wait_for(daemon, display="ready")
+        pid = listed(daemon)["display"]["pid"]
+        assert daemon.call("POST", "/paddock/services/stop", {"names": ["display"]}).status == 200
+        wait_for(daemon, display="stopped")
+        assert not alive(pid)
+
+
+def test_an_early_service_that_has_died_already_is_started_again(zipapp: Path, directory: Path) -> None:
+    with early(zipapp, directory, "false") as daemon:
+        eventually(lambda: listed(daemon)["display"]["starts"] == 2 and states(daemon)["display"] == "ready")
+        assert listed(daemon)["display"]["exit_code"] == 1
+
+
+def test_an_early_service_is_bounded_like_all_that_is_started_later(zipapp: Path, directory: Path) -> None:
+    with early(zipapp, directory, "sleep 299", rlimits={"DATA": 123 * 2**20}) as daemon:
+        wait_for(daemon, display="ready")
+        limits = Path(f"/proc/{listed(daemon)['display']['pid']}/limits").read_text()
+        line = next(line for line in limits.splitlines() if line.startswith("Max data size"))
+        assert line.split()[3:5] == [str(123 * 2**20)] * 2
