@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+from hashlib import sha256
 
 import pytest
 from hypothesis import HealthCheck, settings
 
 from paddock.config.environment import VARIABLES
+from tests.nursery import make_ready
 
 for name in VARIABLES:  # Whatever keys a developer has, tests are the same for everybody.
     os.environ.pop(name, None)
@@ -15,6 +17,23 @@ for name in VARIABLES:  # Whatever keys a developer has, tests are the same for 
 # How long it takes to think of an example says something of the machine, and nothing of what is tested.
 settings.register_profile("paddock", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("paddock")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Workers take whole files in this order: mixed, so that not all browsers are at work at the same time, and with
+    the short ones last, so that none is left with a long one at the end."""
+
+    def place(item: pytest.Item) -> tuple[bool, bytes]:
+        file = item.nodeid.partition("::")[0]
+        return file.startswith("tests/unit/"), sha256(file.encode()).digest()
+
+    if hasattr(config, "workerinput"):
+        items.sort(key=place)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _ready(tmp_path_factory: pytest.TempPathFactory) -> None:
+    make_ready(tmp_path_factory.mktemp("ready"))
 
 
 @pytest.fixture

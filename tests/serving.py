@@ -16,6 +16,8 @@ from typing import Any, TypeVar
 
 import httpx
 
+from tests.nursery import Born, nursery
+
 T = TypeVar("T")
 PROGRAM = Path(sys.executable).parent / "paddock"
 DAEMON = 44772
@@ -31,16 +33,17 @@ def eventually(condition: Callable[[], T], timeout: float = 20.0) -> T:
 
 
 class Server:
-    """One server process; `start` returns once it answers."""
+    """One server process; `start` returns once it answers. With `command` it is the command itself that is started."""
 
-    def __init__(self, data: Path, settings: Mapping[str, Any] | None = None) -> None:
+    def __init__(self, data: Path, settings: Mapping[str, Any] | None = None, *, command: bool = False) -> None:
         self.data = data
         self.settings = settings or {}
         self.url = ""
-        self.process: subprocess.Popen[str] | None = None
+        self.process: subprocess.Popen[str] | Born | None = None
+        self._command = command
 
     def start(self, port: int = 0) -> Server:
-        self.process = self.popen(port)
+        self.process = self.popen(port) if self._command else self._born(port)
         assert self.process.stdout is not None
         line = self.process.stdout.readline()
         assert line, f"the server did not start: {self.log()}"
@@ -48,19 +51,32 @@ class Server:
         return self
 
     def popen(self, port: int = 0) -> subprocess.Popen[str]:
-        configuration = self.data.parent / f"{self.data.name}.json"
-        sandboxes = {"default_image": "host", **self.settings.get("sandboxes", {})}
-        document = {"log": {"level": "debug"}, **self.settings, "sandboxes": sandboxes, "data": str(self.data)}
-        configuration.write_text(json.dumps(document))
-        with (self.data.parent / f"{self.data.name}.log").open("ab") as log:
+        with self._log_file().open("ab") as log:
             return subprocess.Popen(
-                [PROGRAM, "serve", "--json", "--config", configuration, "--port", str(port)],
+                [PROGRAM, *self._words(port)],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=log,
                 text=True,
-                env={"PATH": os.environ["PATH"], "HOME": str(self.data.parent)},
+                env=self._environment(),
             )
+
+    def _born(self, port: int) -> Born:
+        with self._log_file().open("ab") as log:
+            return nursery().start(self._words(port), self._environment(), log.fileno())
+
+    def _words(self, port: int) -> list[str]:
+        configuration = self.data.parent / f"{self.data.name}.json"
+        sandboxes = {"default_image": "host", **self.settings.get("sandboxes", {})}
+        document = {"log": {"level": "debug"}, **self.settings, "sandboxes": sandboxes, "data": str(self.data)}
+        configuration.write_text(json.dumps(document))
+        return ["serve", "--json", "--config", str(configuration), "--port", str(port)]
+
+    def _environment(self) -> dict[str, str]:
+        return {"PATH": os.environ["PATH"], "HOME": str(self.data.parent)}
+
+    def _log_file(self) -> Path:
+        return self.data.parent / f"{self.data.name}.log"
 
     def stop(self, number: int = signal.SIGTERM, timeout: float = 20.0) -> int:
         """End it with a signal and return its exit code."""
@@ -72,7 +88,7 @@ class Server:
         return code
 
     def log(self) -> str:
-        return (self.data.parent / f"{self.data.name}.log").read_text()
+        return self._log_file().read_text()
 
     @property
     def key(self) -> str:
@@ -90,9 +106,9 @@ class Server:
 
 
 @contextmanager
-def serving(directory: Path, settings: Mapping[str, Any] | None = None) -> Iterator[Server]:
+def serving(directory: Path, settings: Mapping[str, Any] | None = None, *, command: bool = False) -> Iterator[Server]:
     """A server that is stopped at the end, with all its sandboxes."""
-    server = Server(directory / "data", settings)
+    server = Server(directory / "data", settings, command=command)
     try:
         yield server.start()
     finally:

@@ -10,8 +10,12 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from tests.nursery import nursery
+
 COMMAND = str(Path(sys.executable).with_name("paddock"))
 SECONDS = 60
+_started: set[tuple[str, ...]] = set()
+"""What has been started for itself; the next time it comes from the nursery, which is quicker."""
 
 
 class Paddock:
@@ -23,6 +27,10 @@ class Paddock:
         self.env = {**kept, "PADDOCK_DATA": str(data), "PYTHONWARNINGS": "error"}
 
     def run(self, *words: str, stdin: bytes | None = None, **env: str) -> subprocess.CompletedProcess[bytes]:
+        command = tuple(words[:2])
+        if stdin is None and command in _started:
+            return nursery().run(words, {**self.env, **env}, SECONDS)
+        _started.add(command)
         given: dict[str, Any] = {"stdin": subprocess.DEVNULL} if stdin is None else {"input": stdin}
         return subprocess.run(
             [COMMAND, *words], capture_output=True, timeout=SECONDS, env={**self.env, **env}, check=False, **given

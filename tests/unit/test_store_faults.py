@@ -50,6 +50,12 @@ asyncio.run(main())
 """
 
 
+@pytest.fixture(autouse=True)
+def _migrated(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Elsewhere a new database is a copy of one that was migrated once."""
+    monkeypatch.setattr(database, "migrate", migrate)
+
+
 def acknowledged_before_kill(path: Path) -> set[str]:
     with subprocess.Popen([sys.executable, "-c", WRITER, str(path)], stdout=subprocess.PIPE, text=True) as writer:
         assert writer.stdout

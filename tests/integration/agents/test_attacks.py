@@ -87,7 +87,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     )
     llm["providers"]["keyed"] = {"kind": "openai", "base_url": "http://127.0.0.1:9/v1", "key": SECRET, "retries": 0}
     llm["models"]["keyed"] = "keyed"
-    with serving(directory, {"llm": llm, "kinds": CODE}) as running:
+    with serving(directory, {"llm": llm, "kinds": CODE}, command=True) as running:
         yield running
 
 

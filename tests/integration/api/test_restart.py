@@ -68,7 +68,7 @@ def test_a_second_server_on_the_same_data_is_refused(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_it_stops_at_once_with_streams_open(tmp_path: Path, number: signal.Signals) -> None:
-    with serving(tmp_path, {"server": {"shutdown_grace": "10s"}}) as server:
+    with serving(tmp_path, {"server": {"shutdown_grace": "10s"}}, command=True) as server:
         facts = json.loads((server.data / "server.json").read_text())
         assert server.process is not None and facts == {"pid": server.process.pid, "url": server.url}
         assert (server.data / "server.json").stat().st_mode & 0o777 == 0o600

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import shutil
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from typing import TypeAlias
@@ -48,5 +50,11 @@ def workshop(tmp_path_factory: pytest.TempPathFactory) -> Workshop:
 
 
 @pytest.fixture(scope="session")
-def tiny(workshop: Workshop) -> Image:
+def tiny(workshop: Workshop, tmp_path_factory: pytest.TempPathFactory) -> Image:
+    """Built once for all processes that test at the same time: the others wait for it, and take a copy."""
+    own = tmp_path_factory.getbasetemp()
+    together = (own.parent if "PYTEST_XDIST_WORKER" in os.environ else own) / "tiny"
+    built = ImageStore(together, [workshop.recipes]).build("tiny")
+    workshop.images.mkdir(exist_ok=True)
+    subprocess.run(["cp", "-a", "--reflink=auto", built.root.parent, workshop.images], check=True)
     return workshop.store().build("tiny")
