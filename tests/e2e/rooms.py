@@ -38,7 +38,7 @@ SCRIPTS: Mapping[str, Any] = {
         "each_prompt": True,
         "turns": [
             {"call": {"tool": "linux_screenshot"}},
-            {"say": "Words come one by one, **some** of them `marked`.\n\n" * 400},
+            {"say": "Words come one by one, **some** of them `marked`.\n\n" * 1200},
         ],
     },
 }

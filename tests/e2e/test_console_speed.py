@@ -143,6 +143,11 @@ class Smoothness:
     frames: list[float]
     keys: list[float]
 
+    @property
+    def smooth(self) -> bool:
+        """Whether nobody could complain."""
+        return not self.tasks and max(percentile(self.frames, 0.95), percentile(self.keys, 0.95)) <= FRAME
+
     def __str__(self) -> str:
         return (
             f"{len(self.tasks)} long tasks, longest {max(self.tasks, default=0):.0f} ms; "
@@ -177,7 +182,10 @@ def test_typing_is_smooth_while_words_stream_and_a_desktop_is_live(browser: Brow
         answer = thread(person).get_by_text("Words come one by one")
         expect(answer.first).to_be_visible(timeout=30_000)
         began = answer.count()
-        busy = min((typed(person, composer(person)) for _ in range(TRIES)), key=lambda each: sum(each.tasks))
+        tries: list[Smoothness] = []
+        while len(tries) < TRIES and not any(each.smooth for each in tries):
+            tries.append(typed(person, composer(person)))
+        busy = min(tries, key=lambda each: sum(each.tasks))
         assert answer.count() > began, "it did not stream meanwhile"
         person.button("chat.stop").click()
         expect(person.button("chat.stop")).to_have_count(0)

@@ -117,9 +117,10 @@ def test_a_key_is_revoked_while_somebody_writes(browser: Browser, server: Server
             client.delete(f"/v1/keys/{number}").raise_for_status()
         person.page.get_by_role("searchbox", name=person.t("chat.search")).fill("anything")
         expect(person.page.get_by_role("heading", name=person.t("shell.signIn.againTitle"))).to_be_visible()
-        assert person.page.url == f"{server.url}/chats/{session}"
+        assert person.page.url.partition("?")[0] == f"{server.url}/chats/{session}"
         sign_in_by_key(person, server.key)
-        assert person.page.url == f"{server.url}/chats/{session}"
+        # What is looked for is in the address too, once it was looked for.
+        assert person.page.url.partition("?")[0] == f"{server.url}/chats/{session}"
         expect(composer(person, new=True)).to_have_value("What I was about to say")
         composer(person, new=True).press("Enter")
         expect(thread(person).get_by_text(ANSWER)).to_be_visible()

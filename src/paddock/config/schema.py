@@ -47,7 +47,8 @@ class SandboxesConfig(Section):
     max_timeout: Seconds = Field(default=7 * 86400, gt=0)
     """Longest life that may be asked for."""
     idle_timeout: Seconds | None = Field(default=None, gt=0)
-    """End a sandbox that nobody has used for this long; `null` never does."""
+    """End a sandbox that nobody has used for this long; `null` never does. A call under way is use, a command that goes
+    on by itself is not."""
     start_timeout: Seconds = Field(default=30, gt=0)
     """How long a box may take until it answers."""
     limits: LimitsConfig = LimitsConfig(cpu=2, memory=2 * 2**30, pids=512, disk=10 * 2**30, files=65536)

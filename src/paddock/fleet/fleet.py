@@ -44,6 +44,7 @@ from paddock.model.sandbox import (
 from paddock.sandbox.base import Backend
 from paddock.sandbox.client import Inside
 from paddock.store.database import Store
+from paddock.store.events import Happening
 from paddock.store.pools import PoolStore
 from paddock.store.sandboxes import SandboxStore
 from paddock.store.snapshots import SnapshotStore
@@ -277,7 +278,7 @@ class Fleet:
         return task
 
     async def tell(self, sandbox: Sandbox, kind: EventType, **data: Any) -> None:
-        await self.events.append(f"sandbox/{sandbox.id}", kind, data, tenant=sandbox.tenant)
+        await self.events.append(_stream(sandbox), kind, data, tenant=sandbox.tenant)
 
     async def close(self) -> None:
         """Let go of everything. Boxes go on; the next fleet adopts them."""
@@ -353,15 +354,12 @@ class Fleet:
                 SandboxState.RUNNING,
                 record=dict(record),
                 volumes=dict(granted.volumes),
+                write=lambda work: self.events.together(work, _created),
             )
         except BaseException as error:
             await asyncio.shield(self._undo(sandbox, granted, error))
             raise
         self.watch(running)
-        await asyncio.gather(
-            self.tell(running, EventType.SANDBOX_CREATED, image=running.image, metadata=dict(running.metadata)),
-            self.tell(running, EventType.SANDBOX_RUNNING),
-        )
         return running
 
     async def _claim(self, sandbox: Sandbox, ready: Ready, env: Mapping[str, str]) -> Mapping[str, Any] | None:
@@ -458,3 +456,16 @@ class Fleet:
             except BaseException:
                 await asyncio.shield(self.sandboxes.transition(sandbox_id, [meanwhile], before))
                 raise
+
+
+def _stream(sandbox: Sandbox) -> str:
+    return f"sandbox/{sandbox.id}"
+
+
+def _created(sandbox: Sandbox) -> list[Happening]:
+    """What is told of a sandbox that has come to be."""
+    stream, about = _stream(sandbox), {"image": sandbox.image, "metadata": dict(sandbox.metadata)}
+    return [
+        Happening(stream, EventType.SANDBOX_CREATED, about, sandbox.tenant),
+        Happening(stream, EventType.SANDBOX_RUNNING, {}, sandbox.tenant),
+    ]

@@ -31,8 +31,6 @@ class Place(Frozen):
     attempt: int
     began: float
     """When the entrypoint started, in seconds since 1970."""
-    kills: int = 0
-    """What the box's counter said then."""
     cursor: int = 0
     """A place in the output where a line begins, all before which is in the logs and in the events."""
     kept: Mapping[str, int] = {}

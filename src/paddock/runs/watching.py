@@ -123,15 +123,14 @@ class Watch:
         place = noted(run)
         self._telling = Telling(self._fleet.events, run)
         if place is None:
-            kills = (await self._deaths.status()).out_of_memory_kills
-            place = Place(attempt=run.attempt, began=time.time(), kills=kills)
+            place = Place(attempt=run.attempt, began=time.time())
             await self._telling.find(0, 0, 0)
             await self._store(place)
         else:
             self._telling.usage = dict(place.usage)
             await self._telling.find(place.number, place.told, place.told_to)
             self._stored = place
-        self._began, self._kills = place.began, place.kills
+        self._began = place.began
         if place.verdict is not None:
             self._decide(place.verdict)
         logs = OutputLogs(self._directory, self._settings.log_bytes)
@@ -211,7 +210,7 @@ class Watch:
             error=self._intake.error,
             asks=self._run.task.agent is not None and self._run.model is not None,
             spoke=self._telling.said or self._reader is None,
-            kills=max(0, status.out_of_memory_kills - self._kills),
+            kills=status.out_of_memory_kills,  # Since the box began, and it is there for this attempt alone.
             disk=await full_disk(self._fleet.events, self._sandbox),
             last_line=self._last_line(),
         )
@@ -344,11 +343,11 @@ class Watch:
 
     async def _evidence(self, verdict: Verdict) -> dict[str, Any]:
         last = {stream: data.decode(errors="replace") for stream, data in self._logs.tails(SHOWN).items() if data}
-        kills = (await self._deaths.status()).out_of_memory_kills - self._kills
+        kills = (await self._deaths.status()).out_of_memory_kills
         disk = await full_disk(self._fleet.events, self._sandbox)
         found = {
             "last_output": last,
-            "out_of_memory_kills": max(0, kills),
+            "out_of_memory_kills": kills,
             "disk": dict(disk) if disk else None,
             "missed_bytes": self._intake.place.missed,
             "slow_patterns": self._intake.too_slow,

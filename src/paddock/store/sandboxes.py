@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, TypeAlias
 
 from sqlalchemy import ColumnElement, Connection, delete, func, insert, select, update
 
 from paddock.errors import Conflict, InvalidInput, SandboxNotFound
 from paddock.model.sandbox import Sandbox, SandboxState
-from paddock.store.database import Store
+from paddock.store.database import Store, Work
 from paddock.store.rows import check_columns, to_model, to_row
 from paddock.store.tables import sandboxes
 
+Write: TypeAlias = Callable[[Work[Sandbox]], Awaitable[Sandbox]]
 _ENDED = [state for state in SandboxState if not state.alive]
 _ALIVE = [state for state in SandboxState if state.alive]
 
@@ -28,7 +29,7 @@ class SandboxStore:
         self._living: dict[str, Sandbox] = {}
 
     async def insert(self, sandbox: Sandbox) -> Sandbox:
-        """Keep a new sandbox.
+        """Keep a new sandbox; on disk before anything that is written later.
 
         If one of the same tenant with the same request key exists, that one is returned and nothing is kept, so that
         asking twice creates once. Raises `Conflict` if the id is taken.
@@ -42,7 +43,7 @@ class SandboxStore:
             connection.execute(insert(sandboxes), to_row(sandbox))
             return sandbox
 
-        return await self._change(sandbox.id, work)
+        return await self._change(sandbox.id, work, lambda work: self._store.write(work, flush=False))
 
     async def get(self, sandbox_id: str, tenant: str | None = None) -> Sandbox:
         """Raises `SandboxNotFound`, also for what belongs to another tenant."""
@@ -101,11 +102,14 @@ class SandboxStore:
         to_state: SandboxState,
         reason: str | None = None,
         message: str | None = None,
+        *,
+        write: Write | None = None,
         **fields: Any,
     ) -> Sandbox:
         """Change the state, and other fields with it, if the sandbox is in one of `from_states`.
 
-        Raises `Conflict` naming the state it is in otherwise, `SandboxNotFound` if there is none.
+        `write` is for those who record more in the same transaction. Raises `Conflict` naming the state it is in
+        otherwise, `SandboxNotFound` if there is none.
         """
         values = check_columns(sandboxes, fields) | {
             "state": to_state,
@@ -125,7 +129,7 @@ class SandboxStore:
                 raise Conflict(f"Sandbox {sandbox_id} is {sandbox.state}, so it cannot become {to_state}.")
             return sandbox
 
-        return await self._change(sandbox_id, work)
+        return await self._change(sandbox_id, work, write)
 
     async def expired(self, now: datetime) -> Sequence[Sandbox]:
         """Those that should have ended by now and have not, longest overdue first."""
@@ -164,9 +168,9 @@ class SandboxStore:
         statement = delete(sandboxes).where(sandboxes.c.state.in_(_ENDED), sandboxes.c.changed_at < before)
         return await self._store.write(lambda connection: connection.execute(statement).rowcount)
 
-    async def _change(self, sandbox_id: str, work: Callable[[Connection], Sandbox]) -> Sandbox:
+    async def _change(self, sandbox_id: str, work: Work[Sandbox], write: Write | None = None) -> Sandbox:
         try:
-            changed = await self._store.write(work)
+            changed = await (write or self._store.write)(work)
         except BaseException:
             self._living.pop(sandbox_id, None)  # Whether it was written is not known here.
             raise

@@ -134,10 +134,11 @@ async def test_a_sandbox_ends_when_its_time_is_up_unless_renewed(data: Path) -> 
 
 
 async def test_an_unused_sandbox_ends_but_a_busy_one_stays(data: Path) -> None:
-    async with running(data, sandboxes={"idle_timeout": 0.5}) as machine:
+    async with running(data, sandboxes={"idle_timeout": 1}) as machine:
         fleet = machine.fleet
-        idle, busy = [await fleet.create(ME, CreateSandbox()) for _ in range(2)]
-        await (await fleet.inside(ME, busy.id)).start("sleep 60")
+        busy = await fleet.create(ME, CreateSandbox())
+        working = asyncio.create_task((await fleet.inside(ME, busy.id)).run("sleep 60"))
+        idle = await fleet.create(ME, CreateSandbox())
 
         async def ended() -> bool:
             return (await fleet.get(ME, idle.id)).state is SandboxState.TERMINATED
@@ -145,6 +146,8 @@ async def test_an_unused_sandbox_ends_but_a_busy_one_stays(data: Path) -> None:
         await until(ended)
         assert (await fleet.get(ME, idle.id)).reason == "idle"
         assert (await fleet.get(ME, busy.id)).state is SandboxState.RUNNING
+        working.cancel()
+        await asyncio.wait([working])
 
 
 async def test_a_killed_box_is_reported_and_its_files_are_kept_for_a_while(data: Path) -> None:
