@@ -201,7 +201,7 @@ def memory(server: Server) -> int:
 
 
 @contextmanager
-def attentive(server: Server, within: float = 1.0) -> Iterator[None]:
+def attentive(server: Server, within: float = 2.0) -> Iterator[None]:
     """The server answers others at all times. It does within milliseconds; this leaves room for a busy machine."""
     over = threading.Event()
     waits: list[float] = []

@@ -72,12 +72,12 @@ async def test_nothing_that_was_acknowledged_is_lost(
         session = await at.begin()
         left, submit = writes, at.store.submit
 
-        def failing(work: Any) -> Future[Any]:
+        def failing(work: Any, *, flush: bool = True) -> Future[Any]:
             nonlocal left
             left -= 1
             if left < 0:
                 raise Unavailable("the disk has given up")
-            return submit(work)
+            return submit(work, flush=flush)
 
         monkeypatch.setattr(at.store, "submit", failing)
         try:
