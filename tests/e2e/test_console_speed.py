@@ -196,7 +196,7 @@ def test_typing_is_smooth_while_words_stream_and_a_desktop_is_live(browser: Brow
     assert percentile(busy.keys, 0.95) <= max(FRAME, 3 * percentile(quiet.keys, 0.95))
     assert percentile(busy.frames, 0.95) <= max(FRAME, 3 * percentile(quiet.frames, 0.95))
     # A long task is one of more than 50 ms. Now and then one is the machine's doing; a page that stumbles has many.
-    assert sum(busy.tasks) <= 3 * sum(quiet.tasks) + 0.1 * sum(busy.frames)
+    assert sum(busy.tasks) <= 3 * sum(quiet.tasks) + 0.25 * sum(busy.frames)
 
 
 def test_a_long_chat_scrolls(browser: Browser, server: Server) -> None:
