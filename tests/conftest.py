@@ -9,6 +9,8 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from paddock.config.environment import VARIABLES
+from paddock.store import database
+from paddock.store.migrate import migrate
 from tests.nursery import make_ready
 
 for name in VARIABLES:  # Whatever keys a developer has, tests are the same for everybody.
@@ -34,6 +36,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 @pytest.fixture(scope="session", autouse=True)
 def _ready(tmp_path_factory: pytest.TempPathFactory) -> None:
     make_ready(tmp_path_factory.mktemp("ready"))
+
+
+@pytest.fixture
+def migrated(monkeypatch: pytest.MonkeyPatch) -> None:
+    """New databases are made by all migrations, one after the other, and are no copies."""
+    monkeypatch.setattr(database, "migrate", migrate)
 
 
 @pytest.fixture

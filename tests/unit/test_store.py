@@ -11,21 +11,13 @@ from sqlalchemy import Connection
 
 from paddock.errors import Conflict, InvalidInput, PoolNotFound, SandboxNotFound, SnapshotNotFound
 from paddock.model.sandbox import Limits, Pool, Sandbox, SandboxState, Snapshot, SnapshotState
-from paddock.store import database
 from paddock.store.database import Store
-from paddock.store.migrate import migrate
 from paddock.store.pools import PoolStore
 from paddock.store.sandboxes import SandboxStore
 from paddock.store.snapshots import SnapshotStore
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("migrated")]
 START = datetime(2026, 1, 2, 3, 4, 5, 678901, tzinfo=UTC)
-
-
-@pytest.fixture(autouse=True)
-def _migrated(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Elsewhere a new database is a copy of one that was migrated once."""
-    monkeypatch.setattr(database, "migrate", migrate)
 
 
 def a_sandbox(number: int = 0, tenant: str = "default", **fields: object) -> Sandbox:

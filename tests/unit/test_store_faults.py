@@ -28,7 +28,7 @@ from paddock.store.database import Store, Work
 from paddock.store.lock import DataLock
 from paddock.store.migrate import HEAD, migrate, settings
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("migrated")]
 
 WRITER = """
 import asyncio, pathlib, sys
@@ -48,12 +48,6 @@ async def main():
 
 asyncio.run(main())
 """
-
-
-@pytest.fixture(autouse=True)
-def _migrated(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Elsewhere a new database is a copy of one that was migrated once."""
-    monkeypatch.setattr(database, "migrate", migrate)
 
 
 def acknowledged_before_kill(path: Path) -> set[str]:

@@ -81,23 +81,21 @@ def routes(services: Services) -> APIRouter:
         by = principal.name
         session = await _session(services, principal, body, by)
         stream = Stream(services.events, principal.tenant, session.id)
-        seen = -1
+        after: Event | int
         if said is None or written is None:
-            before = await stream.end()
+            after, turn = await stream.end(), session.turn
             pending = await sessions.approvals(principal.tenant, session=session.id, state=ApprovalState.PENDING)
             decisions = [_decision(entry, pending) for entry in entries]
             await sessions.decide(principal.tenant, session.id, decisions, by)
             run, follows = Run(body.thread_id, body.run_id, session), True
-            after, turn = before, session.turn
         else:
             sent = await sessions.send(
                 principal.tenant, session.id, written, by, request_key=f"agui:{session.id}:{said.id}"
             )
-            arrival = await stream.arrival(sent)
-            run, follows = Run(body.thread_id, body.run_id, session, sent.message.id), not await stream.paused(arrival)
-            after, seen, turn = arrival.number, arrival.sequence, sent.message.turn
+            after, turn = await stream.arrival(sent), sent.message.turn
+            run, follows = Run(body.thread_id, body.run_id, session, sent.message.id), not await stream.paused(after)
         telling = _Telling(services, principal, session, stream, run)
-        return StreamingResponse(telling.frames(after, seen, turn, follows), 200, STREAM_HEADERS, "text/event-stream")
+        return StreamingResponse(telling.frames(after, turn, follows), 200, STREAM_HEADERS, "text/event-stream")
 
     return router
 
@@ -112,13 +110,13 @@ class _Telling:
         self._stream = stream
         self._run = run
 
-    async def frames(self, after: int, seen: int, turn: int, follows: bool) -> AsyncIterator[bytes]:
+    async def frames(self, after: Event | int, turn: int, follows: bool) -> AsyncIterator[bytes]:
         yield _frames(self._run.begin())
         if not follows and (pending := await self._pending()):
             yield _frames(self._run.interrupted(pending))
             return
         silent = 0.0
-        async with aclosing(self._stream.follow(after, SILENCE, seen=seen)) as following:  # type: ignore[type-var]
+        async with aclosing(self._stream.follow(after, SILENCE)) as following:  # type: ignore[type-var]
             async for event in following:
                 if event is None:
                     silent += SILENCE

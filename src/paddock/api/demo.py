@@ -19,7 +19,7 @@ from paddock.llm.demo import DEMO, PROMPTS, SCENARIO
 from paddock.model.sessions import Action, Policy, Rule
 
 _KINDS = ("linux", "code")
-_TITLES = {"en": "A demonstration, by a script", "zh": "演示（由脚本完成）"}  # noqa: RUF001
+TITLES = {"en": "A demonstration, by a script", "zh": "演示（由脚本完成）"}  # noqa: RUF001
 _INSTRUCTIONS = {"en": "Answer in English.", "zh": "Answer in Simplified Chinese."}
 _POLICY = Policy(
     rules=(
@@ -85,7 +85,7 @@ def routes(services: Services) -> APIRouter:
         by = principal.name
         language = asked.language
         wanted = NewSession(
-            model=model, kinds=(kind,), policy=_POLICY, title=_TITLES[language], instructions=_INSTRUCTIONS[language]
+            model=model, kinds=(kind,), policy=_POLICY, title=TITLES[language], instructions=_INSTRUCTIONS[language]
         )
         once = None if asked.again else f"demo/{principal.key_id}/{language}"
         session = await sessions.create(principal.tenant, wanted, by, request_key=once)

@@ -19,7 +19,7 @@ from paddock.api.services import Services
 from paddock.api.wire import Said
 from paddock.config.units import parse_duration
 from paddock.errors import InvalidInput, PaddockError
-from paddock.model.events import Event
+from paddock.model.events import Event, sandbox_stream
 from paddock.model.sandbox import Sandbox, SandboxState
 from paddock.sandbox.client import ENTRYPOINT, QUICK
 
@@ -80,7 +80,7 @@ def routes(services: Services) -> APIRouter:
         return content.decode(errors="replace").replace("\0", "\ufffd"), start > 0
 
     async def happened(sandbox: Sandbox) -> Sequence[Event]:
-        return await log.read(f"sandbox/{sandbox.id}", 0, MOST_EVENTS, tenant=sandbox.tenant)
+        return await log.read(sandbox_stream(sandbox.id), 0, MOST_EVENTS, tenant=sandbox.tenant)
 
     @router.get("/logs", responses={**documented(404), **_EITHER}, response_model=None)
     async def get_sandbox_logs(

@@ -21,7 +21,7 @@ from paddock.api.services import Services
 from paddock.api.wire import Said
 from paddock.errors import SandboxNotFound
 from paddock.events.log import EventLog
-from paddock.model.events import Event, EventType
+from paddock.model.events import Event, EventType, sandbox_stream
 from paddock.model.keys import Scope
 
 
@@ -92,7 +92,7 @@ def routes(services: Services) -> APIRouter:
 
         What happened to one that is gone is told as long as events are kept.
         """
-        stream = f"sandbox/{sandbox_id}"
+        stream = sandbox_stream(sandbox_id)
         begins = place(last_event_id, after, WHAT)
         try:
             await fleet.get(principal.tenant, sandbox_id)

@@ -26,9 +26,13 @@ class Stream:
     async def end(self) -> int:
         return await self._events.end(self.name)
 
-    def follow(self, after: int, silence: float | None = None, *, seen: int = -1) -> AsyncIterator[Event | None]:
-        """Each event, and nothing whenever there was none for a while. To be closed."""
-        return alive(self._events.follow(self.name, after, tenant=self._tenant, seen=seen), silence)
+    def follow(self, after: Event | int, silence: float | None = None) -> AsyncIterator[Event | None]:
+        """Each event after one, or after a number, and nothing whenever there was none for a while. To be closed."""
+        if isinstance(after, Event):
+            found = self._events.follow(self.name, after.number, tenant=self._tenant, seen=after.sequence)
+        else:
+            found = self._events.follow(self.name, after, tenant=self._tenant)
+        return alive(found, silence)
 
     async def arrival(self, sent: Sent) -> Event:
         """The event that told of a message. Raises `NotFound` if it is forgotten."""
@@ -64,7 +68,7 @@ class Stream:
         yield frame(first, self.name)
         if await self.paused(first):
             return
-        async with aclosing(self.follow(first.number, seen=first.sequence)) as following:  # type: ignore[type-var]
+        async with aclosing(self.follow(first)) as following:  # type: ignore[type-var]
             async for event in following:
                 if event is None:
                     yield STILL_HERE

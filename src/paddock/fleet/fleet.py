@@ -29,7 +29,7 @@ from paddock.fleet.kinds import Kinds
 from paddock.fleet.pools import Pools, Ready
 from paddock.fleet.requests import CreateSandbox, ImageSource, new_id
 from paddock.fleet.volumes import Granted, Volumes
-from paddock.model.events import EventType
+from paddock.model.events import EventType, sandbox_stream
 from paddock.model.sandbox import (
     KIND_EXTENSION,
     KIND_VARIABLE,
@@ -278,7 +278,7 @@ class Fleet:
         return task
 
     async def tell(self, sandbox: Sandbox, kind: EventType, **data: Any) -> None:
-        await self.events.append(_stream(sandbox), kind, data, tenant=sandbox.tenant)
+        await self.events.append(sandbox_stream(sandbox.id), kind, data, tenant=sandbox.tenant)
 
     async def close(self) -> None:
         """Let go of everything. Boxes go on; the next fleet adopts them."""
@@ -458,13 +458,9 @@ class Fleet:
                 raise
 
 
-def _stream(sandbox: Sandbox) -> str:
-    return f"sandbox/{sandbox.id}"
-
-
 def _created(sandbox: Sandbox) -> list[Happening]:
     """What is told of a sandbox that has come to be."""
-    stream, about = _stream(sandbox), {"image": sandbox.image, "metadata": dict(sandbox.metadata)}
+    stream, about = sandbox_stream(sandbox.id), {"image": sandbox.image, "metadata": dict(sandbox.metadata)}
     return [
         Happening(stream, EventType.SANDBOX_CREATED, about, sandbox.tenant),
         Happening(stream, EventType.SANDBOX_RUNNING, {}, sandbox.tenant),

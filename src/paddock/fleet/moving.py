@@ -17,7 +17,7 @@ from weakref import WeakValueDictionary
 
 from paddock.errors import BoxGone, BoxTimeout, Conflict, InvalidInput, NotFound, PaddockError, TooLarge
 from paddock.fleet.fleet import Fleet
-from paddock.model.events import EventType
+from paddock.model.events import EventType, sandbox_stream
 from paddock.model.sandbox import Frozen
 from paddock.sandbox.client import Inside
 
@@ -212,7 +212,7 @@ class Mover:
     async def _tell(self, tenant: str, moved: Moved) -> None:
         for sandbox_id in dict.fromkeys((moved.source, moved.destination)):
             await self._fleet.events.append(
-                f"sandbox/{sandbox_id}", EventType.FILE_MOVED, moved.model_dump(), tenant=tenant
+                sandbox_stream(sandbox_id), EventType.FILE_MOVED, moved.model_dump(), tenant=tenant
             )
 
 

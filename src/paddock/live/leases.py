@@ -15,7 +15,7 @@ from paddock.errors import Conflict, PaddockError, SandboxNotFound
 from paddock.events.log import EventLog
 from paddock.fleet.fleet import Fleet
 from paddock.live.deeds import Deeds
-from paddock.model.events import EventType
+from paddock.model.events import EventType, sandbox_stream
 from paddock.model.sandbox import SandboxState
 from paddock.model.screens import Holder
 
@@ -231,7 +231,7 @@ class Leases:
                 return
             # Nothing follows the end of a sandbox in its stream.
             if sandbox.state.alive and sandbox.state is not SandboxState.STOPPING:
-                await self._events.append(f"sandbox/{sandbox_id}", kind, data, tenant=tenant)
+                await self._events.append(sandbox_stream(sandbox_id), kind, data, tenant=tenant)
 
     def _stay(self, lease: _Lease) -> None:
         if lease.timer is not None:

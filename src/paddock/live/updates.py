@@ -14,7 +14,7 @@ import structlog
 
 from paddock.errors import PaddockError
 from paddock.events.log import EventLog
-from paddock.model.events import EventType
+from paddock.model.events import EventType, sandbox_stream
 from paddock.model.sandbox import Sandbox
 
 SCREEN_EVERY = 1.0
@@ -150,6 +150,6 @@ class Updates:
 
     async def _append(self, sandbox: Sandbox, kind: EventType, data: Mapping[str, Any]) -> None:
         try:
-            await self._events.append(f"sandbox/{sandbox.id}", kind, data, tenant=sandbox.tenant)
+            await self._events.append(sandbox_stream(sandbox.id), kind, data, tenant=sandbox.tenant)
         except PaddockError as error:
             log.warning("an event could not be written", sandbox=sandbox.id, type=kind.value, error=error.message)

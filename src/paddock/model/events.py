@@ -143,3 +143,8 @@ class Event(Frozen):
     tenant: str
     at: AwareDatetime
     data: Mapping[str, Any] = {}
+
+
+def sandbox_stream(sandbox_id: str) -> str:
+    """The name of the stream in which a sandbox's events are told."""
+    return f"sandbox/{sandbox_id}"

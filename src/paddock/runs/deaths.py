@@ -10,7 +10,7 @@ from typing import Any
 from paddock.errors import Conflict, PaddockError, SandboxNotFound
 from paddock.events.log import EventLog
 from paddock.fleet.fleet import Fleet
-from paddock.model.events import EventType
+from paddock.model.events import EventType, sandbox_stream
 from paddock.model.runs import EndedBy, RunState
 from paddock.model.sandbox import BoxHealth, BoxStatus, Sandbox, SandboxState
 from paddock.runs.ends import Verdict
@@ -149,7 +149,7 @@ async def full_disk(events: EventLog, sandbox: Sandbox) -> Mapping[str, Any] | N
     found: Mapping[str, Any] | None = None
     after = 0
     while True:
-        page = await events.read(f"sandbox/{sandbox.id}", after, PAGE)
+        page = await events.read(sandbox_stream(sandbox.id), after, PAGE)
         for event in page:
             found = event.data if event.type is EventType.DISK_FULL else found
         if len(page) < PAGE:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from types import TracebackType
 from typing import Any, Self
@@ -236,21 +236,33 @@ async def pieces(answer: aiohttp.ClientResponse) -> AsyncIterator[bytes]:
         yield piece
 
 
+class Lines:
+    """A stream in lines. Only what is new is searched: a box may send a line byte by byte."""
+
+    def __init__(self) -> None:
+        self.rest = bytearray()
+        """What has come of a line that has not ended."""
+
+    def add(self, piece: bytes) -> Iterator[bytes]:
+        """The lines that end in this."""
+        seen = len(self.rest)
+        self.rest += piece
+        while (end := self.rest.find(b"\n", seen)) >= 0:
+            line, seen = bytes(self.rest[:end]), 0
+            del self.rest[: end + 1]
+            yield line
+
+
 async def documents(answer: aiohttp.ClientResponse, turns: Turns | None = None) -> AsyncIterator[dict[str, Any]]:
     """The JSON objects of an event stream, which are bare and parted by empty lines."""
-    rest = bytearray()
-    turns = turns or Turns()
+    lines, turns = Lines(), turns or Turns()
     async for piece in answer.content.iter_any():
         turns.begin()
-        seen = len(rest)  # Only what is new is searched: a box may send an event byte by byte.
-        rest += piece
-        while (end := rest.find(b"\n", seen)) >= 0:
-            line, seen = bytes(rest[:end]), 0
-            del rest[: end + 1]
+        for line in lines.add(piece):
             await turns.give()
             if line:
                 yield as_object(line)
-        if len(rest) > MAX_LINE:
+        if len(lines.rest) > MAX_LINE:
             raise BoxGone("the box sends an endless event")
 
 

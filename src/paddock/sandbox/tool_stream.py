@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 import aiohttp
 
 from paddock.errors import BoxGone, InvalidInput
-from paddock.sandbox.exchange import Turns, as_object, refusal
+from paddock.sandbox.exchange import Lines, Turns, as_object, refusal
 
 LINES = "application/x-ndjson"
 MAX_OUTPUT = 64 * 2**10
@@ -56,20 +56,16 @@ async def read_stream(answer: aiohttp.ClientResponse, most: int, on_output: OnOu
 
 
 async def _lines(answer: aiohttp.ClientResponse, most: int) -> AsyncIterator[bytes]:
-    rest, size, turns = bytearray(), 0, Turns()
+    lines, size, turns = Lines(), 0, Turns()
     async for piece in answer.content.iter_any():
         turns.begin()
         size += len(piece)
         if size > most:
             raise InvalidInput(f"the box's answer is larger than {most} bytes")
-        seen = len(rest)  # Only what is new is searched: a box may send a line byte by byte.
-        rest += piece
-        while (end := rest.find(b"\n", seen)) >= 0:
-            line, seen = bytes(rest[:end]), 0
-            del rest[: end + 1]
+        for line in lines.add(piece):
             await turns.give()
             yield line
-    if rest:
+    if lines.rest:
         raise BoxGone("the box breaks off in the middle of a line")
 
 

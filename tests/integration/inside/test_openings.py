@@ -9,6 +9,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from paddock.sandbox.local.processes import two_way_pipe
+
 from .daemon import Daemon, alive, eventually, running_daemon
 from .test_services import kill, listed, sleeper, states, wait_for
 
@@ -80,24 +82,19 @@ def test_without_a_display_nothing_is_late(zipapp: Path, directory: Path) -> Non
 @contextmanager
 def early(zipapp: Path, directory: Path, beside: str, **settings: Any) -> Iterator[Daemon]:
     """A daemon with a service that was started before it, and the pipe that takes its output."""
-    reader, writer = os.pipe()
-    output = os.open(f"/proc/self/fd/{reader}", os.O_RDWR)
-    os.close(reader)
-    os.close(writer)
-    document = {"service": "display", "output": output, "marker": "a" * 32}
-    try:
-        with running_daemon(
+    with (
+        two_way_pipe() as output,
+        running_daemon(
             zipapp,
             directory,
             beside=f"setsid {beside} >&{output} 2>&{output}" if output < 10 else f"setsid {beside}",
             pass_fds=[output],
             services=[sleeper("display"), sleeper("panel", after=["display"])],
-            early=document,
+            early={"service": "display", "output": output, "marker": "a" * 32},
             **settings,
-        ) as daemon:
-            yield daemon
-    finally:
-        os.close(output)
+        ) as daemon,
+    ):
+        yield daemon
 
 
 def test_an_early_service_is_one_like_the_others(zipapp: Path, directory: Path) -> None:

@@ -33,11 +33,13 @@ class Toolbox:
             connection.close()
 
     @contextmanager
-    def stream(self, target: str, timeout: float = 10.0) -> Iterator[http.client.HTTPResponse]:
+    def stream(
+        self, target: str, timeout: float = 10.0, *, method: str = "GET", body: Any = None, **headers: str
+    ) -> Iterator[http.client.HTTPResponse]:
         connection = Connection(self.socket, timeout)
         response = None
         try:
-            self._send(connection, "GET", target, None, {})
+            self._send(connection, method, target, body, headers)
             response = connection.getresponse()
             yield response
         finally:
@@ -48,18 +50,11 @@ class Toolbox:
     @contextmanager
     def aloud(self, tool: str, /, **arguments: Any) -> Iterator[Iterator[dict[str, Any]]]:
         """What a call says line by line, as it comes."""
-        connection = Connection(self.socket, 30.0)
-        response = None
-        try:
-            self._send(connection, "POST", f"/tools/{tool}", arguments, {"Accept": "application/x-ndjson"})
-            response = connection.getresponse()
+        lines = "application/x-ndjson"
+        with self.stream(f"/tools/{tool}", 30.0, method="POST", body=arguments, Accept=lines) as response:
             assert response.status == 200, response.read()
-            assert response.getheader("Content-Type") == "application/x-ndjson"
+            assert response.getheader("Content-Type") == lines
             yield map(json.loads, response)
-        finally:
-            if response is not None:
-                response.close()
-            connection.close()
 
     def result(self, tool: str, /, **arguments: Any) -> dict[str, Any]:
         answer = self.ask("POST", f"/tools/{tool}", arguments)

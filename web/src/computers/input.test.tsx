@@ -47,7 +47,7 @@ describe("useInput", () => {
     act(() => result.current.look());
     await waitFor(() => expect(asked).toBe(2), PATIENT);
     await act(async () => void (await result.current.take()));
-    expect(result.current.hand).toEqual({ who: "me" });
+    await waitFor(() => expect(result.current.hand).toEqual({ who: "me" }), PATIENT);
     await act(async () => {
       answer({ holder: null });
       await sleep(20);
