@@ -35,7 +35,8 @@ run: setup ## Do the main job end to end: a fenced computer, work done in it, th
 
 test: setup-test lint check-console ## Run every check and every test
 	$(BIN)/python -m tests.screens
-	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder --durations 30
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder --cache-clear --durations 30 \
+		|| $(BIN)/python -m tests.again $$?
 
 lint: setup-test ## Check style, types and who imports whom
 	$(BIN)/ruff check .

@@ -35,6 +35,7 @@ export default defineConfig({
   },
   test: {
     isolate: false,
+    testTimeout: 20_000,
     environment: "happy-dom",
     include: ["src/**/*.test.{ts,tsx}"],
     setupFiles: ["src/test/setup.ts"],

@@ -7,8 +7,6 @@ import { sleep } from "@/api/streams";
 import { handOf, useInput } from "./input";
 import { viewerId } from "./viewer";
 
-/** A busy machine takes its time. */
-const PATIENT = { timeout: 10_000 };
 const holder = (viewer: string, name: string) => ({ viewer, name, since: "2026-01-01T00:00:00Z" });
 
 describe("handOf", () => {
@@ -43,11 +41,11 @@ describe("useInput", () => {
       <QueryClientProvider client={queries}>{children}</QueryClientProvider>
     );
     const { result } = renderHook(() => useInput("box-1", true), { wrapper });
-    await waitFor(() => expect(asked).toBe(1), PATIENT);
+    await waitFor(() => expect(asked).toBe(1));
     act(() => result.current.look());
-    await waitFor(() => expect(asked).toBe(2), PATIENT);
+    await waitFor(() => expect(asked).toBe(2));
     await act(async () => void (await result.current.take()));
-    await waitFor(() => expect(result.current.hand).toEqual({ who: "me" }), PATIENT);
+    await waitFor(() => expect(result.current.hand).toEqual({ who: "me" }));
     await act(async () => {
       answer({ holder: null });
       await sleep(20);
