@@ -13,7 +13,7 @@ import httpx
 import pytest
 
 from tests.integration.live.boxes import Box, box_of, screens_server
-from tests.integration.live.paint import BLUE, GREEN, RED, is_like, paint
+from tests.integration.live.paint import BLUE, GREEN, RED, Colour, is_like, paint
 from tests.serving import Server, eventually
 
 
@@ -194,7 +194,7 @@ def test_it_is_closed_properly_when_the_server_ends(
             recording = start(box)
             paint(client, box.id, RED)
             path = f"{box.path}/recordings/{recording['id']}"
-            eventually(lambda: client.get(path).json()["frames"] >= 2)
+            eventually(lambda: _last_is(box, path, RED))
         server.stop(number)
         if number is signal.SIGKILL:
             with (server.data / "recordings/default" / f"{recording['id']}.padrec").open("ab") as file:
@@ -209,3 +209,8 @@ def test_it_is_closed_properly_when_the_server_ends(
             assert any(is_like(each, RED) for each in pictures)
             told = [event["data"]["recording_id"] for event in again.events("recording.stopped")]
             assert told == [recording["id"]]
+
+
+def _last_is(box: Box, path: str, colour: Colour) -> bool:
+    frames = box.client.get(path).json()["frames"]
+    return frames > 0 and is_like(box.client.get(f"{path}/frames/{frames - 1}").content, colour)

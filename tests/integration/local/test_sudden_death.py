@@ -202,3 +202,19 @@ def _holding(directory: Path) -> list[int]:
         except OSError:
             continue
     return found
+
+
+def test_a_first_process_that_ends_just_before_it_is_killed_has_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    child = subprocess.Popen(["sleep", "60"])
+    identity = processes.Identity(child.pid, processes.pid_namespace(child.pid) or 0, processes.boot_id())
+    looked = identity.alive
+
+    def alive_when_looked_at(self: processes.Identity) -> bool:
+        found = looked()
+        child.kill()
+        child.wait(10)
+        return found
+
+    monkeypatch.setattr(processes.Identity, "alive", alive_when_looked_at)
+    processes.kill_first(identity, thaw=lambda: None)
+    assert child.returncode == -signal.SIGKILL

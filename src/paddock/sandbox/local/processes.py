@@ -176,7 +176,10 @@ def kill_first(identity: Identity, thaw: Callable[[], None], timeout: float = 10
     with _held(identity) as descriptor:
         if descriptor is None:
             return
-        signal.pidfd_send_signal(descriptor, signal.SIGKILL)
+        try:
+            signal.pidfd_send_signal(descriptor, signal.SIGKILL)
+        except ProcessLookupError:
+            return  # It has ended since it was looked at.
         thaw()
         deadline = time.monotonic() + timeout
         while identity.alive():
