@@ -8,9 +8,10 @@ import json
 import shutil
 import socket
 import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -127,7 +128,7 @@ class Box:
     @property
     def display(self) -> str:
         """The display's own socket, as root sees it from outside."""
-        return f"/proc/{self.first_process}/root/tmp/runtime-agent/vnc.sock"
+        return f"/proc/{self.first_process}/root/tmp/.vnc.sock"
 
     def close(self) -> None:
         self._link.close()
@@ -184,17 +185,31 @@ def by_hand(directory: Path, root: Path) -> Iterator[None]:
         process.wait(10)
 
 
-@contextmanager
-def websockify(box: Box) -> Iterator[tuple[str, int]]:
+def websockify(box: Box) -> AbstractContextManager[tuple[str, int]]:
     """noVNC's own relay on the display of a box: where it is, and which process."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
     program = shutil.which("websockify")
     if program is None:
         raise RuntimeError("websockify is not installed; apt install websockify")
+    port = _free_port()
+    return _relay(port, program, f"--unix-target={box.display}", f"127.0.0.1:{port}")
+
+
+def bare(box: Box) -> AbstractContextManager[tuple[str, int]]:
+    """A loop of reading and writing in its place."""
+    port = _free_port()
+    return _relay(port, sys.executable, str(Path(__file__).with_name("bare.py")), box.display, str(port))
+
+
+def _free_port() -> int:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return int(free.getsockname()[1])
+
+
+@contextmanager
+def _relay(port: int, *words: str) -> Iterator[tuple[str, int]]:
     quiet: dict[str, Any] = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
-    process = subprocess.Popen([program, f"--unix-target={box.display}", f"127.0.0.1:{port}"], **quiet)
+    process = subprocess.Popen(words, **quiet)
     try:
         deadline = time.monotonic() + 20
         while True:

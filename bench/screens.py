@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from desks import MOVING, RAW, WITNESS, Box, by_hand, new_box, ready_box, websockify
+from desks import MOVING, RAW, WITNESS, Box, bare, by_hand, new_box, ready_box, websockify
 from paddock.sandbox.images import ImageStore
 from peers import Paddock
 from sandbox import Table
@@ -178,35 +178,42 @@ def _works(box: Box, tool: str, arguments: Mapping[str, Any]) -> bool:
 async def relay(table: Table, paddock: Paddock, rounds: int) -> None:
     """Whole screens, without compression, to one viewer."""
     box = await ready_box(paddock)
-    rates: dict[str, list[float]] = {"paddock": [], "websockify": [], "direct": []}
-    costs: dict[str, list[float]] = {"paddock": [], "websockify": [], "direct": []}
-    with websockify(box) as (address, process):
+    names = ("paddock", "websockify", "bare", "direct")
+    rates: dict[str, list[float]] = {name: [] for name in names}
+    costs: dict[str, list[float]] = {name: [] for name in names}
+    with websockify(box) as (address, process), bare(box) as (bare_address, bare_process):
         ours = Screen(WebStream(f"{box.address}/desktop", box.headers, "binary"))
         theirs = Screen(WebStream(address, protocol="binary"))
+        loop = Screen(WebStream(bare_address, protocol="binary"))
         direct = Screen(unix(box.display))
-        for screen in (ours, theirs, direct):
+        for screen in (ours, theirs, loop, direct):
             screen.frame()
         for _ in range(rounds):
             for name, screen, used, server in (
                 ("paddock", ours, own_seconds, paddock.process),
                 ("websockify", theirs, tree_seconds, process),
+                ("bare", loop, own_seconds, bare_process),
                 ("direct", direct, own_seconds, process),
             ):
                 before = used(server)
                 size, seconds = await asyncio.to_thread(screen.frames, 1.5)
                 costs[name].append((used(server) - before) / (size / MEGABYTE))
                 rates[name].append(size / MEGABYTE / seconds)
-        for screen in (ours, theirs, direct):
+        for screen in (ours, theirs, loop, direct):
             screen.stream.close()
     rate = {name: statistics.median(values) for name, values in rates.items()}
     cost = {name: statistics.median(values) * 1e3 for name, values in costs.items()}
     limit = rate["direct"] / rate["websockify"]
     table.add("display read with nothing between", rate["direct"], "MB/s", against="websockify", ratio=limit)
+    limit = rate["bare"] / rate["websockify"]
+    table.add("a bare loop of recv and send", rate["bare"], "MB/s", against="websockify", ratio=limit)
     table.add("websockify, full screens", rate["websockify"], "MB/s")
     ratio = rate["paddock"] / rate["websockify"]
     what = "relay, full screens"
     table.add(what, rate["paddock"], "MB/s", against="websockify", ratio=ratio, bar=">= 2 x websockify")
     table.judge(what, ratio, 2, at_least=True)
+    limit = cost["bare"] / cost["websockify"]
+    table.add("the bare loop, processor per MB", cost["bare"], "ms", against="websockify", ratio=limit)
     table.add("websockify, processor per MB", cost["websockify"], "ms")
     ratio = cost["paddock"] / cost["websockify"]
     what = "relay, processor per MB"

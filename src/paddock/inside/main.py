@@ -46,15 +46,18 @@ def main(arguments: Sequence[str]) -> int:
         return 2
 
     from .box import Box
-    from .server import Server, open_listener
 
     set_limits(settings.rlimits, early)
     threading.stack_size(THREAD_STACK)
     sys.setswitchinterval(SWITCH)
     box = Box(settings, early)
     init = Init(box)
-    server = Server(box, open_listener(settings.listen))
+    if settings.services:
+        box.services.begin()  # They load what they need while we do.
     from .bridges import open_bridge, open_kernel_port
+    from .server import Server, open_listener
+
+    server = Server(box, open_listener(settings.listen))
 
     for bridge in settings.bridges:
         open_bridge(bridge)
@@ -62,8 +65,6 @@ def main(arguments: Sequence[str]) -> int:
     if settings.entrypoint is not None:
         box.start_entrypoint(settings.entrypoint)
     threading.Thread(target=server.serve_forever, daemon=True).start()
-    if settings.services:
-        box.services.begin()
     return init.run()
 
 

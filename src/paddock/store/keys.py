@@ -33,7 +33,8 @@ class KeyStore:
             connection.execute(insert(keys), to_row(key) | {"digest": digest})
             return key
 
-        return await self._store.write(work)
+        # A sandbox that is starting is on disk only once it runs, and with it the key that was made for it before.
+        return await self._store.write(work, flush=key.sandbox is None)
 
     async def by_prefix(self, prefix: str) -> Sequence[tuple[Key, str]]:
         """Keys whose secrets begin so, each with its digest."""
