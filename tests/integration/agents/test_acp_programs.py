@@ -102,6 +102,7 @@ async def test_what_is_rejected_does_not_happen(data: Path, agent: str) -> None:
         await turn.decide(approval, "reject", reason="rather not")
         assert isinstance(await working, Done)
         assert await running.run("ls /workspace", turn.session) == ""
+        assert len(turn.records.ledger) == 1, turn.records.ledger
         (entry,) = turn.records.ledger.values()
         assert entry.result is not None and entry.result.refused and entry.result.text == "rather not"
         # The reason is the next prompt, and the agent has answered it.
