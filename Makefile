@@ -12,7 +12,7 @@ PEERS := .venv-peers .venv-litellm
 # Tests wait more than they work.
 WORKERS ?= $(shell [ $$(nproc) -gt 2 ] && echo 4 || echo 3)
 
-.PHONY: help setup setup-test setup-bench console run test lint check-console format bench requirements docs screenshots types clean
+.PHONY: help setup setup-test setup-bench console run test lint check-console screens format bench requirements docs screenshots types clean
 
 help: ## Show what can be made
 	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -33,8 +33,8 @@ console: ## Build the web console, if its sources have changed
 run: setup ## Do the main job end to end: a fenced computer, work done in it, the result brought back
 	@$(BIN)/python scripts/demo.py
 
-test: setup-test lint check-console ## Run every check and every test
-	$(BIN)/python -m tests.screens
+test: setup-test ## Run every check and every test
+	@$(MAKE) --no-print-directory --jobs=3 --output-sync=target --old-file=setup-test lint check-console screens
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder --cache-clear --durations 30 \
 		|| $(BIN)/python -m tests.again $$?
 
@@ -46,6 +46,9 @@ lint: setup-test ## Check style, types and who imports whom
 
 check-console: setup-test ## Check and test the console's own code
 	@PYTHON=$(PYTHON) scripts/setup npm --prefix web run check
+
+screens: setup-test ## Build the images with a screen, which the tests need
+	$(BIN)/python -m tests.screens
 
 format: ## Put the code into the house style
 	$(BIN)/ruff check --fix .
