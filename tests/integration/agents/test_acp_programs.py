@@ -22,7 +22,8 @@ from . import acp_bench
 from .acp_bench import machine, pending, said, session_of, until
 
 __all__ = ["data"]
-pytestmark = pytest.mark.anyio
+# The first builds the images, where they are not there yet.
+pytestmark = [pytest.mark.anyio, pytest.mark.timeout(1500)]
 ALL = ("claude-code", "qwen-code", "opencode", "codex", "gemini-cli")
 SLOW = "word " * 400
 

@@ -12,6 +12,9 @@ from tests.integration.agents.chats import Chat, check_order, scripted, text_of
 from tests.integration.runs.agents import share_images
 from tests.serving import Server, serving
 
+# The first builds the images, where they are not there yet.
+pytestmark = pytest.mark.timeout(1500)
+
 AGENTS = ("claude-code", "qwen-code")
 SCRIPT = {
     "turns": [
