@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Annotated
 from urllib.parse import parse_qsl
 
@@ -58,12 +58,13 @@ def principal_of(scope: AsgiScope, needed: Scope | None = None) -> Principal:
     return principal
 
 
-def _known(request: Request) -> Principal:
+# They wait for nothing, but what is not async is sent to a thread, on each request.
+async def _known(request: Request) -> Principal:
     return principal_of(request.scope)
 
 
-def _allowed(needed: Scope) -> Callable[[Request], Principal]:
-    def check(request: Request) -> Principal:
+def _allowed(needed: Scope) -> Callable[[Request], Awaitable[Principal]]:
+    async def check(request: Request) -> Principal:
         return principal_of(request.scope, needed)
 
     return check
