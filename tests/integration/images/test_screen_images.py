@@ -261,6 +261,21 @@ def test_wine_has_letters_of_all_languages_and_no_dialogs(boxes: Boxes) -> None:
     assert "0x0" in crashes
 
 
+def test_keys_are_those_that_any_display_has_and_can_be_changed(tmp_path: Path) -> None:
+    """The display's keymap is put together when its image is built."""
+    with screen_box(tmp_path, "desktop") as box:
+        all_ready(box)
+        box.output("Xvnc :7 -rfbport=-1 -rfbunixpath=/tmp/plain -SecurityTypes=None -ac >/tmp/plain.log 2>&1 &")
+        eventually(lambda: box.run("test -S /tmp/plain").exit_code == 0)
+        # Parts have other names, and what a type does not speak of is its first level.
+        keys = "xkbcomp -w 0 -xkb :{} - | sed -e '/^xkb_/s/ \".*//' -e '/ map.*= Level1;/d'"
+        ours, theirs = box.output(keys.format(1)), box.output(keys.format(7))
+        assert ours == theirs
+        assert len(ours.splitlines()) > 1000
+        box.output("setxkbmap -display :1 de")
+        assert "adiaeresis" in box.output(keys.format(1))
+
+
 @pytest.mark.parametrize("asked", [False, True])
 def test_a_desktop_has_opengl_unless_somebody_does_without(tmp_path: Path, asked: bool) -> None:
     look = "from Xlib import display; print('GLX' in display.Display().list_extensions())"
