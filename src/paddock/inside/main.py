@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import sys
@@ -65,6 +66,8 @@ def main(arguments: Sequence[str]) -> int:
     if settings.entrypoint is not None:
         box.start_entrypoint(settings.entrypoint)
     threading.Thread(target=server.serve_forever, daemon=True).start()
+    gc.freeze()
+    gc.enable()
     return init.run()
 
 

@@ -56,11 +56,14 @@ class LocalBackend(Backend):
         sockets = settings.data / "sockets"
         for directory in (settings.data, self._boxes, self._snapshots, sockets):
             directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        layout.spread(self._boxes)
         # A Unix socket's path has room for 107 bytes, a data directory's may be longer: go through a descriptor.
         self._sockets = os.open(sockets, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
         self._boot = processes.boot_id()
         self._cgroups = cgroups.find(_instance(settings.data), settings.cgroup_parent)
         self._inside = pack(settings.data / "inside")
+        self._below = settings.data / "below"
+        layout.lay_out(self._below, plan.DIRECTORIES, plan.FILES)
         self._launcher = Launcher()
         self._uids: Uids | None = None
         if os.geteuid() == 0:
@@ -214,9 +217,11 @@ class LocalBackend(Backend):
                 kept.append(held.enter_context(processes.two_way_pipe()))
             whole = {
                 "lower": str(spec.image.root),
+                "below": str(self._below),
                 **{name: str(getattr(files, name)) for name in ("upper", "work", "root")},
                 "home": spec.image.user.home,
                 "image_uid": spec.image.user.uid,
+                "image_gid": spec.image.user.gid,
                 "host_uid": record["uid"],
                 "cgroups": [str(directory) for directory in self._cgroups.homes(spec.id)],
                 "rlimits": plan.outer_rlimits(limits),

@@ -121,8 +121,8 @@ def open_mount_point(root: int, path: str, directory: bool) -> int:
     return open_in(root, path, os.O_PATH)
 
 
-def clone_mount(source: int) -> int:
-    flags = OPEN_TREE_CLONE | os.O_CLOEXEC | AT_EMPTY_PATH | AT_RECURSIVE
+def clone_mount(source: int, recursive: bool = True) -> int:
+    flags = OPEN_TREE_CLONE | os.O_CLOEXEC | AT_EMPTY_PATH | (AT_RECURSIVE if recursive else 0)
     return syscall(SYS_OPEN_TREE, "open_tree", source, b"", ctypes.c_uint(flags))
 
 
@@ -149,8 +149,13 @@ def write(path: str, text: str) -> None:
         file.write(text)
 
 
-def owner_namespace(owner: int, group: int, box: int) -> int:
-    """A user namespace in which `owner` on disk is `box` in the sandbox, for an idmapped mount.
+def everybody_but(one: int, box: int) -> str:
+    """Ids as they are, only that `one` on disk is `box` in the sandbox, which is larger than any in an image."""
+    return f"0 0 {one}\n{one} {box} 1\n{one + 1} {one + 1} {box - one - 1}\n"
+
+
+def owner_namespace(users: str, groups: str) -> int:
+    """A user namespace for an idmapped mount: whose files on disk are whose in the sandbox.
 
     Somebody must live in it until it is held: a process that does nothing but wait, in our memory and on a stack of its
     own, since a copy of an interpreter takes longer than all else here.
@@ -160,8 +165,8 @@ def owner_namespace(owner: int, group: int, box: int) -> int:
     wait = ctypes.cast(libc.pause, ctypes.c_void_p)
     child = checked(libc.clone(wait, top, CLONE_NEWUSER | CLONE_VM | signal.SIGCHLD, None), "clone")
     try:
-        write(f"/proc/{child}/uid_map", f"{owner} {box} 1")
-        write(f"/proc/{child}/gid_map", f"{group} {box} 1")
+        write(f"/proc/{child}/uid_map", users)
+        write(f"/proc/{child}/gid_map", groups)
         return os.open(f"/proc/{child}/ns/user", os.O_RDONLY | os.O_CLOEXEC)
     finally:
         os.kill(child, signal.SIGKILL)
@@ -173,7 +178,7 @@ def map_owner(tree: int, source: int, box: int) -> None:
     info = os.stat(source)
     if info.st_uid == box:
         return
-    namespace = owner_namespace(info.st_uid, info.st_gid, box)
+    namespace = owner_namespace(f"{info.st_uid} {box} 1", f"{info.st_gid} {box} 1")
     try:
         set_attributes(tree, MountAttr(MOUNT_ATTR_IDMAP, 0, 0, namespace), recursive=False)
     except OSError:
@@ -198,20 +203,50 @@ def bind(root: int, item: dict[str, Any], box_uid: int | None) -> None:
         os.close(descriptor)
 
 
-def mount_overlay(plan: dict[str, Any], privileged: bool) -> int:
+def mount_image(plan: dict[str, Any], privileged: bool) -> int:
+    """The box's tree: its image with what the box writes over it, the image user's files in the box's user's hands."""
+    box: int | None = plan["host_uid"]
+    image = os.open(plan["lower"], os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    if box is None:
+        return mount_overlay(plan, image, privileged)
+    try:
+        root = mount_overlay(plan, handed_over(image, plan, box), privileged)
+    except OSError:
+        root = mount_overlay(plan, image, privileged)
+        give(root, plan["home"], plan["image_uid"], box)
+    return root
+
+
+def handed_over(image: int, plan: dict[str, Any], box: int) -> int:
+    """The image mounted so that its user is the box's, and everybody else who they are. Raises `OSError`.
+
+    For the kernel it must be mounted somewhere: below the box's own tree, where nobody sees it.
+    """
+    user, group = plan["image_uid"], plan["image_gid"]
+    if not user or not group:
+        raise PermissionError(1, "what belongs to root stays root's")
+    tree = clone_mount(image, recursive=False)
+    namespace = owner_namespace(everybody_but(user, box), everybody_but(group, box))
+    set_attributes(tree, MountAttr(MOUNT_ATTR_IDMAP, 0, 0, namespace))
+    os.close(namespace)
+    place = os.open(plan["root"], os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    attach(tree, place)
+    os.close(place)
+    return tree
+
+
+def mount_overlay(plan: dict[str, Any], image: int, privileged: bool) -> int:
     # Paths go in as /proc/self/fd links: an overlay's option string has no way to say a colon or a comma.
     layers = {
-        name: os.open(plan[name], os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC) for name in ("lower", "upper", "work")
+        name: os.open(plan[name], os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC) for name in ("below", "upper", "work")
     }
-    options = ",".join(
-        f"{option}=/proc/self/fd/{layers[name]}"
-        for option, name in (("lowerdir", "lower"), ("upperdir", "upper"), ("workdir", "work"))
-    )
+    options = f"lowerdir=/proc/self/fd/{image}:/proc/self/fd/{layers['below']}"
+    options += f",upperdir=/proc/self/fd/{layers['upper']},workdir=/proc/self/fd/{layers['work']}"
     if not privileged:
         options += ",userxattr"
     flags = MS_NOSUID | MS_NODEV
     try:
-        # No box outlives its host, so nothing of it need wait for the disk: least of all its home, file by file, now.
+        # No box outlives its host, so nothing of it need wait for the disk.
         mount("overlay", plan["root"], "overlay", flags, f"{options},volatile")
     except OSError:
         mount("overlay", plan["root"], "overlay", flags, options)  # Before Linux 5.10.
@@ -267,9 +302,7 @@ def enter_namespaces(privileged: bool) -> None:
 
 def stage(plan: dict[str, Any], privileged: bool) -> None:
     box_uid = plan["host_uid"]
-    root = mount_overlay(plan, privileged)
-    if box_uid is not None:
-        give(root, plan["home"], plan["image_uid"], box_uid)
+    root = mount_image(plan, privileged)
     for path in ("/proc", "/dev"):
         os.close(open_directory(root, path))
     write_files(root, plan["files"])
@@ -297,8 +330,8 @@ def join_groups(directories: list[str]) -> None:
         write(f"{directory}/{name}", "0")
 
 
-def carry_out(plan: dict[str, Any], kept: list[int]) -> None:
-    """Make the box's tree and leave bubblewrap running on it, in a session of its own."""
+def prepare(plan: dict[str, Any]) -> None:
+    """Make the box's tree, and become the box's user in its groups."""
     join_groups(plan["cgroups"])
     for name, value in plan["rlimits"].items():
         kind = getattr(resource, name)
@@ -312,16 +345,13 @@ def carry_out(plan: dict[str, Any], kept: list[int]) -> None:
     os.chdir("/")
     if privileged:
         drop_privileges(plan["host_uid"])
-    if os.fork():
-        return
-    os.setsid()
-    for descriptor in kept:
-        os.set_inheritable(descriptor, True)
-    os.execv(plan["argv"][0], plan["argv"])
 
 
 def launch(descriptors: list[int], first_kept: int) -> None:
-    """Carry out one plan and say so; whoever waits for the word and sees the pipe end without it reads the log."""
+    """Carry out one plan: become bubblewrap on the box's tree, in a session of its own.
+
+    Says so before; whoever waits for the word and sees the pipe end without it reads the log.
+    """
     document, log, finish, *given = (
         fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, OUT_OF_THE_WAY) for descriptor in descriptors
     )
@@ -331,12 +361,14 @@ def launch(descriptors: list[int], first_kept: int) -> None:
     with open(document, "rb") as file:
         plan = json.load(file)
     try:
-        carry_out(plan, kept)
+        prepare(plan)
+        os.write(finish, b"!")
+        os.setsid()
+        for descriptor in kept:
+            os.set_inheritable(descriptor, True)
+        os.execv(plan["argv"][0], plan["argv"])
     except OSError as error:
         os.write(2, f"launch: {error}\n".encode())
-        os._exit(1)
-    os.write(finish, b"!")
-    os._exit(0)
 
 
 def main(door: socket.socket, first_kept: int) -> None:

@@ -18,13 +18,19 @@ INSIDE = "/opt/paddock/inside.pyz"
 HOLES = "/run/paddock/holes"
 WORKSPACE = "/workspace"
 SHARED = "/shared"
+DIRECTORIES = ("/proc", "/dev", HOLES, WORKSPACE, SHARED)
+FILES = (INSIDE,)
+"""What every box needs for things to be mounted on; below its image, for what the image has not."""
 STAGE = "/tmp"  # noqa: S108 — where launch.py leaves the finished tree, in a mount namespace of its own
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 BEGIN = (
-    "import sys; del sys.argv[0]; sys.path.insert(0, sys.argv[0]); "
+    "import gc, sys; gc.disable(); del sys.argv[0]; sys.path.insert(0, sys.argv[0]); "
     "from inside.main import main; sys.exit(main(sys.argv[1:]))"
 )
-"""What `python3 inside.pyz` does as well, but by way of modules that take longer to load than the daemon's own."""
+"""What `python3 inside.pyz` does as well, but by way of modules that take longer to load than the daemon's own.
+
+Nothing that is loaded is ever let go, so nobody looks for what may be until the daemon is there.
+"""
 START_EARLY = """
 ready=$1; shift
 if [ -S "$ready" ] || [ -f "$ready" ] || [ -p "$ready" ]; then /bin/rm -f -- "$ready" {closed}; fi

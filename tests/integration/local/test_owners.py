@@ -1,0 +1,90 @@
+"""Whose the files of an image are in a box of it."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+from tests.contract.backends.support import Pen, Yard, yard
+
+from paddock.model.sandbox import Image, User
+
+pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root can make an image of many owners")
+OTHERS = {"opt/own": 1000, "opt/roots": 0, "opt/others": 33, "opt/strangers": 70_000}
+
+
+@pytest.fixture
+def peopled(image: Image, tmp_path: Path) -> Image:
+    """An image with something in its home, and files of several owners elsewhere."""
+    root = tmp_path / "image"
+    subprocess.run(["cp", "-a", image.root, root], check=True)
+    home = root / image.user.home.lstrip("/")
+    (home / ".config").mkdir()
+    (home / ".config/settings").write_text("the image's")
+    for path in (home / ".config", home / ".config/settings"):
+        os.chown(path, image.user.uid, image.user.gid)
+    for name, owner in OTHERS.items():
+        (root / name).write_text("the image's")
+        os.chown(root / name, owner, owner)
+    return image.model_copy(update={"root": root})
+
+
+def written(pen: Pen, *names: str) -> list[str]:
+    """Those of the files that the box can change."""
+    return pen.output(
+        "for each in {}; do echo the box >>/$each && echo $each; done; true".format(" ".join(names))
+    ).split()
+
+
+def kept(pen: Pen) -> set[str]:
+    """What the box has on disk besides its image."""
+    return {str(path.relative_to(pen.files.upper)) for path in pen.files.upper.rglob("*") if path.is_file()}
+
+
+def test_what_is_the_image_users_is_the_boxs_without_a_copy(place: Yard, peopled: Image) -> None:
+    with place.box(image=peopled) as pen:
+        home = peopled.user.home.lstrip("/")
+        assert not [path for path in kept(pen) if path.startswith(home)]
+        assert pen.output(["stat", "-c", "%u:%g", f"/{home}/.config/settings", "/opt/own"]).split() == ["1000:1000"] * 2
+        assert written(pen, f"{home}/.config/settings", *OTHERS) == [f"{home}/.config/settings", "opt/own"]
+        assert pen.output(["cat", "/opt/own"]) == "the image'sthe box\n"
+        assert kept(pen) >= {f"{home}/.config/settings", "opt/own"}
+        assert os.stat(pen.files.upper / "opt/own").st_uid == pen.record["uid"]
+    assert (peopled.root / "opt/own").read_text() == "the image's"
+
+
+def test_two_boxes_of_an_image_share_no_change(place: Yard, peopled: Image) -> None:
+    with place.box(image=peopled) as one, place.box(image=peopled) as other:
+        assert one.record["uid"] != other.record["uid"]
+        assert written(one, "opt/own") == ["opt/own"]
+        assert other.output(["cat", "/opt/own"]) == "the image's"
+        assert written(other, "opt/own") == ["opt/own"]
+
+
+def test_where_owners_cannot_be_mapped_the_home_is_copied(peopled: Image, tmp_path: Path) -> None:
+    """Numbers of boxes below the image user's leave no room for a map, which is what an old kernel says as well."""
+    with yard(tmp_path, peopled, uid_base=500, uid_count=3) as low, low.box() as pen:
+        settings = f"{peopled.user.home.lstrip('/')}/.config/settings"
+        assert os.stat(pen.files.upper / settings).st_uid == pen.record["uid"] == 500
+        assert written(pen, settings, *OTHERS) == [settings]
+
+
+def test_an_image_whose_user_is_root_gives_away_its_home_only(place: Yard, peopled: Image) -> None:
+    home = peopled.root / "root"
+    home.joinpath("notes").write_text("the image's")
+    roots = peopled.model_copy(update={"user": User(name="root", uid=0, gid=0, home="/root")})
+    with place.box(image=roots) as pen:
+        assert pen.output(["id", "-u"]) == "0\n"
+        assert written(pen, "root/notes", *OTHERS) == ["root/notes"]
+
+
+def test_what_a_snapshot_keeps_is_the_next_boxs(place: Yard, peopled: Image) -> None:
+    settings = f"{peopled.user.home.lstrip('/')}/.config/settings"
+    with place.box(image=peopled) as pen:
+        assert written(pen, settings) == [settings]
+        place.do(place.backend.snapshot(pen.record, "owned"))
+    with place.box(image=peopled), place.box(image=peopled, snapshot="owned") as later:  # It gets another number.
+        assert later.output(["cat", f"/{settings}"]) == "the image'sthe box\n"
+        assert written(later, settings, "opt/own", "opt/roots") == [settings, "opt/own"]
