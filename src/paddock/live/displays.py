@@ -17,6 +17,8 @@ from paddock.model.sandbox import Sandbox, SandboxState
 
 RETRY_AFTER = (0.2, 1.0, 5.0, 15.0)
 """Seconds until a box that broke off is asked again; the last counts for all that follow."""
+OPENING = 0.2
+"""Seconds in which a new box is left alone: it has its display to start, and those who want to see it come first."""
 CHANGE_PAUSE = 1.0
 """Seconds between two changes that are told: what a box says of its display comes no faster."""
 log = structlog.get_logger()
@@ -85,6 +87,7 @@ class Displays:
             starting = self._fleet.starting.get(sandbox.id)
             if starting is not None:
                 await asyncio.wait([starting])
+                await asyncio.sleep(OPENING)
             found = await self._fleet.get(sandbox.tenant, sandbox.id)
             if found.state is SandboxState.RUNNING:
                 return found

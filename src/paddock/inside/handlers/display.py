@@ -49,7 +49,7 @@ def _dial(box: Box) -> socket.socket:
         if time.monotonic() >= deadline or not box.services.has(DISPLAY):
             advice = "start it, or use an image with a screen"
             raise ApiError(503, "NO_DISPLAY", f"no display runs in this box ({why}); {advice}")
-        time.sleep(0.005)
+        time.sleep(0.002)
 
 
 def _hand_out(wire: Wire, server: socket.socket, request: Request) -> None:
