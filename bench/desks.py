@@ -17,7 +17,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from peers import Paddock
-from viewing import Screen, WebStream, unix
+from viewing import Screen, WebStream, children, unix, until_managed
 
 MOVING = """
 import time
@@ -69,12 +69,15 @@ class Box:
         self.headers = {name: value}
         self._paddock = paddock
         self._link = http.client.HTTPConnection(parts.hostname or "", parts.port, timeout=120)
-        self._link.connect()
-        self._link.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._connected = False
 
     def ask(self, method: str, path: str, body: Any = None) -> tuple[int, bytes]:
         content = None if body is None else json.dumps(body)
         headers = {**self.headers, "Content-Type": "application/json"}
+        if not self._connected:
+            self._link.connect()
+            self._link.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            self._connected = True
         self._link.request(method, self.path + path, content, headers)
         answer = self._link.getresponse()
         return answer.status, answer.read()
@@ -110,15 +113,8 @@ class Box:
         return status == 200 and all(service["ready"] for service in json.loads(said)["services"])
 
     def shown(self) -> Screen:
-        """Somebody who watches, as soon as that is possible."""
-        deadline = time.monotonic() + 60
-        while True:
-            try:
-                return Screen(WebStream(f"{self.address}/desktop", self.headers, "binary"))
-            except ConnectionError:
-                if time.monotonic() > deadline:
-                    raise
-                time.sleep(0.005)
+        """Somebody who watches."""
+        return Screen(WebStream(f"{self.address}/desktop", self.headers, "binary"))
 
     @property
     def first_process(self) -> int:
@@ -145,9 +141,8 @@ async def ready_box(paddock: Paddock, kind: str = "linux") -> Box:
     return box
 
 
-@contextmanager
-def by_hand(directory: Path, root: Path) -> Iterator[None]:
-    """Xvnc and openbox of an image in a bare bubblewrap, until somebody has seen the first frame."""
+def by_hand(directory: Path, root: Path) -> tuple[float, float]:
+    """Xvnc and openbox of an image in a bare bubblewrap: how long until `look` has seen what."""
     path = directory / "hand.sock"
     path.unlink(missing_ok=True)
     words = "Xvnc :1 -geometry 1280x800 -depth 24 -rfbport=-1 -rfbunixpath=/mnt/hand.sock -SecurityTypes=None -ac"
@@ -166,23 +161,35 @@ def by_hand(directory: Path, root: Path) -> Iterator[None]:
         str(directory),
         "/mnt",
     ]
-    quiet: dict[str, Any] = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
-    process = subprocess.Popen([*fence, "sh", "-c", script], **quiet)
+    began = time.perf_counter()
+    process = subprocess.Popen([*fence, "sh", "-c", script], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
-        deadline = time.monotonic() + 20
-        while True:
-            try:
-                with unix(str(path)) as stream:
-                    Screen(stream).frame()
-                break
-            except (OSError, AssertionError):
-                if time.monotonic() > deadline:
-                    raise
-                time.sleep(0.002)
-        yield
+        return look(began, lambda: Screen(unix(str(path))), lambda: children(process.pid)[0])
     finally:
         process.kill()
         process.wait(10)
+
+
+def look(began: float, watch: Callable[[], Screen], first_process: Callable[[], int]) -> tuple[float, float]:
+    """Somebody who watches a desktop as soon as that is possible.
+
+    Seconds until they have had a whole frame, and until they have had one of a screen with a window manager.
+    """
+    deadline = time.monotonic() + 60
+    while True:
+        try:
+            screen = watch()
+            break
+        except (OSError, AssertionError):
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.002)
+    with screen.stream:
+        screen.frame()
+        first = time.perf_counter() - began
+        until_managed(f"/proc/{first_process()}/root/tmp/.X11-unix/X1")
+        screen.frame()
+        return first, time.perf_counter() - began
 
 
 def websockify(box: Box) -> AbstractContextManager[tuple[str, int]]:

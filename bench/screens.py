@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from desks import MOVING, RAW, WITNESS, Box, bare, by_hand, new_box, ready_box, websockify
+from desks import MOVING, RAW, WITNESS, Box, bare, by_hand, look, new_box, ready_box, websockify
 from paddock.sandbox.images import ImageStore
 from peers import Paddock
 from sandbox import Table
@@ -101,55 +101,41 @@ async def clicks(table: Table, paddock: Paddock, rounds: int) -> None:
 
 
 async def starts(table: Table, paddock: Paddock, rounds: int) -> None:
-    """From asking for a desktop to its first frame at a viewer, with a window manager on it."""
-    times: dict[str, list[float]] = {name: [] for name in ("hand", "cold", "pool")}
+    """From asking for a desktop to its first frame at a viewer, and to one with a window manager in place."""
+    times: dict[str, list[tuple[float, float]]] = {name: [] for name in ("hand", "cold", "pool")}
 
     async def rest() -> None:
         await paddock.delete_all()
         await paddock.pool_is_full(1)
         await asyncio.sleep(1)  # What has just been started is still busy with itself.
 
+    async def ask(**how: Any) -> tuple[float, float]:
+        await rest()
+        began = time.perf_counter()
+        box = await new_box(paddock, **how)
+        return await asyncio.to_thread(look, began, box.shown, lambda: box.first_process)
+
     with tempfile.TemporaryDirectory() as directory:
         for _ in range(rounds):
             await rest()
-            began = time.perf_counter()
-            with by_hand(Path(directory), paddock._image.root):
-                times["hand"].append(time.perf_counter() - began)
-            await rest()
-            began = time.perf_counter()
+            times["hand"].append(by_hand(Path(directory), paddock._image.root))
             # Limits of its own, or the pool would have one for it.
-            box = await new_box(paddock, resourceLimits={"memory": "2900Mi"})
-            await asyncio.to_thread(_first_frame, box)
-            times["cold"].append(time.perf_counter() - began)
-            await rest()
-            began = time.perf_counter()
-            box = await new_box(paddock, extensions={"poolRef": "bench"})
-            await asyncio.to_thread(_first_frame, box)
-            times["pool"].append(time.perf_counter() - began)
+            times["cold"].append(await ask(resourceLimits={"memory": "2900Mi"}))
+            times["pool"].append(await ask(extensions={"poolRef": "bench"}))
         await paddock.delete_all()
-    middle = {name: statistics.median(values) for name, values in times.items()}
-    table.add("Xvnc and openbox in bwrap, first frame", middle["hand"] * 1e3, "ms")
-    ratio = middle["cold"] / middle["hand"]
-    what = "desktop, create to first frame, cold"
-    table.add(what, middle["cold"] * 1e3, "ms", against="by hand", ratio=ratio, bar="<= 1.5 x by hand")
+    bare, whole = ({name: statistics.median(v[place] for v in times[name]) for name in times} for place in (0, 1))
+    # Before openbox has the screen, what is compared with is an X server and nothing else.
+    table.add("Xvnc and openbox in bwrap, first frame", bare["hand"] * 1e3, "ms")
+    ratio = bare["cold"] / bare["hand"]
+    table.add("desktop, create to first frame, cold", bare["cold"] * 1e3, "ms", against="by hand", ratio=ratio)
+    table.add("Xvnc and openbox in bwrap, frame with both", whole["hand"] * 1e3, "ms")
+    ratio = whole["cold"] / whole["hand"]
+    what = "desktop, create to such a frame, cold"
+    table.add(what, whole["cold"] * 1e3, "ms", against="by hand", ratio=ratio, bar="<= 1.5 x by hand")
     table.judge(what, ratio, 1.5)
-    what = "desktop, create to first frame, pool"
-    table.add(what, middle["pool"] * 1e3, "ms", bar="<= 200 ms")
-    table.judge(what, middle["pool"] * 1e3, 200)
-
-
-def _first_frame(box: Box) -> None:
-    """Wait until a viewer has a frame of a display that has its window manager."""
-    box.until(lambda: _has_windows(box))
-    screen = box.shown()
-    screen.frame()
-    screen.stream.close()
-
-
-def _has_windows(box: Box) -> bool:
-    status, said = box.ask("GET", "/desktop")
-    services = {each["name"]: each["ready"] for each in json.loads(said)["services"]} if status == 200 else {}
-    return bool(services.get("display") and services.get("windows"))
+    what = "desktop, create to such a frame, pool"
+    table.add(what, whole["pool"] * 1e3, "ms", bar="<= 200 ms")
+    table.judge(what, whole["pool"] * 1e3, 200)
 
 
 async def kinds(table: Table, paddock: Paddock, rounds: int) -> None:

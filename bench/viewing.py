@@ -203,6 +203,30 @@ class Screen:
         return seen
 
 
+def until_managed(path: str) -> None:
+    """Wait until a window manager has taken the screen of the display that listens for X clients at a path."""
+    with unix(path) as stream:
+        stream.send(struct.pack("<BxHHHHxx", ord("l"), 11, 0, 0, 0))
+        answered, *_, size = struct.unpack("<BBHHH", stream.read(8))
+        assert answered == 1, answered
+        setup = stream.read(4 * size)
+        vendor, formats = struct.unpack_from("<HxxxB", setup, 16)
+        (root,) = struct.unpack_from("<I", setup, 32 + (vendor + 3) // 4 * 4 + 8 * formats)
+        name = b"_NET_SUPPORTING_WM_CHECK"
+        stream.send(struct.pack("<BxHHxx", 16, 2 + len(name) // 4, len(name)) + name)
+        (atom,) = struct.unpack_from("<I", stream.read(32), 8)
+        deadline = time.monotonic() + PATIENCE
+        while True:
+            stream.send(struct.pack("<BxHIIIII", 20, 6, root, atom, 0, 0, 1))
+            said = stream.read(32)
+            length, kind = struct.unpack_from("<II", said, 4)
+            stream.skip(4 * length)
+            if kind:
+                return
+            assert time.monotonic() < deadline, "no window manager has come"
+            time.sleep(0.002)
+
+
 def unix(path: str) -> Stream:
     link = socket.socket(socket.AF_UNIX)
     link.connect(path)
