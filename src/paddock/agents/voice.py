@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import secrets
-import shutil
-import tempfile
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field, replace
@@ -35,7 +34,6 @@ from paddock.store.replies import Recorded
 
 __all__ = ["ModelError", "Voice"]
 
-_LONGEST_SOCKET = 100
 MOST_CALLS = 500
 """Calls of one answer."""
 LONGEST_ANSWER = 16 * 2**20
@@ -68,7 +66,7 @@ class Voice:
         self._compaction = Compaction(self._journal, files)
         self._secrets: dict[str, tuple[str, str]] = {}
         self._making = asyncio.Lock()
-        self._directory: Path | None = None
+        self._directory: int | None = None
         self._socket: Path | None = None
         self._listener: Listener | None = None
         self._client: ModelClient | None = None
@@ -91,8 +89,9 @@ class Voice:
             await listener.close()
         held, self._secrets = self._secrets, {}
         await asyncio.gather(*(self._keys.revoke(key_id) for key_id, _ in held.values()), return_exceptions=True)
-        if self._directory is not None:
-            await asyncio.to_thread(shutil.rmtree, self._directory, True)
+        directory, self._directory = self._directory, None
+        if directory is not None:
+            os.close(directory)
 
     async def recover(self, session: Session) -> None:
         """Tell the end of messages that an earlier server has begun."""
@@ -252,14 +251,15 @@ class Voice:
         return held[1]
 
     def _place(self) -> Path:
-        """A path for the socket that only we get to, and that is short enough to be one."""
+        """Where the socket is: in a directory that only we get to, and by way of a descriptor of it.
+
+        A socket's address has room for 107 bytes, and the data directory's path may be longer.
+        """
         directory = self._config.data / "agents"
-        if len(str(directory / "models.sock").encode()) <= _LONGEST_SOCKET:
-            directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-            directory.chmod(0o700)
-        else:
-            directory = self._directory = Path(tempfile.mkdtemp(prefix="paddock-"))
-        return directory / "models.sock"
+        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        directory.chmod(0o700)
+        self._directory = os.open(directory, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+        return Path(f"/proc/self/fd/{self._directory}/models.sock")
 
 
 @dataclass

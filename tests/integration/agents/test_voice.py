@@ -369,9 +369,13 @@ async def test_a_long_data_directory_has_a_short_socket(tmp_path: Path) -> None:
     async with stage(deep, {"m": SAY}) as here:
         session = await here.session("m")
         path, _ = await here.voice.endpoint(session)
-        assert len(path) <= 100 and Path(path).parent.stat().st_mode & 0o777 == 0o700
+        assert len(path) <= 100
+        (socket,) = deep.rglob(
+            "models.sock"
+        )  # Where a server that is killed leaves nothing that the next does not find.
+        assert socket.parent.stat().st_mode & 0o777 == 0o700
         await here.ask(session, [user("Hi.")])
-    assert not Path(path).parent.exists()
+    assert not socket.exists()
 
 
 async def test_the_first_word_comes_soon(tmp_path: Path) -> None:
