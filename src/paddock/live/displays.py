@@ -87,7 +87,8 @@ class Displays:
             starting = self._fleet.starting.get(sandbox.id)
             if starting is not None:
                 await asyncio.wait([starting])
-                await asyncio.sleep(OPENING)
+                if sandbox.pool is None:  # In one of a pool it has long been up.
+                    await asyncio.sleep(OPENING)
             found = await self._fleet.get(sandbox.tenant, sandbox.id)
             if found.state is SandboxState.RUNNING:
                 return found
