@@ -63,7 +63,7 @@ class LocalBackend(Backend):
         self._cgroups = cgroups.find(_instance(settings.data), settings.cgroup_parent)
         self._inside = pack(settings.data / "inside")
         self._below = settings.data / "below"
-        layout.lay_out(self._below, plan.DIRECTORIES, plan.FILES)
+        layout.lay_out(self._below, plan.directories(settings.shared), plan.FILES)
         self._launcher = Launcher()
         self._uids: Uids | None = None
         if os.geteuid() == 0:

@@ -18,9 +18,8 @@ INSIDE = "/opt/paddock/inside.pyz"
 HOLES = "/run/paddock/holes"
 WORKSPACE = "/workspace"
 SHARED = "/shared"
-DIRECTORIES = ("/proc", "/dev", HOLES, WORKSPACE, SHARED)
 FILES = (INSIDE,)
-"""What every box needs for things to be mounted on; below its image, for what the image has not."""
+"""What every box needs for files to be mounted on; below its image, for what the image has not."""
 STAGE = "/tmp"  # noqa: S108 — where launch.py leaves the finished tree, in a mount namespace of its own
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 BEGIN = (
@@ -61,6 +60,11 @@ def early_service(image: Image, output: int) -> Early | None:
         if service.name in awaited and not service.after and not service.env:
             return Early(service, output, secrets.token_hex(16))
     return None
+
+
+def directories(shared: Path | None) -> tuple[str, ...]:
+    """The same for directories."""
+    return ("/proc", "/dev", HOLES, WORKSPACE, *((SHARED,) if shared is not None else ()))
 
 
 def merged(defaults: Limits, given: Limits) -> Limits:
