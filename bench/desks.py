@@ -69,15 +69,10 @@ class Box:
         self.headers = {name: value}
         self._paddock = paddock
         self._link = http.client.HTTPConnection(parts.hostname or "", parts.port, timeout=120)
-        self._connected = False
 
     def ask(self, method: str, path: str, body: Any = None) -> tuple[int, bytes]:
         content = None if body is None else json.dumps(body)
         headers = {**self.headers, "Content-Type": "application/json"}
-        if not self._connected:
-            self._link.connect()
-            self._link.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            self._connected = True
         self._link.request(method, self.path + path, content, headers)
         answer = self._link.getresponse()
         return answer.status, answer.read()

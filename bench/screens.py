@@ -123,11 +123,11 @@ async def starts(table: Table, paddock: Paddock, rounds: int) -> None:
             times["cold"].append(await ask(resourceLimits={"memory": "2900Mi"}))
             times["pool"].append(await ask(extensions={"poolRef": "bench"}))
         await paddock.delete_all()
-    bare, whole = ({name: statistics.median(v[place] for v in times[name]) for name in times} for place in (0, 1))
+    first, whole = ({name: statistics.median(v[place] for v in times[name]) for name in times} for place in (0, 1))
     # Before openbox has the screen, what is compared with is an X server and nothing else.
-    table.add("Xvnc and openbox in bwrap, first frame", bare["hand"] * 1e3, "ms")
-    ratio = bare["cold"] / bare["hand"]
-    table.add("desktop, create to first frame, cold", bare["cold"] * 1e3, "ms", against="by hand", ratio=ratio)
+    table.add("Xvnc and openbox in bwrap, first frame", first["hand"] * 1e3, "ms")
+    ratio = first["cold"] / first["hand"]
+    table.add("desktop, create to first frame, cold", first["cold"] * 1e3, "ms", against="by hand", ratio=ratio)
     table.add("Xvnc and openbox in bwrap, frame with both", whole["hand"] * 1e3, "ms")
     ratio = whole["cold"] / whole["hand"]
     what = "desktop, create to such a frame, cold"

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Writes the display's own keymap to a directory for its -xkbdir, with all that includes what else put in its place.
+# Makes a directory for the display's -xkbdir, in which its keymap is in one piece: nothing of it is included any more.
 #
 # A display compiles its keymap anew each time it starts, from a dozen files of several hundred keyboards. Here it finds
 # one file for each part. All other keyboards are still there, for setxkbmap.

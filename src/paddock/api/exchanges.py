@@ -140,45 +140,43 @@ class ConversationList(Said):
     items: list[ConversationSaid]
 
 
-class _Query:
+# Async, though it waits for nothing: what is not is sent to a thread, on each request.
+async def _filters(
+    sandbox: str | None = None,
+    run: str | None = None,
+    session: str | None = None,
+    user: str | None = None,
+    key: str | None = None,
+    model: Annotated[str | None, Query(description="As it was asked for, or the provider's name for it.")] = None,
+    provider: str | None = None,
+    conversation: str | None = None,
+    outcome: Outcome | None = None,
+    status: Annotated[int | None, Query(ge=0, le=999)] = None,
+    since: Moment | None = None,
+    until: Moment | None = None,
+    number: Annotated[int | None, Query(ge=0, le=LARGEST)] = None,
+    text: Annotated[str | None, Query(description='Words, "phrases" and begin* that were said.')] = None,
+) -> Filters:
     """The filters of a request."""
-
-    def __init__(
-        self,
-        sandbox: str | None = None,
-        run: str | None = None,
-        session: str | None = None,
-        user: str | None = None,
-        key: str | None = None,
-        model: Annotated[str | None, Query(description="As it was asked for, or the provider's name for it.")] = None,
-        provider: str | None = None,
-        conversation: str | None = None,
-        outcome: Outcome | None = None,
-        status: Annotated[int | None, Query(ge=0, le=999)] = None,
-        since: Moment | None = None,
-        until: Moment | None = None,
-        number: Annotated[int | None, Query(ge=0, le=LARGEST)] = None,
-        text: Annotated[str | None, Query(description='Words, "phrases" and begin* that were said.')] = None,
-    ) -> None:
-        self.filters = Filters(
-            number=number,
-            sandbox=sandbox,
-            run=run,
-            session=session,
-            user=user,
-            key=key,
-            model=model,
-            provider=provider,
-            conversation=conversation,
-            outcome=outcome,
-            status=status,
-            since=since.timestamp() if since else None,
-            until=until.timestamp() if until else None,
-            text=text,
-        )
+    return Filters(
+        number=number,
+        sandbox=sandbox,
+        run=run,
+        session=session,
+        user=user,
+        key=key,
+        model=model,
+        provider=provider,
+        conversation=conversation,
+        outcome=outcome,
+        status=status,
+        since=since.timestamp() if since else None,
+        until=until.timestamp() if until else None,
+        text=text,
+    )
 
 
-Asking = Annotated[_Query, Depends()]
+Asking = Annotated[Filters, Depends(_filters)]
 Cursor = Annotated[str | None, Query(pattern=r"^ex-[0-9a-f]{26}$", description="`next` of the page before.")]
 Limit = Annotated[int, Query(ge=1, le=500)]
 After = Annotated[int | None, Query(ge=0, le=LARGEST, description="Only exchanges after this number.")]
@@ -203,7 +201,7 @@ def routes(services: Services) -> APIRouter:
         principal: LlmReader, asking: Asking, cursor: Cursor = None, limit: Limit = 50
     ) -> ExchangePage:
         """Exchanges with models, newest first. What was said can be found a moment after it was."""
-        found, following = await archive.list(principal.tenant, asking.filters, cursor=cursor, limit=limit)
+        found, following = await archive.list(principal.tenant, asking, cursor=cursor, limit=limit)
         return ExchangePage(items=[ExchangeSaid.of(summary) for summary in found], next=following)
 
     @router.get("/exchanges/export", responses={**documented(), **_LINES}, response_class=StreamingResponse)
@@ -218,7 +216,7 @@ def routes(services: Services) -> APIRouter:
         They come in the order in which they began. What a model thought is in them, also where the client did not send
         it back.
         """
-        lines = archive.export(principal.tenant, asking.filters, form, unanswered=unanswered)
+        lines = archive.export(principal.tenant, asking, form, unanswered=unanswered)
         return StreamingResponse(lines, 200, STREAM_HEADERS, "application/x-ndjson")
 
     @router.get("/exchanges/events", responses={**documented(), **_FRAMES}, response_class=StreamingResponse)

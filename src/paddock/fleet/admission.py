@@ -97,8 +97,6 @@ class Admission:
     async def check_quota(self, tenant: str, limits: Limits) -> None:
         """Raise `QuotaExceeded` unless the tenant may have one more."""
         quota = self._config.quotas.of(tenant)
-        if quota.sandboxes is None and quota.memory is None and quota.cpu is None:
-            return
         if quota.memory is None and quota.cpu is None:
             counts = await self._sandboxes.counts(tenant)
             alive = sum(count for (_, state), count in counts.items() if state.alive)

@@ -370,9 +370,7 @@ async def test_a_long_data_directory_has_a_short_socket(tmp_path: Path) -> None:
         session = await here.session("m")
         path, _ = await here.voice.endpoint(session)
         assert len(path) <= 100
-        (socket,) = deep.rglob(
-            "models.sock"
-        )  # Where a server that is killed leaves nothing that the next does not find.
+        (socket,) = deep.rglob("models.sock")  # Where the next server finds it, if this one is killed.
         assert socket.parent.stat().st_mode & 0o777 == 0o700
         await here.ask(session, [user("Hi.")])
     assert not socket.exists()

@@ -218,7 +218,7 @@ def test_it_cannot_be_asked_which_files_the_host_has(client: httpx.Client, tmp_p
 def test_one_tenants_slow_starts_leave_room_for_others(client: httpx.Client, stranger: httpx.Client) -> None:
     def ask() -> None:
         with httpx.Client(base_url=client.base_url, headers=client.headers, timeout=120, trust_env=False) as own:
-            own.delete(f"/v1/sandboxes/{create(own, resourceLimits={'cpu': '20m'})}")
+            own.delete(f"/v1/sandboxes/{create(own, resourceLimits={'cpu': '10m'})}")
 
     slow = [threading.Thread(target=ask) for _ in range(3 * max(4, 2 * (os.cpu_count() or 1)))]
     for thread in slow:

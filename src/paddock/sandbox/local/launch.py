@@ -173,6 +173,14 @@ def owner_namespace(users: str, groups: str) -> int:
         os.waitpid(child, 0)
 
 
+def map_ids(tree: int, namespace: int) -> None:
+    """Show a mounted tree by the map of a namespace, which is closed. Raises `OSError`."""
+    try:
+        set_attributes(tree, MountAttr(MOUNT_ATTR_IDMAP, 0, 0, namespace), recursive=False)
+    finally:
+        os.close(namespace)
+
+
 def map_owner(tree: int, source: int, box: int) -> None:
     """Make the owner of a mounted host directory the box's user, both ways, where the file system can."""
     info = os.stat(source)
@@ -180,11 +188,9 @@ def map_owner(tree: int, source: int, box: int) -> None:
         return
     namespace = owner_namespace(f"{info.st_uid} {box} 1", f"{info.st_gid} {box} 1")
     try:
-        set_attributes(tree, MountAttr(MOUNT_ATTR_IDMAP, 0, 0, namespace), recursive=False)
+        map_ids(tree, namespace)
     except OSError:
         pass  # Not every file system can; permissions then stay as they are on disk.
-    finally:
-        os.close(namespace)
 
 
 def bind(root: int, item: dict[str, Any], box_uid: int | None) -> None:
@@ -203,16 +209,16 @@ def bind(root: int, item: dict[str, Any], box_uid: int | None) -> None:
         os.close(descriptor)
 
 
-def mount_image(plan: dict[str, Any], privileged: bool) -> int:
+def mount_image(plan: dict[str, Any]) -> int:
     """The box's tree: its image with what the box writes over it, the image user's files in the box's user's hands."""
     box: int | None = plan["host_uid"]
     image = os.open(plan["lower"], os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
     if box is None:
-        return mount_overlay(plan, image, privileged)
+        return mount_overlay(plan, image)
     try:
-        root = mount_overlay(plan, handed_over(image, plan, box), privileged)
+        root = mount_overlay(plan, handed_over(image, plan, box))
     except OSError:
-        root = mount_overlay(plan, image, privileged)
+        root = mount_overlay(plan, image)
         give(root, plan["home"], plan["image_uid"], box)
     return root
 
@@ -226,23 +232,21 @@ def handed_over(image: int, plan: dict[str, Any], box: int) -> int:
     if not user or not group:
         raise PermissionError(1, "what belongs to root stays root's")
     tree = clone_mount(image, recursive=False)
-    namespace = owner_namespace(everybody_but(user, box), everybody_but(group, box))
-    set_attributes(tree, MountAttr(MOUNT_ATTR_IDMAP, 0, 0, namespace))
-    os.close(namespace)
+    map_ids(tree, owner_namespace(everybody_but(user, box), everybody_but(group, box)))
     place = os.open(plan["root"], os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
     attach(tree, place)
     os.close(place)
     return tree
 
 
-def mount_overlay(plan: dict[str, Any], image: int, privileged: bool) -> int:
+def mount_overlay(plan: dict[str, Any], image: int) -> int:
     # Paths go in as /proc/self/fd links: an overlay's option string has no way to say a colon or a comma.
     layers = {
         name: os.open(plan[name], os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC) for name in ("below", "upper", "work")
     }
     options = f"lowerdir=/proc/self/fd/{image}:/proc/self/fd/{layers['below']}"
     options += f",upperdir=/proc/self/fd/{layers['upper']},workdir=/proc/self/fd/{layers['work']}"
-    if not privileged:
+    if plan["host_uid"] is None:
         options += ",userxattr"
     flags = MS_NOSUID | MS_NODEV
     try:
@@ -300,14 +304,11 @@ def enter_namespaces(privileged: bool) -> None:
     mount("none", "/", None, MS_REC | MS_PRIVATE)
 
 
-def stage(plan: dict[str, Any], privileged: bool) -> None:
-    box_uid = plan["host_uid"]
-    root = mount_image(plan, privileged)
-    for path in ("/proc", "/dev"):
-        os.close(open_directory(root, path))
+def stage(plan: dict[str, Any]) -> None:
+    root = mount_image(plan)
     write_files(root, plan["files"])
     for item in plan["binds"]:
-        bind(root, item, box_uid)
+        bind(root, item, plan["host_uid"])
     tree = clone_mount(root)
     target = os.open(STAGE, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
     attach(tree, target)
@@ -341,7 +342,7 @@ def prepare(plan: dict[str, Any]) -> None:
     os.umask(0o022)
     privileged = plan["host_uid"] is not None
     enter_namespaces(privileged)
-    stage(plan, privileged)
+    stage(plan)
     os.chdir("/")
     if privileged:
         drop_privileges(plan["host_uid"])
