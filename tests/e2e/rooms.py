@@ -44,15 +44,13 @@ SCRIPTS: Mapping[str, Any] = {
 }
 AWAY = r"ERR_CONNECTION|ERR_INCOMPLETE|ERR_EMPTY|WebSocket connection"
 """What a browser complains of by itself while nobody answers."""
-_KNOWN = (r"401 \(Unauthorized\) \(\S+/v1/me\)", r"GL Driver Message", r"task queue exceeded")
-"""Who is not signed in yet is told so; and a browser without a graphics card complains of that."""
 
 
 @contextmanager
 def guest(browser: Browser, server: Server, *expected: str, **more: Any) -> Iterator[Visitor]:
     """Somebody at the console. `expected` are patterns of what their browser may complain of."""
     with visitor(browser, server, **more) as person:
-        person.expected += map(re.compile, (*_KNOWN, *expected))
+        person.expected += map(re.compile, expected)
         yield person
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Collection, Mapping, Sequence
+from collections.abc import AsyncGenerator, Collection, Mapping, Sequence
 from typing import Any
 
 from paddock.agents.engines.base import Given, Piece, Speech, ToolSpec, Turn, UserMessage, Verdict
@@ -42,7 +42,7 @@ class HeardTurn:
 
     def ask(
         self, messages: Sequence[Mapping[str, Any]], tools: Sequence[ToolSpec] = (), *, by: str | None = None
-    ) -> AsyncIterator[Piece]:
+    ) -> AsyncGenerator[Piece, None]:
         return self._turn.ask(messages, tools, by=by)
 
     async def call(self, call: Call, *, wait: bool = True) -> CallResult:

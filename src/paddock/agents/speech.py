@@ -102,9 +102,10 @@ class Saying:
     async def cut(self, why: str, spent: Spent) -> None:
         """Keep what was said so far, if anything was, and say that it ends there. Does nothing once it has ended."""
         if self._ending is not None:
+            # What could not be kept as an answer has not ended.
             with suppress(PaddockError):
                 await asyncio.shield(self._ending)
-            return
+                return
         message = self._message((), why) if self._said or self._thought else None
         self._stop_thinking()
         try:

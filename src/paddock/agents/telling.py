@@ -74,13 +74,19 @@ class Telling:
         self._take()
 
     def together(self, work: Work[T], tell: Callable[[T], Sequence[SessionEvent]]) -> asyncio.Task[T]:
-        """Change the database and tell of it, with all that was told before and waits."""
+        """Change the database and tell of it, with all that was told before and waits; which waits on if it fails."""
         before = self._take()
 
         def told(result: T) -> Any:
             return happening(self._session, *before, *tell(result))
 
-        return self._send(work, told)
+        def landed(task: asyncio.Task[T]) -> None:
+            if task.cancelled() or task.exception() is not None:
+                self._waiting[:0] = before
+
+        task = self._send(work, told)
+        task.add_done_callback(landed)
+        return task
 
     def _later(self, now: bool) -> None:
         if now or self._size >= LARGEST:

@@ -6,7 +6,7 @@ import asyncio
 import json
 import os
 import secrets
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -125,7 +125,7 @@ class Voice:
         *,
         by: str | None = None,
         fresh: bool = False,
-    ) -> AsyncIterator[Piece]:
+    ) -> AsyncGenerator[Piece, None]:
         """Ask the model, as `Turn.ask` says.
 
         The same question within a turn cannot be told from one that is asked again after a restart, and gets the
@@ -173,7 +173,8 @@ class Voice:
             await self._journal.bounded(answer.saying.cut("cancelled", spent))
             raise
         except Exception as error:
-            await self._journal.bounded(answer.saying.cut(f"error: {type(error).__name__}", NOTHING))
+            spent = self._priced(current.model, answer, asked) if asked else NOTHING
+            await self._journal.bounded(answer.saying.cut(f"error: {type(error).__name__}", spent))
             raise
         for call in message.calls:
             yield CallPiece(call)

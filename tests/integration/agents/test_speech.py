@@ -11,7 +11,9 @@ from typing import Any
 
 import pytest
 
+from paddock.agents.engines.base import meanwhile
 from paddock.errors import SessionNotFound, Unavailable
+from paddock.store.replies import ReplyStore
 from paddock.store.sessions import SessionStore
 from tests.integration.agents.voices import Stage, stage, user
 
@@ -111,3 +113,44 @@ async def test_a_database_that_is_gone_ends_the_answer(tmp_path: Path) -> None:
         async with asyncio.timeout(10):
             with pytest.raises(Unavailable):
                 _ = [piece async for piece in asking]
+
+
+async def test_cancelled_while_the_engine_keeps_its_place_the_answer_has_an_end(tmp_path: Path) -> None:
+    async with stage(tmp_path, {"m": SLOW}) as here:
+        session = await here.session("m")
+        kept = asyncio.Event()
+
+        async def save() -> None:
+            await kept.wait()
+
+        async def listen() -> None:
+            async for _ in meanwhile(save(), here.voice.ask(session, 1, [user("Hi.")])):
+                raise AssertionError("nothing is seen before the place is kept")
+
+        async with asyncio.timeout(10):
+            task = asyncio.create_task(listen())
+            while "message.delta" not in await here.kinds(session):
+                await asyncio.sleep(0.01)
+            task.cancel()
+            while "message.ended" not in await here.kinds(session):
+                await asyncio.sleep(0.01)
+            assert not task.done(), "the place is kept all the same"
+            kept.set()
+            await asyncio.wait([task])
+        assert task.cancelled()
+        assert (await here.book.messages(session.id))[-1].cut == "cancelled"
+
+
+async def test_what_could_not_be_kept_has_an_end_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with stage(tmp_path, {"m": SAY}) as here:
+        session = await here.session("m")
+
+        def refuse(*_: Any) -> None:
+            raise Unavailable("the disk is full")
+
+        monkeypatch.setattr(ReplyStore, "keep", refuse)
+        with pytest.raises(Unavailable):
+            await here.ask(session, [user("Hi.")])
+        told = await here.kinds(session)
+        assert told.count("message.started") == told.count("message.ended") == 1
+        assert (await here.book.messages(session.id))[-1].cut == "error: Unavailable"

@@ -159,7 +159,7 @@ async def test_what_was_said_before_a_cancellation_is_kept(tmp_path: Path, way: 
                 if len(heard) == 3:
                     enough.set()
                     if way == "leave":
-                        await asking.aclose()  # type: ignore[attr-defined]
+                        await asking.aclose()
                         return
 
         task = asyncio.create_task(listen())

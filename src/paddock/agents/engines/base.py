@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import asyncio
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Collection, Coroutine, Mapping, Sequence
+from collections.abc import AsyncGenerator, Collection, Coroutine, Mapping, Sequence
+from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, Protocol, TypeAlias
 
@@ -169,13 +170,14 @@ class Turn(Protocol):
 
     def ask(
         self, messages: Sequence[Mapping[str, Any]], tools: Sequence[ToolSpec] = (), *, by: str | None = None
-    ) -> AsyncIterator[Piece]:
+    ) -> AsyncGenerator[Piece, None]:
         """Ask the model, in the words of OpenAI's chat completions, and tell what it says as it comes.
 
-        The last piece is the `Reply`. Asking the same again within the turn gives what was answered then. Waits while
-        a person has the mouse. Puts the pictures of results after them as a message of their own, replaces older ones,
-        sums up what has become too long. Raises `TurnLimit`, `QuotaExceeded` over the session's budget, and
-        `ModelError` (see voice) for what the proxy refuses or breaks off.
+        The last piece is the `Reply`; who stops before it closes the generator, which ends what is told. Asking the
+        same again within the turn gives what was answered then. Waits while a person has the mouse. Puts the pictures
+        of results after them as a message of their own, replaces older ones, sums up what has become too long. Raises
+        `TurnLimit`, `QuotaExceeded` over the session's budget, and `ModelError` (see voice) for what the proxy refuses
+        or breaks off.
         """
         ...
 
@@ -228,18 +230,22 @@ class Turn(Protocol):
         ...
 
 
-async def meanwhile(saving: Coroutine[Any, Any, None], asking: AsyncIterator[Piece]) -> AsyncIterator[Piece]:
+async def meanwhile(
+    saving: Coroutine[Any, Any, None], asking: AsyncGenerator[Piece, None]
+) -> AsyncGenerator[Piece, None]:
     """The pieces of an answer, of which none is seen before the engine's place is kept.
 
     Both are under way at the same time; what is kept is first in line, so no answer is kept without it.
     """
     keeping = asyncio.create_task(saving)
-    await asyncio.sleep(0)
     try:
-        async for piece in asking:
-            if not keeping.done():
-                await asyncio.shield(keeping)
-            yield piece
+        await asyncio.sleep(0)
+        # Who is cancelled while the place is kept has to end the answer too: nobody else does.
+        async with aclosing(asking):
+            async for piece in asking:
+                if not keeping.done():
+                    await asyncio.shield(keeping)
+                yield piece
     finally:
         # Who is cancelled leaves nothing half done; what went wrong is told.
         if not keeping.done():

@@ -12,7 +12,8 @@ import asyncio
 import hashlib
 import json
 from collections import Counter
-from collections.abc import AsyncIterator, Collection, Mapping, Sequence
+from collections.abc import AsyncGenerator, Collection, Mapping, Sequence
+from contextlib import aclosing
 from typing import Any, Literal
 
 from paddock.agents.engines.base import (
@@ -211,7 +212,7 @@ class Rehearsal(Recorder, Turn):
 
     async def ask(
         self, messages: Sequence[Mapping[str, Any]], tools: Sequence[ToolSpec] = (), *, by: str | None = None
-    ) -> AsyncIterator[Piece]:
+    ) -> AsyncGenerator[Piece, None]:
         self.alive()
         question = self._question(messages, tools, by)
         self._asked += 1
@@ -227,8 +228,9 @@ class Rehearsal(Recorder, Turn):
         position = self.records.answers + self._under_way
         self._under_way += 1
         try:
-            async for piece in self._answer(question, position, by):
-                yield piece
+            async with aclosing(self._answer(question, position, by)) as pieces:
+                async for piece in pieces:
+                    yield piece
         finally:
             self._under_way -= 1
 
@@ -329,7 +331,7 @@ class Rehearsal(Recorder, Turn):
             raise AssertionError(f"the script has no answer {position + 1}: the model was asked {question.messages!r}")
         return self.script[position]
 
-    async def _answer(self, question: Question, position: int, by: str | None) -> AsyncIterator[Piece]:
+    async def _answer(self, question: Question, position: int, by: str | None) -> AsyncGenerator[Piece, None]:
         scripted = self._line(question, position)
         answer = Answer(scripted) if isinstance(scripted, str) else scripted
         message_id, step = self.records.new_id("msg"), len(self.records.journal) + 1
