@@ -26,6 +26,7 @@ from starlette.types import ASGIApp
 from paddock.agents.engines.registry import Means as EngineMeans
 from paddock.agents.opening import open_sessions
 from paddock.agents.sessions import Sessions
+from paddock.agents.spending import Spending
 from paddock.api.application import make_app
 from paddock.api.connections import Connection, WebSocketConnection
 from paddock.api.front import Hosts
@@ -116,6 +117,9 @@ class Paddock:
             held.callback(self.events.close)
             self.keys = Keys(KeyStore(self.store))
             self.gateway = await open_gateway(self.config.llm, self.store, self.keys, held)
+            spending = Spending(self.store, self.events, self.config.chat.budget)
+            held.push_async_callback(spending.close)
+            self.gateway.accounts.append(spending)
             self.images = make_image_store(self.config)
             self.backend = await asyncio.to_thread(make_backend, self.config)
             held.push_async_callback(self.backend.close)

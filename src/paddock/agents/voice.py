@@ -20,9 +20,10 @@ from paddock.agents.files import Files
 from paddock.agents.journal import Journal, Question, Spent, question_digest
 from paddock.agents.schemas import shallow
 from paddock.agents.speech import NOTHING, Saying, Spoken
+from paddock.agents.spending import check_budget
 from paddock.auth.keys import Keys
 from paddock.config.schema import Config
-from paddock.errors import NotFound, QuotaExceeded
+from paddock.errors import NotFound
 from paddock.events.log import EventLog
 from paddock.llm.formats.openai_chat.answer import finish_reason
 from paddock.llm.neutral import Delta, Finished, PartStarted, Refusal, Text, Thinking, ToolCall, Usage
@@ -129,7 +130,7 @@ class Voice:
         """Ask the model, as `Turn.ask` says.
 
         The same question within a turn cannot be told from one that is asked again after a restart, and gets the
-        answer it got; a turn that is `fresh` has asked none yet. Raises `TurnLimit`, `QuotaExceeded`, `ModelError`.
+        answer it got; a turn that is `fresh` has asked none yet. Raises `TurnLimit`, `BudgetSpent`, `ModelError`.
         """
         await self._journal.recover(session)
         question = Question(turn, question_digest(by, messages, tools))
@@ -140,7 +141,7 @@ class Voice:
             for piece in _again(recorded):
                 yield piece
             return
-        self._check_budget(current)
+        check_budget(current, self._config.chat.budget)
         secret = await self._secret(session)
         answer = _Answer(Saying(self._journal, session, turn, await self._journal.count(session, turn), by))
         answer.saying.begin()
@@ -226,12 +227,6 @@ class Voice:
     def _cost(self, model: str, spent: Spent, used: Usage | None) -> Spent:
         """What was spent, in money too; by estimate where the provider does not count."""
         return replace(spent, cost=self._price(model, used or Usage(spent.input_tokens, spent.output_tokens)))
-
-    def _check_budget(self, session: Session) -> None:
-        budget = session.budget or self._config.chat.budget
-        used = session.usage.input_tokens + session.usage.output_tokens
-        if budget is not None and used >= budget:
-            raise QuotaExceeded(f"the session has used {used} of its {budget} tokens; give it a larger budget")
 
     @property
     def _asking(self) -> ModelClient:

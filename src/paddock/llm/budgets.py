@@ -9,6 +9,7 @@ from typing import ClassVar, Protocol
 
 from paddock.errors import QuotaExceeded
 from paddock.llm.callers import Holder
+from paddock.llm.exchange import Caller, Exchange
 from paddock.model.keys import Budget
 
 KEPT_FOR = 600.0
@@ -37,6 +38,18 @@ class Ledger(Protocol):
 
     async def totals_of_key(self, key_id: str) -> Totals:
         """What a key has used, all that was handed to the ledger included, written or not."""
+        ...
+
+
+class Account(Protocol):
+    """Somebody on whose account callers ask, besides that of their key."""
+
+    async def check(self, caller: Caller) -> None:
+        """Raises `BudgetSpent`."""
+        ...
+
+    def count(self, exchange: Exchange) -> None:
+        """An exchange is over."""
         ...
 
 

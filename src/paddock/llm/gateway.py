@@ -14,7 +14,7 @@ from paddock.errors import Forbidden, NotFound, PaddockError, QuotaExceeded, Too
 from paddock.llm.answering import Answering, StreamLost
 from paddock.llm.archive.archive import Archive
 from paddock.llm.asking import Asker, NoAnswer
-from paddock.llm.budgets import Budgets, BudgetSpent
+from paddock.llm.budgets import Account, Budgets, BudgetSpent
 from paddock.llm.callers import Callers, Holder
 from paddock.llm.calls import (
     COUNT,
@@ -88,6 +88,8 @@ class Gateway:
         self._tracer = tracer
         self._asker = Asker(routes, limits)
         self.traffics = Traffics(archive, ledger)
+        self.accounts: list[Account] = []
+        """Who else counts and bounds what is asked."""
         self._ids = ExchangeIds()
         self.room = Room(HELD_BY_ALL)
         """For what large requests take in memory, whichever way they come."""
@@ -207,6 +209,8 @@ class Gateway:
         permits = [self._asker.enter(holder, route)]
         charged = False
         try:
+            for account in self.accounts:
+                await account.check(holder.caller)
             await self.budgets.check(holder)
             charged = True
             if call.operation == COUNT and not can_count(route):
@@ -266,6 +270,8 @@ class Gateway:
     def _close(self, exchange: Exchange, answering: Answering) -> None:
         self.ledger.count(exchange)
         self.traffics.end(exchange)
+        for account in self.accounts:
+            account.count(exchange)
         if not answering.kept:
             self.archive.keep(exchange)
         if self._tracer is not None:

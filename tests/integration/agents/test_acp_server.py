@@ -63,6 +63,9 @@ def test_a_chat_of_two_turns_with_an_approval_between(place: tuple[Server, str])
         assert next(each["role"] for each in messages if each["role"] != "tool") == "user"
         exchanges = client.get("/v1/exchanges", params={"session": chat.id}).json()["items"]
         assert len(exchanges) >= 3, "what it asked is kept under the session"
+        usage = chat.now()["usage"]
+        assert usage["requests"] >= 3 and usage["input_tokens"] > 0 and usage["output_tokens"] > 0
+        assert chat.told("usage.changed")[-1]["usage"] == usage
         assert client.delete(chat.path).status_code == 204
 
 
@@ -73,6 +76,24 @@ def test_what_is_rejected_is_not_done(place: tuple[Server, str]) -> None:
         chat.say("Write it.")
         assert chat.until_over(lambda approval: {"action": "reject", "reason": "not today"}) in ("done", "cancelled")
         assert "one" not in deeds(chat)
+        check_order(chat.all())
+        assert client.delete(chat.path).status_code == 204
+
+
+def test_a_budget_that_is_used_up_can_be_raised(place: tuple[Server, str]) -> None:
+    server, agent = place
+    with server.client() as client:
+        chat = Chat.begin(client, agent=agent, model="one", budget=1)
+        chat.say("Write it.")
+        chat.until_over(approve)
+        box = chat.now()["sandboxes"]["code"]
+        chat.say("Go on.")
+        assert chat.until_over(approve) == "failed"
+        assert "of its 1 tokens" in chat.told("turn.error")[-1]["message"]
+        assert client.patch(chat.path, json={"budget": 10**9}).status_code == 200
+        chat.say("Now write it.")
+        assert chat.until_over(approve) == "done"
+        assert deeds(chat) == ["one"] and chat.now()["sandboxes"]["code"] == box
         check_order(chat.all())
         assert client.delete(chat.path).status_code == 204
 

@@ -176,8 +176,8 @@ class Turn(Protocol):
         The last piece is the `Reply`; who stops before it closes the generator, which ends what is told. Asking the
         same again within the turn gives what was answered then. Waits while a person has the mouse. Puts the pictures
         of results after them as a message of their own, replaces older ones, sums up what has become too long. Raises
-        `TurnLimit`, `QuotaExceeded` over the session's budget, and `ModelError` (see voice) for what the proxy refuses
-        or breaks off.
+        `TurnLimit`, `BudgetSpent` over the session's budget, and `ModelError` (see voice) for what the proxy refuses or
+        breaks off.
         """
         ...
 

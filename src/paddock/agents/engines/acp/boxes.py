@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from paddock.agents.boxes import SESSION, request_key_of, workspace
+from paddock.agents.boxes import LLM_SESSION, SESSION, request_key_of, workspace
 from paddock.agents.engines.acp.place import Place
 from paddock.agents.engines.acp.presets import Program
 from paddock.agents.engines.acp.telling import KIND
@@ -19,7 +19,6 @@ from paddock.agents.engines.base import Turn
 from paddock.agents.engines.registry import Means
 from paddock.errors import Conflict, ImageNotFound, PaddockError, SandboxNotFound, SessionNotFound, Unavailable
 from paddock.fleet.requests import CreateSandbox, VolumeRequest
-from paddock.llm.boxes import EXTENSION
 from paddock.model.sandbox import Sandbox, SandboxState
 from paddock.model.session_events import SessionSandbox
 from paddock.model.sessions import Session
@@ -117,15 +116,12 @@ class AgentBoxes:
         raise Unavailable("too many sandboxes were made for this session; try again later")
 
     def _request(self, session: Session, program: Program, home: str, generation: int) -> CreateSandbox:
-        wishes = {f"{EXTENSION}.session": session.id}
-        if session.budget is not None:
-            wishes[f"{EXTENSION}.budget-tokens"] = str(session.budget)
         return CreateSandbox(
             image=program.image,
             kind=KIND,
             timeout=self._life,
             metadata={SESSION: session.id, PROGRAM: program.name},
-            extensions=wishes,
+            extensions={LLM_SESSION: session.id},
             volumes=(
                 VolumeRequest(name="workspace", claim=workspace(session, KIND), target=WORKSPACE),
                 VolumeRequest(name=HOME, claim=workspace(session, f"{program.name}-{HOME}"), target=home),

@@ -24,6 +24,7 @@ from paddock.agents.engines.acp.wire import ProgramError, ProgramGone, Wire
 from paddock.agents.engines.base import Continue, Done, Engine, Given, Outcome, Turn, UserMessage
 from paddock.agents.engines.registry import Means
 from paddock.agents.files import Files
+from paddock.agents.spending import check_budget
 from paddock.errors import NotFound, PaddockError
 from paddock.model.sandbox import Sandbox
 from paddock.model.sessions import FileContent, Message, Session
@@ -49,6 +50,7 @@ class AcpEngine(Engine):
         self._files = Files(means.config.data / "sessions", means.config.chat.file_size)
 
     async def run(self, turn: Turn, given: Given) -> Outcome:
+        check_budget(turn.session, self._means.config.chat.budget)
         program = program_of(turn.session.agent, self._programs)
         place = _read(await turn.load())
         left_over = place.turn != turn.number and place.prompt is not None

@@ -1,0 +1,149 @@
+"""What programs in a session's sandboxes ask of models is the session's, and bounded by its budget."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from paddock.agents.spending import Spending
+from paddock.errors import QuotaExceeded
+from paddock.model.keys import Scope, Terms
+from paddock.model.sessions import Session, SessionUsage
+from paddock.store.sessions import SessionStore
+from tests.integration.agents.test_speech import stuck
+from tests.integration.agents.voices import ME, Stage, stage, user
+
+pytestmark = pytest.mark.anyio
+COSTLY = {"turns": [[{"say": "Hi."}, {"usage": {"input": 60, "output": 40}}]]}
+BOX = "sb-1"
+
+
+@dataclass
+class Box:
+    """Where a program in a sandbox asks."""
+
+    client: httpx.AsyncClient
+
+    async def ask(self) -> httpx.Response:
+        return await self.client.post("/v1/chat/completions", json={"model": "m", "messages": [user("Hello.")]})
+
+
+@asynccontextmanager
+async def boxed(here: Stage, session: str, tenant: str = ME) -> AsyncIterator[Box]:
+    """A sandbox that belongs to a session, as far as the proxy can tell."""
+    terms = Terms(sandbox=BOX, session=session)
+    _, secret = await here.keys.create("box", tenant, [Scope.LLM_USE], terms=terms)
+    path = here.config.data / "box.sock"
+    listener = await here.door.listen_unix(path, tag=BOX)
+    try:
+        async with httpx.AsyncClient(
+            transport=httpx.AsyncHTTPTransport(uds=str(path)),
+            base_url="http://box",
+            headers={"Authorization": f"Bearer {secret}"},
+        ) as client:
+            yield Box(client)
+    finally:
+        await listener.close()
+
+
+@asynccontextmanager
+async def counted(data: Path, **more: Any) -> AsyncIterator[tuple[Stage, Spending]]:
+    async with stage(data, {"m": COSTLY}, **more) as here:
+        spending = Spending(here.store, here.events, here.config.chat.budget)
+        here.gateway.accounts.append(spending)
+        yield here, spending
+        await spending.close()
+
+
+async def used(here: Stage, session: Session) -> SessionUsage:
+    return (await here.book.get(session.id)).usage
+
+
+async def test_it_counts_for_the_session_beside_what_its_engine_asks(tmp_path: Path) -> None:
+    async with counted(tmp_path) as (here, spending):
+        session = await here.session("m")
+        async with boxed(here, session.id) as box:
+            await asyncio.gather(here.ask(session, [user("Hi.")]), *(box.ask() for _ in range(5)))
+        await spending.close()
+        assert await used(here, session) == SessionUsage(requests=6, input_tokens=360, output_tokens=240, cost=0.0)
+        changes = [event.data["usage"] for event in await here.told(session) if event.type == "usage.changed"]
+        told = [usage["input_tokens"] for usage in changes]
+        assert told == sorted(told) and told[-1] == 360
+
+
+async def test_a_budget_that_is_spent_is_so_for_everybody_until_it_is_raised(tmp_path: Path) -> None:
+    async with counted(tmp_path) as (here, spending):
+        session = await here.session("m", budget=150)
+        async with boxed(here, session.id) as box:
+            assert (await box.ask()).status_code == 200
+            assert (await box.ask()).status_code == 200, "what is left is let in"
+            await spending.close()
+            refused = await box.ask()
+            assert refused.status_code == 402
+            assert "200 of its 150 tokens" in refused.json()["error"]["message"]
+            with pytest.raises(QuotaExceeded, match="200 of its 150"):
+                await here.ask(session, [user("Hi.")])
+            changes = {"budget": 1000}
+            await here.store.write(lambda c: SessionStore.alter(c, session.id, changes, session.changed_at))
+            assert (await box.ask()).status_code == 200
+        await spending.close()
+        assert (await used(here, session)).requests == 3, "what is refused took nothing"
+
+
+async def test_sessions_without_a_budget_have_that_of_the_server(tmp_path: Path) -> None:
+    async with counted(tmp_path, chat={"budget": 100}) as (here, spending):
+        session = await here.session("m")
+        async with boxed(here, session.id) as box:
+            assert (await box.ask()).status_code == 200
+            await spending.close()
+            assert (await box.ask()).status_code == 402
+
+
+@pytest.mark.parametrize("whose", ["another tenant's", "nobody's"])
+async def test_who_only_names_a_session_neither_uses_nor_has_its_budget(tmp_path: Path, whose: str) -> None:
+    async with counted(tmp_path) as (here, spending):
+        session = await here.session("m", budget=1)
+        tenant, name = ("them", session.id) if whose == "another tenant's" else (ME, "ses-never")
+        async with boxed(here, name, tenant) as box:
+            for _ in range(2):
+                assert (await box.ask()).status_code == 200
+        await spending.close()
+        assert await used(here, session) == SessionUsage()
+
+
+async def test_a_slow_disk_keeps_nobody_waiting_and_loses_nothing(tmp_path: Path) -> None:
+    async with counted(tmp_path) as (here, spending):
+        session = await here.session("m")
+        async with boxed(here, session.id) as box:
+            assert (await box.ask()).status_code == 200
+            async with asyncio.timeout(10):
+                with stuck(here):
+                    answers = await asyncio.gather(*(box.ask() for _ in range(3)))
+            assert {answer.status_code for answer in answers} == {200}
+        await spending.close()
+        assert (await used(here, session)).requests == 4
+
+
+async def test_what_could_not_be_written_is_written_later(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with counted(tmp_path) as (here, spending):
+        session = await here.session("m")
+
+        def refuse(*_: Any) -> Any:
+            raise QuotaExceeded("the disk is full")
+
+        async with boxed(here, session.id) as box:
+            with monkeypatch.context() as full:
+                full.setattr(SessionStore, "alter", refuse)
+                assert (await box.ask()).status_code == 200
+                await spending.close()
+            assert (await used(here, session)).requests == 0
+            assert (await box.ask()).status_code == 200
+        await spending.close()
+        assert (await used(here, session)).requests == 2
