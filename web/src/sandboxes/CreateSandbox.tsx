@@ -10,6 +10,7 @@ import { Field, Select, TextInput } from "@/ui/forms";
 import { Failed } from "@/ui/states";
 import { toast } from "@/ui/toasts";
 import { SANDBOXES } from "./actions";
+import { BuildImage } from "./BuildImage";
 import styles from "./Sandboxes.module.css";
 import { BLANK, bodyOf, LIVES, mistakes, type Wish } from "./wish";
 
@@ -39,6 +40,7 @@ export function CreateSandbox({ snapshot, onClose }: { snapshot: string; onClose
   });
   const wrong = mistakes(wish);
   const kind = kinds.data?.items.find((each) => each.name === wish.kind);
+  const missing = kind?.built === false && !wish.image ? kind.image : null;
   const names = [...new Set((images.data?.items ?? []).filter((each) => each.current).map((each) => each.name))].sort();
   const submit = (event: FormEvent) => {
     event.preventDefault();
@@ -57,7 +59,7 @@ export function CreateSandbox({ snapshot, onClose }: { snapshot: string; onClose
             type="submit"
             form={form}
             busy={made.isPending}
-            disabled={Object.keys(wrong).length > 0 || kind?.built === false}
+            disabled={Object.keys(wrong).length > 0 || missing !== null}
           >
             {t("sandboxes.create.go")}
           </Button>
@@ -71,11 +73,7 @@ export function CreateSandbox({ snapshot, onClose }: { snapshot: string; onClose
           </p>
         ) : (
           <>
-            <Field
-              label={t("sandboxes.kind")}
-              hint={kind?.description}
-              error={kind?.built === false ? t("sandboxes.create.notBuilt", { image: kind.image }) : null}
-            >
+            <Field label={t("sandboxes.kind")} hint={kind && t(`chat.kindAbout.${kind.name}`, kind.description)}>
               <Select
                 value={wish.kind}
                 onChange={change("kind")}
@@ -85,6 +83,7 @@ export function CreateSandbox({ snapshot, onClose }: { snapshot: string; onClose
                 ]}
               />
             </Field>
+            {missing && <BuildImage image={missing} />}
             <Field label={t("sandboxes.image")}>
               <Select
                 value={wish.image}

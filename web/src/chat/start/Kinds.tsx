@@ -11,34 +11,31 @@ interface Props {
 
 /** Which computers the agent may use, with what each is. */
 export function Kinds({ kinds, chosen, onChange }: Props) {
-  const { t, i18n } = useTranslation();
+  const { t } = useTranslation();
   return (
     <fieldset className={styles.kinds}>
       <legend>{t("chat.computers")}</legend>
-      {kinds.map((kind) => {
-        const known = `chat.kindAbout.${kind.name}`;
-        return (
-          <label key={kind.name} className={styles.kind}>
-            <input
-              type="checkbox"
-              checked={chosen.includes(kind.name)}
-              onChange={(event) =>
-                onChange(event.target.checked ? [...chosen, kind.name] : chosen.filter((each) => each !== kind.name))
-              }
-            />
-            <span>
-              <span className={styles.kindName}>
-                {kind.title}
-                {!kind.built && <Badge tone="warning">{t("chat.notBuilt")}</Badge>}
-              </span>
-              <span className={styles.soft}>
-                {i18n.language !== "en" && i18n.exists(known) ? t(known) : kind.description}
-                {!kind.built && ` ${t("chat.notBuiltHint", { image: kind.image })}`}
-              </span>
+      {kinds.map((kind) => (
+        <label key={kind.name} className={styles.kind}>
+          <input
+            type="checkbox"
+            checked={chosen.includes(kind.name)}
+            onChange={(event) =>
+              onChange(event.target.checked ? [...chosen, kind.name] : chosen.filter((each) => each !== kind.name))
+            }
+          />
+          <span>
+            <span className={styles.kindName}>
+              {kind.title}
+              {!kind.built && <Badge tone="warning">{t("chat.notBuilt")}</Badge>}
             </span>
-          </label>
-        );
-      })}
+            <span className={styles.soft}>
+              {t(`chat.kindAbout.${kind.name}`, kind.description)}
+              {!kind.built && ` ${t("chat.notBuiltHint", { image: kind.image })}`}
+            </span>
+          </span>
+        </label>
+      ))}
     </fieldset>
   );
 }
