@@ -6,15 +6,12 @@ What a session's engine asks goes through its voice, which counts that itself.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
-from datetime import UTC, datetime
-from functools import reduce
-from typing import Any
+from typing import Any, NamedTuple
 
 import structlog
 
 from paddock.agents.journal import Spent, added, usage_told
-from paddock.errors import PaddockError, SessionNotFound
+from paddock.errors import SessionNotFound
 from paddock.events.log import EventLog
 from paddock.llm.budgets import BudgetSpent
 from paddock.llm.exchange import Caller, Exchange
@@ -28,10 +25,10 @@ _MOST_TOKENS = 2**40
 log = structlog.get_logger()
 
 
-def check_budget(session: Session, default: int | None) -> None:
-    """Raises `BudgetSpent` for a session that has used all that it may."""
+def check_budget(session: Session, default: int | None, beside: int = 0) -> None:
+    """Raises `BudgetSpent` for a session that has used all that it may; `beside` are tokens it does not know of yet."""
     budget = session.budget or default
-    used = session.usage.input_tokens + session.usage.output_tokens
+    used = session.usage.input_tokens + session.usage.output_tokens + beside
     if budget is not None and used >= budget:
         raise BudgetSpent(f"the session has used {used} of its {budget} tokens; give it a larger budget")
 
@@ -44,25 +41,27 @@ class Spending:
         self._book = SessionStore(store)
         self._events = events
         self._budget = budget
-        self._waiting: dict[tuple[str, str], list[Spent]] = {}
+        self._waiting: dict[_Whose, SessionUsage] = {}
+        self._under_way: dict[_Whose, SessionUsage] = {}
+        """What is being written, and neither waits nor is surely in the database."""
         self._writing: asyncio.Task[None] | None = None
 
     async def check(self, caller: Caller) -> None:
-        if caller.sandbox is None or caller.session is None:
+        whose = _whose(caller)
+        if whose is None:
             return
         try:
-            session = await self._book.get(caller.session, caller.tenant)
+            session = await self._book.get(whose.session, whose.tenant)
         except SessionNotFound:
             return  # Its sandboxes are about to be released; and anybody can name a session that never was.
-        check_budget(session, self._budget)
+        if whose.sandbox in session.sandboxes.values():
+            check_budget(session, self._budget, self._uncounted(whose))
 
     def count(self, exchange: Exchange) -> None:
-        caller, usage = exchange.caller, exchange.usage
-        if caller.sandbox is None or caller.session is None or usage is None:
-            return
-        if usage.input + usage.output <= _MOST_TOKENS:
+        whose, usage = _whose(exchange.caller), exchange.usage
+        if whose is not None and usage is not None and usage.input + usage.output <= _MOST_TOKENS:
             spent = Spent(usage.input, usage.output, exchange.cost)
-            self._waiting.setdefault((caller.tenant, caller.session), []).append(spent)
+            self._waiting[whose] = added(self._waiting.get(whose, SessionUsage()), spent)
             if self._writing is None or self._writing.done():
                 self._writing = asyncio.create_task(self._write(), name="what sandboxes of sessions ask")
 
@@ -74,26 +73,52 @@ class Spending:
         if self._waiting:
             log.error("what sandboxes have asked is not counted for their sessions", sessions=len(self._waiting))
 
+    def _uncounted(self, whose: _Whose) -> int:
+        """Tokens of a session's sandboxes that its usage does not have yet."""
+        spent = (*self._waiting.items(), *self._under_way.items())
+        return sum(used.input_tokens + used.output_tokens for other, used in spent if other[:2] == whose[:2])
+
     async def _write(self) -> None:
         while self._waiting:
             whose = next(iter(self._waiting))
-            spent = self._waiting.pop(whose)
+            used = self._under_way[whose] = self._waiting.pop(whose)
             try:
-                await self._add(*whose, spent)
+                await self._add(whose, used)
             except SessionNotFound:
                 continue
-            except PaddockError as error:
-                log.warning("what a sandbox has asked is not counted yet", session=whose[1], error=error.message)
-                self._waiting[whose] = spent + self._waiting.get(whose, [])
+            except Exception as error:
+                # It counts all the same, and is written with the next.
+                log.warning("what a sandbox has asked is not written yet", session=whose.session, error=str(error))
+                self._waiting[whose] = added(self._waiting.get(whose, SessionUsage()), _spent(used))
                 return
+            finally:
+                del self._under_way[whose]
 
-    async def _add(self, tenant: str, session_id: str, spent: Sequence[Spent]) -> None:
+    async def _add(self, whose: _Whose, used: SessionUsage) -> None:
         def work(connection: Any) -> tuple[Session, SessionUsage]:
-            session = SessionStore.current(connection, session_id)
-            if session.tenant != tenant:
-                raise SessionNotFound(f"tenant {tenant} has no session {session_id}")
-            usage = reduce(added, spent, session.usage)
-            SessionStore.alter(connection, session_id, {"usage": usage}, datetime.now(UTC))
+            session = SessionStore.current(connection, whose.session)
+            if session.tenant != whose.tenant or whose.sandbox not in session.sandboxes.values():
+                raise SessionNotFound(f"session {whose.session} has no sandbox {whose.sandbox}")
+            usage = added(session.usage, _spent(used))
+            # Nobody has done anything in the session: it may rest all the same.
+            SessionStore.alter(connection, session.id, {"usage": usage}, session.changed_at)
             return session, usage
 
         await self._events.together(work, lambda result: happening(result[0], usage_told(result[1])))
+
+
+class _Whose(NamedTuple):
+    tenant: str
+    session: str
+    sandbox: str
+
+
+def _whose(caller: Caller) -> _Whose | None:
+    """The session on whose behalf a sandbox says that it asks; whether it is one of its own is to be looked at."""
+    if caller.sandbox is None or caller.session is None:
+        return None
+    return _Whose(caller.tenant, caller.session, caller.sandbox)
+
+
+def _spent(used: SessionUsage) -> Spent:
+    return Spent(used.input_tokens, used.output_tokens, used.cost, used.requests)

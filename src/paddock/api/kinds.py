@@ -35,9 +35,11 @@ class KindItem(Said):
     """What its sandboxes get that ask for no limits of their own."""
     built: bool
     """Whether its image is ready; `paddock image build IMAGE` makes it so."""
+    recipe: bool
+    """Whether the server can build it by itself; otherwise it is pulled from a registry."""
 
     @classmethod
-    def of(cls, kind: Kind, limits: Limits, built: bool) -> KindItem:
+    def of(cls, kind: Kind, limits: Limits, *, built: bool, recipe: bool) -> KindItem:
         return cls(
             name=kind.name,
             title=kind.title,
@@ -46,6 +48,7 @@ class KindItem(Said):
             screen=kind.screen,
             limits=KindLimits(**limits.model_dump()),
             built=built,
+            recipe=recipe,
         )
 
 
@@ -66,8 +69,16 @@ def routes(services: Services) -> APIRouter:
 
 def look(services: Services) -> list[KindItem]:
     """All kinds there are. Looks at the disk."""
-    kinds = services.fleet.kinds
-    return [KindItem.of(kind, kinds.limits(kind), is_built(services, kind.image)) for kind in kinds]
+    kinds, library = services.fleet.kinds, services.images.library
+    return [
+        KindItem.of(
+            kind,
+            kinds.limits(kind),
+            built=is_built(services, kind.image),
+            recipe=library.find(kind.image) is not None,
+        )
+        for kind in kinds
+    ]
 
 
 def is_built(services: Services, image: str) -> bool:

@@ -14,7 +14,7 @@ from paddock.agents.engines.base import Continue, Done
 from paddock.agents.engines.rehearsal import Killed, Rehearsal
 from paddock.errors import InvalidInput, PaddockError
 from paddock.model.session_events import CallRunning, MessageEnded, PlanChanged, SessionSandbox
-from paddock.model.sessions import FileContent, TextContent
+from paddock.model.sessions import FileContent, SessionUsage, TextContent
 
 from ..fleet.conftest import data
 from .acp_bench import Machine, machine, pending, results, said, session_of, until
@@ -203,6 +203,9 @@ async def test_a_new_server_reads_on_where_the_old_one_was(data: Path) -> None:
         # What it says while nobody listens is not lost.
         await bench.run("touch /workspace/go", SESSION)
         turn = turn.reborn()
+        # Nor if it was the last that its budget allowed.
+        spent = {"budget": 100, "usage": SessionUsage(requests=1, input_tokens=90, output_tokens=20)}
+        turn.session = SESSION.model_copy(update=spent)
         assert await bench.talk(turn, Continue(cause="restart")) == Done()
         assert said(turn) == ["before", "half way", "after"]
         assert len(await bench.noted(SESSION, "prompt")) == 1

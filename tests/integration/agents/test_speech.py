@@ -141,6 +141,19 @@ async def test_cancelled_while_the_engine_keeps_its_place_the_answer_has_an_end(
         assert (await here.book.messages(session.id))[-1].cut == "cancelled"
 
 
+async def test_nothing_is_seen_of_an_answer_whose_place_could_not_be_kept(tmp_path: Path) -> None:
+    async with stage(tmp_path, {"m": SAY}) as here:
+        session = await here.session("m")
+
+        async def save() -> None:
+            raise Unavailable("the disk is full")
+
+        with pytest.raises(Unavailable):
+            await anext(meanwhile(save(), here.voice.ask(session, 1, [user("Hi.")])))
+        assert (await here.kinds(session)).count("message.ended") == 1
+        assert (await here.book.messages(session.id))[-1].cut == "cancelled"
+
+
 async def test_what_could_not_be_kept_has_an_end_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async with stage(tmp_path, {"m": SAY}) as here:
         session = await here.session("m")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,7 +13,7 @@ import httpx
 import pytest
 
 from paddock.agents.spending import Spending
-from paddock.errors import QuotaExceeded
+from paddock.errors import QuotaExceeded, Unavailable
 from paddock.model.keys import Scope, Terms
 from paddock.model.sessions import Session, SessionUsage
 from paddock.store.sessions import SessionStore
@@ -23,6 +23,7 @@ from tests.integration.agents.voices import ME, Stage, stage, user
 pytestmark = pytest.mark.anyio
 COSTLY = {"turns": [[{"say": "Hi."}, {"usage": {"input": 60, "output": 40}}]]}
 BOX = "sb-1"
+OWNED: Mapping[str, Any] = {"sandboxes": {"code": BOX}}
 
 
 @dataclass
@@ -68,7 +69,7 @@ async def used(here: Stage, session: Session) -> SessionUsage:
 
 async def test_it_counts_for_the_session_beside_what_its_engine_asks(tmp_path: Path) -> None:
     async with counted(tmp_path) as (here, spending):
-        session = await here.session("m")
+        session = await here.session("m", **OWNED)
         async with boxed(here, session.id) as box:
             await asyncio.gather(here.ask(session, [user("Hi.")]), *(box.ask() for _ in range(5)))
         await spending.close()
@@ -80,10 +81,9 @@ async def test_it_counts_for_the_session_beside_what_its_engine_asks(tmp_path: P
 
 async def test_a_budget_that_is_spent_is_so_for_everybody_until_it_is_raised(tmp_path: Path) -> None:
     async with counted(tmp_path) as (here, spending):
-        session = await here.session("m", budget=150)
+        session = await here.session("m", budget=150, **OWNED)
         async with boxed(here, session.id) as box:
-            assert (await box.ask()).status_code == 200
-            assert (await box.ask()).status_code == 200, "what is left is let in"
+            assert [(await box.ask()).status_code for _ in range(4)] == [200, 200, 402, 402], "what is left is let in"
             await spending.close()
             refused = await box.ask()
             assert refused.status_code == 402
@@ -94,23 +94,27 @@ async def test_a_budget_that_is_spent_is_so_for_everybody_until_it_is_raised(tmp
             await here.store.write(lambda c: SessionStore.alter(c, session.id, changes, session.changed_at))
             assert (await box.ask()).status_code == 200
         await spending.close()
-        assert (await used(here, session)).requests == 3, "what is refused took nothing"
+        found = await here.book.get(session.id)
+        assert found.usage.requests == 3, "what is refused took nothing"
+        assert found.changed_at == session.changed_at, "nobody has done anything in it"
 
 
 async def test_sessions_without_a_budget_have_that_of_the_server(tmp_path: Path) -> None:
     async with counted(tmp_path, chat={"budget": 100}) as (here, spending):
-        session = await here.session("m")
+        session = await here.session("m", **OWNED)
         async with boxed(here, session.id) as box:
             assert (await box.ask()).status_code == 200
             await spending.close()
             assert (await box.ask()).status_code == 402
 
 
-@pytest.mark.parametrize("whose", ["another tenant's", "nobody's"])
+@pytest.mark.parametrize("whose", ["another tenant's", "nobody's", "somebody else's sandbox"])
 async def test_who_only_names_a_session_neither_uses_nor_has_its_budget(tmp_path: Path, whose: str) -> None:
     async with counted(tmp_path) as (here, spending):
-        session = await here.session("m", budget=1)
-        tenant, name = ("them", session.id) if whose == "another tenant's" else (ME, "ses-never")
+        owned = {} if whose == "somebody else's sandbox" else OWNED
+        session = await here.session("m", budget=1, **owned)
+        tenant = "them" if whose == "another tenant's" else ME
+        name = "ses-never" if whose == "nobody's" else session.id
         async with boxed(here, name, tenant) as box:
             for _ in range(2):
                 assert (await box.ask()).status_code == 200
@@ -118,32 +122,34 @@ async def test_who_only_names_a_session_neither_uses_nor_has_its_budget(tmp_path
         assert await used(here, session) == SessionUsage()
 
 
-async def test_a_slow_disk_keeps_nobody_waiting_and_loses_nothing(tmp_path: Path) -> None:
+async def test_a_slow_disk_keeps_nobody_waiting_loses_nothing_and_is_no_way_round(tmp_path: Path) -> None:
     async with counted(tmp_path) as (here, spending):
-        session = await here.session("m")
+        session = await here.session("m", budget=300, **OWNED)
         async with boxed(here, session.id) as box:
             assert (await box.ask()).status_code == 200
+            await spending.close()
             async with asyncio.timeout(10):
                 with stuck(here):
-                    answers = await asyncio.gather(*(box.ask() for _ in range(3)))
-            assert {answer.status_code for answer in answers} == {200}
+                    assert [(await box.ask()).status_code for _ in range(5)] == [200, 200, 402, 402, 402]
         await spending.close()
-        assert (await used(here, session)).requests == 4
+        assert (await used(here, session)).requests == 3
 
 
-async def test_what_could_not_be_written_is_written_later(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("problem", [Unavailable("the disk is full"), RuntimeError("nobody thought of this")])
+async def test_what_could_not_be_written_counts_and_is_written_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, problem: Exception
+) -> None:
     async with counted(tmp_path) as (here, spending):
-        session = await here.session("m")
+        session = await here.session("m", budget=300, **OWNED)
 
         def refuse(*_: Any) -> Any:
-            raise QuotaExceeded("the disk is full")
+            raise problem
 
         async with boxed(here, session.id) as box:
             with monkeypatch.context() as full:
                 full.setattr(SessionStore, "alter", refuse)
-                assert (await box.ask()).status_code == 200
+                assert [(await box.ask()).status_code for _ in range(5)] == [200, 200, 200, 402, 402]
                 await spending.close()
             assert (await used(here, session)).requests == 0
-            assert (await box.ask()).status_code == 200
         await spending.close()
-        assert (await used(here, session)).requests == 2
+        assert (await used(here, session)).requests == 3

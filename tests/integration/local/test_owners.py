@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import pytest
 from tests.contract.backends.support import Pen, Yard, yard
 
 from paddock.model.sandbox import Image, User
+from paddock.sandbox.local import launcher
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root can make an image of many owners")
 OTHERS = {"opt/own": 1000, "opt/roots": 0, "opt/others": 33, "opt/strangers": 70_000}
@@ -71,6 +73,33 @@ def test_where_owners_cannot_be_mapped_the_home_is_copied(peopled: Image, tmp_pa
         assert written(pen, settings, *OTHERS) == [settings]
 
 
+def test_where_overlays_refuse_mapped_layers_the_home_is_copied(
+    peopled: Image, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As before Linux 5.19: after the overlay has marked its working directory. Here it is refused a layer twice."""
+    mapped = "mount_overlay(plan, handed_over(image, plan, box))"
+    program = Path(launcher.PROGRAM).read_text()
+    assert program.count(mapped) == 1
+    older = tmp_path / "launch.py"
+    older.write_text(program.replace(mapped, mapped.replace("(plan,", "({**plan, 'below': plan['upper']},", 1)))
+    monkeypatch.setattr(launcher, "PROGRAM", str(older))
+    with yard(tmp_path, peopled) as place, place.box() as pen:
+        settings = f"{peopled.user.home.lstrip('/')}/.config/settings"
+        assert os.stat(pen.files.upper / settings).st_uid == pen.record["uid"]
+        assert written(pen, settings, *OTHERS) == [settings]
+
+
+@pytest.mark.parametrize("home", ["missing", "root's"])
+def test_a_home_is_there_and_the_boxs_whatever_the_image_has(place: Yard, peopled: Image, home: str) -> None:
+    path = peopled.root / peopled.user.home.lstrip("/")
+    if home == "missing":
+        shutil.rmtree(path)
+    else:
+        os.chown(path, 0, 0)
+    with place.box(image=peopled) as pen:
+        assert pen.output("cd && touch here && stat -c %u:%g ~ here").split() == ["1000:1000"] * 2
+
+
 def test_an_image_whose_user_is_root_gives_away_its_home_only(place: Yard, peopled: Image) -> None:
     home = peopled.root / "root"
     home.joinpath("notes").write_text("the image's")
@@ -88,3 +117,17 @@ def test_what_a_snapshot_keeps_is_the_next_boxs(place: Yard, peopled: Image) -> 
     with place.box(image=peopled), place.box(image=peopled, snapshot="owned") as later:  # It gets another number.
         assert later.output(["cat", f"/{settings}"]) == "the image'sthe box\n"
         assert written(later, settings, "opt/own", "opt/roots") == [settings, "opt/own"]
+
+
+def test_so_is_what_has_only_its_user_or_its_group_from_the_box(place: Yard, peopled: Image) -> None:
+    for name, user, group in (("opt/users", 1000, 33), ("opt/groups", 0, 1000)):
+        path = peopled.root / name
+        path.write_text("the image's")
+        os.chown(path, user, group)
+        path.chmod(0o664)
+    with place.box(image=peopled) as pen:
+        assert written(pen, "opt/users", "opt/groups") == ["opt/users", "opt/groups"]
+        place.do(place.backend.snapshot(pen.record, "mixed"))
+    with place.box(image=peopled), place.box(image=peopled, snapshot="mixed") as later:
+        assert written(later, "opt/users", "opt/groups") == ["opt/users", "opt/groups"]
+        assert later.output(["cat", "/opt/groups"]) == "the image'sthe box\nthe box\n"

@@ -1164,6 +1164,8 @@ export interface components {
             limits: components["schemas"]["KindLimits"];
             /** Built */
             built: boolean;
+            /** Recipe */
+            recipe: boolean;
         };
         /** KindLimits */
         KindLimits: {

@@ -15,15 +15,15 @@ const BUILDS = ["builds"];
 /** Milliseconds between two looks at a build. */
 const EVERY = 1000;
 
-/** An image that is not built yet: says so, builds it for who may, and shows how far that is. */
-export function BuildImage({ image }: { image: string }) {
+/** An image that is not built yet: says so, builds it for who may if there is a `recipe`, and shows how far that is. */
+export function BuildImage({ image, recipe }: { image: string; recipe: boolean }) {
   const { t } = useTranslation();
   const queries = useQueryClient();
-  const admin = may(useMe().data, "admin");
-  const builds = useQuery({
+  const builds = may(useMe().data, "admin") && recipe;
+  const { data } = useQuery({
     queryKey: BUILDS,
     queryFn: ({ signal }) => api.get<Schema<"BuildList">>("/v1/images/builds", { signal }),
-    enabled: admin,
+    enabled: builds,
     refetchInterval: (query) => (query.state.data?.items.some((each) => each.state === "running") ? EVERY : false),
   });
   const again = () => queries.invalidateQueries({ queryKey: BUILDS });
@@ -35,13 +35,13 @@ export function BuildImage({ image }: { image: string }) {
     mutationFn: (id: string) => api.delete(`/v1/images/builds/${encodeURIComponent(id)}`),
     onSettled: again,
   });
-  const build = builds.data?.items.find((each) => each.image === image);
+  const build = data?.items.find((each) => each.image === image);
   const done = build?.state === "done" ? build.id : null;
   useEffect(() => {
     if (done) void queries.invalidateQueries({ queryKey: [SANDBOXES] });
   }, [done, queries]);
 
-  if (!admin) return <p className={styles.soft}>{t("sandboxes.build.command", { image })}</p>;
+  if (!builds) return <p className={styles.soft}>{t("sandboxes.build.command", { image })}</p>;
   if (build?.state === "running") {
     return (
       <div className={styles.build} role="status">

@@ -40,7 +40,7 @@ export function CreateSandbox({ snapshot, onClose }: { snapshot: string; onClose
   });
   const wrong = mistakes(wish);
   const kind = kinds.data?.items.find((each) => each.name === wish.kind);
-  const missing = kind?.built === false && !wish.image ? kind.image : null;
+  const missing = kind?.built === false && !wish.image ? kind : null;
   const names = [...new Set((images.data?.items ?? []).filter((each) => each.current).map((each) => each.name))].sort();
   const submit = (event: FormEvent) => {
     event.preventDefault();
@@ -83,7 +83,7 @@ export function CreateSandbox({ snapshot, onClose }: { snapshot: string; onClose
                 ]}
               />
             </Field>
-            {missing && <BuildImage image={missing} />}
+            {missing && <BuildImage image={missing.image} recipe={missing.recipe} />}
             <Field label={t("sandboxes.image")}>
               <Select
                 value={wish.image}

@@ -243,8 +243,7 @@ async def meanwhile(
         # Who is cancelled while the place is kept has to end the answer too: nobody else does.
         async with aclosing(asking):
             async for piece in asking:
-                if not keeping.done():
-                    await asyncio.shield(keeping)
+                await asyncio.shield(keeping)
                 yield piece
     finally:
         # Who is cancelled leaves nothing half done; what went wrong is told.

@@ -218,9 +218,19 @@ def mount_image(plan: dict[str, Any]) -> int:
     try:
         root = mount_overlay(plan, handed_over(image, plan, box))
     except OSError:
+        forget_attempt(plan["work"])
         root = mount_overlay(plan, image)
         give(root, plan["home"], plan["image_uid"], box)
+    else:
+        own(root, plan["home"], box)
     return root
+
+
+def forget_attempt(work: str) -> None:
+    """Before Linux 5.19 overlays refuse mapped layers, after they have marked their directory as not to be reused."""
+    import shutil
+
+    shutil.rmtree(f"{work}/work", ignore_errors=True)
 
 
 def handed_over(image: int, plan: dict[str, Any], box: int) -> int:
@@ -232,6 +242,7 @@ def handed_over(image: int, plan: dict[str, Any], box: int) -> int:
     if not user or not group:
         raise PermissionError(1, "what belongs to root stays root's")
     tree = clone_mount(image, recursive=False)
+    set_attributes(tree, MountAttr(MOUNT_ATTR_RDONLY, 0, 0, 0), recursive=False)
     map_ids(tree, owner_namespace(everybody_but(user, box), everybody_but(group, box)))
     place = os.open(plan["root"], os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
     attach(tree, place)
@@ -272,6 +283,14 @@ def write_files(root: int, files: dict[str, str]) -> None:
         os.write(descriptor, content.encode())
         os.close(descriptor)
         os.close(directory)
+
+
+def own(root: int, path: str, box: int) -> None:
+    """Make a directory the box's user's, whoever's it was and whether or not it was there."""
+    directory = open_directory(root, path)
+    if os.stat(directory).st_uid != box:
+        os.chown(".", box, box, dir_fd=directory)
+    os.close(directory)
 
 
 def give(root: int, path: str, image_uid: int, box: int) -> None:

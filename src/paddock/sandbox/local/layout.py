@@ -125,8 +125,10 @@ def copy_tree(source: Path, target: Path) -> None:
 
 
 def change_owner(directory: Path, before: int, after: int) -> None:
-    command = ["chown", "-R", "-h", "-P", f"--from={before}:{before}", f"{after}:{after}", "--", str(directory)]
-    subprocess.run(command, check=True, capture_output=True)
+    """Give what was one box's user's to another's; files may have only their user or only their group from there."""
+    for whose, whom in ((str(before), str(after)), (f":{before}", f":{after}")):
+        command = ["chown", "-R", "-h", "-P", f"--from={whose}", whom, "--", str(directory)]
+        subprocess.run(command, check=True, capture_output=True)
 
 
 def remove_tree(directory: Path) -> None:

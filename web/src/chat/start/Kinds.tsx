@@ -31,7 +31,8 @@ export function Kinds({ kinds, chosen, onChange }: Props) {
             </span>
             <span className={styles.soft}>
               {t(`chat.kindAbout.${kind.name}`, kind.description)}
-              {!kind.built && ` ${t("chat.notBuiltHint", { image: kind.image })}`}
+              {!kind.built &&
+                ` ${t(kind.recipe ? "chat.notBuiltHint" : "chat.notBuiltCommand", { image: kind.image })}`}
             </span>
           </span>
         </label>

@@ -50,7 +50,6 @@ class AcpEngine(Engine):
         self._files = Files(means.config.data / "sessions", means.config.chat.file_size)
 
     async def run(self, turn: Turn, given: Given) -> Outcome:
-        check_budget(turn.session, self._means.config.chat.budget)
         program = program_of(turn.session.agent, self._programs)
         place = _read(await turn.load())
         left_over = place.turn != turn.number and place.prompt is not None
@@ -58,6 +57,9 @@ class AcpEngine(Engine):
             # Nobody listens to it any more, and it must not go on beside what is asked now.
             place.ready = False
         place.begin(turn.number)
+        if place.prompt is None:
+            # What is under way may have been answered already, and is heard to its end.
+            check_budget(turn.session, self._means.config.chat.budget)
         sandbox = await self._boxes.board(turn, place, program)
         inside = await self._means.fleet.inside(turn.session.tenant, sandbox.id)
         work = _Work(self, turn, place, program, sandbox, inside, await self._kept(turn))
