@@ -49,6 +49,13 @@ export interface ApprovalRequired {
 
 export type ApprovalState = "pending" | "approved" | "edited" | "rejected" | "answered" | "expired" | "withdrawn";
 
+/** How far the image of a sandbox is that has to be built first. */
+export interface Building {
+  image: string;
+  step: string;
+  fraction?: number;
+}
+
 /** A tool that the agent wants to use. Its id is unique in its session. */
 export interface Call {
   id: string;
@@ -232,6 +239,7 @@ export interface SessionSandbox {
   sandbox_id: string;
   state: "starting" | "ready" | "broken" | "released";
   reason?: string;
+  building?: Building;
 }
 
 /** The screen of one of its sandboxes has changed, because of a tool or by itself. */

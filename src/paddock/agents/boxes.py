@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -17,12 +17,12 @@ from weakref import WeakValueDictionary
 
 import structlog
 
+from paddock.agents.building import have_image
 from paddock.config.schema import Config
 from paddock.errors import (
     BoxError,
     BoxGone,
     Conflict,
-    ImageNotFound,
     InvalidInput,
     NotFound,
     PaddockError,
@@ -34,7 +34,7 @@ from paddock.events.log import EventLog
 from paddock.fleet.fleet import Fleet
 from paddock.fleet.requests import CreateSandbox, VolumeRequest
 from paddock.model.sandbox import Sandbox, SandboxState
-from paddock.model.session_events import SessionEvent, SessionSandbox
+from paddock.model.session_events import Building, SessionEvent, SessionSandbox
 from paddock.model.sessions import Session
 from paddock.model.words import WORKSPACE
 from paddock.sandbox.images import ImageStore
@@ -225,7 +225,7 @@ class Boxes:
         again = claim in await asyncio.to_thread(self._fleet.volumes.claims, session.tenant, claim)
         await self.tell(session, SessionSandbox(kind=kind, sandbox_id="", state="starting", reason=why))
         try:
-            await self._have_image(kind)
+            await self._have_image(session, kind)
             began = datetime.now(UTC)
             sandbox = await self._create(session, kind)
         except PaddockError as error:
@@ -257,17 +257,15 @@ class Boxes:
                 return sandbox
         raise Unavailable(f"too many sandboxes of the kind {kind} were made for this session; try again later")
 
-    async def _have_image(self, kind: str) -> None:
+    async def _have_image(self, session: Session, kind: str) -> None:
         """Build the image of a kind if only its recipe is there."""
         images, name = self._fleet.images, self._fleet.kinds.get(kind).image
-        if not isinstance(images, ImageStore):
-            return
-        try:
-            await images.resolve_async(name)
-        except ImageNotFound:
-            if images.library.find(name) is None:
-                raise
-            await images.build_async(name)
+
+        def tell(building: Building) -> Awaitable[object]:
+            return self.tell(session, SessionSandbox(kind=kind, sandbox_id="", state="starting", building=building))
+
+        if isinstance(images, ImageStore):
+            await have_image(images, name, tell)
 
     async def _drop(self, session: Session, kind: str, sandbox_id: str, reason: str) -> None:
         """Part from a sandbox that is broken or gone."""

@@ -146,7 +146,7 @@ class TerminalView:
                 reason = f": {data['reason']}" if data.get("reason") else ""
                 if state != "starting":
                     self.note(f"the {data.get('kind')} sandbox {words.get(state, state)}{reason}")
-                self._waiting = f"waiting for a {data.get('kind')} sandbox" if state == "starting" else "thinking"
+                self._waiting = _starting(data) if state == "starting" else "thinking"
             case "session.desktop":
                 words = {"taken": "has the mouse", "handed_back": "has handed the mouse back"}
                 if data.get("state") in words:
@@ -282,6 +282,15 @@ def last_block_end(text: str) -> int:
 
 def _call(name: str, arguments: object) -> RenderableType:
     return Text.assemble(("⏵ ", "cyan"), (one_line(name), "bold cyan"), " ", (arguments_of(arguments)[:500], ""))
+
+
+def _starting(data: Mapping[str, Any]) -> str:
+    """What a sandbox that is being made waits for."""
+    building = data.get("building")
+    if not building:
+        return f"waiting for a {data.get('kind')} sandbox"
+    share = building.get("fraction")
+    return f"building the image {building.get('image')}{'' if share is None else f', {share:.0%}'}"
 
 
 def _plan(steps: Iterable[Mapping[str, Any]]) -> RenderableType:

@@ -64,6 +64,15 @@ class SessionDeleted(SessionEvent):
     event = EventType.SESSION_DELETED
 
 
+class Building(Frozen):
+    """How far the image of a sandbox is that has to be built first."""
+
+    image: str
+    step: str
+    fraction: float | None = None
+    """Of the whole build, 0 to 1, where it is known."""
+
+
 class SessionSandbox(SessionEvent):
     """A sandbox of the session was made, found broken or released."""
 
@@ -72,6 +81,8 @@ class SessionSandbox(SessionEvent):
     sandbox_id: str
     state: Literal["starting", "ready", "broken", "released"]
     reason: str | None = None
+    building: Building | None = None
+    """What one that is starting waits for; told again while that goes on."""
 
 
 class SessionDesktop(SessionEvent):

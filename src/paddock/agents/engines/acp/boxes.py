@@ -7,20 +7,21 @@ conversation again in another sandbox.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Awaitable, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from paddock.agents.boxes import LLM_SESSION, SESSION, request_key_of, workspace
+from paddock.agents.building import have_image
 from paddock.agents.engines.acp.place import Place
 from paddock.agents.engines.acp.presets import Program
 from paddock.agents.engines.acp.telling import KIND
 from paddock.agents.engines.base import Turn
 from paddock.agents.engines.registry import Means
-from paddock.errors import Conflict, ImageNotFound, PaddockError, SandboxNotFound, SessionNotFound, Unavailable
+from paddock.errors import Conflict, PaddockError, SandboxNotFound, SessionNotFound, Unavailable
 from paddock.fleet.requests import CreateSandbox, VolumeRequest
 from paddock.model.sandbox import Sandbox, SandboxState
-from paddock.model.session_events import SessionSandbox
+from paddock.model.session_events import Building, SessionSandbox
 from paddock.model.sessions import Session
 from paddock.model.words import WORKSPACE
 from paddock.store.sessions import SessionStore
@@ -54,6 +55,7 @@ class AgentBoxes:
             place.forget_box()
         await turn.tell(SessionSandbox(kind=KIND, sandbox_id="", state="starting"))
         try:
+            await self._have_image(turn, program)
             sandbox = await self._make(session, program, place)
         except PaddockError as error:
             await turn.tell(SessionSandbox(kind=KIND, sandbox_id="", state="broken", reason=error.message[:1000]))
@@ -97,14 +99,13 @@ class AgentBoxes:
             return None
         return sandbox if sandbox.state is SandboxState.RUNNING else None
 
+    async def _have_image(self, turn: Turn, program: Program) -> None:
+        def tell(building: Building) -> Awaitable[object]:
+            return turn.tell(SessionSandbox(kind=KIND, sandbox_id="", state="starting", building=building))
+
+        await have_image(self._means.images, program.image, tell)
+
     async def _make(self, session: Session, program: Program, place: Place) -> Sandbox:
-        images = self._means.images
-        try:
-            await images.resolve_async(program.image)
-        except ImageNotFound:
-            if images.library.find(program.image) is None:
-                raise
-            await images.build_async(program.image)
         home = await self.home(program)
         for _ in range(MOST_GENERATIONS):
             # A server that dies in the middle is followed by one that asks the same, and is given the same.
