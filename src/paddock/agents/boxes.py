@@ -78,6 +78,7 @@ class Boxes:
         self._book = SessionStore(store)
         self._locks: WeakValueDictionary[tuple[str, str], asyncio.Lock] = WeakValueDictionary()
         self._making: dict[tuple[str, str], asyncio.Task[Held]] = {}
+        self._building: dict[tuple[str, str], asyncio.Task[None]] = {}
 
     async def get(self, session: Session, kind: str) -> Held:
         """The session's sandbox of a kind, made if there is none or the one there was is lost.
@@ -117,8 +118,7 @@ class Boxes:
         async with AsyncExitStack() as locked:
             for kind in sorted({*session.kinds, *session.sandboxes}):
                 await locked.enter_async_context(self._lock(session.id, kind))
-            making = [task for (whose, _), task in self._making.items() if whose == session.id]
-            await asyncio.gather(*making, return_exceptions=True)
+            await self._finish(session.id)
             try:
                 current = await self._book.get(session.id)
             except SessionNotFound:
@@ -150,7 +150,15 @@ class Boxes:
 
     async def close(self) -> None:
         """Wait for sandboxes that are being made."""
-        await asyncio.gather(*self._making.values(), return_exceptions=True)
+        await self._finish(None)
+
+    async def _finish(self, session_id: str | None) -> None:
+        """Wait for what is being made for a session, or for all; but for no image, which may take minutes."""
+        for (whose, _), building in self._building.items():
+            if session_id in (None, whose):
+                building.cancel()
+        making = [task for (whose, _), task in self._making.items() if session_id in (None, whose)]
+        await asyncio.gather(*making, return_exceptions=True)
 
     async def tell(self, session: Session, *events: SessionEvent) -> None:
         """Record what happened, unless the session is no more."""
@@ -264,8 +272,18 @@ class Boxes:
         def tell(building: Building) -> Awaitable[object]:
             return self.tell(session, SessionSandbox(kind=kind, sandbox_id="", state="starting", building=building))
 
-        if isinstance(images, ImageStore):
-            await have_image(images, name, tell)
+        if not isinstance(images, ImageStore):
+            return
+        building = asyncio.create_task(have_image(images, name, tell), name=f"image {name} for {session.id}")
+        self._building[session.id, kind] = building
+        try:
+            await asyncio.wait([building])
+        finally:
+            del self._building[session.id, kind]
+            building.cancel()
+        if building.cancelled():
+            raise Unavailable(f"the image {name} was not built: nobody waits for it any more")
+        building.result()
 
     async def _drop(self, session: Session, kind: str, sandbox_id: str, reason: str) -> None:
         """Part from a sandbox that is broken or gone."""

@@ -42,7 +42,7 @@ async def have_image(images: ImageStore, name: str, tell: Callable[[Building], A
                 told = now
             await asyncio.sleep(EVERY)
 
-    telling = asyncio.create_task(keep_telling())
+    telling = asyncio.create_task(keep_telling(), name=f"how far {name} is")
     try:
         await images.build_async(name, note)
     finally:
