@@ -89,10 +89,10 @@ class Bundles:
             "approvals.jsonl": self._approvals(session.id),
             EXCHANGES: self._exchanges(session),
         }
-        await on_disk(self._home(session.id).mkdir, 0o700, True, True)
+        await on_disk(self._files.root.mkdir, 0o700, True, True)
         for name, lines in parts.items():
             # How long a part is stands before it, so it is written down first.
-            spool = self._home(session.id) / f"{_SPOOL}{secrets.token_hex(8)}"
+            spool = self._files.root / f"{_SPOOL}{secrets.token_hex(8)}"
             try:
                 with await on_disk(create, spool) as file:
                     async for line in lines:
@@ -106,6 +106,8 @@ class Bundles:
             async with aclosing(_packed(packer, f"files/{sha}", self._files.path(session.id, sha))) as pieces:
                 async for piece in pieces:
                     yield piece
+        # What was deleted meanwhile is not whole, and must not look as if it were.
+        await self._book.get(session.id)
         yield packer.end()
 
     async def read(self, tenant: str, chunks: AsyncIterator[bytes], by: str | None) -> Session:
@@ -248,7 +250,7 @@ def _unfinished(root: Path) -> list[str]:
 
 
 def _remove_spools(root: Path) -> None:
-    for path in root.glob(f"*/{_SPOOL}*"):
+    for path in root.glob(f"{_SPOOL}*"):
         path.unlink(missing_ok=True)
 
 

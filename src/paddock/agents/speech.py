@@ -103,7 +103,7 @@ class Saying:
         """Keep what was said so far, if anything was, and say that it ends there. Does nothing once it has ended."""
         if self._ending is not None:
             # What could not be kept as an answer has not ended.
-            with suppress(PaddockError):
+            with suppress(Exception):
                 await asyncio.shield(self._ending)
                 return
         message = self._message((), why) if self._said or self._thought else None

@@ -229,8 +229,8 @@ class Workers:
             heard = turn.heard
             cause = given.cause if isinstance(given, Continue) else "continue"
             if isinstance(outcome, Paused):
-                given = await self._paused(session, desk)
-                if given is None and not await self._waits(session.id):
+                given, waits = await self._paused(session, desk)
+                if given is None and not waits:
                     if idly:
                         raise Unavailable("the agent waits for a decision, but nothing is there to be decided")
                     idly, given = True, Continue(cause="restart")
@@ -239,17 +239,28 @@ class Workers:
                 given = Continue(cause=cause) if unheard else None
                 last_unheard = unheard
 
-    async def _paused(self, session: Session, desk: _Desk) -> Given | None:
-        """What to go on with; `None` once the turn is told to wait."""
-        fresh = await self._decisions(session, desk, begins=False)
-        if fresh is not None or not await self._waits(session.id):
-            return fresh
-        ended = TurnEnded(turn=session.turn, state="waiting")
-        await self._events.together(
-            lambda connection: SessionStore.current(connection, session.id),
-            lambda current: happening(session, ended) if current.state is not SessionState.IDLE else [],
-        )
-        return await self._decisions(session, desk, begins=True) if desk.rung else None
+    async def _paused(self, session: Session, desk: _Desk) -> tuple[Given | None, bool]:
+        """What to go on with, or else whether something waits for a person, which the turn is told to do.
+
+        Nothing is awaited after the last look at `rung`: whoever decides later finds nobody at work, and starts.
+        """
+        waiting = happening(session, TurnEnded(turn=session.turn, state="waiting"))
+        told = False
+        while True:
+            fresh = await self._decisions(session, desk, begins=told)
+            if fresh is not None:
+                return fresh, False
+            if not await self._waits(session.id):
+                # What was decided between the two looks is found now.
+                return await self._decisions(session, desk, begins=told), False
+            if told and not desk.rung:
+                return None, True
+            if not told:
+                await self._events.together(
+                    lambda connection: SessionStore.current(connection, session.id),
+                    lambda current: waiting if current.state is not SessionState.IDLE else [],
+                )
+                told = True
 
     async def _waits(self, session_id: str) -> bool:
         return bool(await self._calls.pending(session_id))

@@ -149,13 +149,22 @@ class Fleet:
 
     async def pause(self, tenant: str, sandbox_id: str) -> Sandbox:
         """Stop every process where it stands."""
+        # What is begun is finished, even if the caller stops waiting.
+        paused: Sandbox = await asyncio.shield(self.spawn(self._pause(tenant, sandbox_id)))
+        return paused
+
+    async def resume(self, tenant: str, sandbox_id: str) -> Sandbox:
+        resumed: Sandbox = await asyncio.shield(self.spawn(self._resume(tenant, sandbox_id)))
+        return resumed
+
+    async def _pause(self, tenant: str, sandbox_id: str) -> Sandbox:
         async with self._changing(tenant, sandbox_id, SandboxState.RUNNING, SandboxState.PAUSING) as sandbox:
             await self.backend.pause(sandbox.record)
             paused = await self.sandboxes.transition(sandbox_id, [SandboxState.PAUSING], SandboxState.PAUSED)
         await self.tell(paused, EventType.SANDBOX_PAUSED)
         return paused
 
-    async def resume(self, tenant: str, sandbox_id: str) -> Sandbox:
+    async def _resume(self, tenant: str, sandbox_id: str) -> Sandbox:
         async with self._changing(tenant, sandbox_id, SandboxState.PAUSED, SandboxState.RESUMING) as sandbox:
             await self.backend.resume(sandbox.record)
             resumed = await self.sandboxes.transition(sandbox_id, [SandboxState.RESUMING], SandboxState.RUNNING)

@@ -92,7 +92,7 @@ class RunFolder:
         except FileNotFoundError:
             pass
         for left in self.path.parent.glob(f".{self.run_id}.*"):
-            shutil.rmtree(left)
+            shutil.rmtree(left, onerror=_unless_gone)
 
     @contextmanager
     def replacing(self, path: Path, *, durable: bool = False) -> Iterator[BinaryIO]:
@@ -139,6 +139,18 @@ def without_password(url: str) -> str:
         return HIDDEN
     query = HIDDEN if parts.query else ""
     return urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path, query, ""))
+
+
+def remove_left(root: Path) -> None:
+    """Finish what a server that died was removing."""
+    for left in root.glob(".*.????????"):
+        shutil.rmtree(left, onerror=_unless_gone)
+
+
+def _unless_gone(_: object, __: str, error: tuple[type[BaseException], BaseException, Any]) -> None:
+    """Somebody else may remove the same."""
+    if not isinstance(error[1], FileNotFoundError):
+        raise error[1]
 
 
 def _without_secrets(variables: Mapping[str, str]) -> dict[str, str]:

@@ -9,13 +9,14 @@ from datetime import UTC, datetime, timedelta
 
 import structlog
 
-from paddock.errors import Conflict, InvalidInput, PaddockError
+from paddock.errors import Conflict, InvalidInput, PaddockError, RunNotFound
 from paddock.fleet.requests import new_id
 from paddock.llm.scripted import check_script
 from paddock.model.events import EventType
 from paddock.model.runs import EndedBy, Result, Run, RunState, Stage
 from paddock.model.task import Task
 from paddock.runs.ends import Cancel
+from paddock.runs.folder import remove_left
 from paddock.runs.queue import Room
 from paddock.runs.runner import Runner
 from paddock.runs.stages import Means, check
@@ -146,6 +147,10 @@ class Runs:
         run, news = await self.means.events.together(cancelling, tell)
         if news and run.result is not None:
             await self._leave_result(run, run.result)
+            try:
+                await self._store.get(run_id)
+            except RunNotFound:  # Whoever has removed it meanwhile did not find what was written just now.
+                await asyncio.to_thread(self.means.folder(run_id).remove)
         under_way = self._running.get(run_id)
         if under_way is not None and not run.state.ended:
             under_way.ask(reason, hard=hard)
@@ -273,11 +278,14 @@ class Runs:
                 self._tasks[run_id].cancel()
 
     async def _tidy(self) -> None:
-        """Forget old runs, and inputs that were uploaded for nothing."""
+        """Forget old runs, what was left of them, and inputs that were uploaded for nothing."""
         keep = self._settings.keep
+        pause = 0.0
         while True:
-            await asyncio.sleep(TIDY_EVERY if keep is None else min(TIDY_EVERY, keep))
+            await asyncio.sleep(pause)
+            pause = TIDY_EVERY if keep is None else min(TIDY_EVERY, keep)
             try:
+                await asyncio.to_thread(remove_left, self.means.folders)
                 if keep is not None:
                     await self._forget(datetime.now(UTC) - timedelta(seconds=keep))
                 await asyncio.to_thread(self.means.bundles.sweep, await self._store.inputs(), UNUSED_FOR)

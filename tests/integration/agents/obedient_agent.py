@@ -109,6 +109,20 @@ def obey(session: str, line: str) -> None:
         with arrived:
             arrived.wait_for(lambda: "read-1" in answers)
         say(session, str(answers["read-1"].get("error", {}).get("code")))
+    elif verb == "odd":
+        deep = json.loads('{"a":' * 300 + "1" + "}" * 300)
+        odd = {"half": "\ud800", "number": float("nan")}
+        for name, given in (("deep", deep), ("odd", odd)):
+            update(
+                session, "tool_call", toolCallId=name, title="\ud800", kind="read", status="in_progress", rawInput=given
+            )
+            finish(session, name, True, "\ud800")
+        call = {"toolCallId": "deeper", "title": "Run", "kind": "execute", "rawInput": deep}
+        params = {"sessionId": session, "toolCall": call, "options": OPTIONS}
+        write(id="odd-1", method="session/request_permission", params=params)
+        with arrived:
+            arrived.wait_for(lambda: "odd-1" in answers)
+        log(refused=answers["odd-1"].get("error", {}).get("code"))
     elif verb == "error":
         raise ValueError(rest)
     elif verb == "die":

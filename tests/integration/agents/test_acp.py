@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from paddock.agents.engines.acp.wire import ProgramError, ProgramGone
+from paddock.agents.engines.acp.wire import ProgramError, ProgramGone, Wire
 from paddock.agents.engines.base import Continue, Done
 from paddock.agents.engines.rehearsal import Killed, Rehearsal
 from paddock.errors import InvalidInput, PaddockError
@@ -266,3 +266,65 @@ async def _heard(turn: Rehearsal, word: str) -> bool:
 
 async def _nobody(bench: Machine, words: str) -> bool:
     return await bench.run(f"pgrep -xf '{words}' || true", SESSION) == ""
+
+
+async def test_what_was_written_before_anybody_read_it_is_told_with_the_next(bench: Machine) -> None:
+    turn = begin()
+    await bench.says(turn, "say one")
+    turn = turn.following()
+    turn.write("say never")
+    turn = turn.following()
+    await bench.says(turn, "say three")
+    assert said(turn) == ["one", "never three"]
+    turn = turn.following()
+    await bench.says(turn, "say four")
+    assert said(turn) == ["one", "never three", "four"], "and once"
+
+
+async def test_what_was_cancelled_before_it_was_sent_is_told_with_the_next(
+    bench: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    turn = begin()
+    sending = asyncio.Event()
+
+    async def stuck(*_: Any) -> None:
+        sending.set()
+        await asyncio.Event().wait()
+
+    with monkeypatch.context() as slow:
+        slow.setattr(Wire, "send_line", stuck)
+        working = asyncio.create_task(bench.says(turn, "say never"))
+        async with asyncio.timeout(30):
+            await sending.wait()
+        working.cancel()
+        await asyncio.wait([working])
+    turn = turn.following()
+    await bench.says(turn, "say two")
+    assert "say never" in (await bench.noted(SESSION, "prompt"))[-1]
+
+
+async def test_what_nobody_can_keep_does_not_end_the_turn(bench: Machine) -> None:
+    turn = begin()
+    assert await bench.says(turn, "say before\nodd\nsay after") == Done()
+    assert said(turn) == ["before", "after"]
+    assert await bench.noted(SESSION, "refused") == [-32602]
+
+
+async def test_a_sandbox_that_is_made_for_nobody_is_ended(bench: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    making = asyncio.Event()
+    create = bench.means.fleet.create
+
+    async def slowly(*arguments: Any) -> Any:
+        making.set()
+        await asyncio.sleep(0.5)
+        return await create(*arguments)
+
+    monkeypatch.setattr(bench.means.fleet, "create", slowly)
+    turn = begin()
+    working = asyncio.create_task(bench.says(turn, "say one"))
+    async with asyncio.timeout(30):
+        await making.wait()
+        working.cancel()
+        await asyncio.wait([working])
+        await bench.engine.release(SESSION)
+    assert await bench.boxes(SESSION) == []

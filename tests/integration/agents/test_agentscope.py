@@ -13,6 +13,7 @@ from unittest.mock import sentinel
 import pytest
 from opentelemetry import trace
 
+from paddock.agents.engines import agentscope
 from paddock.agents.engines.agentscope import AgentScopeEngine
 from paddock.agents.engines.base import Continue, Done
 from paddock.agents.engines.conformance import EngineConformance
@@ -176,3 +177,26 @@ async def test_it_is_quiet(engine: AgentScopeEngine, capfd: pytest.CaptureFixtur
     assert capfd.readouterr() == ("", "")
     assert list(tmp_path.iterdir()) == []
     assert not hasattr(trace.get_tracer_provider(), "add_span_processor")
+
+
+async def test_cancelled_between_an_answer_and_its_calls(
+    engine: AgentScopeEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The library takes a cancellation back that meets it there, and would run the calls."""
+    asked = asyncio.Event()
+    allowed = agentscope._Outside.check_permissions
+
+    async def slowly(*arguments: Any) -> Any:
+        asked.set()
+        await asyncio.sleep(0.05)
+        return await allowed(*arguments)
+
+    monkeypatch.setattr(agentscope._Outside, "check_permissions", slowly)
+    calls = [Wanted("do", {"n": number}) for number in range(2)]
+    turn = Rehearsal([Answer(calls=calls), "Done."], tools=[tool("do", echo)])
+    working = asyncio.create_task(engine.run(turn, turn.says("Do both.")))
+    async with asyncio.timeout(10):
+        await asked.wait()
+        working.cancel()
+        await asyncio.wait([working])
+    assert working.cancelled() and turn.runs("do") == [] and len(turn.records.questions) == 1

@@ -154,16 +154,19 @@ async def test_nothing_is_seen_of_an_answer_whose_place_could_not_be_kept(tmp_pa
         assert (await here.book.messages(session.id))[-1].cut == "cancelled"
 
 
-async def test_what_could_not_be_kept_has_an_end_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("problem", [Unavailable("the disk is full"), ValueError("nobody thought of this")])
+async def test_what_could_not_be_kept_has_an_end_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, problem: Exception
+) -> None:
     async with stage(tmp_path, {"m": SAY}) as here:
         session = await here.session("m")
 
         def refuse(*_: Any) -> None:
-            raise Unavailable("the disk is full")
+            raise problem
 
         monkeypatch.setattr(ReplyStore, "keep", refuse)
-        with pytest.raises(Unavailable):
+        with pytest.raises(type(problem)):
             await here.ask(session, [user("Hi.")])
         told = await here.kinds(session)
         assert told.count("message.started") == told.count("message.ended") == 1
-        assert (await here.book.messages(session.id))[-1].cut == "error: Unavailable"
+        assert (await here.book.messages(session.id))[-1].cut == f"error: {type(problem).__name__}"

@@ -6,8 +6,10 @@ import asyncio
 import os
 import signal
 import time
+from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -23,6 +25,7 @@ from paddock.errors import (
     SnapshotNotFound,
     Unsupported,
 )
+from paddock.fleet.fleet import Fleet
 from paddock.fleet.requests import CreateSandbox, VolumeRequest
 from paddock.model.events import EventType
 from paddock.model.sandbox import Limits, SandboxState, SnapshotState
@@ -453,3 +456,32 @@ async def test_a_tenants_own_pool_is_resized_and_deleted(data: Path) -> None:
         await until(grown)
         await pools.delete(ME, "mine")
         assert [pool.name for pool in await pools.list(ME)] == ["shared"]
+
+
+@pytest.mark.parametrize("after", [0.0, 0.05])
+async def test_who_stops_waiting_leaves_no_box_half_paused_or_half_resumed(
+    data: Path, monkeypatch: pytest.MonkeyPatch, after: float
+) -> None:
+    async with running(data) as machine:
+        fleet = machine.fleet
+        sandbox = await fleet.create(ME, CreateSandbox())
+        for name, state in (("pause", SandboxState.PAUSED), ("resume", SandboxState.RUNNING)):
+            change = getattr(machine.backend, name)
+
+            async def slowly(record: Mapping[str, Any], change: Any = change) -> None:
+                await asyncio.sleep(0.2)
+                await change(record)
+
+            monkeypatch.setattr(machine.backend, name, slowly)
+            waiting = asyncio.create_task(getattr(fleet, name)(ME, sandbox.id))
+            await asyncio.sleep(after)
+            waiting.cancel()
+            await asyncio.wait([waiting])
+            assert waiting.cancelled()
+            # What was begun is finished.
+            await until(lambda wanted=state: _is(fleet, sandbox.id, wanted))  # type: ignore[misc]
+        await fleet.delete(ME, sandbox.id)
+
+
+async def _is(fleet: Fleet, sandbox_id: str, state: SandboxState) -> bool:
+    return (await fleet.get(ME, sandbox_id)).state is state

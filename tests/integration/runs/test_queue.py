@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from paddock.model.events import EventType
-from paddock.model.runs import EndedBy, RunState, Stage
+from paddock.model.runs import EndedBy, Result, Run, RunState, Stage
 from paddock.runs import runner
 
 from .machine import TENANT, ended, events_of, machine, nothing_left, seen, task
@@ -90,3 +90,37 @@ async def test_many_small_runs_all_end(tmp_path: Path) -> None:
         states = [(await ended(paddock, run)).state for run in runs]
         assert states == [RunState.SUCCEEDED] * len(runs)
         await nothing_left(paddock)
+
+
+async def test_a_run_that_is_removed_while_it_is_cancelled_leaves_no_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with machine(tmp_path, runs={"parallel": 1}) as paddock:
+        first = await paddock.runs.submit(TENANT, task(UNTIL_TOLD))
+        await seen(paddock, first, Stage.WATCH)
+        waiting = await paddock.runs.submit(TENANT, task())
+        leave = paddock.runs._leave_result
+
+        async def late(run: Run, result: Result) -> None:
+            await paddock.runs.remove(TENANT, run.id)
+            await leave(run, result)
+
+        monkeypatch.setattr(paddock.runs, "_leave_result", late)
+        await paddock.runs.cancel(TENANT, waiting.id)
+        assert not paddock.runs.means.folder(waiting.id).path.exists()
+        monkeypatch.undo()
+        await paddock.runs.cancel(TENANT, first.id, hard=True)
+        await ended(paddock, first)
+
+
+async def test_what_a_server_was_removing_when_it_died_is_removed(tmp_path: Path) -> None:
+    async with machine(tmp_path) as paddock:
+        run = await paddock.runs.submit(TENANT, task())
+        await ended(paddock, run)
+        folder = paddock.runs.means.folder(run.id).path
+    left = folder.with_name(f".{run.id}.0a1b2c3d")
+    (left / "deliverables").mkdir(parents=True)
+    async with machine(tmp_path), asyncio.timeout(5):
+        while left.exists():
+            await asyncio.sleep(0.02)
+    assert folder.exists()

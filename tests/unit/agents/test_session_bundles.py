@@ -244,15 +244,26 @@ async def test_what_this_server_has_not_is_replaced(tmp_path: Path) -> None:
 async def test_who_stops_reading_leaves_nothing(tmp_path: Path) -> None:
     async with centre(tmp_path, PlannedEngine(at_work)) as at:
         session = await a_busy_session(at)
-        home = at.config.data / "sessions" / session.id
+        home = at.config.data / "sessions"
         reading = at.sessions.export(TENANT, session.id)
         assert await anext(reading) is not None and await anext(reading) is not None
         assert len(list(home.iterdir())) == 2
         await reading.aclose()
-        assert [path.name for path in home.iterdir()] == ["files"]
+        assert [path.name for path in home.iterdir()] == [session.id]
         (home / ".export-left").touch()
     async with centre(tmp_path, PlannedEngine(done)):
-        assert [path.name for path in home.iterdir()] == ["files"]
+        assert [path.name for path in home.iterdir()] == [session.id]
+
+
+async def test_what_is_deleted_while_it_is_read_is_no_bundle_and_leaves_nothing(tmp_path: Path) -> None:
+    async with centre(tmp_path, PlannedEngine(at_work)) as at:
+        session = await a_busy_session(at)
+        reading = at.sessions.export(TENANT, session.id)
+        assert await anext(reading) is not None
+        await at.sessions.delete(TENANT, session.id)
+        with pytest.raises((SessionNotFound, FileNotFoundError)):
+            _ = [piece async for piece in reading]
+        assert list((at.config.data / "sessions").iterdir()) == []
 
 
 async def test_who_stops_sending_leaves_nothing(tmp_path: Path) -> None:

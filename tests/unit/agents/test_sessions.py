@@ -241,6 +241,46 @@ async def test_a_decision_that_comes_while_the_engine_pauses_is_not_missed(tmp_p
         assert await at.turns(session) == ["started message", "ended done"]
 
 
+@pytest.mark.parametrize("all_of_them", [True, False])
+async def test_a_decision_that_comes_when_the_turn_is_told_to_wait_is_not_missed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, all_of_them: bool
+) -> None:
+    calls = [Call(id=f"call-{number}", name="code_do", arguments={"n": number}) for number in range(2)]
+    async with centre(tmp_path, PlannedEngine(calling(*calls))) as at:
+        session = await at.begin()
+        pending = at.calls.pending
+        looks = 0
+
+        async def meanwhile(session_id: str) -> Any:
+            nonlocal looks
+            looks += 1
+            found = await pending(session_id)
+            if "ended waiting" in await at.turns(session) and looks < 10:
+                looks = 10
+                monkeypatch.setattr(at.calls, "pending", pending)
+                await decide(at, session.id, *["approve"] * (2 if all_of_them else 1))
+            return found
+
+        monkeypatch.setattr(at.calls, "pending", meanwhile)
+        await at.say(session, "go")
+        await at.until(session, lambda event: event.type == "call.result")
+        if not all_of_them:
+            async with asyncio.timeout(5):
+                while (await at.turns(session)).count("ended waiting") < 2:
+                    await asyncio.sleep(0.01)
+            await decide(at, session.id, "approve")
+        await at.ended(session)
+        again = [] if all_of_them else ["ended waiting", "started decisions"]
+        assert await at.turns(session) == [
+            "started message",
+            "ended waiting",
+            "started decisions",
+            *again,
+            "ended done",
+        ]
+        assert at.toolbox.ran == ["call-0", "call-1"]
+
+
 async def test_what_nobody_decides_in_time_lets_the_turn_go_on(tmp_path: Path) -> None:
     async with centre(tmp_path, PlannedEngine(calling(Call(id="call-0", name="code_do"))), approval_time=1) as at:
         session = await at.begin()

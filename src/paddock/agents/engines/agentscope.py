@@ -88,7 +88,15 @@ class AgentScopeEngine(Engine):
 
     async def run(self, turn: Turn, given: Given) -> Outcome:
         work = _Work(turn, await turn.prompt(), await turn.tools())
-        return await work.go_on() if await work.begin(given) else Done()
+        working = asyncio.create_task(work.run(given))
+        try:
+            return await asyncio.shield(working)
+        except asyncio.CancelledError:
+            # AgentScope takes a cancellation back that meets it between several calls, and would go on.
+            work.stopped = True
+            working.cancel()
+            await asyncio.gather(working, return_exceptions=True)
+            raise
 
 
 class _Work:
@@ -104,9 +112,14 @@ class _Work:
         self.state = AgentState()
         self.repeated: Place | None = None
         """Where the next question was asked before, if the engine has died since then."""
+        self.stopped = False
+        """Whether it was cancelled, whatever AgentScope makes of that."""
         self.names = {spec.name for spec in specs}
         """What the agent may call: the turn's tools, and what the model takes for one."""
         self.toolkit = _Tools.named(self.names)
+
+    async def run(self, given: Given) -> Outcome:
+        return await self.go_on() if await self.begin(given) else Done()
 
     async def begin(self, given: Given) -> bool:
         """Find its place. False if there is nothing to do."""
@@ -166,6 +179,7 @@ class _Work:
 
     async def before_question(self) -> None:
         """Read what was written meanwhile; not for a question that is asked again."""
+        self._go_no_further()
         if self.repeated is None:
             self._take(await self.turn.unread(self.read))
 
@@ -213,12 +227,17 @@ class _Work:
         gone = {name: ToolSpec(name=name, description="", input_schema={}, tool=name) for name in names}
         return [known.get(name, gone[name]) for name in names]
 
+    def _go_no_further(self) -> None:
+        if self.stopped:
+            raise asyncio.CancelledError
+
     def _take(self, messages: Sequence[Message]) -> None:
         self.state.context += to_context(to_openai("", messages))
         self.read += [message.id for message in messages]
 
     async def _call(self, calls: Sequence[Call]) -> list[ToolResultBlock] | None:
         """All at the same time; `None` if some wait for a person, once the others are done."""
+        self._go_no_further()
         try:
             async with asyncio.TaskGroup() as group:
                 tasks = [group.create_task(self._decided(call)) for call in calls]

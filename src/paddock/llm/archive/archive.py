@@ -107,7 +107,9 @@ class Archive:
         await self._scribe.room()
 
     def check(self) -> None:
-        """Raise `Unavailable` if answers must be on disk before they end, and nothing can be written at present."""
+        """Somebody asks. Raises `Unavailable` if answers have to be on disk, and nothing can be written."""
+        if self._settings.enabled:
+            self._scribe.expect()
         if self.strict:
             self._scribe.check()
 

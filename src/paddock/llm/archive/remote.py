@@ -111,6 +111,11 @@ class RemoteScribe(Scribe):
         elif len(self._batch) >= LARGEST_BATCH:
             self._post()
 
+    def expect(self) -> None:
+        # What is kept while it starts is nowhere but here.
+        if self._task is None and not self._closing:
+            self._task = asyncio.create_task(self._run(), name="archivist")
+
     @property
     def crowded(self) -> bool:
         return self.waiting_bytes > self._crowded and self._trouble is None
@@ -207,8 +212,7 @@ class RemoteScribe(Scribe):
             self._writer.write(letter)
         else:
             self._unsent.append(letter)
-            if self._task is None:
-                self._task = asyncio.create_task(self._run(), name="archivist")
+            self.expect()
 
     async def _run(self) -> None:
         """Keep an archivist at work until the archive closes and all is written."""

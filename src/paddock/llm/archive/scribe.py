@@ -37,6 +37,9 @@ class Scribe(ABC):
     async def keep_now(self, exchange: Exchange) -> None:
         """Return once the exchange is on disk. Raises `Unavailable`, and then it is not kept."""
 
+    def expect(self) -> None:  # noqa: B027 - who is always there need not be told
+        """There will be something to keep soon."""
+
     @property
     def crowded(self) -> bool:
         """Whether so much waits that `room` should be waited for before there is more."""

@@ -141,3 +141,21 @@ def test_nobody_waits_for_an_archivist_that_stands_still_for_long(
             assert archive.lost == 0
 
     asyncio.run(scenario())
+
+
+def test_it_is_there_before_there_is_something_to_keep(tmp_path: Path) -> None:
+    """What is kept while it starts would be lost with the server."""
+
+    async def scenario() -> None:
+        async with await Store.open(tmp_path / "a.db") as store:
+            archive = await Archive.open(store, ArchiveConfig(), apart=True)
+            archive.check()
+            async with asyncio.timeout(5):
+                while not children():
+                    await asyncio.sleep(0.01)
+            await archive.close()
+            assert not children()
+            archive.check()
+            assert not children(), "nobody is employed once it is closed"
+
+    asyncio.run(scenario())

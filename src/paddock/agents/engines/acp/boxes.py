@@ -11,6 +11,8 @@ from collections.abc import Awaitable, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+import structlog
+
 from paddock.agents.boxes import LLM_SESSION, SESSION, request_key_of, workspace
 from paddock.agents.building import have_image
 from paddock.agents.engines.acp.place import Place
@@ -31,6 +33,7 @@ PROGRAM = "program"
 HOME = "home"
 SHORTEST_LIFE = 600.0
 MOST_GENERATIONS = 1000
+log = structlog.get_logger()
 
 
 class AgentBoxes:
@@ -40,6 +43,7 @@ class AgentBoxes:
         self._means = means
         self._fleet = means.fleet
         config = means.config
+        self._making: dict[str, asyncio.Task[Sandbox]] = {}
         self._life = min(max(config.chat.idle_time, SHORTEST_LIFE), config.sandboxes.max_timeout)
 
     async def board(self, turn: Turn, place: Place, program: Program) -> Sandbox:
@@ -56,7 +60,7 @@ class AgentBoxes:
         await turn.tell(SessionSandbox(kind=KIND, sandbox_id="", state="starting"))
         try:
             await self._have_image(turn, program)
-            sandbox = await self._make(session, program, place)
+            sandbox = await self._made(session, program, place)
         except PaddockError as error:
             await turn.tell(SessionSandbox(kind=KIND, sandbox_id="", state="broken", reason=error.message[:1000]))
             raise
@@ -81,7 +85,9 @@ class AgentBoxes:
             await self.renew(sandbox)
 
     async def release(self, session: Session) -> None:
-        """End what the session has. Idempotent."""
+        """End what the session has, and what is being made for it. Idempotent."""
+        if (making := self._making.get(session.id)) is not None:
+            await asyncio.wait([making])
         found, _ = await self._fleet.list(session.tenant, metadata={SESSION: session.id}, page_size=1000)
         for sandbox in found:
             if PROGRAM in sandbox.metadata and (sandbox.request_key or "").startswith(request_key_of(session)):
@@ -104,6 +110,21 @@ class AgentBoxes:
             return turn.tell(SessionSandbox(kind=KIND, sandbox_id="", state="starting", building=building))
 
         await have_image(self._means.images, program.image, tell)
+
+    async def _made(self, session: Session, program: Program, place: Place) -> Sandbox:
+        """What is begun is finished, even if the turn that needs it is cancelled."""
+        if (earlier := self._making.get(session.id)) is not None:
+            return await asyncio.shield(earlier)
+        making = asyncio.create_task(self._make(session, program, place), name=f"sandbox of {session.id}")
+        self._making[session.id] = making
+
+        def done(task: asyncio.Task[Sandbox]) -> None:
+            del self._making[session.id]
+            if not task.cancelled() and (error := task.exception()) is not None:
+                log.info("a sandbox of a session could not be made", session=session.id, error=str(error))
+
+        making.add_done_callback(done)
+        return await asyncio.shield(making)
 
     async def _make(self, session: Session, program: Program, place: Place) -> Sandbox:
         home = await self.home(program)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, ClassVar, TypeAlias
 
 from pydantic import ValidationError
@@ -147,10 +148,16 @@ class _Work:
                 await self._teller.cut(error)
                 # A question to the model was cut off when the server stopped, and the program gave up.
                 if not (again and isinstance(error, ProgramError) and not isinstance(error, ProgramGone)):
+                    # The next turn has to know whether the program has read this prompt.
+                    with suppress(PaddockError):
+                        await talk.save()
                     raise
                 again = False
                 await talk.prompt([text_block(GO_ON)])
                 continue
+            except Exception as error:
+                await self._teller.cut(error)
+                raise
             again = False
             blocks, known = await self._more()
             if not blocks:
@@ -171,7 +178,9 @@ class _Work:
         await talk.conclude("The agent program ended before this came to its end.")
         # A prompt that was never sent is sent now; otherwise it knows by its own notes what it was doing.
         unsent = None if place.line is None else json.loads(place.line)["params"]["prompt"]
+        fresh = place.fresh
         place.forget_prompt()
+        place.fresh = fresh
         return unsent or [text_block(GO_ON)]
 
     async def _begin(self) -> None:
@@ -201,6 +210,10 @@ class _Work:
         messages = list(await self._turn.unread(place.known))
         if isinstance(given, UserMessage) and given.message.id not in {*place.known, *(each.id for each in messages)}:
             messages.insert(0, given.message)
+        if cut_off is None and not place.fresh and place.told is not None:
+            # What was said in turns that ended before the agent got to read it.
+            missed = [each for each in await self._turn.history() if each.role == "user" and each.number > place.told]
+            messages = [*missed, *messages]
         wants_more = isinstance(given, Continue) and given.cause == "continue"
         blocks, known = await self._blocks(messages)
         if cut_off is not None:
@@ -229,6 +242,7 @@ class _Work:
                     if data is not None:
                         await self._inside.write_file(attachment(part), data)
         blocks = await blocks_of(messages, lambda sha: self._engine.read_file(session, sha), images=self._place.images)
+        self._place.telling = max([self._place.telling, *(message.number for message in messages)])
         return blocks, [message.id for message in messages]
 
     async def _cancelled(self, talk: Talk, error: BaseException) -> None:

@@ -56,6 +56,11 @@ class Place(BaseModel):
     requests: int = 0
     """How many requests were sent to the process."""
 
+    told: int | None = None
+    """The number of the newest message that the agent was given; what is newer it is still to be told."""
+    telling: int = 0
+    """That of the newest in the prompt that is under way."""
+
     turn: int = 0
     known: list[str] = Field(default_factory=list)
     """Messages of the turn that the agent was given."""
@@ -95,6 +100,10 @@ class Place(BaseModel):
         self.ready = False
 
     def forget_prompt(self) -> None:
-        """Nothing is under way any more."""
+        """Nothing is under way any more; what was not sent was not told."""
+        if self.prompt is not None and self.line is None:
+            self.told = self.telling
+        elif self.prompt is not None and self.told is None:
+            self.fresh = True
         self.prompt = self.line = None
         self.asked, self.calls = [], {}

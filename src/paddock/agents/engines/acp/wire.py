@@ -14,6 +14,7 @@ from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Any
 
+from paddock.agents.schemas import shallow
 from paddock.errors import BoxError, NotFound, PaddockError
 from paddock.sandbox.client import Command, Ended, Inside, Output
 
@@ -130,12 +131,22 @@ def _lines(rest: bytearray, event: Output) -> list[Line]:
     found: list[Line] = []
     done = 0
     while (end := rest.find(b"\n", max(done, seen))) >= 0:
-        try:
-            message = json.loads(rest[done:end])
-        except (ValueError, RecursionError):
-            message = None
+        message = _read(rest[done:end])
         done = end + 1
         if isinstance(message, dict):
             found.append(Line(message, start + done))
     del rest[:done]
     return found
+
+
+def _read(line: bytes | bytearray) -> Any:
+    """What a program says, in a way that all can keep: without halves of characters, and nothing too deep to follow."""
+    try:
+        message = json.loads(line, parse_constant=lambda _: None)
+        if b"\\u" in line:
+            message = json.loads(json.dumps(message, ensure_ascii=False).encode(errors="replace"))
+    except (ValueError, RecursionError):
+        return None
+    if not isinstance(message, dict):
+        return None
+    return {name: value for name, value in message.items() if shallow(value)}
