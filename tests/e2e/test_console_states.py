@@ -293,6 +293,37 @@ def test_two_windows_and_two_people_at_one_desktop(browser: Browser, server: Ser
             each.is_content()
 
 
+def test_a_box_that_failed_is_deleted_by_its_name(browser: Browser, server: Server) -> None:
+    with server.client() as client:
+        box = client.post("/v1/sandboxes", json={"metadata": {"name": "broken_one"}}).raise_for_status().json()["id"]
+        kill(server, box)
+        eventually(lambda: client.get(f"/v1/sandboxes/{box}").json()["status"]["state"] == "Failed")
+        with guest(browser, server, rf"404 .*/v1/sandboxes/{box}") as person:
+            person.sign_in("/sandboxes?state=Failed")
+            person.button("sandboxes.actions", name="broken_one").click()
+            expect(person.page.get_by_role("menuitem", name=person.t("sandboxes.deeds.delete"))).to_be_visible()
+            person.page.keyboard.press("Escape")
+            person.page.get_by_role("link", name="broken_one", exact=True).click()
+            expect(person.page.get_by_role("heading", name="broken_one", level=1)).to_be_visible()
+            person.button("sandboxes.deeds.delete").click()
+            eventually(lambda: client.get(f"/v1/sandboxes/{box}").status_code == 404)
+            person.is_content()
+
+
+def test_a_key_is_offered_only_what_it_may_do(browser: Browser, server: Server) -> None:
+    _, secret = new_key(server, "boxes", "sandboxes:write")
+    with guest(browser, server, r"403 .*/v1/sessions") as person:
+        person.go("/")
+        sign_in_by_key(person, secret)
+        expect(person.page.get_by_role("heading", name=person.t("sandboxes.new"))).to_be_visible()
+        for key in ("welcome.chat.title", "welcome.task.title"):
+            expect(person.page.get_by_role("heading", name=person.t(key))).to_have_count(0)
+        person.go("/chats")
+        expect(person.page.get_by_role("alert")).to_contain_text("sessions:read")
+        expect(composer(person, new=True)).to_have_count(0)
+        person.is_content()
+
+
 def test_a_browser_that_keeps_nothing(browser: Browser, server: Server, tmp_path: Path) -> None:
     """With cookies blocked Chromium denies all storage, too. The key is then held by the page alone."""
     preferences = tmp_path / "Default/Preferences"

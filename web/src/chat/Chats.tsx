@@ -2,12 +2,13 @@ import { PanelLeftOpen } from "lucide-react";
 import { Suspense, useEffect, useState } from "react";
 import { useTranslation } from "react-i18next";
 import { useLocation, useParams } from "wouter";
-import { begin, send } from "@/session/store";
+import { begin, send, useSessions } from "@/session/store";
 import { may, useMe } from "@/shell/me";
 import { part } from "@/shell/parts";
 import { IconButton } from "@/ui/Button";
+import { useTitle } from "@/ui/Page";
 import { useRemembered } from "@/ui/remember";
-import { Loading } from "@/ui/states";
+import { Empty, Failed, Loading } from "@/ui/states";
 import styles from "./Chats.module.css";
 import { SessionList } from "./list/SessionList";
 import { NewChat } from "./start/NewChat";
@@ -34,6 +35,7 @@ export default function Chats() {
   // biome-ignore lint/correctness/useExhaustiveDependencies: whoever has gone somewhere is done with the list.
   useEffect(() => setDrawer(false), [id]);
 
+  if (me.data && !may(me.data, "sessions:read")) return <Refused />;
   return (
     <div className={styles.page}>
       {!narrow && listed && (
@@ -60,18 +62,30 @@ export default function Chats() {
                 <IconButton icon={PanelLeftOpen} label={t("chat.openList")} onClick={onList} />
               </div>
             )}
-            <NewChat
-              onStart={async (setup, written) => {
-                const made = await begin(bodyOf(setup));
-                go(`/chats/${made.id}`);
-                void send(made.id, written);
-              }}
-            />
+            {mayWrite ? (
+              <NewChat
+                onStart={async (setup, written) => {
+                  const made = await begin(bodyOf(setup));
+                  go(`/chats/${made.id}`);
+                  void send(made.id, written);
+                }}
+              />
+            ) : (
+              <Empty title={t("chat.onlyReads")} />
+            )}
           </>
         )}
       </div>
     </div>
   );
+}
+
+/** Why there is nothing to see, in the server's words. */
+function Refused() {
+  const { t } = useTranslation();
+  const { error } = useSessions();
+  useTitle(t("chat.chats"));
+  return error ? <Failed error={error} /> : <Loading />;
 }
 
 function useMedia(query: string): boolean {

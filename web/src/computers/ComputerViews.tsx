@@ -13,6 +13,7 @@ import { useTranslation } from "react-i18next";
 import type { BoxView } from "@/session/types";
 import { Empty } from "@/ui/states";
 import { Tabs } from "@/ui/Tabs";
+import { BuildingImage } from "./Building";
 import { type Condition, useCondition, useKinds, useNews } from "./box";
 import styles from "./Computers.module.css";
 import { Desktop } from "./desktop/Desktop";
@@ -90,7 +91,12 @@ export function ComputerView({ box, view, active, session, alone }: OneProps) {
   const { t } = useTranslation();
   useNews(box);
   const condition = useCondition(box, active);
-  if (box.state === "starting") return <Empty icon={Hourglass} title={t("chat.doing.starting")} />;
+  if (box.state === "starting")
+    return (
+      <Empty icon={Hourglass} title={t("chat.doing.starting")}>
+        {box.building && <BuildingImage building={box.building} />}
+      </Empty>
+    );
   if (view === "output") return <Output box={box} session={session} active={active} />;
   if (condition.state === "gone" || condition.state === "broken" || condition.state === "paused")
     return <Ended condition={condition} />;

@@ -17,7 +17,8 @@ export default function Popout() {
   const box = query.data && boxOf(query.data);
   const screen = kinds?.find((each) => each.name === box?.kind)?.screen;
   const view = fitting(isView(wanted) ? wanted : "desktop", box?.kind ?? "linux", screen);
-  useTitle(`${t(`computers.views.${view}`)} · ${box?.kind || id}`);
+  const name = query.data?.metadata.name || box?.kind || id;
+  useTitle(`${t(`computers.views.${view}`)} · ${name}`);
   useEffect(() => {
     // Windows that the console opens have a name by which they are found again; one that was moved to a tab has not.
     if (!window.name) window.name = `paddock-${id}-${view}`;
@@ -25,7 +26,7 @@ export default function Popout() {
   return (
     <main className={styles.popout}>
       <h1 className="visually-hidden">
-        {t(`computers.views.${view}`)} {box?.kind || id}
+        {t(`computers.views.${view}`)} <bdi>{name}</bdi>
       </h1>
       {box ? (
         <ComputerView box={box} view={view} active alone />

@@ -11,7 +11,7 @@ import { Page } from "@/ui/Page";
 import { useRemembered } from "@/ui/remember";
 import { Empty, Failed, Loading } from "@/ui/states";
 import { Time } from "@/ui/Time";
-import { kindOf, type Sandbox } from "./box";
+import { kindOf, type Sandbox, useKinds } from "./box";
 import styles from "./Computers.module.css";
 import { shown } from "./files/paths";
 import { type Shown, useWall } from "./useWall";
@@ -37,6 +37,9 @@ export default function Wall() {
     const timer = setTimeout(() => setPatient(false), PATIENCE);
     return () => clearTimeout(timer);
   }, []);
+  const kinds = useKinds().data;
+  const running = names.data?.items;
+  const awaited = running?.some((each) => kinds?.find(({ name }) => name === kindOf(each))?.screen ?? !kinds) ?? true;
   const screens = Object.values(wall.screens).sort((one, other) => (one.sandbox < other.sandbox ? -1 : 1));
   return (
     <Page
@@ -69,7 +72,7 @@ export default function Wall() {
             </li>
           ))}
         </ul>
-      ) : patient || wall.link !== "live" ? (
+      ) : awaited && (patient || wall.link !== "live") ? (
         <Loading />
       ) : (
         <Empty

@@ -24,6 +24,7 @@ export function boxOf(sandbox: Sandbox): BoxView {
     kind: kindOf(sandbox),
     state: life(state),
     reason: message ?? reason ?? null,
+    building: null,
     desktop: "none",
     holder: null,
     terminals: [],

@@ -26,6 +26,7 @@ export function useBox(sandbox: string | null, over: boolean): BoxView | null {
     kind,
     state: "ready",
     reason: null,
+    building: null,
     desktop: screen ? "started" : "none",
     holder: null,
     terminals: [],

@@ -8,6 +8,7 @@ import { CallCard, Output, Said, Thought, Words } from "@/ui/Transcript";
 import type { FeedItem } from "./feed";
 import styles from "./run.module.css";
 import type { FeedLink } from "./useFeed";
+import { useReason } from "./why";
 
 /** Items that are drawn at first; earlier ones come when they are asked for. */
 const SHOWN = 300;
@@ -98,6 +99,7 @@ function grouped(items: FeedItem[]): Group[] {
 
 function Item({ item, ended }: { item: FeedItem; ended: boolean }) {
   const { t } = useTranslation();
+  const inWords = useReason();
   switch (item.type) {
     case "text":
       return <Words text={item.text} />;
@@ -129,13 +131,13 @@ function Item({ item, ended }: { item: FeedItem; ended: boolean }) {
     case "attempt":
       return (
         <p className={styles.note}>
-          <RotateCcw size={16} aria-hidden /> {t("runs.again", { attempt: item.attempt, reason: item.reason })}
+          <RotateCcw size={16} aria-hidden /> {t("runs.again", { attempt: item.attempt, reason: inWords(item.reason) })}
         </p>
       );
     case "cancelling":
       return (
         <p className={styles.note}>
-          <Ban size={16} aria-hidden /> {t("runs.cancelAsked", { reason: item.reason })}
+          <Ban size={16} aria-hidden /> {t("runs.cancelAsked", { reason: inWords(item.reason) })}
         </p>
       );
   }

@@ -1,8 +1,9 @@
-import { Check } from "lucide-react";
+import { Check, X } from "lucide-react";
 import { useTranslation } from "react-i18next";
 import { duration } from "@/ui/Time";
 import { isOver, type WholeRun } from "./asking";
 import type { Feed } from "./feed";
+import { failedAt } from "./figures";
 import styles from "./run.module.css";
 import { useNow } from "./useNow";
 
@@ -18,6 +19,7 @@ export function Stages({ run, feed }: { run: WholeRun; feed: Feed }) {
   const [first] = feed.stages;
   if (first && feed.attempt === 1) told.admit ??= { stage: "admit", at: run.createdAt, endedAt: first.at };
   const current = over ? null : (feed.stages.at(-1)?.stage ?? run.stage);
+  const failed = failedAt(run);
   const reached = (ORDER as readonly (string | null)[]).indexOf(current);
   const taken = (stage: string): number | null => {
     const known = run.result?.stages[stage];
@@ -31,13 +33,24 @@ export function Stages({ run, feed }: { run: WholeRun; feed: Feed }) {
     <ol className={styles.stages} aria-label={t("runs.stages")}>
       {ORDER.map((stage, place) => {
         const seconds = taken(stage);
-        const state = stage === current ? "current" : seconds !== null || place < reached ? "done" : "ahead";
+        const state =
+          stage === failed
+            ? "failed"
+            : stage === current
+              ? "current"
+              : seconds !== null || place < reached
+                ? "done"
+                : "ahead";
         return (
           <li key={stage} className={styles[state]} aria-current={state === "current" ? "step" : undefined}>
             <span className={styles.dot} aria-hidden>
               {state === "done" && <Check size={11} strokeWidth={3} />}
+              {state === "failed" && <X size={11} strokeWidth={3} />}
             </span>
-            <span className={styles.stageName}>{t(`runs.stage.${stage}`)}</span>
+            <span className={styles.stageName}>
+              {t(`runs.stage.${stage}`)}
+              {state === "failed" && <span className="visually-hidden"> {t("runs.state.failed")}</span>}
+            </span>
             <span className={styles.stageTime}>
               {seconds !== null && Number.isFinite(seconds) ? duration(Math.max(0, seconds)) : ""}
             </span>

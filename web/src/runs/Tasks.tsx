@@ -5,11 +5,15 @@ import { address } from "@/api/client";
 import type { Schema } from "@/api/types";
 import { may, useMe } from "@/shell/me";
 import { Button } from "@/ui/Button";
+import { Code } from "@/ui/Code";
 import { Coded } from "@/ui/Coded";
 import { Page } from "@/ui/Page";
 import { Empty, Loaded } from "@/ui/states";
 import { useTasks } from "./asking";
 import styles from "./runs.module.css";
+
+/** What offers a directory: its path is relative to the file that says so. */
+const OFFER = "runs:\n  tasks: ./tasks\n";
 
 /** Task files that the server offers. */
 export default function Tasks() {
@@ -28,7 +32,18 @@ export default function Tasks() {
         query={tasks}
         isEmpty={({ items }) => items.length === 0}
         empty={
-          <Empty icon={ListChecks} title={t("runs.tasks.empty")} action={fresh}>
+          <Empty
+            icon={ListChecks}
+            title={t("runs.tasks.empty")}
+            action={
+              <>
+                <div className={styles.offer}>
+                  <Code text={OFFER} label="paddock.yaml" fileName="paddock.yaml" />
+                </div>
+                {fresh}
+              </>
+            }
+          >
             <Coded text={t("runs.tasks.emptyHint")} />
           </Empty>
         }

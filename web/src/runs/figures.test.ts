@@ -1,6 +1,6 @@
 import { describe, expect, it } from "vitest";
-import type { Run } from "./asking";
-import { besideOf, bestOf, placeOf, secondsOf, shortPath } from "./figures";
+import type { Run, WholeRun } from "./asking";
+import { besideOf, bestOf, failedAt, placeOf, secondsOf, shortPath } from "./figures";
 
 function run(more: Partial<Run>): Run {
   return {
@@ -29,6 +29,24 @@ describe("figures", () => {
     expect(secondsOf(run({ state: "running", startedAt }), now)).toBe(60);
     expect(secondsOf(run({ startedAt, endedAt: "2026-01-01T00:00:07Z" }), now)).toBe(7);
     expect(secondsOf(run({ state: "queued" }), now)).toBeNull();
+  });
+
+  it("tell the stage at which a run failed", () => {
+    const failed = (more: object, state = "failed") =>
+      failedAt({
+        state,
+        result: { endedBy: "exit", evidence: {}, exitCode: 0, stages: {}, missing: [], checks: [], ...more },
+      } as unknown as WholeRun);
+    const checks = [{ required: true, passed: false }];
+    expect(failed({ checks })).toBe("verify");
+    expect(failed({ checks: [{ required: false, passed: false }] })).toBe("watch");
+    expect(failed({ checks, missing: [{ required: true }] })).toBe("collect");
+    expect(failed({ checks, exitCode: 1 })).toBe("watch");
+    expect(failed({ checks, endedBy: "timeout" }, "timed_out")).toBe("watch");
+    expect(failed({ endedBy: "setup", evidence: { stage: "inputs" } })).toBe("inputs");
+    expect(failed({ endedBy: "setup", exitCode: 127, stages: { start: 1 } })).toBe("start");
+    expect(failed({ endedBy: "cancel" }, "cancelled")).toBeNull();
+    expect(failed({}, "succeeded")).toBeNull();
   });
 
   it("find files beside others, and none elsewhere", () => {

@@ -1,7 +1,7 @@
 /** Figures of runs, as they are shown. */
 
 import type { Tone } from "@/ui/Badge";
-import { isOver, type Run, type State } from "./asking";
+import { isOver, type Run, type State, type WholeRun } from "./asking";
 
 const TONES: Record<State, Tone> = {
   queued: "neutral",
@@ -28,6 +28,22 @@ export function secondsOf(run: Run, now: number): number | null {
 export function tokensOf(run: Run): number | null {
   const traffic = run.result?.traffic;
   return traffic ? traffic.inputTokens + traffic.outputTokens : null;
+}
+
+const ENDS_WELL = new Set(["exit", "file", "output", "says", "verified"]);
+
+/** The stage at which a run failed; null if it did not. */
+export function failedAt({ state, result }: WholeRun): string | null {
+  if (!isOver(state) || state === "succeeded" || state === "cancelled" || !result) return null;
+  const { endedBy, evidence, exitCode, missing, checks } = result;
+  if (typeof evidence.stage === "string") return evidence.stage;
+  // What the agent left is looked at only where its own end was a good one.
+  if (state === "failed" && ENDS_WELL.has(endedBy) && !exitCode) {
+    if (missing.some((each) => each.required)) return "collect";
+    if (checks.some((check) => check.required && !check.passed)) return "verify";
+  }
+  if (endedBy !== "setup") return "watch";
+  return "start" in result.stages ? "start" : "sandbox";
 }
 
 /** A path as people write it: those in the workspace relative to it. */

@@ -2,12 +2,29 @@ import { useTranslation } from "react-i18next";
 import { isOver, type WholeRun } from "./asking";
 import { shortPath } from "./figures";
 
+/** Why runs are stopped, where the server or the command line says it for people. */
+const REASONS: Record<string, string> = {
+  "interrupted on the command line": "commandLine",
+  "somebody asked for it": "asked",
+};
+
+/** A reason of the server's, in the language of the page where that has words for it, and as a part of a sentence. */
+export function useReason(): (reason: string) => string {
+  const { t } = useTranslation();
+  return (reason) => {
+    const known = REASONS[reason.replace(/^it was cancelled: /, "")];
+    const said = known ? t(`runs.reason.${known}`, { defaultValue: reason }) : reason;
+    return said.replace(/[.。\s]+$/, "");
+  };
+}
+
 /** Why a run is as it is, in a sentence or two. `stage` is the one under way, as far as is known. */
 export function useWhy(run: WholeRun, stage: string): string {
   const { t } = useTranslation();
+  const inWords = useReason();
   const { result } = run;
   if (!isOver(run.state)) {
-    if (run.cancelling) return t("runs.why.cancelling", { reason: run.cancelling });
+    if (run.cancelling) return t("runs.why.cancelling", { reason: inWords(run.cancelling) });
     if (run.state === "queued")
       return run.notBefore ? t("runs.why.waitsUntil", { attempt: run.attempt }) : t("runs.why.queued");
     return t(`runs.now.${stage}`);
@@ -22,6 +39,6 @@ export function useWhy(run: WholeRun, stage: string): string {
   ].filter(Boolean);
   // Where the server knows more than what kind of end it was, its own words say it.
   const plain = result.endedBy === "exit" || result.endedBy === "verified";
-  if (more.length === 0 && !plain) more.push(t("runs.why.said", { reason: result.reason }));
+  if (more.length === 0 && !plain) more.push(t("runs.why.said", { reason: inWords(result.reason) }));
   return [sentence, ...more].join(" ");
 }

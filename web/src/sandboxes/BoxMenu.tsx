@@ -3,7 +3,7 @@ import { useTranslation } from "react-i18next";
 import { IconButton } from "@/ui/Button";
 import { Menu } from "@/ui/Menu";
 import type { useDeeds } from "./actions";
-import { type Deed, deedsOf, type Sandbox } from "./facts";
+import { type Deed, deedsOf, type Sandbox, titleOf } from "./facts";
 
 export const ICONS = { pause: Pause, resume: Play, snapshot: Camera, renew: Clock, delete: Trash2 } satisfies Record<
   Deed,
@@ -21,7 +21,7 @@ export function BoxMenu({ box, deeds }: { box: Sandbox; deeds: ReturnType<typeof
         <IconButton
           size="small"
           icon={Ellipsis}
-          label={t("sandboxes.actions", { id: box.id })}
+          label={t("sandboxes.actions", { name: titleOf(box) })}
           busy={deeds.busy.has(box.id)}
         />
       }

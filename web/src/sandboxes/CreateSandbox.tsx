@@ -12,6 +12,7 @@ import { toast } from "@/ui/toasts";
 import { SANDBOXES } from "./actions";
 import { BuildImage } from "./BuildImage";
 import styles from "./Sandboxes.module.css";
+import { useSnapshotNames } from "./useSnapshotNames";
 import { BLANK, bodyOf, LIVES, mistakes, type Wish } from "./wish";
 
 /** Asks what a new sandbox should be, and makes it. */
@@ -38,6 +39,7 @@ export function CreateSandbox({ snapshot, onClose }: { snapshot: string; onClose
       navigate(`/sandboxes/${encodeURIComponent(box.id)}`);
     },
   });
+  const snapshots = useSnapshotNames(Boolean(wish.snapshot));
   const wrong = mistakes(wish);
   const kind = kinds.data?.items.find((each) => each.name === wish.kind);
   const missing = kind?.built === false && !wish.image ? kind : null;
@@ -69,7 +71,7 @@ export function CreateSandbox({ snapshot, onClose }: { snapshot: string; onClose
       <form id={form} onSubmit={submit} className={styles.form}>
         {wish.snapshot ? (
           <p>
-            {t("sandboxes.create.fromSnapshot")} <code>{wish.snapshot}</code>
+            {t("sandboxes.create.fromSnapshot")} <bdi>{snapshots[wish.snapshot] ?? wish.snapshot}</bdi>
           </p>
         ) : (
           <>
@@ -79,7 +81,10 @@ export function CreateSandbox({ snapshot, onClose }: { snapshot: string; onClose
                 onChange={change("kind")}
                 options={[
                   { value: "", label: t("sandboxes.create.noKind") },
-                  ...(kinds.data?.items ?? []).map((each) => ({ value: each.name, label: each.title })),
+                  ...(kinds.data?.items ?? []).map((each) => ({
+                    value: each.name,
+                    label: t(`chat.kindTitle.${each.title}`, each.title),
+                  })),
                 ]}
               />
             </Field>

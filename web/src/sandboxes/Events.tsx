@@ -11,8 +11,8 @@ import styles from "./Sandboxes.module.css";
 type Event = Schema<"EventSaid">;
 const KEPT = 1_000;
 
-/** What happened to a sandbox, as it happens, the newest first. */
-export function Events({ id }: { id: string }) {
+/** What happened to a sandbox, as it happens, the newest first; also if it is `gone` since. */
+export function Events({ id, gone }: { id: string; gone: boolean }) {
   const { t, i18n } = useTranslation();
   const [events, setEvents] = useState<Event[]>([]);
   const [link, setLink] = useState<{ state: LinkState; error?: ApiError }>({ state: "connecting" });
@@ -37,6 +37,7 @@ export function Events({ id }: { id: string }) {
   return (
     // biome-ignore lint/a11y/noNoninteractiveTabindex: what scrolls must be reachable by the keyboard.
     <section className={styles.scroll} tabIndex={0} aria-label={t("sandboxes.events.title")}>
+      {gone && <p className={styles.gone}>{t("sandboxes.gone")}</p>}
       <ol className={styles.events} reversed>
         {events.map((event) => (
           <li key={event.number}>

@@ -8,15 +8,19 @@ import { Time } from "@/ui/Time";
 import { useDeeds } from "./actions";
 import { ICONS } from "./BoxMenu";
 import { OwnerOf } from "./columns";
-import { deedsOf, kindOf, originOf, type Sandbox, TONES } from "./facts";
+import { deedsOf, ENDED, kindOf, originOf, type Sandbox, TONES, titleOf } from "./facts";
 import { Load } from "./Load";
 import styles from "./Sandboxes.module.css";
+import { useSnapshotNames } from "./useSnapshotNames";
 
-export function SandboxHead({ box, ended, writes }: { box: Sandbox; ended: boolean; writes: boolean }) {
+/** What a sandbox is, and what can be done with it unless it is `gone`. */
+export function SandboxHead({ box, gone, writes }: { box: Sandbox; gone: boolean; writes: boolean }) {
   const { t } = useTranslation();
   const [, navigate] = useLocation();
   const deeds = useDeeds();
+  const snapshots = useSnapshotNames(Boolean(box.snapshotId));
   const { state, message, reason } = box.status;
+  const { name } = box.metadata;
   return (
     <header className={styles.head}>
       <div>
@@ -24,14 +28,17 @@ export function SandboxHead({ box, ended, writes }: { box: Sandbox; ended: boole
           <Link href="/sandboxes" aria-label={t("sandboxes.back")} title={t("sandboxes.back")}>
             <ArrowLeft size={18} aria-hidden />
           </Link>
-          <h1>{box.id}</h1>
+          <h1 className={name ? undefined : styles.id}>
+            <bdi>{titleOf(box)}</bdi>
+          </h1>
+          {name && <span className={styles.under}>{box.id}</span>}
           <CopyButton text={box.id} />
           <Badge tone={TONES[state]}>{t(`sandboxes.states.${state}`)}</Badge>
         </div>
         <dl className={styles.facts}>
           {kindOf(box) && <Fact label={t("sandboxes.kind")}>{kindOf(box)}</Fact>}
           <Fact label={t(box.image ? "sandboxes.image" : "sandboxes.snapshots.one")}>
-            <bdi>{originOf(box)}</bdi>
+            <bdi>{originOf(box, snapshots)}</bdi>
           </Fact>
           <Fact label={t("sandboxes.for")}>
             <OwnerOf box={box} />
@@ -39,7 +46,7 @@ export function SandboxHead({ box, ended, writes }: { box: Sandbox; ended: boole
           <Fact label={t("sandboxes.made")}>
             <Time at={box.createdAt} />
           </Fact>
-          {!ended && (
+          {!gone && !ENDED.includes(state) && (
             <Fact label={t("sandboxes.ends")}>
               {box.expiresAt ? <Time at={box.expiresAt} /> : t("sandboxes.never")}
             </Fact>
@@ -62,7 +69,7 @@ export function SandboxHead({ box, ended, writes }: { box: Sandbox; ended: boole
           {t("sandboxes.conversations")}
         </Button>
         {writes &&
-          !ended &&
+          !gone &&
           deedsOf(box).map((deed) => (
             <Button
               key={deed}

@@ -12,9 +12,10 @@ import { Table } from "@/ui/Table";
 import { SANDBOXES, useDeeds, useHidden } from "./actions";
 import { BoxMenu } from "./BoxMenu";
 import { useColumns } from "./columns";
-import { ALIVE, deedsOf, kindOf, passes, type Sandbox, statesOf } from "./facts";
+import { ALIVE, deedsOf, kindOf, passes, type Sandbox, statesOf, titleOf } from "./facts";
 import { Pager } from "./Pager";
 import styles from "./Sandboxes.module.css";
+import { useSnapshotNames } from "./useSnapshotNames";
 
 const MOST = 200;
 
@@ -26,7 +27,6 @@ export function SandboxList({ writes }: { writes: boolean }) {
   const hidden = useHidden();
   const [chosen, setChosen] = useState<Set<string>>(new Set());
   const deeds = useDeeds();
-  const columns = useColumns();
   const query = useQuery({
     queryKey: [SANDBOXES, "list", filter.state, page],
     queryFn: ({ signal }) =>
@@ -38,6 +38,7 @@ export function SandboxList({ writes }: { writes: boolean }) {
     placeholderData: (before) => before,
   });
   const items = query.data?.items;
+  const columns = useColumns(useSnapshotNames(items?.some((box) => box.snapshotId) ?? false));
   const kinds = useMemo(() => [...new Set((items ?? []).map(kindOf).filter((kind) => kind !== null))].sort(), [items]);
   const rows = (items ?? []).filter((box) => !hidden.has(box.id) && passes(box, filter));
   const picked = rows.filter((box) => chosen.has(box.id));
@@ -123,7 +124,7 @@ export function SandboxList({ writes }: { writes: boolean }) {
                   ? {
                       ids: chosen,
                       onChange: setChosen,
-                      labelOf: (box) => t("sandboxes.choose", { id: box.id }),
+                      labelOf: (box) => t("sandboxes.choose", { name: titleOf(box) }),
                       all: t("sandboxes.chooseAll"),
                     }
                   : undefined

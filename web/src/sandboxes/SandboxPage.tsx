@@ -13,7 +13,7 @@ import { Tabs } from "@/ui/Tabs";
 import { pathOf, SANDBOXES } from "./actions";
 import { Diagnostics } from "./Diagnostics";
 import { Events } from "./Events";
-import { ENDED, type Sandbox } from "./facts";
+import { type Sandbox, titleOf } from "./facts";
 import styles from "./Sandboxes.module.css";
 import { SandboxHead } from "./SandboxHead";
 
@@ -25,13 +25,13 @@ export default function SandboxPage() {
   const { id = "", view } = useParams<{ id: string; view?: string }>();
   const [, navigate] = useLocation();
   const me = useMe().data;
-  useTitle(id);
   const query = useQuery({
     queryKey: [SANDBOXES, "one", id],
     queryFn: ({ signal }) => api.get<Sandbox>(pathOf(id), { signal }),
     refetchInterval: (state) => (state.state.error instanceof ApiError ? false : 4_000),
   });
   const box = query.data;
+  useTitle(box ? titleOf(box) : id);
   const gone = query.error instanceof ApiError && query.error.status === 404;
   const tab: Tab = view === "events" || view === "diagnostics" ? view : "computer";
   const go = (to: string) => navigate(`/sandboxes/${encodeURIComponent(id)}${to ? `/${to}` : ""}`, { replace: true });
@@ -41,7 +41,7 @@ export default function SandboxPage() {
   return (
     <div className={styles.sheet}>
       {box ? (
-        <SandboxHead box={box} ended={gone || ENDED.includes(box.status.state)} writes={may(me, "sandboxes:write")} />
+        <SandboxHead box={box} gone={gone} writes={may(me, "sandboxes:write")} />
       ) : (
         <header className={styles.head}>
           <div>
@@ -49,9 +49,8 @@ export default function SandboxPage() {
               <Link href="/sandboxes" aria-label={t("sandboxes.back")}>
                 <ArrowLeft size={18} aria-hidden />
               </Link>
-              <h1>{id}</h1>
+              <h1 className={styles.id}>{id}</h1>
             </div>
-            <p className={styles.count}>{t("sandboxes.gone")}</p>
           </div>
         </header>
       )}
@@ -71,7 +70,7 @@ export default function SandboxPage() {
           ]}
         >
           {tab === "events" || !box ? (
-            <Events id={id} />
+            <Events id={id} gone={gone} />
           ) : tab === "diagnostics" ? (
             <Diagnostics id={id} />
           ) : (

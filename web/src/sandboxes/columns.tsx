@@ -4,11 +4,12 @@ import { Link } from "wouter";
 import { Badge } from "@/ui/Badge";
 import type { Column } from "@/ui/Table";
 import { Time } from "@/ui/Time";
-import { kindOf, labelsOf, originOf, ownerOf, type Sandbox, TONES } from "./facts";
+import { kindOf, labelsOf, originOf, ownerOf, type Sandbox, TONES, titleOf } from "./facts";
 import { Load } from "./Load";
 import styles from "./Sandboxes.module.css";
 
-export function useColumns(): Column<Sandbox>[] {
+/** `snapshots` are names by id. */
+export function useColumns(snapshots: Record<string, string>): Column<Sandbox>[] {
   const { t } = useTranslation();
   return useMemo(
     () => [
@@ -16,9 +17,16 @@ export function useColumns(): Column<Sandbox>[] {
         id: "id",
         label: t("sandboxes.sandbox"),
         cell: (box) => (
-          <Link href={`/sandboxes/${encodeURIComponent(box.id)}`} className={styles.id}>
-            {box.id}
-          </Link>
+          <div className={styles.who}>
+            <Link
+              href={`/sandboxes/${encodeURIComponent(box.id)}`}
+              className={box.metadata.name ? styles.name : styles.id}
+            >
+              <bdi>{titleOf(box)}</bdi>
+            </Link>
+            {box.metadata.name && <span className={styles.under}>{box.id}</span>}
+            <bdi className={styles.narrow}>{kindOf(box) ?? originOf(box, snapshots)}</bdi>
+          </div>
         ),
       },
       {
@@ -31,7 +39,7 @@ export function useColumns(): Column<Sandbox>[] {
         ),
       },
       { id: "kind", label: t("sandboxes.kind"), cell: (box) => kindOf(box) ?? "–", minor: true },
-      { id: "image", label: t("sandboxes.image"), cell: (box) => <bdi>{originOf(box)}</bdi>, minor: true },
+      { id: "image", label: t("sandboxes.image"), cell: (box) => <bdi>{originOf(box, snapshots)}</bdi>, minor: true },
       { id: "owner", label: t("sandboxes.for"), cell: (box) => <OwnerOf box={box} />, minor: true },
       { id: "load", label: t("sandboxes.load"), cell: (box) => <Load box={box} />, minor: true },
       { id: "age", label: t("sandboxes.made"), cell: (box) => <Time at={box.createdAt} />, minor: true },
@@ -42,7 +50,7 @@ export function useColumns(): Column<Sandbox>[] {
         minor: true,
       },
     ],
-    [t],
+    [t, snapshots],
   );
 }
 
@@ -60,7 +68,7 @@ export function OwnerOf({ box }: { box: Sandbox }) {
       )}
       {labels.slice(0, 3).map(([name, value]) => (
         <bdi key={name} className={styles.label} title={`${name}: ${value}`}>
-          {name === "name" || name === "paddock.task" ? value : `${name}: ${value}`}
+          {name === "paddock.task" ? value : `${name}: ${value}`}
         </bdi>
       ))}
       {labels.length > 3 && <span className={styles.label}>+{labels.length - 3}</span>}

@@ -1,5 +1,5 @@
 import { describe, expect, it } from "vitest";
-import { anHourMore, deedsOf, labelsOf, ownerOf, passes, type Sandbox, statesOf } from "./facts";
+import { anHourMore, deedsOf, labelsOf, originOf, ownerOf, passes, type Sandbox, statesOf, titleOf } from "./facts";
 
 function box(more: Partial<Sandbox> = {}, state: Sandbox["status"]["state"] = "Running"): Sandbox {
   return { id: "sb-1", status: { state }, metadata: {}, createdAt: "2026-01-01T00:00:00Z", ...more };
@@ -12,10 +12,20 @@ describe("a sandbox", () => {
       id: "ses-1",
       path: "/chats/ses-1",
     });
-    const run = box({ metadata: { "paddock.run": "run-1", "paddock.task": "hello" } });
+    const run = box({ metadata: { name: "mine", "paddock.run": "run-1", "paddock.task": "hello" } });
     expect(ownerOf(run)?.path).toBe("/runs/run-1");
     expect(labelsOf(run)).toEqual([["paddock.task", "hello"]]);
     expect(ownerOf(box())).toBeNull();
+  });
+  it("has its name as its title, else its id", () => {
+    expect(titleOf(box({ metadata: { name: "first" } }))).toBe("first");
+    expect(titleOf(box())).toBe("sb-1");
+  });
+  it("tells what it was made from, a snapshot by its name", () => {
+    expect(originOf(box({ image: { uri: "code" } }))).toBe("code");
+    const made = box({ snapshotId: "snap-1" });
+    expect(originOf(made)).toBe("snap-1");
+    expect(originOf(made, { "snap-1": "after set-up" })).toBe("after set-up");
   });
   it("offers only what its state allows", () => {
     expect(deedsOf(box())).toEqual(["pause", "snapshot", "delete"]);
@@ -27,6 +37,7 @@ describe("a sandbox", () => {
     ]);
     expect(deedsOf(box({}, "Pending"))).toEqual(["delete"]);
     expect(deedsOf(box({}, "Terminated"))).toEqual([]);
+    expect(deedsOf(box({ expiresAt: "2026-01-01T01:00:00Z" }, "Failed"))).toEqual(["delete"]);
   });
   it("lives an hour longer, from its end or from now", () => {
     const now = new Date("2026-01-01T00:30:00Z");

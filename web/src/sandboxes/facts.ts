@@ -24,9 +24,15 @@ export function kindOf(box: Sandbox): string | null {
   return box.extensions?.["paddock.kind"] ?? null;
 }
 
-/** What it was made from: an image, or a snapshot. */
-export function originOf(box: Sandbox): string {
-  return box.image?.uri ?? box.snapshotId ?? "";
+/** What people call it: its name if it was given one, else its id. */
+export function titleOf(box: Sandbox): string {
+  return box.metadata.name || box.id;
+}
+
+/** What it was made from: an image, or a snapshot, by its name where `snapshots` has one. */
+export function originOf(box: Sandbox, snapshots: Record<string, string> = {}): string {
+  const { image, snapshotId } = box;
+  return image?.uri ?? (snapshotId ? (snapshots[snapshotId] ?? snapshotId) : "");
 }
 
 export interface Owner {
@@ -44,9 +50,11 @@ export function ownerOf(box: Sandbox): Owner | null {
   return null;
 }
 
+const SHOWN_ELSEWHERE = ["name", "session", "paddock.run"];
+
 /** What else was written on it. */
 export function labelsOf(box: Sandbox): [string, string][] {
-  return Object.entries(box.metadata).filter(([name]) => name !== "session" && name !== "paddock.run");
+  return Object.entries(box.metadata).filter(([name]) => !SHOWN_ELSEWHERE.includes(name));
 }
 
 export type Deed = "pause" | "resume" | "snapshot" | "renew" | "delete";
@@ -54,7 +62,9 @@ export type Deed = "pause" | "resume" | "snapshot" | "renew" | "delete";
 /** What can be done with it as it is now. */
 export function deedsOf(box: Sandbox): Deed[] {
   const { state } = box.status;
-  if (ENDED.includes(state) || state === "Stopping") return [];
+  // One that failed stays until somebody deletes it, or for `sandboxes.keep_ended`.
+  if (state === "Failed") return ["delete"];
+  if (state === "Terminated" || state === "Stopping") return [];
   const deeds: Deed[] = [];
   if (state === "Running") deeds.push("pause");
   if (state === "Paused") deeds.push("resume");

@@ -16,6 +16,7 @@ function begun(id: string, kind: string): BoxView {
     kind,
     state: "ready",
     reason: null,
+    building: null,
     desktop: "none",
     holder: null,
     terminals: [],
@@ -47,6 +48,7 @@ export function sandboxTold(draft: Draft, data: SessionSandbox, place: Place): v
   const box = known(draft, data.sandbox_id || kind, kind);
   box.state = state;
   box.reason = data.reason ?? null;
+  box.building = (state === "starting" && data.building) || null;
   if (state === "broken" || state === "released") {
     box.holder = null;
     box.terminals = [];

@@ -85,9 +85,9 @@ describe("however a log comes", () => {
           const after = apply(before, [event]);
           for (const name of ["items", "calls", "approvals", "turns"] as const)
             keepsIdentity(before[name], after[name]);
-          const told = event.data as { sandbox_id?: string };
+          const told = event.data as { sandbox_id?: string; kind?: string };
           for (const [id, box] of Object.entries(before.boxes))
-            if (id !== told.sandbox_id) expect(after.boxes[id] ?? box).toBe(box);
+            if (id !== (told.sandbox_id || told.kind)) expect(after.boxes[id] ?? box).toBe(box);
           return after;
         }, empty());
       }),
@@ -193,6 +193,24 @@ describe("a recorded report", () => {
     expect(view.attention).toEqual({ sandbox: "sb-06ba9c3b5ece8b56", view: "files", number: 35 });
     expect(upTo("report", 59).attention).toMatchObject({ view: "terminal", number: 59 });
     expect(upTo("report", 36).boxes["sb-06ba9c3b5ece8b56"]?.files).toMatchObject([{ path: "/workspace/table.csv" }]);
+  });
+
+  it("tells what a box waits for while it starts, and no longer", () => {
+    const told = (number: number, data: object) => ({ ...recorded("report")[33], number, data }) as SessionEvent;
+    const starting = { kind: "code", sandbox_id: "", state: "starting" };
+    const building = { image: "code", step: "install packages", fraction: 0.4 };
+    const before = upTo("report", 34);
+    expect(before.boxes.code).toMatchObject({ state: "starting", building: null });
+    const waiting = apply(before, [told(35, { ...starting, building })]);
+    expect(waiting.boxes.code).toMatchObject({ state: "starting", building });
+    expect(waiting.boxOrder).toEqual(["code"]);
+    const further = apply(waiting, [told(36, { ...starting, building: { ...building, fraction: 0.9 } })]);
+    expect(further.boxes.code?.building?.fraction).toBe(0.9);
+    expect(apply(further, [told(37, starting)]).boxes.code?.building).toBeNull();
+    const ready = apply(further, [told(37, { kind: "code", sandbox_id: "sb-1", state: "ready" })]);
+    expect(ready.boxes).toMatchObject({ "sb-1": { state: "ready", building: null } });
+    const broken = apply(further, [told(37, { ...starting, state: "broken", reason: "no recipe" })]);
+    expect(broken.boxes.code).toMatchObject({ state: "broken", building: null });
   });
 
   it("stays with a command that writes files", () => {

@@ -2,6 +2,7 @@
 
 import type {
   Approval,
+  Building,
   CallResult,
   Message,
   PlanStep,
@@ -113,6 +114,8 @@ export interface BoxView {
   kind: string;
   state: "starting" | "ready" | "broken" | "released";
   reason: string | null;
+  /** The image that it waits for while it starts, if that has to be built first. */
+  building: Building | null;
   desktop: "none" | "started" | "stopped";
   /** Who has mouse and keyboard, if not the agent. */
   holder: string | null;

@@ -1,5 +1,5 @@
 import { Cpu, Info, KeyRound, type LucideIcon, Palette, ShieldCheck } from "lucide-react";
-import type { ComponentType } from "react";
+import { type ComponentType, useEffect, useRef } from "react";
 import { useTranslation } from "react-i18next";
 import { Link, useParams } from "wouter";
 import NotFound from "@/shell/NotFound";
@@ -24,12 +24,18 @@ export default function Settings() {
   const { t } = useTranslation();
   const { page = "models" } = useParams<{ page: string }>();
   const found = Object.hasOwn(PAGES, page) ? PAGES[page] : undefined;
+  const pages = useRef<HTMLElement>(null);
+  // On a narrow screen they stand in a row that is longer than the screen.
+  // biome-ignore lint/correctness/useExhaustiveDependencies: whenever another one is chosen.
+  useEffect(() => {
+    pages.current?.querySelector("[aria-current]")?.scrollIntoView({ block: "nearest", inline: "nearest" });
+  }, [page]);
   if (!found) return <NotFound />;
   const { show: Show } = found;
   return (
     <Page title={t("settings.title")}>
       <div className={styles.frame}>
-        <nav className={styles.pages} aria-label={t("settings.pages")}>
+        <nav ref={pages} className={styles.pages} aria-label={t("settings.pages")}>
           {Object.entries(PAGES).map(([id, { icon: Icon }]) => (
             <Link
               key={id}

@@ -98,11 +98,13 @@ export function useCommands(onShortcuts: () => void): Command[] {
     for (const box of boxes?.items ?? [])
       commands.push({
         id: box.id,
-        label: box.id,
-        hint: box.extensions?.["paddock.kind"] ?? box.image?.uri,
+        label: box.metadata.name || box.id,
+        hint: [box.extensions?.["paddock.kind"] ?? box.image?.uri, box.metadata.name && box.id]
+          .filter(Boolean)
+          .join(" · "),
         icon: Box,
         group: t("shell.places.sandboxes"),
-        words: Object.values(box.metadata).join(" "),
+        words: [box.id, ...Object.values(box.metadata)].join(" "),
         run: go(`/sandboxes/${encodeURIComponent(box.id)}`),
       });
     for (const deed of deeds)

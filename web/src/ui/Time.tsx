@@ -1,3 +1,4 @@
+import i18next from "i18next";
 import { useEffect, useState } from "react";
 import { useTranslation } from "react-i18next";
 
@@ -36,13 +37,14 @@ export function Time({ at }: { at: string }) {
   );
 }
 
-/** "4.2 s", "3 min 20 s". */
+/** "4.2 s", "3 min 20 s", in the language of the page. */
 export function duration(seconds: number): string {
-  if (seconds < 1) return `${Math.round(seconds * 1000)} ms`;
-  if (seconds < 60) return `${seconds.toFixed(seconds < 10 ? 1 : 0)} s`;
+  const unit = (value: number | string, name: string) => `${value} ${i18next.t(`common.units.${name}`)}`;
+  if (seconds < 1) return unit(Math.round(seconds * 1000), "ms");
+  if (seconds < 60) return unit(seconds.toFixed(seconds < 10 ? 1 : 0), "s");
   const minutes = Math.floor(seconds / 60);
-  if (minutes < 60) return `${minutes} min ${Math.round(seconds % 60)} s`;
-  return `${Math.floor(minutes / 60)} h ${minutes % 60} min`;
+  if (minutes < 60) return `${unit(minutes, "min")} ${unit(Math.round(seconds % 60), "s")}`;
+  return `${unit(Math.floor(minutes / 60), "h")} ${unit(minutes % 60, "min")}`;
 }
 
 /** "1.4 MB". */

@@ -7,7 +7,7 @@ import { may, useMe } from "@/shell/me";
 import { money } from "@/ui/money";
 import { Table } from "@/ui/Table";
 import { amount } from "@/ui/Time";
-import { type Dimension, type Item, type Measure, measured, ranked } from "./figures";
+import { type Dimension, type Item, type Measure, measured, ranked, SCRIPT } from "./figures";
 import styles from "./Usage.module.css";
 
 const MOST = 100;
@@ -33,6 +33,7 @@ export function Breakdown({ items, by, measure, total, onFilter }: Props) {
   const nameOf = (item: Item) => {
     const value = item[by];
     if (!value) return null;
+    if (value === SCRIPT) return t("usage.script");
     return (by === "key" && keys?.items.find((key) => key.id === value)?.name) || value;
   };
   const number = (value: number) => amount(value, i18n.language);

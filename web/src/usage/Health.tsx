@@ -64,6 +64,7 @@ function Card({ title, children }: { title: string; children: ReactNode }) {
 function Hints({ facts, llm }: { facts: ServerFacts; llm: Schema<"ModelsSaid"> | undefined }) {
   const { t } = useTranslation();
   const hints = hintsOf(facts, llm);
+  const titled = (kind: string) => t(`chat.kindTitle.${kind}`, kind);
   if (hints.length === 0)
     return (
       <p role="status">
@@ -76,7 +77,7 @@ function Hints({ facts, llm }: { facts: ServerFacts; llm: Schema<"ModelsSaid"> |
     <ul className={styles.hints}>
       {hints.map(({ id, values }) => (
         <li key={id + JSON.stringify(values)}>
-          {t(`health.hints.${id}`, values)}{" "}
+          {t(`health.hints.${id}`, values.kind ? { ...values, kind: titled(String(values.kind)) } : values)}{" "}
           {id === "scripts" && <Link href="/settings/models">{t("health.connect")}</Link>}
         </li>
       ))}
@@ -131,6 +132,7 @@ function Boxes({ facts }: { facts: ServerFacts }) {
 
 function Providers({ said }: { said: Schema<"ModelsSaid"> }) {
   const { t } = useTranslation();
+  const { archive } = said;
   return (
     <>
       <ul className={styles.plainList}>
@@ -148,13 +150,11 @@ function Providers({ said }: { said: Schema<"ModelsSaid"> }) {
       {said.providers.length === 0 && <p className={styles.note}>{t("health.noProviders")}</p>}
       <dl className={styles.facts}>
         <dt>{t("health.archive")}</dt>
-        <dd>
-          {t(said.archive.enabled ? "health.archiveOn" : "health.archiveOff", { durability: said.archive.durability })}
-        </dd>
+        <dd>{t(`health.archives.${archive.enabled ? archive.durability : "off"}`)}</dd>
         <dt>{t("health.waiting")}</dt>
-        <dd>{size(said.archive.waitingBytes)}</dd>
+        <dd>{archive.waitingBytes > 0 ? <Badge tone="warning">{size(archive.waitingBytes)}</Badge> : size(0)}</dd>
         <dt>{t("health.lost")}</dt>
-        <dd>{said.archive.lost}</dd>
+        <dd>{archive.lost > 0 ? <Badge tone="danger">{archive.lost}</Badge> : 0}</dd>
       </dl>
     </>
   );

@@ -24,6 +24,7 @@ import {
   type Numbers,
   RANGES,
   rangeOf,
+  SCRIPT,
   type Series,
   type Span,
 } from "./figures";
@@ -110,7 +111,7 @@ export default function Usage() {
         />
         {filters.map(([name, value]) => (
           <button key={name} type="button" className={styles.chip} onClick={() => set({ [name]: "" })}>
-            {t(`usage.dimensions.${name}`)}: <bdi>{value}</bdi> ×
+            {t(`usage.dimensions.${name}`)}: <bdi>{value === SCRIPT ? t("usage.script") : value}</bdi> ×
             <span className="visually-hidden">{t("usage.unfilter")}</span>
           </button>
         ))}

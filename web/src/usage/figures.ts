@@ -11,6 +11,9 @@ export const MEASURES: Measure[] = ["tokens", "cost", "requests", "errors"];
 /** Days that a range may have, counted with today. */
 export const RANGES = ["1", "7", "30", "90"];
 
+/** What the server calls the model and the provider where a run's own script answered. */
+export const SCRIPT = "script of a run";
+
 export interface Percentiles {
   p50: number;
   p90: number;

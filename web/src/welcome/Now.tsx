@@ -5,6 +5,8 @@ import { useTranslation } from "react-i18next";
 import { Link } from "wouter";
 import { api } from "@/api/client";
 import type { Schema } from "@/api/types";
+import { kindOf, originOf } from "@/sandboxes/facts";
+import { useSnapshotNames } from "@/sandboxes/useSnapshotNames";
 import { may, useMe } from "@/shell/me";
 import { Badge, type Tone } from "@/ui/Badge";
 import { Loaded } from "@/ui/states";
@@ -61,6 +63,7 @@ export function Now() {
     enabled: may(me, "sandboxes:read"),
     refetchInterval: EVERY,
   });
+  const snapshots = useSnapshotNames(boxes.data?.items.some((box) => box.snapshotId) ?? false);
   return (
     <div className={styles.columns}>
       {chats.isEnabled && (
@@ -129,7 +132,9 @@ export function Now() {
                   <li key={box.id}>
                     <Link href={`/sandboxes/${encodeURIComponent(box.id)}`} className={styles.entry}>
                       <Box size={16} aria-hidden />
-                      <bdi className={styles.name}>{box.extensions?.["paddock.kind"] ?? box.image?.uri ?? box.id}</bdi>
+                      <bdi className={styles.name}>
+                        {box.metadata.name || (kindOf(box) ?? originOf(box, snapshots))}
+                      </bdi>
                       <span className={styles.id}>{box.id}</span>
                       <Time at={box.createdAt} />
                     </Link>

@@ -1,5 +1,5 @@
 import { useMutation } from "@tanstack/react-query";
-import { Cable, ListChecks, MessageCirclePlus, Play, RotateCcw } from "lucide-react";
+import { Cable, ListChecks, MessageCirclePlus, Play, RotateCcw, SquarePlus } from "lucide-react";
 import { useState } from "react";
 import { useTranslation } from "react-i18next";
 import { Link, useLocation } from "wouter";
@@ -22,6 +22,7 @@ export default function Welcome() {
   const server = useServer();
   const [connecting, setConnecting] = useState(false);
   const chats = may(me, "sessions:write");
+  const tasks = may(me, "runs:write");
   useTitle(t("welcome.title"));
   return (
     <div className={styles.page}>
@@ -39,16 +40,27 @@ export default function Welcome() {
       <section aria-labelledby="next" className={styles.section}>
         <h2 id="next">{t("welcome.next")}</h2>
         <div className={styles.cards}>
-          <Link href="/chats" className={styles.card}>
-            <MessageCirclePlus size={22} aria-hidden />
-            <h3>{t("welcome.chat.title")}</h3>
-            <p>{t("welcome.chat.about")}</p>
-          </Link>
-          <Link href="/tasks" className={styles.card}>
-            <ListChecks size={22} aria-hidden />
-            <h3>{t("welcome.task.title")}</h3>
-            <p>{t("welcome.task.about")}</p>
-          </Link>
+          {chats && (
+            <Link href="/chats" className={styles.card}>
+              <MessageCirclePlus size={22} aria-hidden />
+              <h3>{t("welcome.chat.title")}</h3>
+              <p>{t("welcome.chat.about")}</p>
+            </Link>
+          )}
+          {tasks && (
+            <Link href="/tasks" className={styles.card}>
+              <ListChecks size={22} aria-hidden />
+              <h3>{t("welcome.task.title")}</h3>
+              <p>{t("welcome.task.about")}</p>
+            </Link>
+          )}
+          {may(me, "sandboxes:write") && !chats && !tasks && (
+            <Link href="/sandboxes?create=1" className={styles.card}>
+              <SquarePlus size={22} aria-hidden />
+              <h3>{t("sandboxes.new")}</h3>
+              <p>{t("sandboxes.about")}</p>
+            </Link>
+          )}
           <button type="button" className={styles.card} onClick={() => setConnecting(true)}>
             <Cable size={22} aria-hidden />
             <h3>

@@ -26,7 +26,7 @@ export function Kinds({ kinds, chosen, onChange }: Props) {
           />
           <span>
             <span className={styles.kindName}>
-              {kind.title}
+              {t(`chat.kindTitle.${kind.title}`, kind.title)}
               {!kind.built && <Badge tone="warning">{t("chat.notBuilt")}</Badge>}
             </span>
             <span className={styles.soft}>

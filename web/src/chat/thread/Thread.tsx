@@ -11,6 +11,7 @@ import {
   useState,
 } from "react";
 import { useTranslation } from "react-i18next";
+import { BuildingImage } from "@/computers/Building";
 import type { Outgoing } from "@/session/store";
 import type { SessionView } from "@/session/types";
 import { recall, remember } from "@/ui/remember";
@@ -183,12 +184,19 @@ const QUIET: readonly Doing[] = ["nothing", "waiting", "writing", "working"];
 function Now({ view }: { view: SessionView }) {
   const { t } = useTranslation();
   const what = doing(view);
+  const boxes = Object.values(view.boxes);
+  const building = what === "starting" ? boxes.find((box) => box.building)?.building : null;
   return (
-    <div className={styles.now} role="status">
-      {!QUIET.includes(what) && (
-        <span className={styles.shimmer}>
-          {t(`chat.doing.${what}`, { who: Object.values(view.boxes).find((box) => box.holder)?.holder ?? "" })}
-        </span>
+    // What changes every few seconds is not read aloud each time.
+    <div className={styles.now} role="status" aria-live={building ? "off" : "polite"}>
+      {building ? (
+        <BuildingImage building={building} />
+      ) : (
+        !QUIET.includes(what) && (
+          <span className={styles.shimmer}>
+            {t(`chat.doing.${what}`, { who: boxes.find((box) => box.holder)?.holder ?? "" })}
+          </span>
+        )
       )}
     </div>
   );

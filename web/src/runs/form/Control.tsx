@@ -83,7 +83,7 @@ export function Control({ spec, editing }: { spec: FieldSpec; editing: Editing }
           value={text}
           rows={name === "goal" ? 6 : 3}
           className={name === "goal" || name === "description" ? undefined : styles.mono}
-          placeholder={spec.example}
+          placeholder={name === "goal" ? t("runs.form.goalExample") : spec.example}
           onChange={(event) => set(event.target.value || undefined)}
         />
       </Field>

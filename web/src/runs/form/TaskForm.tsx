@@ -23,7 +23,7 @@ import { change, lineOf, read, type Task, write } from "./task-text";
 import { useVerdict } from "./useVerdict";
 import { YamlEditor } from "./YamlEditor";
 
-const EMPTY = "name: my-task\nagent: claude-code\ngoal: |\n  Write what is to be done.\ndeliverables:\n  - report.md\n";
+const EMPTY = 'name: my-task\nagent: claude-code\ngoal: ""\ndeliverables:\n  - report.md\n';
 /** What the server writes in the place of values that may be secrets. */
 const HIDDEN = "(hidden)";
 
@@ -50,8 +50,12 @@ export default function TaskForm({ schema, file }: Props) {
   const { verdict, error, settled } = useVerdict(task);
 
   const problems: Problem[] = [];
-  if (task && verdict?.error)
-    problems.push(...problemsOf(verdict.error, [...Object.keys(fields), ...Object.keys(task)]));
+  const aimless = task !== null && isBlank(task.goal);
+  if (aimless) problems.push({ path: ["goal"], message: t("runs.form.needsGoal") });
+  if (task && verdict?.error) {
+    const found = problemsOf(verdict.error, [...Object.keys(fields), ...Object.keys(task)]);
+    problems.push(...found.filter(({ path }) => !aimless || path[0] !== "goal"));
+  }
   if (task && !untouched) {
     for (const index of unattached(inputsOf(task), attachments))
       problems.push({ path: ["inputs", index], message: t("runs.form.needsFile") });
@@ -157,6 +161,10 @@ export default function TaskForm({ schema, file }: Props) {
       </div>
     </Page>
   );
+}
+
+function isBlank(value: unknown): boolean {
+  return value === undefined || value === null || (typeof value === "string" && !value.trim());
 }
 
 interface FieldsProps {

@@ -1,0 +1,18 @@
+import { useQuery } from "@tanstack/react-query";
+import { useMemo } from "react";
+import { api } from "@/api/client";
+import type { Schema } from "@/api/types";
+
+/** Names of snapshots by their ids, asked for only if they are wanted. */
+export function useSnapshotNames(wanted: boolean): Record<string, string> {
+  const { data } = useQuery({
+    queryKey: ["snapshots", "names"],
+    queryFn: ({ signal }) => api.get<Schema<"SnapshotList">>("/v1/snapshots", { query: { pageSize: 200 }, signal }),
+    enabled: wanted,
+    staleTime: 60_000,
+  });
+  return useMemo(
+    () => Object.fromEntries((data?.items ?? []).flatMap(({ id, name }) => (name ? [[id, name]] : []))),
+    [data],
+  );
+}
