@@ -37,7 +37,7 @@ from paddock.auth.keys import Keys
 from paddock.auth.logins import Logins
 from paddock.config.llm import LlmConfig
 from paddock.config.schema import Config
-from paddock.errors import ConfigError, Unavailable
+from paddock.errors import ConfigError, PaddockError, Unavailable
 from paddock.events.log import EventLog
 from paddock.fleet.fleet import Fleet
 from paddock.fleet.keeper import Keeper
@@ -60,7 +60,7 @@ from paddock.llm.usage import Ledger
 from paddock.llm.wire.client import Client
 from paddock.llm.wire.server import Door
 from paddock.mcp.bridge import Bridges
-from paddock.model.sandbox import Limits
+from paddock.model.sandbox import Limits, SandboxState
 from paddock.runs.runs import Runs
 from paddock.runs.stages import Means
 from paddock.sandbox.base import Backend
@@ -333,6 +333,16 @@ async def _serve(config: Config, on_ready: Callable[[str], None], lines: LogRing
         finally:
             listener.close()
             record.unlink(missing_ok=True)
+        await tell_of_running(paddock.fleet)
+
+
+async def tell_of_running(fleet: Fleet) -> None:
+    """Say which sandboxes do not end with the server, or who stops it would take them for gone."""
+    with contextlib.suppress(PaddockError):
+        _, running = await fleet.sandboxes.list(states=[SandboxState.RUNNING], page_size=1)
+        if running:
+            some = "1 sandbox goes" if running == 1 else f"{running} sandboxes go"
+            log.info(f"{some} on running; `paddock serve` finds {'it' if running == 1 else 'them'} again")
 
 
 class _Server(uvicorn.Server):

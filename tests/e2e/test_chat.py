@@ -169,6 +169,37 @@ def test_ctrl_c_stops_the_turn_and_not_the_chat(server: Server) -> None:
         window.close()
 
 
+def test_ctrl_c_at_an_approval_stops_the_turn_and_not_the_chat(server: Server) -> None:
+    window = Window(server, "chat", "Go ahead.", "--model", "command")
+    try:
+        window.expect("say no and why")
+        window.process.send_signal(signal.SIGINT)
+        window.expect("code_run_shell_command withdrawn")
+        window.expect("the turn was cancelled")
+        window.expect("you>")
+        window.type("What did it say?\n")
+        window.expect("It said: Nobody has to decide")
+        window.expect("you>")
+        window.type("\x04")
+        assert window.process.wait(60) == 0
+    finally:
+        window.close()
+    [approval] = server.json("session", "approvals", "last")
+    assert approval["state"] == "withdrawn"
+
+
+def test_a_call_that_waited_for_somebody_is_named_when_they_come_back(server: Server) -> None:
+    assert server.run("chat", "Go ahead.", "--model", "command").returncode == 3
+    window = Window(server, "chat", "--resume", "last")
+    try:
+        window.expect("say no and why")
+        window.type("y\n")
+        window.expect("  code_run_shell_command approved by local")
+        window.expect("you>")
+    finally:
+        window.close()
+
+
 def test_what_is_typed_meanwhile_is_read(server: Server) -> None:
     window = Window(server, "chat", "Go ahead.", "--model", "slow")
     try:
@@ -194,6 +225,17 @@ def test_a_session_is_shown_renamed_forked_and_removed(server: Server) -> None:
     assert done.returncode == 0 and b"42" in done.stdout
     server.text("session", "rm", session, fork)
     assert session not in server.text("session", "list")
+
+
+def test_the_last_session_need_not_be_named(server: Server, tmp_path: Path) -> None:
+    session = one_answer(server, "plain")
+    assert server.json("session", "show", "last")["id"] == session
+    assert server.json("session", "approvals", "last") == []
+    assert server.json("session", "rename", "last", "The latest")["title"] == "The latest"
+    server.text("session", "export", "last", "-o", str(tmp_path / "kept.paddock"))
+    fork = server.text("session", "fork", "last")
+    assert server.json("session", "rm", "last", "last") == [{"id": fork}]
+    assert session in server.text("session", "list")
 
 
 def test_words_are_found(server: Server) -> None:

@@ -75,7 +75,13 @@ def test_a_link_that_leads_out_is_refused_or_left_out(server: Server, own_box: s
     refused = server.run("sandbox", "cp", f"{own_box}:/workspace/d", str(tmp_path / "d"))
     assert refused.returncode == 1
     assert b"out of its directory" in refused.stderr
-    assert not (tmp_path / "d" / "out").is_symlink()
+    assert list(tmp_path.iterdir()) == [], "what was refused is not left in part"
+    (tmp_path / "there").mkdir()
+    (tmp_path / "there" / "own").write_text("mine")
+    refused = server.run("sandbox", "cp", f"{own_box}:/workspace/d/.", str(tmp_path / "there"))
+    assert f"what came before it is in {tmp_path}/there".encode() in refused.stderr
+    assert (tmp_path / "there" / "own").read_text() == "mine"
+    assert not (tmp_path / "there" / "out").is_symlink()
     server.text("sandbox", "cp", "--skip-unsafe", f"{own_box}:/workspace/d", str(tmp_path / "e"))
     assert sorted(path.name for path in (tmp_path / "e").iterdir()) == ["a"]
 

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from paddock.model.keys import Scope
 from tests.e2e.driver import Paddock, Server
 
 
@@ -77,6 +78,14 @@ def test_the_beginning_of_an_id_is_enough(server: Server, own_box: str) -> None:
     wrong = server.run("sandbox", "show", "zz")
     assert wrong.returncode == 1
     assert wrong.stderr.startswith(b"error: there is no sandbox zz\n")
+
+
+def test_a_name_that_is_nearly_right_is_answered_with_the_one_there_is(server: Server) -> None:
+    box = server.text("sandbox", "create", "--name", "first")
+    for words in (["exec", "frist", "true"], ["rm", "frist"], ["show", "frist"]):
+        wrong = server.run("sandbox", *words)
+        assert b"there is no sandbox frist\n  did you mean first?" in wrong.stderr, words
+    server.text("sandbox", "rm", box)
 
 
 def test_list_and_show_for_people(server: Server, own_box: str) -> None:
@@ -180,6 +189,12 @@ def test_keys_are_made_used_and_revoked_through_the_server(server: Server) -> No
     assert b"has been revoked" in refused.stderr
 
 
+def test_every_scope_there_is_may_be_asked_for(server: Server) -> None:
+    wrong = server.run("key", "create", "x", "--scope", "nope")
+    named = set(re.findall(r"[a-z]+:[a-z]+|admin$", wrong.stderr.decode().strip().splitlines()[-1]))
+    assert named == set(Scope)
+
+
 def test_the_doctor_tries_the_running_server(server: Server) -> None:
     report = server.json("doctor")
     found = {finding["check"]: finding for finding in report["findings"]}
@@ -192,6 +207,21 @@ def test_a_second_server_is_refused(server: Server) -> None:
     done = server.run("serve", "--port", "0")
     assert done.returncode == 1
     assert b"error: Another Paddock server" in done.stderr
+
+
+def test_a_server_that_stops_says_which_sandboxes_go_on(tmp_path: Path) -> None:
+    server = Server(tmp_path / "data")
+    log = tmp_path / "server.log"
+    server.up()
+    boxes = [server.text("sandbox", "create", "--image", "host") for _ in range(3)]
+    server.text("sandbox", "pause", boxes[2])
+    assert server.down(signal.SIGINT) == 0
+    assert "2 sandboxes go on running; `paddock serve` finds them again" in log.read_text()
+    server.up()
+    server.text("sandbox", "rm", "--all")
+    begun = log.stat().st_size
+    assert server.down(signal.SIGINT) == 0
+    assert "on running" not in log.read_text()[begun:]
 
 
 def test_without_a_server_it_says_how_to_start_one(tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ import pytest
 
 from paddock.cli.context import is_served
 from paddock.cli.run_progress import tidy
+from paddock.cli.run_server import answering
 from tests.e2e.driver import COMMAND, SECONDS, Paddock, Server
 from tests.serving import eventually
 
@@ -224,12 +225,49 @@ def test_runs_go_on_when_the_server_they_share_is_killed(tmp_path: Path, tasks: 
     assert first.down(signal.SIGKILL) != 0
     eventually(lambda: is_served(first.data), 30)
     [run] = eventually(lambda: _runs(first), 30)
+    refused = first.run("serve", "--port", "0")
+    assert refused.returncode == 1 and f"`paddock run` (pid {process.pid}) uses".encode() in refused.stderr
     sandbox = first.json("runs", "show", run["id"])["sandboxId"]
     first.text("sandbox", "exec", sandbox, "--", "touch", "/workspace/go")
     output, errors = process.communicate(timeout=SECONDS)
     assert process.returncode == 0, output + errors
+    assert output.count(b"the server is gone; going on with a server of its own") == 1
     assert b"begun" not in output, "what was told before was told again"
     eventually(lambda: not is_served(first.data))
+
+
+def test_a_server_that_comes_back_is_not_replaced(tmp_path: Path, tasks: Path) -> None:
+    shared = Server(tmp_path / "shared")
+    shared.up()
+    process = shared.start("run", str(tasks / "waits.json"))
+    _wait_for(process, b"begun")
+    shared.restart()
+    holder = (shared.data / "server.lock").read_text()
+    shared.text("runs", "cancel", "waits", "--hard")
+    output, errors = process.communicate(timeout=SECONDS)
+    assert b"waits cancelled after" in output and b"of its own" not in output, output + errors
+    assert (shared.data / "server.lock").read_text() == holder
+    assert shared.down() == 0
+
+
+def test_a_server_that_is_stopping_is_waited_for(tmp_path: Path, tasks: Path) -> None:
+    leaving = Server(tmp_path / "leaving")
+    leaving.up()
+    box = leaving.text("sandbox", "create", "--image", "host")
+    busy = leaving.start("sandbox", "exec", box, "--", "sh", "-c", "echo begun; sleep 600")
+    _wait_for(busy, b"begun")
+    # What is under way holds it up for a while, in which nobody answers.
+    os.kill(int((leaving.data / "server.lock").read_text()), signal.SIGTERM)
+    eventually(lambda: answering(leaving.data) is None)
+    assert is_served(leaving.data)
+    done = leaving.run("run", str(tasks / "hello.json"))
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert b"starting a server of its own" in done.stdout
+    busy.kill()
+    busy.communicate()
+    leaving.restart(signal.SIGKILL)
+    leaving.text("sandbox", "rm", box)
+    assert leaving.down() == 0
 
 
 def _runs(paddock: Paddock) -> list[dict[str, Any]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -14,6 +15,16 @@ if TYPE_CHECKING:
     from paddock.sandbox.images import Progress
 
 Watch = Callable[["Progress"], None]
+
+
+@contextmanager
+def told_when_stopped() -> Iterator[None]:
+    """Say what Ctrl-C leaves of a build."""
+    try:
+        yield
+    except asyncio.CancelledError:
+        sys.stderr.write("stopped; nothing of it is left\n")
+        raise
 
 
 @contextmanager
@@ -70,7 +81,7 @@ def _live(name: str, stderr: bool = False) -> Iterator[Watch]:
     console = Console(highlight=False, stderr=stderr)
     bar = Bar(
         TextColumn("{task.description}", markup=False),
-        BarColumn(24),
+        BarColumn(22),
         TimeElapsedColumn(),
         console=console,
         expand=False,
@@ -82,7 +93,7 @@ def _live(name: str, stderr: bool = False) -> Iterator[Watch]:
         def watch(now: Progress) -> None:
             bar.update(
                 task,
-                description=f"{name}: {now.step}"[:44].ljust(44),
+                description=f"{name}: {now.step}"[:47].ljust(47),
                 total=None if now.fraction is None else 1.0,
                 completed=now.fraction or 0.0,
             )

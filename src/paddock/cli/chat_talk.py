@@ -27,7 +27,6 @@ from paddock.cli.session import SESSIONS, find_session, path_of
 
 WAITS = 3
 """Exit code when somebody has to decide first."""
-LAST = "last"
 _LARGEST = 20 * 2**20
 _REPLAYED = 20
 _PAGE = 1000
@@ -54,7 +53,8 @@ async def converse(
     async with Servers(cli) as servers:
         client = await servers.find()
         session = await _session(client, settings, resume)
-        talk = Talk(Reach(client, servers.find), session, people)
+        reach = Reach(client, lambda: servers.find(view.note))
+        talk = Talk(reach, session, people)
         view: View = TerminalView(talk.locate) if people else JsonView(cli.out) if cli.as_json else PlainView(cli.out)
         async with talk.listening(view):
             if once:
@@ -79,6 +79,8 @@ class Talk:
         self._folder: Path | None = None
         self._errands: set[asyncio.Task[None]] = set()
         self._state = "idle"
+        self._stopping = False
+        """Whether the turn was cancelled from here, so that nothing it asks is asked any more."""
 
     @asynccontextmanager
     async def listening(self, view: View) -> AsyncIterator[None]:
@@ -160,8 +162,9 @@ class Talk:
 
     async def _work(self, keyboard: Keyboard) -> bool:
         """Show what the agent does until its turn is over, and ask what it asks; False when the person leaves."""
+        self._stopping = False
         while True:
-            while self._asked:
+            while self._asked and not self._stopping:
                 if not await self._decide(keyboard):
                     return False
             with self._view.working(), self._typing():
@@ -173,11 +176,17 @@ class Talk:
 
     async def _decide(self, keyboard: Keyboard) -> bool:
         approval = self._asked.pop(next(iter(self._asked)))
+        if isinstance(self._view, TerminalView):
+            self._view.know(approval)
         try:
             decision = await decide(approval, keyboard.line, self._view.note)
-        except (EOFError, KeyboardInterrupt):
+        except EOFError:
             self._asked[str(approval["id"])] = approval
             return False
+        except KeyboardInterrupt:
+            self._view.note("")  # The prompt has no end of line yet.
+            self._cancel()
+            return True
         try:
             await self._reach.client.post(path_of(self._session, "/resume"), {"decisions": [decision]})
         except Refused as error:
@@ -199,17 +208,18 @@ class Talk:
                     case "approval.required":
                         approval = data["approval"]
                         self._asked[str(approval["id"])] = approval
-                        if not stop_at_questions:
+                        if not stop_at_questions and not self._stopping:
                             return "asked"
                     case "approval.decided" | "approval.expired":
                         self._asked.pop(str(data.get("approval_id")), None)
                     case "turn.ended" if data.get("state") in _OVER:
                         self._asked.clear()
                         return str(data["state"])
+                    case "session.state" | "turn.ended" if data.get("state") == "waiting":
+                        if stop_at_questions and self._asked:
+                            return "waiting"
                     case "session.deleted":
                         raise CliError("somebody has deleted the session")
-                if stop_at_questions and self._asked and self._news.empty() and event["type"] == "session.state":
-                    return "waiting"
 
     async def _next(self, left: asyncio.Event) -> Mapping[str, Any] | None:
         getting = asyncio.ensure_future(self._news.get())
@@ -228,9 +238,10 @@ class Talk:
             return found
 
     def _interruptible(self) -> _Interrupts:
-        return _Interrupts(self._cancel)
+        return _Interrupts(self._cancel, pressed=self._stopping)
 
     def _cancel(self) -> None:
+        self._stopping = True
         self._view.note("stopping it … (ctrl-c again leaves)")
         self._errand(self._ask_quietly("POST", "/cancel"))
 
@@ -306,10 +317,10 @@ class Talk:
 class _Interrupts:
     """Ctrl-c while it is held: once stops the agent, twice leaves."""
 
-    def __init__(self, first: Callable[[], None]) -> None:
+    def __init__(self, first: Callable[[], None], *, pressed: bool) -> None:
         self._first = first
         self._left = asyncio.Event()
-        self._pressed = False
+        self._pressed = pressed
 
     def __enter__(self) -> asyncio.Event:
         asyncio.get_running_loop().add_signal_handler(signal.SIGINT, self._press)
@@ -373,13 +384,7 @@ def _content(message: str, attach: Sequence[str]) -> list[dict[str, Any]]:
 async def _session(client: Client, settings: Mapping[str, Any], resume: str | None) -> str:
     if resume is None:
         return str((await client.post(SESSIONS, dict(settings)))["id"])
-    if resume != LAST:
-        session = await find_session(client, resume)
-    else:
-        found = (await client.get(SESSIONS, page=1, pageSize=1))["items"]
-        if not found:
-            raise CliError("there is no session to go on with", hint="begin one: paddock chat")
-        session = str(found[0]["id"])
+    session = await find_session(client, resume)
     if settings:
         await client.ask("PATCH", path_of(session), json=dict(settings))
     return session

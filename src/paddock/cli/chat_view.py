@@ -92,6 +92,10 @@ class TerminalView:
         """A message that was typed here, and need not be shown again."""
         self._own.add(message_id)
 
+    def know(self, approval: Mapping[str, Any]) -> None:
+        """A call that is decided on here, and may have been made before anybody looked."""
+        self._calls[str(approval.get("call_id"))] = str(approval.get("name"))
+
     def working(self) -> AbstractContextManager[Any]:
         return _Working(self)
 

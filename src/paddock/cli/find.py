@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import re
 from typing import Any
 
@@ -58,7 +59,10 @@ def choose(sandboxes: list[dict[str, Any]], wanted: str) -> str:
     begun = [i for i in ids if i.startswith(wanted) or i.removeprefix("sb-").startswith(wanted)]
     found = named or (begun if wanted else [])
     if not found:
-        raise NoSuchSandbox(f"there is no sandbox {wanted}", hint="see which there are: paddock sandbox list")
+        names = [str(name) for sandbox in sandboxes if (name := (sandbox.get("metadata") or {}).get(NAME))]
+        near = difflib.get_close_matches(wanted, names, 1)
+        hint = f"did you mean {near[0]}?" if near else "see which there are: paddock sandbox list"
+        raise NoSuchSandbox(f"there is no sandbox {wanted}", hint=hint)
     if len(found) > 1:
         raise Ambiguous(
             f"{wanted} means more than one sandbox: {', '.join(found[:5])}", hint="write its id, or more of it"

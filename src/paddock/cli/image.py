@@ -50,7 +50,7 @@ async def build(
     """
     import time
 
-    from paddock.cli.building import watching
+    from paddock.cli.building import told_when_stopped, watching
     from paddock.cli.local import image_store
 
     if bool(names) == everything:
@@ -58,7 +58,7 @@ async def build(
     images = image_store(_config(cli))
     for name in images.library.names() if everything else names or []:
         began = time.monotonic()
-        with watching(cli.out, name) as watch:
+        with told_when_stopped(), watching(cli.out, name) as watch:
             image = await images.build_async(name, watch)
         took = time.monotonic() - began
         if cli.as_json:

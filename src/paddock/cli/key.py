@@ -17,7 +17,10 @@ from paddock.cli.output import ago, moment, until
 if TYPE_CHECKING:
     from paddock.model.keys import Key
 
-_SCOPES = "sandboxes:read, sandboxes:write, runs:read, runs:write, images:write, llm:use, llm:read, keys:admin or admin"
+_SCOPES = (
+    "sandboxes:read, sandboxes:write, runs:read, runs:write, sessions:read, sessions:write, images:write, llm:use, "
+    "llm:read, keys:admin or admin"
+)
 
 _RATES = {
     "concurrency": "concurrency",

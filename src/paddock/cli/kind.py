@@ -34,7 +34,7 @@ async def list_(cli: Cli) -> None:
 
 async def build_image_of(cli: Cli, client: Client, kind: str) -> bool:
     """Build the image of a kind, showing how far it is; False where only the server's own machine could do that."""
-    from paddock.cli.building import watching_aside
+    from paddock.cli.building import told_when_stopped, watching_aside
     from paddock.cli.local import image_store
 
     if cli.names_server:
@@ -44,6 +44,6 @@ async def build_image_of(cli: Cli, client: Client, kind: str) -> bool:
     images = image_store(cli.load({}, only=["data", "images"]).config)
     if image is None or images.library.find(image) is None:
         return False
-    with watching_aside(image) as watch:
+    with told_when_stopped(), watching_aside(image) as watch:
         await images.build_async(image, watch)
     return True

@@ -94,6 +94,7 @@ async def _detached(cli: Cli, jobs: Sequence[Job]) -> int:
 
 async def _attached(cli: Cli, jobs: Sequence[Job], parallel: int | None, output: Path | None, show: bool) -> int:
     import asyncio
+    from functools import partial
 
     from paddock.cli.run_call import Call
     from paddock.cli.run_follow import Reach
@@ -103,9 +104,7 @@ async def _attached(cli: Cli, jobs: Sequence[Job], parallel: int | None, output:
     async with Servers(cli) as servers:
         try:
             with view_for(cli.out, len(jobs)) as view:
-                if servers.must_start:
-                    view.status("starting a server of its own")
-                reach = Reach(await servers.find(), servers.find)
+                reach = Reach(await servers.find(view.status), partial(servers.find, view.note))
                 # A server that is not there, or a key that may not, is to be known before anything is sent.
                 await reach.client.get("/v1/runs", pageSize=1)
                 call = Call(reach, jobs, view, parallel)

@@ -6,14 +6,16 @@ import asyncio
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import Self
+from urllib.parse import urlsplit
 
 from paddock.cli.client import Client
 from paddock.cli.context import Cli, is_served, server_of
@@ -23,10 +25,18 @@ from paddock.cli.output import plain
 LOG = "run-server.log"
 _READY_SECONDS = 120.0
 _STOP_SECONDS = 30.0
+_BACK_SECONDS = 5.0
+"""How long a server that is gone may take to be there again; services start theirs anew."""
+_FREE_SECONDS = 15.0
+"""How long a server that is starting or stopping is waited for."""
+_CONNECT_SECONDS = 1.0
 _LOOK_AGAIN = 0.05
 _TOLD = 2000
 _LARGEST_LOG = 4 * 2**20
 """Bytes after which the log begins anew."""
+WITH_STDIN = "--with-stdin"
+"""What a server is started with that is to end with the command it is for."""
+Say = Callable[[str], None]
 
 
 class OwnServer:
@@ -47,7 +57,7 @@ class OwnServer:
         deadline = time.monotonic() + _READY_SECONDS
         while time.monotonic() < deadline:
             # Whoever holds the data directory is the server of it, us or not.
-            if url := await asyncio.to_thread(server_of, self._cli.data):
+            if url := await asyncio.to_thread(answering, self._cli.data):
                 return url
             if not self.runs and not is_served(self._cli.data):
                 raise CliError(f"the server did not start: {self._last_words()}", hint=f"its log: {self.log}")
@@ -56,7 +66,7 @@ class OwnServer:
 
     def _spawn(self) -> None:
         self._cli.data.mkdir(mode=0o700, parents=True, exist_ok=True)
-        words = [sys.executable, "-m", "paddock.cli.main", "serve", "--json", "--port", "0", "--with-stdin"]
+        words = [sys.executable, "-m", "paddock.cli.main", "serve", "--json", "--port", "0", WITH_STDIN]
         words += self._cli.same_place()
         kept = "ab" if not self.log.exists() or self.log.stat().st_size < _LARGEST_LOG else "wb"
         with open(self.log, kept, opener=lambda path, flags: os.open(path, flags, 0o600)) as log:
@@ -129,21 +139,67 @@ class Servers:
     def _named_is_ours(self) -> bool:
         return self._cli.target().url == server_of(self._cli.data)
 
-    @property
-    def must_start(self) -> bool:
-        """Whether there is no server yet, and one of our own will be started."""
-        return self._may_start and not is_served(self._cli.data)
-
-    async def find(self) -> Client:
-        """A client of the server. Raises `NoServer` where there is none and none may be started."""
-        if self._may_start and await asyncio.to_thread(server_of, self._cli.data) is None:
+    async def find(self, say: Say = lambda text: None) -> Client:
+        """A client of the server. Says so when it starts one. Raises `NoServer` where there is none and none may be."""
+        others = bool(self._clients) and self._own is None
+        if self._may_start and not await self._comes(_BACK_SECONDS if others else 0.0):
             if self._own is not None:
                 await self._own.stop()
+            before = "the server is gone; going on with" if self._clients else "starting"
+            say(f"{before} a server of its own")
             self._own = OwnServer(self._cli)
             await self._own.start()
         if not self._clients or self._clients[-1].url != self._cli.target().url:
             self._clients.append(self._cli.client())
         return self._clients[-1]
+
+    async def _comes(self, patience: float) -> bool:
+        """Whether a server answers; one that starts or stops is waited for, and for so long one that is not there."""
+        began = gone = time.monotonic()
+        while await asyncio.to_thread(answering, self._cli.data) is None:
+            now = time.monotonic()
+            if is_served(self._cli.data):
+                gone = now
+                if now - began >= _FREE_SECONDS:
+                    return False
+            elif now - gone >= patience:
+                return False
+            await asyncio.sleep(_LOOK_AGAIN)
+        return True
+
+
+def answering(data: Path) -> str | None:
+    """The address of the server of a data directory, if it answers there: one that stops does not any more."""
+    url = server_of(data)
+    if url is None:
+        return None
+    parts = urlsplit(url)
+    try:
+        socket.create_connection((parts.hostname or "", parts.port or 80), _CONNECT_SECONDS).close()
+    except OSError:
+        return None
+    return url
+
+
+def helped_by(data: Path) -> str | None:
+    """The command that the server of a data directory was started for, and ends with, if there is one."""
+    from paddock.cli.main import COMMANDS
+
+    try:
+        server = int((data / "server.lock").read_text())
+        if WITH_STDIN not in _words(server):
+            return None
+        status = Path(f"/proc/{server}/status").read_text()
+        parent = next(int(line.split()[1]) for line in status.splitlines() if line.startswith("PPid:"))
+        name = next(word for word in _words(parent) if word in COMMANDS)
+    except (OSError, ValueError, StopIteration):
+        return None
+    return f"`paddock {name}` (pid {parent})"
+
+
+def _words(process: int) -> list[str]:
+    """What a process was started with."""
+    return Path(f"/proc/{process}/cmdline").read_text(errors="replace").split("\0")
 
 
 @asynccontextmanager

@@ -19,6 +19,7 @@ SandboxArgument = Annotated[
     str, typer.Argument(metavar="SANDBOX", help="Id, a beginning of it, or name.", show_default=False)
 ]
 _SETTLING = ("Pending", "Resuming", "Pausing")
+_ENDED = ("Terminated", "Failed")
 _WAIT_SECONDS = 120.0
 
 
@@ -365,7 +366,7 @@ def _row(sandbox: dict[str, Any], named: bool) -> list[str]:
         _kind(sandbox),
         _source(sandbox),
         ago(moment(sandbox.get("createdAt"))),
-        until(moment(sandbox.get("expiresAt"))) if _state(sandbox) not in ("Terminated", "Failed") else "",
+        until(moment(sandbox.get("expiresAt"))) if _state(sandbox) not in _ENDED else "",
     ]
     return [*row, (sandbox.get("metadata") or {}).get("name", "")] if named else row
 
@@ -380,7 +381,10 @@ def _facts(sandbox: dict[str, Any]) -> list[tuple[str, str]]:
     facts.append(("image", _source(sandbox)))
     if created:
         facts.append(("created", f"{created:%Y-%m-%d %H:%M:%S %Z} ({ago(created)} ago)"))
-    facts.append(("expires", f"{expires:%Y-%m-%d %H:%M:%S %Z} ({until(expires)})" if expires else "never"))
+    if _state(sandbox) in _ENDED:
+        facts.append(("expires", "no more: it has ended, and is forgotten some time later (sandboxes.keep_ended)"))
+    else:
+        facts.append(("expires", f"{expires:%Y-%m-%d %H:%M:%S %Z} ({until(expires)})" if expires else "never"))
     if sandbox.get("snapshotId"):
         facts.append(("snapshot", str(sandbox["snapshotId"])))
     if sandbox.get("entrypoint"):

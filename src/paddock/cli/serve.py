@@ -56,6 +56,7 @@ def serve(
         }
     ).config
     from paddock import app
+    from paddock.errors import AlreadyRunning
 
     missing = [] if cli.as_json else _missing(config)
 
@@ -75,7 +76,16 @@ def serve(
 
     if with_stdin:
         _end_with_stdin()
-    app.serve(config, on_ready=ready)
+    try:
+        app.serve(config, on_ready=ready)
+    except AlreadyRunning:
+        from paddock.cli.run_server import helped_by
+
+        if (command := helped_by(config.data)) is None:
+            raise
+        raise AlreadyRunning(
+            f"{command} uses {config.data} with a server of its own until it ends; try again then, or stop it"
+        ) from None
 
 
 def _end_with_stdin() -> None:

@@ -19,10 +19,12 @@ if TYPE_CHECKING:
     from paddock.cli.client import Client
 
 SESSIONS = "/v1/sessions"
+LAST = "last"
+"""Means the session that changed last."""
 _LONG = 3600.0
 _PIECE = 2**20
 SessionArgument = Annotated[
-    str, typer.Argument(metavar="SESSION", help="Its id, or the beginning of it.", show_default=False)
+    str, typer.Argument(metavar="SESSION", help="Its id, the beginning of it, or `last`.", show_default=False)
 ]
 
 
@@ -30,7 +32,7 @@ def register(app: typer.Typer) -> None:
     sessions = group("List, show, search, keep and remove chats with agents.")
     app.add_typer(sessions, name="session")
     command(sessions, "list", server=True, examples="paddock session list\npaddock session list --json")(list_)
-    command(sessions, "show", server=True, examples="paddock session show 3f2a\npaddock session show 3f2a --json")(show)
+    command(sessions, "show", server=True, examples="paddock session show last\npaddock session show 3f2a --json")(show)
     command(sessions, "search", server=True, examples='paddock session search "quarterly report"')(search)
     command(sessions, "approvals", server=True, examples="paddock session approvals 3f2a")(approvals)
     command(sessions, "rename", server=True, examples='paddock session rename 3f2a "The quarterly report"')(rename)
@@ -59,6 +61,11 @@ def _server(cli: Cli) -> AbstractAsyncContextManager[Client]:
 
 async def find_session(client: Client, wanted: str) -> str:
     """The id of the session that somebody means."""
+    if wanted == LAST:
+        newest = (await client.get(SESSIONS, page=1, pageSize=1))["items"]
+        if not newest:
+            raise CliError("there is no session yet", hint="begin one: paddock chat")
+        return str(newest[0]["id"])
     whole = wanted if wanted.startswith("ses-") else f"ses-{wanted}"
     found = [str(item["id"]) for item in await client.items(SESSIONS) if str(item["id"]).startswith(whole)]
     if whole in found:
@@ -248,11 +255,11 @@ async def import_(
 
 async def rm(
     cli: Cli,
-    sessions: Annotated[list[str], typer.Argument(metavar="SESSION", help="Their ids.", show_default=False)],
+    sessions: Annotated[list[str], typer.Argument(metavar="SESSION", help="Their ids, or `last`.", show_default=False)],
 ) -> None:
     """Remove sessions with their messages, files and sandboxes."""
     async with _server(cli) as client:
-        ids = [await find_session(client, each) for each in sessions]
+        ids = list(dict.fromkeys([await find_session(client, each) for each in sessions]))
         for session_id in ids:
             await client.delete(path_of(session_id))
     removed: list[Any] = [{"id": session_id} for session_id in ids]

@@ -5,9 +5,12 @@ from __future__ import annotations
 import asyncio
 import os
 import queue
+import secrets
+import shutil
 import tempfile
 import threading
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -111,11 +114,32 @@ async def download(
     place = plan_download(source, kind, target)
     if kind == "file":
         return await _download_file(client, sandbox_id, source, place, report), str(place)
-    await asyncio.to_thread(place.mkdir, exist_ok=True)
-    unpacker = Unpacker(place, skip_unsafe=skip_unsafe, skipped=skipped)
-    query = {"path": source}
-    async with client.request("GET", client.box(sandbox_id, "/archive"), params=query) as answer:
-        return await _unpacked(answer.content.iter_any(), unpacker, report), str(place)
+    with _filled(place) as directory:
+        unpacker = Unpacker(directory, skip_unsafe=skip_unsafe, skipped=skipped)
+        query = {"path": source}
+        async with client.request("GET", client.box(sandbox_id, "/archive"), params=query) as answer:
+            count = await _unpacked(answer.content.iter_any(), unpacker, report)
+    return count, str(place)
+
+
+@contextmanager
+def _filled(place: Path) -> Iterator[Path]:
+    """A directory to fill: a new one gets its name when it is whole, one that is there keeps what has come so far."""
+    if place.is_dir():
+        try:
+            yield place
+        except CliError as error:
+            error.hint = f"what came before it is in {place}" + (f"; {error.hint}" if error.hint else "")
+            raise
+        return
+    partial = place.with_name(f".{place.name}.{secrets.token_hex(4)}")
+    partial.mkdir()
+    try:
+        yield partial
+        partial.rename(place)
+    except BaseException:
+        shutil.rmtree(partial, ignore_errors=True)
+        raise
 
 
 async def between(

@@ -237,7 +237,8 @@ def test_of_two_builders_one_builds_and_the_other_waits(workshop: Workshop, tiny
         builder.join(timeout=300)
     assert len(images) == 2
     assert images[0] == images[1]
-    assert [step.step for step in steps].count("copy tiny") == 1
+    told = [step.step for step in steps]
+    assert told.count("copy tiny") == 1 and told.count("waiting for another build") == 1
 
 
 def test_cancelling_ends_the_build_and_leaves_nothing(workshop: Workshop, tiny: Image) -> None:

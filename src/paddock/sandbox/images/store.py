@@ -124,7 +124,7 @@ class ImageStore:
                 digest = pull.find()
             except ImageNotFound as error:
                 raise ImageNotFound(f"{self._unknown(reference)}; and {error.message}") from None
-            with self._shelf.claim(digest, cancel):
+            with self._claim(digest, progress, cancel):
                 stored = self._shelf.get(canonical, digest)
                 if stored is None:
                     stored = self._shelf.publish(workspace, pull.run())
@@ -243,7 +243,7 @@ class ImageStore:
         return stored
 
     def _build_one(self, plan: Plan, base: Stored | None, progress: Watcher, cancel: threading.Event) -> Stored:
-        with self._shelf.claim(plan.digest, cancel):
+        with self._claim(plan.digest, progress, cancel):
             stored = self._shelf.get(plan.name, plan.digest)
             if stored is None:
                 with self._workspace(plan.name, progress, cancel) as (workspace, console):
@@ -251,6 +251,19 @@ class ImageStore:
                     stored = self._shelf.publish(workspace, manifest)
                 progress(Progress("done", 1.0))
         return stored
+
+    @contextlib.contextmanager
+    def _claim(self, digest: str, progress: Watcher, cancel: threading.Event) -> Iterator[None]:
+        """Be the only builder of a digest, and say so when that means to wait for another."""
+        at_once = threading.Event()
+        at_once.set()
+        with contextlib.ExitStack() as held:
+            try:
+                held.enter_context(self._shelf.claim(digest, at_once))
+            except BuildCancelled:
+                progress(Progress("waiting for another build", None))
+                held.enter_context(self._shelf.claim(digest, cancel))
+            yield
 
     @contextlib.contextmanager
     def _workspace(self, name: str, progress: Watcher, cancel: threading.Event) -> Iterator[tuple[Workspace, Console]]:
