@@ -92,7 +92,7 @@ class Spending:
                 self._waiting[whose] = added(self._waiting.get(whose, SessionUsage()), _spent(used))
                 return
             finally:
-                del self._under_way[whose]
+                self._under_way.pop(whose, None)
 
     async def _add(self, whose: _Whose, used: SessionUsage) -> None:
         def work(connection: Any) -> tuple[Session, SessionUsage]:
