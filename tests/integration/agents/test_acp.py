@@ -285,6 +285,8 @@ async def test_what_was_cancelled_before_it_was_sent_is_told_with_the_next(
     bench: Machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     turn = begin()
+    await bench.says(turn, "say one")
+    turn = turn.following()
     sending = asyncio.Event()
 
     async def stuck(*_: Any) -> None:
@@ -314,10 +316,14 @@ async def test_a_sandbox_that_is_made_for_nobody_is_ended(bench: Machine, monkey
     making = asyncio.Event()
     create = bench.means.fleet.create
 
-    async def slowly(*arguments: Any) -> Any:
-        making.set()
+    async def admitted(*arguments: Any) -> Any:
         await asyncio.sleep(0.5)
         return await create(*arguments)
+
+    async def slowly(*arguments: Any) -> Any:
+        making.set()
+        # As a fleet does, which finishes what it has begun.
+        return await asyncio.shield(asyncio.ensure_future(admitted(*arguments)))
 
     monkeypatch.setattr(bench.means.fleet, "create", slowly)
     turn = begin()
@@ -327,4 +333,5 @@ async def test_a_sandbox_that_is_made_for_nobody_is_ended(bench: Machine, monkey
         working.cancel()
         await asyncio.wait([working])
         await bench.engine.release(SESSION)
+        await asyncio.sleep(1)
     assert await bench.boxes(SESSION) == []
