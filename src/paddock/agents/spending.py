@@ -14,14 +14,12 @@ from paddock.agents.journal import Spent, added, usage_told
 from paddock.errors import SessionNotFound
 from paddock.events.log import EventLog
 from paddock.llm.budgets import BudgetSpent
-from paddock.llm.exchange import Caller, Exchange
+from paddock.llm.exchange import MOST_TOKENS, Caller, Exchange
 from paddock.model.sessions import Session, SessionUsage
 from paddock.store.database import Store
 from paddock.store.session_stream import happening
 from paddock.store.sessions import SessionStore
 
-_MOST_TOKENS = 2**40
-"""No request takes more; a provider that says so must not spoil the sums."""
 log = structlog.get_logger()
 
 
@@ -59,7 +57,7 @@ class Spending:
 
     def count(self, exchange: Exchange) -> None:
         whose, usage = _whose(exchange.caller), exchange.usage
-        if whose is not None and usage is not None and usage.input + usage.output <= _MOST_TOKENS:
+        if whose is not None and usage is not None and usage.input + usage.output <= MOST_TOKENS:
             spent = Spent(usage.input, usage.output, exchange.cost)
             self._waiting[whose] = added(self._waiting.get(whose, SessionUsage()), spent)
             if self._writing is None or self._writing.done():

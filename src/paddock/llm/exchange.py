@@ -8,6 +8,9 @@ from enum import StrEnum
 
 from paddock.llm.neutral import Usage
 
+MOST_TOKENS = 2**40
+"""No request takes more; a provider that says so must not spoil the sums."""
+
 
 class Outcome(StrEnum):
     OK = "ok"

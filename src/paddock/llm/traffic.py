@@ -11,7 +11,7 @@ import structlog
 
 from paddock.errors import Unavailable
 from paddock.llm.archive.archive import Archive
-from paddock.llm.exchange import Exchange, Outcome
+from paddock.llm.exchange import MOST_TOKENS, Exchange, Outcome
 from paddock.llm.usage import Ledger
 from paddock.model.exchanges import Filters, Summary
 from paddock.model.runs import Traffic
@@ -22,8 +22,6 @@ _PAGE = 1000
 _ABOVE_ALL = "ex-~"
 """Sorts after every exchange."""
 _MOST_UNCOUNTED = 10_000
-_MOST_TOKENS = 2**40
-"""No request takes more; a provider that says so must not spoil the sums."""
 _FAILED = frozenset((Outcome.REFUSED, Outcome.FAILED, Outcome.CUT))
 _UNREAL = frozenset(("script", "replay"))
 log = structlog.get_logger()
@@ -71,7 +69,7 @@ class _Counted:
         self.requests += 1
         self.failed += failed
         self.scripted = self.scripted or kind in _UNREAL
-        if sum(tokens) <= _MOST_TOKENS:
+        if sum(tokens) <= MOST_TOKENS:
             self.input += tokens[0]
             self.output += tokens[1]
             if cost is not None:

@@ -10,7 +10,7 @@ from datetime import UTC, date, datetime
 import structlog
 
 from paddock.errors import InvalidInput
-from paddock.llm.exchange import Exchange, Outcome
+from paddock.llm.exchange import MOST_TOKENS, Exchange, Outcome
 from paddock.llm.scripted import SCRIPT
 from paddock.store.database import Store
 from paddock.store.usage import DIMENSIONS, Key, Tally, UsageStore
@@ -18,8 +18,6 @@ from paddock.store.usage import DIMENSIONS, Key, Tally, UsageStore
 FLUSH_EVERY = 1.0
 """Seconds; what a sudden death of the server can lose."""
 MOST_ROWS = 10_000
-_MOST_TOKENS = 2**40
-"""No request takes more; a provider that says so must not spoil the sums."""
 _MOST_WAITING = 50_000
 _LONGEST_MODEL = 200
 _MOST_UNANSWERED = 1000
@@ -105,7 +103,7 @@ class Ledger:
             if outcome is Outcome.REFUSED:
                 tally.refused += 1
         usage = exchange.usage
-        if usage is None or usage.input + usage.output > _MOST_TOKENS:
+        if usage is None or usage.input + usage.output > MOST_TOKENS:
             return
         tally.input += usage.input
         tally.output += usage.output

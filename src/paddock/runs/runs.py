@@ -280,12 +280,13 @@ class Runs:
     async def _tidy(self) -> None:
         """Forget old runs, what was left of them, and inputs that were uploaded for nothing."""
         keep = self._settings.keep
-        pause = 0.0
+        try:
+            await asyncio.to_thread(remove_left, self.means.folders)
+        except OSError as error:
+            log.error("what was left of old runs could not be removed", error=repr(error))
         while True:
-            await asyncio.sleep(pause)
-            pause = TIDY_EVERY if keep is None else min(TIDY_EVERY, keep)
+            await asyncio.sleep(TIDY_EVERY if keep is None else min(TIDY_EVERY, keep))
             try:
-                await asyncio.to_thread(remove_left, self.means.folders)
                 if keep is not None:
                     await self._forget(datetime.now(UTC) - timedelta(seconds=keep))
                 await asyncio.to_thread(self.means.bundles.sweep, await self._store.inputs(), UNUSED_FOR)
