@@ -22,6 +22,8 @@ class RunBody(Asked):
     """A task as a task file has it; what its inputs name on a disk goes into a bundle instead."""
     file: str | None = Field(default=None, min_length=1, max_length=255, examples=["hello.yaml"])
     """A task file that the server offers."""
+    template: str | None = Field(default=None, min_length=1, max_length=255, examples=["hello-script"])
+    """A sample task that ships with Paddock. Its script answers in place of a model, so it needs no API key."""
     inputs: str | None = Field(default=None, min_length=1, max_length=100)
     """Id of a bundle that was sent to `/v1/inputs`."""
     name: str | None = Field(default=None, pattern=RUN_NAME)
@@ -31,11 +33,11 @@ class RunBody(Asked):
 
     @model_validator(mode="after")
     def _one_task(self) -> RunBody:
-        if (self.task is None) == (self.file is None):
-            raise ValueError("give one of 'task' and 'file'")
-        if self.file is not None and self.inputs is not None:
+        if sum(each is not None for each in (self.task, self.file, self.template)) != 1:
+            raise ValueError("give one of 'task', 'file' and 'template'")
+        if self.task is None and self.inputs is not None:
             raise ValueError("a file's inputs are where it is; 'inputs' goes with 'task'")
-        if self.name is not None and (self.file is not None or (self.task or {}).get("matrix")):
+        if self.name is not None and (self.task is None or self.task.get("matrix")):
             raise ValueError("'name' is for a single run of a 'task'")
         return self
 
@@ -209,6 +211,34 @@ class TaskSaid(Said):
     task: dict[str, Any]
     runs: list[str]
     """Names of the runs it gives."""
+
+
+class TemplateItem(Said):
+    """A sample task that ships with Paddock."""
+
+    name: str
+    description: str
+    agent: str | None = None
+    model: str | None = None
+    """The model it asks for when it is run as a task of your own."""
+    image: str
+    image_built: bool
+    """Whether the image is ready; otherwise the first run builds it, which takes minutes."""
+    scripted: bool
+    """Whether it brings a script that answers in place of the model."""
+    needs_key: bool
+    """Whether it needs a model, and so a provider's API key, to run as it is."""
+
+
+class TemplateItems(Said):
+    items: list[TemplateItem]
+
+
+class TemplateSaid(TemplateItem):
+    """A sample task, whole."""
+
+    task: dict[str, Any]
+    """The task with its input files as texts."""
 
 
 class ValidateBody(Asked):

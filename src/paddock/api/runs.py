@@ -41,6 +41,7 @@ from paddock.model.task import Task
 from paddock.runs.folder import RunFolder
 from paddock.runs.inputs import pack_content, pack_inputs
 from paddock.runs.matrix import expand
+from paddock.runs.templates import find_template, on_script
 
 INPUTS = "/v1/inputs"
 LARGEST_MATRIX = 64 * 2**20
@@ -92,6 +93,9 @@ def routes(services: Services) -> APIRouter:
         if body.file is not None:
             loaded = await asyncio.to_thread(offered, services, body.file)
             task, inputs = loaded.sent, await pack(tenant, lambda sink: pack_inputs(loaded, sink))
+        elif body.template is not None:
+            loaded = await asyncio.to_thread(find_template, body.template, services.runs.means.presets)
+            task, inputs = on_script(loaded.sent), await pack(tenant, lambda sink: pack_inputs(loaded, sink))
         else:
             task, inputs = await asyncio.to_thread(parsed, services, body.task or {}), body.inputs
             if task.inputs:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,17 +12,29 @@ from fastapi import APIRouter
 
 from paddock.api.access import RunReader
 from paddock.api.errors import documented
-from paddock.api.run_messages import TaskItem, TaskList, TaskSaid, ValidateBody, Verdict
+from paddock.api.kinds import is_built
+from paddock.api.run_messages import (
+    TaskItem,
+    TaskList,
+    TaskSaid,
+    TemplateItem,
+    TemplateItems,
+    TemplateSaid,
+    ValidateBody,
+    Verdict,
+)
 from paddock.api.services import Services
 from paddock.config.schema import Config
 from paddock.errors import InvalidInput, NotFound, PaddockError
 from paddock.model.task import Task
 from paddock.runs.folder import readable
 from paddock.runs.matrix import expand
+from paddock.runs.presets import wanted_model
+from paddock.runs.problems import TaskError
 from paddock.runs.schema import schema
-from paddock.runs.taskfile import Loaded, load_task, parse_document
-
-_SUFFIXES = (".yaml", ".yml", ".json")
+from paddock.runs.stages import image_of, preset_of
+from paddock.runs.taskfile import SUFFIXES, Loaded, load_task, parse_document, project_of, task_files
+from paddock.runs.templates import find_template, portable, templates
 
 
 def routes(services: Services) -> APIRouter:
@@ -31,6 +44,16 @@ def routes(services: Services) -> APIRouter:
     async def list_tasks(principal: RunReader) -> TaskList:
         """The task files in the server's `runs.tasks`, and what is wrong with those that cannot be run."""
         return TaskList(items=await asyncio.to_thread(_items, services))
+
+    @router.get("/templates", responses=documented(), response_model_exclude_none=True)
+    async def list_task_templates(principal: RunReader) -> TemplateItems:
+        """List the sample tasks that ship with Paddock. `POST /v1/runs` runs one by its name as `template`."""
+        return TemplateItems(items=await asyncio.to_thread(_templates, services))
+
+    @router.get("/templates/{name}", responses=documented(404), response_model_exclude_none=True)
+    async def get_task_template(name: str, principal: RunReader) -> TemplateSaid:
+        """Return one sample task, with its input files as texts."""
+        return await asyncio.to_thread(_template, services, name)
 
     @router.get("/schema", responses=documented())
     async def get_task_schema(principal: RunReader) -> dict[str, Any]:
@@ -77,19 +100,64 @@ def check_all(services: Services, tenant: str, planned: Iterable[tuple[str, Task
 def offered(services: Services, name: str) -> Loaded:
     """A task file that the server offers. Raises `NotFound` naming those there are, `InvalidInput` if it is wrong."""
     files = {path.name: path for path in _files(services.config)}
-    path = files.get(name) or next((files[name + end] for end in _SUFFIXES if name + end in files), None)
+    path = files.get(name) or next((files[name + end] for end in SUFFIXES if name + end in files), None)
     if path is None:
         known = ", ".join(sorted(files)) or "none; set runs.tasks to a directory with task files"
         raise NotFound(f"there is no task file {name!r} here; known are: {known}")
-    return load_task(path, presets=services.runs.means.presets)
+    return _load(services, path)
+
+
+def _load(services: Services, path: Path) -> Loaded:
+    """Load an offered task file. Errors name files relative to the task's project, never by their server path."""
+    try:
+        return load_task(path, presets=services.runs.means.presets)
+    except TaskError as error:
+        raise TaskError(
+            replace(each, file=_relative(each.file, path), message=_relative(each.message, path))
+            for each in error.problems
+        ) from error
+
+
+def _relative(text: str, path: Path) -> str:
+    project = project_of(path)
+    for directory in dict.fromkeys(map(str, (path.parent, path.parent.resolve(), project, project.resolve()))):
+        text = text.replace(f"{directory}/", "").replace(directory, Path(directory).name)
+    return text
+
+
+def _templates(services: Services) -> list[TemplateItem]:
+    return [_template_item(services, loaded) for loaded in templates(services.runs.means.presets)]
+
+
+def _template(services: Services, name: str) -> TemplateSaid:
+    loaded = find_template(name, services.runs.means.presets)
+    item = _template_item(services, loaded)
+    return TemplateSaid(**item.model_dump(), task=readable(portable(loaded)))
+
+
+def _template_item(services: Services, loaded: Loaded) -> TemplateItem:
+    means, task = services.runs.means, loaded.task
+    preset = preset_of(means, task)
+    image = image_of(means, task, preset)
+    model = wanted_model(preset, task)
+    scripted = task.llm.script is not None
+    return TemplateItem(
+        name=loaded.path.stem,
+        description=task.description,
+        agent=task.agent,
+        model=model,
+        image=image,
+        image_built=is_built(services, image),
+        scripted=scripted,
+        needs_key=model is not None and not scripted,
+    )
 
 
 def _items(services: Services) -> list[TaskItem]:
     items: list[TaskItem] = []
-    presets = services.runs.means.presets
     for path in _files(services.config):
         try:
-            task = load_task(path, presets=presets).task
+            task = _load(services, path).task
             items.append(TaskItem(file=path.name, name=task.name, description=task.description or None))
         except PaddockError as error:
             items.append(TaskItem(file=path.name, error=error.message))
@@ -98,9 +166,7 @@ def _items(services: Services) -> list[TaskItem]:
 
 def _files(config: Config) -> list[Path]:
     directory = config.runs.tasks
-    if directory is None:
-        return []
     try:
-        return sorted(path for path in directory.iterdir() if path.suffix in _SUFFIXES and path.is_file())
+        return task_files(directory) if directory is not None else []
     except OSError:
         return []

@@ -128,6 +128,24 @@ def pack_content(task: Task, sink: BinaryIO) -> Packed | None:
     return _pack(task, nowhere, nowhere, sink, "the task")
 
 
+def contents(loaded: Loaded) -> tuple[Input, ...]:
+    """Return a task's inputs with each file as a text of its own. Raises `InvalidInput` for what is no text."""
+    found: list[Input] = []
+    for each in loaded.task.inputs:
+        if each.content is not None or each.git is not None:
+            found.append(each)
+            continue
+        for entry in _entries(each, loaded.directory, loaded.root):
+            if isinstance(entry, str):
+                raise InvalidInput(entry)
+            if entry.path is not None:
+                try:
+                    found.append(Input(target=entry.name, content=entry.path.read_text(encoding="utf-8")))
+                except (OSError, ValueError) as error:
+                    raise InvalidInput(f"{entry.name!r} cannot be read as text: {error}") from None
+    return tuple(found)
+
+
 def _pack(task: Task, directory: Path, root: Path, sink: BinaryIO, shown: str) -> Packed | None:
     if not task.inputs:
         return None

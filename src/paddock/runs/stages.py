@@ -25,6 +25,7 @@ from paddock.runs.artifacts import Artifacts
 from paddock.runs.bundles import Bundles
 from paddock.runs.folder import RunFolder
 from paddock.runs.presets import PLAIN, Endpoints, Preset, Presets, Rendered, check_fit, render, wanted_model
+from paddock.runs.templates import SCRIPT_MODEL
 from paddock.runs.watching import COMMAND
 from paddock.sandbox.client import Command, Inside
 from paddock.sandbox.images import ImageStore, Progress
@@ -157,6 +158,8 @@ def check(means: Means, tenant: str, task: Task) -> None:
 def choose_model(means: Means, run: Run, preset: Preset) -> tuple[str | None, bool]:
     """The model's name, and whether a script stands in for it. Raises `ModelNotFound`."""
     llm = run.task.llm
+    if llm.script is not None and llm.model == SCRIPT_MODEL:
+        return script_name(run.id), True
     wanted = wanted_model(preset, run.task)
     try:
         if wanted is not None:

@@ -35,6 +35,7 @@ def settings(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     (tasks / "hello.yaml").write_text(json.dumps({**HELLO, "inputs": ["greeting.txt"], "description": "Greets."}))
     (tasks / "broken.yaml").write_text("name: broken\ngaol: x\n")
     (tasks / "notes.txt").write_text("no task")
+    (tasks / "hello.script.yaml").write_text("turns: [{say: Hello.}]\n")
     presets = tmp_path_factory.mktemp("presets")
     (presets / "no-image.yaml").write_text("command: 'true'\nimage: nowhere\n")
     return {"runs": {"tasks": str(tasks), "grace": "1s", "presets": [str(presets)]}}
@@ -270,8 +271,8 @@ def test_lists_are_filtered_and_paged(client: httpx.Client, hello: dict[str, Any
 @pytest.mark.parametrize(
     ("body", "words"),
     [
-        ({}, "give one of 'task' and 'file'"),
-        ({"task": HELLO, "file": "hello.yaml"}, "give one of 'task' and 'file'"),
+        ({}, "give one of 'task', 'file' and 'template'"),
+        ({"task": HELLO, "file": "hello.yaml"}, "give one of 'task', 'file' and 'template'"),
         ({"file": "hello.yaml", "inputs": "x"}, "'inputs' goes with 'task'"),
         ({"task": {**HELLO, "gaol": "x"}}, "did you mean 'goal'"),
         ({"task": {**HELLO, "agent": "claude"}}, "claude"),
@@ -312,10 +313,37 @@ def test_offered_tasks_are_listed_with_what_is_wrong(client: httpx.Client) -> No
     items = {item["file"]: item for item in client.get("/v1/tasks").json()["items"]}
     assert items.keys() == {"hello.yaml", "broken.yaml"}
     assert (items["hello.yaml"]["name"], items["hello.yaml"]["description"]) == ("hello", "Greets.")
-    assert "gaol" in items["broken.yaml"]["error"]
+    assert items["broken.yaml"]["error"].startswith("broken.yaml:1: goal: is missing")
+    refused = client.post("/v1/runs", json={"file": "broken.yaml"}).json()["message"]
+    assert refused.startswith("broken.yaml:1: goal: is missing")
     shown = client.get("/v1/tasks/hello").json()
     assert shown["task"]["entrypoint"] == HELLO["entrypoint"] and shown["runs"] == ["hello"]
     assert client.get("/v1/tasks/nothing").status_code == 404
+
+
+def test_templates_are_listed_and_carry_their_files(client: httpx.Client) -> None:
+    items = {item["name"]: item for item in client.get("/v1/tasks/templates").json()["items"]}
+    assert {"hello", "hello-script", "fix-bug", "data-report"} <= items.keys()
+    hello = items["hello"]
+    assert (hello["agent"], hello["model"], hello["image"]) == ("claude-code", "claude-sonnet-4-5", "agent-claude-code")
+    assert hello["scripted"] and not hello["needsKey"]
+    assert items["hello-script"]["imageBuilt"] and "model" not in items["hello-script"]
+    fix = client.get("/v1/tasks/templates/fix-bug").json()["task"]
+    assert [each["target"] for each in fix["inputs"]] == [
+        f"/workspace/{name}" for name in ("durations.py", "test_durations.py", "tests.sha256")
+    ]
+    assert client.post("/v1/tasks/validate", json={"task": fix}).json()["valid"]
+    missing = client.get("/v1/tasks/templates/nothing")
+    assert missing.status_code == 404 and "hello-script" in missing.json()["message"]
+
+
+def test_a_template_runs_by_its_name(client: httpx.Client) -> None:
+    [run] = submit(client, {"template": "hello-script"})
+    assert ended(client, run["id"])["state"] == "succeeded"
+    counts = client.get(f"/v1/runs/{run['id']}/deliverables/counts.txt")
+    assert counts.text.splitlines()[0] == "1: 6 words"
+    assert client.post("/v1/runs", json={"template": "nothing"}).status_code == 404
+    assert client.post("/v1/runs", json={"template": "hello", "task": HELLO}).status_code == 400
 
 
 def test_a_task_is_checked_without_being_run(client: httpx.Client) -> None:

@@ -1921,6 +1921,11 @@ export interface components {
              * @example hello.yaml
              */
             file?: string | null;
+            /**
+             * Template
+             * @example hello-script
+             */
+            template?: string | null;
             /** Inputs */
             inputs?: string | null;
             /** Name */
@@ -2498,6 +2503,33 @@ export interface components {
         TemplateBody: {
             [key: string]: unknown;
         };
+        /**
+         * TemplateItem
+         * @description A sample task that ships with Paddock.
+         */
+        TemplateItem: {
+            /** Name */
+            name: string;
+            /** Description */
+            description: string;
+            /** Agent */
+            agent?: string | null;
+            /** Model */
+            model?: string | null;
+            /** Image */
+            image: string;
+            /** Imagebuilt */
+            imageBuilt: boolean;
+            /** Scripted */
+            scripted: boolean;
+            /** Needskey */
+            needsKey: boolean;
+        };
+        /** TemplateItems */
+        TemplateItems: {
+            /** Items */
+            items: components["schemas"]["TemplateItem"][];
+        };
         /** TemplateList */
         TemplateList: {
             /**
@@ -2508,6 +2540,32 @@ export interface components {
                 [key: string]: unknown;
             }[];
             pagination: components["schemas"]["Pagination"];
+        };
+        /**
+         * TemplateSaid
+         * @description A sample task, whole.
+         */
+        TemplateSaid: {
+            /** Name */
+            name: string;
+            /** Description */
+            description: string;
+            /** Agent */
+            agent?: string | null;
+            /** Model */
+            model?: string | null;
+            /** Image */
+            image: string;
+            /** Imagebuilt */
+            imageBuilt: boolean;
+            /** Scripted */
+            scripted: boolean;
+            /** Needskey */
+            needsKey: boolean;
+            /** Task */
+            task: {
+                [key: string]: unknown;
+            };
         };
         /** TerminalList */
         TerminalList: {

@@ -1,0 +1,43 @@
+"""Sample tasks that ship with Paddock."""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from paddock.errors import NotFound
+from paddock.runs.presets import Presets
+from paddock.runs.taskfile import parse_document
+from paddock.runs.templates import SCRIPT_MODEL, directory, find_template, on_script, portable, templates
+
+PRESETS = Presets()
+ROOT = Path(__file__).parents[3]
+
+
+def test_every_sample_can_be_sent_without_its_files() -> None:
+    found = templates(PRESETS)
+    assert len(found) == 9
+    for loaded in found:
+        task = portable(loaded)
+        assert all(each.content is not None for each in task.inputs)
+        document = task.model_dump(mode="json", exclude_defaults=True)
+        assert parse_document(document, presets=PRESETS) == task
+
+
+def test_a_sample_with_a_model_runs_on_its_script() -> None:
+    assert on_script(find_template("hello", PRESETS).task).llm.model == SCRIPT_MODEL
+    plain = find_template("hello-script", PRESETS).task
+    assert on_script(plain) == plain
+
+
+def test_an_unknown_sample_lists_the_names() -> None:
+    with pytest.raises(NotFound, match="fix-bug, hello"):
+        find_template("../hello", PRESETS)
+
+
+def test_the_wheel_carries_the_samples() -> None:
+    assert directory() == ROOT / "tasks"
+    included = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["hatch"]["build"]["targets"]["wheel"]
+    assert included["force-include"]["tasks"] == "paddock/templates"
