@@ -8,7 +8,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from tests.contract.backends.support import Pen, descends, eventually, running
+from tests.contract.backends.support import Pen, Yard, descends, eventually, running, yard
 
 from paddock.model.sandbox import BoxHealth
 
@@ -128,6 +128,20 @@ def test_other_boxes_are_other_users(pen: Pen, neighbour: Pen) -> None:
         for kind in ("user", "pid", "mnt", "net", "ipc", "uts")
     ]
     assert [len(found) for found in namespaces] == [3] * 6
+
+
+def test_no_process_of_a_sandbox_has_the_servers_environment(place: Yard, monkeypatch: pytest.MonkeyPatch) -> None:
+    if os.geteuid() != 0:
+        pytest.skip("without root the server and its sandboxes are the same user, who may read its own processes")
+    monkeypatch.setenv("PADDOCK_TEST_SECRET", "of-the-server")
+    with yard(place.data.parent, place.image) as fresh, fresh.box() as box:  # Starts a launcher of its own.
+        box.start("sleep 60")
+        user = int(box.record["uid"])
+        found = [Path("/proc", name) for name in os.listdir("/proc") if name.isdigit()]
+        owned = [process for process in found if process.is_dir() and process.stat().st_uid == user]
+        environments = [(process / "environ").read_bytes() for process in owned]
+        assert Path(f"/proc/{box.monitor}") in owned
+        assert not [text for text in environments if b"of-the-server" in text]
 
 
 def test_ending_commands_reaches_processes_in_namespaces_of_their_own(nested: Pen) -> None:

@@ -97,7 +97,7 @@ class Console:
         deadline = time.monotonic() + timeout
         process = subprocess.Popen(
             argv,
-            env=dict(env) if env is not None else None,
+            env=dict(env) if env is not None else _bare(),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -124,7 +124,7 @@ class Console:
         self.check()
         with subprocess.Popen(
             argv,
-            env=dict(env) if env is not None else None,
+            env=dict(env) if env is not None else _bare(),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -162,6 +162,11 @@ class Console:
                 # Progress bars rewrite their line with a carriage return.
                 *whole, partial = (partial + chunk).replace(b"\r", b"\n").split(b"\n")
                 yield from (line.decode(errors="replace") for line in whole if line.strip())
+
+
+def _bare() -> dict[str, str]:
+    """Return an environment for build programs without the server's secrets."""
+    return {"PATH": os.environ.get("PATH", os.defpath), "LANG": "C.UTF-8"}
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:

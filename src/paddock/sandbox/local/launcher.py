@@ -75,6 +75,7 @@ class Launcher:
             self._process = subprocess.Popen(
                 [sys.executable, "-I", "-S", PROGRAM, str(theirs.fileno()), str(FIRST_KEPT)],
                 stdin=subprocess.DEVNULL,
+                env={},  # bubblewrap keeps it, as a process of the sandbox's user.
                 pass_fds=[theirs.fileno()],
                 start_new_session=True,  # Ctrl-C at the server's terminal is for the server.
             )
