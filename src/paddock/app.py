@@ -60,6 +60,7 @@ from paddock.llm.usage import Ledger
 from paddock.llm.wire.client import Client
 from paddock.llm.wire.server import Door
 from paddock.mcp.bridge import Bridges
+from paddock.mcp.reach import Reach
 from paddock.model.sandbox import Limits, SandboxState
 from paddock.runs.runs import Runs
 from paddock.runs.stages import Means
@@ -246,7 +247,7 @@ def make_bridges(config: Config) -> Bridges:
         found = config.runs.secrets.get(name)
         return None if found is None else found.get_secret_value()
 
-    bridges = Bridges(secret)
+    bridges = Bridges(secret, Reach(config.mcp.allow, config.sandboxes.port_range))
     bridges.reach.refuse_port(config.server.port)
     if config.llm.listen is not None:
         bridges.reach.refuse_port(int(config.llm.listen.rpartition(":")[2]))

@@ -1,13 +1,16 @@
-"""Where MCP servers of tasks may be, and where not."""
+"""Which addresses MCP servers of tasks may have."""
 
 from __future__ import annotations
 
 import pytest
 
+from paddock.config.mcp import McpConfig, parse_target
+from paddock.config.units import PortRange
 from paddock.errors import Forbidden
 from paddock.mcp.reach import Reach
 
 pytestmark = pytest.mark.anyio
+EVERYTHING = ("0.0.0.0/0", "::/0")
 
 
 @pytest.mark.parametrize(
@@ -17,8 +20,7 @@ pytestmark = pytest.mark.anyio
         "::ffff:169.254.169.254",
         "64:ff9b::a9fe:a9fe",
         "2002:a9fe:a9fe::",
-        "fe80::1",
-        "fe80::1%eth0",
+        "169.254.170.2",
         "fd00:ec2::254",
         "100.100.100.200",
         "168.63.129.16",
@@ -28,31 +30,100 @@ pytestmark = pytest.mark.anyio
         "ff02::1",
     ],
 )
-def test_what_clouds_tell_their_machines_and_what_is_nobodys_address_is_refused(host: str) -> None:
+def test_metadata_services_multicast_and_unspecified_are_always_refused(host: str) -> None:
     with pytest.raises(Forbidden, match="no address that an MCP server of a task may have"):
+        Reach(EVERYTHING).check(host, 80)
+
+
+PRIVATE = [
+    "127.0.0.1",
+    "127.1",
+    "2130706433",
+    "0x7f000001",
+    "localhost",
+    "x.localhost.",
+    "::1",
+    "::ffff:127.0.0.1",
+    "::127.0.0.1",
+    "64:ff9b::10.0.0.7",
+    "64:ff9b:1::1",
+    "2002:0a00:0007::",
+    "10.0.0.7",
+    "172.16.1.1",
+    "192.168.1.1",
+    "100.64.0.1",
+    "192.0.2.1",
+    "240.0.0.1",
+    "fd12::1",
+    "fec0::1",
+]
+
+
+@pytest.mark.parametrize("host", PRIVATE)
+def test_private_and_local_addresses_need_the_setting(host: str) -> None:
+    with pytest.raises(Forbidden, match=r"not a public address.* setting mcp.allow"):
         Reach().check(host, 80)
+    Reach(EVERYTHING).check(host, 80)
 
 
-@pytest.mark.parametrize("host", ["127.0.0.1", "::1", "10.0.0.7", "192.168.1.1", "fd12::1", "93.184.216.34", "a.b"])
-def test_this_machine_and_its_network_are_not(host: str) -> None:
+@pytest.mark.parametrize("host", ["fe80::1", "fe80::1%eth0", "169.254.7.7"])
+def test_link_local_addresses_are_allowed_only_by_name_of_their_network(host: str) -> None:
+    with pytest.raises(Forbidden, match="not a public address"):
+        Reach(EVERYTHING).check(host, 80)
+    Reach(("fe80::/10", "169.254.7.0/24")).check(host, 80)
+
+
+@pytest.mark.parametrize("host", ["93.184.216.34", "2606:2800:220:1:248:1893:25c8:1946", "64:ff9b::5db8:d822", "a.b"])
+def test_public_addresses_need_no_setting(host: str) -> None:
     Reach().check(host, 80)
 
 
-@pytest.mark.parametrize("host", ["127.0.0.1", "127.9.9.9", "::1", "::ffff:127.0.0.1"])
-def test_paddock_itself_is_refused_by_every_address_of_this_machine(host: str) -> None:
-    reach = Reach()
+def test_an_entry_may_name_one_port() -> None:
+    reach = Reach(("10.1.0.0/16:9000", "[fd12::1]:9000"))
+    reach.check("10.1.2.3", 9000)
+    reach.check("fd12::1", 9000)
+    for host, port in (("10.1.2.3", 9001), ("10.2.0.1", 9000), ("fd12::2", 9000)):
+        with pytest.raises(Forbidden, match="not a public address"):
+            reach.check(host, port)
+
+
+async def test_an_allowed_name_may_lead_to_a_private_address() -> None:
+    reach = Reach(("localhost:9000",))
+    assert (await reach.resolve("localhost", 9000))[0]["host"] == "127.0.0.1"
+    with pytest.raises(Forbidden, match=r"localhost leads to 127.0.0.1:9001, .*mcp.allow: \['localhost'\]"):
+        await reach.resolve("localhost", 9001)
+    with pytest.raises(Forbidden, match="not a public address"):
+        reach.check("127.0.0.1", 9000)  # The name is allowed, not the address.
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "127.9.9.9", "::1", "::ffff:127.0.0.1", "localhost"])
+def test_ports_of_paddock_and_of_sandboxes_are_refused_even_if_listed(host: str) -> None:
+    reach = Reach((*EVERYTHING, "localhost"), PortRange(20000, 20010))
     reach.refuse_port(8420)
     reach.check(host, 8421)
     with pytest.raises(Forbidden, match="is Paddock itself"):
         reach.check(host, 8420)
-    reach.check("192.0.2.1", 8420)  # Somebody else's.
+    with pytest.raises(Forbidden, match=r"sandboxes\.port_range"):
+        reach.check(host, 20010)
+    reach.check("192.0.2.1", 8420)  # Another machine's.
+    reach.check("192.0.2.1", 20000)
 
 
 @pytest.mark.parametrize("name", ["localhost", "127.1", "2130706433", "0x7f000001"])
-async def test_names_are_judged_by_what_they_lead_to(name: str) -> None:
-    reach = Reach()
+async def test_names_are_judged_by_the_addresses_they_resolve_to(name: str) -> None:
+    reach = Reach(EVERYTHING)
     reach.refuse_port(8420)
     assert (await reach.resolve(name, 8421))[0]["host"] == "127.0.0.1"
     with pytest.raises(Forbidden, match="is Paddock itself"):
         await reach.resolve(name, 8420)
     await reach.close()
+
+
+@pytest.mark.parametrize(
+    "text", ["", "a b", "10.0.0.1/8", "host:0", "host:70000", "[host]:80", "1.2.3.400", "http://x"]
+)
+def test_entries_that_mean_nothing_are_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="is not a host name, an address or a network"):
+        parse_target(text)
+    with pytest.raises(ValueError, match="is not a host name"):
+        McpConfig(allow=(text,))

@@ -14,6 +14,7 @@ from paddock.config.kinds import KindConfig
 from paddock.config.limits import LimitsConfig
 from paddock.config.live import LiveConfig
 from paddock.config.llm import LlmConfig
+from paddock.config.mcp import McpConfig
 from paddock.config.runs import RunsConfig
 from paddock.config.units import Bytes, Cpus, PortRange, Ports, Seconds
 
@@ -196,6 +197,7 @@ class Config(Section):
     local: LocalConfig = LocalConfig()
     llm: LlmConfig = LlmConfig()
     runs: RunsConfig = RunsConfig()
+    mcp: McpConfig = McpConfig()
     live: LiveConfig = LiveConfig()
     chat: ChatConfig = ChatConfig()
     log: LogConfig = LogConfig()

@@ -51,9 +51,9 @@ log = structlog.get_logger()
 class Bridges:
     """The attendant of a fleet that lets its sandboxes reach MCP servers."""
 
-    def __init__(self, lookup: Lookup = lambda name: None) -> None:
+    def __init__(self, lookup: Lookup = lambda name: None, reach: Reach | None = None) -> None:
         self._lookup = lookup
-        self.reach = Reach()
+        self.reach = reach or Reach()
         self._served: dict[str, _Bridge] = {}
         self._session: ClientSession | None = None
 

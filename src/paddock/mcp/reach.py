@@ -1,64 +1,94 @@
-"""Which addresses the servers that a task names may have.
+"""Which addresses the MCP servers of tasks may have.
 
-Servers of the own network and of this machine are what MCP is much used for, so private addresses are fine. Two things
-are not: addresses where clouds hand out a machine's own credentials to whoever asks from it, and Paddock itself, to
-whose API a sandbox must have no way, whatever key it has got hold of. Names are checked by what they lead to at the
-moment of connecting, so that none can lead elsewhere later.
+Tasks come from any tenant, and the server connects for them. So addresses that only this machine or its network can
+reach are refused unless the operator lists them in `mcp.allow`. Some are refused even then: services that hand out a
+cloud machine's credentials, Paddock's own ports, and the ports on which sandboxes are published. Names are checked by
+the addresses they resolve to while connecting, and the connection goes to the checked address.
 """
 
 from __future__ import annotations
 
 import socket
-from ipaddress import IPv4Address, IPv6Address, IPv6Network, ip_address
+from collections.abc import Iterable
+from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address
 from typing import Any
 
 from aiohttp.abc import AbstractResolver, ResolveResult
 from aiohttp.resolver import ThreadedResolver
 
+from paddock.config.mcp import AllowedTarget, parse_target
+from paddock.config.units import PortRange
 from paddock.errors import Forbidden
 
-_METADATA = frozenset(map(ip_address, ("100.100.100.200", "168.63.129.16", "192.0.0.192", "fd00:ec2::254")))
-"""Where clouds keep what a machine should know, beside the link-local addresses."""
+_METADATA = frozenset(
+    map(
+        ip_address,
+        (
+            *("169.254.169.254", "169.254.170.2", "169.254.170.23", "100.100.100.200", "168.63.129.16", "192.0.0.192"),
+            *("fd00:ec2::254", "fd00:ec2::23"),
+        ),
+    )
+)
+"""Addresses where clouds hand out a machine's configuration and credentials."""
 _TRANSLATED = IPv6Network("64:ff9b::/96")
+_TRANSLATED_LOCALLY = IPv6Network("64:ff9b:1::/48")
 
 
 class Reach(AbstractResolver):
-    """Resolves names, and refuses addresses that no task may have. Raises `Forbidden`, which says why."""
+    """Resolve names for connections to MCP servers; raise `Forbidden` for addresses that tasks may not have."""
 
-    def __init__(self) -> None:
+    def __init__(self, allow: Iterable[str] = (), published: PortRange | None = None) -> None:
+        self._allow = tuple(map(parse_target, allow))
+        self._published = published
         self._own: set[int] = set()
 
     def refuse_port(self, port: int) -> None:
-        """Let nobody reach this port of this machine, on which Paddock itself listens."""
+        """Refuse a port of this machine, on which Paddock itself listens."""
         self._own.add(port)
 
-    def check(self, host: str, port: int) -> None:
-        """Refuse an address; a name is refused when it is resolved."""
+    def check(self, host: str, port: int, name: str | None = None) -> None:
+        """Raise `Forbidden` for a refused address; `name` is the host name that resolved to it.
+
+        Names pass: they are checked when they are resolved.
+        """
         address = _address(host.partition("%")[0])
         if address is None:
+            if host.lower().rstrip(".").rpartition(".")[2] == "localhost":
+                self.check("127.0.0.1", port, name=host)
             return
         if isinstance(address, IPv6Address):
             address = _within(address)
-        if address.is_link_local or address.is_multicast or address.is_unspecified or address in _METADATA:
+        if address.is_multicast or address.is_unspecified or address in _METADATA:
             raise Forbidden(f"{host} is no address that an MCP server of a task may have")
-        if port in self._own and _is_own(address):
+        own = _is_own(address)
+        if own and port in self._own:
             raise Forbidden(f"{host}:{port} is Paddock itself, which sandboxes may not reach this way")
+        if own and self._published is not None and self._published.first <= port <= self._published.last:
+            raise Forbidden(f"{host}:{port} is a port of another sandbox (sandboxes.port_range)")
+        if (own or not _is_public(address)) and not any(_allows(each, address, port, name) for each in self._allow):
+            shown = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+            raise Forbidden(
+                f"{f'{name} leads to {shown}, which' if name else shown} is not a public address; "
+                f"the operator of this server can allow it with the setting mcp.allow: ['{name or shown}']"
+            )
 
     async def resolve(
         self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_INET
     ) -> list[ResolveResult]:
         found = await ThreadedResolver().resolve(host, port, family)
         for each in found:
-            self.check(each["host"], port)
+            self.check(each["host"], port, name=host)
         return found
 
     async def close(self) -> None:
-        """There is nothing to let go of."""
+        """There is nothing to close."""
 
 
 def _address(host: str) -> IPv4Address | IPv6Address | None:
-    """The address that is written; none if it is a name. `127.1` and `2130706433` are what C makes of them, because
-    connecting may do the same without anybody resolving them."""
+    """Return the address that is written, or None for a name.
+
+    `127.1` and `2130706433` are addresses too: C libraries connect to them without resolving anything.
+    """
     try:
         return ip_address(host)
     except ValueError:
@@ -70,14 +100,33 @@ def _address(host: str) -> IPv4Address | IPv6Address | None:
 
 
 def _within(address: IPv6Address) -> IPv4Address | IPv6Address:
-    """The IPv4 address that is meant, where one is written as IPv6."""
+    """Return the IPv4 address that an IPv6 address stands for, else the address itself."""
     if address in _TRANSLATED:
         return IPv4Address(int(address) & 0xFFFFFFFF)
     return address.ipv4_mapped or address.sixtofour or address
 
 
+def _is_public(address: IPv4Address | IPv6Address) -> bool:
+    if not address.is_global or address.is_reserved or address.is_link_local:
+        return False
+    return isinstance(address, IPv4Address) or not (address.is_site_local or address in _TRANSLATED_LOCALLY)
+
+
+def _allows(target: AllowedTarget, address: IPv4Address | IPv6Address, port: int, name: str | None) -> bool:
+    if target.port not in (None, port):
+        return False
+    if target.network is None:
+        return name is not None and name.lower().rstrip(".") == target.name and not address.is_link_local
+    # A network as wide as 0.0.0.0/0 does not mean link-local addresses, where machines get their configuration.
+    return _contains(target.network, address) and (target.network.is_link_local or not address.is_link_local)
+
+
+def _contains(network: IPv4Network | IPv6Network, address: IPv4Address | IPv6Address) -> bool:
+    return network.version == address.version and address in network
+
+
 def _is_own(address: IPv4Address | IPv6Address) -> bool:
-    """Whether it is one of this machine's: only those can be bound."""
+    """Tell whether the address is one of this machine's: only those can be bound."""
     if address.is_loopback:
         return True
     place: tuple[Any, ...] = (str(address), 0)

@@ -93,7 +93,8 @@ class McpServer(Part):
     kind: McpKind | None = Field(default=None, examples=["remote"])
     """`local` for a command, `remote` for an address, unless said otherwise."""
     url: Address | None = Field(default=None, examples=["https://tools.example.org/mcp"])
-    """Where a server listens that speaks streamable HTTP."""
+    """Address of a server that speaks streamable HTTP. One in a private network, or on Paddock's own machine, has to be
+    in the setting `mcp.allow`."""
     headers: Mapping[Text, Value] = Field(default={}, examples=[{"X-Team": "research"}])
     """Headers of every request to it."""
     command: Annotated[tuple[Text, ...], BeforeValidator(words)] = Field(

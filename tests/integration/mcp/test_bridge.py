@@ -20,6 +20,7 @@ from paddock.fleet.keeper import Keeper
 from paddock.fleet.requests import CreateSandbox
 from paddock.mcp.bridge import LARGEST_REQUEST, Bridges
 from paddock.mcp.declared import EXTENSION, declare
+from paddock.mcp.reach import Reach
 from paddock.model.sandbox import Hole, Sandbox
 from paddock.model.task import McpServer
 from paddock.sandbox.client import Command
@@ -118,7 +119,7 @@ async def running(data: Path, secrets: dict[str, str] | None = None) -> AsyncIte
     backend = LocalBackend(LocalSettings(data=data))
     store = await Store.open(data / "paddock.db")
     events = await EventLog.open(store)
-    bridges = Bridges((secrets or {}).get)
+    bridges = Bridges((secrets or {}).get, Reach(("127.0.0.1", "localhost"), config.sandboxes.port_range))
     images = ImageStore(data / "images")
     fleet = Fleet(backend=backend, images=images, store=store, events=events, config=config, attendants=[bridges])
     keeper = Keeper(fleet)
@@ -361,6 +362,16 @@ async def test_paddock_itself_and_what_clouds_tell_their_machines_is_out_of_reac
         for url in (servers.odd, "http://169.254.169.254/latest", "http://[::ffff:169.254.169.254]/"):
             with pytest.raises(InvalidInput, match=r"mcp\.x: .* (is Paddock itself|is no address)"):
                 await machine.box(McpServer(name="x", url=url))
+
+
+async def test_a_service_of_this_machine_and_another_sandbox_are_out_of_reach(data: Path, servers: Servers) -> None:
+    async with running(data) as machine:
+        with pytest.raises(InvalidInput, match=r"mcp\.x: .* the setting mcp\.allow"):
+            await machine.box(McpServer(name="x", url=f"http://127.0.0.2:{servers.port}/odd"))
+        other = await machine.box()
+        endpoint, _ = await machine.fleet.endpoint(ME, other.id, 8090)
+        with pytest.raises(InvalidInput, match=r"mcp\.x: .*sandboxes\.port_range"):
+            await machine.box(McpServer(name="x", url=f"http://{endpoint}/"))
 
 
 async def test_what_makes_no_sense_is_refused_before_anything_is_made(data: Path) -> None:

@@ -38,6 +38,7 @@ async def test_claude_uses_a_tool_of_a_server_outside_its_box(data: Path) -> Non
             "data": data,
             "sandboxes": {"default_image": "host", "min_free_disk": 0, "allowed_host_paths": [INSTALLED]},
             "runs": {"secrets": {"TOKEN": TOKEN}},
+            "mcp": {"allow": ["127.0.0.1"]},
         }
     )
     with mcp_servers() as servers:

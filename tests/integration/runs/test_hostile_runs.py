@@ -76,7 +76,7 @@ for _ in range(20):
         print(door.recv(12))
 END
 """
-    work = task(garbage, mcp=[{"name": "tools", "url": "http://127.0.0.1:9/mcp"}])
+    work = task(garbage, mcp=[{"name": "tools", "url": "https://tools.example.org/mcp"}])
     run = await ended(paddock, await paddock.runs.submit(TENANT, work))
     assert run.state is RunState.SUCCEEDED, run.result
     assert (paddock.runs.means.folder(run.id).logs / "agent.out").read_text().count(" 400") == 20
