@@ -203,6 +203,22 @@ def test_the_doctor_tries_the_running_server(server: Server) -> None:
     assert found["trial"]["ok"] is True
 
 
+def test_the_doctor_reports_an_unset_variable_and_goes_on(server: Server, tmp_path: Path) -> None:
+    file = tmp_path / "paddock.yaml"
+    file.write_text("llm:\n  providers:\n    some:\n      kind: openai\n      key: ${NOT_SET}\n")
+    report = server.json("doctor", "--config", str(file))
+    found = {finding["check"]: finding for finding in report["findings"]}
+    assert report["healthy"] is True
+    assert found["variables"]["detail"] == f"{file}:5: llm.providers.some.key: the environment has no NOT_SET"
+    assert found["trial"]["ok"] is True
+    shown = server.json("config", "show", "llm.providers", "--config", str(file))
+    assert "unresolved: the environment has no NOT_SET" in [line["value"] for line in shown]
+    for words in (("sandbox", "list"), ("runs", "list")):
+        assert server.run(*words, "--config", str(file)).returncode == 0
+    refused = server.run("serve", "--port", "0", "--config", str(file), "--data", str(tmp_path / "other"))
+    assert b"paddock.yaml:5: llm.providers.some.key: the environment has no NOT_SET" in refused.stderr
+
+
 def test_a_second_server_is_refused(server: Server) -> None:
     done = server.run("serve", "--port", "0")
     assert done.returncode == 1

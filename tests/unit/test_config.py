@@ -265,3 +265,48 @@ def test_devices_have_names_and_addresses(here: Path) -> None:
 def test_devices_that_are_none_are_refused(here: Path, name: str, address: str, said: str) -> None:
     (found,) = problems(here, f"live:\n  devices:\n    {name!r}: {address!r}\n")
     assert "live.devices" in found and said in found
+
+
+SECRET = """
+llm:
+  providers:
+    fake:
+      kind: openai
+      base_url: ${FAKE_URL}
+      key: ${FAKE_KEY}
+server:
+  port: ${PORT}
+"""
+
+
+def test_unset_variables_are_no_problem_for_clients(here: Path) -> None:
+    (here / "paddock.yaml").write_text(SECRET)
+    loaded = load(environ={}, cwd=here, need_variables=False)
+    assert loaded.config.server.port == 8420
+    assert loaded.unset == {
+        "llm.providers.fake.base_url": "paddock.yaml:6: llm.providers.fake.base_url: the environment has no FAKE_URL",
+        "llm.providers.fake.key": "paddock.yaml:7: llm.providers.fake.key: the environment has no FAKE_KEY",
+        "server.port": "paddock.yaml:9: server.port: the environment has no PORT",
+    }
+    shown = {line.key: line.value for line in describe(loaded)}
+    assert shown["llm.providers.fake.key"] == "unresolved: the environment has no FAKE_KEY"
+    assert shown["server.port"] == "unresolved: the environment has no PORT"
+
+
+def test_unset_variables_are_named_once_where_they_are_needed(here: Path) -> None:
+    assert problems(here, SECRET) == [
+        "paddock.yaml:6: llm.providers.fake.base_url: the environment has no FAKE_URL",
+        "paddock.yaml:7: llm.providers.fake.key: the environment has no FAKE_KEY",
+        "paddock.yaml:9: server.port: the environment has no PORT",
+    ]
+
+
+def test_other_problems_are_reported_beside_unset_variables(here: Path) -> None:
+    (here / "paddock.yaml").write_text(SECRET + "  host: 7\n")
+    with pytest.raises(ConfigError, match=r"paddock.yaml:10: server.host"):
+        load(environ={}, cwd=here, need_variables=False)
+
+
+def test_an_unset_variable_that_something_else_overrides_is_not_needed(here: Path) -> None:
+    text = "server:\n  port: ${PORT}\n"
+    assert load_text(here, text, {"PADDOCK_SERVER__PORT": "7"}).config.server.port == 7

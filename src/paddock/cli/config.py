@@ -24,10 +24,13 @@ def show(
     section: Annotated[str | None, typer.Argument(metavar="KEY", help="Only this setting or section.")] = None,
     changed: Annotated[bool, typer.Option("--changed", help="Only what is not the default.")] = False,
 ) -> None:
-    """Show every setting, its value, and where it came from. Secrets are masked."""
+    """Show every setting, its value, and where it came from.
+
+    Secrets are masked. A `${NAME}` that is not set in this shell is shown as unresolved.
+    """
     from paddock.config import describe
 
-    lines = describe(cli.loaded)
+    lines = describe(cli.readable)
     if section:
         lines = [line for line in lines if line.key == section or line.key.startswith(f"{section}.")]
         if not lines:
@@ -51,7 +54,10 @@ def path(cli: Cli) -> None:
 
 
 def check(cli: Cli) -> None:
-    """Check the configuration. The exit code says whether it is valid."""
+    """Check whether `paddock serve` could start with the configuration in this shell.
+
+    Every `${NAME}` must be set. The exit code is 0 if the configuration is valid.
+    """
     file = cli.loaded.file
     if cli.as_json:
         return cli.out.document({"valid": True, "file": str(file) if file else None})

@@ -53,11 +53,17 @@ class Cli:
         """The configuration, with where its values came from. Raises `ConfigError`."""
         return self.load({})
 
-    def load(self, flags: dict[str, Any], only: Iterable[str] | None = None) -> Loaded:
+    @cached_property
+    def readable(self) -> Loaded:
+        """The configuration as a client reads it: variables that only a server needs may be unset."""
+        return self.load({}, need_variables=False)
+
+    def load(self, flags: dict[str, Any], only: Iterable[str] | None = None, *, need_variables: bool = True) -> Loaded:
         """The configuration with some flags on top; only some settings of it, if that is enough."""
         from paddock.config import load
 
-        return load(flags={"config": self._config, "data": self._data, **flags}, only=only)
+        given = {"config": self._config, "data": self._data, **flags}
+        return load(flags=given, only=only, need_variables=need_variables)
 
     @cached_property
     def data(self) -> Path:

@@ -1,8 +1,10 @@
-"""`paddock doctor`: says whether this machine can run sandboxes, and what to do where it cannot."""
+"""`paddock doctor`: checks whether this machine can run sandboxes, and suggests fixes."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator
+import sys
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -15,7 +17,7 @@ from paddock.errors import PaddockError
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from paddock.config import Config
+    from paddock.config import Config, Loaded
     from paddock.sandbox.base import Finding
 
 _PROGRAMS = (
@@ -33,13 +35,12 @@ async def doctor(
     cli: Cli,
     trial: Annotated[bool, typer.Option(help="Start a sandbox, run `true` in it, remove it.")] = True,
 ) -> int:
-    """Check this machine, and say what to do about what is missing.
+    """Check this machine and suggest fixes.
 
     The exit code is 1 only if something is missing that sandboxes cannot run without.
     """
-    found: list[Finding] = []
-    async for finding in _examine(cli, trial):
-        found.append(finding)
+    with _progress(cli) as show:
+        found = [finding async for finding in _examine(cli, trial, show)]
     healthy = all(finding.ok or not finding.required for finding in found)
     if cli.as_json:
         cli.out.document({"healthy": healthy, "findings": [finding.model_dump(mode="json") for finding in found]})
@@ -59,16 +60,32 @@ async def doctor(
     return 0 if healthy else FAILED
 
 
-async def _examine(cli: Cli, trial: bool) -> AsyncIterator[Finding]:
+@contextmanager
+def _progress(cli: Cli) -> Iterator[Callable[[str], None]]:
+    """Show on a terminal which check runs now."""
+    if not cli.out.for_people or not sys.stderr.isatty():
+        yield lambda check: None
+        return
+    from rich.console import Console
+
+    with Console(stderr=True, highlight=False).status("Checking …") as status:
+        yield lambda check: status.update(f"Checking {check} …")
+
+
+async def _examine(cli: Cli, trial: bool, show: Callable[[str], None]) -> AsyncIterator[Finding]:
     from paddock.sandbox.base import Finding
 
+    show("the configuration")
     try:
-        loaded = cli.loaded
+        loaded = cli.readable
     except PaddockError as error:
-        yield Finding(check="configuration", ok=False, detail=error.message, fix="mend the file, then run this again")
+        yield Finding(check="configuration", ok=False, detail=error.message, fix="fix the file, then run this again")
         return
     yield Finding(check="configuration", ok=True, detail=str(loaded.file or "no file, all defaults"))
+    if loaded.unset:
+        yield _variables(loaded)
     config = loaded.config
+    show("the data directory")
     for finding in _data_directory(config.data):
         yield finding
         if not finding.ok and finding.required:
@@ -77,6 +94,7 @@ async def _examine(cli: Cli, trial: bool) -> AsyncIterator[Finding]:
     from paddock.cli.trial import examine
 
     usable = True
+    show("kernel, user namespaces, control groups and disk")
     try:
         for finding in await examine(config):
             usable = usable and (finding.ok or not finding.required)
@@ -87,7 +105,22 @@ async def _examine(cli: Cli, trial: bool) -> AsyncIterator[Finding]:
     for finding in _programs():
         yield finding
     if trial and usable:
+        show("that a sandbox starts")
         yield await _trial(cli, config)
+
+
+def _variables(loaded: Loaded) -> Finding:
+    from paddock.sandbox.base import Finding
+
+    served = is_served(loaded.config.data)
+    needed = "the running server has its own environment; the next" if served else "the"
+    return Finding(
+        check="variables",
+        ok=False,
+        detail="\n".join(loaded.unset.values()),
+        fix=f"export them in the shell of `paddock serve`; {needed} server does not start without them",
+        required=False,
+    )
 
 
 def _data_directory(data: Path) -> Iterator[Finding]:

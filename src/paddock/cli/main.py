@@ -18,7 +18,7 @@ Runs AI agents in fenced computers, and shows what they do.
 
 \b
 Start here:
-  paddock doctor                          see whether this machine can
+  paddock doctor                          check this machine
   paddock run tasks/hello.yaml            have an agent do a task
   paddock chat                            chat with an agent in sandboxes
   paddock serve                           start the server
@@ -66,7 +66,7 @@ SUMMARIES: Mapping[str, str] = {
     "runs": "List, show, stop and remove runs of tasks.",
     "chat": "Chat with an agent that works in sandboxes.",
     "session": "List, show, search, keep and remove chats with agents.",
-    "doctor": "Check this machine, and say what to do about what is missing.",
+    "doctor": "Check this machine and suggest fixes.",
     "sandbox": "Make, use and remove sandboxes.",
     "tool": "List and call the tools of sandboxes.",
     "task": "Check, list and write task files.",

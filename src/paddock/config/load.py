@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import os
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -33,6 +33,8 @@ class Loaded:
     """Dotted keys whose values must not be shown."""
     file: Path | None
     """The file that was read, if there was one."""
+    unset: Mapping[str, str] = field(default_factory=dict)
+    """Dotted keys whose `${NAME}` is not set here, each with a message; their values are the text of the file."""
 
 
 class Line(NamedTuple):
@@ -49,12 +51,15 @@ def load(
     environ: Mapping[str, str] | None = None,
     cwd: Path | None = None,
     only: Iterable[str] | None = None,
+    need_variables: bool = True,
 ) -> Loaded:
     """Read all sources and validate the whole.
 
     `flags` maps dotted keys to values, `None` for flags not given; `config` names the file to read. With `only`, these
     dotted keys and what is below them are read, and everything else is as if nobody had set it: who needs no more
-    should not fail for want of a secret that is another's.
+    should not fail for want of a secret that is another's. Without `need_variables`, a `${NAME}` that is not set is no
+    problem: it is listed in `unset`, its setting keeps the text of the file, or its default where the text cannot be
+    a value.
     Raises `ConfigError` with every problem, one a line, each saying where it stands.
     """
     wanted = None if only is None else frozenset(tuple(dotted.split(".")) for dotted in only)
@@ -71,13 +76,10 @@ def load(
     if wanted is None or any(key[0] == "llm" for key in wanted):
         offered, found = _offered(merged, environ, cwd)
         merged = _merged([offered, *layers], cwd)
-    try:
-        config = Config.model_validate(merged.tree)
-    except ValidationError as error:
-        merged.problems += [_explain(problem, merged) for problem in error.errors()]
-        raise _error(merged.problems) from None
-    if merged.problems:
-        raise _error(merged.problems)
+    unset = {".".join(key): message for key, message in merged.unset.items()}
+    if need_variables:
+        merged.problems += unset.values()
+    config = _validated(merged)
     config.llm._found = found
     keys = [key for key, _ in _values(config)]
     return Loaded(
@@ -85,6 +87,7 @@ def load(
         origins={".".join(key): _origin(key, merged) or "default" for key in keys},
         hidden=frozenset(".".join(key) for key in keys if _is_hidden(key, merged)),
         file=file,
+        unset=unset,
     )
 
 
@@ -96,6 +99,8 @@ def describe(loaded: Loaded) -> list[Line]:
         dotted = ".".join(key)
         masked = dotted in loaded.hidden or isinstance(value, (SecretStr, SecretBytes))
         text = MASK if masked else show(value, units.get(key))
+        if dotted in loaded.unset:
+            text = f"unresolved: {loaded.unset[dotted].partition(': ')[2].partition(': ')[2]}"
         lines.append(Line(dotted, text, loaded.origins[dotted]))
     return lines
 
@@ -155,6 +160,37 @@ def _offered(named: Layer, environ: Mapping[str, str], base: Path) -> tuple[Laye
     return offered, found
 
 
+def _validated(merged: Layer) -> Config:
+    """The configuration of a tree; unset values that do not fit their settings are taken out of it.
+
+    Raises `ConfigError` with every problem.
+    """
+    try:
+        config = Config.model_validate(merged.tree)
+    except ValidationError as error:
+        unfit = [key for key in merged.unset if any(key[: len(_key(each))] == _key(each) for each in error.errors())]
+        for key in unfit:
+            del merged.unset[key]
+            _take_out(merged.tree, key)
+        if unfit:
+            return _validated(merged)
+        explained = [_explain(problem, merged) for problem in error.errors()]
+        raise _error(merged.problems + explained) from None
+    if merged.problems:
+        raise _error(merged.problems)
+    return config
+
+
+def _take_out(tree: Any, key: Key) -> None:
+    """Remove a setting from a tree; an item of a list goes with its list."""
+    for part in key[:-1]:
+        if not isinstance(tree.get(part), dict):
+            tree.pop(part, None)
+            return
+        tree = tree[part]
+    tree.pop(key[-1], None)
+
+
 def _merged(layers: Iterable[Layer], base: Path) -> Layer:
     merged = Layer(base)
     for layer in layers:
@@ -170,11 +206,12 @@ def _merge(into: Layer, target: dict[str, Any], layer: Layer, tree: Mapping[str,
             into.origins |= {key: layer.origins[key]} if key in layer.origins else {}
             _merge(into, target[name], layer, value, key)
             continue
-        for known in (into.origins, into.hidden):
+        for known in (into.origins, into.hidden, into.unset):
             for old in [old for old in known if old[: len(key)] == key]:
                 del known[old]
         into.origins |= {new: origin for new, origin in layer.origins.items() if new[: len(key)] == key}
         into.hidden |= {new: text for new, text in layer.hidden.items() if new[: len(key)] == key}
+        into.unset |= {new: message for new, message in layer.unset.items() if new[: len(key)] == key}
         target[name] = _with_paths_resolved(value, key, layer.base)
 
 
@@ -219,8 +256,12 @@ def _is_hidden(key: Key, merged: Layer) -> bool:
     return any(hidden[: len(key)] == key for hidden in merged.hidden)
 
 
+def _key(problem: ErrorDetails) -> Key:
+    return tuple(str(part) for part in problem["loc"])
+
+
 def _explain(problem: ErrorDetails, merged: Layer) -> str:
-    key = tuple(str(part) for part in problem["loc"])
+    key = _key(problem)
     dotted = ".".join(key)
     origin = _nearest_origin(key, merged)
     if problem["type"] == "extra_forbidden":

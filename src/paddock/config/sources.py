@@ -33,6 +33,8 @@ class Layer:
     hidden: dict[Key, str] = field(default_factory=dict)
     """Values that must not be shown, because they were taken from the environment by `${NAME}`."""
     problems: list[str] = field(default_factory=list)
+    unset: dict[Key, str] = field(default_factory=dict)
+    """Values that refer to a variable which is not set, by the message that says so."""
 
 
 def read_environment(environ: Mapping[str, str], base: Path, wanted: Wanted = None) -> Layer:
@@ -128,6 +130,8 @@ class _FileReader:
         return tree
 
     def replaced(self, text: str, key: Key, where: str) -> str:
+        missing: list[str] = []
+
         def one(match: re.Match[str]) -> str:
             name, default = match[1], match[2]
             if match[0] == "$${":
@@ -137,10 +141,14 @@ class _FileReader:
                 return ""
             found = self.environ.get(name, "")
             if not found and default is None and name not in self.environ:
-                self.layer.problems.append(f"{where}: {'.'.join(key)}: the environment has no {name}")
+                missing.append(f"{where}: {'.'.join(key)}: the environment has no {name}")
+                return match[0]
             return found or (default or ":-")[2:]
 
         value = _REFERENCE.sub(one, text)
+        if missing:
+            self.layer.unset[key] = "; ".join(missing)
+            return text
         if any(match[1] for match in _REFERENCE.finditer(text)):
             self.layer.hidden[key] = value
         return value
