@@ -17,7 +17,8 @@ from paddock.sandbox.local.backend import LocalBackend, LocalSettings
 from tests.e2e.consoles import Visitor, visitor
 from tests.serving import Server
 
-PLAIN, DESK, RUNNER = "plain", "desk", "runner"
+PLAIN, DESK, RUNNER, COUNTER = "plain", "desk", "runner", "counter"
+LINES = 15
 ANSWER = "Six times seven is 42."
 TOKENS_A_SECOND = 100
 SCRIPTS: Mapping[str, Any] = {
@@ -28,6 +29,19 @@ SCRIPTS: Mapping[str, Any] = {
                 "call": {
                     "tool": "code_run_shell_command",
                     "arguments": {"command": "echo the first; until [ -e go ]; do sleep 0.05; done; echo the last"},
+                }
+            },
+            {"say": ANSWER},
+        ]
+    },
+    COUNTER: {
+        "turns": [
+            {
+                "call": {
+                    "tool": "code_run_shell_command",
+                    "arguments": {
+                        "command": f'for n in $(seq {LINES}); do echo "line $n"; sleep 0.3; done; exit 3',
+                    },
                 }
             },
             {"say": ANSWER},

@@ -179,6 +179,7 @@ class Story:
 
     def terminal(self, box: str) -> None:
         self.page.get_by_role("tab", name=self.t("computers.views.terminal")).click()
+        self.page.get_by_role("tab", name=self.t("computers.terminal.you"), exact=True).click()
         field = self.page.locator(".xterm-helper-textarea").first
         field.wait_for(state="attached")
         self.page.locator(".xterm").first.click()

@@ -100,7 +100,7 @@ export function ComputerView({ box, view, active, session, alone }: OneProps) {
   if (view === "output") return <Output box={box} session={session} active={active} />;
   if (condition.state === "gone" || condition.state === "broken" || condition.state === "paused")
     return <Ended condition={condition} />;
-  if (view === "terminal") return <TerminalView box={box} active={active} alone={alone} />;
+  if (view === "terminal") return <TerminalView box={box} active={active} alone={alone} session={session} />;
   if (view === "files") return <Files box={box} active={active} alone={alone} />;
   return <Desktop box={box} active={active} alone={alone} />;
 }

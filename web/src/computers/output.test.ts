@@ -16,6 +16,7 @@ const call = (id: string, more: Partial<CallView>): CallView => ({
   sandbox: "sb-1",
   approval: null,
   output: "",
+  heard: 0,
   result: null,
   at: "2026-01-01T00:00:00Z",
   runningAt: null,

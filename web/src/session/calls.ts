@@ -26,6 +26,7 @@ export function written(answer: AnswerItem, call: Call, at: string, whole: Call 
     sandbox: null,
     approval: null,
     output: "",
+    heard: 0,
     result: null,
     at,
     runningAt: null,
@@ -82,6 +83,7 @@ export function heard(draft: Draft, id: string, text: string): void {
   if (draft.view.calls[id]?.progress !== "running") return;
   const call = draft.call(id);
   if (!call) return;
+  call.heard += text.length;
   const kept = (call.output + text).slice(-MOST_OUTPUT);
   // The first letter may be the second half of one.
   call.output = kept.length === MOST_OUTPUT ? kept.replace(/^[\udc00-\udfff]/, "") : kept;

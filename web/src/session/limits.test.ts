@@ -8,13 +8,13 @@ const whole = (log: readonly SessionEvent[]) => apply(empty(), log);
 
 describe("the view that shows a tool", () => {
   it.each([
-    ["terminal", ["run_shell_command", "start_terminal", "code_execute"]],
+    ["terminal", ["run_shell_command", "run_ipython_cell", "start_terminal", "code_execute"]],
     [
       "desktop",
       ["click_mouse", "press_keys", "input_text", "start_app", "screenshot", "browser_upload", "mobile_swipe"],
     ],
     ["files", ["read_file", "write_file", "list_directory", "move_file", "code_edit"]],
-    ["output", ["run_ipython_cell", "think", ""]],
+    ["output", ["think", ""]],
   ])("is the %s", (view, tools) => {
     expect(tools.map(viewOf)).toEqual(tools.map(() => view));
   });

@@ -88,6 +88,8 @@ export interface CallView {
   approval: string | null;
   /** What it has said since it runs, the last of it; empty once there is a result. */
   output: string;
+  /** Characters of output that were told while it ran, also those that are not kept. */
+  heard: number;
   result: CallResult | null;
   at: string;
   runningAt: string | null;

@@ -27,6 +27,7 @@ const CALL: CallView = {
   sandbox: null,
   approval: "approval-1",
   output: "",
+  heard: 0,
   result: null,
   at: "2026-01-01T00:00:00Z",
   runningAt: null,

@@ -163,8 +163,7 @@ function line(text: string): string {
 /** Which view of its computer shows what a tool does. */
 export function viewOf(tool: string): "desktop" | "terminal" | "files" | "output" {
   const sort = sortOf(tool);
-  if (sort === "command") return "terminal";
-  if (sort === "python") return "output";
+  if (sort === "command" || sort === "python") return "terminal";
   if (["read", "write", "edit", "list", "move", "delete", "keep"].includes(sort)) return "files";
   if (["look", "mouse", "keyboard", "window", "browser", "phone"].includes(sort)) return "desktop";
   return "output";

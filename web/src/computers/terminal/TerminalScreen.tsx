@@ -1,7 +1,5 @@
 import {
   Accessibility,
-  ChevronDown,
-  ChevronUp,
   ClipboardPaste,
   Copy,
   ExternalLink,
@@ -9,14 +7,12 @@ import {
   RotateCw,
   Search,
   Settings2,
-  X,
   ZoomIn,
   ZoomOut,
 } from "lucide-react";
 import { type ReactNode, useEffect, useRef, useState } from "react";
 import { useTranslation } from "react-i18next";
 import { Button, IconButton } from "@/ui/Button";
-import { SearchBox } from "@/ui/forms";
 import { Menu } from "@/ui/Menu";
 import { useRemembered } from "@/ui/remember";
 import { Failed } from "@/ui/states";
@@ -25,7 +21,8 @@ import { TakeOver } from "../desktop/TakeOver";
 import { shown } from "../files/paths";
 import { useInput } from "../input";
 import { popOut } from "../popout";
-import { type Screen, searchLook } from "./screen";
+import { Find } from "./Find";
+import { LARGEST, SMALLEST } from "./sizes";
 import styles from "./Terminal.module.css";
 import { useTerminal } from "./useTerminal";
 
@@ -37,9 +34,6 @@ interface Props {
   alone?: boolean;
   onChange: () => void;
 }
-
-const SMALLEST = 9;
-const LARGEST = 26;
 
 export function TerminalScreen({ sandbox, name, active, mayType, alone, onChange }: Props) {
   const { t } = useTranslation();
@@ -197,55 +191,4 @@ export function TerminalScreen({ sandbox, name, active, mayType, alone, onChange
       );
     return state.name === "connecting" ? t("computers.terminal.connecting") : "";
   }
-}
-
-function Find({ screen, onClose }: { screen: Screen; onClose: () => void }) {
-  const { t } = useTranslation();
-  const [text, setText] = useState("");
-  const [count, setCount] = useState<{ at: number; all: number } | null>(null);
-  const place = useRef<HTMLElement>(null);
-  useEffect(() => {
-    place.current?.querySelector("input")?.focus();
-    const watch = screen.search.onDidChangeResults(({ resultIndex, resultCount }) =>
-      setCount({ at: resultIndex + 1, all: resultCount }),
-    );
-    return () => {
-      watch.dispose();
-      screen.search.clearDecorations();
-    };
-  }, [screen]);
-  const next = () => screen.search.findNext(text, searchLook());
-  const previous = () => screen.search.findPrevious(text, searchLook());
-  return (
-    <search
-      ref={place}
-      className={styles.find}
-      onKeyDown={(event) => {
-        if (event.key === "Enter") (event.shiftKey ? previous : next)();
-        if (event.key === "Escape") {
-          onClose();
-          screen.terminal.focus();
-        }
-      }}
-    >
-      <SearchBox
-        label={t("computers.terminal.find")}
-        value={text}
-        onChange={(now) => {
-          setText(now);
-          screen.search.findNext(now, { ...searchLook(), incremental: true });
-        }}
-      />
-      <span className={styles.soft} role="status">
-        {text && count
-          ? count.all
-            ? `${Math.max(count.at, 1)} / ${count.all}`
-            : t("computers.terminal.notFound")
-          : ""}
-      </span>
-      <IconButton size="small" icon={ChevronUp} label={t("computers.terminal.previous")} onClick={previous} />
-      <IconButton size="small" icon={ChevronDown} label={t("computers.terminal.next")} onClick={next} />
-      <IconButton size="small" icon={X} label={t("common.close")} onClick={onClose} />
-    </search>
-  );
 }

@@ -1,5 +1,5 @@
 import { useQuery } from "@tanstack/react-query";
-import { Plus, X } from "lucide-react";
+import { Bot, Plus, User, X } from "lucide-react";
 import { useState } from "react";
 import { useTranslation } from "react-i18next";
 import { api } from "@/api/client";
@@ -11,6 +11,7 @@ import { undoable } from "@/ui/toasts";
 import { sandboxPath } from "../box";
 import { shown } from "../files/paths";
 import { useLinked } from "../useLinked";
+import { AgentTerminal, useAgentRuns } from "./AgentTerminal";
 import { freshName } from "./frames";
 import styles from "./Terminal.module.css";
 import { TerminalScreen } from "./TerminalScreen";
@@ -19,14 +20,21 @@ interface Props {
   box: BoxView;
   active: boolean;
   alone?: boolean;
+  /** The chat whose agent uses the sandbox; without one there is no terminal of an agent. */
+  session?: string;
 }
 
-/** The terminals of a box: those there are, a new one, and the one that is looked at. */
-export function TerminalView({ box, active, alone }: Props) {
+/** The agent's terminal in the address of the page. No terminal of a sandbox has such a name. */
+const AGENT = "~agent";
+const OWN = "main";
+
+/** The terminals of a sandbox: the agent's own, the person's, and others that were opened there. */
+export function TerminalView({ box, active, alone, session }: Props) {
   const { t } = useTranslation();
   const me = useMe().data;
   const mayType = !me || may(me, "sandboxes:write");
-  const [chosen, choose] = useLinked("terminal", active, "main");
+  const [chosen, choose] = useLinked("terminal", active, session ? AGENT : OWN);
+  const agentShown = session !== undefined && chosen === AGENT;
   const [hidden, setHidden] = useState<string[]>([]);
   const path = `${sandboxPath(box.id)}/terminals`;
   const query = useQuery({
@@ -36,8 +44,8 @@ export function TerminalView({ box, active, alone }: Props) {
     refetchInterval: active ? 10_000 : false,
   });
   const listed = (query.data ?? []).filter((each) => each.running).map((each) => each.name);
-  const names = [...new Set(["main", ...box.terminals, ...listed, chosen])].filter(
-    (name) => name === chosen || !hidden.includes(name),
+  const names = [...new Set([OWN, ...box.terminals, ...listed, chosen])].filter(
+    (name) => name !== AGENT && (name === chosen || !hidden.includes(name)),
   );
   const end = (name: string) => {
     const rest = names.filter((each) => each !== name);
@@ -48,7 +56,7 @@ export function TerminalView({ box, active, alone }: Props) {
       {
         hide: () => {
           setHidden((before) => [...before, name]);
-          choose(rest[0] ?? "main");
+          choose(rest[0] ?? OWN);
         },
         show: () => setHidden((before) => before.filter((each) => each !== name)),
       },
@@ -59,12 +67,24 @@ export function TerminalView({ box, active, alone }: Props) {
     <div className={styles.view}>
       <div className={styles.names}>
         <div className={styles.list} role="tablist" aria-label={t("computers.terminal.list")}>
+          {session && (
+            <span className={styles.name} data-chosen={agentShown || undefined}>
+              <AgentTab session={session} box={box} chosen={agentShown} onChoose={() => choose(AGENT)} />
+            </span>
+          )}
           {names.map((name) => (
             <span key={name} className={styles.name} data-chosen={name === chosen || undefined}>
               <button type="button" role="tab" aria-selected={name === chosen} onClick={() => choose(name)}>
-                {shown(name)}
+                {session && name === OWN ? (
+                  <>
+                    <User size={14} aria-hidden />
+                    {t("computers.terminal.you")}
+                  </>
+                ) : (
+                  shown(name)
+                )}
               </button>
-              {mayType && name !== "main" && name === chosen && (
+              {mayType && name !== OWN && name === chosen && (
                 <IconButton
                   size="small"
                   icon={X}
@@ -83,17 +103,47 @@ export function TerminalView({ box, active, alone }: Props) {
             onClick={() => choose(freshName([...names, ...hidden]))}
           />
         )}
-        {viewers > 1 && <span className={styles.soft}>{t("computers.terminal.viewers", { count: viewers })}</span>}
+        {!agentShown && viewers > 1 && (
+          <span className={styles.soft}>{t("computers.terminal.viewers", { count: viewers })}</span>
+        )}
       </div>
-      <TerminalScreen
-        key={`${box.id} ${chosen}`}
-        sandbox={box.id}
-        name={chosen}
-        active={active}
-        mayType={mayType}
-        alone={alone}
-        onChange={() => void query.refetch()}
-      />
+      {agentShown ? (
+        <AgentTerminal box={box} session={session} active={active} onOwn={() => choose(OWN)} />
+      ) : (
+        <TerminalScreen
+          key={`${box.id} ${chosen}`}
+          sandbox={box.id}
+          name={chosen}
+          active={active}
+          mayType={mayType}
+          alone={alone}
+          onChange={() => void query.refetch()}
+        />
+      )}
     </div>
+  );
+}
+
+interface AgentTabProps {
+  session: string;
+  box: BoxView;
+  chosen: boolean;
+  onChoose: () => void;
+}
+
+function AgentTab({ session, box, chosen, onChoose }: AgentTabProps) {
+  const { t } = useTranslation();
+  const runs = useAgentRuns(session, box);
+  return (
+    <button type="button" role="tab" aria-selected={chosen} onClick={onChoose}>
+      <Bot size={14} aria-hidden />
+      {t("computers.terminal.agent")}
+      {runs && (
+        <>
+          <span className={styles.runs} aria-hidden />
+          <span className="visually-hidden">{t("computers.terminal.agentRuns")}</span>
+        </>
+      )}
+    </button>
   );
 }

@@ -14,6 +14,8 @@ export interface Screen {
 export interface Wishes {
   size: number;
   reader: boolean;
+  /** Nobody types there: lines end with a line feed alone, and there is no cursor. */
+  log?: boolean;
 }
 
 export async function makeScreen(place: HTMLElement, wishes: Wishes): Promise<Screen> {
@@ -29,10 +31,12 @@ export async function makeScreen(place: HTMLElement, wishes: Wishes): Promise<Sc
     screenReaderMode: wishes.reader,
     scrollback: 10_000,
     cursorBlink: !window.matchMedia("(prefers-reduced-motion: reduce)").matches,
+    convertEol: wishes.log === true,
+    disableStdin: wishes.log === true,
     allowProposedApi: true,
     macOptionIsMeta: true,
     minimumContrastRatio: 4.5,
-    theme: themeNow(),
+    theme: themeOf(wishes),
     // Links of a hostile program must not open by a click that was meant for something else.
     linkHandler: { activate: () => {} },
   });
@@ -43,7 +47,7 @@ export async function makeScreen(place: HTMLElement, wishes: Wishes): Promise<Sc
   terminal.open(place);
   void quicken(terminal);
   const dark = new MutationObserver(() => {
-    terminal.options.theme = themeNow();
+    terminal.options.theme = themeOf(wishes);
   });
   dark.observe(document.documentElement, { attributes: true, attributeFilter: ["data-theme"] });
   return {
@@ -92,6 +96,11 @@ const LIGHT: ITheme = {
   brightCyan: "#0f585f",
   brightWhite: "#1b1e1a",
 };
+
+function themeOf(wishes: Wishes): ITheme {
+  const theme = themeNow();
+  return wishes.log ? { ...theme, cursor: theme.background } : theme;
+}
 
 function themeNow(): ITheme {
   const root = document.documentElement;

@@ -1,0 +1,2 @@
+export const SMALLEST = 9;
+export const LARGEST = 26;
