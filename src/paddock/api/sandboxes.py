@@ -174,7 +174,7 @@ def routes(services: Services) -> APIRouter:
         renewed = await fleet.renew(principal.tenant, sandbox_id, body.expires_at)
         return Renewed(expires_at=renewed.expires_at or body.expires_at)
 
-    @router.get("/{sandbox_id}/endpoints/{port}", responses=documented(404, 409), response_model_exclude_none=True)
+    @router.get("/{sandbox_id}/endpoints/{port}", responses=documented(404, 409, 429), response_model_exclude_none=True)
     async def get_sandbox_endpoint(
         sandbox_id: str,
         port: Port,
@@ -196,8 +196,9 @@ def routes(services: Services) -> APIRouter:
         headers = {TOKEN_HEADER: sandbox.token} if port in (EXECD_PORT, egress.PORT) else None
         host = request.headers["host"]
         name = host_name(host)
+        direct = services.config.sandboxes.direct_endpoints and not use_server_proxy
         near = is_loopback(services.config.server.host) and (name == "localhost" or is_loopback_address(name))
-        if use_server_proxy or not near or port == egress.PORT:
+        if not direct or not near or port == egress.PORT:
             return Endpoint(endpoint=f"{host}/v1/sandboxes/{sandbox_id}/proxy/{port}", headers=headers)
         address, _ = await fleet.endpoint(principal.tenant, sandbox_id, port)
         return Endpoint(endpoint=address, headers=headers)

@@ -66,6 +66,11 @@ class SandboxesConfig(Section):
     """No sandbox starts while the data directory's disk has less free space than this."""
     port_range: Ports = PortRange(20000, 29999)
     """Host ports that direct endpoints of sandboxes are taken from."""
+    direct_endpoints: bool = True
+    """Whether a client on this machine that asks for a port of a sandbox gets a loopback port, which every user of this
+    machine can connect to without a key. `false` has all of them use the server's proxy, which demands one."""
+    max_endpoints: int | None = Field(default=32, ge=0)
+    """Direct endpoints of one sandbox, besides its daemon's; `null` sets no bound."""
     reconcile_every: Seconds = Field(default=15, gt=0)
     """How often what is recorded is compared with what exists."""
     max_move: Bytes = Field(default=4 * 2**30, ge=0)
@@ -101,6 +106,8 @@ class Quota(Section):
     """Sum of the memory limits of its sandboxes."""
     cpu: Cpus | None = Field(default=None, ge=0)
     """Sum of the CPU limits of its sandboxes."""
+    endpoints: int | None = Field(default=512, ge=0)
+    """Direct endpoints of its sandboxes, besides those of their daemons."""
 
 
 class QuotasConfig(Quota):

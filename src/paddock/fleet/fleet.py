@@ -76,7 +76,11 @@ class Fleet:
         self.snapshots = SnapshotStore(store)
         self.volumes = Volumes(config.data / "volumes", config.sandboxes.allowed_host_paths)
         ports = config.sandboxes.port_range
-        self.forwards = Forwards(range(ports.first, ports.last + 1))
+        self.forwards = Forwards(
+            range(ports.first, ports.last + 1),
+            per_sandbox=config.sandboxes.max_endpoints,
+            per_tenant=lambda tenant: config.quotas.of(tenant).endpoints,
+        )
         self.attendance = Attendance(attendants, backend)
         self.kinds = Kinds.load(config)
         self.pools = Pools(backend, images, self.kinds, PoolStore(store), config, self.attendance.holes)
@@ -219,7 +223,7 @@ class Fleet:
         sandbox = await self.get(tenant, sandbox_id)
         if sandbox.state not in ONGOING:
             raise Conflict(f"sandbox {sandbox_id} is {sandbox.state}")
-        host_port = await self.forwards.open(sandbox_id, port, self.backend.address(sandbox.record))
+        host_port = await self.forwards.open(tenant, sandbox_id, port, self.backend.address(sandbox.record))
         return f"127.0.0.1:{host_port}", sandbox.token
 
     def client(self, sandbox: Sandbox) -> Inside:

@@ -9,6 +9,9 @@ from .http import BadRequest, Body, Request, error_reply, read_request
 from .wire import Disconnected, Wire, hang_up
 
 IDLE_TIMEOUT = 600.0
+"""Seconds a connection may be idle between requests."""
+FIRST_TIMEOUT = 15.0
+"""Seconds until the first request of a connection begins; its head has a limit of its own."""
 
 
 class Doorway:
@@ -47,14 +50,16 @@ class Doorway:
             self._slots.release()
 
     def _converse(self, wire: Wire) -> None:
+        patience = FIRST_TIMEOUT
         while True:
             try:
-                request = read_request(wire, IDLE_TIMEOUT)
+                request = read_request(wire, patience)
             except BadRequest as error:
                 refused = Request("GET", "/", {}, Body(), keep_alive=False)
                 return error_reply(error).write(wire, refused)
             if request is None:
                 return None
+            patience = IDLE_TIMEOUT
             try:
                 self._answer(request, wire)
                 if not request.keep_alive or not request.body.drain():

@@ -7,6 +7,7 @@ taken for more than data.
 from __future__ import annotations
 
 import asyncio
+import errno
 import json
 import time
 from collections.abc import AsyncIterator, Iterator
@@ -168,7 +169,7 @@ class Exchange:
         except aiohttp.WSServerHandshakeError as error:
             raise refusal(error.status, error.message) from error
         except aiohttp.ClientConnectionError as error:
-            raise BoxGone("the box has ended") from error
+            raise _unconnected(error, "the box has ended") from error
 
     @asynccontextmanager
     async def request(
@@ -195,7 +196,7 @@ class Exchange:
                 finally:
                     self._answers.discard(answer)
         except aiohttp.ClientConnectionError as error:
-            raise BoxGone("the box does not answer any more") from error
+            raise _unconnected(error, "the box does not answer any more") from error
         except TimeoutError as error:
             raise BoxTimeout() from error
         except aiohttp.ClientPayloadError as error:
@@ -214,6 +215,13 @@ class Exchange:
         limit = aiohttp.ClientTimeout(total=timeout)
         async with self.request(method, path, timeout=limit, **arguments) as answer:
             return await read_bounded(answer, MAX_WORD)
+
+
+def _unconnected(error: aiohttp.ClientConnectionError, gone: str) -> PaddockError:
+    """Tell a daemon that is there but has no room from one that is not there."""
+    if isinstance(error, aiohttp.ClientConnectorError) and error.os_error.errno == errno.EAGAIN:
+        return Unavailable("the sandbox has too many open connections; close some, or try again in a moment")
+    return BoxGone(gone)
 
 
 def _abort(connection: Connection | None) -> None:

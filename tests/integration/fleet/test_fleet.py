@@ -26,6 +26,7 @@ from paddock.errors import (
     Unsupported,
 )
 from paddock.fleet.fleet import Fleet
+from paddock.fleet.forwards import EXECD_PORT
 from paddock.fleet.requests import CreateSandbox, VolumeRequest
 from paddock.model.events import EventType
 from paddock.model.sandbox import Limits, SandboxState, SnapshotState
@@ -380,6 +381,24 @@ async def test_a_port_of_a_box_is_reached_on_loopback(data: Path) -> None:
         await fleet.delete(ME, sandbox.id)
         with pytest.raises(ConnectionRefusedError):
             await fetch()
+
+
+async def test_half_open_connections_do_not_lock_the_owner_out(data: Path) -> None:
+    async with running(data) as machine:
+        sandbox = await machine.fleet.create(ME, CreateSandbox())
+        address, token = await machine.fleet.endpoint(ME, sandbox.id, EXECD_PORT)
+        host, port = address.split(":")
+        held = []
+        for _ in range(600):
+            held.append(await asyncio.open_connection(host, int(port)))
+            held[-1][1].write(b"GET /ping HT")
+        inside = await machine.fleet.inside(ME, sandbox.id)
+        assert (await asyncio.wait_for(inside.run("echo here"), 10)).stdout == b"here\n"
+        reader, writer = await asyncio.open_connection(host, int(port))
+        writer.write(f"GET /ping HTTP/1.1\r\nHost: x\r\nX-EXECD-ACCESS-TOKEN: {token}\r\n\r\n".encode())
+        assert (await asyncio.wait_for(reader.readline(), 10)).startswith(b"HTTP/1.1 200 ")
+        for _, each in (*held, (reader, writer)):
+            each.close()
 
 
 async def test_boxes_outlive_the_fleet_and_are_adopted_by_the_next(data: Path) -> None:
