@@ -9,11 +9,12 @@ from starlette.types import Receive, Scope, Send
 from paddock.api.errors import refuse_websocket
 from paddock.api.front import PROXIED
 from paddock.errors import PaddockError
-from paddock.llm.calls import concerns, format_of, meant
+from paddock.llm.calls import concerns, format_of, full_path, meant
 from paddock.llm.formats.failures import kind_of
 from paddock.llm.formats.registry import FORMATS
 from paddock.llm.gateway import Gateway
 from paddock.llm.neutral import Failure
+from paddock.llm.unserved import is_unserved
 from paddock.llm.wire.base import Headers, HttpRequest, Reply
 from paddock.llm.wire.rooms import HELD_BY_ONE, Held, Room
 
@@ -36,7 +37,11 @@ class ModelDoor:
 
     def concerns(self, scope: Scope) -> bool:
         path: str = scope["path"]
-        return concerns(path) or meant(path) is not None or (path == "/" and scope.get("method") == "HEAD")
+        method = scope.get("method")
+        if concerns(path) or meant(path) is not None or is_unserved(path):
+            return True
+        # A browser gets the console at such a path, and only a client of a model API posts to it.
+        return (method == "POST" and full_path(path) != path) or (method == "HEAD" and path == "/")
 
     async def serve(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "websocket":

@@ -32,6 +32,9 @@ _GEMINI_METHODS = {
     "embedContent": EMBED,
     "batchEmbedContents": EMBED,
 }
+_SHORT = frozenset(path.removeprefix("/v1") for path in _FIXED)
+_SHORT_GEMINI = re.compile(r"/models/[^?#]{1,1000}:[A-Za-z]{1,40}")
+_SHORT_LIST = re.compile(r"/models(?:/[^?#]{1,1000})?")
 _LIST = re.compile(r"/(v1|v1beta|v1alpha)/models(?:/([^?#]{1,1000}))?")
 _SECRETS = (b"authorization", b"x-api-key", b"x-goog-api-key")
 
@@ -73,11 +76,16 @@ def concerns(path: str) -> bool:
     return path in _FIXED or _LIST.fullmatch(path) is not None or _GEMINI.fullmatch(path) is not None
 
 
+def full_path(path: str) -> str:
+    """Return a path with the version in front that some clients leave to the base URL."""
+    if path in _SHORT or _SHORT_LIST.fullmatch(path):
+        return f"/v1beta{path}" if _SHORT_GEMINI.fullmatch(path) else f"/v1{path}"
+    return path
+
+
 def meant(path: str) -> str | None:
-    """The address that somebody probably meant who wrote `/v1` too seldom or too often."""
-    if path.startswith("/v1/v1"):
-        return path.removeprefix("/v1")
-    return f"/v1{path}" if f"/v1{path}" in _FIXED else None
+    """Return the path of a client whose base URL has `/v1` twice, without the second one."""
+    return path.removeprefix("/v1") if path.startswith("/v1/v1") else None
 
 
 def format_of(path: str) -> str:

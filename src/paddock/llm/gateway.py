@@ -22,6 +22,7 @@ from paddock.llm.calls import (
     Call,
     concerns,
     format_of,
+    full_path,
     listing,
     meant,
     read_call,
@@ -32,7 +33,9 @@ from paddock.llm.exchange import Exchange, ExchangeIds, Outcome
 from paddock.llm.formats.counting import count, estimate_answer, estimate_request
 from paddock.llm.formats.failures import kind_of
 from paddock.llm.formats.models import Listed, write_model, write_models
+from paddock.llm.formats.openai_responses import NAME as RESPONSES
 from paddock.llm.formats.registry import FORMATS
+from paddock.llm.item_references import has_references, resolve_references
 from paddock.llm.limits import Limits, TooMany
 from paddock.llm.neutral import Failure, Usage
 from paddock.llm.passing import client_name, conversation_of, from_provider
@@ -42,6 +45,7 @@ from paddock.llm.providers.replay import ReplayProvider
 from paddock.llm.routes import ModelNotFound, Route, Routes
 from paddock.llm.tracing import Tracer
 from paddock.llm.traffic import Traffics
+from paddock.llm.unserved import unserved
 from paddock.llm.usage import Ledger
 from paddock.llm.wire.base import Headers, HttpRequest, Reply
 from paddock.llm.wire.rooms import HELD_BY_ALL, Room
@@ -109,14 +113,11 @@ class Gateway:
         return await self._callers.identify(secret_of(request), request.tag)
 
     async def __call__(self, request: HttpRequest, reply: Reply) -> None:
-        path = request.path
+        path = request.path = full_path(request.path)
         if path == "/" and request.method in ("HEAD", "GET"):
             await reply.whole(200, [JSON], b"{}")
         elif not concerns(path):
-            right = meant(path)
-            hint = f" Did you mean {right[:200]}? Check the base URL of your client." if right else ""
-            error = NotFound(f"There is nothing at {path[:200]}.{hint}")
-            await self._refuse(reply, format_of(right or path), error)
+            await self._refuse_path(request, reply)
         elif wants_upgrade(request):
             failure = Failure(426, "WebSocket is not spoken here; use HTTP with server-sent events", kind_of(400))
             await _tell(reply, format_of(path), failure, [STOP_RETRYING])
@@ -127,6 +128,22 @@ class Gateway:
         else:
             failure = Failure(405, f"{path[:200]} does not answer {request.method}", kind_of(400))
             await _tell(reply, format_of(path), failure, [STOP_RETRYING])
+
+    async def _refuse_path(self, request: HttpRequest, reply: Reply) -> None:
+        """Answer a path that is not served, in the format of the API it belongs to."""
+        path, right, beyond = request.path[:200], meant(request.path), unserved(request)
+        if right is not None or beyond is None:
+            hint = f" Did you mean {right[:200]}? Check the base URL of your client." if right else ""
+            await self._refuse(reply, format_of(right or path), NotFound(f"There is nothing at {path}.{hint}"))
+            return
+        format, name = beyond
+        try:
+            await self.identify(request)
+        except PaddockError as error:
+            await self._refuse(reply, format, error)
+        else:
+            message = f"Paddock does not serve {name} ({path}). Ask the provider directly with a key of its own."
+            await self._refuse(reply, format, NotFound(message))
 
     async def _list(self, request: HttpRequest, reply: Reply) -> None:
         wanted = listing(request)
@@ -155,6 +172,9 @@ class Gateway:
         try:
             holder = await self.identify(request)
             call = read_call(request)
+            if call.format == RESPONSES and has_references(request.body):
+                check_parts(request.body)
+                request.body = await resolve_references(request.body, holder.caller, self.archive)
         except PaddockError as error:
             await self._refuse(reply, format, error)
             return

@@ -152,6 +152,8 @@ class Request:
     json_schema: dict[str, Any] | None = None
     json_mode: bool = False
     user: str | None = None
+    exchange: str | None = None
+    """The id of the exchange this request belongs to."""
     extra: dict[str, Any] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
     """What was dropped on the way, because the other side has no word for it and can do without."""

@@ -56,7 +56,16 @@ _LONGEST = 200
 
 def from_client(headers: Headers) -> Headers:
     """What a provider is shown of a client's headers: all but its keys and what belongs to the connection."""
-    return [pair for pair in headers if pair[0] not in _FROM_CLIENT]
+    return _with_one_user_agent([pair for pair in headers if pair[0] not in _FROM_CLIENT])
+
+
+def _with_one_user_agent(headers: Headers) -> Headers:
+    """Join repeated User-Agent headers, which strict servers refuse; their products stand one after the other."""
+    agents = [value for name, value in headers if name == b"user-agent"]
+    if len(agents) < 2:
+        return headers
+    others = [pair for pair in headers if pair[0] != b"user-agent"]
+    return [*others, (b"user-agent", b" ".join(dict.fromkeys(agents)))]
 
 
 def from_provider(headers: Headers) -> Headers:

@@ -93,7 +93,7 @@ def _translated(call: Call, http: HttpRequest, exchange: Exchange, route: Route,
     if shared:
         body = patched(body, call.format, defaults=shared)
     request = FORMATS[call.format].read_request(body, model=call.model, stream=call.stream)
-    request.model = route.model
+    request.model, request.exchange = route.model, exchange.id
     if call.array:
         request.extra["gemini_array"] = True
     if isinstance(route.provider, OpenAIProvider):
@@ -122,7 +122,7 @@ def _embedding(call: Call, http: HttpRequest, exchange: Exchange, route: Route, 
 
 def _few(http: HttpRequest, route: Route) -> list[tuple[bytes, bytes]]:
     """A provider of another family has no use for the client's headers, but for who it is."""
-    return [*(pair for pair in http.headers if pair[0] == b"user-agent"), *route.headers]
+    return [*(pair for pair in from_client(http.headers) if pair[0] == b"user-agent"), *route.headers]
 
 
 def _ask(call: Call, exchange: Exchange, route: Route, format: str, body: bytes) -> Ask:
@@ -135,4 +135,5 @@ def _ask(call: Call, exchange: Exchange, route: Route, format: str, body: bytes)
         caller=exchange.caller,
         asked=call.model,
         conversation=exchange.conversation,
+        exchange=exchange.id,
     )

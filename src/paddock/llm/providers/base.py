@@ -38,6 +38,8 @@ class Ask:
     """What the client calls the conversation."""
     method: str = ""
     """Gemini's own name for what is asked, where the client gave it."""
+    exchange: str | None = None
+    """The id of the exchange this request belongs to."""
     array: bool = False
     """Whether a Gemini stream is wanted as one JSON array, not as server-sent events."""
 

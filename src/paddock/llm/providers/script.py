@@ -48,6 +48,7 @@ class ScriptProvider(Provider):
             if ask.operation != "generate":
                 return self._other(form, ask)
             request = form.read_request(ask.body, model=ask.model, stream=ask.stream)
+            request.exchange = ask.exchange
             if ask.array:
                 request.extra["gemini_array"] = True
             rendering = self._rendering(read_conversation(request), ask)

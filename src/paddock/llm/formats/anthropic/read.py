@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 
+from paddock.llm.formats.anthropic.client_tools import client_tool
 from paddock.llm.formats.base import Untranslatable
 from paddock.llm.formats.fields import Fields, request_fields
 from paddock.llm.formats.notes import note
@@ -167,6 +168,9 @@ def _tools(fields: Fields, request: Request) -> None:
     served: set[str] = set()
     for tool in fields.objects("tools"):
         kind = tool.text_or("type") or "custom"
+        if kind != "custom" and (known := client_tool(tool)) is not None:
+            request.tools.append(known)
+            continue
         if kind != "custom":
             served.add(tool.text_or("name") or kind)
             note(request.notes, f"the tool `{kind}` was left out: only Anthropic's API has it")

@@ -170,7 +170,9 @@ class _Items:
             result = ToolResult(call_id, _output(item), name=self._names.get(call_id))
             self._add("results", Role.USER, [result])
         elif kind in ("item_reference", "compaction"):
-            raise item.error(f"is {kind!r}, but the proxy keeps nothing to refer to: send the items themselves", "type")
+            raise item.error(
+                f"is {kind!r}, and no item of that id is in the archive for this key: send the item itself", "type"
+            )
         elif kind.endswith(("_call", "_output", "_list_tools", "_approval_request", "_approval_response")):
             note(self._notes, f"input {kind}: only OpenAI runs that tool")
         else:

@@ -11,6 +11,7 @@ from paddock.llm.formats.base import StreamWriter
 from paddock.llm.formats.fields import to_bytes
 from paddock.llm.formats.names import client_names
 from paddock.llm.formats.notes import note
+from paddock.llm.formats.openai_responses.item_ids import item_id
 from paddock.llm.formats.openai_responses.tools import custom_input, words_of
 from paddock.llm.formats.openai_shared import error_code, new_id, write_usage
 from paddock.llm.formats.seals import OPENAI, written
@@ -57,10 +58,6 @@ class _Open:
         return "".join(self.pieces)
 
 
-def _thought(seal: str | None) -> dict[str, Any]:
-    return {"type": "reasoning", "id": new_id("rs_"), "summary": [], "encrypted_content": seal}
-
-
 def write_answer(answer: Answer, request: Request | None = None) -> dict[str, Any]:
     writer = ResponsesWriter(request)
     for event in answer_events(answer):
@@ -75,6 +72,7 @@ class ResponsesWriter(StreamWriter):
     def __init__(self, request: Request | None) -> None:
         self._words = words_of(request)
         self._names = client_names(request)
+        self._exchange = request.exchange if request is not None else None
         self._sequence = 0
         self._output: list[dict[str, Any]] = []
         self._message: tuple[int, dict[str, Any]] | None = None
@@ -104,6 +102,13 @@ class ResponsesWriter(StreamWriter):
                 return self._finish(event)
             case Failed():
                 return self._fail(event.failure)
+
+    def _new_id(self, prefix: str) -> str:
+        """Return the id of the item that is added next."""
+        return item_id(prefix, self._exchange, len(self._output))
+
+    def _thought(self, seal: str | None) -> dict[str, Any]:
+        return {"type": "reasoning", "id": self._new_id("rs_"), "summary": [], "encrypted_content": seal}
 
     def _emit(self, kind: str, **fields: Any) -> bytes:
         written = event_bytes({"type": kind, **fields, "sequence_number": self._sequence}, kind)
@@ -155,7 +160,7 @@ class ResponsesWriter(StreamWriter):
                 said = self._start_content(event.index, {"type": "refusal", "refusal": ""})
             case Thinking(text=text, signature=signature, redacted=redacted):
                 seal = written(redacted, OPENAI, redacted=True) if redacted is not None else None
-                said = self._start_item(event.index, _thought(written(signature, OPENAI) if signature else seal))
+                said = self._start_item(event.index, self._thought(written(signature, OPENAI) if signature else seal))
             case ToolCall(arguments=text, signature=signature):
                 said = self._seal(written(signature, OPENAI)) if signature else b""
                 said += self._start_item(event.index, self._call(event.part))
@@ -166,7 +171,7 @@ class ResponsesWriter(StreamWriter):
     def _seal(self, seal: str) -> bytes:
         """The seal of the call that follows, which has no field for it: clients send such items back in their place."""
         said = self._end_message()
-        index, added = self._add(_thought(seal))
+        index, added = self._add(self._thought(seal))
         return said + added + self._emit("response.output_item.done", output_index=index, item=self._output[index])
 
     def _start_item(self, part: int, item: dict[str, Any]) -> bytes:
@@ -178,9 +183,9 @@ class ResponsesWriter(StreamWriter):
     def _call(self, call: ToolCall) -> dict[str, Any]:
         call = replace(call, name=self._names.get(call.name, call.name))
         if call.name in self._words.custom:
-            item = {"type": "custom_tool_call", "id": new_id("ctc_"), "call_id": call.id, "name": call.name}
+            item = {"type": "custom_tool_call", "id": self._new_id("ctc_"), "call_id": call.id, "name": call.name}
             return {**item, "input": "", "status": "in_progress"}
-        item = {"type": "function_call", "id": new_id("fc_"), "call_id": call.id, "name": call.name}
+        item = {"type": "function_call", "id": self._new_id("fc_"), "call_id": call.id, "name": call.name}
         if call.name in self._words.namespaced:
             item["namespace"], item["name"] = self._words.namespaced[call.name]
         return {**item, "arguments": "", "status": "in_progress"}
@@ -190,7 +195,7 @@ class ResponsesWriter(StreamWriter):
         if self._message is None:
             item: dict[str, Any] = {
                 "type": "message",
-                "id": new_id("msg_"),
+                "id": self._new_id("msg_"),
                 "status": "in_progress",
                 "role": "assistant",
                 "content": [],

@@ -11,6 +11,7 @@ import json
 from dataclasses import dataclass, field
 from typing import Any
 
+from paddock.llm.formats.base import Untranslatable
 from paddock.llm.formats.fields import Fields
 from paddock.llm.formats.names import provider_name
 from paddock.llm.formats.notes import note
@@ -18,6 +19,8 @@ from paddock.llm.formats.turns import arguments_text
 from paddock.llm.neutral import Request, Tool
 
 NAME = "openai-responses"
+CLIENT_RUN = frozenset({"local_shell", "shell", "apply_patch", "computer_use_preview", "computer"})
+"""Tools whose calls the client answers in items of their own, which no other format has."""
 
 
 @dataclass(slots=True)
@@ -66,6 +69,11 @@ def read_tools(fields: Fields, notes: list[str]) -> tuple[list[Tool], ToolWords]
         elif kind == "custom":
             words.custom[item.text("name")] = item.value
             tools.append(_custom(item))
+        elif kind in CLIENT_RUN:
+            raise Untranslatable(
+                f"{item.path}.type is {kind!r}, a tool that the client runs and only OpenAI's models know: "
+                "offer a function in its place, or choose a model of OpenAI"
+            )
         else:
             words.hosted.append(item.value)
             note(notes, hosted_note(kind))

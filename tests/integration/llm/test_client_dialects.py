@@ -1,0 +1,181 @@
+"""What other people's clients send that the proxy once refused or relayed wrongly."""
+
+from __future__ import annotations
+
+import json
+import socket
+from collections.abc import Iterator
+from typing import Any
+
+import httpx
+import openai
+import pytest
+
+from tests.integration.llm.conftest import provider
+from tests.integration.llm.recorded import WHOLE
+from tests.serving import Server
+from tests.upstream import Answer, Upstream
+
+SCRIPT = {
+    "turns": [{"call": {"tool": "look", "arguments": {}}}, {"say": "Seen."}],
+    "otherwise": {"say": "Nothing more."},
+}
+TOOL = {"type": "function", "name": "look", "parameters": {"type": "object", "properties": {}}, "strict": False}
+
+
+@pytest.fixture(scope="module")
+def settings(fake: Upstream, other: Upstream, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    file = tmp_path_factory.mktemp("script") / "look.script.yaml"
+    file.write_text(json.dumps(SCRIPT))
+    return {
+        "llm": {
+            "providers": {
+                "script": {"kind": "script", "file": str(file)},
+                "chat": provider(fake.url, "openai"),
+                "responses": provider(fake.url, "openai", api="responses"),
+                "gemini": provider(fake.url, "gemini"),
+            },
+            "models": {
+                "scripted": "script",
+                "chat-model": "chat/m",
+                "responses-model": "responses/m",
+                "gemini-model": "gemini/m",
+            },
+        }
+    }
+
+
+@pytest.fixture(scope="module")
+def sdk(server: Server) -> Iterator[openai.OpenAI]:
+    with openai.OpenAI(base_url=f"{server.url}/v1", api_key=server.key, max_retries=0) as made:
+        yield made
+
+
+def references(output: list[Any]) -> list[dict[str, str]]:
+    """Earlier items as a client sends them that expects the provider to have stored them."""
+    return [{"type": "item_reference", "id": item.id} for item in output]
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_items_of_a_scripted_answer_can_be_referred_to(sdk: openai.OpenAI, stream: bool) -> None:
+    first = ask(sdk, "scripted", [{"role": "user", "content": f"look {stream}"}], stream)
+    call = next(item for item in first.output if item.type == "function_call")
+    again = [
+        {"role": "user", "content": f"look {stream}"},
+        *references(first.output),
+        {"type": "function_call_output", "call_id": call.call_id, "output": "a tree"},
+    ]
+    assert ask(sdk, "scripted", again, stream).output_text == "Seen."
+
+
+def test_items_of_a_translated_answer_can_be_referred_to(sdk: openai.OpenAI, fake: Upstream) -> None:
+    fake.always(Answer(pieces=[WHOLE["openai-chat"]]))
+    first = ask(sdk, "chat-model", [{"role": "user", "content": "Hi"}], False)
+    ask(sdk, "chat-model", [{"role": "user", "content": "Hi"}, *references(first.output)], False)
+    told = fake.received[-1].document["messages"]
+    assert told[-1]["role"] == "assistant" and told[-1]["content"].startswith("Hello")
+
+
+def test_items_are_sent_whole_to_a_provider_that_did_not_write_them(sdk: openai.OpenAI, fake: Upstream) -> None:
+    fake.always(Answer(pieces=[WHOLE["openai-chat"]]))
+    first = ask(sdk, "chat-model", [{"role": "user", "content": "Hi"}], False)
+    fake.always(Answer(pieces=[WHOLE["openai-responses"]]))
+    foreign = {"type": "item_reference", "id": "msg_67c9a81dea8c8190b79651a2b3adf91e0b1a7c1e2d3f4a5b"}
+    ask(sdk, "responses-model", [*references(first.output), foreign, {"role": "user", "content": "Go on"}], False)
+    item, kept, _ = fake.received[-1].document["input"]
+    assert item["type"] == "message" and item["content"][0]["text"].startswith("Hello")
+    assert kept == foreign
+
+
+def test_items_of_another_key_cannot_be_referred_to(server: Server, sdk: openai.OpenAI, fake: Upstream) -> None:
+    fake.always(Answer(pieces=[WHOLE["openai-chat"]]))
+    first = ask(sdk, "chat-model", [{"role": "user", "content": "A secret"}], False)
+    with server.client() as client:
+        made = client.post("/v1/keys", json={"name": "other", "scopes": ["llm:use"]}).json()
+    with (
+        openai.OpenAI(base_url=f"{server.url}/v1", api_key=made["secret"], max_retries=0) as stranger,
+        pytest.raises(openai.BadRequestError, match="no item of that id is in the archive for this key"),
+    ):
+        ask(stranger, "chat-model", references(first.output), False)
+
+
+def ask(sdk: openai.OpenAI, model: str, items: list[Any], stream: bool) -> Any:
+    if not stream:
+        return sdk.responses.create(model=model, input=items, tools=[TOOL])  # type: ignore[list-item]
+    with sdk.responses.stream(model=model, input=items, tools=[TOOL]) as answer:  # type: ignore[list-item]
+        return answer.get_final_response()
+
+
+@pytest.mark.parametrize("model", ["chat-model", "gemini-model"])
+def test_a_repeated_user_agent_is_relayed_once(server: Server, fake: Upstream, model: str) -> None:
+    fake.always(Answer(pieces=[WHOLE["gemini" if model == "gemini-model" else "openai-chat"]]))
+    body = json.dumps({"contents": [{"role": "user", "parts": [{"text": "Hi"}]}]}).encode()
+    lines = [
+        f"POST /v1beta/models/{model}:generateContent HTTP/1.1",
+        f"Host: {server.domain}",
+        f"x-goog-api-key: {server.key}",
+        "User-Agent: google-genai-sdk/2.34",
+        "User-Agent: pydantic-ai/2.31",
+        "Connection: close",
+        f"Content-Length: {len(body)}",
+    ]
+    host, _, port = server.domain.rpartition(":")
+    with socket.create_connection((host, int(port)), 20) as line:
+        line.sendall("\r\n".join([*lines, "", ""]).encode() + body)
+        answer = b"".join(iter(lambda: line.recv(65536), b""))
+    assert answer.startswith(b"HTTP/1.1 200")
+    agents = [value for name, value in fake.received[-1].headers if name.lower() == "user-agent"]
+    assert agents == ["google-genai-sdk/2.34 pydantic-ai/2.31"]
+
+
+@pytest.mark.parametrize(
+    ("path", "shown", "kind"),
+    [
+        ("/v1/images/generations", "authorization", "openai"),
+        ("/v1/audio/transcriptions", "authorization", "openai"),
+        ("/v1/moderations", "authorization", "openai"),
+        ("/v1/batches", "authorization", "openai"),
+        ("/v1/files", "x-api-key", "anthropic"),
+        ("/v1/messages/batches", "x-api-key", "anthropic"),
+        ("/v1beta/cachedContents", "x-goog-api-key", "gemini"),
+        ("/upload/v1beta/files", "x-goog-api-key", "gemini"),
+    ],
+)
+def test_apis_that_are_not_served_say_so_in_their_own_format(server: Server, path: str, shown: str, kind: str) -> None:
+    secret = f"Bearer {server.key}" if shown == "authorization" else server.key
+    more = {"anthropic-version": "2023-06-01"} if kind == "anthropic" else {}
+    with server.client("") as client:
+        answer = client.post(path, json={"model": "m"}, headers={shown: secret, **more})
+        stranger = client.post(path, json={"model": "m"}, headers={shown: "wrong", **more})
+    assert (answer.status_code, stranger.status_code) == (404, 401)
+    for document in (answer.json(), stranger.json()):
+        error = document["error"]
+        if kind == "anthropic":
+            assert document["type"] == "error" and error["type"] in ("not_found_error", "authentication_error")
+        elif kind == "gemini":
+            assert error["status"] in ("NOT_FOUND", "UNAUTHENTICATED")
+        else:
+            assert error["type"]
+    assert "Paddock does not serve" in answer.json()["error"]["message"]
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("/messages", {"model": "chat-model", "max_tokens": 9, "messages": [{"role": "user", "content": "a"}]}),
+        ("/chat/completions", {"model": "chat-model", "messages": [{"role": "user", "content": "a"}]}),
+        ("/responses", {"model": "chat-model", "input": "a"}),
+        ("/models/chat-model:generateContent", {"contents": [{"role": "user", "parts": [{"text": "a"}]}]}),
+    ],
+)
+def test_clients_whose_base_url_lacks_the_version_are_served(
+    client: httpx.Client, fake: Upstream, path: str, body: dict[str, Any]
+) -> None:
+    fake.always(Answer(pieces=[WHOLE["openai-chat"]]))
+    answer = client.post(path, json=body)
+    assert answer.status_code == 200, answer.text
+    assert "Hello" in answer.text
+
+
+def test_the_console_still_answers_at_such_paths(client: httpx.Client) -> None:
+    assert "text/html" in client.get("/messages", headers={"accept": "text/html"}).headers.get("content-type", "")
