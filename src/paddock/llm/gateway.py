@@ -33,7 +33,7 @@ from paddock.llm.exchange import Exchange, ExchangeIds, Outcome
 from paddock.llm.formats.counting import count, estimate_answer, estimate_request
 from paddock.llm.formats.failures import kind_of
 from paddock.llm.formats.models import Listed, write_model, write_models
-from paddock.llm.formats.openai_responses import NAME as RESPONSES
+from paddock.llm.formats.openai_responses.tools import NAME as RESPONSES
 from paddock.llm.formats.registry import FORMATS
 from paddock.llm.item_references import has_references, resolve_references
 from paddock.llm.limits import Limits, TooMany

@@ -12,7 +12,7 @@ from paddock.llm.formats.base import Untranslatable
 from paddock.llm.formats.openai_chat import OpenAIChat
 from paddock.llm.formats.openai_responses import OpenAIResponses
 
-TOOLS = [
+TOOLS: list[tuple[dict[str, Any], str | None, set[str]]] = [
     ({"type": "bash_20250124", "name": "bash"}, "bash", {"command", "restart"}),
     ({"type": "text_editor_20250728", "name": "str_replace_based_edit_tool"}, None, {"command", "path", "file_text"}),
     ({"type": "text_editor_20241022", "name": "str_replace_editor"}, None, {"command", "path", "insert_line"}),

@@ -18,7 +18,20 @@ from paddock.config.llm import ProviderConfig
 from paddock.errors import ConfigError
 from paddock.llm.exchange import Caller
 from paddock.llm.formats.registry import FORMATS
-from paddock.llm.neutral import Delta, Failed, Finish, Message, Refusal, Request, Role, Text, Thinking, Tool
+from paddock.llm.neutral import (
+    Delta,
+    Failed,
+    Finish,
+    Message,
+    Refusal,
+    Request,
+    Role,
+    Text,
+    Thinking,
+    Tool,
+    ToolCall,
+    ToolChoice,
+)
 from paddock.llm.providers.base import Ask
 from paddock.llm.providers.script import ScriptProvider, make_script
 from paddock.llm.script.load import load_scenario, parse_scenario
@@ -430,3 +443,14 @@ async def test_the_provider_is_made_from_settings(tmp_path: Path) -> None:
     (tmp_path / "talk.yaml").write_text("- shout: Hello.")
     with pytest.raises(ConfigError, match=r"talk\.yaml:1: 0\.shout: no such action"):
         make_script("demo", ProviderConfig(kind="script", file=tmp_path / "talk.yaml"))
+
+
+async def test_a_forced_tool_is_called_with_arguments_of_its_schema() -> None:
+    schema = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
+    asked = replace(begun(tools=[Tool("answer", None, schema)]), tool_choice=ToolChoice.NAMED, tool_name="answer")
+    told = await answer_to(script("turns: [{shell: ls}]"), asked)
+    assert [(part.name, part.arguments) for part in told.parts if isinstance(part, ToolCall)] == [
+        ("answer", '{"city":""}')
+    ]
+    spoken = await answer_to(script("""turns: [{say: '{"city": "Rome"}'}]"""), asked)
+    assert [part.arguments for part in spoken.parts if isinstance(part, ToolCall)] == ['{"city":"Rome"}']

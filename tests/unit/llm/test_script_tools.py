@@ -55,6 +55,59 @@ def test_every_agent_writes_files(cli: str, name: str, arguments: dict[str, str]
     assert tools.write_file(cli_tools(cli), "a.txt", CONTENT, "/workspace") == ToolUse(name, arguments)
 
 
+CLINE = [
+    tool("run_commands", commands={"type": "array", "items": {"type": "string"}}),
+    tool("read_files", files={"type": "array", "items": {"type": "object"}}),
+    tool("editor", ["path", "new_text"], path="string", old_text="string", new_text="string", insert_line="integer"),
+]
+OPENHANDS = [
+    tool("terminal", ["command"], command="string", is_input="boolean", timeout="number", reset="boolean"),
+    tool("file_editor", ["command", "path"], command="string", path="string", file_text="string"),
+]
+VIBE = [
+    tool("bash", ["command"], command="string", timeout="integer"),
+    tool("read_file", ["file_path"], file_path="string", offset="integer", limit="integer"),
+    tool("write_file", ["file_path", "content"], file_path="string", content="string"),
+]
+PI = [tool("bash", command="string"), tool("read", path="string"), tool("write", path="string", content="string")]
+
+
+@pytest.mark.parametrize(
+    ("offered", "shell", "write", "read"),
+    [
+        (
+            CLINE,
+            ToolUse("run_commands", {"commands": ["ls"]}),
+            ToolUse("editor", {"path": "/workspace/a.txt", "new_text": CONTENT}),
+            ToolUse("read_files", {"files": [{"path": "/workspace/a.txt"}]}),
+        ),
+        (
+            OPENHANDS,
+            ToolUse("terminal", {"command": "ls"}),
+            ToolUse("file_editor", {"command": "create", "path": "/workspace/a.txt", "file_text": CONTENT}),
+            ToolUse("file_editor", {"command": "view", "path": "/workspace/a.txt"}),
+        ),
+        (
+            VIBE,
+            ToolUse("bash", {"command": "ls"}),
+            ToolUse("write_file", {"file_path": "/workspace/a.txt", "content": CONTENT}),
+            ToolUse("read_file", {"file_path": "/workspace/a.txt"}),
+        ),
+        (
+            PI,
+            ToolUse("bash", {"command": "ls"}),
+            ToolUse("write", {"path": "/workspace/a.txt", "content": CONTENT}),
+            ToolUse("read", {"path": "/workspace/a.txt"}),
+        ),
+    ],
+    ids=["cline", "openhands", "vibe", "pi"],
+)
+def test_tools_of_other_agents_are_known(offered: list[Tool], shell: ToolUse, write: ToolUse, read: ToolUse) -> None:
+    assert tools.shell(offered, "ls", "List") == shell
+    assert tools.write_file(offered, "a.txt", CONTENT, "/workspace") == write
+    assert tools.read_file(offered, "a.txt", "/workspace") == read
+
+
 @pytest.mark.parametrize(
     ("cli", "name", "arguments"),
     [

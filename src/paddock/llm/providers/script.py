@@ -21,6 +21,7 @@ from paddock.llm.providers.local import Beat, LocalAnswered, pause
 from paddock.llm.script import other
 from paddock.llm.script.conversation import Conversation, read_conversation
 from paddock.llm.script.decide import Attempts, Decision, decide
+from paddock.llm.script.forced import forced_call, forced_tool
 from paddock.llm.script.load import load_scenario
 from paddock.llm.script.render import Break, Pause, Rendering, estimate, render
 from paddock.llm.script.scenario import Scenario
@@ -60,6 +61,9 @@ class ScriptProvider(Provider):
         # The request itself may be the same for many, so whose it is belongs to what is remembered.
         key = "\0".join((ask.caller.tenant, ask.caller.key_id, ask.conversation or "", conversation.digest))
         decision = decide(self.scenario, conversation, self._attempts, key)
+        tool = forced_tool(conversation.request)
+        if tool is not None:
+            return forced_call(conversation, decision, tool, self.scenario.pace)
         if decision is None:
             return self._side(conversation)
         return render(conversation, decision, self.scenario.pace)

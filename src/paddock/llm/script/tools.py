@@ -21,8 +21,8 @@ from paddock.llm.script.schema import fill, properties_of, types_of
 
 _SHELLS = (
     "bash", "shell", "run_shell_command", "exec_command", "shell_command", "local_shell", "execute_command",
-    "execute_bash", "run_bash", "bash_tool", "run_command", "run_terminal_cmd", "run_in_terminal", "terminal",
-    "execute", "shell_exec", "run_shell", "command", "exec", "run", "cmd", "sh", "console",
+    "execute_bash", "run_bash", "run_commands", "bash_tool", "run_command", "run_terminal_cmd", "run_in_terminal",
+    "terminal", "execute", "shell_exec", "run_shell", "command", "exec", "run", "cmd", "sh", "console",
 )  # fmt: skip
 _COMMANDS = ("command", "cmd", "commands", "script", "command_line", "shell_command", "bash_command")
 _WRITERS = (
@@ -34,7 +34,11 @@ _READERS = (
 )  # fmt: skip
 _PATHS = ("file_path", "path", "absolute_path", "filename", "file_name", "file", "target_file", "target", "name")
 _CONTENTS = ("content", "contents", "file_text", "file_content", "text", "data", "body")
-_EDITORS = ("str_replace_based_edit_tool", "str_replace_editor", "text_editor", "edit_tool")
+_EDITORS = ("str_replace_based_edit_tool", "str_replace_editor", "file_editor", "text_editor", "edit_tool")
+_REPLACERS = ("editor",)
+"""Editors that create a file from its new text when they are given no old text."""
+_MANY_READERS = ("read_files",)
+"""Tools that read a list of files."""
 _PATCHERS = ("apply_patch",)
 _PATCHES = ("input", "patch", "diff")
 _LONGEST_COMMAND = 100_000
@@ -69,6 +73,10 @@ def write_file(tools: list[Tool], path: str, content: str, directory: str = "") 
     for tool in _named(tools, _EDITORS):
         if _field(tool, ("command",), "string") and _field(tool, ("file_text",), "string"):
             return _use(tool, {"command": "create", "path": whole, "file_text": content})
+    for tool in _named(tools, _REPLACERS):
+        required = tool.parameters.get("required", []) if tool.parameters else []
+        if _field(tool, ("path",), "string") and _field(tool, ("new_text",), "string") and "old_text" not in required:
+            return _use(tool, {"path": whole, "new_text": content})
     for tool in _named(tools, _PATCHERS):
         field = _field(tool, _PATCHES, "string")
         # A patch is made of whole lines.
@@ -90,6 +98,9 @@ def read_file(tools: list[Tool], path: str, directory: str = "") -> ToolUse:
     for tool in _named(tools, _EDITORS):
         if _field(tool, ("command",), "string") and _field(tool, ("path",), "string"):
             return _use(tool, {"command": "view", "path": whole})
+    for tool in _named(tools, _MANY_READERS):
+        if _field(tool, ("files",), "array"):
+            return _use(tool, {"files": [{"path": whole}]})
     use = _shell(tools, f"cat -- {shlex.quote(path)}", f"Read {path}")
     if use is None:
         raise _nothing(tools, "reads files or runs shell commands")
@@ -141,7 +152,9 @@ def _shell(tools: list[Tool], command: str, description: str) -> ToolUse | None:
                 continue
             kinds = types_of(properties_of(tool.parameters)[name], tool.parameters)
             as_list = "array" in kinds and "string" not in kinds
-            arguments: dict[str, Any] = {name: ["sh", "-c", command] if as_list else command}
+            # A list of commands has one shell command in each place, a list named as one command its words.
+            listed = [command] if field == "commands" else ["sh", "-c", command]
+            arguments: dict[str, Any] = {name: listed if as_list else command}
             if "description" in properties_of(tool.parameters):
                 arguments["description"] = description
             return _use(tool, arguments)
