@@ -8,6 +8,7 @@ import shutil
 import subprocess
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import pytest
 
@@ -28,7 +29,7 @@ def hook() -> ModuleType:
 
 @pytest.fixture
 def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A source tree, and an npm that writes down what it is told."""
+    """A source tree, and an npm that logs its arguments."""
     (tmp_path / "web").mkdir()
     programs = tmp_path / "bin"
     programs.mkdir()
@@ -39,6 +40,9 @@ def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         f'[ "$1" = ci ] || {{ /bin/mkdir -p {page.parent} && echo page > {page}; }}\n'
     )
     npm.chmod(0o755)
+    node = programs / "node"
+    node.write_text("#!/bin/sh\necho v22.1.0\n")
+    node.chmod(0o755)
     monkeypatch.setenv("PATH", str(programs))
     return tmp_path
 
@@ -55,23 +59,43 @@ def test_it_is_built_once(hook: ModuleType, checkout: Path) -> None:
     assert len(told(checkout)) == 2
 
 
-def test_without_npm_it_says_what_to_do(hook: ModuleType, checkout: Path) -> None:
+def build_hook(hook: ModuleType, checkout: Path) -> Any:
+    made = hook.CustomBuildHook.__new__(hook.CustomBuildHook)
+    made._BuildHookInterface__root = str(checkout)
+    return made
+
+
+def test_a_machine_without_node_builds_with_the_python_package(hook: ModuleType, checkout: Path) -> None:
+    assert build_hook(hook, checkout).dependencies() == []
     (checkout / "bin/npm").unlink()
-    with pytest.raises(RuntimeError, match="make console"):
+    assert build_hook(hook, checkout).dependencies() == [hook.NODE]
+    page = checkout / hook.PAGE
+    page.parent.mkdir(parents=True)
+    page.write_text("page")
+    assert build_hook(hook, checkout).dependencies() == []
+
+
+def test_an_old_node_counts_as_none(hook: ModuleType, checkout: Path) -> None:
+    (checkout / "bin/node").write_text("#!/bin/sh\necho v18.20.4\n")
+    assert build_hook(hook, checkout).dependencies() == [hook.NODE]
+
+
+def test_a_failed_build_ends_with_a_message_and_no_traceback(
+    hook: ModuleType, checkout: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    npm = checkout / "bin/npm"
+    npm.write_text("#!/bin/sh\necho 'the registry is unreachable' >&2; exit 3\n")
+    with pytest.raises(SystemExit, match=r"(?s)^error: .*npm ci.*the registry is unreachable"):
         hook.build_console(checkout)
-
-
-def test_a_build_that_fails_makes_no_package(hook: ModuleType, checkout: Path) -> None:
-    (checkout / "bin/npm").write_text("#!/bin/sh\nexit 3\n")
-    with pytest.raises(RuntimeError, match="npm ci"):
+    npm.unlink()
+    monkeypatch.setattr(hook, "packaged_npm", lambda: None)
+    with pytest.raises(SystemExit, match=r"^error: building the console needs Node.js 20 or newer"):
         hook.build_console(checkout)
 
 
 @pytest.mark.parametrize(("version", "built"), [("editable", False), ("standard", True)])
 def test_an_editable_installation_builds_nothing(hook: ModuleType, checkout: Path, version: str, built: bool) -> None:
-    made = hook.CustomBuildHook.__new__(hook.CustomBuildHook)
-    made._BuildHookInterface__root = str(checkout)
-    made.initialize(version, {})
+    build_hook(hook, checkout).initialize(version, {})
     assert bool(told(checkout)) is built
 
 

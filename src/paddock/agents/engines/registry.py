@@ -19,14 +19,18 @@ from paddock.sandbox.images import ImageStore
 from paddock.store.database import Store
 
 ENGINES = "paddock.engines"
-_NEEDS = {"acp": "acp", "agentscope": "agentscope", "langgraph": "deepagents"}
-"""The module that each of our engines cannot do without."""
+_EXTRAS = {"agentscope": "agentscope"}
+"""Engines that need an extra of the package: the name of engine and extra, and the module it brings."""
 
 
 def installed() -> Mapping[str, str | None]:
     """The engines there are, each with what to do if it cannot be used; nothing is loaded, which may take seconds."""
-    missing = {name: f"pip install 'paddock[{name}]'" for name, module in _NEEDS.items() if not find_spec(module)}
+    missing = {name: _how_to_install(name) for name, module in _EXTRAS.items() if not find_spec(module)}
     return {entry.name: missing.get(entry.name) for entry in sorted(entry_points(group=ENGINES))}
+
+
+def _how_to_install(engine: str) -> str:
+    return f"pip install 'paddock[{engine}]'" if engine in _EXTRAS else "pip install --force-reinstall paddock"
 
 
 @dataclass(frozen=True)
@@ -68,7 +72,7 @@ class Engines:
                 self._made[name] = kind(self._means)  # type: ignore[call-arg]
             except ImportError as error:
                 raise ConfigError(
-                    f"the engine {name} cannot be loaded ({error}); install it: pip install 'paddock[{name}]'"
+                    f"the engine {name} cannot be loaded ({error}); install it: {_how_to_install(name)}"
                 ) from error
         return self._made[name]
 

@@ -1,0 +1,190 @@
+"""Install the built packages as a user does, on a machine without Node.js, and start them."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+
+from tests.e2e.driver import SECONDS
+
+ROOT = Path(__file__).parents[2]
+UV = ROOT / ".venv/bin/uv"
+NODE = {"node", "nodejs", "npm", "npx", "corepack"}
+PAGE = "paddock/console/static/index.html"
+SCRIPT = "turns:\n  - say: Hello from the wheel.\n"
+CONFIG = """\
+llm:
+  providers:
+    practice: {kind: script, file: hello.yaml}
+  models:
+    hello: practice
+"""
+
+
+@pytest.fixture(scope="module")
+def environment(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """A user's environment: no Node.js on PATH, a home of its own, the pinned versions."""
+    directory = tmp_path_factory.mktemp("machine")
+    programs, home = directory / "bin", directory / "home"
+    programs.mkdir()
+    home.mkdir()
+    for place in ("/usr/sbin", "/sbin", "/usr/bin", "/bin"):
+        for program in Path(place).glob("*"):
+            if program.name not in NODE and not (programs / program.name).is_symlink():
+                (programs / program.name).symlink_to(program)
+    assert not any(shutil.which(name, path=str(programs)) for name in NODE)
+    pins = directory / "pins.txt"
+    pins.write_text("\n".join(re.findall(r"^[\w.-]+==\S+", (ROOT / "requirements/run.txt").read_text(), re.MULTILINE)))
+    # Settings of package indexes and caches are the machine's.
+    kept = {name: value for name, value in os.environ.items() if name.startswith(("PIP_", "UV_", "SSL_"))}
+    cache = subprocess.run([UV, "cache", "dir"], check=True, capture_output=True, text=True).stdout.strip()
+    return {
+        "UV_SYSTEM_CERTS": "1",
+        **kept,
+        "PATH": str(programs),
+        "HOME": str(home),
+        "LANG": "C.UTF-8",
+        "UV_CACHE_DIR": cache,
+        "UV_CONSTRAINT": str(pins),
+        "PIP_CONSTRAINT": str(pins),
+        "PIP_CONFIG_FILE": os.environ.get("PIP_CONFIG_FILE", str(Path.home() / ".config/pip/pip.conf")),
+        "PADDOCK_DATA": str(directory / "data"),
+    }
+
+
+def succeed(words: list[str | Path], env: dict[str, str], **more: object) -> str:
+    done = subprocess.run(words, env=env, capture_output=True, text=True, timeout=110, check=False, **more)  # type: ignore[call-overload]
+    assert done.returncode == 0, f"{words}\n{done.stdout}\n{done.stderr}"
+    return str(done.stdout)
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    if not (ROOT / "src" / PAGE).exists():
+        pytest.skip("the console is not built; scripts/setup console builds it")
+    target = tmp_path_factory.mktemp("dist")
+    return hatch("wheel", target)
+
+
+def hatch(kind: str, target: Path) -> Path:
+    words = [sys.executable, "-m", "hatchling", "build", "--target", kind, "--directory", str(target)]
+    subprocess.run(words, cwd=ROOT, check=True, capture_output=True, timeout=110)
+    (made,) = target.glob("*.whl" if kind == "wheel" else "*.tar.gz")
+    return made
+
+
+@pytest.fixture(scope="module")
+def sdist(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return hatch("sdist", tmp_path_factory.mktemp("sdist"))
+
+
+@pytest.fixture(scope="module")
+def installed(wheel: Path, environment: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The `paddock` program of a new virtual environment."""
+    venv = tmp_path_factory.mktemp("installed") / "venv"
+    succeed([UV, "venv", "--quiet", "--python", sys.executable, venv], environment)
+    succeed([UV, "pip", "install", "--quiet", "--python", venv / "bin/python", wheel], environment)
+    return venv / "bin/paddock"
+
+
+@pytest.fixture(scope="module")
+def address(installed: Path, environment: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The address of a server started from the installed wheel."""
+    directory = tmp_path_factory.mktemp("serve")
+    (directory / "hello.yaml").write_text(SCRIPT)
+    (directory / "paddock.yaml").write_text(CONFIG)
+    with (directory / "log").open("wb") as log:
+        server = subprocess.Popen(
+            [installed, "serve", "--port", "0", "--json"],
+            cwd=directory,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=log,
+        )
+    try:
+        assert server.stdout is not None
+        line = server.stdout.readline()
+        assert line, (directory / "log").read_text()
+        yield json.loads(line)["url"]
+    finally:
+        server.terminate()
+        assert server.wait(SECONDS) == 0
+        assert server.stdout is not None
+        server.stdout.close()
+
+
+def test_the_wheel_serves_the_console(address: str) -> None:
+    page = httpx.get(address, timeout=SECONDS, trust_env=False)
+    assert page.status_code == 200 and '<div id="root"' in page.text
+    scripts = re.findall(r'src="(/[^"]+\.js)"', page.text)
+    assert scripts
+    for script in scripts:
+        assert httpx.get(address + script, timeout=SECONDS, trust_env=False).status_code == 200
+
+
+def test_a_chat_works_from_the_wheel(installed: Path, address: str, environment: dict[str, str]) -> None:
+    answer = succeed([installed, "chat", "Hello?", "--print"], environment, stdin=subprocess.DEVNULL)
+    assert "Hello from the wheel." in answer
+
+
+def test_doctor_of_the_wheel_starts_a_sandbox(installed: Path, environment: dict[str, str], tmp_path: Path) -> None:
+    # Sandboxes cannot use programs that are links below a temporary directory.
+    env = {**environment, "PATH": os.environ["PATH"], "PADDOCK_DATA": str(tmp_path / "data")}
+    done = subprocess.run(
+        [installed, "doctor", "--json"], env=env, capture_output=True, text=True, timeout=110, check=False
+    )
+    found = {each["check"]: each["ok"] for each in json.loads(done.stdout)["findings"]}
+    assert found["trial"], done.stdout
+
+
+def test_uv_tool_install(wheel: Path, environment: dict[str, str], tmp_path: Path) -> None:
+    env = {**environment, "UV_TOOL_DIR": str(tmp_path / "tools"), "UV_TOOL_BIN_DIR": str(tmp_path / "bin")}
+    succeed([UV, "tool", "install", "--quiet", "--python", sys.executable, wheel], env)
+    assert "paddock" in succeed([tmp_path / "bin/paddock", "version"], env).lower()
+
+
+def test_pipx_install(wheel: Path, environment: dict[str, str], tmp_path: Path) -> None:
+    succeed([UV, "venv", "--quiet", "--python", sys.executable, tmp_path / "pipx"], environment)
+    succeed([UV, "pip", "install", "--quiet", "--python", tmp_path / "pipx/bin/python", "pipx"], environment)
+    places = {"PIPX_HOME": "home", "PIPX_BIN_DIR": "bin", "PIPX_MAN_DIR": "man"}
+    env = {**environment, **{name: str(tmp_path / place) for name, place in places.items()}}
+    # uv shares files with its cache; pip takes several times as long.
+    env |= {"PIPX_DEFAULT_BACKEND": "uv", "PATH": f"{UV.parent}:{environment['PATH']}"}
+    succeed([tmp_path / "pipx/bin/pipx", "install", "--python", sys.executable, wheel], env)
+    assert "paddock" in succeed([tmp_path / "bin/paddock", "version"], env).lower()
+
+
+def test_the_sdist_builds_a_wheel_without_node(
+    wheel: Path, sdist: Path, environment: dict[str, str], tmp_path: Path
+) -> None:
+    env = {name: value for name, value in environment.items() if not name.endswith("_CONSTRAINT")}
+    succeed([UV, "build", "--wheel", "--python", sys.executable, "--out-dir", tmp_path / "dist", sdist], env)
+    (made,) = (tmp_path / "dist").glob("*.whl")
+    with zipfile.ZipFile(made) as built, zipfile.ZipFile(wheel) as expected:
+        assert PAGE in built.namelist()
+        assert set(built.namelist()) == set(expected.namelist())
+
+
+def test_a_checkout_without_node_fails_with_one_line(sdist: Path, environment: dict[str, str], tmp_path: Path) -> None:
+    """Without build isolation the build cannot install a Node.js of its own."""
+    shutil.unpack_archive(sdist, tmp_path)
+    checkout = tmp_path / sdist.name.removesuffix(".tar.gz")
+    shutil.rmtree(checkout / "src/paddock/console/static")
+    build = [sys.executable, "-m", "pip", "wheel", "--no-deps", "--no-build-isolation", "."]
+    done = subprocess.run(
+        build, cwd=checkout, env=environment, capture_output=True, text=True, timeout=110, check=False
+    )
+    assert done.returncode
+    assert "error: building the console needs Node.js 20 or newer" in done.stdout + done.stderr
+    assert "Traceback" not in done.stdout + done.stderr
