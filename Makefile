@@ -12,7 +12,7 @@ PEERS := .venv-peers .venv-litellm
 # Tests wait more than they work.
 WORKERS ?= $(shell [ $$(nproc) -gt 2 ] && echo 4 || echo 3)
 
-.PHONY: help setup setup-test setup-bench console run test lint check-console screens format bench requirements docs screenshots types clean
+.PHONY: help setup setup-test setup-bench console run wheel check test unit lint check-console screens format bench requirements docs screenshots types clean
 
 help: ## Show what can be made
 	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -32,6 +32,16 @@ console: ## Build the web console, if its sources have changed
 
 run: setup ## Do the main job end to end: a fenced computer, work done in it, the result brought back
 	@$(BIN)/python scripts/demo.py
+
+wheel: setup console ## Build an installable wheel, console included, into dist/
+	rm -f dist/paddock-*.whl
+	$(BIN)/python -m hatchling build --target wheel --directory dist
+
+check: setup-test ## Run lint, types and unit tests, those of the console too (under 4 minutes)
+	@$(MAKE) --no-print-directory --jobs=3 --output-sync=target --old-file=setup-test lint check-console unit
+
+unit: setup-test
+	$(BIN)/python -m pytest -n 2 -q --cache-clear tests/unit || $(BIN)/python -m tests.again $$?
 
 test: setup-test ## Run every check and every test
 	@$(MAKE) --no-print-directory --jobs=3 --output-sync=target --old-file=setup-test lint check-console screens

@@ -1,17 +1,19 @@
-"""The main job, end to end: an agent works on a goal in a fenced computer, and what it made comes back.
+"""Run the sample task from start to finish, then print the commands to go on with.
 
-Everything is done with the `paddock` commands a user would type; they are shown as they run.
+Every step is a `paddock` command, printed as the user can type it.
 """
 
 from __future__ import annotations
 
 import os
 import shlex
+import shutil
 import subprocess
 import sys
 import time
 from pathlib import Path
 
+ROOT = Path(__file__).parent.parent
 PADDOCK = [sys.executable, "-m", "paddock"]
 TASK = "tasks/hello.yaml"
 
@@ -20,27 +22,42 @@ def styled(text: str, style: int) -> str:
     return f"\033[{style}m{text}\033[0m" if sys.stdout.isatty() and not os.environ.get("NO_COLOR") else text
 
 
+def paddock_command() -> str:
+    """Return `paddock` as the user must type it: by name if PATH leads to this environment, else by path."""
+    program = Path(sys.executable).with_name("paddock")
+    found = shutil.which("paddock")
+    if found is not None and Path(found).resolve() == program.resolve():
+        return "paddock"
+    return str(program.relative_to(ROOT)) if program.is_relative_to(ROOT) else str(program)
+
+
+NEXT_STEPS = (
+    ("serve", "start the server with the web console, and leave it running"),
+    ("console", "in a second terminal: open the console in your browser, signed in"),
+    ("chat", "talk to an agent in the terminal"),
+    ("runs show hello", "everything about the run above"),
+    ("task new mine", "write a commented task file to start from"),
+    ("doctor", "check this machine, with a fix for each problem"),
+)
+
+
 def main() -> int:
-    os.chdir(Path(__file__).parent.parent)
+    os.chdir(ROOT)
+    paddock = paddock_command()
     words = ["run", TASK, "--show"]
     print(
         styled("claude-code reads a table and writes a report, in a sandbox that reaches nothing but the LLM proxy.", 1)
     )
     print("The first time, its image is built, which takes a minute or two.\n")
-    print(styled(f"$ paddock {shlex.join(words)}", 2), flush=True)
+    print(styled(f"$ {paddock} {shlex.join(words)}", 2), flush=True)
     started = time.monotonic()
     code = subprocess.run([*PADDOCK, *words], check=False).returncode
     if code:
         return code
-    took = time.monotonic() - started
-    print(f"\n{styled('Done', 1)} in {took:.1f} s. Look further with the same command, .venv/bin/paddock:")
-    for command, meaning in (
-        ("runs list", "all runs; `runs show` and `runs get` have more about one"),
-        ("llm log", "every request to a model, once `paddock serve` runs"),
-        ("task new mine", "a commented task file to start from"),
-        ("doctor", "what this machine can do, and how to mend what it cannot"),
-    ):
-        print(f"  paddock {command:<14} {styled(meaning, 2)}")
+    print(f"\n{styled('Done', 1)} in {time.monotonic() - started:.1f} s. What to do next:")
+    width = max(len(command) for command, _ in NEXT_STEPS)
+    for command, meaning in NEXT_STEPS:
+        print(f"  {paddock} {command:<{width}}  {styled(meaning, 2)}")
     return 0
 
 
