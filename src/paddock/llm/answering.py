@@ -122,7 +122,7 @@ class Answering:
             raise _nonsense(given, error) from None
         request = given.prepared.request
         assert request is not None
-        answer.model = call.model
+        self._exchange.answered_model, answer.model = answer.model, call.model
         self._exchange.usage = answer.usage
         if call.stream:
             await self._say(call, client.writer(request), answer_events(answer))
@@ -186,7 +186,7 @@ class Answering:
         pieces: list[bytes] = []
         for event in events:
             if isinstance(event, Started):
-                event.model = call.model
+                self._exchange.answered_model, event.model = event.model, call.model
             elif isinstance(event, Finished):
                 ended = True
                 self._exchange.usage = event.usage

@@ -55,6 +55,8 @@ class Exchange:
     """Its User-Agent."""
     conversation: str | None = None
     """What the client itself calls the conversation, where it sends a session id."""
+    trace_parent: str | None = None
+    """The client's `traceparent` header."""
     route: str | None = None
     """The name in `llm.models` that it matched."""
     provider: str | None = None
@@ -62,6 +64,8 @@ class Exchange:
     """`script` and `replay` mark answers that no model gave."""
     provider_model: str | None = None
     provider_format: str | None = None
+    answered_model: str | None = None
+    """What the provider called its model in a translated answer; the client is told `model`."""
     status: int = 0
     """What the client was told."""
     outcome: Outcome = Outcome.OK

@@ -38,7 +38,7 @@ from paddock.llm.formats.registry import FORMATS
 from paddock.llm.item_references import has_references, resolve_references
 from paddock.llm.limits import Limits, TooMany
 from paddock.llm.neutral import Failure, Usage
-from paddock.llm.passing import client_name, conversation_of, from_provider
+from paddock.llm.passing import client_name, conversation_of, from_provider, trace_parent
 from paddock.llm.preparing import can_count, check_parts
 from paddock.llm.prices import Prices
 from paddock.llm.providers.replay import ReplayProvider
@@ -189,6 +189,7 @@ class Gateway:
             stream=call.stream,
             client=client_name(request),
             conversation=conversation_of(request),
+            trace_parent=trace_parent(request),
         )
         answering = Answering(self.settings, self.archive, exchange, reply, started, self._settle)
         self.traffics.begin(exchange)

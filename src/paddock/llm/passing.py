@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from paddock.llm.wire.base import Headers, HttpRequest
 
 _HOP = frozenset(
@@ -52,6 +54,7 @@ _FROM_PROVIDER = _HOP | {
 _SESSIONS = (b"x-claude-code-session-id", b"x-session-id", b"session_id", b"session-id", b"x-conversation-id")
 _ANY_SESSION = frozenset(_SESSIONS)
 _LONGEST = 200
+_TRACE_PARENT = re.compile(rb"00-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}")
 
 
 def from_client(headers: Headers) -> Headers:
@@ -82,6 +85,12 @@ def value_of(headers: Headers, name: bytes) -> bytes:
 
 def client_name(request: HttpRequest) -> str:
     return (request.header(b"user-agent") or b"")[:_LONGEST].decode("latin-1")
+
+
+def trace_parent(request: HttpRequest) -> str | None:
+    """Return the W3C trace context that a client sends, if it is well formed."""
+    value = request.header(b"traceparent")
+    return value.decode() if value is not None and _TRACE_PARENT.fullmatch(value) else None
 
 
 def conversation_of(request: HttpRequest) -> str | None:

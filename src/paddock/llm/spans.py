@@ -24,6 +24,7 @@ from paddock.llm.neutral import (
     Role,
     Text,
     Thinking,
+    Tool,
     ToolCall,
     ToolResult,
     Usage,
@@ -56,6 +57,8 @@ class Span:
     outcome: Outcome
     error: str | None
     attributes: Attributes
+    parent: str | None = None
+    """A W3C `traceparent`."""
 
 
 class _Limits(msgspec.Struct):
@@ -63,6 +66,11 @@ class _Limits(msgspec.Struct):
     temperature: float | None = None
     top_p: float | None = msgspec.field(name="topP", default=None)
     top_k: int | None = msgspec.field(name="topK", default=None)
+    seed: int | None = None
+    stop: list[str] | None = msgspec.field(name="stopSequences", default=None)
+    frequency: float | None = msgspec.field(name="frequencyPenalty", default=None)
+    presence: float | None = msgspec.field(name="presencePenalty", default=None)
+    count: int | None = msgspec.field(name="candidateCount", default=None)
 
 
 class _Asked(msgspec.Struct):
@@ -74,6 +82,12 @@ class _Asked(msgspec.Struct):
     temperature: float | None = None
     top_p: float | None = None
     top_k: int | None = None
+    seed: int | None = None
+    stop: str | list[str] | None = None
+    stop_sequences: list[str] | None = None
+    frequency_penalty: float | None = None
+    presence_penalty: float | None = None
+    n: int | None = None
     gemini: _Limits = msgspec.field(name="generationConfig", default_factory=_Limits)
 
 
@@ -101,7 +115,7 @@ def span_of(exchange: Exchange, *, content: bool, langfuse: bool) -> Span:
         told |= _tokens(exchange.usage)
     if answer is not None:
         told["gen_ai.response.id"] = answer.id or None
-        told["gen_ai.response.model"] = answer.model or None
+        told["gen_ai.response.model"] = exchange.answered_model or answer.model or None
         told["gen_ai.response.finish_reasons"] = [_FINISHES[answer.finish]]
     said = _content(exchange, answer) if content else {}
     name = str(_sendable(f"{operation} {model}"))
@@ -113,7 +127,8 @@ def span_of(exchange: Exchange, *, content: bool, langfuse: bool) -> Span:
     attributes = {key: sent for key, value in told.items() if (sent := _sendable(value, key in said)) is not None}
     end = exchange.at + exchange.total
     error = _sendable(exchange.error)
-    return Span(name, exchange.provider or "", exchange.at, end, exchange.outcome, error, attributes)
+    provider = exchange.provider or ""
+    return Span(name, provider, exchange.at, end, exchange.outcome, error, attributes, exchange.trace_parent)
 
 
 def _sendable(value: Any, long: bool = False) -> Any:
@@ -141,7 +156,14 @@ def _parameters(body: bytes) -> dict[str, Any]:
         return {}
     gemini = asked.gemini
     tokens = (asked.max_tokens, asked.max_completion_tokens, asked.max_output_tokens, gemini.tokens)
+    stop = [asked.stop] if isinstance(asked.stop, str) else asked.stop
+    count = _first(asked.n, gemini.count)
     return {
+        "gen_ai.request.seed": _first(asked.seed, gemini.seed),
+        "gen_ai.request.stop_sequences": stop or asked.stop_sequences or gemini.stop,
+        "gen_ai.request.frequency_penalty": _first(asked.frequency_penalty, gemini.frequency),
+        "gen_ai.request.presence_penalty": _first(asked.presence_penalty, gemini.presence),
+        "gen_ai.request.choice.count": count if count != 1 else None,
         "gen_ai.request.max_tokens": next((number for number in tokens if number is not None), None),
         "gen_ai.request.temperature": _first(asked.temperature, gemini.temperature),
         "gen_ai.request.top_p": _first(asked.top_p, gemini.top_p),
@@ -246,6 +268,7 @@ def _content(exchange: Exchange, answer: Answer | None) -> dict[str, Any]:
         system = [_part(part) for message in request.messages[:first] for part in message.parts]
         said["gen_ai.system_instructions"] = _json(system) if system else None
         said["gen_ai.input.messages"] = _newest(request.messages[first:])
+        said["gen_ai.tool.definitions"] = _definitions(request.tools)
     if answer is not None:
         parts = [_part(part) for part in answer.parts]
         message = {"role": "assistant", "parts": parts, "finish_reason": _FINISHES[answer.finish]}
@@ -277,6 +300,18 @@ def _newest(messages: Sequence[Message]) -> str:
             break
         kept.append(text)
     return f"[{','.join(reversed(kept))}]"
+
+
+def _definitions(tools: Sequence[Tool]) -> str | None:
+    """The tools a request offers; without their schemas where those are long."""
+    whole = [
+        {"type": "function", "name": tool.name, "description": tool.description, "parameters": tool.parameters}
+        for tool in tools
+    ]
+    text = _json(whole)
+    if len(text) > _MOST_TEXT:
+        text = _json([{"type": "function", "name": tool.name} for tool in tools])
+    return text if tools and len(text) <= _MOST_CONTENT else None
 
 
 def _part(part: Part) -> dict[str, Any]:

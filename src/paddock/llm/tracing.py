@@ -144,6 +144,7 @@ def _sdk(targets: Mapping[str, Mapping[str, str]], delay: float, waiting: int) -
         from opentelemetry.sdk.trace import TracerProvider
         from opentelemetry.sdk.trace.export import BatchSpanProcessor
         from opentelemetry.trace import SpanKind, Status, StatusCode
+        from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
     except ImportError as error:
         raise ConfigError(_MISSING) from error
     for name in _NOISY:
@@ -163,9 +164,12 @@ def _sdk(targets: Mapping[str, Mapping[str, str]], delay: float, waiting: int) -
         )
     tracer = provider.get_tracer("paddock.llm", paddock.__version__)
 
+    propagator = TraceContextTextMapPropagator()
+
     def start(span: Span, attributes: Attributes) -> None:
+        parent = propagator.extract({"traceparent": span.parent}) if span.parent else None
         made = tracer.start_span(
-            span.name, kind=SpanKind.CLIENT, attributes=attributes, start_time=int(span.start * 1e9), context=None
+            span.name, kind=SpanKind.CLIENT, attributes=attributes, start_time=int(span.start * 1e9), context=parent
         )
         if span.outcome is not Outcome.OK:
             made.set_status(Status(StatusCode.ERROR, span.error))

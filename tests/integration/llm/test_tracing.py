@@ -22,7 +22,9 @@ from paddock.config.llm import ProviderConfig, TracingConfig
 from paddock.errors import ConfigError
 from paddock.llm.exchange import Caller, Exchange, Outcome
 from paddock.llm.neutral import Usage
+from paddock.llm.passing import trace_parent
 from paddock.llm.tracing import Tracer, make_tracer
+from paddock.llm.wire.base import HttpRequest
 
 REQUEST = {
     "model": "fast",
@@ -59,7 +61,8 @@ class Collector:
                 for span in scope.spans:
                     fields = {name: getattr(span, name) for name in ("name", "kind", "status")}
                     times = {"start": span.start_time_unix_nano / 1e9, "end": span.end_time_unix_nano / 1e9}
-                    self.spans.append({**fields, **times, "attributes": _attributes(span.attributes)})
+                    ids = {"trace": span.trace_id.hex(), "parent": span.parent_span_id.hex()}
+                    self.spans.append({**fields, **times, **ids, "attributes": _attributes(span.attributes)})
 
 
 def _attributes(given: Any) -> dict[str, Any]:
@@ -162,6 +165,44 @@ def test_a_span_tells_of_an_exchange_in_the_words_of_the_convention(collector: C
     }
     assert {name: span["attributes"].get(name) for name in expected} == expected
     assert "error.type" not in span["attributes"]
+
+
+def test_a_span_belongs_to_the_trace_of_the_client(collector: Collector) -> None:
+    trace, parent = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
+    with tracing(TracingConfig(endpoint=collector.url)) as tracer:
+        for _ in range(3):
+            tracer.record(an_exchange(trace_parent=f"00-{trace}-{parent}-01"))
+        tracer.record(an_exchange())
+    assert [(span["trace"], span["parent"]) for span in collector.spans[:3]] == [(trace, parent)] * 3
+    assert collector.spans[3]["trace"] != trace and not collector.spans[3]["parent"]
+
+
+@pytest.mark.parametrize(
+    ("header", "taken"),
+    [
+        ("00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01", True),
+        ("00-00000000000000000000000000000000-b7ad6b7169203331-01", False),
+        ("00-0af7651916cd43dd8448eb211c80319c-0000000000000000-01", False),
+        ("01-0AF7651916CD43DD8448EB211C80319C-b7ad6b7169203331-01", False),
+        ("x" * 100_000, False),
+    ],
+)
+def test_only_a_well_formed_trace_context_is_taken(header: str, taken: bool) -> None:
+    request = HttpRequest("POST", "/v1/messages", "", [(b"traceparent", header.encode())], b"")
+    assert trace_parent(request) == (header if taken else None)
+
+
+def test_a_span_tells_all_of_the_request(collector: Collector) -> None:
+    tool = {"type": "function", "function": {"name": "look", "parameters": {"type": "object"}}}
+    more = {"seed": 7, "stop": "END", "frequency_penalty": 0.1, "presence_penalty": 0.2, "n": 1, "tools": [tool]}
+    with tracing(TracingConfig(endpoint=collector.url, content=True)) as tracer:
+        tracer.record(an_exchange(request=json.dumps(REQUEST | more).encode(), answered_model="gemini-2.5-pro"))
+    told = collector.spans[0]["attributes"]
+    assert told["gen_ai.request.seed"] == 7 and told["gen_ai.request.stop_sequences"] == ["END"]
+    assert (told["gen_ai.request.frequency_penalty"], told["gen_ai.request.presence_penalty"]) == (0.1, 0.2)
+    assert told["gen_ai.response.model"] == "gemini-2.5-pro"
+    assert json.loads(told["gen_ai.tool.definitions"])[0]["name"] == "look"
+    assert "gen_ai.request.choice.count" not in told
 
 
 def test_what_was_said_is_told_only_when_asked_for(collector: Collector) -> None:
