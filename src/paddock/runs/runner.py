@@ -252,7 +252,7 @@ class Runner:
             log.error("the sandbox of a run is left to its expiry", run=self.run.id, error=str(error))
         traffics = self._means.gateway.traffics
         result = conclude(self.run, over, harvest, self._cancelled_since(over)).model_copy(
-            update={"stages": self._stage_times(), "traffic": traffics.of(self.run.id)}
+            update={"stages": self._stages_done(), "traffic": traffics.of(self.run.id)}
         )
         retries = self.run.task.retries
         if result.state in retries.on and self.run.attempt <= retries.times and not (last or self.cancel.asked):
@@ -408,6 +408,14 @@ class Runner:
         began = self.run.progress.get("stage_began") or self.run.changed_at.timestamp()
         stage = str(self.run.stage)
         times[stage] = round(times.get(stage, 0.0) + max(0.0, time.time() - began), 4)
+        return times
+
+    def _stages_done(self) -> dict[str, float]:
+        """Seconds of the stages that did something: without a sandbox nothing is collected, checked or removed."""
+        times = self._stage_times()
+        if self.run.sandbox_id is None:
+            for stage in (Stage.COLLECT, Stage.VERIFY, Stage.RELEASE):
+                times.pop(stage, None)
         return times
 
     async def _enter(

@@ -197,6 +197,7 @@ async def test_what_cannot_be_begun_fails_with_the_reason(paddock: Paddock, fiel
     result = await result_of(paddock, task(deliverables="a", **fields))
     assert (result.state, result.ended_by) == (RunState.FAILED, EndedBy.SETUP)
     assert said in result.reason and result.missing == ()
+    assert set(result.stages) == {"admit"}  # Without a sandbox nothing is collected or removed.
 
 
 async def test_a_sandbox_that_does_not_start_fails_the_run(tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ import { Conversation } from "./Conversation";
 import { Deliverables } from "./Deliverables";
 import { useDoing } from "./doing";
 import { Facts } from "./Facts";
+import type { BuildProgress } from "./feed";
 import { Logs } from "./Logs";
 import styles from "./run.module.css";
 import { Stages } from "./Stages";
@@ -88,6 +89,7 @@ function Shown({ run, refetch }: { run: WholeRun; refetch: () => void }) {
         <StateBadge run={run} />
         <p>{why}</p>
       </div>
+      {!over && followed.feed.build && <Build build={followed.feed.build} />}
       <Stages run={run} feed={followed.feed} />
       <Facts run={run} feed={followed.feed} />
       <div className={styles.tabs}>
@@ -117,6 +119,20 @@ function Shown({ run, refetch }: { run: WholeRun; refetch: () => void }) {
         </Tabs>
       </div>
     </Page>
+  );
+}
+
+/** The build of the run's image, while it is under way. */
+function Build({ build: { image, step, fraction } }: { build: BuildProgress }) {
+  const { t } = useTranslation();
+  return (
+    <div className={styles.build}>
+      <p role="status">{t("runs.building", { image })}</p>
+      <progress value={fraction ?? undefined} max={1} aria-label={t("sandboxes.build.progress", { image })} />
+      <p className={styles.soft}>
+        {fraction === null ? step : t("runs.buildStep", { step, percent: Math.round(fraction * 100) })}
+      </p>
+    </div>
   );
 }
 

@@ -3,7 +3,7 @@ import { useTranslation } from "react-i18next";
 import { duration } from "@/ui/Time";
 import { isOver, type WholeRun } from "./asking";
 import type { Feed } from "./feed";
-import { failedAt } from "./figures";
+import { stageAtEnd } from "./figures";
 import styles from "./run.module.css";
 import { useNow } from "./useNow";
 
@@ -19,28 +19,24 @@ export function Stages({ run, feed }: { run: WholeRun; feed: Feed }) {
   const [first] = feed.stages;
   if (first && feed.attempt === 1) told.admit ??= { stage: "admit", at: run.createdAt, endedAt: first.at };
   const current = over ? null : (feed.stages.at(-1)?.stage ?? run.stage);
-  const failed = failedAt(run);
   const reached = (ORDER as readonly (string | null)[]).indexOf(current);
   const taken = (stage: string): number | null => {
     const known = run.result?.stages[stage];
     if (known !== undefined) return known;
+    if (over) return null;
     const item = told[stage];
-    return item
-      ? ((item.endedAt ? Date.parse(item.endedAt) : over ? Number.NaN : now) - Date.parse(item.at)) / 1000
-      : null;
+    return item ? ((item.endedAt ? Date.parse(item.endedAt) : now) - Date.parse(item.at)) / 1000 : null;
+  };
+  const stateOf = (stage: string, place: number) => {
+    if (over) return stageAtEnd(run, stage);
+    if (stage === current) return "current";
+    return taken(stage) !== null || place < reached ? "done" : "ahead";
   };
   return (
     <ol className={styles.stages} aria-label={t("runs.stages")}>
       {ORDER.map((stage, place) => {
         const seconds = taken(stage);
-        const state =
-          stage === failed
-            ? "failed"
-            : stage === current
-              ? "current"
-              : seconds !== null || place < reached
-                ? "done"
-                : "ahead";
+        const state = stateOf(stage, place);
         return (
           <li key={stage} className={styles[state]} aria-current={state === "current" ? "step" : undefined}>
             <span className={styles.dot} aria-hidden>
@@ -50,6 +46,7 @@ export function Stages({ run, feed }: { run: WholeRun; feed: Feed }) {
             <span className={styles.stageName}>
               {t(`runs.stage.${stage}`)}
               {state === "failed" && <span className="visually-hidden"> {t("runs.state.failed")}</span>}
+              {state === "skipped" && <span className="visually-hidden"> {t("runs.skipped")}</span>}
             </span>
             <span className={styles.stageTime}>
               {seconds !== null && Number.isFinite(seconds) ? duration(Math.max(0, seconds)) : ""}

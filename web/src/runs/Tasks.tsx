@@ -1,4 +1,4 @@
-import { FileWarning, ListChecks, Play, Plus } from "lucide-react";
+import { FileWarning, Play, Plus } from "lucide-react";
 import { useTranslation } from "react-i18next";
 import { Link, useLocation } from "wouter";
 import { address } from "@/api/client";
@@ -8,64 +8,66 @@ import { Button } from "@/ui/Button";
 import { Code } from "@/ui/Code";
 import { Coded } from "@/ui/Coded";
 import { Page } from "@/ui/Page";
-import { Empty, Loaded } from "@/ui/states";
+import { Loaded } from "@/ui/states";
 import { useTasks } from "./asking";
 import styles from "./runs.module.css";
+import { Templates } from "./Templates";
 
-/** What offers a directory: its path is relative to the file that says so. */
+/** Offers a directory of task files; the path is relative to the configuration file. */
 const OFFER = "runs:\n  tasks: ./tasks\n";
 
-/** Task files that the server offers. */
+/** The server's own task files, and the templates that ship with Paddock. */
 export default function Tasks() {
   const { t } = useTranslation();
   const [, go] = useLocation();
   const tasks = useTasks();
-  const me = useMe();
-  const fresh = (
-    <Button tone="accent" icon={Plus} onClick={() => go("/tasks/new")} disabled={!may(me.data, "runs:write")}>
-      {t("runs.tasks.new")}
-    </Button>
-  );
+  const writes = may(useMe().data, "runs:write");
   return (
-    <Page title={t("runs.tasks.title")} about={t("runs.tasks.about")} actions={fresh}>
-      <Loaded
-        query={tasks}
-        isEmpty={({ items }) => items.length === 0}
-        empty={
-          <Empty
-            icon={ListChecks}
-            title={t("runs.tasks.empty")}
-            action={
-              <>
-                <div className={styles.offer}>
-                  <Code text={OFFER} label="paddock.yaml" fileName="paddock.yaml" />
-                </div>
-                {fresh}
-              </>
-            }
-          >
-            <Coded text={t("runs.tasks.emptyHint")} />
-          </Empty>
+    <Page
+      title={t("runs.tasks.title")}
+      about={t("runs.tasks.about")}
+      actions={
+        <Button tone="accent" icon={Plus} onClick={() => go("/tasks/new")} disabled={!writes}>
+          {t("runs.tasks.new")}
+        </Button>
+      }
+    >
+      <Loaded query={tasks} rows={2}>
+        {({ items }) =>
+          items.length > 0 && (
+            <section aria-labelledby="own-tasks">
+              <h2 id="own-tasks" className={styles.sectionTitle}>
+                {t("runs.tasks.own")}
+              </h2>
+              <ul className={styles.cards}>
+                {items.map((task) => (
+                  <TaskCard key={task.file} task={task} writes={writes} />
+                ))}
+              </ul>
+            </section>
+          )
         }
-      >
-        {({ items }) => (
-          <ul className={styles.cards}>
-            {items.map((task) => (
-              <TaskCard key={task.file} task={task} />
-            ))}
-          </ul>
-        )}
       </Loaded>
+      <Templates writes={writes} />
+      {tasks.data?.items.length === 0 && (
+        <details className={styles.offer}>
+          <summary>{t("runs.tasks.offer")}</summary>
+          <p>
+            <Coded text={t("runs.tasks.offerHint")} />
+          </p>
+          <Code text={OFFER} label="paddock.yaml" fileName="paddock.yaml" />
+        </details>
+      )}
     </Page>
   );
 }
 
-function TaskCard({ task }: { task: Schema<"TaskItem"> }) {
+function TaskCard({ task, writes }: { task: Schema<"TaskItem">; writes: boolean }) {
   const { t } = useTranslation();
   const name = task.name ?? task.file;
   return (
     <li className={styles.card}>
-      <h2 className={styles.cardTitle}>{name}</h2>
+      <h3 className={styles.cardTitle}>{name}</h3>
       <p className={styles.file}>{task.file}</p>
       {task.error ? (
         <p className={styles.wrong}>
@@ -78,7 +80,7 @@ function TaskCard({ task }: { task: Schema<"TaskItem"> }) {
         <Link href={address("/runs", { name: task.name })} className={styles.quietLink}>
           {t("runs.tasks.runs")}
         </Link>
-        {!task.error && (
+        {writes && !task.error && (
           <Link
             href={address("/tasks/new", { file: task.file })}
             className={styles.runLink}

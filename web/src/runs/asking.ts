@@ -62,6 +62,29 @@ export function useTasks() {
   });
 }
 
+/** Sample tasks that ship with Paddock. */
+export function useTemplates() {
+  return useQuery({
+    queryKey: ["runs", "templates"],
+    queryFn: ({ signal }) => api.get<Schema<"TemplateItems">>("/v1/tasks/templates", { signal }),
+  });
+}
+
+export function useTemplate(name: string | null) {
+  return useQuery({
+    queryKey: ["runs", "template", name],
+    queryFn: ({ signal }) =>
+      api.get<Schema<"TemplateSaid">>(`/v1/tasks/templates/${encodeURIComponent(name ?? "")}`, { signal }),
+    enabled: name !== null,
+    staleTime: Number.POSITIVE_INFINITY,
+  });
+}
+
+/** Run a template on its script. */
+export function runTemplate(template: string): Promise<Schema<"RunsSaid">> {
+  return api.post<Schema<"RunsSaid">>("/v1/runs", { template }, { headers: { "Idempotency-Key": newKey() } });
+}
+
 export function useTask(file: string | null) {
   return useQuery({
     queryKey: ["runs", "task", file],

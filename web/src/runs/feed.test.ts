@@ -44,6 +44,19 @@ describe("a run's feed", () => {
     ]);
   });
 
+  it("shows how far a build is, as one stage", () => {
+    const said = events(
+      ["run.queued", { name: "hello" }],
+      ["run.stage", { stage: "admit", image: "agent-codex", step: "unpack", fraction: 0.2 }],
+      ["run.stage", { stage: "admit", image: "agent-codex", step: "install", fraction: null }],
+      ["run.started", { attempt: 1 }],
+    );
+    const building = tell(NOTHING, said.slice(0, 3));
+    expect(building.build).toEqual({ image: "agent-codex", step: "install", fraction: null });
+    expect(building.stages.map((each) => each.stage)).toEqual(["admit"]);
+    expect(tell(building, said).build).toBeNull();
+  });
+
   it("is the same however its events are cut into pieces, and when some come twice", () => {
     const whole = tell(NOTHING, all);
     for (let cut = 0; cut <= all.length; cut += 1) {

@@ -30,6 +30,14 @@ export interface StageItem {
   endedAt: string | null;
 }
 
+/** How far the build of the run's image is. */
+export interface BuildProgress {
+  image: string;
+  step: string;
+  /** Of the whole build, 0 to 1; null while that is unknown. */
+  fraction: number | null;
+}
+
 export interface Figures {
   turns: number;
   requests: number;
@@ -47,6 +55,7 @@ export interface Feed {
   model: string | null;
   /** Of the attempt under way, or the last one. */
   stages: StageItem[];
+  build: BuildProgress | null;
   sandbox: string | null;
   image: string | null;
   figures: Figures | null;
@@ -60,6 +69,7 @@ export const NOTHING: Feed = {
   scripted: false,
   model: null,
   stages: [],
+  build: null,
   sandbox: null,
   image: null,
   figures: null,
@@ -87,9 +97,19 @@ function one(feed: Feed, { number: id, type, at, data }: RunEvent): void {
   switch (type) {
     case "run.started":
       Object.assign(feed, { attempt: count("attempt") || 1, scripted: data.scripted === true, stages: [] });
-      Object.assign(feed, { model: text("model") || null, figures: null, sandbox: null });
+      Object.assign(feed, { model: text("model") || null, figures: null, sandbox: null, build: null });
       break;
     case "run.stage":
+      feed.build =
+        typeof data.step === "string"
+          ? {
+              image: text("image"),
+              step: data.step,
+              fraction: typeof data.fraction === "number" ? data.fraction : null,
+            }
+          : null;
+      // A build tells of the same stage many times.
+      if (feed.stages.at(-1)?.stage === text("stage") && !feed.stages.at(-1)?.endedAt) break;
       closeStage(feed, at);
       feed.stages.push({ stage: text("stage"), at, endedAt: null });
       break;
@@ -138,6 +158,7 @@ function one(feed: Feed, { number: id, type, at, data }: RunEvent): void {
       break;
     case "run.ended":
       closeStage(feed, at);
+      feed.build = null;
       feed.ended = true;
       break;
   }

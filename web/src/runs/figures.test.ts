@@ -1,6 +1,6 @@
 import { describe, expect, it } from "vitest";
 import type { Run, WholeRun } from "./asking";
-import { besideOf, bestOf, failedAt, placeOf, secondsOf, shortPath } from "./figures";
+import { besideOf, bestOf, failedAt, placeOf, secondsOf, shortPath, stageAtEnd } from "./figures";
 
 function run(more: Partial<Run>): Run {
   return {
@@ -23,6 +23,24 @@ function ended(score: number, seconds: number, cost: number | null, state: Run["
 }
 
 describe("figures", () => {
+  it("show stages that never ran as skipped", () => {
+    const unstarted = {
+      state: "failed",
+      result: {
+        endedBy: "setup",
+        evidence: { stage: "admit" },
+        exitCode: null,
+        stages: { admit: 0.02 },
+        missing: [],
+        checks: [],
+      },
+    } as unknown as WholeRun;
+    const states = ["admit", "sandbox", "collect", "release"].map((stage) => stageAtEnd(unstarted, stage));
+    expect(states).toEqual(["failed", "skipped", "skipped", "skipped"]);
+    const cancelled = { state: "cancelled", result: { endedBy: "cancel", stages: {} } } as unknown as WholeRun;
+    expect(stageAtEnd(cancelled, "admit")).toBe("skipped");
+  });
+
   it("count time up to now only while a run goes on", () => {
     const startedAt = "2026-01-01T00:00:00Z";
     const now = Date.parse("2026-01-01T00:01:00Z");

@@ -46,6 +46,12 @@ export function failedAt({ state, result }: WholeRun): string | null {
   return "start" in result.stages ? "start" : "sandbox";
 }
 
+/** What became of a stage of a run that has ended: what is not in its result was never begun. */
+export function stageAtEnd(run: WholeRun, stage: string): "failed" | "done" | "skipped" {
+  if (stage === failedAt(run)) return "failed";
+  return run.result && stage in run.result.stages ? "done" : "skipped";
+}
+
 /** A path as people write it: those in the workspace relative to it. */
 export function shortPath(path: string): string {
   return path.replace(/^\/workspace\/(?=.)/, "");

@@ -31,15 +31,18 @@ interface Props {
   schema: SchemaNode;
   /** A task file to begin from. */
   file: Schema<"TaskSaid"> | null;
+  /** A sample task to begin from. */
+  template: Schema<"TemplateSaid"> | null;
 }
 
 /** A task as a form and as text beside it; either can be edited, and the other follows. */
-export default function TaskForm({ schema, file }: Props) {
+export default function TaskForm({ schema, file, template }: Props) {
   const { t } = useTranslation();
   const [, go] = useLocation();
   const me = useMe();
   const server = useServer();
-  const first = useMemo(() => (file ? write(friendly(file.task)) : EMPTY), [file]);
+  const origin = file ?? template;
+  const first = useMemo(() => (origin ? write(friendly(origin.task)) : EMPTY), [origin]);
   const [text, setText] = useState(first);
   const [attachments, setAttachments] = useState<Attachments>({});
   const [busy, setBusy] = useState(false);
