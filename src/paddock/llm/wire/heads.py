@@ -9,6 +9,8 @@ from paddock.llm.wire.base import Headers
 
 MAX_HEAD = 64 * 1024
 """Longest head that is taken from anybody."""
+MAX_HEADERS = 100
+"""Most headers of one request."""
 
 OF_REQUESTS = frozenset(
     b"host content-length transfer-encoding connection keep-alive proxy-connection proxy-authorization te trailer "

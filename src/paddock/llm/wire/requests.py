@@ -11,13 +11,12 @@ from dataclasses import dataclass
 from httptools import HttpParserError, HttpParserUpgrade, HttpRequestParser
 
 from paddock.llm.wire.base import Headers, HttpRequest
-from paddock.llm.wire.heads import size_of
+from paddock.llm.wire.heads import MAX_HEADERS, size_of
 from paddock.llm.wire.rooms import UNCOUNTED, Held, Room
 
 MAX_AHEAD = 100
 """How many requests may come at once, before the first of them is answered. Small ones take far more room here than on
 the wire."""
-MAX_HEADERS = 500
 _NOTED = frozenset((b"host", b"content-length", b"transfer-encoding", b"expect"))
 
 
