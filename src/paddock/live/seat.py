@@ -103,7 +103,9 @@ class Seat:
             elif kind == "stdin":
                 await self._type(str(frame["data"]).encode())
             elif kind == "resize":
-                await self._hub.resize(self, Size.of(frame["cols"], frame["rows"]))
+                size = Size.of(frame["cols"], frame["rows"])
+                if self._may_type:
+                    await self._hub.resize(self, size)
             elif kind == "signal":
                 if self._allowed():
                     await self._hub.signal(self, str(frame["signal"])[:20])

@@ -256,6 +256,15 @@ def test_who_may_only_read_only_watches(server: Server, client: httpx.Client, bo
             owner.run("echo do''ne", "done")
             watcher.expect("done")
             assert b"nope" not in owner.shown
+            # Without another viewer the terminal would follow this window, if the key could change anything.
+            owner.socket.close()
+            terminals = f"/v1/sandboxes/{box}/terminals"
+            eventually(lambda: [each["viewers"] for each in client.get(terminals).json()["items"]] == [1])
+            watcher.say(type="resize", cols=33, rows=7)
+            watcher.say(type="ping")
+            watcher.word("pong")
+            with TerminalViewer(server, box) as again:
+                again.run("[ \"$(stty size)\" = '7 33' ] && echo chan''ged || echo ke''pt", "kept")
 
 
 def test_a_box_that_is_deleted_lets_its_viewers_go(server: Server, client: httpx.Client, box: str) -> None:
