@@ -90,6 +90,12 @@ class Conflict(PaddockError):
     code = "CONFLICT"
 
 
+class NameTaken(Conflict):
+    """A live sandbox of the tenant has this name."""
+
+    code = "NAME_TAKEN"
+
+
 class AlreadyRunning(Conflict):
     """Another Paddock server uses this data directory."""
 

@@ -85,6 +85,12 @@ def test_a_name_that_is_nearly_right_is_answered_with_the_one_there_is(server: S
     for words in (["exec", "frist", "true"], ["rm", "frist"], ["show", "frist"]):
         wrong = server.run("sandbox", *words)
         assert b"there is no sandbox frist\n  did you mean first?" in wrong.stderr, words
+    second = server.run("sandbox", "create", "--name", "first")
+    assert f"error: sandbox {box} is named first already".encode() in second.stderr
+    assert b"paddock sandbox rm first" in second.stderr
+    assert (
+        json.loads(server.run("sandbox", "create", "--name", "first", "--json").stderr)["error"]["code"] == "NAME_TAKEN"
+    )
     server.text("sandbox", "rm", box)
 
 

@@ -98,11 +98,11 @@ def test_scenarios_beside_tasks_are_left_out(server: Server, tasks: Path, tmp_pa
     files = [str(tasks / "bad.json"), str(tasks / "hello.json"), str(scenario)]
     done = server.run("run", *files, "-o", str(tmp_path / "out"))
     text = done.stdout.decode()
-    assert f"left out {scenario}" in done.stderr.decode() and "1 of 2 succeeded" in text
+    assert f"skipped {scenario}" in done.stderr.decode() and "1 of 2 succeeded" in text
     assert text.splitlines()[-2:] == ["what they made:", f"  {tmp_path}/out/hello"]
     assert server.run("task", "validate", *files).returncode == 0
     alone = server.run("run", str(scenario))
-    assert alone.returncode == 1 and b"is a scenario" in alone.stderr
+    assert alone.returncode == 1 and b"is a scripted-model file" in alone.stderr
     nothing = server.run("run", str(tasks / "bad.json"), str(tasks / "bad.json"))
     assert nothing.stdout.decode().splitlines()[-1] == "0 of 2 succeeded"
 

@@ -62,9 +62,9 @@ def test_every_problem_is_reported_with_its_place(here: Path) -> None:
     )
     text = "\n".join(found)
     assert "paddock.yaml:3: server.host: the environment has no MISSING" in text
-    assert "paddock.yaml:5: log.level: input should be" in text
+    assert "paddock.yaml:5: log.level: must be 'debug', 'info', 'warning' or 'error', not 'loud'" in text
     assert "paddock.yaml:8: pools.0.size:" in text
-    assert "paddock.yaml:7: pools.0.name: field required" in text
+    assert "paddock.yaml:7: pools.0.name: is missing; add it" in text
     assert (
         "environment PADDOCK_SERVER__PROT: there is no setting server.prot; did you mean PADDOCK_SERVER__PORT?" in text
     )
@@ -82,8 +82,8 @@ def test_every_problem_is_reported_with_its_place(here: Path) -> None:
         ("- a\n", "paddock.yaml:1: expected settings"),
         ("log:\n  level: info\nlog: {}\n", "paddock.yaml:3: log is set twice"),
         ("a: &a\n  b: *a\n", "paddock.yaml:2: a.b contains itself"),
-        ("pools: 3\n", "paddock.yaml:1: pools: input should be a list"),
-        ("server: 5\n", "paddock.yaml:1: server: input should be a valid dictionary"),
+        ("pools: 3\n", "paddock.yaml:1: pools: must be a list, not 3"),
+        ("server: 5\n", "paddock.yaml:1: server: must be a mapping, not 5"),
         ("sandboxes:\n  default_timeout: 8d\n", "paddock.yaml:1: sandboxes: default_timeout is longer"),
         ("sandboxes:\n  max_limits: {cpu: 1}\n", "paddock.yaml:1: sandboxes: limits.cpu is more than max_limits.cpu"),
         ("images: {mirror: '${broken'}\n", "paddock.yaml:1: images.mirror: write ${NAME}"),

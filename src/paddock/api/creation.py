@@ -91,6 +91,9 @@ class CreateBody(Asked):
     )
     resource_requests: dict[str, str | int | float] | None = None
     env: dict[str, str | None] | None = None
+    name: str | None = Field(default=None, examples=["desk"])
+    """A name that no other live sandbox of the tenant has; it is kept as the metadata entry `name`. An entry that is
+    given as metadata alone need not be unique."""
     metadata: dict[str, str] | None = Field(default=None, examples=[{"team": "search"}])
     lifecycle: dict[str, Any] | None = None
     entrypoint: list[str] | None = Field(default=None, min_length=1, max_length=10_000)
@@ -121,7 +124,8 @@ def to_request(body: CreateBody, idempotency_key: str | None) -> CreateSandbox:
         timeout=timeout,
         entrypoint=_entrypoint(body.entrypoint),
         env=_environment(body.env or {}),
-        metadata=checked_metadata(body.metadata or {}),
+        name=body.name or None,
+        metadata=_metadata(body),
         extensions=extensions,
         limits=to_limits(body.resource_limits or {}),
         volumes=tuple(_volume(volume) for volume in body.volumes or ()),
@@ -129,6 +133,13 @@ def to_request(body: CreateBody, idempotency_key: str | None) -> CreateSandbox:
         network_default="deny" if body.network_policy else None,
         request_key=_request_key(idempotency_key, extensions.get(REQUEST_KEY)),
     )
+
+
+def _metadata(body: CreateBody) -> dict[str, str]:
+    metadata = dict(body.metadata or {})
+    if body.name and metadata.setdefault("name", body.name) != body.name:
+        raise InvalidInput("name and metadata.name differ; give one of them")
+    return checked_metadata(metadata)
 
 
 def to_limits(asked: Mapping[str, str | int | float]) -> Limits:

@@ -41,7 +41,26 @@ async def console(
         return cli.out.document({"url": address, "expiresAt": made["expiresAt"]})
     if not print_only and _opened(address):
         return cli.out.line(f"opened {client.url} in your browser")
-    return cli.out.line(address)
+    cli.out.line(address)
+    if not print_only:
+        sys.stderr.write(f"  Open it in a browser {_where(address)}. It works once, within two minutes.\n")
+    return None
+
+
+def _where(address: str) -> str:
+    """Say on which machine an address can be opened."""
+    import socket
+    from urllib.parse import urlsplit
+
+    from paddock.auth.exposure import is_loopback
+
+    parts = urlsplit(address)
+    if not is_loopback(parts.hostname or ""):
+        return f"that reaches {parts.hostname}"
+    name = socket.gethostname()
+    return (
+        f"on this machine ({name}); from elsewhere, first run there: ssh -L {parts.port}:127.0.0.1:{parts.port} {name}"
+    )
 
 
 def _opened(address: str) -> bool:

@@ -29,7 +29,7 @@ class CliError(PaddockError):
 
 
 class UsageProblem(CliError):
-    """The command was not written as it should be."""
+    """Usage error: a wrong command, option or argument."""
 
     code = "USAGE"
 

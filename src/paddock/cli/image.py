@@ -13,10 +13,18 @@ from paddock.cli.output import ago, pairs, size
 
 if TYPE_CHECKING:
     from paddock.config import Config
+    from paddock.model.sandbox import Image
     from paddock.sandbox.images import ImageInfo, ImageStore
+    from paddock.sandbox.images.console import Watcher
 
 ImageArgument = Annotated[str, typer.Argument(metavar="IMAGE", help="Name, or NAME@DIGEST.", show_default=False)]
 _DIGEST = 12
+
+
+class NoSuchImage(CliError):
+    """There is no recipe or image of this name."""
+
+    code = "IMAGE_NOT_FOUND"
 
 
 def register(app: typer.Typer) -> None:
@@ -59,12 +67,21 @@ async def build(
     for name in images.library.names() if everything else names or []:
         began = time.monotonic()
         with told_when_stopped(), watching(cli.out, name) as watch:
-            image = await images.build_async(name, watch)
+            image = await _built(images, name, watch)
         took = time.monotonic() - began
         if cli.as_json:
             cli.out.event({"image": name, "event": "done", "digest": image.digest, "seconds": round(took, 2)})
         else:
             cli.out.line(f"{name}@{image.digest[:_DIGEST]}  ready after {took:.1f} s")
+
+
+async def _built(images: ImageStore, name: str, watch: Watcher) -> Image:
+    from paddock.errors import ImageNotFound
+
+    try:
+        return await images.build_async(name, watch)
+    except ImageNotFound as error:
+        raise NoSuchImage(error.message, hint="see the recipes and images there are: paddock image list") from None
 
 
 def list_(cli: Cli) -> None:

@@ -135,6 +135,8 @@ async def list_(
         found = [key for key in found if _state(key) == "active"]
     if cli.as_json:
         return cli.out.document(found)
+    if not found:
+        return cli.out.nothing("There are no keys. Create one: paddock key create NAME")
     rows = [
         [
             str(key["id"]),

@@ -139,13 +139,29 @@ def _misused(error: Exception, as_json: bool) -> int:
         sys.stderr.write(f"{error.format_message()}\n")  # type: ignore[attr-defined]
         return USAGE
     path = getattr(context, "command_path", "paddock")
-    message = str(error.format_message()).rstrip(".").replace("Value error, ", "")  # type: ignore[attr-defined]
-    message = message[:1].lower() + message[1:]
+    message = _wrong_value(error)
+    if message is None:
+        message = str(error.format_message()).rstrip(".").replace("Value error, ", "")  # type: ignore[attr-defined]
+        message = message[:1].lower() + message[1:]
     hint = f"see: {path} --help"
     if path.endswith("sandbox exec") and "option" in message:
         hint = "options of the command itself go behind --, as in: paddock sandbox exec SANDBOX -- ls -l"
     show("USAGE", message, hint, as_json=as_json)
     return getattr(error, "exit_code", FAILED)
+
+
+def _wrong_value(error: Exception) -> str | None:
+    """Say in our own words what an option or argument must be; None if its value is not what is wrong."""
+    parameter, details = getattr(error, "param", None), getattr(error.__cause__, "errors", None)
+    if parameter is None or details is None:
+        return None
+    detail = details()[0]
+    if detail["type"] == "value_error":
+        return None
+    from paddock.config.yamls import advice
+
+    names = [name for name in parameter.opts if name.startswith("-")]
+    return f"{max(names, key=len, default=parameter.metavar or parameter.name.upper())} {advice(detail)}"
 
 
 def _top(

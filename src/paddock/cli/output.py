@@ -52,6 +52,11 @@ class Output:
         """Whether someone looks at it."""
         return not self.as_json and sys.stdout.isatty()
 
+    def nothing(self, text: str) -> None:
+        """Say on a terminal that a list is empty; a program gets no lines."""
+        if self.for_people:
+            self.line(text)
+
     def line(self, text: str = "") -> None:
         sys.stdout.write(f"{readable(text)}\n")
         sys.stdout.flush()

@@ -62,6 +62,8 @@ async def list_(cli: Cli) -> None:
         found = (await client.get("/v1/pools"))["items"]
     if cli.as_json:
         return cli.out.document(found)
+    if not found:
+        return cli.out.nothing("There are no pools. Create one: paddock pool create NAME --kind linux --size 2")
     rows = [
         [
             pool["name"],

@@ -105,9 +105,7 @@ async def list_(
     if cli.as_json:
         return cli.out.document(found)
     if not found:
-        if cli.out.for_people:
-            cli.out.line("There are no recordings. Make one: paddock sandbox record start SANDBOX")
-        return None
+        return cli.out.nothing("There are no recordings. Make one: paddock sandbox record start SANDBOX")
     rows = [
         [
             str(item["id"]),

@@ -19,7 +19,7 @@ on. With `--json` errors are `{"error": {"code", "message", "hint"?}}` on standa
 |---|---|
 | 0 | done |
 | 1 | failed, for a reason that was printed |
-| 2 | the command was not written as it should be |
+| 2 | usage error |
 | 124, 125 | `sandbox exec`: the command ran into `--timeout`; Paddock itself failed |
 | 130 | interrupted |
 

@@ -55,16 +55,13 @@ def without_scenarios(files: Sequence[Path]) -> tuple[list[Path], list[Path]]:
         first = scenarios[0]
         task = first.with_name(first.name.replace(".script.", "."))
         hint = f"name the task that uses it: {task}" if task.is_file() else "name the task that uses it"
-        raise CliError(f"{first} is a scenario, the answers of a model in a task, and not a task itself", hint=hint)
+        raise CliError(f"{first} is a scripted-model file, not a task", hint=hint)
     return tasks, scenarios
 
 
 def note_of(scenarios: Sequence[Path]) -> str:
-    """That scenarios were left out, or nothing if none were."""
-    if not scenarios:
-        return ""
-    names = ", ".join(plain(str(path)) for path in scenarios)
-    return f"left out {names}: {'scenarios are' if len(scenarios) > 1 else 'a scenario is'} not to be run\n"
+    """Name the skipped files, one a line."""
+    return "".join(f"skipped {plain(str(path))}: scripted-model file, not a task\n" for path in scenarios)
 
 
 def check_agent(agent: str | None, presets: Collection[str] | None) -> None:

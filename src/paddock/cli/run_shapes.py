@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from paddock.cli.llm_words import count, money
 from paddock.cli.run_progress import STAGES, SUCCEEDED, Line, Progress, one_line
@@ -38,6 +38,18 @@ _STYLES = {
     "note": "yellow",
     "passed": "green",
 }
+_SHORT = (
+    ("the entrypoint ended with exit code ", "exit code "),
+    ("the entrypoint ", ""),
+    ("the agent failed: ", ""),
+    ("the agent ended with exit code 0 ", "exit code 0 "),
+    ("the agent ended with exit code 0, but ", "exit code 0, but "),
+    ("it was cancelled: ", ""),
+    ("deliverables are missing: ", "missing: "),
+    ("checks did not pass: ", "failed checks: "),
+    ("the sandbox ended: ", "sandbox ended: "),
+)
+"""Beginnings that many reasons share, and what lists show instead."""
 _SPINNER = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
 STATE_STYLES = {
     "queued": "dim",
@@ -49,6 +61,17 @@ STATE_STYLES = {
     "lost": "red",
     "over_budget": "red",
 }
+
+
+def short_reason(result: Mapping[str, Any]) -> str:
+    """Why a run ended, in as few words as tell it from others: `finished`, `exit code 1`, `timed out after 10m`."""
+    reason = " ".join(str(result.get("reason") or "").split())
+    if result.get("state") == SUCCEEDED and result.get("endedBy") == "exit":
+        return "finished"
+    for beginning, short in _SHORT:
+        if reason.startswith(beginning):
+            return f"{short}{reason.removeprefix(beginning)}"
+    return reason
 
 
 def took(seconds: float) -> str:

@@ -15,7 +15,7 @@ from paddock.cli.failure import CliError, UsageProblem
 from paddock.cli.output import ago, moment
 
 RunArgument = Annotated[
-    str, typer.Argument(metavar="RUN", help="Id, a beginning of it, or a name: the newest of it.", show_default=False)
+    str, typer.Argument(metavar="RUN", help="ID, ID prefix, or task name (latest run).", show_default=False)
 ]
 _SHOWN = 20
 _WIDE = 110
@@ -58,7 +58,7 @@ async def list_(
     """List runs, newest first."""
     from paddock.cli.llm_words import count, money
     from paddock.cli.run_server import any_server
-    from paddock.cli.run_shapes import took, words
+    from paddock.cli.run_shapes import short_reason, took, words
 
     query = {"state": [_state(each) for each in state or []], "name": name, "group": of_group}
     async with any_server(cli) as client:
@@ -83,7 +83,7 @@ async def list_(
                 count(tokens) if tokens else "",
                 money(traffic.get("cost")),
                 "" if score is None else f"{score:.2f}",
-                " ".join(str(result.get("reason") or run.get("cancelling") or "").split()),
+                short_reason(result) or " ".join(str(run.get("cancelling") or "").split()),
             ]
         )
     columns = ["RUN", "NAME", "STATE", "AGE", "TOOK", "TOKENS", "COST", "SCORE", "REASON"]

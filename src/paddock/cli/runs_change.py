@@ -46,7 +46,7 @@ async def cancel(
     hard: Annotated[bool, typer.Option("--hard", help="At once, without what was made so far.")] = False,
     reason: Annotated[str | None, typer.Option(metavar="TEXT", help="Why; it is kept with the run.")] = None,
 ) -> None:
-    """Stop runs. What they have made so far comes back, unless it is to be hard."""
+    """Cancel runs. Partial results are collected unless you pass --hard."""
     from paddock.cli.run_progress import ENDED
     from paddock.cli.run_shapes import words
 

@@ -59,7 +59,10 @@ async def logs(
     stderr: Annotated[bool, typer.Option("--stderr", help="Standard error instead of standard output.")] = False,
     attempt: Annotated[int | None, typer.Option(metavar="N", min=1, help="An earlier attempt.")] = None,
 ) -> None:
-    """Show what a run's entrypoint has written, byte for byte; on a terminal without what would steer it."""
+    """Print the agent's raw output.
+
+    Terminal control sequences are stripped when writing to a terminal.
+    """
     import codecs
 
     from paddock.cli.run_progress import tidy

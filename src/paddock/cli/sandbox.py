@@ -139,7 +139,7 @@ async def create(
     if pool:
         request["extensions"]["poolRef"] = pool
     if name:
-        request["metadata"]["name"] = name
+        request["name"] = name
     if words and entrypoint:
         raise UsageProblem("--entrypoint and COMMAND say the same; give one")
     if words or entrypoint:
@@ -189,9 +189,7 @@ async def list_(
             cli.out.line(str(sandbox["id"]))
         return None
     if not found:
-        if cli.out.for_people:
-            cli.out.line("There are no sandboxes. Make one: paddock sandbox create --image host")
-        return None
+        return cli.out.nothing("There are no sandboxes. Make one: paddock sandbox create --image host")
     named = any((sandbox.get("metadata") or {}).get("name") for sandbox in found)
     columns = ["ID", "STATE", "KIND", "IMAGE", "AGE", "EXPIRES", *(["NAME"] if named else [])]
     return cli.out.table(columns, [_row(sandbox, named) for sandbox in found])
@@ -318,6 +316,8 @@ async def _made(cli: Cli, client: Any, request: dict[str, Any], kind: str | None
     try:
         made: dict[str, Any] = await client.post("/v1/sandboxes", request)
     except Refused as error:
+        if error.server_code == "NAME_TAKEN":
+            error.hint = f"to remove it: paddock sandbox rm {request['name']}"
         if kind is None or error.server_code != "IMAGE_NOT_FOUND" or not await build_image_of(cli, client, kind):
             raise
         made = await client.post("/v1/sandboxes", request)

@@ -87,8 +87,8 @@ async def list_(cli: Cli) -> None:
         found = await client.items(SESSIONS)
     if cli.as_json:
         return cli.out.document(found)
-    if not found and cli.out.for_people:
-        return cli.out.line("There are no sessions. Begin one: paddock chat")
+    if not found:
+        return cli.out.nothing("There are no sessions. Begin one: paddock chat")
     rows = [
         [
             item["id"],
@@ -161,6 +161,8 @@ async def approvals(cli: Cli, session: SessionArgument) -> None:
         found = await client.items(path_of(await find_session(client, session), "/approvals"))
     if cli.as_json:
         return cli.out.document(found)
+    if not found:
+        return cli.out.nothing("There are no approvals in this session; the policy of a chat says what needs one.")
     rows = [
         [
             item["id"],

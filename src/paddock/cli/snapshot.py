@@ -84,9 +84,7 @@ async def snapshots(
     if cli.as_json:
         return cli.out.document(found)
     if not found:
-        if cli.out.for_people:
-            cli.out.line("There are no snapshots. Make one: paddock sandbox snapshot SANDBOX")
-        return None
+        return cli.out.nothing("There are no snapshots. Make one: paddock sandbox snapshot SANDBOX")
     rows = [
         [
             str(item["id"]),

@@ -92,11 +92,13 @@ def validate(
 def list_(cli: Cli) -> None:
     """List the tasks in ./tasks and in the configured directory.
 
-    The setting `runs.tasks` names that directory. Files that end in `.script.yaml` are scenarios, not tasks.
+    The setting `runs.tasks` names that directory. Files that end in `.script.yaml` are scripted models, not tasks.
     """
+    from paddock.cli.run_plan import note_of
     from paddock.runs.problems import TaskError
 
     presets = _presets(cli)
+    sys.stderr.write(note_of(_scripts(cli)))
     documents: list[dict[str, Any]] = []
     rows = []
     for path in _files(cli):
@@ -219,11 +221,19 @@ def _presets(cli: Cli) -> Presets:
 def _files(cli: Cli) -> list[Path]:
     from paddock.runs.taskfile import task_files
 
+    return [path for directory in _directories(cli) for path in task_files(directory)]
+
+
+def _scripts(cli: Cli) -> list[Path]:
+    """Scripted-model files beside the tasks."""
+    from paddock.runs.taskfile import script_files
+
+    return [path for directory in _directories(cli) for path in script_files(directory)]
+
+
+def _directories(cli: Cli) -> list[Path]:
     configured = cli.load({}, only=["runs.tasks"]).config.runs.tasks
-    found = task_files(_HERE)
-    if configured is not None and configured.resolve() != _HERE.resolve():
-        found += task_files(configured)
-    return found
+    return [_HERE, *([configured] if configured is not None and configured.resolve() != _HERE.resolve() else [])]
 
 
 def _load(path: Path, presets: Presets) -> Loaded:

@@ -17,6 +17,7 @@ from paddock.config.schema import Config
 from paddock.config.sources import PREFIX, Layer, read_environment, read_file, read_flags
 from paddock.config.units import format_duration, format_size
 from paddock.config.walk import Key, annotation_at, bare, leaves, section, unit_of
+from paddock.config.yamls import advice
 from paddock.errors import ConfigError
 
 MASK = "********"
@@ -266,11 +267,12 @@ def _explain(problem: ErrorDetails, merged: Layer) -> str:
     origin = _nearest_origin(key, merged)
     if problem["type"] == "extra_forbidden":
         return f"{origin}: there is no setting {dotted}{_suggestion(key, origin)}"
-    message = problem["msg"].removeprefix("Value error, ").replace("a valid tuple", "a list")
-    for hidden, text in merged.hidden.items():
-        if text and hidden[: len(key)] == key:
-            message = message.replace(text, MASK)
-    return f"{origin}: {dotted}: {message[:1].lower()}{message[1:]}"
+    secrets = [text for hidden, text in merged.hidden.items() if text and hidden[: len(key)] == key]
+    units = {known: unit_of(field) for known, field in leaves()}
+    message = advice({**problem, "input": MASK} if secrets else problem, units.get(key))
+    for text in secrets:
+        message = message.replace(text, MASK).replace(repr(text)[1:-1], MASK)
+    return f"{origin}: {dotted}: {message}"
 
 
 def _nearest_origin(key: Key, merged: Layer) -> str:

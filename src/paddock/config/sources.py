@@ -16,6 +16,9 @@ PREFIX = "PADDOCK_"
 RESERVED = frozenset({"PADDOCK_CONFIG", "PADDOCK_API_KEY", "PADDOCK_URL"})
 """Variables that are not settings: the file to read, and what the command line client uses."""
 
+_OPTIONS = {"log.level": "log-level", "log.format": "log-format", "sandboxes.default_image": "image"}
+"""Options whose names are not the last part of their settings' names."""
+
 Wanted = frozenset[Key] | None
 """Keys that are read, with all below them; `None` for all there are."""
 
@@ -56,7 +59,8 @@ def read_flags(flags: Mapping[str, Any], base: Path) -> Layer:
         if value is not None:
             key = tuple(dotted.split("."))
             given = _from_text(value, key) if isinstance(value, str) else _plain(value)
-            _put(layer, key, given, f"flag --{key[-1].replace('_', '-')}")
+            option = _OPTIONS.get(dotted) or key[-1].replace("_", "-")
+            _put(layer, key, given, f"flag --{option}")
     return layer
 
 

@@ -16,6 +16,7 @@ from paddock.errors import (
     BoxGone,
     Conflict,
     InvalidInput,
+    NameTaken,
     PaddockError,
     QuotaExceeded,
     SandboxNotFound,
@@ -309,6 +310,7 @@ class Fleet:
         admitted = await self._admission.check(tenant, request)
         async with self.lock(f"tenant {tenant}"):
             await self._admission.check_quota(tenant, admitted.limits)
+            await self._check_name(tenant, request)
             ready = self.pools.take(tenant, request, admitted.image, admitted.limits, admitted.kind)
             sandbox = self._pending(tenant, request, admitted, ready)
             this = asyncio.current_task()
@@ -327,6 +329,17 @@ class Fleet:
             return await self._run(sandbox, request, admitted.image, ready)
         finally:
             del self.starting[sandbox.id]
+
+    async def _check_name(self, tenant: str, request: CreateSandbox) -> None:
+        """Raise `NameTaken` when another live sandbox of the tenant has the requested name."""
+        if request.name is None:
+            return
+        found, _ = await self.sandboxes.list(tenant, states=ALIVE, metadata={"name": request.name}, page_size=2)
+        others = [each.id for each in found if request.request_key is None or each.request_key != request.request_key]
+        if others:
+            raise NameTaken(
+                f"sandbox {others[0]} is named {request.name} already; choose another name, or delete that sandbox"
+            )
 
     def _pending(self, tenant: str, request: CreateSandbox, admitted: Admitted, ready: Ready | None) -> Sandbox:
         now = datetime.now(UTC)

@@ -40,6 +40,8 @@ class CreateSandbox(Frozen):
     """Seconds it may live; `None` until it is deleted."""
     entrypoint: tuple[str, ...] | None = None
     env: Mapping[str, str] = {}
+    name: str | None = None
+    """A name that no other live sandbox of the tenant may have; it is in the metadata too."""
     metadata: Mapping[str, str] = {}
     extensions: Mapping[str, str] = {}
     limits: Limits = Limits()

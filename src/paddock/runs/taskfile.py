@@ -80,11 +80,20 @@ def load_task(path: Path, *, presets: Agents = None, root: Path | None = None) -
 
 
 def task_files(directory: Path) -> list[Path]:
-    """The task files of a directory, in order. Scenarios beside them are called `NAME.script.yaml`."""
+    """Task files of a directory, in order, without scripted-model files."""
+    return [path for path in _yaml_files(directory) if not path.stem.endswith(".script")]
+
+
+def script_files(directory: Path) -> list[Path]:
+    """Scripted-model files of a directory, called `NAME.script.yaml`, in order."""
+    return [path for path in _yaml_files(directory) if path.stem.endswith(".script")]
+
+
+def _yaml_files(directory: Path) -> list[Path]:
     if not directory.is_dir():
         return []
     found = (path for path in directory.iterdir() if path.suffix in SUFFIXES and not path.name.startswith("."))
-    return sorted(path for path in found if not path.stem.endswith(".script") and path.is_file())
+    return sorted(path for path in found if path.is_file())
 
 
 def name_of(path: Path) -> str | None:

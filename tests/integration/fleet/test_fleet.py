@@ -20,6 +20,7 @@ from paddock.errors import (
     HostFull,
     ImageNotFound,
     InvalidInput,
+    NameTaken,
     QuotaExceeded,
     SandboxNotFound,
     SnapshotNotFound,
@@ -72,6 +73,23 @@ async def test_asking_twice_with_one_key_makes_one_sandbox(data: Path) -> None:
         again = await machine.fleet.create(ME, request)
         assert {sandbox.id for sandbox in made} == {again.id}
         assert list(await machine.backend.leftovers()) == [again.id]
+
+
+async def test_a_second_live_sandbox_of_one_name_is_refused(data: Path) -> None:
+    async with running(data) as machine:
+        fleet = machine.fleet
+        desk = CreateSandbox(name="desk", metadata={"name": "desk"})
+        first = await fleet.create(ME, desk)
+        with pytest.raises(NameTaken, match=f"sandbox {first.id} is named desk already"):
+            await fleet.create(ME, desk)
+        await fleet.create("somebody else", desk)
+        await fleet.create(ME, CreateSandbox(metadata={"name": "desk"}))  # An entry of the metadata is no such name.
+        again = desk.model_copy(update={"name": "other", "metadata": {"name": "other"}, "request_key": "order-7"})
+        made = await asyncio.gather(*(fleet.create(ME, again) for _ in range(4)))
+        assert len({sandbox.id for sandbox in made}) == 1
+        for sandbox in (await fleet.list(ME))[0]:
+            await fleet.delete(ME, sandbox.id)
+        assert (await fleet.create(ME, desk)).metadata == {"name": "desk"}
 
 
 async def test_what_cannot_be_made_is_refused_and_leaves_nothing(data: Path) -> None:

@@ -73,9 +73,7 @@ def test_what_cannot_be_found_is_said_in_one_line(tmp_path: Path) -> None:
     with pytest.raises(ImageNotFound) as caught:
         store.build(f"oci:{tmp_path}/nothing:tag")
     assert time.perf_counter() - before < 30
-    assert "no recipe named 'oci:" in caught.value.message
-    assert "known: host; and oci:" in caught.value.message
-    assert "could not be reached: " in caught.value.message
+    assert caught.value.message.startswith(f"there is no image at oci:{tmp_path}/nothing:tag: ")
     assert "\n" not in caught.value.message
     assert store.list() == []
 
@@ -92,7 +90,9 @@ def test_credentials_never_show_in_the_process_list(tmp_path: Path, monkeypatch:
     fake.chmod(0o755)
     monkeypatch.setenv("PATH", f"{programs}:/usr/bin:/bin")
     store = ImageStore(tmp_path / "images", [])
-    with pytest.raises(ImageNotFound, match="the registry could not be reached: no such image"):
+    with pytest.raises(
+        ImageNotFound, match=r"image registry\.test/me/thing:1 could not be pulled: registry.test has no such image"
+    ):
         store.build(
             "registry.test/me/thing:1",
             credentials=Credentials(username="me", password=SecretStr("open sesame")),

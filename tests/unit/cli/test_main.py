@@ -86,7 +86,7 @@ def test_summaries_at_the_top_are_those_of_the_commands() -> None:
         (["frobnicate"], "no such command 'frobnicate'"),
         (["sandbox", "list", "--frob"], "no such option: --frob"),
         (["sandbox", "show"], "missing argument 'SANDBOX'"),
-        (["sandbox", "port", "x", "99999"], "less than or equal to 65535"),
+        (["sandbox", "port", "x", "99999"], "PORT must be at most 65535"),
         (["sandbox", "exec", "x"], "say what to run"),
         (["sandbox", "exec", "x", "-c", "a", "--", "b"], "say what to run"),
         (["sandbox", "exec", "x", "--user", "root", "--", "id"], "--user 'root' is not UID"),
@@ -198,3 +198,24 @@ def test_a_build_tells_its_end_as_json(capsys: pytest.CaptureFixture[str]) -> No
     assert re.search(r"^current +yes$", capsys.readouterr().out, re.MULTILINE)
     assert run(["image", "build", "no_such"]) == 1
     assert "no recipe named 'no_such'" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["serve", "--port", "abc"], "--port must be a whole number, not 'abc'"),
+        (["runs", "list", "-n", "0"], "--limit must be at least 1, not '0'"),
+        (["sandbox", "record", "start", "desk", "--fps", "fast"], "--fps must be a number, not 'fast'"),
+        (["pool", "resize", "desks", "many"], "N must be a whole number, not 'many'"),
+        (["serve", "--port", "99999"], "flag --port: server.port: must be at most 65535, not 99999"),
+        (
+            ["serve", "--log-level", "loud"],
+            "flag --log-level: log.level: must be 'debug', 'info', 'warning' or 'error'",
+        ),
+    ],
+)
+def test_wrong_values_are_explained(words: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(words) != 0
+    shown = capsys.readouterr().err
+    assert message in shown
+    assert "nput should be" not in shown

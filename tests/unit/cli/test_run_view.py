@@ -18,7 +18,7 @@ from paddock.cli.output import Output
 from paddock.cli.run_fetch import place_of
 from paddock.cli.run_plan import changed, check_agent, note_of, parse_changes, without_scenarios
 from paddock.cli.run_progress import Progress, arguments_of, one_line, tidy
-from paddock.cli.run_shapes import chosen, took
+from paddock.cli.run_shapes import chosen, short_reason, took
 from paddock.cli.run_summary import print_content, print_summary, print_table
 from paddock.cli.run_view import JsonView, LinesView, ManyView, OneView
 from paddock.model.task import Task
@@ -509,7 +509,31 @@ def test_scenarios_beside_tasks_are_left_out(tmp_path: Path) -> None:
     one, scenario = tmp_path / "one.yaml", tmp_path / "one.script.yaml"
     one.touch()
     assert without_scenarios([scenario, one]) == ([one], [scenario])
-    assert f"left out {scenario}" in note_of([scenario]) and note_of([]) == ""
-    with pytest.raises(CliError, match="is a scenario") as told:
+    assert f"skipped {scenario}" in note_of([scenario]) and note_of([]) == ""
+    with pytest.raises(CliError, match="is a scripted-model file") as told:
         without_scenarios([scenario])
     assert str(one) in str(told.value.hint)
+
+
+@pytest.mark.parametrize(
+    ("result", "shown"),
+    [
+        ({"state": "succeeded", "endedBy": "exit", "reason": "the entrypoint ended with exit code 0"}, "finished"),
+        (
+            {"state": "failed", "endedBy": "exit", "reason": "the entrypoint ended with exit code 1: no key"},
+            "exit code 1: no key",
+        ),
+        (
+            {"state": "timed_out", "endedBy": "timeout", "reason": "the entrypoint timed out after 10m"},
+            "timed out after 10m",
+        ),
+        (
+            {"state": "failed", "endedBy": "exit", "reason": "deliverables are missing: a.txt (none)"},
+            "missing: a.txt (none)",
+        ),
+        ({"state": "cancelled", "endedBy": "cancel", "reason": "it was cancelled: enough"}, "enough"),
+        ({}, ""),
+    ],
+)
+def test_reasons_of_a_list_are_short_and_differ(result: dict[str, str], shown: str) -> None:
+    assert short_reason(result) == shown

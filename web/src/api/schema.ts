@@ -449,6 +449,11 @@ export interface components {
                 [key: string]: string | null;
             } | null;
             /**
+             * Name
+             * @example desk
+             */
+            name?: string | null;
+            /**
              * Metadata
              * @example {
              *       "team": "search"

@@ -20,7 +20,7 @@ describe("a new sandbox", () => {
       image: { uri: "desktop" },
       extensions: { "paddock.kind": "linux" },
       resourceLimits: { cpu: "500m", memory: "2Gi" },
-      metadata: { name: "mine" },
+      name: "mine",
       timeout: 3600,
     });
   });

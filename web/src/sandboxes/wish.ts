@@ -23,7 +23,7 @@ export function bodyOf(wish: Wish): Partial<Schema<"CreateBody">> {
   if (wish.snapshot) body.snapshotId = wish.snapshot;
   else if (wish.image) body.image = { uri: wish.image };
   if (wish.kind && !wish.snapshot) body.extensions = { "paddock.kind": wish.kind };
-  if (wish.name.trim()) body.metadata = { name: wish.name.trim() };
+  if (wish.name.trim()) body.name = wish.name.trim();
   const limits: Record<string, string> = {};
   if (wish.cpu.trim()) limits.cpu = wish.cpu.trim();
   if (wish.memory.trim()) limits.memory = wish.memory.trim();

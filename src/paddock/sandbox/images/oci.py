@@ -33,6 +33,16 @@ _REFERENCE = re.compile(
     r"(?P<path>[a-z0-9]+(?:[._-]+[a-z0-9]+)*(?:/[a-z0-9]+(?:[._-]+[a-z0-9]+)*)*)"
     r"(?::(?P<tag>[A-Za-z0-9_][A-Za-z0-9._-]{0,127}))?(?:@(?P<digest>sha256:[0-9a-f]{64}))?"
 )
+_REASONS = (
+    (
+        re.compile(r"no such host|dial tcp|connection re(fused|set)|i/o timeout|no route|unreachable"),
+        "{registry} cannot be reached from here",
+    ),
+    (re.compile(r"manifest unknown|name unknown|not found|no such image"), "{registry} has no such image"),
+    (re.compile(r"denied|unauthorized|authentication required"), "{registry} has no such image, or it is private"),
+    (re.compile(r"x509|certificate"), "{registry} shows a certificate that this machine does not trust"),
+)
+"""What a registry's refusal means, by what skopeo prints about it."""
 _ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64", "armv7l": "arm"}
 _DEFAULT_REGISTRY = "docker.io"
 
@@ -85,9 +95,13 @@ class OciPull:
         try:
             self._digest = self._console.capture(words, timeout=LOOK_SECONDS).strip().removeprefix("sha256:")
         except CommandFailed as error:
-            reason = _plain_reason(error)
-            where = self._reference if self._source == self._reference else "the registry"
-            raise ImageNotFound(f"{where} could not be reached: {reason}") from None
+            said = _plain_reason(error)
+            if self._source == self._reference:
+                raise ImageNotFound(f"there is no image at {self._reference}: {said}") from None
+            registry = self._reference.partition("/")[0]
+            reason = next((words for pattern, words in _REASONS if pattern.search(said)), "it answered: {said}")
+            told = reason.format(registry=registry, said=said)
+            raise ImageNotFound(f"image {self._reference} could not be pulled: {told}") from None
         return self._digest
 
     def run(self) -> Manifest:

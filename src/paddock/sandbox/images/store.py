@@ -123,7 +123,9 @@ class ImageStore:
             try:
                 digest = pull.find()
             except ImageNotFound as error:
-                raise ImageNotFound(f"{self._unknown(reference)}; and {error.message}") from None
+                if "/" in reference or ":" in reference:
+                    raise
+                raise ImageNotFound(f"{self._unknown(reference)}; {error.message}") from None
             with self._claim(digest, progress, cancel):
                 stored = self._shelf.get(canonical, digest)
                 if stored is None:
