@@ -67,6 +67,7 @@ def _allowed(needed: Scope) -> Callable[[Request], Awaitable[Principal]]:
     async def check(request: Request) -> Principal:
         return principal_of(request.scope, needed)
 
+    check.needed = needed  # type: ignore[attr-defined]  # Read before a body is.
     return check
 
 

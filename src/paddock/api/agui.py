@@ -17,6 +17,7 @@ from paddock.api.access import SessionWriter
 from paddock.api.agui_events import Run, Said
 from paddock.api.errors import documented
 from paddock.api.following import HEARTBEAT, STILL_HERE, STREAM_HEADERS
+from paddock.api.json_bodies import LongJson
 from paddock.api.services import Services
 from paddock.api.session_messages import MOST_DECISIONS, DecisionBody, MessageBody, SessionBody, chosen, made
 from paddock.api.session_stream import Stream, over
@@ -66,7 +67,7 @@ class RunAgentInput(_Input):
 
 
 def routes(services: Services) -> APIRouter:
-    router = APIRouter(prefix="/v1", tags=["Sessions"])
+    router = APIRouter(prefix="/v1", tags=["Sessions"], route_class=LongJson)
     sessions = services.sessions
 
     @router.post("/agui", responses={**documented(404, 409, 429), **_ANSWER}, response_model=None)

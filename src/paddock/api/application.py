@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from fastapi import FastAPI
+from collections.abc import Iterable
+
+from fastapi import APIRouter, FastAPI
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import HTMLResponse, JSONResponse
 from starlette.exceptions import HTTPException
@@ -53,6 +55,7 @@ from paddock.api import (
     usage_series,
 )
 from paddock.api.admission import Admission
+from paddock.api.bodies import BodyRules
 from paddock.api.console import Console
 from paddock.api.front import Front
 from paddock.api.gate import Gate
@@ -110,15 +113,14 @@ def make_app(services: Services) -> ASGIApp:
     settings = services.config.server
     admission = Admission(services.keys, services.logins)
     proxy, models = Proxy(services.fleet, admission), ModelDoor(services.gateway)
-    routes = make_routes(services)
+    routers = make_routers(services)
     app: ASGIApp = Gate(
-        routes,
+        make_routes(routers),
         proxy,
         models,
         admission,
         services.logins,
-        settings.max_body,
-        streamed=[runs.INPUTS, session_files.IMPORT],
+        BodyRules(routers, settings.max_body),
         console=Console(),
         sockets=make_sockets(services),
         tickets=services.live.tickets,
@@ -146,11 +148,15 @@ def make_sockets(services: Services) -> ASGIApp:
     return Router(found, redirect_slashes=False, default=nothing)
 
 
-def make_routes(services: Services) -> FastAPI:
+def make_routers(services: Services) -> list[APIRouter]:
+    return [room.routes(services) for room in ROOMS]
+
+
+def make_routes(routers: Iterable[APIRouter]) -> FastAPI:
     """The routes alone, without keys, limits and proxy."""
     app = FastAPI(title="Paddock", docs_url=None, redoc_url=None, openapi_url=None, redirect_slashes=False)
-    for room in ROOMS:
-        app.include_router(room.routes(services))
+    for router in routers:
+        app.include_router(router)
     app.add_exception_handler(PaddockError, errors.paddock_error)
     app.add_exception_handler(RequestValidationError, errors.validation_error)
     app.add_exception_handler(HTTPException, errors.http_error)

@@ -9,6 +9,7 @@ from pydantic import Field
 
 from paddock.api.access import Reader, Writer
 from paddock.api.errors import documented
+from paddock.api.json_bodies import LongJson
 from paddock.api.services import Services
 from paddock.api.waiting import while_connected
 from paddock.api.wire import Said
@@ -76,7 +77,7 @@ Limit = Annotated[float | None, Query(gt=0, le=LONGEST_CALL, description="Second
 
 
 def routes(services: Services) -> APIRouter:
-    router = APIRouter(prefix="/v1/sandboxes/{sandbox_id}", tags=["Tools"])
+    router = APIRouter(prefix="/v1/sandboxes/{sandbox_id}", tags=["Tools"], route_class=LongJson)
     hands = services.live.hands
 
     @router.get("/tools", responses=documented(404, 409, 502, 504))

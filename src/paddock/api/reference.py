@@ -10,7 +10,7 @@ import sys
 from typing import Any, cast
 
 from paddock.api import pages
-from paddock.api.application import make_routes
+from paddock.api.application import make_routers, make_routes
 from paddock.api.services import Services
 
 
@@ -23,7 +23,7 @@ class _Nobody:
 
 def description(*, types: bool = False) -> str:
     """The API as OpenAPI describes it, in JSON; with `types`, its messages alone."""
-    document = pages.describe(make_routes(cast(Services, _Nobody())))
+    document = pages.describe(make_routes(make_routers(cast(Services, _Nobody()))))
     if types:
         document = {**document, "paths": {}, "components": {"schemas": document["components"]["schemas"]}}
     return json.dumps(document, ensure_ascii=False, indent=1) + "\n"

@@ -18,6 +18,7 @@ from paddock.api.access import RunReader, RunWriter
 from paddock.api.errors import documented
 from paddock.api.events import DESCRIBED, RUNS, WHAT, Accept, After, EventPage, LastEventId, Limit, answer
 from paddock.api.following import LARGEST, STREAM_HEADERS, place
+from paddock.api.json_bodies import LongJson
 from paddock.api.run_messages import (
     GROUP,
     BundleSaid,
@@ -63,7 +64,7 @@ Key = Annotated[str | None, Header(alias="Idempotency-Key", min_length=1, max_le
 
 
 def routes(services: Services) -> APIRouter:
-    router = APIRouter(prefix="/v1", tags=["Runs"])
+    router = APIRouter(prefix="/v1", tags=["Runs"], route_class=LongJson)
     runs, bundles, most = services.runs, services.runs.means.bundles, services.config.runs.max_inputs
 
     async def pack(tenant: str, packer: Callable[[BinaryIO], object]) -> str | None:

@@ -14,6 +14,7 @@ from paddock.api.access import SessionReader, SessionWriter
 from paddock.api.errors import documented
 from paddock.api.events import DESCRIBED, SESSIONS, WHAT, Accept, After, LastEventId, Limit, answer
 from paddock.api.following import STREAM_HEADERS, place
+from paddock.api.json_bodies import LongJson
 from paddock.api.services import Services
 from paddock.api.session_messages import (
     Before,
@@ -71,7 +72,7 @@ def _place(session: Session) -> str:
 
 
 def routes(services: Services) -> APIRouter:
-    router = APIRouter(prefix="/v1/sessions", tags=["Sessions"])
+    router = APIRouter(prefix="/v1/sessions", tags=["Sessions"], route_class=LongJson)
     sessions = services.sessions
 
     @router.post("", status_code=201, responses={**documented(429), **_session(201)}, response_model=None)

@@ -12,6 +12,7 @@ from fastapi import APIRouter
 
 from paddock.api.access import RunReader
 from paddock.api.errors import documented
+from paddock.api.json_bodies import LongJson
 from paddock.api.kinds import is_built
 from paddock.api.run_messages import (
     TaskItem,
@@ -38,7 +39,7 @@ from paddock.runs.templates import find_template, portable, templates
 
 
 def routes(services: Services) -> APIRouter:
-    router = APIRouter(prefix="/v1/tasks", tags=["Tasks"])
+    router = APIRouter(prefix="/v1/tasks", tags=["Tasks"], route_class=LongJson)
 
     @router.get("", responses=documented(), response_model_exclude_none=True)
     async def list_tasks(principal: RunReader) -> TaskList:

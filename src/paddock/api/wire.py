@@ -20,6 +20,8 @@ from pydantic import (
 )
 from pydantic.alias_generators import to_camel
 
+MOST_FIELDS = 100
+
 
 class Asked(BaseModel):
     """What a client sends. Unknown fields are refused: one that is overlooked would be a promise not kept."""
@@ -29,6 +31,9 @@ class Asked(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def _no_nul(cls, data: Any) -> Any:
+        if isinstance(data, Mapping) and len(data) > MOST_FIELDS and cls.model_config.get("extra") == "forbid":
+            # An error for each of a million unknown fields would take seconds to put together.
+            raise ValueError(f"there are more than {MOST_FIELDS} fields")
         if _has_nul(data):
             raise ValueError("text cannot contain NUL characters")
         return data

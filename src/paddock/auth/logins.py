@@ -68,7 +68,7 @@ class Logins:
 
         Raises `Unauthorized`, and `QuotaExceeded` for an address that many wrong keys came from.
         """
-        self._check_patience(address)
+        self.check_patience(address)
         try:
             principal = await self._keys.authenticate(secret)
         except Unauthorized:
@@ -78,7 +78,7 @@ class Logins:
 
     async def by_code(self, code: str, address: str) -> Opened:
         """Log in with a code that stands for a key once. Raises as `by_key` does."""
-        self._check_patience(address)
+        self.check_patience(address)
         try:
             principal = self.codes.redeem(code, "")
             await self._keys.confirm(principal)
@@ -181,7 +181,8 @@ class Logins:
         if len(self._cache) > _CACHED:
             self._cache.popitem(last=False)
 
-    def _check_patience(self, address: str) -> None:
+    def check_patience(self, address: str) -> None:
+        """Raise `QuotaExceeded` for an address that many wrong keys came from."""
         recent = [at for at in self._wrong.get(address, ()) if self._now() - at < WITHIN]
         if len(recent) >= WRONG:
             raise QuotaExceeded(f"{WRONG} wrong keys came from {address} within a minute; wait a minute")

@@ -31,7 +31,7 @@ class ServerConfig(Section):
     cors_origins: tuple[str, ...] = ()
     """Web origins that may call the API from a browser."""
     max_body: Bytes = Field(default=64 * 2**20, ge=1024)
-    """Largest JSON body the API reads. What passes through to a box is not limited."""
+    """Largest JSON body the API reads; most routes take 1 MiB at most. What passes through to a box is not limited."""
     shutdown_grace: Seconds = 3
     """How long open requests may go on after the server is told to stop."""
 
