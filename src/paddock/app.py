@@ -117,7 +117,9 @@ class Paddock:
             self.events = await EventLog.open(self.store)
             held.callback(self.events.close)
             self.keys = Keys(KeyStore(self.store))
-            self.gateway = await open_gateway(self.config.llm, self.store, self.keys, held)
+            self.gateway = await open_gateway(
+                self.config.llm, self.store, self.keys, held, default_model=self.config.chat.model
+            )
             spending = Spending(self.store, self.events, self.config.chat.budget)
             held.push_async_callback(spending.close)
             self.gateway.accounts.append(spending)
@@ -212,7 +214,9 @@ def build(config: Config, log: LogRing | None = None) -> Paddock:
     return Paddock(config, log)
 
 
-async def open_gateway(settings: LlmConfig, store: Store, keys: Keys, held: AsyncExitStack) -> Gateway:
+async def open_gateway(
+    settings: LlmConfig, store: Store, keys: Keys, held: AsyncExitStack, *, default_model: str | None = None
+) -> Gateway:
     """The LLM proxy; what it holds is let go of with `held`."""
     client = Client()
     held.push_async_callback(client.close)
@@ -227,7 +231,7 @@ async def open_gateway(settings: LlmConfig, store: Store, keys: Keys, held: Asyn
     providers = {name: make_provider(name, each, around) for name, each in settings.providers.items()}
     for provider in providers.values():
         held.push_async_callback(provider.close)
-    return Gateway(
+    gateway = Gateway(
         settings=settings,
         routes=Routes(settings, providers),
         callers=Callers(keys),
@@ -237,7 +241,10 @@ async def open_gateway(settings: LlmConfig, store: Store, keys: Keys, held: Asyn
         prices=Prices.load(settings.prices),
         archive=archive,
         tracer=tracer,
+        default_model=default_model,
     )
+    held.push_async_callback(gateway.catalog.close)
+    return gateway
 
 
 def make_bridges(config: Config) -> Bridges:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
+from typing import TypeAlias
 
-from paddock.config.llm import LlmConfig
 from paddock.config.schema import Config
 from paddock.errors import InvalidInput
 from paddock.fleet.kinds import Kinds
+from paddock.llm.routes import pattern_refused
 
+DefaultModel: TypeAlias = Callable[[], Awaitable[str | None]]
+"""Finds the model of sessions that name none."""
 ACP = "acp"
 PROGRAMS = ("claude-code", "gemini-cli", "opencode", "qwen-code", "codex")
 """Agent programs, which speak the Agent Client Protocol in a sandbox of their own."""
@@ -28,27 +31,17 @@ def engine_of(agent: str, engines: Collection[str]) -> str:
     return ACP if agent in PROGRAMS else agent
 
 
-def model_for(config: Config, asked: str | None) -> str:
-    """The model that is asked for, or the one of sessions that name none. Raises `InvalidInput`."""
-    name = asked or config.chat.model or next((each for each in config.llm.models if "*" not in each), None)
+def model_for(config: Config, name: str | None) -> str:
+    """The name of a model that answers. Raises `InvalidInput`, also if there is no name."""
     models = ", ".join(config.llm.models)
     if name is None:
         hint = f"name one that fits {models}" if models else "set llm.providers and llm.models"
         raise InvalidInput(f"there is no model to talk to; {hint}")
-    if not serves(config.llm, name):
+    if "*" in name:
+        raise pattern_refused(name)
+    if not config.llm.serves(name):
         raise InvalidInput(f"there is no model {name[:200]!r}; there are {models or 'none: set llm.models'}")
     return name
-
-
-def serves(settings: LlmConfig, name: str) -> bool:
-    """Whether something answers for a model's name: itself, a pattern, or `PROVIDER/MODEL` where that is allowed."""
-    for pattern in settings.models:
-        head, star, tail = pattern.partition("*")
-        fits = len(name) >= len(head) + len(tail) and name.startswith(head) and name.endswith(tail)
-        if pattern == name or (star and fits):
-            return True
-    provider, slash, model = name.partition("/")
-    return settings.direct and bool(slash and model) and provider in settings.providers
 
 
 def kinds_for(config: Config, asked: Sequence[str] | None) -> tuple[str, ...]:

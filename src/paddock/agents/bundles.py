@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import structlog
 from pydantic import BaseModel
 
+from paddock.agents.agents import DefaultModel
 from paddock.agents.files import Files, create, on_disk
 from paddock.agents.imports import Importer
 from paddock.agents.tarballs import Limits, Packer, unpack
@@ -63,8 +64,16 @@ class Bundles:
     """Writes sessions into bundles and reads them back."""
 
     def __init__(
-        self, config: Config, store: Store, events: EventLog, engines: Engines, files: Files, archive: Archive
+        self,
+        config: Config,
+        store: Store,
+        events: EventLog,
+        engines: Engines,
+        files: Files,
+        archive: Archive,
+        default_model: DefaultModel,
     ) -> None:
+        self._default_model = default_model
         self._config = config
         self._store = store
         self._events = events
@@ -122,7 +131,9 @@ class Bundles:
             limits = Limits(parts=PARTS, part=LARGEST_PART, file=self._files.largest, files=MOST_FILES, whole=LARGEST)
             await on_disk(unpack, upload, place, limits)
             await on_disk(upload.unlink)
-            return await self._keep(Importer(self._config, self._engines.names, session_id, tenant, by), place)
+            model = await self._default_model()
+            importer = Importer(self._config, self._engines.names, session_id, tenant, by, model)
+            return await self._keep(importer, place)
 
     @asynccontextmanager
     async def making(self, session_id: str) -> AsyncIterator[Path]:

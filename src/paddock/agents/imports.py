@@ -11,7 +11,7 @@ from typing import Any, TypeAlias, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
-from paddock.agents.agents import engine_of, known_agents, model_for, serves
+from paddock.agents.agents import engine_of, known_agents, model_for
 from paddock.agents.loose import NOT_RUN, WITHDRAWN, Loose
 from paddock.agents.schemas import shallow
 from paddock.config.schema import Config
@@ -57,8 +57,17 @@ _DEEPEST = 128
 class Importer:
     """One import. `session` is asked for first, then all of `read`, then `finished`."""
 
-    def __init__(self, config: Config, engines: Collection[str], session_id: str, tenant: str, by: str | None) -> None:
+    def __init__(
+        self,
+        config: Config,
+        engines: Collection[str],
+        session_id: str,
+        tenant: str,
+        by: str | None,
+        default_model: str | None,
+    ) -> None:
         self._config = config
+        self._default_model = default_model
         self._engines = engines
         self._id = session_id
         self._tenant = tenant
@@ -91,7 +100,7 @@ class Importer:
                 "tenant": self._tenant,
                 "agent": agent,
                 "engine": engine_of(agent, self._engines),
-                "model": old.model if serves(self._config.llm, old.model) else model_for(self._config, None),
+                "model": self._model(old.model),
                 "kinds": tuple(kind for kind in old.kinds if kind in kinds),
                 # Whoever made the bundle does not decide what runs here without being asked about.
                 "policy": old.policy.model_copy(update={"rules": rules, "allow_all": ()}),
@@ -107,6 +116,10 @@ class Importer:
                 "changed_at": now,
             }
         )
+
+    def _model(self, old: str) -> str:
+        known = "*" not in old and self._config.llm.serves(old)
+        return old if known else model_for(self._config, self._default_model)
 
     def read(self, place: Path) -> Iterator[Imported]:
         """Everything but the session. Raises `InvalidInput` at the first line that is wrong."""

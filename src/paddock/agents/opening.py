@@ -40,7 +40,19 @@ async def open_sessions(means: Means, door: Door, gateway: Gateway, held: AsyncE
     engines = Engines.load(means)
     held.push_async_callback(engines.close)
     parts = Parts(book, events, calls, voice, toolbox, parking, Memory(book))
-    sessions = Sessions(config, store, events, engines, calls, toolbox, voice, files, parts.turn, gateway.archive)
+    sessions = Sessions(
+        config,
+        store,
+        events,
+        engines,
+        calls,
+        toolbox,
+        voice,
+        files,
+        parts.turn,
+        gateway.archive,
+        gateway.catalog.default_model,
+    )
     held.push_async_callback(sessions.close)
     await sessions.open()
     return sessions

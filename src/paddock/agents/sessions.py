@@ -13,7 +13,7 @@ from weakref import WeakValueDictionary
 
 import structlog
 
-from paddock.agents.agents import engine_of, kinds_for, model_for
+from paddock.agents.agents import DefaultModel, engine_of, kinds_for, model_for
 from paddock.agents.bundles import Bundles
 from paddock.agents.engines.base import Continue, Turn, UserMessage
 from paddock.agents.files import Files
@@ -93,6 +93,7 @@ class Sessions:
         files: Files,
         make_turn: Callable[[Session, int, Message | None], Turn],
         archive: Archive,
+        default_model: DefaultModel,
     ) -> None:
         self._config = config
         self._settings = config.chat
@@ -104,7 +105,8 @@ class Sessions:
         self._files = files
         self._book = SessionStore(store)
         self._workers = Workers(self._book, events, engines, calls, make_turn, config.chat.at_once)
-        self._bundles = Bundles(config, store, events, engines, files, archive)
+        self._bundles = Bundles(config, store, events, engines, files, archive, default_model)
+        self._default_model = default_model
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._under_way: set[asyncio.Task[Any]] = set()
         self._recovery = Recovery(self._book, events, self._workers, toolbox, voice, self._lock, config.chat.idle_time)
@@ -136,7 +138,7 @@ class Sessions:
             title=(new.title or "").strip(),
             agent=agent,
             engine=engine_of(agent, self._engines.names),
-            model=model_for(self._config, new.model),
+            model=model_for(self._config, new.model or await self._default_model()),
             instructions=new.instructions or "",
             kinds=await asyncio.to_thread(kinds_for, self._config, new.kinds),
             policy=new.policy or Policy(),

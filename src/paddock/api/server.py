@@ -18,6 +18,7 @@ from paddock.api.access import Anyone
 from paddock.api.console import Console
 from paddock.api.errors import documented
 from paddock.api.kinds import KindItem, is_built, look
+from paddock.api.models import models_allowed
 from paddock.api.services import Services
 from paddock.api.wire import Said
 from paddock.errors import PaddockError
@@ -42,7 +43,7 @@ class AgentItem(Said):
 
 class ModelItem(Said):
     name: str
-    """With a `*`, it stands for anything."""
+    """A whole name, which can be asked for."""
     provider: str
     kind: str
     """What the provider is, such as `anthropic`."""
@@ -59,6 +60,8 @@ class Agents(Said):
 
 class Models(Said):
     items: list[ModelItem]
+    patterns: list[str]
+    """With a `*` each; any name that fits one can be asked for, also if it is not among `items`."""
     default: str | None
     """The model of chats that name none."""
     real: bool
@@ -151,7 +154,7 @@ def routes(services: Services) -> APIRouter:
             console=Console().built,
             backends=[config.sandboxes.default_backend],
             agents=agents,
-            models=models_of(services),
+            models=await models_of(services, principal),
             kinds=kinds,
             default_kinds=list(config.chat.kinds),
             default_image=config.sandboxes.default_image,
@@ -164,15 +167,25 @@ def routes(services: Services) -> APIRouter:
     return router
 
 
-def models_of(services: Services) -> Models:
-    settings = services.gateway.settings
-    items = []
-    for name, model in settings.models.items():
-        kind = settings.providers[model.provider].kind
-        items.append(ModelItem(name=name, provider=model.provider, kind=kind, script=kind in _SCRIPTED))
-    named = services.config.chat.model or next((item.name for item in items if "*" not in item.name), None)
-    demo = only_demo(settings) and DEMO in settings.models
-    return Models(items=items, default=named, real=any(not item.script for item in items), demo=demo)
+async def models_of(services: Services, principal: Principal) -> Models:
+    settings, catalog = services.gateway.settings, services.gateway.catalog
+    await catalog.refresh()
+    allows = await models_allowed(services, principal)
+    kinds = {name: provider.kind for name, provider in settings.providers.items()}
+    items = [
+        ModelItem(
+            name=each.name, provider=each.provider, kind=kinds[each.provider], script=kinds[each.provider] in _SCRIPTED
+        )
+        for each in catalog.models()
+        if allows(each.name)
+    ]
+    return Models(
+        items=items,
+        patterns=[name for name in settings.models if "*" in name],
+        default=catalog.default(),
+        real=any(kinds[model.provider] not in _SCRIPTED for model in settings.models.values()),
+        demo=only_demo(settings) and DEMO in settings.models,
+    )
 
 
 def _agents(services: Services) -> Agents:

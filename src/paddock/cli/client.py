@@ -16,6 +16,8 @@ from paddock.cli.context import no_server
 from paddock.cli.failure import CliError, ConnectionLost, Refused
 
 EXCHANGE = "x-paddock-exchange"
+SCRIPT = "x-paddock-script"
+REPLAY = "x-paddock-replay"
 """The header that says under which id an exchange with a model is kept."""
 DAEMON = 44772
 """The port by whose name the daemon in every box is reached."""

@@ -12,7 +12,7 @@ import typer
 from paddock.cli.commands import command, group
 from paddock.cli.context import Cli
 from paddock.cli.failure import warn
-from paddock.cli.output import plain
+from paddock.cli.output import ago, moment, plain
 
 if TYPE_CHECKING:
     from paddock.cli.llm_question import Answer
@@ -53,7 +53,8 @@ def register(app: typer.Typer) -> typer.Typer:
 async def list_(cli: Cli) -> None:
     """List the models that can be asked for.
 
-    With each, who answers for it. A provider that kept failing is left alone for a while, and is shown as failing.
+    For patterns such as `gpt-*` the provider is asked which models it has. A provider that kept failing is left alone
+    for a while, and is shown as failing; one that refused its key is shown with the time.
     """
     async with cli.client() as client:
         found = await client.get("/v1/llm")
@@ -61,20 +62,41 @@ async def list_(cli: Cli) -> None:
         return cli.out.document(found)
     if lost := found["archive"]["lost"]:
         warn(f"{lost} exchanges could not be archived since the server started; its log says why")
-    if not found["models"]:
+    for each in found["providers"]:
+        if each.get("keyRefusedAt"):
+            refused = f"provider {each['name']} refused its key {ago(moment(each['keyRefusedAt']))} ago"
+            warn(f"{refused}; check {each.get('foundIn') or 'it in paddock.yaml'} and restart the server")
+    patterns, models = found["patterns"], found["models"]
+    if not models and not patterns:
         return cli.out.line(_NO_MODELS) if cli.out.for_people else None
     providers = {provider["name"]: provider for provider in found["providers"]}
-    falls_back = any(model.get("fallbacks") for model in found["models"])
-    rows = [_row(model, providers.get(model["provider"], {}), falls_back) for model in found["models"]]
+    falls_back = any(model.get("fallbacks") for model in models)
+    rows = [_row(model, providers.get(model["provider"], {}), falls_back) for model in models]
     columns = ["MODEL", "PROVIDER", "KIND", "PROVIDER'S MODEL", "STATE", *(["FALLBACKS"] if falls_back else [])]
     cli.out.table(columns, rows, wraps=["MODEL", "PROVIDER'S MODEL", "FALLBACKS"])
-    offered = [f"{name} ({each['foundIn']})" for name, each in providers.items() if each.get("foundIn")]
-    if offered and cli.out.for_people:
-        cli.out.line(f"\nFrom the environment: {', '.join(offered)}. Name providers in paddock.yaml to choose others.")
-    unused = sorted(providers.keys() - {model["provider"] for model in found["models"]})
-    if unused and cli.out.for_people:
-        cli.out.line(f"\nProviders without a model of their own: {', '.join(unused)}. Ask for PROVIDER/MODEL.")
+    if cli.out.for_people:
+        for line in _notes(found, providers):
+            cli.out.line(f"\n{line}")
     return None
+
+
+def _notes(found: dict[str, Any], providers: dict[str, dict[str, Any]]) -> Iterator[str]:
+    """What people should know besides the table."""
+    if found.get("default"):
+        yield f"Chats that name no model use {found['default']}."
+    for name, each in providers.items():
+        has_pattern = any(pattern["provider"] == name for pattern in found["patterns"])
+        if has_pattern and each.get("listProblem") and not each.get("keyRefusedAt"):
+            yield f"Provider {name} did not list its models: {each['listProblem']}. Well-known names are shown instead."
+    if found["patterns"]:
+        names = ", ".join(pattern["name"] for pattern in found["patterns"])
+        yield f"Any other name that fits {names} can be asked for, too."
+    offered = [f"{name} ({each['foundIn']})" for name, each in providers.items() if each.get("foundIn")]
+    if offered:
+        yield f"From the environment: {', '.join(offered)}. Name providers in paddock.yaml to choose others."
+    used = {model["provider"] for model in [*found["models"], *found["patterns"]]}
+    if unused := sorted(providers.keys() - used):
+        yield f"Providers without a model of their own: {', '.join(unused)}. Ask for PROVIDER/MODEL."
 
 
 async def try_out(
@@ -104,7 +126,8 @@ async def try_out(
         document = {"model": name, "answer": answer.text, "firstByte": answer.first_byte, "total": answer.total}
         usage = answer.usage or (exchange or {}).get("usage")
         known = {key: value for key, value in exchange.items() if key not in _SAID} if exchange else None
-        kept = {key: value for key, value in {"usage": usage, "exchange": known}.items() if value is not None}
+        kept = {"usage": usage, "script": answer.script, "exchange": known}
+        kept = {key: value for key, value in kept.items() if value is not None}
         return cli.out.document({**document, **kept})
     if not live:
         cli.out.write(answer.text)
@@ -128,10 +151,8 @@ def _waiting(what: str, *, visible: bool) -> Iterator[Callable[[], None]]:
 
 
 def _row(model: dict[str, Any], provider: dict[str, Any], falls_back: bool) -> list[str]:
-    # A star alone is the whole of what was asked for.
-    asked = model["name"] if model["model"] == "*" and "*" not in model["name"] else model["model"]
-    state = "failing" if provider.get("failing") else "ready"
-    row = [model["name"], model["provider"], str(provider.get("kind", "")), asked, state]
+    state = "key refused" if provider.get("keyRefusedAt") else "failing" if provider.get("failing") else "ready"
+    row = [model["name"], model["provider"], str(provider.get("kind", "")), model["model"], state]
     return [*row, ", ".join(model.get("fallbacks") or [])] if falls_back else row
 
 
@@ -141,6 +162,10 @@ def _facts(answer: Answer, exchange: dict[str, Any] | None) -> list[tuple[str, s
     facts: list[tuple[str, str]] = []
     if exchange:
         facts.append(("answered by", ("a fallback: " if _fell_back(exchange) else "") + answered_by(exchange)))
+    elif answer.script:
+        facts.append(("answered by", f"{answer.script}, a script; no model was asked"))
+    elif answer.recording:
+        facts.append(("answered by", "a recording; no model was asked"))
     facts.append(("first byte", latency(answer.first_byte)))
     facts.append(("total", latency(answer.total)))
     known = exchange or {"usage": answer.usage}

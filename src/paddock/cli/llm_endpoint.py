@@ -76,15 +76,13 @@ def settings_for(file: Path, *, match: str, timing: str, miss: str | None, confi
 
 def _resolve(settings: LlmConfig, wanted: str) -> ModelConfig:
     """What stands behind a model's name, with the provider's own name for it."""
-    from paddock.config.llm import ModelConfig
+    from paddock.config.llm import ModelConfig, matched_part
 
     for name in sorted(settings.models, key=lambda name: (name != wanted, -len(name))):
         model = settings.models[name]
-        head, star, tail = name.partition("*")
-        fits = wanted.startswith(head) and wanted.endswith(tail) and len(wanted) >= len(head) + len(tail)
-        if name == wanted or (star and fits):
-            part = wanted[len(head) : len(wanted) - len(tail)] if star else wanted
-            return model.model_copy(update={"model": model.model.replace("*", part)})
+        part = wanted if name == wanted else matched_part(name, wanted)
+        if part is not None:
+            return model.model_copy(update={"model": model.provider_model(wanted, part)})
     provider, slash, rest = wanted.partition("/")
     if slash and rest and provider in settings.providers:
         return ModelConfig(provider=provider, model=rest)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from paddock import __version__
-from paddock.cli.client import EXCHANGE, Client
+from paddock.cli.client import EXCHANGE, REPLAY, SCRIPT, Client
 from paddock.cli.failure import CliError, Refused
 
 _PATH = "/v1/chat/completions"
@@ -27,6 +27,10 @@ class Answer:
     total: float = 0.0
     usage: dict[str, int] | None = None
     exchange: str | None = None
+    script: str | None = None
+    """The script that answered instead of a model, as the answer's own header says."""
+    recording: bool = False
+    """Whether a recording answered instead of a model."""
     finished: bool = False
 
 
@@ -42,6 +46,8 @@ async def ask(
     answer = Answer()
     async with client.request("POST", _PATH, json=document, headers=headers) as response:
         answer.exchange = response.headers.get(EXCHANGE)
+        answer.script = response.headers.get(SCRIPT)
+        answer.recording = REPLAY in response.headers
         if stream:
             async for events in client.lines(response):
                 answer.first_byte = answer.first_byte or time.monotonic() - began

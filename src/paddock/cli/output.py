@@ -21,6 +21,7 @@ _STYLES = {
     "Ready": "green",
     "ready": "green",
     "failing": "red",
+    "key refused": "red",
     "Paused": "yellow",
     "Pending": "cyan",
     "Creating": "cyan",

@@ -15,8 +15,9 @@ class ChatConfig(Section):
 
     agent: str = "langgraph"
     """Who works in a session that names nobody: an engine, or an agent program such as `claude-code`."""
-    model: str | None = None
-    """The model of sessions that name none; otherwise the only one of `llm.models`, or the first."""
+    model: str | None = Field(default=None, pattern=r"^[^\s*]{1,200}$")
+    """The model of sessions that name none; otherwise the first of `llm.models` that is no pattern, or a current model
+    of the first provider."""
     kinds: tuple[str, ...] = ("code",)
     """Kinds of sandbox that a session may use if it does not say which."""
     approval_time: Seconds | None = Field(default=7 * 86400, ge=1)

@@ -79,6 +79,9 @@ class ProviderConfig(Section):
     """How long an answer that has begun may pause."""
     retries: int = Field(default=2, ge=0, le=10)
     """How often a request is sent again after passing trouble, before the next fallback."""
+    default_model: str | None = Field(default=None, pattern=r"^[^\s*]{1,200}$")
+    """The provider's model, by its own name, that chats use if they name none and a pattern leads to it; `null` chooses
+    a current one of middle price from the provider's list."""
     limits: RateConfig = RateConfig()
     """How much of it may be used at a time, by all together."""
     options: Mapping[str, Any] = {}
@@ -107,8 +110,9 @@ class ModelConfig(Section):
 
     provider: str
     """Name of one of `llm.providers`."""
-    model: str = "*"
-    """The provider's name for the model; `*` is what the name's own `*` stands for, or the whole name."""
+    model: str | None = None
+    """The provider's name for the model; `null` is the whole name that was asked for. A `*` is what the name's own `*`
+    stands for."""
     defaults: Mapping[str, Any] = {}
     """Fields of requests that leave them out: `temperature`, `max_tokens`, `effort`, or any of the provider's own."""
     overrides: Mapping[str, Any] = {}
@@ -119,6 +123,10 @@ class ModelConfig(Section):
     """Other names to try, in this order, while this one cannot answer."""
     limits: RateConfig = RateConfig()
     """How much of it may be used at a time, by all together."""
+
+    def provider_model(self, asked: str, part: str) -> str:
+        """The provider's name for the model, for a name asked for and the part of it that the `*` of a pattern fits."""
+        return asked if self.model is None else self.model.replace("*", part)
 
     @model_validator(mode="before")
     @classmethod
@@ -192,6 +200,9 @@ class LlmConfig(Section):
     environment: bool = True
     """Whether providers are taken from the environment (`ANTHROPIC_API_KEY`, `OPENAI_API_KEY`, `GEMINI_API_KEY`,
     `DASHSCOPE_API_KEY`, `ZHIPUAI_API_KEY`) when `providers` names none."""
+    list_models_every: Seconds | None = Field(default=3600, ge=10)
+    """How long a provider's list of models is kept before the provider is asked for it again. `null` never asks, and
+    offers well-known names instead."""
     demo: bool = True
     """Whether a script that Paddock brings answers as the model `demo` where there are no providers."""
     direct: bool = False
@@ -233,20 +244,28 @@ class LlmConfig(Section):
                 known = ", ".join(sorted(self.providers)) or "none"
                 raise ValueError(f"models.{name}: there is no provider {model.provider!r}; known are: {known}")
             for fallback in model.fallbacks:
-                if not self._serves(fallback):
+                if "*" in fallback:
+                    raise ValueError(f"models.{name}.fallbacks: {fallback!r} is a pattern; name one of its models")
+                if not self.serves(fallback):
                     raise ValueError(f"models.{name}.fallbacks: there is no model {fallback!r}")
         for name, provider in self.providers.items():
-            if provider.miss is not None and not self._serves(provider.miss):
+            if provider.miss is not None and "*" in provider.miss:
+                raise ValueError(f"providers.{name}.miss: {provider.miss!r} is a pattern; name one of its models")
+            if provider.miss is not None and not self.serves(provider.miss):
                 raise ValueError(f"providers.{name}.miss: there is no model {provider.miss!r}")
         return self
 
-    def _serves(self, name: str) -> bool:
+    def serves(self, name: str) -> bool:
         """Whether something answers for a name: itself, a pattern, or `PROVIDER/MODEL` where that is allowed."""
-        for pattern in self.models:
-            head, star, tail = pattern.partition("*")
-            if pattern == name or (
-                star and len(name) >= len(head) + len(tail) and name.startswith(head) and name.endswith(tail)
-            ):
-                return True
+        if any(pattern == name or matched_part(pattern, name) is not None for pattern in self.models):
+            return True
         provider, slash, model = name.partition("/")
         return self.direct and bool(slash and model) and provider in self.providers
+
+
+def matched_part(pattern: str, name: str) -> str | None:
+    """The part of a name that the one `*` of a pattern stands for; `None` if the name does not fit."""
+    head, star, tail = pattern.partition("*")
+    if not star or len(name) < len(head) + len(tail) or not (name.startswith(head) and name.endswith(tail)):
+        return None
+    return name[len(head) : len(name) - len(tail)]

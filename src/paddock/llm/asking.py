@@ -21,7 +21,7 @@ from paddock.llm.limits import Limits, Permit
 from paddock.llm.neutral import Failure
 from paddock.llm.passing import retry_after, value_of
 from paddock.llm.preparing import Prepared, prepare
-from paddock.llm.providers.base import Answered, Ask
+from paddock.llm.providers.base import Answered, Ask, says_bad_key
 from paddock.llm.providers.replay import Miss, ReplayProvider
 from paddock.llm.routes import Route, Routes
 from paddock.llm.wire.base import Broken, Headers, HttpRequest, TimedOut, UpstreamError
@@ -29,6 +29,8 @@ from paddock.llm.wire.base import Broken, Headers, HttpRequest, TimedOut, Upstre
 RETRIED = frozenset({408, 409, 425, 429, 500, 502, 503, 504, 520, 522, 524, 529})
 CLIENTS_FAULT = frozenset({400, 413, 422})
 """What another provider would most likely refuse too."""
+PROVIDER_KEY_REFUSED = "provider_key_refused"
+"""The code of errors about the key that a provider is configured with, which is not the client's."""
 BACKOFF = 0.25
 LONGEST_BACKOFF = 4.0
 LONGEST_WAIT = 5.0
@@ -170,6 +172,7 @@ class Asker:
             if answered.status < 300:
                 given = await _received(prepared, route, answered)
                 route.circuit.succeeded()
+                self._routes.keys.accepted(route.provider.name)
                 answered = None
                 return given
             body = await answered.read()
@@ -185,6 +188,8 @@ class Asker:
             route.circuit.failed()
         else:
             route.circuit.succeeded()
+        if _about_key(answered.status, body):
+            self._routes.keys.refused(route.provider.name, answered.status)
         raise _refused(ask, route, answered, body)
 
 
@@ -211,16 +216,21 @@ def _unreached(route: Route, error: UpstreamError) -> NoAnswer:
     return NoAnswer(Failure(status, message, kind_of(status)), passing=error.retryable)
 
 
+def _about_key(status: int, body: bytes) -> bool:
+    return status in (401, 403) or says_bad_key(status, body)
+
+
 def _refused(ask: Ask, route: Route, answered: Answered, body: bytes) -> NoAnswer:
     status = answered.status
     wait = retry_after(answered.headers)
-    if status in (401, 403):
+    if _about_key(status, body):
         # Providers quote parts of the key they refuse, and it is not the client's.
         message = f"provider {route.provider.name} refused the key it is configured with (status {status})"
         if route.provider_settings.key is None:
             said = FORMATS[ask.format].read_failure(status, body).message
             message = f"provider {route.provider.name} has no key (llm.providers.{route.provider.name}.key): {said}"
-        return NoAnswer(Failure(status, message, kind_of(status)), passing=False)
+        told = 401 if status == 400 else status
+        return NoAnswer(Failure(told, message, kind_of(told), PROVIDER_KEY_REFUSED), passing=False)
     if status < 400:
         message = f"provider {route.provider.name} answered with status {status}; check its base_url"
         return NoAnswer(Failure(502, message, kind_of(502)), passing=False)

@@ -29,6 +29,7 @@ from paddock.llm.calls import (
     secret_of,
     wants_upgrade,
 )
+from paddock.llm.catalog import Catalog, listed_models
 from paddock.llm.exchange import Exchange, ExchangeIds, Outcome
 from paddock.llm.formats.counting import count, estimate_answer, estimate_request
 from paddock.llm.formats.failures import kind_of
@@ -63,6 +64,8 @@ _STATUSES: dict[type[PaddockError], int] = {
 }
 UNPAID = ("script", "replay")
 """Kinds of providers that ask no model."""
+_NAMED = 20
+"""Models that an error names at most."""
 log = structlog.get_logger()
 
 
@@ -81,9 +84,11 @@ class Gateway:
         prices: Prices,
         archive: Archive,
         tracer: Tracer | None = None,
+        default_model: str | None = None,
     ) -> None:
         self.settings = settings
         self.routes = routes
+        self.catalog = Catalog(settings, routes, default=default_model)
         self.archive = archive
         self.ledger = ledger
         self._callers = callers
@@ -151,7 +156,8 @@ class Gateway:
         try:
             holder = await self.identify(request)
             if wanted.model is None:
-                body = write_models(wanted.format, [Listed(name) for name in self.models_of(holder)])
+                await self.catalog.refresh()
+                body = write_models(wanted.format, self.models_of(holder))
             else:
                 self._resolve(holder, wanted.model)
                 body = write_model(wanted.format, Listed(wanted.model))
@@ -160,9 +166,11 @@ class Gateway:
         else:
             await reply.whole(200, [JSON], body)
 
-    def models_of(self, holder: Holder) -> Sequence[str]:
-        """The names a caller may ask for, without those that stand for many."""
-        return [name for name in self.routes.names(holder.caller) if "*" not in name and holder.allows(name)]
+    def models_of(self, holder: Holder) -> Sequence[Listed]:
+        """The models a caller may ask for, with the names that patterns stand for."""
+        models = [model for model in listed_models(self.catalog.models()) if holder.allows(model.id)]
+        own = self.routes.own_script(holder.caller)
+        return [*models, Listed(own)] if own is not None and holder.allows(own) else models
 
     async def _serve(self, request: HttpRequest, reply: Reply) -> None:
         """One request to a model, from who asks to what is kept."""
@@ -264,7 +272,8 @@ class Gateway:
     def _resolve(self, holder: Holder, model: str) -> Route:
         """Raises `ModelNotFound`, also for a model that this key may not ask for."""
         if not holder.allows(model):
-            there = ", ".join(self.models_of(holder)) or "none"
+            names = [model.id for model in self.models_of(holder)]
+            there = ", ".join(names[:_NAMED]) + (", …" if names[_NAMED:] else "") or "none"
             raise ModelNotFound(f"This key may not ask for {model[:200]!r}. Models: {there}.")
         return self.routes.resolve(model, holder.caller)
 

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from paddock.config.environment import key_for
-from paddock.config.llm import LlmConfig, ModelConfig, ProviderConfig
-from paddock.errors import NotFound, Unavailable
+from paddock.config.llm import LlmConfig, ModelConfig, ProviderConfig, matched_part
+from paddock.errors import InvalidInput, NotFound, Unavailable
 from paddock.llm.circuits import Circuit
 from paddock.llm.demo import only_demo
 from paddock.llm.exchange import Caller
+from paddock.llm.key_states import KeyStates
 from paddock.llm.providers.base import Provider
 from paddock.llm.scripted import SCRIPT, Scripted, script_name
 from paddock.llm.wire.base import Headers
@@ -24,6 +25,13 @@ class ModelNotFound(NotFound):
     """There is no such model."""
 
     code = "MODEL_NOT_FOUND"
+
+
+def pattern_refused(name: str) -> InvalidInput:
+    """The error for a request that names a pattern as its model."""
+    return InvalidInput(
+        f"model: {name[:200]!r} is a pattern, not a model; name one of the models it stands for (`paddock llm list`)"
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +59,7 @@ class Routes:
     def __init__(self, settings: LlmConfig, providers: Mapping[str, Provider]) -> None:
         self._settings = settings
         self.providers = providers
+        self.keys = KeyStates()
         self.scripted = Scripted()
         """Models that are there for one run each."""
         self._circuits: OrderedDict[tuple[str, str], Circuit] = OrderedDict()
@@ -60,18 +69,19 @@ class Routes:
         self._patterns = sorted(patterns, key=lambda name: (-len(name), name))
         for name, model in settings.models.items():
             if "*" not in name:
-                self._known[name] = self._route(name, model, name)
+                self._known[name] = self._route(name, model, name, name)
 
-    def names(self, caller: Caller | None = None) -> Sequence[str]:
-        """All names that can be asked for, with a caller also what is for it alone; those with a `*` stand for many."""
+    def own_script(self, caller: Caller | None) -> str | None:
+        """The name of the script that answers the caller's run alone, if there is one."""
         own = script_name(caller.run) if caller is not None and caller.run is not None else None
-        return [*self._settings.models, *([own] if own and self.scripted.find(own, caller) else ())]
+        return own if own and self.scripted.find(own, caller) else None
 
     def resolve(self, asked: str, caller: Caller | None = None) -> Route:
         """What answers for a name: itself, the script of the run that asks, the longest pattern it fits, or
         `PROVIDER/MODEL` with `llm.direct`.
 
-        Raises `ModelNotFound`, which says what there is, and `Unavailable` for a script that is not there yet.
+        Raises `InvalidInput` for a name with a `*`, `ModelNotFound`, which says what there is, and `Unavailable` for a
+        script that is not there yet.
         """
         known = self._known.get(asked)
         if known is not None:
@@ -87,13 +97,15 @@ class Routes:
                 headers=[],
                 model=asked,
             )
+        if "*" in asked:
+            raise pattern_refused(asked)
         for pattern in self._patterns:
-            head, _, tail = pattern.partition("*")
-            if len(asked) >= len(head) + len(tail) and asked.startswith(head) and asked.endswith(tail):
-                return self._route(pattern, self._settings.models[pattern], asked[len(head) : len(asked) - len(tail)])
+            part = matched_part(pattern, asked)
+            if part is not None:
+                return self._route(pattern, self._settings.models[pattern], asked, part)
         provider, slash, model = asked.partition("/")
         if self._settings.direct and slash and model and provider in self.providers:
-            return self._route(asked, ModelConfig(provider=provider, model=model), model)
+            return self._route(asked, ModelConfig(provider=provider, model=model), asked, model)
         if self.scripted.awaits(asked, caller):
             raise Unavailable("The script of this run is not there yet; ask again in a moment.")
         there = ", ".join(sorted(self._settings.models)) or "none"
@@ -117,9 +129,9 @@ class Routes:
             if name != route.name:
                 yield self.resolve(name)
 
-    def _route(self, name: str, model: ModelConfig, part: str) -> Route:
+    def _route(self, name: str, model: ModelConfig, asked: str, part: str) -> Route:
         headers = [(key.lower().encode(), value.get_secret_value().encode()) for key, value in model.headers.items()]
-        wanted = model.model.replace("*", part)
+        wanted = model.provider_model(asked, part)
         return Route(
             name=name,
             provider=self.providers[model.provider],

@@ -153,7 +153,11 @@ class Centre:
             self.files,
             self.turn,
             archive,
+            self.default_model,
         )
+
+    async def default_model(self) -> str | None:
+        return next((name for name in self.config.llm.models if "*" not in name), None)
 
     def turn(self, session: Session, number: int, first: Message | None = None) -> LiveTurn:
         return self.parts.turn(session, number, first)

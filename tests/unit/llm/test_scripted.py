@@ -38,7 +38,7 @@ async def test_a_run_is_answered_by_its_script_in_every_format(format: str) -> N
     route = known.resolve("script-run-1", OWNER)
     assert (route.provider.kind, route.model, route.plain) == ("script", "script-run-1", True)
     assert text_of(await answer_to(route.provider, begun(), format, caller=OWNER)) == "Hello."
-    assert known.names(OWNER) == ["script-run-1"]
+    assert known.own_script(OWNER) == "script-run-1"
 
 
 async def test_many_may_ask_at_once_and_one_may_leave() -> None:
@@ -69,7 +69,7 @@ def test_nobody_else_is(caller: Caller | None) -> None:
     known.scripted.add("run-1", SAYS_HELLO, "acme")
     with pytest.raises(ModelNotFound, match=r"There is no model 'script-run-1'\. Models: none"):
         known.resolve("script-run-1", caller)
-    assert known.names(caller) == []
+    assert known.own_script(caller) is None
 
 
 @pytest.mark.parametrize(
@@ -115,7 +115,6 @@ def test_lists_of_models_have_none_of_them() -> None:
     known = routes(providers={"one": {"kind": "openai"}}, models={"fast": "one/m", "script-*": "one/*"})
     for number in range(100):
         known.scripted.add(f"run-{number}", SAYS_HELLO)
-    assert known.names() == ["fast", "script-*"]
     # What a server's own pattern serves, others still get.
     assert known.resolve("script-run-1").provider.name == "one"
     assert known.resolve("script-run-1", OWNER).provider.kind == "script"

@@ -1395,6 +1395,8 @@ export interface components {
             provider: string;
             /** Model */
             model: string;
+            /** Pattern */
+            pattern?: string | null;
             /**
              * Fallbacks
              * @default []
@@ -1405,6 +1407,8 @@ export interface components {
         Models: {
             /** Items */
             items: components["schemas"]["ModelItem"][];
+            /** Patterns */
+            patterns: string[];
             /** Default */
             default: string | null;
             /** Real */
@@ -1418,6 +1422,10 @@ export interface components {
             providers: components["schemas"]["ProviderSaid"][];
             /** Models */
             models: components["schemas"]["ModelSaid"][];
+            /** Patterns */
+            patterns: components["schemas"]["PatternSaid"][];
+            /** Default */
+            default?: string | null;
             archive: components["schemas"]["ArchiveSaid"];
         };
         /**
@@ -1550,6 +1558,20 @@ export interface components {
             data?: string | null;
             /** Mimetype */
             mimeType?: string | null;
+        };
+        /** PatternSaid */
+        PatternSaid: {
+            /** Name */
+            name: string;
+            /** Provider */
+            provider: string;
+            /** Model */
+            model: string;
+            /**
+             * Fallbacks
+             * @default []
+             */
+            fallbacks: string[];
         };
         /**
          * Percentiles
@@ -1738,6 +1760,10 @@ export interface components {
             foundIn?: string | null;
             /** Failing */
             failing: boolean;
+            /** Keyrefusedat */
+            keyRefusedAt?: string | null;
+            /** Listproblem */
+            listProblem?: string | null;
         };
         /** RecordingBody */
         RecordingBody: {

@@ -11,6 +11,7 @@ const WELL = {
 const MODELS = {
   providers: [{ name: "a", kind: "openai", formats: [], failing: false }],
   models: [],
+  patterns: [],
   archive: { enabled: true, durability: "behind", waitingBytes: 0, lost: 0 },
 };
 

@@ -7,12 +7,13 @@ when the client speaks the same format and translates when it does not.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar, TypeAlias
 
 from paddock.errors import InvalidInput
 from paddock.llm.exchange import Caller
+from paddock.llm.formats.models import Listed
 from paddock.llm.wire.base import Headers
 
 
@@ -48,6 +49,23 @@ class Unsuitable(InvalidInput):
     """The provider cannot do what is asked."""
 
     code = "UNSUITABLE"
+
+
+class ListFailed(Exception):
+    """The provider has no usable list of models. The message says why, for people."""
+
+
+class KeyRefused(ListFailed):
+    """The provider refused the key it is configured with."""
+
+    def __init__(self, status: int) -> None:
+        super().__init__(f"it refused its key (status {status})")
+        self.status = status
+
+
+def says_bad_key(status: int, body: bytes) -> bool:
+    """Whether an answer of status 400 is about the key, which is how Google refuses one."""
+    return status == 400 and b"API_KEY_INVALID" in body
 
 
 Sink: TypeAlias = Callable[[bytes], bool]
@@ -97,6 +115,13 @@ class Provider(ABC):
     @abstractmethod
     async def send(self, ask: Ask) -> Answered:
         """Ask, and return once the head of the answer is there, whatever its status. Raises `UpstreamError`."""
+
+    async def list_models(self) -> Sequence[Listed] | None:
+        """The models the provider says it has, by its own names; `None` if it cannot be asked.
+
+        Raises `KeyRefused`, `ListFailed` and `UpstreamError`.
+        """
+        return None
 
     async def close(self) -> None:  # noqa: B027 - most have nothing to let go of
         """Let go of connections."""

@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Sequence
 from typing import ClassVar
 from urllib.parse import parse_qsl, quote, urlencode
 
 from paddock.config.llm import API_ADDRESSES, ProviderConfig
 from paddock.llm.calls import COUNT, EMBED, GENERATE
+from paddock.llm.formats.models import Listed
 from paddock.llm.providers.base import Answered, Ask, Provider, Unsuitable
+from paddock.llm.providers.model_list import anthropic_models, gemini_models, openai_models
 from paddock.llm.wire.base import Headers, Timeouts
 from paddock.llm.wire.client import Client, Origin
 
 _JSON = (b"content-type", b"application/json")
 _EVENTS = (b"accept", b"text/event-stream")
+_ACCEPT_JSON = (b"accept", b"application/json")
+LIST_TIMEOUTS = Timeouts(connect=5.0, first_byte=10.0, stall=5.0)
 
 
 class HttpProvider(Provider):
@@ -43,6 +48,11 @@ class HttpProvider(Provider):
         headers = [*self._own, *[pair for pair in ask.headers if pair[0] not in names]]
         headers += self.defaults(ask)
         return await self._client.send(self._origin, "POST", self.target(ask), headers, ask.body, self._timeouts)
+
+    async def _get(self, target: bytes, *more: tuple[bytes, bytes]) -> Answered:
+        """Send a GET request with this API's key and configured headers."""
+        headers = [*(pair for pair in self._own if pair != _JSON), *more, _ACCEPT_JSON]
+        return await self._client.send(self._origin, "GET", target, headers, b"", LIST_TIMEOUTS)
 
     @abstractmethod
     def target(self, ask: Ask) -> bytes:
@@ -74,6 +84,9 @@ class OpenAIProvider(HttpProvider):
         super().__init__(name, settings, client, formats[settings.api])
         self.thinking = settings.thinking
 
+    async def list_models(self) -> Sequence[Listed]:
+        return await openai_models(self._get)
+
     def target(self, ask: Ask) -> bytes:
         path = self._PATHS.get((ask.format, ask.operation))
         if path is None:
@@ -90,6 +103,9 @@ class AnthropicProvider(HttpProvider):
 
     def __init__(self, name: str, settings: ProviderConfig, client: Client) -> None:
         super().__init__(name, settings, client, ("anthropic",))
+
+    async def list_models(self) -> Sequence[Listed]:
+        return await anthropic_models(lambda target: self._get(target, self._VERSION))
 
     def target(self, ask: Ask) -> bytes:
         if ask.operation == EMBED:
@@ -114,6 +130,9 @@ class GeminiProvider(HttpProvider):
 
     def __init__(self, name: str, settings: ProviderConfig, client: Client) -> None:
         super().__init__(name, settings, client, ("gemini",))
+
+    async def list_models(self) -> Sequence[Listed]:
+        return await gemini_models(self._get)
 
     def target(self, ask: Ask) -> bytes:
         query = [(name, value) for name, value in parse_qsl(ask.query) if name not in ("key", "alt")]

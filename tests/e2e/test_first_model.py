@@ -1,0 +1,95 @@
+"""The first model: one key in the environment, and nothing else, is enough to chat."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import httpx
+import pytest
+
+from tests.e2e.driver import Server
+from tests.serving import eventually
+from tests.strict_providers import KEY, PROVIDERS, SAID, StrictProvider, strict_provider
+
+
+@contextmanager
+def serving(directory: Path, provider: StrictProvider) -> Iterator[Server]:
+    data = directory / "data"
+    data.mkdir(mode=0o700)
+    server = Server(data)
+    variables = ("API_KEY", "BASE_URL", "AUTH_TOKEN")
+    server.env = {name: value for name, value in server.env.items() if not name.endswith(variables)}
+    server.env |= {**provider.environment(), "HOME": str(directory)}
+    server.up()
+    try:
+        yield server
+    finally:
+        assert server.down() == 0
+
+
+def client_of(server: Server) -> httpx.Client:
+    key = (server.data / "local.key").read_text().strip()
+    return httpx.Client(base_url=server.url, headers={"Authorization": f"Bearer {key}"}, trust_env=False, timeout=60)
+
+
+@pytest.mark.parametrize("name", PROVIDERS)
+def test_a_key_in_the_environment_is_enough(tmp_path: Path, name: str) -> None:
+    with strict_provider(name) as provider, serving(tmp_path, provider) as server, client_of(server) as client:
+        chatting = {model for model in provider.models if model not in provider.hidden}
+
+        assert {each["id"] for each in client.get("/v1/models").json()["data"]} == chatting
+        models = client.get("/v1/server").json()["models"]
+        assert {each["name"] for each in models["items"]} == chatting
+        assert models["default"] == provider.default
+        assert all("*" in pattern for pattern in models["patterns"])
+
+        session = client.post("/v1/sessions", json={"kinds": []}).raise_for_status().json()
+        assert session["model"] == provider.default
+        body = {"content": [{"type": "text", "text": "Hello, who are you?"}]}
+        client.post(f"/v1/sessions/{session['id']}/messages", json=body).raise_for_status()
+        said = SAID.format(model=provider.default)
+        eventually(lambda: said in client.get(f"/v1/sessions/{session['id']}/messages").text)
+
+        told = server.run("chat", "Hello?", "-p")
+        assert (told.returncode, told.stdout.decode().strip()) == (0, said), told.stderr.decode()
+
+        refused = client.post("/v1/chat/completions", json={"model": models["patterns"][0], "messages": []})
+        assert refused.status_code == 400 and "is a pattern" in refused.text
+        assert set(provider.asked) == {provider.default} and provider.problems == []
+        listed = server.text("llm", "list")
+        assert provider.default in listed and "*" not in listed and KEY not in listed
+        server.run("session", "rm", json.loads(server.text("session", "list", "--json"))[0]["id"])
+
+
+def test_a_refused_key_and_a_provider_without_a_list_are_told(tmp_path: Path) -> None:
+    with strict_provider("gemini") as provider, serving(tmp_path, provider) as server, client_of(server) as client:
+        provider.accepts_key = False
+        listed = server.run("llm", "list")
+        assert b"gemini-2.5-flash" in listed.stdout and b"key refused" in listed.stdout
+        assert b"provider google refused its key" in listed.stderr and b"check GEMINI_API_KEY" in listed.stderr
+        told = client.get("/v1/llm").json()
+        assert told["providers"][0]["keyRefusedAt"] and told["default"] == "gemini-2.5-flash"
+        body = {"model": "gemini-2.5-flash", "messages": [{"role": "user", "content": "Hello?"}]}
+        refused = client.post("/v1/chat/completions", json=body)
+        assert refused.status_code == 401 and refused.json()["error"]["code"] == "provider_key_refused"
+        assert "provider google refused the key it is configured with" in refused.text and KEY[:8] not in refused.text
+
+        provider.accepts_key, provider.lists = True, False
+        assert client.post("/v1/chat/completions", json=body).status_code == 200
+        assert "keyRefusedAt" not in client.get("/v1/llm").json()["providers"][0]
+
+
+def test_a_script_is_named_without_the_archive(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    data.mkdir(mode=0o700)
+    server = Server(data)
+    server.env |= {"PADDOCK_LLM__ARCHIVE__ENABLED": "false", "PADDOCK_LLM__ENVIRONMENT": "false"}
+    server.up()
+    try:
+        assert "demo, a script; no model was asked" in server.text("llm", "test", "demo")
+        assert server.json("llm", "test", "demo")["script"] == "demo"
+    finally:
+        assert server.down() == 0
