@@ -8,6 +8,7 @@ from datetime import datetime, timedelta
 from functools import partial
 from typing import Any
 
+from paddock.agents.call_summary import summarized
 from paddock.agents.engines.base import ToolSpec, Verdict
 from paddock.agents.policy import ASK_USER, Subject, allowed, denied, with_always
 from paddock.agents.schemas import problems
@@ -44,7 +45,7 @@ def new_approval(
     session: Session, turn: int, call: Call, kind: str | None, now: datetime, seconds: float | None, **fields: Any
 ) -> Approval:
     """Something to decide, from now on for so many seconds."""
-    return Approval(
+    approval = Approval(
         id=f"approval-{uuid.uuid4().hex[:16]}",
         session=session.id,
         tenant=session.tenant,
@@ -58,6 +59,7 @@ def new_approval(
         expires_at=None if seconds is None else now + timedelta(seconds=seconds),
         **fields,
     )
+    return summarized(approval)
 
 
 def is_question(spec: ToolSpec) -> bool:

@@ -20,6 +20,7 @@ from typing import TypeAlias, TypeVar
 import structlog
 
 from paddock.agents.approvals import expired, failure, refusal, resolve, verdict
+from paddock.agents.call_summary import summarized
 from paddock.agents.engines.base import ToolSpec, Undecided, Verdict
 from paddock.agents.judging import Judging
 from paddock.config.schema import Config
@@ -166,7 +167,7 @@ class Calls:
 
     async def pending(self, session_id: str) -> Approvals:
         """What waits for a person in a session, oldest first."""
-        return await self._calls.pending(session_id)
+        return [summarized(each) for each in await self._calls.pending(session_id)]
 
     async def withdraw(self, session_id: str, reason: str) -> None:
         """Ask nobody any more: what is pending is not run. The session's state is left to whoever ends its turn."""
@@ -200,7 +201,8 @@ class Calls:
         limit: int = 100,
     ) -> Approvals:
         """What was asked of persons and what they decided, newest first; `before` is the last id that is known."""
-        return await self._calls.approvals(tenant, session, state, before, max(1, min(limit, MOST_LISTED)))
+        found = await self._calls.approvals(tenant, session, state, before, max(1, min(limit, MOST_LISTED)))
+        return [summarized(each) for each in found]
 
     async def _carried_out(
         self, key: Key, session: Session, turn: int, call: Call, specs: Mapping[str, ToolSpec]
@@ -241,7 +243,7 @@ class Calls:
             return record.result
         if approval is not None and approval.state is ApprovalState.PENDING:
             self._asked.set()
-            return approval
+            return summarized(approval)
         # The arguments that are run are those of the ledger, whatever is asked for now by the same id.
         edited = {"arguments": approval.edited} if approval and approval.edited is not None else {}
         whole = record.call.model_copy(update=edited)

@@ -64,6 +64,16 @@ class Keyboard:
             pass
 
 
+_EFFECTS = {
+    "reads": "reads only",
+    "writes": "writes files",
+    "deletes": "deletes",
+    "runs": "runs a program",
+    "network": "reaches the network",
+    "unknown": "its effect is not known",
+}
+
+
 def describe(approval: Mapping[str, Any]) -> str:
     """What is asked, whole: nobody shall approve what they have not seen."""
     if approval.get("type") == "question":
@@ -72,8 +82,11 @@ def describe(approval: Mapping[str, Any]) -> str:
             lines.append(f"  {number}) {one_line(str(choice.get('label')))}")
         return "\n".join(lines)
     lines = [f"It wants to use {to_the_letter(str(approval.get('name')), '')}:"]
-    if approval.get("question"):
-        lines.append(f"  {one_line(str(approval['question']))}")
+    if summary := approval.get("summary"):
+        lines.append(f"  {to_the_letter(str(summary.get('text')), '')}")
+        lines.append(f"  [{', '.join(_EFFECTS.get(each, str(each)) for each in summary.get('effects') or ())}]")
+    if said := (summary or {}).get("agent_words") or approval.get("question"):
+        lines.append(f"  the agent says: {one_line(str(said))}")
     for name, value in (approval.get("arguments") or {}).items():
         text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
         first, *more = to_the_letter(text).split("\n")

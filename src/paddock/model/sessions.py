@@ -158,6 +158,30 @@ class Choice(Frozen):
     label: str
 
 
+CallEffect = Literal["reads", "writes", "deletes", "runs", "network", "unknown"]
+
+
+class CallSummary(Frozen):
+    """What a call would do, in one line: derived from its tool and arguments, not from what the agent says."""
+
+    text: str = ""
+    """The line in English. `code` and `params` say the same, to be translated."""
+    code: str
+    params: Mapping[str, str | int] = {}
+    effects: tuple[CallEffect, ...] = ()
+    """What it changes, the gravest first."""
+    writes: tuple[str, ...] = ()
+    """Paths that it names and writes. A program may write more."""
+    deletes: tuple[str, ...] = ()
+    hosts: tuple[str, ...] = ()
+    unnamed: int = 0
+    """Paths and hosts that are not in these lists, because they are many."""
+    opaque: bool = False
+    """Whether it may run more than the line names, such as what another command puts together."""
+    agent_words: str | None = None
+    """What the agent says of it. Nothing vouches for that."""
+
+
 class Approval(Frozen):
     """Something that waits for a person: a call to be allowed, or a question to be answered."""
 
@@ -171,6 +195,8 @@ class Approval(Frozen):
     kind: str | None = None
     arguments: Mapping[str, Any] = {}
     digest: str
+    summary: CallSummary | None = None
+    """Of a call; not of a question."""
     question: str = ""
     choices: tuple[Choice, ...] = ()
     actions: tuple[Literal["approve", "edit", "reject", "answer"], ...] = ("approve", "edit", "reject", "answer")

@@ -154,7 +154,8 @@ class Ledger:
         return None if row is None else (to_approval(row), row["schema"])
 
     def ask(self, approval: Approval, schema: Mapping[str, Any] | None) -> None:
-        row = to_row(approval)
+        row = to_row(approval.model_copy(update={"summary": None}))
+        del row["summary"]  # It is derived from the rest.
         row["choices"] = [choice.model_dump(mode="json") for choice in approval.choices]
         row["schema"] = None if schema is None else dict(schema)
         self._connection.execute(insert(approvals), row)

@@ -16,7 +16,7 @@ from paddock.store.session_stream import stream_of
 from paddock.store.sessions import SessionStore
 from paddock.store.tables import approvals, events, session_calls
 
-_asked = select(*(approvals.c[name] for name in Approval.model_fields))
+_asked = select(*(column for column in approvals.c if column.name in Approval.model_fields))
 _MOMENTS = ("created_at", "changed_at", "expires_at", "decided_at")
 _CALL = ("id", "name", "arguments", "malformed")
 

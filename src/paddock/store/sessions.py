@@ -35,7 +35,7 @@ MOST_LISTED = 100_000
 _NO_LIMIT = 2**62
 _shown = select(*(column for column in sessions.c if column.name != "request_key"))
 _said = select(*(column for column in session_messages.c if column.name != "place"))
-_asked = select(*(approvals.c[name] for name in Approval.model_fields))
+_asked = select(*(column for column in approvals.c if column.name in Approval.model_fields))
 _MOMENTS = ("at", "created_at", "changed_at")
 # What every step of a chat asks is built once: building a statement takes longer than SQLite takes to answer it.
 _one = _shown.where(sessions.c.id == bindparam("session"))

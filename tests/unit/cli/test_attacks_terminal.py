@@ -47,6 +47,17 @@ def test_a_value_cannot_pass_for_another_argument_or_another_tool() -> None:
     assert [line for line in text.split("\n") if line.startswith("  command: ")] == []
 
 
+def test_the_summary_stands_before_the_whole_call() -> None:
+    summary = {"text": "Run rm in sandbox code.", "effects": ["deletes", "runs"], "agent_words": "Only\na look"}
+    text = describe(approval(arguments={"command": "rm -rf x"}, summary=summary))
+    assert text.split("\n")[1:] == [
+        "  Run rm in sandbox code.",
+        "  [deletes, runs a program]",
+        "  the agent says: Only a look",
+        "  command: rm -rf x",
+    ]
+
+
 @pytest.fixture
 def screen() -> tuple[TerminalView, io.StringIO]:
     view, written = TerminalView(lambda sha, name, mime: f"/tmp/{sha}"), io.StringIO()

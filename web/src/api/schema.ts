@@ -96,6 +96,7 @@ export interface components {
             };
             /** Digest */
             digest: string;
+            summary?: components["schemas"]["CallSummary"] | null;
             /**
              * Question
              * @default
@@ -240,6 +241,58 @@ export interface components {
             };
             /** Malformed */
             malformed?: string | null;
+        };
+        /**
+         * CallSummary
+         * @description What a call would do, in one line: derived from its tool and arguments, not from what the agent says.
+         */
+        CallSummary: {
+            /**
+             * Text
+             * @default
+             */
+            text: string;
+            /** Code */
+            code: string;
+            /**
+             * Params
+             * @default {}
+             */
+            params: {
+                [key: string]: string | number;
+            };
+            /**
+             * Effects
+             * @default []
+             */
+            effects: ("reads" | "writes" | "deletes" | "runs" | "network" | "unknown")[];
+            /**
+             * Writes
+             * @default []
+             */
+            writes: string[];
+            /**
+             * Deletes
+             * @default []
+             */
+            deletes: string[];
+            /**
+             * Hosts
+             * @default []
+             */
+            hosts: string[];
+            /**
+             * Unnamed
+             * @default 0
+             */
+            unnamed: number;
+            /**
+             * Opaque
+             * @default false
+             */
+            opaque: boolean;
+            /** Agent Words */
+            agent_words?: string | null;
         };
         /** CancelBody */
         CancelBody: {

@@ -15,6 +15,7 @@ export interface Approval {
   kind?: string;
   arguments: Record<string, unknown>;
   digest: string;
+  summary?: CallSummary;
   question: string;
   choices: Choice[];
   actions: ("approve" | "edit" | "reject" | "answer")[];
@@ -106,6 +107,20 @@ export interface CallStarted {
   message_id: string;
   call_id: string;
   name: string;
+}
+
+/** What a call would do, in one line: derived from its tool and arguments, not from what the agent says. */
+export interface CallSummary {
+  text: string;
+  code: string;
+  params: Record<string, string | number>;
+  effects: ("reads" | "writes" | "deletes" | "runs" | "network" | "unknown")[];
+  writes: string[];
+  deletes: string[];
+  hosts: string[];
+  unnamed: number;
+  opaque: boolean;
+  agent_words?: string;
 }
 
 /** One answer that a question offers. */

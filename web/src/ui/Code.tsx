@@ -2,7 +2,7 @@ import { Check, Copy, Download } from "lucide-react";
 import { useState } from "react";
 import { useTranslation } from "react-i18next";
 import { save } from "@/api/client";
-import { IconButton } from "./Button";
+import { Button, IconButton } from "./Button";
 import styles from "./pieces.module.css";
 import { toastError } from "./toasts";
 
@@ -13,11 +13,19 @@ interface Props {
   /** What it is called when it is saved. */
   fileName?: string;
   wrap?: boolean;
+  /** Show only the first lines of a long text until all of it is asked for. */
+  fold?: boolean;
 }
 
+const FIRST_LINES = 8;
+
 /** Text as programs write it, to be copied or saved. */
-export function Code({ text, label = "", fileName = "snippet.txt", wrap }: Props) {
+export function Code({ text, label = "", fileName = "snippet.txt", wrap, fold }: Props) {
   const { t } = useTranslation();
+  const [all, setAll] = useState(false);
+  const lines = fold ? text.split("\n") : [];
+  // One or two lines more take no more room than the button.
+  const folded = lines.length > FIRST_LINES + 2;
   return (
     <div className={styles.code}>
       <div className={styles.codeHead}>
@@ -34,8 +42,13 @@ export function Code({ text, label = "", fileName = "snippet.txt", wrap }: Props
       </div>
       {/* biome-ignore lint/a11y/noNoninteractiveTabindex: what scrolls must be reachable by the keyboard. */}
       <pre className={wrap ? styles.wrap : undefined} tabIndex={0}>
-        <code>{text}</code>
+        <code>{folded && !all ? lines.slice(0, FIRST_LINES).join("\n") : text}</code>
       </pre>
+      {folded && (
+        <Button size="small" tone="quiet" aria-expanded={all} onClick={() => setAll(!all)}>
+          {all ? t("chat.showLess") : t("common.showAllLines", { count: lines.length })}
+        </Button>
+      )}
     </div>
   );
 }

@@ -1,6 +1,8 @@
 import { ArrowDown, Check, CheckCheck } from "lucide-react";
+import { Fragment, Suspense } from "react";
 import { useTranslation } from "react-i18next";
 import type { Approval } from "@/api/types";
+import { part } from "@/shell/parts";
 import { Key } from "@/ui/Badge";
 import { Button } from "@/ui/Button";
 import { useCallTitle } from "../calls/CallCard";
@@ -11,6 +13,8 @@ import { useAsking } from "./asking";
 import { approvable, decisionOf, useDecide } from "./deciding";
 import { revealed } from "./hidden";
 import { toolOfApproval, useApprovalKeys, wholeIn } from "./keys";
+
+const SummaryLine = part(async () => ({ default: (await import("./CallSummary")).SummaryLine }));
 
 interface Props {
   waiting: readonly Approval[];
@@ -51,7 +55,14 @@ export function StickyBar({ waiting, onShow }: Props) {
               : titleOf({ name: current.name, kind: current.kind ?? null, tool })}
         </strong>
         {unseen.slice(0, MOST).map((each) => (
-          <code key={each.id}>{revealed(lineOf(each)) ?? lineOf(each)}</code>
+          <Fragment key={each.id}>
+            {each.summary && (
+              <Suspense>
+                <SummaryLine summary={each.summary} />
+              </Suspense>
+            )}
+            <code>{revealed(lineOf(each)) ?? lineOf(each)}</code>
+          </Fragment>
         ))}
         {unseen.length > MOST && <span>{t("chat.andMore", { count: unseen.length - MOST })}</span>}
       </div>

@@ -11,7 +11,7 @@ import { LongText } from "./Result";
 import { known, sortOf } from "./words";
 
 /** What a call is given, each sort in its own way. */
-export function Arguments({ call }: { call: CallView }) {
+export function Arguments({ call, fold }: { call: CallView; fold?: boolean }) {
   const { t } = useTranslation();
   const { tool } = known(call, useChat().kinds);
   const given = call.arguments;
@@ -21,14 +21,14 @@ export function Arguments({ call }: { call: CallView }) {
   if (sortOf(tool) === "command" && typeof command === "string")
     return (
       <>
-        <Code text={command} label={t("chat.command")} fileName="command.sh" wrap />
+        <Code text={command} label={t("chat.command")} fileName="command.sh" wrap fold={fold} />
         <Fields given={rest} />
       </>
     );
   if (sortOf(tool) === "python" && typeof code === "string")
     return (
       <>
-        <Code text={code} label="python" fileName="cell.py" />
+        <Code text={code} label="python" fileName="cell.py" fold={fold} />
         <Fields given={rest} />
       </>
     );

@@ -1,8 +1,9 @@
 import { Ban, Check, ChevronRight, CircleAlert, Hand, LoaderCircle, MonitorPlay, PenLine } from "lucide-react";
-import { useEffect, useState } from "react";
+import { Suspense, useEffect, useState } from "react";
 import { useTranslation } from "react-i18next";
 import type { Approval } from "@/api/types";
 import type { CallView } from "@/session/types";
+import { part } from "@/shell/parts";
 import { Button } from "@/ui/Button";
 import { duration } from "@/ui/Time";
 import { ApprovalBox, Decided } from "../approvals/ApprovalBox";
@@ -12,6 +13,8 @@ import styles from "./calls.module.css";
 import { LiveOutput } from "./LiveOutput";
 import { Result } from "./Result";
 import { iconOf, known, summaryOf, viewOf } from "./words";
+
+const CallSummary = part(() => import("../approvals/CallSummary"));
 
 /** What people call a call: "Run a command in linux". */
 export function useCallTitle(): (call: Pick<CallView, "tool" | "name" | "kind">) => string {
@@ -51,7 +54,12 @@ export function CallCard({ call, approval }: { call: CallView; approval: Approva
       {live && !open && <div className={styles.body}>{live}</div>}
       {open && (
         <div className={styles.body}>
-          {approval?.type !== "question" && <Arguments call={call} />}
+          {asked && approval?.summary && (
+            <Suspense fallback={<p>{approval.summary.text}</p>}>
+              <CallSummary summary={approval.summary} />
+            </Suspense>
+          )}
+          {approval?.type !== "question" && <Arguments call={call} fold={asked} />}
           {approval && !asked && <Decided approval={approval} />}
           {asked && <ApprovalBox approval={approval} />}
           {live}
