@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import ClassVar
 
 
@@ -10,8 +11,10 @@ class PaddockError(Exception):
 
     code: ClassVar[str] = "INTERNAL_ERROR"
 
-    def __init__(self, message: str = "") -> None:
+    def __init__(self, message: str = "", *, params: Mapping[str, str] | None = None) -> None:
         super().__init__(message or (type(self).__doc__ or "").strip())
+        self.params: Mapping[str, str] = params or {}
+        """Values of the message, for clients that have words of their own for the code."""
 
     @property
     def message(self) -> str:

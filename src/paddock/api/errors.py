@@ -75,6 +75,7 @@ class ErrorBody(BaseModel):
 
     code: str = Field(description="A stable word for programs.")
     message: str = Field(description="A sentence for people that says what to fix.")
+    params: dict[str, str] | None = Field(default=None, description="Values of the message, for translations.")
 
 
 def documented(*more: int) -> dict[int | str, dict[str, Any]]:
@@ -139,7 +140,7 @@ async def refuse_websocket(send: Send, extensions: Mapping[str, Any], status: in
 def paddock_error(request: Request, error: Exception) -> JSONResponse:
     assert isinstance(error, PaddockError)
     status = status_of(error)
-    return _answer(status, error.code, error.message)
+    return _answer(status, error.code, error.message, params=error.params)
 
 
 def validation_error(request: Request, error: Exception) -> JSONResponse:
@@ -185,6 +186,14 @@ def _explain(problem: Mapping[str, Any]) -> str:
     return f"{name}: {message}"
 
 
-def _answer(status: int, code: str, message: str, headers: dict[str, str] | None = None) -> JSONResponse:
-    content = {"code": code, "message": clean(message)}
+def _answer(
+    status: int,
+    code: str,
+    message: str,
+    headers: dict[str, str] | None = None,
+    params: Mapping[str, str] | None = None,
+) -> JSONResponse:
+    content: dict[str, Any] = {"code": code, "message": clean(message)}
+    if params:
+        content["params"] = {name: clean(value) for name, value in params.items()}
     return JSONResponse(content, status, {**headers_for(status), **(headers or {})})

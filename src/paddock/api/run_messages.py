@@ -9,6 +9,7 @@ from pydantic import AwareDatetime, Field, model_validator
 from paddock.api.wire import Asked, Pagination, Said
 from paddock.model.runs import EndedBy, Result, Run, RunState, Stage
 from paddock.runs.folder import readable
+from paddock.runs.readiness import IssueCode, Level
 
 RUN_NAME = r"^[A-Za-z0-9][^\x00-\x20\x7f]{0,399}$"
 GROUP = r"^[A-Za-z0-9][A-Za-z0-9._:@+-]{0,99}$"
@@ -245,9 +246,22 @@ class ValidateBody(Asked):
     task: dict[str, Any]
 
 
+class IssueSaid(Said):
+    code: IssueCode
+    level: Level
+    field: str
+    message: str
+    params: dict[str, str]
+
+
 class Verdict(Said):
     valid: bool
+    """Whether a run of it is accepted."""
+    ready: bool
+    """Whether it can run now: it is valid and none of the issues is an error."""
     error: str | None = None
     """What is wrong, and how to put it right."""
+    issues: list[IssueSaid]
+    """What is missing, such as a model, and what to know before, such as an image that is built first."""
     runs: list[str]
     """Names of the runs it would give."""

@@ -15,6 +15,7 @@ from paddock.api.errors import documented
 from paddock.api.json_bodies import LongJson
 from paddock.api.kinds import is_built
 from paddock.api.run_messages import (
+    IssueSaid,
     TaskItem,
     TaskList,
     TaskSaid,
@@ -32,6 +33,7 @@ from paddock.runs.folder import readable
 from paddock.runs.matrix import expand
 from paddock.runs.presets import wanted_model
 from paddock.runs.problems import TaskError
+from paddock.runs.readiness import Level, readiness
 from paddock.runs.schema import schema
 from paddock.runs.stages import image_of, preset_of
 from paddock.runs.taskfile import SUFFIXES, Loaded, load_task, parse_document, project_of, task_files
@@ -63,13 +65,18 @@ def routes(services: Services) -> APIRouter:
 
     @router.post("/validate", responses=documented(), response_model_exclude_none=True)
     async def validate_task(body: ValidateBody, principal: RunReader) -> Verdict:
-        """Say whether a task could be run as it is, and what is wrong if not."""
+        """Check a task without running it: what is wrong with it, and what its run would lack or do first."""
         try:
             planned = expand(await asyncio.to_thread(parsed, services, body.task))
-            await asyncio.to_thread(check_all, services, principal.tenant, planned)
-            return Verdict(valid=True, runs=[name for name, _ in planned])
         except InvalidInput as error:
-            return Verdict(valid=False, error=error.message, runs=[])
+            return Verdict(valid=False, ready=False, error=error.message, issues=[], runs=[])
+        issues = await asyncio.to_thread(_issues, services, principal.tenant, planned)
+        try:
+            await asyncio.to_thread(check_all, services, principal.tenant, planned)
+        except InvalidInput as error:
+            return Verdict(valid=False, ready=False, error=error.message, issues=issues, runs=[])
+        ready = all(each.level is not Level.ERROR for each in issues)
+        return Verdict(valid=True, ready=ready, issues=issues, runs=[name for name, _ in planned])
 
     @router.get("/{name}", responses=documented(404), response_model_exclude_none=True)
     async def get_task(name: str, principal: RunReader) -> TaskSaid:
@@ -96,6 +103,12 @@ def check_all(services: Services, tenant: str, planned: Iterable[tuple[str, Task
     """Raise `InvalidInput` for the first of some runs that cannot be, so that none of them is begun."""
     for _, task in planned:
         services.runs.check(tenant, task)
+
+
+def _issues(services: Services, tenant: str, planned: Iterable[tuple[str, Task]]) -> list[IssueSaid]:
+    """Issues of all runs, each once."""
+    found = [issue for _, task in planned for issue in readiness(services.runs.means, tenant, task)]
+    return [IssueSaid(**issue.model_dump()) for place, issue in enumerate(found) if issue not in found[:place]]
 
 
 def offered(services: Services, name: str) -> Loaded:

@@ -45,7 +45,8 @@ class InputHeld(Conflict):
     def __init__(self, holder: Holder) -> None:
         super().__init__(
             f"{holder.name} has control of this sandbox since {holder.since:%H:%M:%S %Z}; "
-            "try again when it is handed back"
+            "try again when it is handed back",
+            params={"holder": holder.name},
         )
 
 

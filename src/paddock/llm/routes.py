@@ -111,7 +111,8 @@ class Routes:
         there = ", ".join(sorted(self._settings.models)) or "none"
         if not self._settings.models or only_demo(self._settings):
             there += f"; {self._how_to_have(asked)}"
-        raise ModelNotFound(f"There is no model {asked[:200]!r}. Models: {there}.")
+        params = {"model": asked[:200], "known": ", ".join(sorted(self._settings.models))}
+        raise ModelNotFound(f"There is no model {asked[:200]!r}. Models: {there}.", params=params)
 
     def _how_to_have(self, asked: str) -> str:
         """What to do where there are no models at all."""

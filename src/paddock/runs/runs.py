@@ -18,8 +18,9 @@ from paddock.model.task import Task
 from paddock.runs.ends import Cancel
 from paddock.runs.folder import remove_left
 from paddock.runs.queue import Room
+from paddock.runs.readiness import check
 from paddock.runs.runner import Runner
-from paddock.runs.stages import Means, check
+from paddock.runs.stages import Means
 from paddock.store.database import Store
 from paddock.store.events import Happening
 from paddock.store.runs import RunStore

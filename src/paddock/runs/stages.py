@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from paddock.config.schema import Config
-from paddock.errors import BoxGone, BoxTimeout, Conflict, ImageNotFound, InvalidInput, NotFound, Unavailable
+from paddock.errors import BoxGone, BoxTimeout, Conflict, ImageNotFound, InvalidInput, Unavailable
 from paddock.events.log import EventLog
 from paddock.fleet.fleet import Fleet
 from paddock.fleet.requests import CreateSandbox
@@ -24,7 +24,7 @@ from paddock.model.task import WORKSPACE, Check, Task
 from paddock.runs.artifacts import Artifacts
 from paddock.runs.bundles import Bundles
 from paddock.runs.folder import RunFolder
-from paddock.runs.presets import PLAIN, Endpoints, Preset, Presets, Rendered, check_fit, render, wanted_model
+from paddock.runs.presets import PLAIN, Endpoints, Preset, Presets, Rendered, render, wanted_model
 from paddock.runs.templates import SCRIPT_MODEL
 from paddock.runs.watching import COMMAND
 from paddock.sandbox.client import Command, Inside
@@ -125,34 +125,14 @@ def check_secrets(means: Means, tenant: str, task: Task) -> None:
     settings = means.config.runs
     known, wanted = settings.secrets, {*task.secrets, *secrets_of(task.mcp)}
     if wanted and not {tenant, "*"} & {*settings.secrets_for}:
-        raise InvalidInput(f"secrets: tasks of tenant {tenant} may name none; runs.secrets_for says whose may")
+        message = f"secrets: tasks of tenant {tenant} may name none; runs.secrets_for says whose may"
+        raise InvalidInput(message, params={"tenant": tenant})
     if missing := sorted(name for name in wanted if name not in known):
         there = ", ".join(sorted(known)) or "none"
         raise InvalidInput(
-            f"secrets: the server has no {missing[0]}; set runs.secrets.{missing[0]}. There are: {there}"
+            f"secrets: the server has no {missing[0]}; set runs.secrets.{missing[0]}. There are: {there}",
+            params={"secret": missing[0]},
         )
-
-
-def check(means: Means, tenant: str, task: Task) -> None:
-    """Raise `InvalidInput` for all that can be seen to be wrong with a task without a sandbox, and without models."""
-    try:
-        preset = preset_of(means, task)
-    except NotFound as error:
-        raise InvalidInput(f"agent: {error.message}") from None
-    check_fit(preset, task)
-    check_secrets(means, tenant, task)
-    try:
-        image = image_of(means, task, preset)
-    except InvalidInput as error:
-        raise InvalidInput(f"kind: {error.message}") from None
-    try:
-        means.images.check(image)
-    except ImageNotFound as error:
-        raise InvalidInput(f"image: {error.message}") from None
-    try:
-        means.fleet.check_limits(task.resources.limits())
-    except InvalidInput as error:
-        raise InvalidInput(f"resources: {error.message}") from None
 
 
 def choose_model(means: Means, run: Run, preset: Preset) -> tuple[str | None, bool]:
@@ -167,7 +147,8 @@ def choose_model(means: Means, run: Run, preset: Preset) -> tuple[str | None, bo
             return wanted, route.provider_settings.kind in ("script", "replay")
     except ModelNotFound as error:
         if llm.script is None:
-            raise ModelNotFound(f"{error.message} Or give the task a script as 'llm.script'.") from None
+            message = f"{error.message} Or give the task a script as 'llm.script'."
+            raise ModelNotFound(message, params=error.params) from None
     return (None, False) if llm.script is None else (script_name(run.id), True)
 
 

@@ -348,13 +348,33 @@ def test_a_template_runs_by_its_name(client: httpx.Client) -> None:
 
 def test_a_task_is_checked_without_being_run(client: httpx.Client) -> None:
     verdict = client.post("/v1/tasks/validate", json={"task": HELLO}).json()
-    assert verdict == {"valid": True, "runs": ["hello"]}
+    assert verdict == {"valid": True, "ready": True, "issues": [], "runs": ["hello"]}
     verdict = client.post("/v1/tasks/validate", json={"task": {**HELLO, "end": {"timeout": "soon"}}}).json()
     assert not verdict["valid"] and "end.timeout" in verdict["error"]
     verdict = client.post("/v1/tasks/validate", json={"task": {**HELLO, "image": "hots"}}).json()
     assert not verdict["valid"] and "did you mean 'host'?" in verdict["error"]
+    [issue] = verdict["issues"]
+    assert (issue["code"], issue["field"], issue["params"]) == ("IMAGE_NOT_FOUND", "image", {"image": "hots"})
     schema = client.get("/v1/tasks/schema").json()
     assert "goal" in schema["properties"] and "$schema" in schema
+
+
+def test_a_check_says_what_a_run_would_lack(client: httpx.Client) -> None:
+    def check(**fields: Any) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
+        verdict = client.post("/v1/tasks/validate", json={"task": {**HELLO, **fields}}).json()
+        return verdict, {issue["code"]: issue for issue in verdict["issues"]}
+
+    verdict, issues = check(llm="claude-sonnet-4-5")
+    assert verdict["valid"] and not verdict["ready"] and set(issues) == {"MODEL_NOT_FOUND"}
+    assert issues["MODEL_NOT_FOUND"]["params"]["model"] == "claude-sonnet-4-5"
+    verdict, issues = check(llm={"model": "claude-sonnet-4-5", "script": "turns: [{say: Hello.}]"})
+    assert verdict["ready"] and issues["SCRIPT_ANSWERS"]["level"] == "notice"
+    verdict, issues = check(image=None, agent="codex", llm={"script": "turns: [{say: Hello.}]"})
+    assert verdict["ready"] and issues["IMAGE_NOT_BUILT"]["params"] == {"image": "agent-codex"}
+    verdict, issues = check(secrets=["NOPE"], kind=None, agent="nobody")
+    assert not verdict["valid"] and not verdict["ready"]
+    verdict, issues = check(secrets=["NOPE"], llm="fast")
+    assert {"SECRET_MISSING", "MODEL_NOT_FOUND"} == set(issues) and "NOPE" in verdict["error"]
 
 
 def test_bundles_may_be_larger_than_other_bodies(client: httpx.Client) -> None:

@@ -20,12 +20,14 @@ export class ApiError extends Error {
   readonly retryAfter: number | null;
   /** What the server's log has it under. */
   readonly requestId: string | null;
+  /** Values of the message, for texts in other languages. */
+  readonly params: Readonly<Record<string, string>>;
 
   constructor(
     status: number,
     code: string,
     message: string,
-    more: { retryAfter?: number | null; requestId?: string | null } = {},
+    more: { retryAfter?: number | null; requestId?: string | null; params?: Record<string, string> } = {},
   ) {
     super(message);
     this.name = "ApiError";
@@ -33,6 +35,7 @@ export class ApiError extends Error {
     this.code = code;
     this.retryAfter = more.retryAfter ?? null;
     this.requestId = more.requestId ?? null;
+    this.params = more.params ?? {};
   }
 
   get unreachable(): boolean {
@@ -106,8 +109,10 @@ async function refusal(response: Response): Promise<ApiError> {
   const text = await response.text().catch(() => "");
   let code = `HTTP_${response.status}`;
   let message = text.slice(0, 300) || response.statusText || code;
+  let params: Record<string, string> = {};
   try {
-    const said = JSON.parse(text) as { code?: unknown; message?: unknown };
+    const said = JSON.parse(text) as { code?: unknown; message?: unknown; params?: unknown };
+    if (typeof said.params === "object" && said.params !== null) params = said.params as Record<string, string>;
     if (typeof said.code === "string") code = said.code;
     if (typeof said.message === "string") message = said.message;
   } catch {
@@ -117,6 +122,7 @@ async function refusal(response: Response): Promise<ApiError> {
   return new ApiError(response.status, code, message, {
     retryAfter: Number.isFinite(wait) && wait > 0 ? wait : null,
     requestId: response.headers.get("X-Request-ID"),
+    params,
   });
 }
 

@@ -773,6 +773,13 @@ export interface components {
              * @description A sentence for people that says what to fix.
              */
             message: string;
+            /**
+             * Params
+             * @description Values of the message, for translations.
+             */
+            params?: {
+                [key: string]: string;
+            } | null;
         };
         /** EventPage */
         EventPage: {
@@ -1120,6 +1127,24 @@ export interface components {
         InputSaid: {
             holder?: components["schemas"]["HolderSaid"] | null;
         };
+        /**
+         * IssueCode
+         * @enum {string}
+         */
+        IssueCode: "AGENT_NOT_FOUND" | "AGENT_UNFIT" | "SECRET_MISSING" | "SECRETS_FORBIDDEN" | "KIND_NOT_FOUND" | "IMAGE_NOT_FOUND" | "RESOURCES_EXCEEDED" | "MODEL_NOT_FOUND" | "PROVIDER_FAILING" | "IMAGE_NOT_BUILT" | "SCRIPT_ANSWERS";
+        /** IssueSaid */
+        IssueSaid: {
+            code: components["schemas"]["IssueCode"];
+            level: components["schemas"]["Level"];
+            /** Field */
+            field: string;
+            /** Message */
+            message: string;
+            /** Params */
+            params: {
+                [key: string]: string;
+            };
+        };
         /** KeyBody */
         KeyBody: {
             /**
@@ -1243,6 +1268,11 @@ export interface components {
             /** Items */
             items: components["schemas"]["KindItem"][];
         };
+        /**
+         * Level
+         * @enum {string}
+         */
+        Level: "error" | "notice";
         /**
          * LimitsBody
          * @description How much it may ask of models at once and per minute.
@@ -2853,8 +2883,12 @@ export interface components {
         Verdict: {
             /** Valid */
             valid: boolean;
+            /** Ready */
+            ready: boolean;
             /** Error */
             error?: string | null;
+            /** Issues */
+            issues: components["schemas"]["IssueSaid"][];
             /** Runs */
             runs: string[];
         };

@@ -14,7 +14,8 @@ const sources = import.meta.glob<string>(
 );
 
 /** What the server says in English has Chinese words here, and no English ones. */
-const ONLY_CHINESE = /^(chat\.kindAbout|chat\.kindTitle|runs\.hint|runs\.reason|runs\.template)\./;
+const ONLY_CHINESE =
+  /^(chat\.kindAbout|chat\.kindTitle|runs\.hint|runs\.reason|runs\.template|runs\.because|errors\.code)\./;
 
 const roomOf = (path: string) => path.replace(/^.*\/|\.json$/g, "");
 const rooms = Object.keys(english).map(roomOf).sort();

@@ -6,6 +6,7 @@ import { api } from "@/api/client";
 import type { Schema } from "@/api/types";
 import { may, useMe } from "@/shell/me";
 import { Button } from "@/ui/Button";
+import { describe } from "@/ui/describe";
 import { SANDBOXES } from "./actions";
 import styles from "./Sandboxes.module.css";
 
@@ -38,7 +39,8 @@ export function BuildImage({ image, recipe }: { image: string; recipe: boolean }
   const build = data?.items.find((each) => each.image === image);
   const done = build?.state === "done" ? build.id : null;
   useEffect(() => {
-    if (done) void queries.invalidateQueries({ queryKey: [SANDBOXES] });
+    if (!done) return;
+    for (const key of [SANDBOXES, "server", "runs"]) void queries.invalidateQueries({ queryKey: [key] });
   }, [done, queries]);
 
   if (!builds) return <p className={styles.soft}>{t("sandboxes.build.command", { image })}</p>;
@@ -56,7 +58,7 @@ export function BuildImage({ image, recipe }: { image: string; recipe: boolean }
       </div>
     );
   }
-  const error = start.error?.message ?? (build?.state === "failed" ? build.error : null);
+  const error = start.error ? describe(start.error) : build?.state === "failed" ? build.error : null;
   return (
     <div className={styles.build}>
       <div className={styles.buildHead}>

@@ -4,6 +4,7 @@ import { Trans, useTranslation } from "react-i18next";
 import { ApiError } from "@/api/client";
 import { choose, LANGUAGES, type Language } from "@/i18n";
 import { Button, IconButton } from "@/ui/Button";
+import { describe } from "@/ui/describe";
 import forms from "@/ui/forms.module.css";
 import { useTitle } from "@/ui/Page";
 import { meansAway } from "./connection";
@@ -117,7 +118,7 @@ type Said = { key: string } | string;
 function sayKey(error: unknown): Said {
   if (meansAway(error)) return { key: "errors.noServer" };
   if (error instanceof ApiError && error.status === 401) return { key: "shell.signIn.wrong" };
-  return error instanceof Error ? error.message : String(error);
+  return describe(error);
 }
 
 function sayCode(error: unknown): Said {

@@ -6,6 +6,7 @@ import type { ReactNode } from "react";
 import { useTranslation } from "react-i18next";
 import { ApiError } from "@/api/client";
 import { Button } from "./Button";
+import { describe } from "./describe";
 import styles from "./pieces.module.css";
 
 interface EmptyProps {
@@ -35,7 +36,7 @@ export function Failed({ error, retry }: { error: unknown; retry?: () => void })
   return (
     <div className={styles.state} role="alert">
       <CircleAlert size={28} aria-hidden />
-      <h2>{known?.unreachable ? t("errors.noServer") : error instanceof Error ? error.message : String(error)}</h2>
+      <h2>{known?.unreachable ? t("errors.noServer") : describe(error)}</h2>
       <p>{next}</p>
       {known?.requestId && <p className={styles.fine}>{t("errors.request", { id: known.requestId })}</p>}
       {retry && <Button onClick={retry}>{t("common.retry")}</Button>}

@@ -3,8 +3,8 @@
 import { X } from "lucide-react";
 import { useTranslation } from "react-i18next";
 import { create } from "zustand";
-import { ApiError } from "@/api/client";
 import { Button, IconButton } from "./Button";
+import { describe } from "./describe";
 import styles from "./pieces.module.css";
 
 interface Toast {
@@ -33,8 +33,7 @@ export function toast(text: string, more: Partial<Omit<Toast, "id" | "text">> & 
 
 /** Say what went wrong. */
 export function toastError(error: unknown): void {
-  const text = error instanceof ApiError || error instanceof Error ? error.message : String(error);
-  toast(text, { tone: "danger", seconds: 10 });
+  toast(describe(error), { tone: "danger", seconds: 10 });
 }
 
 /** Do something in a few seconds unless the person thinks better of it. `hide` and `show` change what is seen meanwhile. */

@@ -4,6 +4,7 @@ import { useTranslation } from "react-i18next";
 import type { CompactedItem, ErrorItem, TurnView } from "@/session/types";
 import { Button, IconButton } from "@/ui/Button";
 import { CopyButton } from "@/ui/Code";
+import { describeCode } from "@/ui/describe";
 import { money } from "@/ui/money";
 import { amount, duration } from "@/ui/Time";
 import { useChat } from "../context";
@@ -52,7 +53,7 @@ export function Trouble({ item, goOn }: { item: ErrorItem; goOn: boolean }) {
     <div className={item.fatal ? styles.trouble : styles.warning} role={item.fatal ? "alert" : undefined}>
       <CircleAlert size={16} aria-hidden />
       <div>
-        <p className={styles.troubleText}>{item.text}</p>
+        <p className={styles.troubleText}>{describeCode(item.code, item.text)}</p>
         <p className={styles.soft}>{t(item.fatal ? "chat.nextFatal" : "chat.nextGoesOn")}</p>
         {goOn && chat.mayWrite && (
           <Button size="small" icon={Play} onClick={chat.goOn}>

@@ -5,6 +5,7 @@ import type { FileContent } from "@/api/types";
 import type { Outgoing } from "@/session/store";
 import type { SaidItem } from "@/session/types";
 import { Button } from "@/ui/Button";
+import { describe } from "@/ui/describe";
 import { Time } from "@/ui/Time";
 import { useChat } from "../context";
 import { Files } from "./Files";
@@ -49,7 +50,7 @@ export function OnItsWay({ outgoing }: { outgoing: Outgoing }) {
   const { t } = useTranslation();
   const { retry, discard } = useChat();
   const failed = outgoing.state === "failed";
-  const reason = outgoing.error instanceof Error ? outgoing.error.message : "";
+  const reason = outgoing.error ? describe(outgoing.error) : "";
   return (
     <article className={styles.said} aria-label={t("chat.saidBy", { name: t("chat.you") })}>
       <div className={[styles.bubble, failed ? styles.unsent : styles.sending].join(" ")}>

@@ -2,6 +2,7 @@ import { useEffect, useState } from "react";
 import { useTranslation } from "react-i18next";
 import { Button } from "@/ui/Button";
 import { Dialog } from "@/ui/Dialog";
+import { describe } from "@/ui/describe";
 import { Field, TextInput } from "@/ui/forms";
 import type { Entry } from "./box-files";
 import { nameProblem } from "./paths";
@@ -37,7 +38,7 @@ export function NameDialog({ naming, onClose, make, rename, onDone }: Props) {
       onClose();
       if (path) onDone(path, naming.type);
     } catch (error) {
-      setProblem(error instanceof Error ? error.message : String(error));
+      setProblem(describe(error));
     } finally {
       setBusy(false);
     }

@@ -1,28 +1,28 @@
-import { type ReactNode, useEffect, useId, useRef, useState } from "react";
+import { type ReactNode, useEffect, useRef, useState } from "react";
 import { useTranslation } from "react-i18next";
 import { Coded } from "@/ui/Coded";
 import { Field, Select, TextArea, TextInput } from "@/ui/forms";
 import { Switch } from "@/ui/Switch";
+import { Choose } from "./Choose";
 import { type FieldSpec, fits, fromLines, fromPairs, toLines, toPairs } from "./fields";
 import styles from "./form.module.css";
 import { type Problem, problemAt } from "./problems";
 import { type Path, read, type Task, valueAt, write } from "./task-text";
+import type { Choices } from "./useChoices";
 
 export interface Editing {
   task: Task;
   problems: Problem[];
-  /** Names to propose: agents, models, kinds. */
-  choices: Record<string, string[]>;
+  /** What a field is chosen from, by its path. */
+  choices: Record<string, Choices>;
   set: (path: Path, value: unknown) => void;
 }
 
 const LONG = new Set(["goal", "entrypoint", "llm.script", "description"]);
-const PROPOSED: Record<string, string> = { agent: "agent", "llm.model": "model", kind: "kind" };
 
 /** One field of a task, as the schema has it. */
 export function Control({ spec, editing }: { spec: FieldSpec; editing: Editing }) {
   const { t } = useTranslation();
-  const list = useId();
   const value = valueAt(editing.task, spec.path);
   const name = spec.path.join(".");
   const error = problemAt(editing.problems, spec.path);
@@ -88,27 +88,21 @@ export function Control({ spec, editing }: { spec: FieldSpec; editing: Editing }
         />
       </Field>
     );
-  const proposed = editing.choices[PROPOSED[name] ?? ""] ?? [];
+  const choices = editing.choices[name];
   return (
-    <>
-      <Field {...about}>
+    <Field {...about}>
+      {choices && choices.options.length > 0 ? (
+        <Choose choices={choices} value={text} onChange={set} />
+      ) : (
         <TextInput
           value={text}
-          list={proposed.length > 0 ? list : undefined}
           placeholder={spec.example}
           autoComplete="off"
           spellCheck={false}
           onChange={(event) => set(event.target.value || undefined)}
         />
-      </Field>
-      {proposed.length > 0 && (
-        <datalist id={list}>
-          {proposed.map((each) => (
-            <option key={each} value={each} />
-          ))}
-        </datalist>
       )}
-    </>
+    </Field>
   );
 }
 

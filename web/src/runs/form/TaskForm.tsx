@@ -1,3 +1,4 @@
+import type { TFunction } from "i18next";
 import { CircleCheck, LoaderCircle, Play, RotateCcw } from "lucide-react";
 import { useMemo, useRef, useState } from "react";
 import { useTranslation } from "react-i18next";
@@ -8,6 +9,7 @@ import { useServer } from "@/shell/server";
 import { Badge } from "@/ui/Badge";
 import { Button } from "@/ui/Button";
 import { Coded } from "@/ui/Coded";
+import { describe } from "@/ui/describe";
 import { Page } from "@/ui/Page";
 import { toastError } from "@/ui/toasts";
 import { type Attachments, inputsOf, unattached } from "./bundle";
@@ -16,10 +18,12 @@ import { FIRST, fieldsOf, moreOf, type SchemaNode } from "./fields";
 import styles from "./form.module.css";
 import { friendly } from "./friendly";
 import { Inputs } from "./Inputs";
+import { BEFORE_START, Issues } from "./Issues";
 import { TextList } from "./Lists";
 import { type Problem, problemsOf } from "./problems";
 import { Starter } from "./starting";
 import { change, lineOf, read, type Task, write } from "./task-text";
+import { useChoices } from "./useChoices";
 import { useVerdict } from "./useVerdict";
 import { YamlEditor } from "./YamlEditor";
 
@@ -51,19 +55,18 @@ export default function TaskForm({ schema, file, template }: Props) {
   const { task, faults } = useMemo(() => read(text), [text]);
   const untouched = file !== null && text === first && Object.keys(attachments).length === 0;
   const { verdict, error, settled } = useVerdict(task);
+  const [touched, setTouched] = useState<ReadonlySet<string>>(new Set());
+  const [all, setAll] = useState(origin !== null);
+  const form = useRef<HTMLFormElement>(null);
+  const standing = useRef<HTMLDivElement>(null);
+  const touch = (name: string) => setTouched((now) => (now.has(name) ? now : new Set([...now, name])));
 
-  const problems: Problem[] = [];
-  const aimless = task !== null && isBlank(task.goal);
-  if (aimless) problems.push({ path: ["goal"], message: t("runs.form.needsGoal") });
-  if (task && verdict?.error) {
-    const found = problemsOf(verdict.error, [...Object.keys(fields), ...Object.keys(task)]);
-    problems.push(...found.filter(({ path }) => !aimless || path[0] !== "goal"));
-  }
-  if (task && !untouched) {
-    for (const index of unattached(inputsOf(task), attachments))
-      problems.push({ path: ["inputs", index], message: t("runs.form.needsFile") });
-    if (file && text.includes(HIDDEN)) problems.push({ path: [], message: t("runs.form.hidden") });
-  }
+  const every = problemsIn({ t, task, fields, verdict, attachments, attaches: !untouched });
+  if (task && file && !untouched && text.includes(HIDDEN)) every.push({ path: [], message: t("runs.form.hidden") });
+  // A new form is not red before anything was typed.
+  const problems = every.filter(({ path }) => all || path.length === 0 || touched.has(String(path[0])));
+  const waiting = every.length - problems.length;
+  const issues = verdict?.issues.filter(({ code }) => BEFORE_START.has(code)) ?? [];
   const marks = task
     ? problems.map(({ path, message }) => ({
         line: lineOf(text, path),
@@ -73,12 +76,11 @@ export default function TaskForm({ schema, file, template }: Props) {
   const editing: Editing = {
     task: task ?? {},
     problems,
-    choices: {
-      agent: server.data?.agents.tasks.map((each) => each.name) ?? [],
-      model: server.data?.models.items.map((each) => each.name).filter((name) => !name.includes("*")) ?? [],
-      kind: server.data?.kinds.map((each) => each.name) ?? [],
+    choices: useChoices(server.data),
+    set: (path, value) => {
+      touch(String(path[0]));
+      setText((now) => change(now, path, value));
     },
-    set: (path, value) => setText((now) => change(now, path, value)),
   };
   const start = async (whole: Task) => {
     setBusy(true);
@@ -89,7 +91,19 @@ export default function TaskForm({ schema, file, template }: Props) {
       setBusy(false);
     }
   };
-  const mayStart = task !== null && problems.length === 0 && verdict?.valid === true && settled;
+  const changeText = (next: string) => {
+    setAll(true);
+    setText(next);
+  };
+  const submit = () => {
+    if (task && every.length === 0 && verdict?.ready) return void start(task);
+    setAll(true);
+    requestAnimationFrame(() => {
+      const wrong = form.current?.querySelector<HTMLElement>('[aria-invalid="true"]');
+      if (wrong) wrong.focus();
+      else standing.current?.scrollIntoView({ block: "center" });
+    });
+  };
   const runs = verdict?.runs.length ?? 0;
   return (
     <Page
@@ -103,6 +117,8 @@ export default function TaskForm({ schema, file, template }: Props) {
               onClick={() => {
                 setText(first);
                 setAttachments({});
+                setTouched(new Set());
+                setAll(origin !== null);
               }}
             >
               {t("runs.form.reset")}
@@ -112,8 +128,8 @@ export default function TaskForm({ schema, file, template }: Props) {
             tone="accent"
             icon={Play}
             busy={busy}
-            disabled={!mayStart || !may(me.data, "runs:write")}
-            onClick={() => task && void start(task)}
+            disabled={!settled || task === null || !may(me.data, "runs:write")}
+            onClick={submit}
           >
             {runs > 1 ? t("runs.form.startMany", { count: runs }) : t("runs.form.start")}
           </Button>
@@ -122,7 +138,12 @@ export default function TaskForm({ schema, file, template }: Props) {
     >
       <div className={styles.columns}>
         <form
+          ref={form}
           className={styles.form}
+          onBlur={({ target }) => {
+            const name = target.closest<HTMLElement>("[data-field]")?.dataset.field;
+            if (name) touch(name);
+          }}
           inert={task === null}
           aria-label={t("runs.form.form")}
           onSubmit={(event) => event.preventDefault()}
@@ -136,27 +157,25 @@ export default function TaskForm({ schema, file, template }: Props) {
           />
         </form>
         <aside className={styles.beside} aria-label={t("runs.form.yaml")}>
-          <div className={styles.verdict} role="status">
-            {!settled ? (
-              <Badge>
-                <LoaderCircle size={13} aria-hidden /> {t("runs.form.checking")}
-              </Badge>
-            ) : marks.length > 0 || error ? (
-              <Badge tone="danger">
-                {error
-                  ? error.message
-                  : task
-                    ? t("runs.form.problems", { count: marks.length })
-                    : t("runs.form.unreadable")}
-              </Badge>
-            ) : (
-              <Badge tone="good">
-                <CircleCheck size={13} aria-hidden /> {t("runs.form.valid")}
-              </Badge>
-            )}
+          <div ref={standing} className={styles.verdict} role="status">
+            <Standing
+              settled={settled}
+              trouble={
+                error
+                  ? describe(error)
+                  : task === null
+                    ? t("runs.form.unreadable")
+                    : marks.length > 0
+                      ? t("runs.form.problems", { count: marks.length })
+                      : null
+              }
+              waiting={waiting}
+              ready={verdict?.ready === true}
+            />
             {untouched && <span className={styles.hint}>{t("runs.form.asItIs", { file: file.file })}</span>}
           </div>
-          <YamlEditor text={text} marks={marks} onChange={setText} />
+          <Issues issues={issues} />
+          <YamlEditor text={text} marks={marks} onChange={changeText} />
           <p className={styles.hint}>
             <Coded text={t("runs.form.yamlHint")} />
           </p>
@@ -164,6 +183,66 @@ export default function TaskForm({ schema, file, template }: Props) {
       </div>
     </Page>
   );
+}
+
+interface StandingProps {
+  settled: boolean;
+  trouble: string | null;
+  /** Problems that are not shown yet. */
+  waiting: number;
+  ready: boolean;
+}
+
+/** Whether the task can be run, in a few words. */
+function Standing({ settled, trouble, waiting, ready }: StandingProps) {
+  const { t } = useTranslation();
+  if (!settled)
+    return (
+      <Badge>
+        <LoaderCircle size={13} aria-hidden /> {t("runs.form.checking")}
+      </Badge>
+    );
+  if (trouble) return <Badge tone="danger">{trouble}</Badge>;
+  if (waiting > 0) return <Badge>{t("runs.form.incomplete")}</Badge>;
+  if (!ready) return <Badge tone="warning">{t("runs.form.notReady")}</Badge>;
+  return (
+    <Badge tone="good">
+      <CircleCheck size={13} aria-hidden /> {t("runs.form.valid")}
+    </Badge>
+  );
+}
+
+interface Checked {
+  t: TFunction;
+  task: Task | null;
+  fields: Record<string, unknown>;
+  verdict: Schema<"Verdict"> | null;
+  attachments: Attachments;
+  /** Whether files have to be attached here; otherwise the server has them. */
+  attaches: boolean;
+}
+
+/** What is wrong with a task, field by field. */
+function problemsIn({ t, task, fields, verdict, attachments, attaches }: Checked): Problem[] {
+  if (task === null) return [];
+  const found: Problem[] = [];
+  const aimless = isBlank(task.goal);
+  if (aimless) found.push({ path: ["goal"], message: t("runs.form.needsGoal") });
+  const faults = verdict?.issues.filter(({ code, level }) => level === "error" && !BEFORE_START.has(code)) ?? [];
+  if (faults.length > 0) {
+    for (const { field, code, message, params } of faults)
+      found.push({
+        path: field ? field.split(".") : [],
+        message: t(`runs.issue.${code}`, { ...params, defaultValue: message }),
+      });
+  } else if (verdict?.error) {
+    const told = problemsOf(verdict.error, [...Object.keys(fields), ...Object.keys(task)]);
+    found.push(...told.filter(({ path }) => !aimless || path[0] !== "goal"));
+  }
+  if (attaches)
+    for (const index of unattached(inputsOf(task), attachments))
+      found.push({ path: ["inputs", index], message: t("runs.form.needsFile") });
+  return found;
 }
 
 function isBlank(value: unknown): boolean {
@@ -185,28 +264,39 @@ function Fields({ fields, editing, attachments, onAttach, onServer }: FieldsProp
   const shown = FIRST.filter((name) => name !== "name" && name !== "agent");
   return (
     <>
-      {fields.name && <Control spec={fields.name} editing={editing} />}
+      {fields.name && (
+        <div data-field="name">
+          <Control spec={fields.name} editing={editing} />
+        </div>
+      )}
       <div className={styles.pair}>
-        {fields.agent && <Control spec={fields.agent} editing={editing} />}
-        {model && <Control spec={model} editing={editing} />}
+        {fields.agent && (
+          <div data-field="agent">
+            <Control spec={fields.agent} editing={editing} />
+          </div>
+        )}
+        {model && (
+          <div data-field="llm">
+            <Control spec={model} editing={editing} />
+          </div>
+        )}
       </div>
       {shown.map((name) => {
         const spec = fields[name];
         if (!spec) return null;
-        if (name === "inputs")
-          return (
-            <Inputs
-              key={name}
-              spec={spec}
-              editing={editing}
-              attachments={attachments}
-              onAttach={onAttach}
-              onServer={onServer}
-            />
-          );
-        if (name === "deliverables") return <TextList key={name} spec={spec} editing={editing} main="path" />;
-        if (name === "verify") return <TextList key={name} spec={spec} editing={editing} main="run" also="name" />;
-        return <Control key={name} spec={spec} editing={editing} />;
+        return (
+          <div key={name} data-field={name}>
+            {name === "inputs" ? (
+              <Inputs spec={spec} editing={editing} attachments={attachments} onAttach={onAttach} onServer={onServer} />
+            ) : name === "deliverables" ? (
+              <TextList spec={spec} editing={editing} main="path" />
+            ) : name === "verify" ? (
+              <TextList spec={spec} editing={editing} main="run" also="name" />
+            ) : (
+              <Control spec={spec} editing={editing} />
+            )}
+          </div>
+        );
       })}
       <details className={styles.more}>
         <summary>{t("runs.form.more")}</summary>
@@ -214,7 +304,11 @@ function Fields({ fields, editing, attachments, onAttach, onServer }: FieldsProp
           {moreOf(fields).map((name) => {
             const spec = fields[name];
             return (
-              spec && <Control key={name} spec={name === "llm" ? { ...spec, parts: rest } : spec} editing={editing} />
+              spec && (
+                <div key={name} data-field={name}>
+                  <Control spec={name === "llm" ? { ...spec, parts: rest } : spec} editing={editing} />
+                </div>
+              )
             );
           })}
         </div>

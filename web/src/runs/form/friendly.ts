@@ -24,7 +24,10 @@ export function friendly(task: Task): Task {
     made.verify = listOf(task.verify).map((check) =>
       alone(isMapping(check) ? times(check, ["timeout"]) : check, "run"),
     );
-  if (task.inputs !== undefined) made.inputs = listOf(task.inputs).map((input) => alone(input, "source"));
+  if (task.inputs !== undefined)
+    made.inputs = listOf(task.inputs).map((input) =>
+      alone(isMapping(input) && "target" in input ? { ...input, target: within(input.target) } : input, "source"),
+    );
   if (isMapping(task.llm)) made.llm = alone(task.llm, "model");
   if (isMapping(task.retries)) made.retries = alone(made.retries, "times");
   return made;
