@@ -129,6 +129,12 @@ class Unavailable(PaddockError):
     code = "UNAVAILABLE"
 
 
+class DiskFull(PaddockError):
+    """The sandbox has written more than its disk limit."""
+
+    code = "DISK_FULL"
+
+
 class HostFull(Unavailable):
     """The host's disk is too full to start another sandbox."""
 

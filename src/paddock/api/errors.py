@@ -21,6 +21,7 @@ from paddock.errors import (
     BoxStartError,
     BoxTimeout,
     Conflict,
+    DiskFull,
     Forbidden,
     InvalidInput,
     NotFound,
@@ -46,6 +47,7 @@ STATUSES: Mapping[type[PaddockError], int] = {
     BoxTimeout: 504,
     BoxError: 502,
     Unavailable: 503,
+    DiskFull: 507,
     PaddockError: 500,
 }
 """The nearest class in an error's ancestry counts."""

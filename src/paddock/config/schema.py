@@ -165,8 +165,9 @@ class LocalConfig(Section):
     """How many host user ids may be given to boxes."""
     cgroup_parent: Path | None = None
     """cgroup directory that boxes' cgroups are made in; `null` finds one."""
-    disk_check_every: Seconds = Field(default=2, gt=0)
-    """How often what a box has written is measured where the file system cannot limit it."""
+    disk_check_every: Seconds = Field(default=0.1, gt=0)
+    """How often the host's free space is looked at. Sandboxes are measured when it has shrunk by as much as they may
+    still write. A sandbox can be over its limit by what it writes in this time, and while it is measured."""
     unsafe_disable_seccomp: bool = False
     """Run boxes without the system call filter. Only for finding out why a program fails."""
 

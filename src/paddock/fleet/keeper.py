@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import shutil
 from collections.abc import Awaitable, Callable, Iterable
 from datetime import UTC, datetime, timedelta
 
@@ -11,15 +10,12 @@ import structlog
 
 from paddock.errors import Conflict, PaddockError, SandboxNotFound
 from paddock.fleet.admission import ALIVE
-from paddock.fleet.excess import Excess
+from paddock.fleet.disk_watch import DiskWatch
 from paddock.fleet.fleet import Fleet
 from paddock.model.events import EventType
-from paddock.model.sandbox import BoxHealth, Sandbox, SandboxState, SnapshotState, VolumeUse
+from paddock.model.sandbox import BoxHealth, Sandbox, SandboxState, SnapshotState
 
 EXPIRE_EVERY = 1.0
-MEASURE_AFTER = 16 * 2**20
-"""Disks are measured when the host's free space has shrunk by this much, and from time to time anyway."""
-MEASURE_ANYWAY = 30.0
 EVERYTHING = 1_000_000
 ASK_AT_ONCE = 16
 ASK_TIMEOUT = 5.0
@@ -33,9 +29,7 @@ class Keeper:
         self._fleet = fleet
         self._tasks: list[asyncio.Task[None]] = []
         self._kills: dict[str, int] = {}
-        self._free = 0
-        self._excess = Excess()
-        self._measured_at = 0.0
+        self._disk = DiskWatch(fleet, self._end)
         self._unowned: set[str] = set()
 
     async def open(self) -> None:
@@ -48,7 +42,7 @@ class Keeper:
         settings = self._fleet.config
         for work, every in (
             (self._expire, EXPIRE_EVERY),
-            (self._measure, settings.local.disk_check_every),
+            (self._disk.look, settings.local.disk_check_every),
             (self._reconcile, settings.sandboxes.reconcile_every),
         ):
             self._tasks.append(asyncio.create_task(_repeat(work, every), name=work.__name__))
@@ -121,41 +115,6 @@ class Keeper:
         except (Conflict, SandboxNotFound):
             pass  # Somebody else ended it, or it is still starting and will be met again.
 
-    async def _measure(self) -> None:
-        """End the commands of boxes that have written more than they may."""
-        now = asyncio.get_running_loop().time()
-        free = shutil.disk_usage(self._fleet.config.data).free
-        if free > self._free:
-            self._free = free
-        if self._free - free < MEASURE_AFTER and now - self._measured_at < MEASURE_ANYWAY:
-            return
-        self._free, self._measured_at = free, now
-        running = await self._all(SandboxState.RUNNING)
-        self._excess.keep({name for sandbox in running for name in (sandbox.id, _volumes_of(sandbox.tenant))})
-        await _each(running, self._check_disk)
-        for tenant in self._fleet.volumes.tenants():
-            await self._check_volumes(tenant, [sandbox for sandbox in running if sandbox.tenant == tenant])
-
-    async def _check_disk(self, sandbox: Sandbox) -> None:
-        limit = sandbox.limits.disk
-        used = await self._fleet.backend.disk_used(sandbox.record)
-        if limit is not None and self._excess.grows(sandbox.id, used, limit):
-            await self._end_commands(sandbox, used=used, limit=limit)
-
-    async def _check_volumes(self, tenant: str, sandboxes: list[Sandbox]) -> None:
-        limit = self._fleet.config.quotas.of(tenant).volumes
-        writers = [sandbox for sandbox in sandboxes if set(sandbox.volumes.values()) - {VolumeUse.READ}]
-        if limit is None or not writers:
-            return
-        used = await asyncio.to_thread(self._fleet.volumes.used, tenant)
-        if self._excess.grows(_volumes_of(tenant), used, limit):
-            await _each(writers, lambda sandbox: self._end_commands(sandbox, volumes=used, limit=limit))
-
-    async def _end_commands(self, sandbox: Sandbox, **figures: int) -> None:
-        await self._fleet.tell(sandbox, EventType.DISK_FULL, **figures)
-        await self._fleet.backend.end_commands(sandbox.record)
-        log.warning("sandbox wrote more than it may; its commands were ended", sandbox=sandbox.id, **figures)
-
     async def _reconcile(self) -> None:
         await self._count_memory_kills()
         await self._end_idle()
@@ -210,10 +169,6 @@ class Keeper:
             log.warning("removing a box without an owner", box=box_id)
             await self._fleet.backend.remove(box_id)
         self._unowned = unowned
-
-
-def _volumes_of(tenant: str) -> str:
-    return f"volumes of {tenant}"
 
 
 async def _each(sandboxes: Iterable[Sandbox], work: Callable[[Sandbox], Awaitable[None]]) -> None:

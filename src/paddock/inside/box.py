@@ -6,6 +6,7 @@ import os
 import threading
 
 from .activity import Activity
+from .disk_limit import DiskLimit
 from .environment import Environment
 from .errors import ApiError
 from .processes import Processes
@@ -31,7 +32,8 @@ class Box:
         self.settings = settings
         self._early = early
         self.activity = Activity()
-        self.processes = Processes()
+        self.disk_limit = DiskLimit(settings.disk_notice)
+        self.processes = Processes(self.disk_limit)
         self.environment = Environment(settings)
         self._lock = threading.RLock()
         self._claimed = False

@@ -18,7 +18,7 @@ from .pipes import OutputPipes, close_all, discard, unnamed_file, write_all
 from .processes import CANNOT_EXECUTE, NOT_FOUND, TIMED_OUT, Child, Processes
 from .recorder import Recorder
 from .relay import Ending, Relay
-from .spool import Spool
+from .spool import FULL_LIMIT, LIMIT, Spool
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -170,7 +170,8 @@ class Commands:
 
     def _start_recorded(self, request: CommandRequest, named: str | None) -> Command:
         identifier = named or os.urandom(16).hex()
-        spool = Spool(os.path.join(self._directory, identifier), hold=request.hold)
+        limit = FULL_LIMIT if self._processes.disk_limit.reason() else LIMIT
+        spool = Spool(os.path.join(self._directory, identifier), limit, hold=request.hold)
         pipes = OutputPipes()
         try:
             command = self._start(request, pipes, identifier, spool, named=named is not None)

@@ -7,6 +7,7 @@ import signal
 import threading
 import time
 
+from .disk_limit import DiskLimit
 from .errors import ApiError, not_supported
 
 TYPE_CHECKING = False
@@ -56,7 +57,8 @@ class Child:
 class Processes:
     """The registry that tells our children from orphans that pid 1 inherits."""
 
-    def __init__(self) -> None:
+    def __init__(self, disk_limit: DiskLimit) -> None:
+        self.disk_limit = disk_limit
         self._lock = threading.Lock()
         self._children: dict[int, Child] = {}
 
@@ -85,7 +87,7 @@ class Processes:
         with self._lock:
             try:
                 process = subprocess.Popen(
-                    argv,
+                    self.disk_limit.wrap(argv),
                     cwd=cwd,
                     env={**env, MARKER: marker},
                     stdin=stdin,

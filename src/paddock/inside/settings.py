@@ -86,8 +86,8 @@ class Settings:
     """The whole document, checked; unknown keys are ignored."""
 
     __slots__ = (
-        "bins", "bridges", "cwd", "early", "entrypoint", "env", "limits", "listen", "rlimits", "services", "state",
-        "token", "user",
+        "bins", "bridges", "cwd", "disk_notice", "early", "entrypoint", "env", "limits", "listen", "rlimits",
+        "services", "state", "token", "user",
     )  # fmt: skip
 
     def __init__(self, document: Any) -> None:
@@ -98,6 +98,7 @@ class Settings:
             self.token = str(document.get("token") or "")
             self.env = {str(name): str(value) for name, value in (document.get("env") or {}).items()}
             self.cwd = str(document.get("cwd") or "/")
+            self.disk_notice: str | None = document.get("disk_notice") or None
             self.user = User(document.get("user") or {})
             self.entrypoint = entrypoint_of(document)
             self.state = str(document.get("state") or "/var/lib/paddock")

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 LIMIT = 256 * 1024 * 1024
+FULL_LIMIT = 64 * 1024
+"""Output kept of a command that starts while the sandbox is over its disk limit."""
 SEGMENTS = 8
 READ_LIMIT = 256 * 1024
 

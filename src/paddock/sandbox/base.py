@@ -124,6 +124,13 @@ class Backend(ABC):
     async def end_commands(self, record: Record) -> None:
         """Kill every process of the box but `inside`, which then still serves its files."""
 
+    async def refuse_writes(self, record: Record, reason: str | None) -> None:
+        """Keep commands that start from now on from writing to files, and tell them `reason`; `None` lets them again.
+
+        They still run and can delete. A backend that cannot do this does nothing.
+        """
+        return
+
     @abstractmethod
     async def remove(self, box_id: str) -> None:
         """End the box, by force, and remove all that is left of it: processes, mounts, cgroups, directories.

@@ -21,7 +21,7 @@ from aiohttp.http_exceptions import HttpProcessingError
 from multidict import CIMultiDict
 from yarl import URL
 
-from paddock.errors import BoxError, BoxGone, BoxTimeout, InvalidInput, NotFound, PaddockError, Unavailable
+from paddock.errors import BoxError, BoxGone, BoxTimeout, DiskFull, InvalidInput, NotFound, PaddockError, Unavailable
 from paddock.model.sandbox import Address
 
 TOKEN_HEADER = "X-EXECD-ACCESS-TOKEN"  # noqa: S105
@@ -297,5 +297,5 @@ def refusal(status: int, body: str) -> PaddockError:
         message = str(json.loads(body).get("message", body))
     except (ValueError, AttributeError, RecursionError):
         message = body
-    kinds: dict[int, type[PaddockError]] = {404: NotFound, 502: BoxError, 503: Unavailable}
+    kinds: dict[int, type[PaddockError]] = {404: NotFound, 502: BoxError, 503: Unavailable, 507: DiskFull}
     return kinds.get(status, InvalidInput)(message[:MAX_MESSAGE])

@@ -3,24 +3,29 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import signal
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
+import structlog
+from structlog.testing import LogCapture
 
 from paddock.errors import (
     BoxStartError,
     Conflict,
+    DiskFull,
     Forbidden,
     HostFull,
     ImageNotFound,
     InvalidInput,
     NameTaken,
+    PaddockError,
     QuotaExceeded,
     SandboxNotFound,
     SnapshotNotFound,
@@ -242,6 +247,76 @@ async def test_a_box_that_writes_too_much_loses_its_commands_and_lives(data: Pat
             return (await inside.run("rm -f /workspace/f*; echo fine")).stdout == b"fine\n"
 
         await until(fine)
+
+
+@pytest.fixture
+def with_logs() -> Iterator[LogCapture]:
+    capture = LogCapture()
+    before = structlog.get_config()["processors"]
+    structlog.configure(processors=[capture])
+    yield capture
+    structlog.configure(processors=before)
+
+
+async def test_a_disk_limit_cannot_be_passed_again_and_again(data: Path, with_logs: LogCapture) -> None:
+    limit, bound = 32 * 2**20, 2**30
+    attack = "i=0; while true; do head -c 30M /dev/zero >f$1-$i || exit 7; i=$((i+1)); done"
+    async with running(data) as machine:
+        fleet = machine.fleet
+        sandbox = await fleet.create(ME, CreateSandbox(limits=Limits(disk=limit)))
+        lines = with_logs.entries
+        inside = await fleet.inside(ME, sandbox.id)
+        assert (await inside.run(Command(["sh", "-c", attack, "sh", "0"], timeout=30))).exit_code == 137
+
+        async def stopped() -> bool:  # What starts while the first commands are being killed is killed with them.
+            return "sandbox over its disk limit; commands ended" in [line["event"] for line in lines]
+
+        await until(stopped)
+        first = await machine.backend.disk_used(sandbox.record)
+        for number in ("1", "2", "3"):
+            result = await inside.run(Command(["sh", "-c", attack, "sh", number], timeout=30))
+            assert result.exit_code == 7
+            assert b"nothing can be written until files are deleted" in result.stderr
+        assert limit < await machine.backend.disk_used(sandbox.record) < first + 2**20
+        assert first < limit + bound
+        with pytest.raises(DiskFull, match="nothing can be written until files are deleted"):
+            await inside.write_file("/workspace/more", b"more")
+        assert (await inside.run("ulimit -f unlimited")).exit_code != 0
+        started = await inside.start("echo heard")
+        assert b"heard\n" in [event.data async for event in inside.follow(started) if hasattr(event, "data")]
+        assert (await inside.run("rm f*")).exit_code == 0
+
+        async def written() -> bool:
+            return (await inside.run("echo fine > again && cat again")).stdout == b"fine\n"
+
+        await until(written)
+        assert (await fleet.get(ME, sandbox.id)).state is SandboxState.RUNNING
+
+
+async def test_a_sandbox_that_gets_around_the_refusal_is_ended(data: Path) -> None:
+    """A file with holes can be filled by writing to memory, which no limit of a process stops."""
+    holes = "for i in range(200): open(f'h{i}', 'w').truncate(30 * 2**20)"
+    fill = (
+        "import mmap, sys\n"
+        "for i in range(200):\n"
+        "    with open(f'h{i}', 'r+b') as f, mmap.mmap(f.fileno(), 0) as m:\n"
+        "        for at in range(0, len(m), 4096): m[at] = 1\n"
+    )
+    async with running(data) as machine:
+        fleet = machine.fleet
+        sandbox = await fleet.create(ME, CreateSandbox(limits=Limits(disk=32 * 2**20)))
+        inside = await fleet.inside(ME, sandbox.id)
+        assert (await inside.run(Command(["python3", "-c", holes]))).exit_code == 0
+
+        async def ended() -> bool:
+            if (await fleet.get(ME, sandbox.id)).state is not SandboxState.RUNNING:
+                return True
+            with contextlib.suppress(PaddockError):
+                await inside.run(Command(["python3", "-c", fill], timeout=20))
+            return False
+
+        await until(ended)
+        assert (await fleet.get(ME, sandbox.id)).reason == "disk_full"
 
 
 async def test_a_tenants_volumes_are_bounded_together(data: Path) -> None:

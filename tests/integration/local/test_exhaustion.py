@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 import time
 from collections.abc import Iterator
@@ -50,6 +51,35 @@ def test_a_box_whose_processes_are_used_up_can_still_be_ended(place: Yard) -> No
         eventually(lambda: _members(pen) >= 40)
         asyncio.run(place.backend.end_commands(pen.record))
         assert pen.answers()
+
+
+PREALLOCATING = """
+import ctypes, fcntl, os, struct
+libc = ctypes.CDLL(None, use_errno=True)
+libc.fallocate.argtypes = [ctypes.c_int, ctypes.c_int, ctypes.c_long, ctypes.c_long]
+fd = os.open("/workspace/ahead", os.O_RDWR | os.O_CREAT)
+def attempt(mode):
+    return 0 if libc.fallocate(fd, mode, 0, 2**24) == 0 else ctypes.get_errno()
+print([attempt(mode) for mode in (0x0, 0x1, 0x10, 0x11, 0x20, 0x40)])
+for request in (0x40305828, 0x4030582A, 0x40305839):
+    try: fcntl.ioctl(fd, request, struct.pack("hhqqiI16x", 0, 0, 0, 2**24, 0, 0)); print("done")
+    except OSError as error: print(error.errno)
+print(os.fstat(fd).st_blocks, os.fstat(fd).st_size)
+os.posix_fallocate(fd, 0, 2**20)
+print(os.fstat(fd).st_size, attempt(0x3))
+"""
+
+
+def test_space_is_taken_by_writing_only(pen: Pen) -> None:
+    """What a box may write is measured, and space that is set aside without writing could not be kept up with."""
+    refused = f"{errno.EOPNOTSUPP}"
+    assert pen.python(PREALLOCATING).stdout.decode().split("\n") == [
+        f"[{', '.join([refused] * 6)}]",
+        *[refused] * 3,
+        "0 0",
+        f"{2**20} 0",
+        "",
+    ]
 
 
 def test_a_memory_bomb_is_stopped(place: Yard, small: Pen) -> None:

@@ -33,6 +33,7 @@ def pack(box: Box, request: Request) -> Reply:
 
 
 def unpack(box: Box, request: Request) -> Reply:
+    box.disk_limit.check()
     path = request.query("path")
     if not path:
         raise missing_query("path")

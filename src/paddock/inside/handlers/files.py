@@ -94,6 +94,7 @@ def list_directory(box: Box, request: Request) -> Reply:
 
 
 def replace(box: Box, request: Request) -> Reply:
+    box.disk_limit.check()
     places = places_of(box, request)
     results = {}
     for path, document in _documents(request):

@@ -31,6 +31,7 @@ _RANGE = re.compile(r"bytes=(\d{0,18})-(\d{0,18})\Z")
 
 def upload(box: Box, request: Request) -> Reply:
     """Store every file of a form; each `file` part follows the `metadata` part that describes it."""
+    box.disk_limit.check()
     places = places_of(box, request)
     metadata: dict[str, Any] | None = None
     for part in Multipart(request.header("content-type"), request.body).parts():
@@ -43,6 +44,7 @@ def upload(box: Box, request: Request) -> Reply:
             path = required(metadata, "path", str)
             with places.find(path, follow=True, make_parents=True) as place, AtomicFile(place) as target:
                 for piece in part.content():
+                    box.disk_limit.check()
                     target.write(piece)
                 target.commit(wanted)
             metadata = None

@@ -10,6 +10,7 @@ import shutil
 import socket
 import subprocess
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,6 +28,7 @@ from paddock.sandbox.local.uids import Uids
 from paddock.sandbox.zipapp import pack
 
 P = ParamSpec("P")
+MEASURE_AT_ONCE = 8
 
 
 @dataclass(frozen=True)
@@ -65,6 +67,8 @@ class LocalBackend(Backend):
         self._below = settings.data / "below"
         layout.lay_out(self._below, plan.directories(settings.shared), plan.FILES)
         self._launcher = Launcher()
+        # Threads of their own: a sandbox can make measuring slow, and everything else must not wait for it.
+        self._measuring = ThreadPoolExecutor(MEASURE_AT_ONCE, thread_name_prefix="measure")
         self._uids: Uids | None = None
         if os.geteuid() == 0:
             taken = (BoxFiles(path).read_facts().get("uid") for path in self._boxes.iterdir())
@@ -134,10 +138,14 @@ class LocalBackend(Backend):
 
     async def disk_used(self, record: Record) -> int:
         files = self._files(record["id"])
-        return await asyncio.to_thread(layout.disk_used, files.upper, files.workspace, files.log)
+        places = (files.upper, files.workspace, files.log)
+        return await asyncio.get_running_loop().run_in_executor(self._measuring, layout.disk_used, *places)
 
     async def end_commands(self, record: Record) -> None:
         await asyncio.to_thread(self._end_commands, record["id"])
+
+    async def refuse_writes(self, record: Record, reason: str | None) -> None:
+        await asyncio.to_thread(self._refuse_writes, record["id"], reason)
 
     async def remove(self, box_id: str) -> None:
         await asyncio.to_thread(self._remove, box_id)
@@ -153,6 +161,7 @@ class LocalBackend(Backend):
         if not await self.leftovers():
             self._cgroups.dissolve()
         self._launcher.close()
+        self._measuring.shutdown(wait=False, cancel_futures=True)
         os.close(self._sockets)
 
     def _files(self, box_id: str) -> BoxFiles:
@@ -317,6 +326,14 @@ class LocalBackend(Backend):
             self._cgroups.kill(box_id, spare=frozenset({identity.pid, *monitors}))
         else:
             processes.kill_all(identity.pid_namespace, spare=identity.pid)
+
+    def _refuse_writes(self, box_id: str, reason: str | None) -> None:
+        notice = self._files(box_id).holes / plan.DISK_NOTICE
+        if reason is None:
+            notice.unlink(missing_ok=True)
+            return
+        notice.touch(mode=0o644)  # Even without room for the words, the notice is there.
+        notice.write_text(reason)
 
     def _remove(self, box_id: str) -> None:
         files = self._files(box_id)

@@ -16,6 +16,8 @@ from paddock.sandbox.local.layout import BoxFiles
 PYTHON = "/usr/bin/python3"
 INSIDE = "/opt/paddock/inside.pyz"
 HOLES = "/run/paddock/holes"
+DISK_NOTICE = "disk-full"
+"""File among the holes that says why nothing may be written; the sandbox can read it and no more."""
 WORKSPACE = "/workspace"
 SHARED = "/shared"
 FILES = (INSIDE,)
@@ -100,6 +102,7 @@ def inside_config(
         "entrypoint": list(spec.entrypoint) if spec.entrypoint else None,
         "services": [service.model_dump(mode="json") for service in spec.image.services],
         "early": early.document() if early else None,
+        "disk_notice": f"{HOLES}/{DISK_NOTICE}",
         "state": "/var/tmp/paddock",  # noqa: S108 — a path in the box
         "bridges": [{"port": hole.port, "socket": f"{HOLES}/{hole.name}.sock"} for hole in spec.holes],
         "limits": limits.model_dump(include={"cpu", "memory"}, exclude_none=True),

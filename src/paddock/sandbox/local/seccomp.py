@@ -67,6 +67,10 @@ ATTRIBUTE_CALLS = frozenset({"setxattr", "lsetxattr", "fsetxattr", "setxattrat"}
 """Root of a namespace of its own could give a program on a mounted host directory capabilities that count outside."""
 TERMINAL_INJECTION = (0x5412, 0x541C)
 """TIOCSTI and TIOCLINUX."""
+PUNCH_HOLE = 0x2
+"""The mode bit of `fallocate` that gives space back."""
+PREALLOCATING = (0x40305828, 0x4030582A, 0x40305839)
+"""FS_IOC_RESVSP, FS_IOC_RESVSP64 and FS_IOC_ZERO_RANGE: `fallocate` by other names, on every file system."""
 SOCKET_FAMILIES = frozenset({1, 2, 10, 16})
 """Unix, IPv4, IPv6, and netlink for listing the box's own interfaces."""
 LAST_FAMILY = 16
@@ -115,6 +119,11 @@ def _arguments(seccomp: Any, nested_namespaces: bool) -> Any:
     for request in TERMINAL_INJECTION:
         # The kernel reads 32 bits of the request; comparing all 64 could be passed by with a bit above them.
         rules.add_rule(refuse, "ioctl", seccomp.Arg(1, seccomp.MASKED_EQ, LOW_WORD, request))
+    # Disk use is measured, and these take gigabytes in no time. C libraries and databases fall back to writing.
+    no_space_ahead = seccomp.ERRNO(errno.EOPNOTSUPP)
+    rules.add_rule(no_space_ahead, "fallocate", seccomp.Arg(1, seccomp.MASKED_EQ, PUNCH_HOLE, 0))
+    for request in PREALLOCATING:
+        rules.add_rule(no_space_ahead, "ioctl", seccomp.Arg(1, seccomp.MASKED_EQ, LOW_WORD, request))
     for family in set(range(LAST_FAMILY)) - SOCKET_FAMILIES:
         rules.add_rule(no_family, "socket", seccomp.Arg(0, seccomp.EQ, family))
     rules.add_rule(no_family, "socket", seccomp.Arg(0, seccomp.GT, LAST_FAMILY))
