@@ -247,7 +247,7 @@ def test_a_server_that_stops_says_which_sandboxes_go_on(tmp_path: Path) -> None:
 
 
 def test_without_a_server_it_says_how_to_start_one(tmp_path: Path) -> None:
-    done = Paddock(tmp_path).run("sandbox", "list")
+    done = Paddock(tmp_path).run("sandbox", "create")
     assert done.returncode == 1
     assert done.stderr == b"error: no Paddock server at http://127.0.0.1:8420; start one with: paddock serve\n"
 

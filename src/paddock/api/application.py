@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from fastapi import APIRouter, FastAPI
-from fastapi.exceptions import RequestValidationError
 from fastapi.responses import HTMLResponse, JSONResponse
-from starlette.exceptions import HTTPException
 from starlette.middleware.cors import CORSMiddleware
 from starlette.routing import Router
 from starlette.types import ASGIApp, Receive, Scope, Send
@@ -63,7 +61,7 @@ from paddock.api.llm import ModelDoor
 from paddock.api.origins import Origins
 from paddock.api.proxy import Proxy
 from paddock.api.services import Services
-from paddock.errors import NotFound, PaddockError
+from paddock.errors import NotFound
 
 ROOMS = (
     session_files,
@@ -157,10 +155,7 @@ def make_routes(routers: Iterable[APIRouter]) -> FastAPI:
     app = FastAPI(title="Paddock", docs_url=None, redoc_url=None, openapi_url=None, redirect_slashes=False)
     for router in routers:
         app.include_router(router)
-    app.add_exception_handler(PaddockError, errors.paddock_error)
-    app.add_exception_handler(RequestValidationError, errors.validation_error)
-    app.add_exception_handler(HTTPException, errors.http_error)
-    app.add_exception_handler(Exception, errors.unexpected_error)
+    errors.handle_errors(app)
 
     @app.get("/openapi.json", include_in_schema=False)
     def openapi() -> JSONResponse:

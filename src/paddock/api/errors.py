@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from http import HTTPStatus
 from typing import Any
 
-from fastapi import Request
+from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from pydantic import BaseModel, Field
@@ -137,6 +137,14 @@ async def refuse_websocket(send: Send, extensions: Mapping[str, Any], status: in
     headers += [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
     await send({"type": "websocket.http.response.start", "status": status, "headers": headers})
     await send({"type": "websocket.http.response.body", "body": body})
+
+
+def handle_errors(app: FastAPI) -> None:
+    """Answer every error of an application's routes in our own form."""
+    app.add_exception_handler(PaddockError, paddock_error)
+    app.add_exception_handler(RequestValidationError, validation_error)
+    app.add_exception_handler(HTTPException, http_error)
+    app.add_exception_handler(Exception, unexpected_error)
 
 
 def paddock_error(request: Request, error: Exception) -> JSONResponse:

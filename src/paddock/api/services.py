@@ -3,24 +3,27 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
-from paddock.agents.sessions import Sessions
-from paddock.auth.keys import Keys
-from paddock.auth.logins import Logins
-from paddock.config.schema import Config
-from paddock.events.log import EventLog
-from paddock.fleet.fleet import Fleet
-from paddock.live.live import Live
-from paddock.llm.archive.archive import Archive
-from paddock.llm.budgets import Budgets
-from paddock.llm.gateway import Gateway
-from paddock.llm.usage import Ledger
-from paddock.runs.runs import Runs
-from paddock.sandbox.images import BuildJobs, ImageStore
-from paddock.store.counts import Counts
-from paddock.store.series import SeriesStore
 from paddock.telemetry.exposition import Traffic
 from paddock.telemetry.logs import LogRing
+
+if TYPE_CHECKING:
+    from paddock.agents.sessions import Sessions
+    from paddock.auth.keys import Keys
+    from paddock.auth.logins import Logins
+    from paddock.config.schema import Config
+    from paddock.events.log import EventLog
+    from paddock.fleet.fleet import Fleet
+    from paddock.live.live import Live
+    from paddock.llm.archive.archive import Archive
+    from paddock.llm.budgets import Budgets
+    from paddock.llm.gateway import Gateway
+    from paddock.llm.usage import Ledger
+    from paddock.runs.runs import Runs
+    from paddock.sandbox.images import BuildJobs, ImageStore
+    from paddock.store.counts import Counts
+    from paddock.store.series import SeriesStore
 
 
 @dataclass(frozen=True)

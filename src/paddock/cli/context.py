@@ -99,6 +99,15 @@ class Cli:
         target = self.target()
         return Client(target.url, target.key)
 
+    def reading(self) -> Client:
+        """A client for a command that only reads: of the server that is named or runs, else of the data directory."""
+        from paddock.cli.run_server import answering
+        from paddock.cli.store_client import StoreClient
+
+        if self.names_server or os.environ.get("PADDOCK_API_KEY") or answering(self.data):
+            return self.client()
+        return StoreClient(self)
+
     def target(self) -> Target:
         """Where the server is and which key it takes.
 

@@ -39,7 +39,7 @@ async def events(
     import asyncio
 
     place = "sequence" if sandbox is None else "number"
-    async with cli.client() as client:
+    async with cli.client() if follow else cli.reading() as client:
         path = "/v1/events" if sandbox is None else f"/v1/sandboxes/{await _found(client, sandbox)}/events"
         last_seen = time.monotonic()
         while True:

@@ -21,7 +21,7 @@ def register(app: typer.Typer) -> None:
 
 async def list_(cli: Cli) -> None:
     """List the kinds there are, and whether their images are built."""
-    async with cli.client() as client:
+    async with cli.reading() as client:
         found = (await client.get("/v1/kinds"))["items"]
     if cli.as_json:
         return cli.out.document(found)

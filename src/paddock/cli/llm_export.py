@@ -53,7 +53,7 @@ async def export(
     from paddock.cli.whole import counting, whole_file
 
     lines = 0
-    async with cli.client() as client:
+    async with cli.reading() as client:
         query = await by.query(
             client,
             sandbox=sandbox,

@@ -51,7 +51,7 @@ async def log(
     """
     from paddock.cli.llm_rows import COLUMNS, Layout, cells
 
-    async with cli.client() as client:
+    async with cli.reading() as client:
         asked = await by.query(
             client,
             sandbox=sandbox,

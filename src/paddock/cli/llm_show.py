@@ -53,7 +53,7 @@ async def show(
     """Show what was asked and answered in one exchange."""
     from paddock.cli.llm_filters import exchange_id
 
-    async with cli.client() as client:
+    async with cli.reading() as client:
         wanted = await exchange_id(client, exchange)
         if raw:
             async with client.request("GET", f"/v1/exchanges/{wanted}", params={"raw": raw}) as answer:
@@ -90,7 +90,7 @@ async def conversations(cli: Cli, sandbox: SandboxArgument) -> None:
     from paddock.cli.llm_filters import sandbox_id
     from paddock.cli.llm_words import count, first_line, money
 
-    async with cli.client() as client:
+    async with cli.reading() as client:
         found = (await client.get(f"/v1/sandboxes/{await sandbox_id(client, sandbox)}/conversations"))["items"]
     if cli.as_json:
         return cli.out.document(found)

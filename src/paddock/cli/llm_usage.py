@@ -55,7 +55,7 @@ async def usage(
     if not wanted or any(name not in _NAMES for name in wanted):
         raise UsageProblem(f"--by {by!r} is not known", hint=f"write some of {', '.join(_NAMES)}, with commas between")
     bounds = {"since": _day(since, "--since"), "until": _day(until, "--until"), "model": model}
-    async with cli.client() as client:
+    async with cli.reading() as client:
         if sandbox:
             from paddock.cli.llm_filters import sandbox_id
 

@@ -39,6 +39,20 @@ async def open_store(data: Path) -> AsyncIterator[Store]:
         yield store
 
 
+@asynccontextmanager
+async def open_to_read(data: Path) -> AsyncIterator[Store]:
+    """The database, read-only; an empty one elsewhere if there is none yet, so that nothing is left behind."""
+    import tempfile
+
+    from paddock.store.database import Store
+
+    with tempfile.TemporaryDirectory(prefix="paddock-empty-") as empty:
+        path = data / DATABASE
+        found = path if path.exists() else Path(empty) / DATABASE
+        async with await Store.open_to_read(found) as store:
+            yield store
+
+
 async def digests_in_use(config: Config, images: ImageStore) -> frozenset[str]:
     """Digests of every image that a sandbox or snapshot may still need; rather one too many than one too few."""
     if not (config.data / DATABASE).exists():

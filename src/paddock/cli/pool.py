@@ -58,7 +58,7 @@ async def create(
 
 async def list_(cli: Cli) -> None:
     """List pools, and how many of each are ready."""
-    async with cli.client() as client:
+    async with cli.reading() as client:
         found = (await client.get("/v1/pools"))["items"]
     if cli.as_json:
         return cli.out.document(found)

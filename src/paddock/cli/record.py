@@ -99,7 +99,7 @@ async def list_(
     ] = None,
 ) -> None:
     """List recordings, newest first."""
-    async with cli.client() as client:
+    async with cli.reading() as client:
         path = "/v1/recordings" if sandbox is None else _path(await _sandbox(client, sandbox))
         found = (await client.get(path))["items"]
     if cli.as_json:

@@ -24,8 +24,9 @@ on. With `--json` errors are `{"error": {"code", "message", "hint"?}}` on standa
 | 130 | interrupted |
 
 Commands that need a server find it by `--server`, else `PADDOCK_URL`, else the one that uses the data directory, and
-show it the key in `PADDOCK_API_KEY`, else the data directory's `local.key`. Colours are left out when the output is
-not a terminal or `NO_COLOR` is set. `paddock --install-completion` sets up completion for your shell.
+show it the key in `PADDOCK_API_KEY`, else the data directory's `local.key`. Where no server runs, commands that list or
+show read the data directory themselves; they start no server and change nothing. Colours are left out when the output
+is not a terminal or `NO_COLOR` is set. `paddock --install-completion` sets up completion for your shell.
 """
 
 

@@ -57,11 +57,10 @@ async def list_(
 ) -> None:
     """List runs, newest first."""
     from paddock.cli.llm_words import count, money
-    from paddock.cli.run_server import any_server
     from paddock.cli.run_shapes import short_reason, took, words
 
     query = {"state": [_state(each) for each in state or []], "name": name, "group": of_group}
-    async with any_server(cli) as client:
+    async with cli.reading() as client:
         found, more = await _found(client, query, None if everything else limit)
     if cli.as_json:
         return cli.out.document(found)
@@ -134,10 +133,10 @@ async def show(cli: Cli, run: RunArgument) -> None:
     """Show what came of a run: why it ended, tokens, cost, time per stage, checks, deliverables."""
     from paddock.cli.run_fetch import folder_of
     from paddock.cli.run_follow import last_words
-    from paddock.cli.run_server import Servers, any_server
+    from paddock.cli.run_server import Servers
     from paddock.cli.run_summary import print_summary
 
-    async with any_server(cli) as client:
+    async with cli.reading() as client:
         found = await client.get(await path_of(client, run))
         said = () if cli.as_json else await last_words(client, found)
     if cli.as_json:

@@ -103,11 +103,10 @@ async def get(
 ) -> None:
     """Fetch what a run has delivered, or its whole folder."""
     from paddock.cli.run_fetch import download, save
-    from paddock.cli.run_server import any_server
 
     if archive is not None and archive.suffix not in (".tar", ".zip"):
         raise UsageProblem(f"--archive {archive}: its name has to end in .tar or .zip")
-    async with any_server(cli) as client:
+    async with cli.reading() as client:
         path = await path_of(client, run)
         if archive is not None:
             await save(client, f"{path}/archive?format={archive.suffix[1:]}", archive)

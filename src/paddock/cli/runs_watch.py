@@ -70,7 +70,7 @@ async def logs(
 
     query = {"follow": "true" if follow else "false"} | ({"attempt": str(attempt)} if attempt else {})
     decoder = codecs.getincrementaldecoder("utf-8")("replace")
-    async with any_server(cli) as client:
+    async with any_server(cli) if follow else cli.reading() as client:
         path = await path_of(client, run)
         if attempt is not None and attempt > (had := int((await client.get(path)).get("attempt") or 1)):
             raise CliError(f"{run} has no attempt {attempt}; the last one is {had}")

@@ -177,7 +177,7 @@ async def list_(
     from urllib.parse import urlencode
 
     wanted = parse.assignments(metadata or [], "--metadata")
-    async with cli.client() as client:
+    async with cli.reading() as client:
         found = await client.items("/v1/sandboxes", metadata=urlencode(wanted) or None)
     if state:
         known = {item.lower() for item in state}
@@ -199,7 +199,7 @@ async def show(cli: Cli, sandbox: SandboxArgument) -> None:
     """Show all that is known of a sandbox."""
     from paddock.cli.find import find
 
-    async with cli.client() as client:
+    async with cli.reading() as client:
         found = await client.get(f"/v1/sandboxes/{await find(client, sandbox)}")
     if cli.as_json:
         return cli.out.document(found)

@@ -83,7 +83,7 @@ def path_of(session_id: str, below: str = "") -> str:
 
 async def list_(cli: Cli) -> None:
     """List sessions, the one that changed last first."""
-    async with _server(cli) as client:
+    async with cli.reading() as client:
         found = await client.items(SESSIONS)
     if cli.as_json:
         return cli.out.document(found)
@@ -107,7 +107,7 @@ async def show(cli: Cli, session: SessionArgument) -> None:
     """Show a session: how it stands, and what was said in it."""
     from paddock.cli.chat_view import print_history
 
-    async with _server(cli) as client:
+    async with cli.reading() as client:
         session_id = await find_session(client, session)
         found = await client.get(path_of(session_id))
         messages = await client.items(path_of(session_id, "/messages"))
@@ -142,7 +142,7 @@ async def search(
     limit: Annotated[int, typer.Option(metavar="N", min=1, max=1000, help="Most that are shown.")] = 20,
 ) -> None:
     """Search what was said in sessions, and what tools answered."""
-    async with _server(cli) as client:
+    async with cli.reading() as client:
         found = (await client.get(f"{SESSIONS}/search", q=words, pageSize=limit))["items"]
     if cli.as_json:
         return cli.out.document(found)
@@ -157,7 +157,7 @@ async def search(
 
 async def approvals(cli: Cli, session: SessionArgument) -> None:
     """List what was asked of people in a session, and who decided what and when."""
-    async with _server(cli) as client:
+    async with cli.reading() as client:
         found = await client.items(path_of(await find_session(client, session), "/approvals"))
     if cli.as_json:
         return cli.out.document(found)

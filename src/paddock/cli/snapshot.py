@@ -73,7 +73,7 @@ async def snapshots(
     """List snapshots, or remove some."""
     from paddock.cli.find import find, find_snapshot
 
-    async with cli.client() as client:
+    async with cli.reading() as client:
         if remove:
             ids = [await find_snapshot(client, item) for item in remove]
             for item in ids:

@@ -89,6 +89,11 @@ class Pools:
         self.being_started: set[str] = set()
 
     async def open(self) -> None:
+        await self.load()
+        self.spawn(self._refill())
+
+    async def load(self) -> None:
+        """Read which pools there are, without starting anything."""
         now = datetime.now(UTC)
         for settings in self._config.pools:
             kind = None if settings.kind is None else self._kinds.get(settings.kind)
@@ -99,7 +104,6 @@ class Pools:
             self._reservoirs[EVERYBODY, pool.name] = _Reservoir(pool)
         for pool in await self._store.list():
             self._reservoirs[pool.tenant, pool.name] = _Reservoir(pool)
-        self.spawn(self._refill())
 
     async def create(
         self, tenant: str, name: str, image: str | None, size: int, limits: Limits, kind: str | None = None

@@ -75,7 +75,15 @@ class Store:
         return await asyncio.to_thread(cls._open, path)
 
     @classmethod
-    def _open(cls, path: Path) -> Self:
+    async def open_to_read(cls, where: str | Path) -> Self:
+        """Open a database that this process does not change, beside a server or without one.
+
+        One of an older Paddock is brought up to date first. Writes raise `Unavailable`. Raises as `open` does.
+        """
+        return await asyncio.to_thread(cls._open, _path(where), read_only=True)
+
+    @classmethod
+    def _open(cls, path: Path, *, read_only: bool = False) -> Self:
         engine = None
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -83,6 +91,9 @@ class Store:
             os.close(os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600))
             engine = _engine(path)
             migrate(engine, path)
+            if read_only:
+                engine.dispose()
+                engine = _engine(path, read_only=True)
             return cls(path, engine, engine.connect().execution_options(writes=True))
         except (OSError, DBAPIError) as error:
             if engine:
@@ -208,7 +219,7 @@ def _path(where: str | Path) -> Path:
     return Path(text.removeprefix("sqlite:///"))
 
 
-def _engine(path: Path) -> Engine:
+def _engine(path: Path, *, read_only: bool = False) -> Engine:
     engine = create_engine(
         f"sqlite:///{path}",
         poolclass=QueuePool,
@@ -223,6 +234,8 @@ def _engine(path: Path) -> Engine:
         connection.isolation_level = None
         for pragma in ("journal_mode = WAL", "synchronous = FULL", "foreign_keys = ON", "cache_size = -8192"):
             connection.execute(f"PRAGMA {pragma}")
+        if read_only:
+            connection.execute("PRAGMA query_only = ON")
 
     @event.listens_for(engine, "begin")
     def begin(connection: Connection) -> None:

@@ -54,6 +54,7 @@ class Archive:
         self._bell = asyncio.Event()
         self._following = True
         self._scribe: Scribe
+        self._writes = True
         self._keeper = asyncio.create_task(self._forget_the_old(), name="archive retention")
 
     @classmethod
@@ -70,6 +71,13 @@ class Archive:
             archive._scribe = RemoteScribe(str(store.path), settings, secrets, archive._ring)
         else:
             archive._scribe = await OwnScribe.open(store, settings, secrets, archive._ring)
+        return archive
+
+    @classmethod
+    def reading(cls, store: Store, settings: ArchiveConfig) -> Self:
+        """The archive of a process that only reads: it keeps and removes nothing."""
+        archive = cls(store, settings.model_copy(update={"enabled": False, "keep": None}))
+        archive._writes = False
         return archive
 
     @property
@@ -199,7 +207,7 @@ class Archive:
 
     async def _settle(self) -> None:
         """Let who asks see what was kept before, unless it cannot be written now."""
-        if self._scribe.waiting_bytes:
+        if self._writes and self._scribe.waiting_bytes:
             try:
                 await asyncio.wait_for(self._scribe.flush(), _PATIENCE)
             except (Unavailable, TimeoutError):

@@ -1,0 +1,125 @@
+"""The read-only API of a data directory answers as the server did, and changes nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from paddock.cli.context import Cli, is_served
+from paddock.cli.failure import NoServer, Refused
+from paddock.cli.store_client import StoreClient
+from paddock.errors import Unavailable
+from paddock.store.database import Store
+from paddock.store.lock import DataLock
+from tests.serving import Server, eventually, remove_all
+
+TASK: Mapping[str, Any] = {
+    "name": "short",
+    "goal": "Say hello.",
+    "image": "host",
+    "entrypoint": "echo hello; echo a > a.txt",
+    "deliverables": ["a.txt"],
+}
+PATHS = (
+    "/v1/runs",
+    "/v1/runs?state=failed",
+    "/v1/runs/{run}",
+    "/v1/runs/{run}/logs/agent.out",
+    "/v1/runs/{run}/deliverables/a.txt",
+    "/v1/runs/nothing",
+    "/v1/sandboxes",
+    "/v1/sandboxes?metadata=name%3Ddesk",
+    "/v1/sandboxes/{sandbox}",
+    "/v1/sandboxes/{sandbox}/conversations",
+    "/v1/snapshots",
+    "/v1/pools",
+    "/v1/kinds",
+    "/v1/recordings",
+    "/v1/sessions",
+    "/v1/sessions/search?q=hello",
+    "/v1/sessions/{session}",
+    "/v1/sessions/{session}/messages",
+    "/v1/sessions/{session}/approvals",
+    "/v1/exchanges",
+    "/v1/usage?by=model",
+    "/v1/keys",
+)
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    return tmp_path / "data"
+
+
+async def answers(data: Path, paths: Mapping[str, str]) -> dict[str, tuple[int, bytes]]:
+    found: dict[str, tuple[int, bytes]] = {}
+    async with StoreClient(Cli(data=str(data))) as client:
+        for name, path in paths.items():
+            try:
+                async with client.request("GET", path) as answer:
+                    found[name] = (answer.status, await answer.content.read())
+            except Refused as error:
+                found[name] = (error.status, error.server_code.encode())
+    return found
+
+
+def test_it_answers_as_the_server_did(data: Path) -> None:
+    server = Server(data).start()
+    with server.client() as client:
+        box = client.post("/v1/sandboxes", json={"image": {"uri": "host"}, "name": "desk"}).json()["id"]
+        client.post(f"/v1/sandboxes/{box}/snapshots", json={"name": "kept"})
+        pool = {
+            "name": "none",
+            "capacitySpec": {"bufferMax": 0},
+            "template": {"spec": {"containers": [{"image": "host"}]}},
+        }
+        assert client.post("/v1/pools", json=pool).status_code == 201
+        session = client.post("/v1/sessions", json={"title": "hello"}).json()["id"]
+        run = client.post("/v1/runs", json={"task": TASK}).json()["runs"][0]["id"]
+        eventually(lambda: client.get(f"/v1/runs/{run}").json()["state"] == "succeeded", 60)
+        eventually(lambda: client.get("/v1/snapshots").json()["items"][0]["status"]["state"] == "Ready")
+        paths = {path: path.format(run=run, sandbox=box, session=session) for path in PATHS}
+        before = {}
+        for name, path in paths.items():
+            answer = client.get(path)
+            refused = answer.status_code >= 300
+            before[name] = (answer.status_code, answer.json()["code"].encode() if refused else answer.content)
+    beside = asyncio.run(answers(data, paths))
+    assert server.stop() == 0
+    with DataLock.acquire(data):  # As of a server that starts and does not answer yet.
+        alone = asyncio.run(answers(data, paths))
+    for name in PATHS:
+        assert beside[name] == before[name], name
+        assert alone[name] == before[name], name
+    assert not is_served(data)
+    server.start()
+    remove_all(server)
+    server.stop()
+
+
+def test_an_unused_data_directory_is_empty_and_stays_so(data: Path) -> None:
+    found = asyncio.run(answers(data, {path: path for path in ("/v1/runs", "/v1/sandboxes", "/v1/sessions")}))
+    assert [json.loads(body)["items"] for _, body in found.values()] == [[], [], []]
+    assert not data.exists()
+
+
+def test_nothing_can_be_written(data: Path) -> None:
+    async def write() -> None:
+        await (await Store.open(data / "paddock.db")).close()
+        async with await Store.open_to_read(data / "paddock.db") as store:
+            await store.write(lambda connection: connection.exec_driver_sql("DELETE FROM sandboxes").rowcount)
+
+    with pytest.raises(Unavailable):
+        asyncio.run(write())
+
+    async def post() -> None:
+        async with StoreClient(Cli(data=str(data))) as client:
+            await client.post("/v1/sandboxes", {})
+
+    with pytest.raises(NoServer, match="paddock serve"):
+        asyncio.run(post())
