@@ -13,6 +13,9 @@ export interface Options {
 }
 
 /** What the server refused, in its words. `status` is 0 if it could not be reached. */
+/** The code of errors about the key that a provider of models is configured with. */
+export const PROVIDER_KEY = "PROVIDER_KEY_REFUSED";
+
 export class ApiError extends Error {
   readonly status: number;
   readonly code: string;
@@ -101,7 +104,7 @@ export async function fetchRaw(method: string, path: string, options: Options = 
   }
   if (response.ok || response.status === 304) return response;
   const refused = await refusal(response);
-  if (response.status === 401) signedOut();
+  if (response.status === 401 && refused.code !== PROVIDER_KEY) signedOut();
   throw refused;
 }
 
@@ -111,9 +114,15 @@ async function refusal(response: Response): Promise<ApiError> {
   let message = text.slice(0, 300) || response.statusText || code;
   let params: Record<string, string> = {};
   try {
-    const said = JSON.parse(text) as { code?: unknown; message?: unknown; params?: unknown };
+    const document = JSON.parse(text) as Record<string, unknown>;
+    // Requests to models are refused in the shape of OpenAI's API: `{"error": {"message": …}}`.
+    const said = (typeof document.error === "object" && document.error !== null ? document.error : document) as {
+      code?: unknown;
+      message?: unknown;
+      params?: unknown;
+    };
     if (typeof said.params === "object" && said.params !== null) params = said.params as Record<string, string>;
-    if (typeof said.code === "string") code = said.code;
+    if (typeof said.code === "string") code = said.code.toUpperCase();
     if (typeof said.message === "string") message = said.message;
   } catch {
     // Something between us and the server answered: its own words will do.

@@ -6,6 +6,7 @@ import { api } from "@/api/client";
 import type { Schema } from "@/api/types";
 import { ConnectModel } from "@/shell/ConnectModel";
 import { may, useMe } from "@/shell/me";
+import { ProviderState } from "@/shell/ProviderState";
 import { useServer } from "@/shell/server";
 import { Badge } from "@/ui/Badge";
 import { Button } from "@/ui/Button";
@@ -26,62 +27,14 @@ export function Models() {
   });
   const demo = useServer().data?.models.demo;
   const kindOf = (name: string) => query.data?.providers.find((provider) => provider.name === name)?.kind;
+  const unlisted = (query.data?.providers ?? []).filter(
+    (provider) =>
+      provider.listProblem &&
+      !provider.keyRefusedAt &&
+      query.data?.patterns.some((each) => each.provider === provider.name),
+  );
   return (
     <>
-      <section className={styles.section} aria-labelledby="models">
-        <h2 id="models">{t("settings.models.title")}</h2>
-        <Loaded
-          query={query}
-          isEmpty={({ models }) => models.length === 0}
-          empty={
-            <Empty icon={Cable} title={t("settings.models.none")}>
-              {t("settings.models.noneAbout")}
-            </Empty>
-          }
-        >
-          {({ models }) => (
-            <Table<Schema<"ModelSaid">>
-              label={t("settings.models.title")}
-              rows={models}
-              keyOf={(model) => model.name}
-              columns={[
-                {
-                  id: "name",
-                  label: t("settings.models.name"),
-                  cell: (model) => (
-                    <span className={styles.row}>
-                      <bdi className={styles.mono}>{model.name}</bdi>
-                      {kindOf(model.provider) === "script" && <Badge tone="info">{t("settings.models.script")}</Badge>}
-                    </span>
-                  ),
-                },
-                { id: "provider", label: t("settings.models.provider"), cell: (model) => <bdi>{model.provider}</bdi> },
-                {
-                  id: "model",
-                  label: t("settings.models.asks"),
-                  minor: true,
-                  cell: (model) => <bdi>{model.model === "*" ? t("settings.models.same") : model.model}</bdi>,
-                },
-                {
-                  id: "fallbacks",
-                  label: t("settings.models.fallbacks"),
-                  minor: true,
-                  cell: (model) => model.fallbacks.join(", ") || "–",
-                },
-              ]}
-              actions={
-                may(me, "keys:admin") && may(me, "llm:use")
-                  ? (model) => (
-                      <Button size="small" icon={MessageCircleQuestionMark} onClick={() => setTried(model.name)}>
-                        {t("settings.models.try")}
-                      </Button>
-                    )
-                  : undefined
-              }
-            />
-          )}
-        </Loaded>
-      </section>
       {query.data && query.data.providers.length > 0 && (
         <section className={styles.section} aria-labelledby="providers">
           <h2 id="providers">{t("settings.models.providers")}</h2>
@@ -116,16 +69,77 @@ export function Models() {
               {
                 id: "state",
                 label: t("settings.models.state"),
-                cell: (provider) => (
-                  <Badge tone={provider.failing ? "danger" : "good"}>
-                    {t(provider.failing ? "settings.models.failing" : "settings.models.fine")}
-                  </Badge>
-                ),
+                cell: (provider) => <ProviderState provider={provider} />,
               },
             ]}
           />
         </section>
       )}
+      <section className={styles.section} aria-labelledby="models">
+        <h2 id="models">{t("settings.models.title")}</h2>
+        <Loaded
+          query={query}
+          isEmpty={({ models, patterns }) => models.length + patterns.length === 0}
+          empty={
+            <Empty icon={Cable} title={t("settings.models.none")}>
+              {t("settings.models.noneAbout")}
+            </Empty>
+          }
+        >
+          {({ models }) => (
+            <Table<Schema<"ModelSaid">>
+              label={t("settings.models.title")}
+              rows={models}
+              keyOf={(model) => model.name}
+              columns={[
+                {
+                  id: "name",
+                  label: t("settings.models.name"),
+                  cell: (model) => (
+                    <span className={styles.row}>
+                      <bdi className={styles.mono}>{model.name}</bdi>
+                      {model.name === query.data?.default && <Badge>{t("settings.models.default")}</Badge>}
+                      {kindOf(model.provider) === "script" && <Badge tone="info">{t("settings.models.script")}</Badge>}
+                    </span>
+                  ),
+                },
+                { id: "provider", label: t("settings.models.provider"), cell: (model) => <bdi>{model.provider}</bdi> },
+                {
+                  id: "model",
+                  label: t("settings.models.asks"),
+                  minor: true,
+                  cell: (model) => <bdi>{model.model === model.name ? t("settings.models.same") : model.model}</bdi>,
+                },
+                {
+                  id: "fallbacks",
+                  label: t("settings.models.fallbacks"),
+                  minor: true,
+                  cell: (model) => model.fallbacks.join(", ") || "–",
+                },
+              ]}
+              actions={
+                may(me, "keys:admin") && may(me, "llm:use")
+                  ? (model) => (
+                      <Button size="small" icon={MessageCircleQuestionMark} onClick={() => setTried(model.name)}>
+                        {t("settings.models.try")}
+                      </Button>
+                    )
+                  : undefined
+              }
+            />
+          )}
+        </Loaded>
+        {query.data && query.data.patterns.length > 0 && (
+          <p className={styles.soft}>
+            {t("settings.models.patterns", { patterns: query.data.patterns.map((each) => each.name).join(", ") })}
+          </p>
+        )}
+        {unlisted.map((provider) => (
+          <p key={provider.name} className={styles.soft}>
+            {t("settings.models.unlisted", { name: provider.name, problem: provider.listProblem })}
+          </p>
+        ))}
+      </section>
       <section className={styles.section} aria-labelledby="connect">
         <h2 id="connect">{t("settings.models.add")}</h2>
         <div className={styles.narrow}>

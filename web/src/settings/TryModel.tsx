@@ -1,4 +1,4 @@
-import { useMutation } from "@tanstack/react-query";
+import { useMutation, useQueryClient } from "@tanstack/react-query";
 import { type FormEvent, useEffect, useRef, useState } from "react";
 import { useTranslation } from "react-i18next";
 import { Link } from "wouter";
@@ -14,6 +14,7 @@ import styles from "./Settings.module.css";
 /** Asks a model one question, to see whether it answers. */
 export function TryModel({ name, onClose }: { name: string; onClose: () => void }) {
   const { t, i18n } = useTranslation();
+  const client = useQueryClient();
   const [model, setModel] = useState(name);
   const [question, setQuestion] = useState(t("settings.try.question"));
   const stop = useRef<AbortController | null>(null);
@@ -23,6 +24,8 @@ export function TryModel({ name, onClose }: { name: string; onClose: () => void 
       stop.current = new AbortController();
       return ask(model.trim(), question, stop.current.signal);
     },
+    // The answer also says how the provider does.
+    onSettled: () => client.invalidateQueries({ queryKey: ["settings", "llm"] }),
   });
   const pattern = model.includes("*");
   const submit = (event: FormEvent) => {

@@ -1,6 +1,6 @@
 /** One question to a model. A login cannot ask models by itself, so a key is made for it that works once. */
 
-import { ApiError, api, fetchRaw } from "@/api/client";
+import { api, fetchRaw } from "@/api/client";
 import type { Schema } from "@/api/types";
 
 export interface Answer {
@@ -47,21 +47,7 @@ export async function ask(model: string, question: string, signal: AbortSignal):
       exchange: response.headers.get("x-paddock-exchange"),
       script: response.headers.get("x-paddock-script"),
     };
-  } catch (error) {
-    throw error instanceof ApiError ? inWords(error) : error;
   } finally {
     await api.delete(`/v1/keys/${encodeURIComponent(key.id)}`).catch(() => {});
   }
-}
-
-/** What a model's door says is in the words of its format: `{"error": {"message": …}}`. */
-export function inWords(error: ApiError): ApiError {
-  try {
-    const said = JSON.parse(error.message) as { error?: { message?: unknown } };
-    if (typeof said.error?.message === "string")
-      return new ApiError(error.status, error.code, said.error.message, { requestId: error.requestId });
-  } catch {
-    // It is no JSON, or not all of it: its own words will do.
-  }
-  return error;
 }

@@ -1,6 +1,4 @@
 import { describe, expect, it } from "vitest";
-import { ApiError } from "@/api/client";
-import { inWords } from "./asking";
 import { BLANK, bodyOf, budgetOf, isAmount, type Key, needsModels, stateOf } from "./key";
 
 const now = new Date("2026-01-01T00:00:00Z");
@@ -48,13 +46,5 @@ describe("keys", () => {
     expect(["0", "1.5", "-1", "x"].some((text) => isAmount(text, true))).toBe(false);
     expect(["0.5", "3", ""].every((text) => isAmount(text, false))).toBe(true);
     expect(["0", "0.0", "1.", "x"].some((text) => isAmount(text, false))).toBe(false);
-  });
-});
-
-describe("a model's refusal", () => {
-  it("is told in the model's words", () => {
-    const error = new ApiError(404, "HTTP_404", '{"error": {"message": "no such model", "type": "x"}}');
-    expect(inWords(error).message).toBe("no such model");
-    expect(inWords(new ApiError(502, "HTTP_502", "<html>")).message).toBe("<html>");
   });
 });

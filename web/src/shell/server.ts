@@ -30,7 +30,7 @@ export interface ServerFacts {
   now: string;
   backends: string[];
   agents: { default: string; chat: AgentFacts[]; tasks: AgentFacts[] };
-  models: { items: ModelFacts[]; default?: string; real: boolean; demo: boolean };
+  models: { items: ModelFacts[]; patterns: string[]; default?: string; real: boolean; demo: boolean };
   kinds: Schema<"KindItem">[];
   defaultKinds: string[];
   defaultImage: string;

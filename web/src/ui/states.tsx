@@ -4,7 +4,7 @@ import type { UseQueryResult } from "@tanstack/react-query";
 import { CircleAlert, Inbox, type LucideIcon } from "lucide-react";
 import type { ReactNode } from "react";
 import { useTranslation } from "react-i18next";
-import { ApiError } from "@/api/client";
+import { ApiError, PROVIDER_KEY } from "@/api/client";
 import { Button } from "./Button";
 import { describe } from "./describe";
 import styles from "./pieces.module.css";
@@ -46,6 +46,7 @@ export function Failed({ error, retry }: { error: unknown; retry?: () => void })
 
 function nextStep(error: ApiError): string {
   if (error.unreachable) return "startServer";
+  if (error.code === PROVIDER_KEY) return "providerKey";
   if (error.status === 401) return "signIn";
   if (error.status === 403) return "askForScope";
   if (error.status === 404) return "gone";

@@ -6,6 +6,7 @@ import { Link } from "wouter";
 import { api } from "@/api/client";
 import type { Schema } from "@/api/types";
 import { may, useMe } from "@/shell/me";
+import { ProviderState } from "@/shell/ProviderState";
 import { type ServerFacts, useServer } from "@/shell/server";
 import { Badge } from "@/ui/Badge";
 import { Page } from "@/ui/Page";
@@ -141,9 +142,7 @@ function Providers({ said }: { said: Schema<"ModelsSaid"> }) {
             <span>
               <bdi>{provider.name}</bdi> <span className={styles.note}>{provider.kind}</span>
             </span>
-            <Badge tone={provider.failing ? "danger" : "good"}>
-              {t(provider.failing ? "health.failing" : "health.fine")}
-            </Badge>
+            <ProviderState provider={provider} />
           </li>
         ))}
       </ul>

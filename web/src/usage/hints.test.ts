@@ -4,7 +4,7 @@ import { hintsOf } from "./hints";
 
 const WELL = {
   disk: { free: 10e9, total: 20e9, needed: 1e9 },
-  models: { items: [], real: true, demo: false },
+  models: { items: [], patterns: [], real: true, demo: false },
   kinds: [{ name: "code", title: "Code", image: "code", built: true }],
   defaultKinds: ["code"],
 } as unknown as ServerFacts;
@@ -23,11 +23,15 @@ describe("hints", () => {
   it("say what is wrong, each thing by itself", () => {
     const ids = (facts: Partial<ServerFacts>, llm = MODELS) => hintsOf({ ...WELL, ...facts }, llm).map(({ id }) => id);
     expect(ids({ disk: { free: 1, total: 9, needed: 5 } })).toEqual(["disk"]);
-    expect(ids({ models: { items: [], real: false, demo: true } })).toEqual(["scripts"]);
+    expect(ids({ models: { items: [], patterns: [], real: false, demo: true } })).toEqual(["scripts"]);
     expect(ids({ kinds: WELL.kinds.map((kind) => ({ ...kind, built: false })) })).toEqual(["kinds"]);
     expect(ids({}, { ...MODELS, archive: { ...MODELS.archive, lost: 3 } })).toEqual(["lost"]);
     expect(ids({}, { ...MODELS, providers: MODELS.providers.map((each) => ({ ...each, failing: true })) })).toEqual([
       "failing",
+    ]);
+    const refused = MODELS.providers.map((each) => ({ ...each, keyRefusedAt: "2026-01-01T00:00:00Z", failing: true }));
+    expect(hintsOf(WELL, { ...MODELS, providers: refused })).toEqual([
+      { id: "keyRefused", values: { name: "a", where: "llm.providers.a.key" } },
     ]);
   });
 });

@@ -5,7 +5,7 @@ import type { ServerFacts } from "@/shell/server";
 import { size } from "@/ui/Time";
 
 export interface Hint {
-  id: "disk" | "failing" | "lost" | "scripts" | "kinds";
+  id: "disk" | "keyRefused" | "failing" | "lost" | "scripts" | "kinds";
   values: Record<string, string | number>;
 }
 
@@ -14,7 +14,12 @@ export function hintsOf(facts: ServerFacts, llm: Schema<"ModelsSaid"> | undefine
   if (facts.disk.free < facts.disk.needed)
     hints.push({ id: "disk", values: { free: size(facts.disk.free), needed: size(facts.disk.needed) } });
   for (const provider of llm?.providers ?? [])
-    if (provider.failing) hints.push({ id: "failing", values: { name: provider.name } });
+    if (provider.keyRefusedAt)
+      hints.push({
+        id: "keyRefused",
+        values: { name: provider.name, where: provider.foundIn ?? `llm.providers.${provider.name}.key` },
+      });
+    else if (provider.failing) hints.push({ id: "failing", values: { name: provider.name } });
   if (llm && llm.archive.lost > 0) hints.push({ id: "lost", values: { count: llm.archive.lost } });
   if (!facts.models.real) hints.push({ id: "scripts", values: {} });
   for (const kind of facts.kinds)

@@ -57,7 +57,7 @@ function Start({ facts, onStart }: Props & { facts: ServerFacts }) {
       setBusy(false);
     }
   };
-  const nobody = facts.models.items.length === 0;
+  const nobody = facts.models.items.length + facts.models.patterns.length === 0;
   return (
     <div className={styles.inner}>
       <h1>{t("chat.whatToDo")}</h1>
@@ -71,13 +71,17 @@ function Start({ facts, onStart }: Props & { facts: ServerFacts }) {
         draft="new"
         begins
         view={null}
-        disabled={busy || nobody}
+        disabled={busy || !setup.model}
         placeholder={t("chat.askAnything")}
         onSend={start}
         suggestion={suggestion}
         options={
           <Button size="small" tone="quiet" icon={Settings2} onClick={() => setOpen(true)} className={styles.summary}>
-            <span>{[setup.model, setup.kinds.join(" + ") || t("chat.noComputer")].filter(Boolean).join(" · ")}</span>
+            <span>
+              {[setup.model || t("chat.chooseModel"), setup.kinds.join(" + ") || t("chat.noComputer")]
+                .filter(Boolean)
+                .join(" · ")}
+            </span>
           </Button>
         }
       />

@@ -3,6 +3,7 @@ import { useState } from "react";
 import { useTranslation } from "react-i18next";
 import type { Action, Policy, Rule } from "@/api/types";
 import type { SessionView } from "@/session/types";
+import { ModelField } from "@/shell/ModelField";
 import { useServer } from "@/shell/server";
 import { Button, IconButton } from "@/ui/Button";
 import { Dialog } from "@/ui/Dialog";
@@ -26,7 +27,6 @@ export function SessionSettings({ view, onClose, onChange }: Props) {
   const [draft, setDraft] = useState<Draft>(() => draftOf(view));
   const [busy, setBusy] = useState(false);
   const set = (part: Partial<Draft>) => setDraft({ ...draft, ...part });
-  const models = server.data?.models.items.map((each) => each.name) ?? [];
   const wrong = draft.budget.trim() !== "" && !/^[1-9]\d*$/.test(draft.budget.trim());
   const save = async () => {
     setBusy(true);
@@ -54,13 +54,12 @@ export function SessionSettings({ view, onClose, onChange }: Props) {
       }
     >
       <p className={styles.soft}>{t("chat.countsFromNextStep")}</p>
-      <Field label={t("chat.model")}>
-        <Select
-          value={draft.model}
-          onChange={(model) => set({ model })}
-          options={[...new Set([draft.model, ...models])].map((name) => ({ value: name, label: name }))}
-        />
-      </Field>
+      <ModelField
+        value={draft.model}
+        models={server.data?.models.items ?? []}
+        patterns={server.data?.models.patterns ?? []}
+        onChange={(model) => set({ model })}
+      />
       <Kinds kinds={server.data?.kinds ?? []} chosen={draft.kinds} onChange={(kinds) => set({ kinds })} />
       <PolicyEditor kinds={draft.kinds} policy={draft.policy} onChange={(policy) => set({ policy })} />
       <Field label={t("chat.instructions")} hint={t("chat.instructionsHint")}>

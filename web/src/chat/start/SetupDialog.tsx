@@ -1,4 +1,5 @@
 import { useTranslation } from "react-i18next";
+import { ModelField } from "@/shell/ModelField";
 import type { ServerFacts } from "@/shell/server";
 import { Button } from "@/ui/Button";
 import { Dialog } from "@/ui/Dialog";
@@ -40,16 +41,12 @@ export function SetupDialog({ facts, setup, onChange, onClose }: Props) {
           }))}
         />
       </Field>
-      <Field label={t("chat.model")}>
-        <Select
-          value={setup.model}
-          onChange={(model) => onChange({ model })}
-          options={facts.models.items.map((each) => ({
-            value: each.name,
-            label: each.script ? t("chat.scripted", { name: each.name }) : each.name,
-          }))}
-        />
-      </Field>
+      <ModelField
+        value={setup.model}
+        models={facts.models.items}
+        patterns={facts.models.patterns}
+        onChange={(model) => onChange({ model })}
+      />
       <Kinds kinds={facts.kinds} chosen={setup.kinds} onChange={(kinds) => onChange({ kinds })} />
       <div>
         <Switch label={t("chat.askFirst")} checked={setup.ask} onChange={(ask) => onChange({ ask })} />

@@ -18,6 +18,7 @@ const FACTS: Facts = {
       { name: "small", provider: "p", kind: "openai", script: false },
       { name: "large", provider: "p", kind: "openai", script: false },
     ],
+    patterns: ["gpt-*"],
     default: "large",
     real: true,
     demo: false,
@@ -50,6 +51,12 @@ describe("a new chat", () => {
     expect(startWith(FACTS, last)).toEqual({ agent: "langgraph", model: "small", kinds: ["browser"], ask: false });
     expect(startWith(FACTS, { kinds: [] }).kinds).toEqual([]);
     expect(startWith(FACTS, { kinds: ["gone"] }).kinds).toEqual(["linux"]);
+  });
+
+  it("keeps a typed model that fits a pattern, and never a pattern", () => {
+    expect(startWith(FACTS, { model: "gpt-6" }).model).toBe("gpt-6");
+    expect(startWith(FACTS, { model: "gpt-*" }).model).toBe("large");
+    expect(startWith(FACTS, { model: "gone" }).model).toBe("large");
   });
 
   it("asks unless that was turned off, and then in none of its computers", () => {

@@ -1,6 +1,7 @@
 /** What a new chat is made of, and what counts when nothing was chosen. */
 
 import type { Schema } from "@/api/types";
+import { fitsPattern } from "@/shell/patterns";
 import type { ServerFacts } from "@/shell/server";
 
 export interface Setup {
@@ -22,7 +23,12 @@ export function startWith(facts: Facts, last: Partial<Setup> | null): Setup {
   const kept = (last?.kinds ?? []).filter((each) => known.has(each));
   return {
     agent: pick(last?.agent, agents) ?? pick(facts.agents.default, agents) ?? agents[0] ?? facts.agents.default,
-    model: pick(last?.model, models) ?? pick(facts.models.default, models) ?? models[0] ?? "",
+    model:
+      pick(last?.model, models) ??
+      typed(last?.model, facts.models.patterns) ??
+      pick(facts.models.default, models) ??
+      models[0] ??
+      "",
     kinds: last?.kinds && (kept.length > 0 || last.kinds.length === 0) ? kept : usual(facts),
     ask: last?.ask ?? true,
   };
@@ -39,6 +45,10 @@ function usual({ kinds, defaultKinds }: Facts): string[] {
 
 function pick(name: string | null | undefined, among: readonly string[]): string | undefined {
   return name && among.includes(name) ? name : undefined;
+}
+
+function typed(name: string | undefined, patterns: readonly string[]): string | undefined {
+  return name && fitsPattern(name, patterns) ? name : undefined;
 }
 
 /** As the server takes it. */

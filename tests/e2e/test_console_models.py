@@ -1,0 +1,112 @@
+"""Models in the console: real names with nothing but a key in the environment, and a key that the provider refuses."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+
+import pytest
+from playwright.sync_api import Browser, Locator, expect
+
+from tests.e2e.browser import chromium, keep_screenshot
+from tests.e2e.consoles import Visitor, visitor
+from tests.serving import Server, serving
+from tests.strict_providers import SAID, StrictProvider, strict_provider
+
+NARROW = 390
+expect.set_options(timeout=20_000)
+
+
+@pytest.fixture(scope="module")
+def provider() -> Iterator[StrictProvider]:
+    with strict_provider("openai") as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory, provider: StrictProvider) -> Iterator[Server]:
+    """A server with nothing but the key and the address of a provider in its environment."""
+    directory = tmp_path_factory.mktemp("paddock")
+    with pytest.MonkeyPatch.context() as patch:
+        environment = {"PATH": os.environ["PATH"], "HOME": str(directory), **provider.environment()}
+        patch.setattr(Server, "_environment", lambda _: environment)
+        with serving(directory, {"sandboxes": {"min_free_disk": 0}, "chat": {"kinds": []}}) as running:
+            yield running
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    with chromium() as made:
+        yield made
+
+
+@pytest.mark.parametrize(("language", "width"), [("en", 1440), ("zh", NARROW)])
+def test_the_first_message_is_answered_by_a_real_model(
+    browser: Browser, server: Server, provider: StrictProvider, language: str, width: int
+) -> None:
+    with visitor(browser, server, language=language, width=width) as person:
+        page = person.page
+        person.sign_in("/chats")
+        summary = page.get_by_role("button", name="gpt-5.1")
+        expect(summary).to_be_visible()
+        assert "*" not in str(summary.text_content())
+        summary.click()
+        options = page.get_by_label(person.t("chat.model")).locator("option")
+        expect(options.last).to_have_text(person.t("chat.modelOther"))
+        names = options.all_text_contents()
+        chatting = [name for name in provider.models if name not in provider.hidden]
+        assert sorted(names) == sorted([*chatting, person.t("chat.modelOther")])
+
+        page.get_by_label(person.t("chat.model")).select_option(label=person.t("chat.modelOther"))
+        field = page.get_by_label(person.t("chat.model"))
+        field.fill("gpt-*")
+        expect(page.get_by_text(person.t("chat.modelFitsNot", patterns="gpt-*, o1*, o3*, o4*"))).to_be_visible()
+        person.check_access("typed model")
+        keep_screenshot(page, f"model-typed-{language}-{width}")
+        field.fill("gpt-4o")
+        person.button("chat.done").click()
+        expect(page.get_by_role("button", name="gpt-4o")).to_be_visible()
+
+        composer = page.get_by_placeholder(person.t("chat.askAnything"))
+        composer.fill("Hello, who are you?")
+        composer.press("Enter")
+        expect(page.get_by_text(SAID.format(model="gpt-4o")).first).to_be_visible()
+        keep_screenshot(page, f"first-model-{language}-{width}")
+        assert set(provider.asked) == {"gpt-4o"} and provider.problems == []
+        person.is_content()
+
+
+@pytest.mark.parametrize(("language", "width"), [("en", 1440), ("zh", NARROW)])
+def test_a_refused_key_is_told_truthfully(
+    browser: Browser, server: Server, provider: StrictProvider, language: str, width: int
+) -> None:
+    with visitor(browser, server, language=language, width=width) as person:
+        person.expected.append(re.compile(r"401 .*/v1/chat/completions"))
+        page = person.page
+        provider.accepts_key = True
+        person.sign_in("/settings/models")
+        expect(_try_button(person).first).to_be_visible()
+        provider.accepts_key = False
+        _try_button(person).first.click()
+        person.button("settings.try.go").click()
+        dialog = page.get_by_role("dialog")
+        expect(dialog.get_by_text(person.t("errors.providerKey"))).to_be_visible()
+        expect(dialog.get_by_text(person.t("errors.signIn"))).to_have_count(0)
+        keep_screenshot(page, f"key-refused-try-{language}-{width}")
+        page.keyboard.press("Escape")
+
+        expect(page.get_by_text(person.t("shell.provider.keyRefused"))).to_be_visible()
+        person.check_access("providers")
+        keep_screenshot(page, f"key-refused-settings-{language}-{width}")
+        person.go("/status")
+        expect(page.get_by_text(person.t("shell.provider.keyRefused"))).to_be_visible()
+        hint = person.t("health.hints.keyRefused", name="openai", where="OPENAI_API_KEY")
+        expect(page.get_by_text(hint)).to_be_visible()
+        person.check_access("health")
+        keep_screenshot(page, f"key-refused-health-{language}-{width}")
+        person.is_content()
+
+
+def _try_button(person: Visitor) -> Locator:
+    return person.button("settings.models.try")
