@@ -11,6 +11,7 @@ from tempfile import TemporaryDirectory
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from structlog.testing import capture_logs
 
 from paddock.events.log import EventLog
 from paddock.events.window import Window
@@ -217,3 +218,15 @@ async def test_following_after_everything_was_pruned(store: Store, monkeypatch: 
     new = await reopened.append("x", KIND, tenant="t")
     assert new.sequence == 2
     assert await asyncio.wait_for(waiting, 5) == new
+
+
+async def test_lifecycle_events_are_logged_without_what_people_say(store: Store) -> None:
+    log = await EventLog.open(store)
+    with capture_logs() as lines:
+        await log.append("run/r1", EventType.RUN_ENDED, {"state": "failed", "reason": "exit code 1"}, tenant="t")
+        await log.append("run/r1", EventType.RUN_TEXT, {"text": "secret"}, tenant="t")
+        await log.append("session/s1", EventType.TURN_ERROR, {"code": "X", "reason": "secret"}, tenant="t")
+        await asyncio.sleep(0)
+    ended = {"event": "run.ended", "log_level": "info", "run": "r1", "tenant": "t", "state": "failed"}
+    error = {"event": "turn.error", "log_level": "warning", "session": "s1", "tenant": "t", "code": "X"}
+    assert lines == [{**ended, "reason": "exit code 1"}, error]

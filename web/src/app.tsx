@@ -71,6 +71,9 @@ export function App() {
                     <Route path="/screens" component={Wall} />
                     <Route path="/usage" component={Usage} />
                     <Route path="/status" component={Health} />
+                    <Route path="/health">
+                      <Redirect to="/status" replace />
+                    </Route>
                     <Route path="/settings">
                       <Redirect to="/settings/models" replace />
                     </Route>

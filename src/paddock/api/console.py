@@ -18,6 +18,8 @@ from paddock.api.errors import send_error
 
 STATIC = Path(paddock.__file__).parent / "console/static"
 PAGE = "/index.html"
+_HEALTH = "/health"
+"""Probes get JSON there, and people who type the address the page of that name."""
 _TAKEN = ("/v1", "/v1beta", "/mcp", "/docs", "/openapi.json", "/health", "/healthz", "/readyz", "/version")
 _ASSETS = "/assets/"
 """What is below it has a hash of its content in its name."""
@@ -95,6 +97,8 @@ class Console:
         if scope["type"] != "http" or scope["method"] not in ("GET", "HEAD"):
             return False
         path: str = scope["path"]
+        if path == _HEALTH and "text/html" in header(scope, b"accept"):
+            return True
         if any(path == taken or path.startswith(taken + "/") for taken in _TAKEN):
             return False
         if path == "/" or path.startswith(_ASSETS):

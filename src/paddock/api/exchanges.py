@@ -87,6 +87,8 @@ class ExchangeSaid(Said):
     notes: list[str]
     request_size: int
     response_size: int
+    preview: str | None = None
+    """The beginning of the newest message of the request."""
 
     @classmethod
     def of(cls, summary: Summary) -> ExchangeSaid:

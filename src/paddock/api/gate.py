@@ -62,12 +62,12 @@ class Gate:
             elif scope["type"] == "websocket":
                 await self._admit_socket(scope)
                 await self._while_welcome(scope, receive, send)
+            elif self._console.concerns(scope):
+                await self._console.serve(scope, send)
             elif scope["path"] in OPEN_PATHS:
                 if scope["path"] == LOGIN:
                     self._logins.check_patience(scope["client"][0] if scope.get("client") else "")
                 await self._routes(scope, self._bodies.check(scope, receive), send)
-            elif self._console.concerns(scope):
-                await self._console.serve(scope, send)
             else:
                 await self._admit(scope)
                 await self._routes(scope, self._bodies.check(scope, receive), send)

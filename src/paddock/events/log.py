@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from datetime import datetime
 from typing import Any, TypeVar
 
+from paddock.events.lifecycle import log_event
 from paddock.events.window import Window
 from paddock.model.events import Event, EventType
 from paddock.store.database import Store, Work
@@ -115,9 +116,13 @@ class EventLog:
 
         def publish(event: Event) -> None:
             if not loop.is_closed():
-                loop.call_soon_threadsafe(self._window.add, event)
+                loop.call_soon_threadsafe(self._show, event)
 
         return publish
+
+    def _show(self, event: Event) -> None:
+        self._window.add(event)
+        log_event(event)
 
     def close(self) -> None:
         """Let followers finish with what has been recorded."""

@@ -50,6 +50,8 @@ class Summary:
     request_size: int
     """Bytes of the request as it came."""
     response_size: int
+    preview: str | None = None
+    """The beginning of the newest message of the request."""
 
 
 @dataclass(frozen=True, slots=True)

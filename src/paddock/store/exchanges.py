@@ -31,7 +31,7 @@ _COLUMNS = [*_NAMES, "prompt", "thread", "fresh", "response"]
 # text or -1 on the way, and becomes NULL here.
 _NOTHING = {
     "''": "sandbox run session user conversation route provider provider_kind provider_model provider_format error"
-    " notes",
+    " notes preview",
     "-1": "input output cache_read cache_write reasoning cost first_byte",
 }
 _VALUES = {name: f"nullif(?, {nothing})" for nothing, names in _NOTHING.items() for name in names.split()}

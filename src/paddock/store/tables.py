@@ -235,6 +235,7 @@ exchanges = Table(
     Column("notes", Text),
     Column("request_size", BigInteger, nullable=False),
     Column("response_size", BigInteger, nullable=False),
+    Column("preview", Text),
     Column("prompt", _number, nullable=False),
     Column("thread", _number, nullable=False),
     Column("fresh", Integer, nullable=False),

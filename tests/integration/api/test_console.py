@@ -80,7 +80,6 @@ async def test_links_into_it_lead_to_its_page(built: Path) -> None:
         "/mcp/x",
         "/docs",
         "/openapi.json",
-        "/health",
         "/healthz",
         "/readyz",
         "/version",
@@ -171,3 +170,9 @@ def test_no_path_leads_out(server: Server, target: str) -> None:
         )
         answer = raw.makefile("rb").read()
     assert b"root:" not in answer and b"import" not in answer
+
+
+async def test_the_health_page_is_for_people_and_the_answer_for_probes(built: Path) -> None:
+    async with asking(built) as client:
+        assert "<title>one</title>" in (await client.get("/health", headers=HTML)).text
+        assert (await client.get("/health")).status_code == 418

@@ -887,6 +887,8 @@ export interface components {
             requestSize: number;
             /** Responsesize */
             responseSize: number;
+            /** Preview */
+            preview?: string | null;
         };
         /** ExchangeShown */
         ExchangeShown: {
@@ -956,6 +958,8 @@ export interface components {
             requestSize: number;
             /** Responsesize */
             responseSize: number;
+            /** Preview */
+            preview?: string | null;
             /** Messages */
             messages?: {
                 [key: string]: unknown;

@@ -132,17 +132,19 @@ function useColumns(): Column<Exchange>[] {
   const dash = <span aria-hidden>–</span>;
   return [
     {
-      id: "at",
-      label: t("archive.column.at"),
+      id: "asked",
+      label: t("archive.column.asked"),
       cell: (each) => (
-        <Link href={`/archive/${each.id}`} className={styles.link}>
-          <Time at={each.at} />
+        <Link href={`/archive/${each.id}`} className={styles.asked} title={each.preview ?? undefined}>
+          <bdi>{each.preview || t("archive.noPreview")}</bdi>
         </Link>
       ),
     },
+    { id: "at", label: t("archive.column.at"), cell: (each) => <Time at={each.at} /> },
     {
       id: "model",
       label: t("archive.column.model"),
+      minor: true,
       cell: (each) => (
         <span className={styles.model} title={each.model}>
           {each.model || dash}
@@ -166,7 +168,13 @@ function useColumns(): Column<Exchange>[] {
       minor: true,
       cell: (each) => (typeof each.cost === "number" ? money(each.cost, i18n.language) : dash),
     },
-    { id: "total", label: t("archive.column.total"), numeric: true, cell: (each) => duration(each.total) },
+    {
+      id: "total",
+      label: t("archive.column.total"),
+      numeric: true,
+      minor: true,
+      cell: (each) => duration(each.total),
+    },
   ];
 }
 

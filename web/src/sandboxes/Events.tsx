@@ -6,6 +6,7 @@ import type { Schema } from "@/api/types";
 import { useConnection } from "@/shell/connection";
 import { Empty, Failed, Loading } from "@/ui/states";
 import { pathOf } from "./actions";
+import { told } from "./eventText";
 import styles from "./Sandboxes.module.css";
 
 type Event = Schema<"EventSaid">;
@@ -45,7 +46,7 @@ export function Events({ id, gone }: { id: string; gone: boolean }) {
               {new Date(event.at).toLocaleTimeString(i18n.language, { hourCycle: "h23" })}
             </time>
             <span>{event.type}</span>
-            <code>{Object.keys(event.data).length > 0 ? JSON.stringify(event.data) : ""}</code>
+            <code>{told(event.data)}</code>
           </li>
         ))}
       </ol>

@@ -1,10 +1,14 @@
 import { useTranslation } from "react-i18next";
 import { Key } from "@/ui/Badge";
 import { Dialog } from "@/ui/Dialog";
+import { PLACES } from "./places";
 import styles from "./Shell.module.css";
 import { GOING, isApple } from "./shortcuts";
 
-const NAMES: Record<string, string> = { "/": "home", "/screens": "screens" };
+/** The name of the page a path leads to. */
+function nameOf(path: string): string {
+  return `shell.places.${PLACES.find((place) => place.path === path)?.id ?? "home"}`;
+}
 
 /** All keys that work everywhere. */
 export function Shortcuts({ open, onClose }: { open: boolean; onClose: () => void }) {
@@ -20,12 +24,20 @@ export function Shortcuts({ open, onClose }: { open: boolean; onClose: () => voi
           <Key>?</Key>
         </dt>
         <dd>{t("shell.shortcuts.this")}</dd>
+        <dt>
+          <Key>A</Key> / <Key>R</Key>
+        </dt>
+        <dd>{t("shell.shortcuts.decide")}</dd>
+        <dt>
+          <Key>Esc</Key> <Key>Esc</Key>
+        </dt>
+        <dd>{t("shell.shortcuts.stop")}</dd>
         {Object.entries(GOING).map(([letter, path]) => (
           <div key={letter} className={styles.shortcut}>
             <dt>
               <Key>G</Key> <Key>{letter.toUpperCase()}</Key>
             </dt>
-            <dd>{t(`shell.places.${NAMES[path] ?? path.slice(1)}`)}</dd>
+            <dd>{t(nameOf(path))}</dd>
           </div>
         ))}
       </dl>

@@ -96,8 +96,9 @@ export function Breakdown({ items, by, measure, total, onFilter }: Props) {
             numeric: true,
             cell: (item) => (
               <span title={item.costKnown ? undefined : t("usage.unpriced", { count: item.unpriced })}>
-                {item.costKnown ? "" : "≥ "}
-                {money(item.cost, i18n.language)}
+                {item.costKnown || item.cost > 0
+                  ? `${item.costKnown ? "" : "≥ "}${money(item.cost, i18n.language)}`
+                  : t("usage.unknown")}
               </span>
             ),
           },

@@ -94,6 +94,11 @@ function show(value: number | null | undefined, format: (value: number) => strin
   return value === null || value === undefined ? "–" : format(value);
 }
 
+/** Let the legend show the newest values while no point is hovered. */
+function showLast(plot: { setLegend: (legend: { idx: number }) => void; data: ArrayLike<unknown>[] }): void {
+  plot.setLegend({ idx: (plot.data[0]?.length ?? 1) - 1 });
+}
+
 async function draw(
   element: HTMLElement,
   { times, hourly, lines, format }: Omit<Props, "label">,
@@ -123,6 +128,14 @@ async function draw(
       tzDate: (second) => Plot.tzDate(new Date(second * 1000), "UTC"),
       cursor: { y: false, drag: { x: false, y: false } },
       legend: { live: true },
+      hooks: {
+        ready: [showLast],
+        setCursor: [
+          (plot) => {
+            if (plot.cursor.idx == null) showLast(plot);
+          },
+        ],
+      },
       scales: { y: { range: (_, low, high) => [Math.min(0, low), high > 0 ? high * 1.08 : 1] } },
       axes: [
         {

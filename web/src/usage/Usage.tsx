@@ -16,6 +16,7 @@ import { Chart } from "./Chart";
 import {
   DIMENSIONS,
   type Dimension,
+  fittingRange,
   intervalOf,
   MEASURES,
   type Measure,
@@ -35,7 +36,17 @@ export default function Usage() {
   const { t, i18n } = useTranslation();
   const { get, set } = useAddress();
   const me = useMe().data;
-  const range = rangeOf(get("range"), get("since"), get("until"), new Date());
+  const custom = Boolean(get("since") || get("until"));
+  const chosen = custom || RANGES.includes(get("range"));
+  const month = useQuery({
+    queryKey: ["usage", "month"],
+    queryFn: ({ signal }) =>
+      api.get<Schema<"UsageList">>("/v1/usage", { query: { by: "day", ...rangeOf("30", "", "", new Date()) }, signal }),
+    enabled: !chosen,
+    staleTime: Number.POSITIVE_INFINITY,
+  });
+  const days = RANGES.includes(get("range")) ? get("range") : fittingRange(month.data?.items ?? [], new Date());
+  const range = rangeOf(days, get("since"), get("until"), new Date());
   const measure = (MEASURES as string[]).includes(get("measure")) ? (get("measure") as Measure) : "tokens";
   const by = (DIMENSIONS as string[]).includes(get("by")) ? (get("by") as Dimension) : "model";
   const only = {
@@ -45,7 +56,6 @@ export default function Usage() {
     sandbox: get("sandbox"),
     tenant: get("tenant"),
   };
-  const custom = Boolean(get("since") || get("until"));
   const ask = (dimension: string) => ({
     queryKey: ["usage", dimension, range, only],
     queryFn: ({ signal }: { signal: AbortSignal }) =>
@@ -74,11 +84,11 @@ export default function Usage() {
       <search className={styles.filters}>
         <Select
           aria-label={t("usage.range")}
-          value={custom ? "custom" : RANGES.includes(get("range")) ? get("range") : "30"}
+          value={custom ? "custom" : days}
           onChange={(value) =>
             value === "custom"
               ? set({ range: "", since: range.since, until: range.until })
-              : set({ range: value === "30" ? "" : value, since: "", until: "" })
+              : set({ range: value, since: "", until: "" })
           }
           options={[
             ...RANGES.map((value) => ({ value, label: t("usage.lastDays", { count: Number(value) }) })),
@@ -221,7 +231,7 @@ function Totals({ total }: { total: Numbers }) {
     ],
     [
       t("usage.measures.cost"),
-      money(total.cost, i18n.language),
+      total.costKnown || total.cost > 0 ? money(total.cost, i18n.language) : t("usage.unknown"),
       total.costKnown ? undefined : t("usage.unpriced", { count: total.unpriced }),
     ],
     [

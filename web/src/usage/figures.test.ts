@@ -1,6 +1,6 @@
 import { describe, expect, it } from "vitest";
 import { money } from "@/ui/money";
-import { type Item, intervalOf, momentsOf, rangeOf, ranked } from "./figures";
+import { fittingRange, type Item, intervalOf, momentsOf, rangeOf, ranked } from "./figures";
 
 const NONE = {
   requests: 0,
@@ -42,6 +42,17 @@ describe("ranges", () => {
       since: "2026-03-01T00:00:00Z",
       until: "2026-03-02T23:59:59Z",
     });
+  });
+});
+
+describe("the first range", () => {
+  it("is the shortest that shows all there is", () => {
+    const on = (day: string) => item({ day, requests: 1 });
+    expect(fittingRange([on("2026-03-10")], now)).toBe("1");
+    expect(fittingRange([on("2026-03-10"), on("2026-03-05")], now)).toBe("7");
+    expect(fittingRange([on("2026-02-20")], now)).toBe("30");
+    expect(fittingRange([item({ day: "2026-02-20", requests: 0 }), on("2026-03-10")], now)).toBe("1");
+    expect(fittingRange([], now)).toBe("30");
   });
 });
 

@@ -11,6 +11,8 @@ export const MEASURES: Measure[] = ["tokens", "cost", "requests", "errors"];
 /** Days that a range may have, counted with today. */
 export const RANGES = ["1", "7", "30", "90"];
 
+const USUAL = "30";
+
 /** What the server calls the model and the provider where a run's own script answered. */
 export const SCRIPT = "script of a run";
 
@@ -63,6 +65,15 @@ export function rangeOf(range: string, since: string, until: string, now: Date):
   }
   const days = RANGES.includes(range) ? Number(range) : 30;
   return { since: dayOf(new Date(now.getTime() - (days - 1) * DAY)), until: today };
+}
+
+/** The shortest range that shows all days with requests; the longest of a month where there are none. */
+export function fittingRange(items: Pick<Item, "day" | "requests">[], now: Date): string {
+  const days = items.filter((each) => each.requests > 0 && each.day).map((each) => String(each.day));
+  if (days.length === 0) return USUAL;
+  const first = days.reduce((one, other) => (one < other ? one : other));
+  const span = Math.round((Date.parse(dayOf(now)) - Date.parse(first)) / DAY) + 1;
+  return RANGES.find((each) => Number(each) >= span) ?? USUAL;
 }
 
 /** How a range is cut: up to two days by the hour. */

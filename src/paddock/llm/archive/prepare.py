@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from hashlib import sha256
 
 from paddock.llm.archive.packing import Packer, to_bytes, to_pieces, unpack
+from paddock.llm.archive.preview import preview_of
 from paddock.llm.archive.redact import Redactor
 from paddock.llm.archive.split import join, literals, map_literals, split
 from paddock.llm.exchange import Caller, Exchange, Outcome
@@ -38,6 +39,7 @@ class Preparer:
         unseen = [said for said in (*prompt, *thread) if said[0] not in clean]
         response: Sequence[tuple[float, bytes]] = exchange.response
         answer = response[0][1] if len(response) == 1 else b"".join([piece for _, piece in response])
+        preview = preview_of(parts.thread)
         texts = [exchange.model, exchange.client, exchange.conversation, exchange.error, exchange.provider_model]
         words = "\n".join([*filter(None, texts), *exchange.notes])
         skeleton = parts.skeleton
@@ -93,6 +95,7 @@ class Preparer:
             json.dumps(notes) if notes else "",
             len(exchange.request),
             len(answer),
+            self._text(preview) if doubtful else preview,
         )
         return Fresh(
             row,

@@ -1,0 +1,12 @@
+/** The data of an event in one line: `cause: click_mouse · size: 3`. Fields without a value are left out. */
+export function told(data: Record<string, unknown>): string {
+  return Object.entries(data)
+    .filter(([, value]) => value !== null && value !== undefined && value !== "")
+    .map(([name, value]) => `${name.replaceAll("_", " ")}: ${plain(value)}`)
+    .join(" · ");
+}
+
+function plain(value: unknown): string {
+  if (Array.isArray(value) && value.every((each) => typeof each !== "object")) return value.join(", ");
+  return typeof value === "object" ? JSON.stringify(value) : String(value);
+}
