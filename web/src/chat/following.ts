@@ -17,8 +17,7 @@ export interface Following {
   /** What the agent does elsewhere, while the person is busy. */
   news: Chosen | null;
   shown: boolean;
-  /** With a path, the files view opens that file. */
-  choose: (sandbox: string, view: View, path?: string) => void;
+  choose: (sandbox: string, view: View) => void;
   toggle: () => void;
   /** Something was done within the panel. */
   used: () => void;
@@ -45,12 +44,11 @@ export function useFollowing(view: SessionView): Following {
   latest.current = { chosen, isNamed, shown };
 
   const set = useCallback(
-    ({ sandbox, view: wanted }: Chosen, path?: string) => {
+    ({ sandbox, view: wanted }: Chosen) => {
       setSearch(
         (before) => {
           before.set("box", sandbox);
           before.set("view", wanted);
-          if (path !== undefined) before.set("path", path);
           return before;
         },
         { replace: true },
@@ -95,10 +93,10 @@ export function useFollowing(view: SessionView): Following {
   }, [attention, alive, set]);
 
   const choose = useCallback(
-    (sandbox: string, wanted: View, path?: string) => {
+    (sandbox: string, wanted: View) => {
       usedAt.current = performance.now();
       setShown(true);
-      set({ sandbox, view: wanted }, path);
+      set({ sandbox, view: wanted });
     },
     [set],
   );

@@ -1,0 +1,23 @@
+"""Run every command of README, tutorials and how-to pages, and compare what it prints with the page.
+
+How a page is written (`pages.py` reads it, `runner.py` runs it):
+
+- ```` ```console ````: lines that begin with `$ ` are commands, the lines below are what they print.
+  A `…` stands for any text; a line with nothing but `…` for any lines. Ids, times, durations and sizes may differ.
+  A command without lines below may print anything. A command fails only where the page shows an error.
+- ```` ```sh ````: every line is a command that must succeed.
+- ```` ```yaml ````, ```` ```python ````, ```` ```html ````: written to the file that the comment above, or a comment in
+  the first line (`# tasks/mine.yaml`), names. Python without a name is run.
+- ```` ```json ```` must be JSON; ```` ```text ```` is not run.
+
+A comment in the line before a block says what the reader does not see:
+
+- `<!-- file: NAME -->`: write the block to this file.
+- `<!-- run: COMMAND -->`: run this first. It needs no block; several are allowed.
+- `<!-- type: y | 1 | ^D -->`: the command runs in a terminal; type these, one at each prompt.
+- `<!-- numbers vary -->`: numbers in the output may differ.
+- `<!-- skip: REASON -->`: do not run the block. Tests bound how many there are.
+
+`paddock serve` starts in the background and stays until the page ends or starts another one.
+An id on the page stands for the id that was printed at its place. `8420` stands for the port of the page's server.
+"""

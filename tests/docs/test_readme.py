@@ -1,0 +1,35 @@
+"""The README, and that the Chinese one has the same commands."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from tests.docs.conftest import RunPage
+from tests.docs.pages import ROOT, Block, read
+
+pytestmark = pytest.mark.timeout(500)
+
+
+def test_readme(run_page: RunPage) -> None:
+    run_page("README.md", "agent-claude-code", "agent-codex", "desktop", "browser")
+
+
+def test_the_chinese_readme_has_the_same_commands() -> None:
+    english, chinese = (without_comments(read(ROOT / name)) for name in ("README.md", "README.zh-CN.md"))
+    assert chinese == english
+
+
+def without_comments(blocks: list[Block]) -> list[tuple[object, ...]]:
+    return [
+        (
+            block.language,
+            [each.text for each in block.setup],
+            block.file,
+            block.typed,
+            block.skip,
+            [re.sub(r"\s+#.*", "", line).strip() for line in block.lines],
+        )
+        for block in blocks
+    ]
