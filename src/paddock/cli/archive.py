@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import IO
 
 from paddock.cli.failure import CliError
+from paddock.model.file_names import escape_name
 
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _HEADERS = (
@@ -90,6 +91,8 @@ class Unpacker:
         self._made: set[str] = set()
         self.total = 0
         """Bytes of all files so far."""
+        self._renamed: dict[str, str] = {}
+        """Names in the archive by the names here, where they are not the same."""
         self._links: list[tuple[list[str], str]] = []
         self._directories: dict[str, tuple[list[str], int, float]] = {}
 
@@ -111,7 +114,7 @@ class Unpacker:
 
     def _take(self, archive: tarfile.TarFile, member: tarfile.TarInfo) -> None:
         try:
-            parts = _parts(member.name)
+            parts = self._name_here(member)
             if member.issym():
                 _check_link(parts, member.linkname)
             elif not (member.isreg() or member.isdir() or member.islnk()):
@@ -123,11 +126,13 @@ class Unpacker:
             return self._skipped(problem.message)
         if not parts:
             return None
+        if parts != _parts(member.name):
+            self._skipped(f"{member.name!r} is saved as {'/'.join(parts)!r}")
         if member.isdir():
             os.close(self._open(parts))
             self._directories["/".join(parts)] = (parts, member.mode & 0o777, member.mtime)
         elif member.issym():
-            self._links.append((parts, member.linkname))
+            self._links.append((parts, escape_name(member.linkname)))
         elif member.islnk():
             self._make_hard_link(parts, member.linkname)
         else:
@@ -135,6 +140,17 @@ class Unpacker:
             assert source is not None
             self._make_file(parts, source, member)
         return None
+
+    def _name_here(self, member: tarfile.TarInfo) -> list[str]:
+        """Percent-escape what a terminal would obey; two names must not become one."""
+        original = _parts(member.name)
+        parts = [escape_name(part) for part in original]
+        here, there = "/".join(parts), "/".join(original)
+        if self._renamed.get(here, there) != there or (here != there and here in self._made):
+            raise UnsafeArchive(f"{member.name!r} would take the place of another entry as {here!r}")
+        if here != there:
+            self._renamed[here] = there
+        return parts
 
     def _open(self, parts: list[str]) -> int:
         """A directory below the root, made as needed, never reached through a link."""
@@ -169,7 +185,7 @@ class Unpacker:
         self._made.add("/".join(parts))
 
     def _make_hard_link(self, parts: list[str], linkname: str) -> None:
-        target = _parts(linkname)
+        target = [escape_name(part) for part in _parts(linkname)]
         if "/".join(target) not in self._made:
             raise UnsafeArchive(f"{'/'.join(parts)!r} links to {linkname!r}, which is not in the archive before it")
         source, directory = self._open(target[:-1]), self._open(parts[:-1])

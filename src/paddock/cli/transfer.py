@@ -19,6 +19,7 @@ from paddock.cli.archive import Pieces, Source, Unpacker, pack, tree_size
 from paddock.cli.client import Client
 from paddock.cli.execution import Execution, Sink, content
 from paddock.cli.failure import CliError, Refused
+from paddock.model.file_names import escape_name
 
 Report = Callable[[int, int | None], None]
 """Told how many bytes have gone, and of how many if that is known."""
@@ -61,7 +62,7 @@ def plan_download(source: str, kind: str, text: str) -> Path:
     """Where a path of the box goes on the host. Raises `CliError` if it cannot."""
     target = Path(text)
     inside = target.is_dir() and not (kind == "directory" and means_contents(source))
-    place = target / PurePosixPath(source).name if inside else target
+    place = target / escape_name(PurePosixPath(source).name) if inside else target
     if not place.parent.is_dir():
         raise CliError(f"there is no directory {place.parent} here")
     if kind == "directory" and place.exists() and not place.is_dir():

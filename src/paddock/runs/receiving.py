@@ -10,7 +10,6 @@ import errno
 import hashlib
 import json
 import os
-import re
 import shutil
 import stat
 from collections.abc import Iterable, Sequence
@@ -20,6 +19,7 @@ from typing import Any
 
 from paddock.config.units import format_size
 from paddock.errors import BoxError, HostFull
+from paddock.model.file_names import escape_name
 from paddock.model.runs import Delivered
 from paddock.model.task import WORKSPACE, Deliverable
 
@@ -54,7 +54,6 @@ MOVED = {
     "shrank": "shrank while it was read",
     "changed": "was written to while it was read",
 }
-_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 
 
 class Nonsense(BoxError):
@@ -272,6 +271,8 @@ class Receiver:
         note = MOVED[end]
         if note:
             self._note(f"{shown(file.path)} {note}")
+        if file.place != file.path[-len(file.place) :]:
+            self._note(f"{shown(file.path)} has control characters in its name and is kept as {shown(file.place)}")
         self.files[file.place] = Delivered(path=file.place, size=file.size, sha256=file.digest.hexdigest(), note=note)
         file.account.files += 1
 
@@ -303,15 +304,14 @@ class Receiver:
 def place_of(path: str, wanted: str = "/") -> str:
     """Where a file of the box goes below `deliverables/`. Raises `Refused`.
 
-    What was in the workspace keeps its way from there, everything else its whole way.
+    What was in the workspace keeps its way from there, everything else its whole way. Characters that would be obeyed
+    instead of shown are percent-escaped.
     """
     parts = path.split("/")
     if parts[0] or any(part in ("", ".", "..") for part in parts[1:]) or path in ("", WORKSPACE):
         raise Refused("is not a plain path")
-    if _CONTROL.search(path):
-        raise Refused("has control characters in its name")
     try:
-        sizes = [len(part.encode()) for part in parts]
+        sizes = [len(escape_name(part).encode()) for part in parts]
     except UnicodeEncodeError:
         raise Refused("has a name that is not UTF-8") from None
     if max(sizes) > MAX_NAME or sum(sizes) + len(parts) > MAX_PATH:
@@ -321,7 +321,7 @@ def place_of(path: str, wanted: str = "/") -> str:
     base = fixed_part(wanted)
     if path != wanted and path != base and not path.startswith(base.rstrip("/") + "/"):
         raise Refused("was not asked for")
-    return path[len(WORKSPACE) + 1 :] if path.startswith(f"{WORKSPACE}/") else path[1:]
+    return escape_name(path[len(WORKSPACE) + 1 :] if path.startswith(f"{WORKSPACE}/") else path[1:])
 
 
 def fixed_part(pattern: str) -> str:

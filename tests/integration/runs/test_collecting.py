@@ -215,7 +215,8 @@ def test_names_that_could_do_harm_are_refused_and_the_rest_comes(pen: Pen, folde
     code = """
 import os
 os.makedirs("/workspace/out")
-for name in (b"fine", b"new\\nline", b"\\x1b[2Jclear", b"bad-\\xff-utf8", b"\\xc2\\x9bcsi", b"-rf", b"a b\\\\c"):
+for name in (b"fine", b"new\\nline", b"\\x1b[2Jclear", b"bad-\\xff-utf8", b"\\xc2\\x9bcsi", b"-rf", b"a b\\\\c",
+             b"\\xe2\\x80\\xaetxt.exe"):
     open(b"/workspace/out/" + name, "w").write("x")
 long = "/workspace/out/" + "/".join(["d" * 200] * 6)
 os.makedirs(long)
@@ -223,10 +224,12 @@ open(long + "/file", "w").write("x")
 """
     assert pen.python(code).exit_code == 0
     collected = gather(pen, folder, "out")
-    assert names(collected) == ["out/-rf", "out/a b\\c", "out/fine"]
-    told = reason(collected)
+    escaped = ["out/%1B[2Jclear", "out/%C2%9Bcsi", "out/%E2%80%AEtxt.exe", "out/new%0Aline"]
+    assert names(collected) == sorted([*escaped, "out/-rf", "out/a b\\c", "out/fine"])
+    told = "".join((reason(collected), *collected.notes))
     assert told.isprintable(), "a terminal obeys nothing of it"
-    assert "control characters" in told and told.endswith("and 2 more")
+    assert "has control characters in its name and is kept as out/%1B[2Jclear" in told
+    assert "not UTF-8" in told and "too long a name" in told
 
 
 def test_what_may_not_be_read_is_missing(pen: Pen, folder: RunFolder) -> None:

@@ -111,6 +111,27 @@ def test_set_user_id_bits_are_taken_away_and_other_modes_kept(target: Path) -> N
     assert stat.S_IMODE((target / "w").stat().st_mode) == 0o666
 
 
+def test_names_that_a_terminal_would_obey_are_escaped_and_told(target: Path) -> None:
+    told: list[str] = []
+    fills = [
+        entry("a\x1b[2Jb", b"1"),
+        entry("d\u202e/txt.exe", b"2"),
+        entry("plain %1B", b"3"),
+        symlink("l", "a\x1b[2Jb"),
+    ]
+    Unpacker(target, skipped=told.append).unpack(archive_of(*fills))
+    assert sorted(os.listdir(target)) == ["a%1B[2Jb", "d%E2%80%AE", "l", "plain %1B"]
+    assert (target / "l").read_bytes() == b"1"
+    assert told == [r"'a\x1b[2Jb' is saved as 'a%1B[2Jb'", r"'d\u202e/txt.exe' is saved as 'd%E2%80%AE/txt.exe'"]
+
+
+@pytest.mark.parametrize("names", [("x\x07", "x%07"), ("x%07", "x\x07")])
+def test_two_names_do_not_become_one(names: tuple[str, str], target: Path) -> None:
+    with pytest.raises(UnsafeArchive, match="would take the place of another entry"):
+        Unpacker(target).unpack(archive_of(*(entry(name, name.encode()) for name in names)))
+    assert (target / "x%07").read_bytes() == names[0].encode()
+
+
 def test_unsafe_entries_can_be_left_out(target: Path) -> None:
     skipped: list[str] = []
     hostile = [fill for name, fills in HOSTILE.items() if not name.startswith("hard") for fill in fills]
