@@ -124,15 +124,20 @@ def routes(services: Services) -> APIRouter:
     @router.get("", responses=documented(), response_model_exclude_none=True)
     async def list_sandboxes(
         principal: Reader,
-        state: Annotated[list[SandboxState] | None, Query()] = None,
+        state: Annotated[list[str] | None, Query(description="One there is not matches nothing.")] = None,
         metadata: Annotated[str | None, Query(description="As `key=value&key=value`, percent-encoded.")] = None,
         page: Page = 1,
         page_size: PageSize = 20,
     ) -> SandboxList:
         """List sandboxes, newest first. Several states mean any of them; several metadata pairs mean all of them."""
         wanted = _metadata_filter(metadata)
+        states = [each for each in SandboxState if each in state] if state else None
         found, total = await fleet.list(
-            principal.tenant, states=state or None, metadata=wanted or None, page=page, page_size=page_size
+            principal.tenant,
+            states=states,
+            metadata=wanted or None,
+            page=page,
+            page_size=page_size,
         )
         items = [SandboxSaid.of(sandbox) for sandbox in found]
         return SandboxList(items=items, pagination=Pagination.of(page, page_size, total))

@@ -80,18 +80,26 @@ def routes(services: Services) -> APIRouter:
         principal: Reader,
         sandbox_id: Annotated[str | None, Query(alias="sandboxId")] = None,
         name: str | None = None,
-        state: Annotated[list[SnapshotState] | None, Query()] = None,
+        state: Annotated[list[str] | None, Query(description="One there is not matches nothing.")] = None,
         page: Page = 1,
         page_size: PageSize = 20,
     ) -> SnapshotList:
         """List snapshots, newest first."""
+        states = [each for each in SnapshotState if each in state] if state else None
         if name is None:
             found, total = await fleet.snapshots.list(
-                principal.tenant, sandbox_id=sandbox_id, states=state or None, page=page, page_size=page_size
+                principal.tenant,
+                sandbox_id=sandbox_id,
+                states=states,
+                page=page,
+                page_size=page_size,
             )
         else:
             matching, _ = await fleet.snapshots.list(
-                principal.tenant, sandbox_id=sandbox_id, states=state or None, page_size=EVERYTHING
+                principal.tenant,
+                sandbox_id=sandbox_id,
+                states=states,
+                page_size=EVERYTHING,
             )
             named = [snapshot for snapshot in matching if snapshot.name == name]
             found, total = named[(page - 1) * page_size : page * page_size], len(named)

@@ -11,10 +11,13 @@ from pathlib import Path, PurePosixPath
 from paddock.errors import Forbidden, InvalidInput, NotFound
 from paddock.fleet.requests import VolumeRequest
 from paddock.model.sandbox import Mount, VolumeUse
+from paddock.sandbox.local.launch import open_in
 from paddock.sandbox.local.layout import disk_used, remove_tree
 
 CLAIM = re.compile(r"[a-z0-9]([-a-z0-9]{0,251}[a-z0-9])?")
 RESERVED = ("/proc", "/dev", "/sys", "/run/paddock", "/opt/paddock")
+NEEDED = (*RESERVED, "/usr/bin/python3", "/usr/lib/python3", "/bin/sh", "/lib/python3", "/lib64/ld-linux.so")
+"""Paths the sandbox's daemon runs on. A mount must not hide the directories they are in."""
 
 
 @dataclass(frozen=True)
@@ -53,6 +56,7 @@ class Volumes:
                 volumes[request.claim] = max(use, volumes.get(request.claim, use), key=list(VolumeUse).index)
             else:
                 raise InvalidInput(f"volume {request.name} names neither a host path nor a claim")
+            _check_sub_path(source, sub_path, request.sub_path)
             mounts.append(Mount(source=source, target=target, read_only=request.read_only, sub_path=sub_path or None))
         return Granted(tuple(mounts), volumes)
 
@@ -110,7 +114,23 @@ def _target(path: str) -> str:
     target = os.path.normpath("/" + path.lstrip("/"))
     if target == "/" or any(target == taken or target.startswith(taken + "/") for taken in RESERVED):
         raise InvalidInput(f"nothing can be mounted at {target}")
+    if any(needed.startswith(f"{target}/") or needed == target for needed in NEEDED):
+        raise InvalidInput(f"nothing can be mounted at {target}: it would hide what the sandbox itself runs on")
     return target
+
+
+def _check_sub_path(volume: Path, sub_path: str, asked: str | None) -> None:
+    """Raise `InvalidInput` for a path at which the sandbox could not be started. Starting it checks again."""
+    if not sub_path:
+        return
+    root = os.open(volume, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.close(open_in(root, sub_path, os.O_PATH))
+    except OSError as error:
+        why = os.strerror(error.errno or 0)
+        raise InvalidInput(f"subPath {asked!r} is not in its volume, or is a link out of it: {why}") from None
+    finally:
+        os.close(root)
 
 
 def _sub_path(path: str | None) -> str:

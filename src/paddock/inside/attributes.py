@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 from functools import lru_cache
@@ -24,11 +25,24 @@ class Attributes:
         self.uid = _identity(optional(document, "owner", str), "user")
         self.gid = _identity(optional(document, "group", str), "group")
 
-    def apply(self, descriptor: int) -> None:
+    def apply(self, file: int | str) -> None:
+        """Change a file by its descriptor or path. Raises `ApiError` for an owner that it cannot have here."""
         if self.uid != -1 or self.gid != -1:
-            os.chown(descriptor, self.uid, self.gid)
+            try:
+                os.chown(file, self.uid, self.gid)
+            except OSError as error:
+                if error.errno not in (errno.EINVAL, errno.EPERM):
+                    raise
+                raise self._refusal() from None
         if self.mode is not None:
-            os.chmod(descriptor, self.mode)
+            os.chmod(file, self.mode)
+
+    def _refusal(self) -> ApiError:
+        asked = [f"the user {user_name(self.uid)}"] if self.uid != -1 else []
+        asked += [f"the group {group_name(self.gid)}"] if self.gid != -1 else []
+        own = f"{user_name(os.getuid())}, group {group_name(os.getgid())}"
+        message = f"files of this sandbox belong to {own}; none can be given to {' and '.join(asked)}"
+        return ApiError(400, "INVALID_FILE_METADATA", message)
 
 
 def describe(shown: str, status: os.stat_result) -> dict[str, Any]:

@@ -77,9 +77,7 @@ def test_lone_surrogates(client: httpx.Client) -> None:
     assert answer.status_code == 400
 
 
-@pytest.mark.parametrize(
-    "query", ["page=0", "page=x", "pageSize=201", "state=Nope", "metadata=broken", "page=99999999999999999999"]
-)
+@pytest.mark.parametrize("query", ["page=0", "page=x", "pageSize=201", "metadata=broken", "page=99999999999999999999"])
 def test_bad_queries(client: httpx.Client, query: str) -> None:
     answer = client.get(f"/v1/sandboxes?{query}")
     assert answer.status_code == 400 and query.split("=")[0] in answer.json()["message"]

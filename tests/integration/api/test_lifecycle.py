@@ -125,6 +125,10 @@ def test_metadata_and_filters(client: httpx.Client) -> None:
     found = client.get("/v1/sandboxes", params={"metadata": "example.org%2Fapp=web&stage=x", "state": "Running"})
     assert [item["id"] for item in found.json()["items"]] == [box]
     assert found.json()["pagination"]["totalItems"] == 1
+    assert client.get("/v1/sandboxes?state=Nope").json()["items"] == []
+    either = client.get("/v1/sandboxes", params={"state": ["Nope", "Running"], "metadata": "stage=x"}).json()
+    assert [item["id"] for item in either["items"]] == [box]
+    assert client.get("/v1/snapshots?state=Nope").json()["items"] == []
     assert client.get("/v1/sandboxes?metadata=stage%3Dy").json()["items"] == []
     assert client.patch(f"/v1/sandboxes/{box}/metadata", json={"a b": "c"}).status_code == 400
     client.delete(f"/v1/sandboxes/{box}")

@@ -17,7 +17,6 @@ import structlog
 from structlog.testing import LogCapture
 
 from paddock.errors import (
-    BoxStartError,
     Conflict,
     DiskFull,
     Forbidden,
@@ -442,8 +441,21 @@ async def test_a_link_in_a_volume_cannot_lead_out_of_it(data: Path) -> None:
         first = await fleet.create(ME, CreateSandbox(volumes=(volume,)))
         await (await fleet.inside(ME, first.id)).run("ln -s /etc /v/absolute; ln -s ../../../../../etc /v/relative")
         for name in ("absolute", "relative"):
-            with pytest.raises(BoxStartError):
+            with pytest.raises(InvalidInput, match="is a link out of it"):
                 await fleet.create(ME, CreateSandbox(volumes=(volume.model_copy(update={"sub_path": name}),)))
+        for target in ("/usr", "/usr/bin", "/lib", "/bin", "/run", "/opt"):
+            with pytest.raises(InvalidInput, match=f"nothing can be mounted at {target}"):
+                await fleet.create(ME, CreateSandbox(volumes=(volume.model_copy(update={"target": target}),)))
+
+
+async def test_an_owner_that_a_file_cannot_have_is_named(data: Path) -> None:
+    async with running(data) as machine:
+        sandbox = await machine.fleet.create(ME, CreateSandbox())
+        inside = await machine.fleet.inside(ME, sandbox.id)
+        await inside.run("echo x > f")
+        for owner in ({"owner": "root"}, {"owner": "12345"}, {"group": "root"}):
+            with pytest.raises(InvalidInput, match=r"files of this sandbox belong to .*; none can be given to the "):
+                await inside._ask("POST", "/files/permissions", json={"/workspace/f": owner})
 
 
 async def test_a_port_of_a_box_is_reached_on_loopback(data: Path) -> None:

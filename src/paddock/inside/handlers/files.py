@@ -168,11 +168,7 @@ def _rename(old: Place, new: Place) -> None:
 
 def _apply_by_path(descriptor: int, wanted: Attributes) -> None:
     """Change a file that we may own but not read: through its O_PATH descriptor."""
-    link = f"/proc/self/fd/{descriptor}"
-    if wanted.uid != -1 or wanted.gid != -1:
-        os.chown(link, wanted.uid, wanted.gid)
-    if wanted.mode is not None:
-        os.chmod(link, wanted.mode)
+    wanted.apply(f"/proc/self/fd/{descriptor}")
 
 
 def _below(places: Places, path: str, depth: int | None) -> Iterator[tuple[str, str, os.stat_result]]:
