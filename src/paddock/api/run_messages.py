@@ -97,6 +97,10 @@ class ResultBrief(Said):
     state: RunState
     ended_by: EndedBy
     reason: str
+    code: str
+    """Of the reason, for programs: why the work ended, or the error that kept it from starting."""
+    params: dict[str, str]
+    """Values of the reason, for translations."""
     exit_code: int | None = None
     attempt: int
     turns: int

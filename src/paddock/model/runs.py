@@ -67,6 +67,41 @@ class EndedBy(StrEnum):
     """It could not be begun: sandbox, inputs or entrypoint."""
 
 
+class ReasonCode(StrEnum):
+    """Why the work ended. Work that could not start has the code of its error instead."""
+
+    EXITED = "EXITED"
+    EXITED_EARLY = "EXITED_EARLY"
+    EXITED_SILENT = "EXITED_SILENT"
+    MODEL_UNANSWERED = "MODEL_UNANSWERED"
+    AGENT_FAILED = "AGENT_FAILED"
+    ENTRYPOINT_MISSING = "ENTRYPOINT_MISSING"
+    ENTRYPOINT_LOST = "ENTRYPOINT_LOST"
+    FILE_FOUND = "FILE_FOUND"
+    OUTPUT_FOUND = "OUTPUT_FOUND"
+    WORDS_FOUND = "WORDS_FOUND"
+    CHECKS_PASSED = "CHECKS_PASSED"
+    CHECKS_FAILED = "CHECKS_FAILED"
+    DELIVERABLES_MISSING = "DELIVERABLES_MISSING"
+    TURNS_SPENT = "TURNS_SPENT"
+    REQUESTS_SPENT = "REQUESTS_SPENT"
+    TOKENS_SPENT = "TOKENS_SPENT"
+    COST_SPENT = "COST_SPENT"
+    BUDGET_REFUSED = "BUDGET_REFUSED"
+    TIMED_OUT = "TIMED_OUT"
+    SILENT = "SILENT"
+    CANCELLED = "CANCELLED"
+    OUT_OF_MEMORY = "OUT_OF_MEMORY"
+    DISK_FULL = "DISK_FULL"
+    SANDBOX_ENDED = "SANDBOX_ENDED"
+    SANDBOX_DELETED = "SANDBOX_DELETED"
+    SANDBOX_EXPIRED = "SANDBOX_EXPIRED"
+    SANDBOX_IDLE = "SANDBOX_IDLE"
+    SANDBOX_SILENT = "SANDBOX_SILENT"
+    SANDBOX_FROZEN = "SANDBOX_FROZEN"
+    HOST_ERROR = "HOST_ERROR"
+
+
 class Delivered(Frozen):
     """One file that came back."""
 
@@ -126,6 +161,10 @@ class Result(Frozen):
     ended_by: EndedBy
     reason: str
     """A sentence."""
+    code: str = ""
+    """A `ReasonCode` or the code of an error; empty in results of older versions."""
+    params: Mapping[str, str] = {}
+    """Values of the reason, for translations."""
     exit_code: int | None = None
     evidence: Mapping[str, Any] = {}
     """What there is to go by: last output, counters, what the box said last."""

@@ -11,13 +11,18 @@ from paddock.errors import Conflict, PaddockError, SandboxNotFound
 from paddock.events.log import EventLog
 from paddock.fleet.fleet import Fleet
 from paddock.model.events import EventType, sandbox_stream
-from paddock.model.runs import EndedBy, RunState
+from paddock.model.runs import EndedBy, ReasonCode, RunState
 from paddock.model.sandbox import BoxHealth, BoxStatus, Sandbox, SandboxState
 from paddock.runs.ends import Verdict
 
 FAILURES = 3
 """Questions in a row that the daemon leaves unanswered."""
 ENDED_FOR = {"deleted": "somebody deleted it", "expired": "its time was up", "idle": "nobody used it"}
+ENDED_CODES = {
+    "deleted": ReasonCode.SANDBOX_DELETED,
+    "expired": ReasonCode.SANDBOX_EXPIRED,
+    "idle": ReasonCode.SANDBOX_IDLE,
+}
 PAGE = 256
 
 
@@ -92,7 +97,8 @@ class Deaths:
             if now - self._paused_since < self._patience.frozen:
                 return None
             reason = f"the sandbox has been frozen for {now - self._paused_since:.0f} seconds"
-            return _lost(EndedBy.BOX_FROZEN, reason, status)
+            seconds = f"{now - self._paused_since:.0f}"
+            return _lost(EndedBy.BOX_FROZEN, reason, status, ReasonCode.SANDBOX_FROZEN, seconds=seconds)
         self._paused_since = None
         return await self._ask(status)
 
@@ -113,7 +119,8 @@ class Deaths:
             if self._failures < FAILURES or now - self._failing_since < self._patience.silent:
                 return None
             reason = f"the sandbox runs, but its daemon did not answer {self._failures} times in a row: {error}"
-            return _lost(EndedBy.BOX_SILENT, reason, status)
+            params = {"count": str(self._failures), "detail": str(error)}
+            return _lost(EndedBy.BOX_SILENT, reason, status, ReasonCode.SANDBOX_SILENT, **params)
         self._failures = 0
         return self._compare_clock(told, status)
 
@@ -126,22 +133,26 @@ class Deaths:
             self._clock = clock, now
         elif now - self._clock[1] >= self._patience.frozen:
             reason = f"the clock of the sandbox has not moved for {now - self._clock[1]:.0f} seconds"
-            return _lost(EndedBy.BOX_FROZEN, reason, status)
+            seconds = f"{now - self._clock[1]:.0f}"
+            return _lost(EndedBy.BOX_FROZEN, reason, status, ReasonCode.SANDBOX_FROZEN, seconds=seconds)
         return None
 
     async def _gone(self, status: BoxStatus) -> Verdict:
         if status.reason == "out_of_memory":
-            return _lost(EndedBy.OUT_OF_MEMORY, "the sandbox ended for want of memory", status)
+            reason = "the sandbox ended for want of memory"
+            return _lost(EndedBy.OUT_OF_MEMORY, reason, status, ReasonCode.OUT_OF_MEMORY)
         try:
             sandbox = await self._fleet.get(self._sandbox.tenant, self._sandbox.id)
             ours = sandbox.state in (SandboxState.STOPPING, SandboxState.TERMINATED)
-            why = ENDED_FOR.get(sandbox.reason or "") if ours else None
+            cause = sandbox.reason or "" if ours else ""
         except SandboxNotFound:
-            why = ENDED_FOR["deleted"]
+            cause = "deleted"
         except PaddockError:
-            why = None
-        reason = f"the sandbox ended: {why or status.message or 'nobody knows why'}"
-        return _lost(EndedBy.BOX_DIED, reason, status)
+            cause = ""
+        reason = f"the sandbox ended: {ENDED_FOR.get(cause) or status.message or 'nobody knows why'}"
+        code = ENDED_CODES.get(cause, ReasonCode.SANDBOX_ENDED)
+        detail = "" if cause in ENDED_CODES else status.message or ""
+        return _lost(EndedBy.BOX_DIED, reason, status, code, detail=detail)
 
 
 async def full_disk(events: EventLog, sandbox: Sandbox) -> Mapping[str, Any] | None:
@@ -157,6 +168,7 @@ async def full_disk(events: EventLog, sandbox: Sandbox) -> Mapping[str, Any] | N
         after = page[-1].number
 
 
-def _lost(ended_by: EndedBy, reason: str, status: BoxStatus) -> Verdict:
+def _lost(ended_by: EndedBy, reason: str, status: BoxStatus, code: ReasonCode, **params: str) -> Verdict:
     box = {name: value for name, value in status.model_dump(mode="json").items() if value is not None}
-    return Verdict(state=RunState.LOST, ended_by=ended_by, reason=reason, evidence={"box": box})
+    evidence = {"box": box}
+    return Verdict(state=RunState.LOST, ended_by=ended_by, reason=reason, code=code, params=params, evidence=evidence)

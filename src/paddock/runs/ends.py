@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from paddock.model.runs import EndedBy, RunState, Traffic
+from paddock.model.runs import EndedBy, ReasonCode, RunState, Traffic
 from paddock.model.sandbox import Frozen
 from paddock.model.task import TaskModel
 
@@ -19,6 +19,8 @@ class Over(Frozen):
     ended_by: EndedBy
     reason: str
     """A sentence."""
+    code: str = ""
+    params: Mapping[str, str] = {}
     exit_code: int | None = None
     evidence: Mapping[str, Any] = {}
     turns: int = 0
@@ -72,6 +74,8 @@ class Verdict(Frozen):
     state: RunState
     ended_by: EndedBy
     reason: str
+    code: str = ""
+    params: Mapping[str, str] = {}
     evidence: Mapping[str, Any] = {}
 
 
@@ -79,19 +83,38 @@ LONGEST_REASON = 600
 SPENT = re.compile(r"budget", re.IGNORECASE)
 
 
-def over_budget(bounds: TaskModel, traffic: Traffic) -> str | None:
-    """Why a run has had enough of models, or None. What is just used up may still be enough to finish with."""
+def over_budget(bounds: TaskModel, traffic: Traffic) -> Verdict | None:
+    """Return the verdict on a run that has used more of models than it may. What is just used up may still do."""
     tokens = traffic.input_tokens + traffic.output_tokens
     if bounds.requests is not None and traffic.requests - traffic.failed > bounds.requests:
-        return f"it made {traffic.requests} requests to the model, and may make {bounds.requests}"
+        reason = f"it made {traffic.requests} requests to the model, and may make {bounds.requests}"
+        return _spent(ReasonCode.REQUESTS_SPENT, reason, used=traffic.requests, limit=bounds.requests)
     if bounds.tokens is not None and tokens > bounds.tokens:
-        return f"it used {tokens} tokens, and may use {bounds.tokens}"
+        reason = f"it used {tokens} tokens, and may use {bounds.tokens}"
+        return _spent(ReasonCode.TOKENS_SPENT, reason, used=tokens, limit=bounds.tokens)
     if bounds.cost is not None and traffic.cost is not None and traffic.cost > bounds.cost:
-        return f"it spent {traffic.cost:.4f} US dollars, and may spend {bounds.cost:g}"
+        reason = f"it spent {traffic.cost:.4f} US dollars, and may spend {bounds.cost:g}"
+        return _spent(ReasonCode.COST_SPENT, reason, used=f"{traffic.cost:.4f}", limit=f"{bounds.cost:g}")
     bounded = (bounds.requests, bounds.tokens, bounds.cost) != (None, None, None)
     if bounded and traffic.failed and traffic.last_error and SPENT.search(traffic.last_error):
-        return f"the proxy refused another request: {short(traffic.last_error)}"
+        detail = short(traffic.last_error)
+        return _spent(ReasonCode.BUDGET_REFUSED, f"the proxy refused another request: {detail}", detail=detail)
     return None
+
+
+def _spent(code: ReasonCode, reason: str, **params: object) -> Verdict:
+    return Verdict(state=RunState.OVER_BUDGET, ended_by=EndedBy.BUDGET, reason=reason, code=code, params=texts(params))
+
+
+def texts(params: Mapping[str, object]) -> dict[str, str]:
+    """Return the values of a reason as texts."""
+    return {name: str(value) for name, value in params.items()}
+
+
+def cancelled(reason: str) -> Verdict:
+    why = f"it was cancelled: {reason}"
+    code, params = ReasonCode.CANCELLED, {"detail": reason}
+    return Verdict(state=RunState.CANCELLED, ended_by=EndedBy.CANCEL, reason=why, code=code, params=params)
 
 
 def silent_for(now: float, last_output: float, traffic: Traffic) -> float:
@@ -112,37 +135,45 @@ def judge_exit(exit: Exit, bounds: TaskModel, traffic: Traffic) -> Verdict:
     if failed and exit.disk is not None:
         used, limit = exit.disk.get("used", exit.disk.get("volumes")), exit.disk.get("limit")
         reason = f"the sandbox's disk is full: {used} bytes written, {limit} allowed; its processes were killed"
-        return _failed(EndedBy.DISK_FULL, reason)
+        return _failed(EndedBy.DISK_FULL, reason, ReasonCode.DISK_FULL, used=used, limit=limit)
     if exit.code != 0 and exit.kills:
         reason = f"{how} after {exit.kills} of its processes had been killed for want of memory"
-        return _failed(EndedBy.OUT_OF_MEMORY, reason)
+        return _failed(EndedBy.OUT_OF_MEMORY, reason, ReasonCode.OUT_OF_MEMORY)
     if spent := over_budget(bounds, traffic):
-        return Verdict(state=RunState.OVER_BUDGET, ended_by=EndedBy.BUDGET, reason=spent)
+        return spent
     if exit.error is not None:
         error = short(exit.error)
         if _same(error, answer):  # Agents pass on what the model has answered.
             error, model = max(error, answer, key=len), ""
-        return _failed(EndedBy.AGENT_ERROR, f"the agent failed: {error} (exit code {exit.code}){model}")
+        reason = f"the agent failed: {error} (exit code {exit.code}){model}"
+        detail = f"{error}{model}"
+        return _failed(EndedBy.AGENT_ERROR, reason, ReasonCode.AGENT_FAILED, exit_code=exit.code, detail=detail)
     if exit.said.startswith("timed out"):
-        return Verdict(state=RunState.TIMED_OUT, ended_by=EndedBy.TIMEOUT, reason=f"the entrypoint {exit.said}")
+        reason = f"the entrypoint {exit.said}"
+        return Verdict(state=RunState.TIMED_OUT, ended_by=EndedBy.TIMEOUT, reason=reason, code=ReasonCode.TIMED_OUT)
     told = "" if exit.said in ("", f"exit status {exit.code}") else f": {short(exit.said)}"
     last = f"; its last line: {short(exit.last_line)}" if exit.last_line and not told else ""
-    return _failed(EndedBy.EXIT, f"{how}{told}{last}{'' if _same(short(exit.last_line), answer) else model}")
+    more = f"{told}{last}{'' if _same(short(exit.last_line), answer) else model}"
+    detail = more.removeprefix(": ").removeprefix("; ")
+    return _failed(EndedBy.EXIT, f"{how}{more}", ReasonCode.EXITED, exit_code=exit.code, detail=detail)
 
 
 def _judge_success(exit: Exit, traffic: Traffic) -> Verdict:
     if exit.asks and traffic.requests and traffic.failed >= traffic.requests:
         error = short(traffic.last_error or "no answer")
         reason = f"the agent ended with exit code 0, but none of its requests to the model was answered: {error}"
-        return _failed(EndedBy.AGENT_ERROR, reason)
+        return _failed(EndedBy.AGENT_ERROR, reason, ReasonCode.MODEL_UNANSWERED, detail=error)
     if exit.asks and not traffic.requests and not exit.spoke:
         reason = "the agent ended with exit code 0 without asking the model anything and without saying anything"
-        return _failed(EndedBy.EXIT, reason)
-    return Verdict(state=RunState.SUCCEEDED, ended_by=EndedBy.EXIT, reason="the entrypoint ended with exit code 0")
+        return _failed(EndedBy.EXIT, reason, ReasonCode.EXITED_SILENT)
+    reason, params = "the entrypoint ended with exit code 0", {"exit_code": "0", "detail": ""}
+    return Verdict(
+        state=RunState.SUCCEEDED, ended_by=EndedBy.EXIT, reason=reason, code=ReasonCode.EXITED, params=params
+    )
 
 
-def _failed(ended_by: EndedBy, reason: str) -> Verdict:
-    return Verdict(state=RunState.FAILED, ended_by=ended_by, reason=reason)
+def _failed(ended_by: EndedBy, reason: str, code: ReasonCode, **params: object) -> Verdict:
+    return Verdict(state=RunState.FAILED, ended_by=ended_by, reason=reason, code=code, params=texts(params))
 
 
 def _same(said: str, answer: str) -> bool:

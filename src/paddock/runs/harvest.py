@@ -8,11 +8,11 @@ from typing import Any
 
 from paddock.errors import PaddockError
 from paddock.model.events import EventType
-from paddock.model.runs import Checked, Delivered, EndedBy, Missing, Result, Run, RunState
+from paddock.model.runs import Checked, Delivered, EndedBy, Missing, ReasonCode, Result, Run, RunState
 from paddock.model.sandbox import Frozen
 from paddock.model.task import Task
 from paddock.runs.collecting import collect
-from paddock.runs.ends import LONGEST_REASON, Over, bounded
+from paddock.runs.ends import LONGEST_REASON, Over, Verdict, bounded, cancelled
 from paddock.runs.folder import RunFolder
 from paddock.runs.stages import run_check
 from paddock.sandbox.client import Inside
@@ -80,9 +80,9 @@ def told_of(harvest: Harvest) -> list[tuple[EventType, Mapping[str, Any]]]:
     return [*told, *((EventType.RUN_MISSING, each.model_dump(mode="json")) for each in harvest.missing[:MOST_TOLD])]
 
 
-def conclude(run: Run, over: Over, harvest: Harvest, cancelled: str | None) -> Result:
+def conclude(run: Run, over: Over, harvest: Harvest, cancelling: str | None) -> Result:
     """What came of the run. What was brought home can only make it worse than how the work ended."""
-    state, ended_by, reason = _verdict(over, harvest, cancelled)
+    verdict = _verdict(over, harvest, cancelling)
     now = datetime.now(UTC)
     weight = sum(each.weight for each in harvest.checks)
     passed = sum(each.weight for each in harvest.checks if each.passed)
@@ -94,9 +94,11 @@ def conclude(run: Run, over: Over, harvest: Harvest, cancelled: str | None) -> R
     if harvest.broken:
         evidence["sandbox"] = harvest.broken
     return Result(
-        state=state,
-        ended_by=ended_by,
-        reason=bounded(reason),
+        state=verdict.state,
+        ended_by=verdict.ended_by,
+        reason=bounded(verdict.reason),
+        code=verdict.code,
+        params={name: bounded(value) for name, value in verdict.params.items()},
         exit_code=over.exit_code,
         evidence=evidence,
         attempt=run.attempt,
@@ -109,15 +111,21 @@ def conclude(run: Run, over: Over, harvest: Harvest, cancelled: str | None) -> R
     )
 
 
-def _verdict(over: Over, harvest: Harvest, cancelled: str | None) -> tuple[RunState, EndedBy, str]:
+def _verdict(over: Over, harvest: Harvest, cancelling: str | None) -> Verdict:
     lacking = [f"{each.path} ({each.reason})" for each in harvest.missing if each.required]
     failed = [each.name for each in harvest.checks if each.required and not each.passed]
-    if cancelled is not None and over.ended_by is not EndedBy.CANCEL:
-        return RunState.CANCELLED, EndedBy.CANCEL, cancelled
+    if cancelling is not None and over.ended_by is not EndedBy.CANCEL:
+        return cancelled(cancelling)
     if over.state is not RunState.SUCCEEDED or not (lacking or failed):
-        return over.state, over.ended_by, over.reason
+        return Verdict(state=over.state, ended_by=over.ended_by, reason=over.reason, code=over.code, params=over.params)
     if harvest.broken:
-        return RunState.LOST, EndedBy.BOX_DIED, f"the sandbox ended before all was taken out of it: {harvest.broken}"
+        reason = f"the sandbox ended before all was taken out of it: {harvest.broken}"
+        code, params = ReasonCode.SANDBOX_ENDED, {"detail": harvest.broken}
+        return Verdict(state=RunState.LOST, ended_by=EndedBy.BOX_DIED, reason=reason, code=code, params=params)
     if lacking:
-        return RunState.FAILED, over.ended_by, f"deliverables are missing: {'; '.join(lacking[:NAMED])}"
-    return RunState.FAILED, over.ended_by, f"checks did not pass: {', '.join(failed[:NAMED])}"
+        names = "; ".join(lacking[:NAMED])
+        reason, code = f"deliverables are missing: {names}", ReasonCode.DELIVERABLES_MISSING
+    else:
+        names = ", ".join(failed[:NAMED])
+        reason, code = f"checks did not pass: {names}", ReasonCode.CHECKS_FAILED
+    return Verdict(state=RunState.FAILED, ended_by=over.ended_by, reason=reason, code=code, params={"names": names})

@@ -11,7 +11,7 @@ import structlog
 from pydantic import ValidationError
 
 from paddock.model.events import EventType
-from paddock.model.runs import EndedBy, Run, RunState
+from paddock.model.runs import EndedBy, ReasonCode, Run, RunState
 from paddock.model.sandbox import Frozen
 from paddock.runs.ends import Verdict
 from paddock.runs.following import Piece
@@ -211,9 +211,21 @@ class Intake:
             what = "the agent said" if ended_by is EndedBy.SAYS else "the entrypoint wrote"
             evidence = {"found": found[-500:]}
             reason = f"{what} what ends the run"
-            self._decide(Verdict(state=RunState.SUCCEEDED, ended_by=ended_by, reason=reason, evidence=evidence))
+            code = ReasonCode.WORDS_FOUND if ended_by is EndedBy.SAYS else ReasonCode.OUTPUT_FOUND
+            self._decide(
+                Verdict(state=RunState.SUCCEEDED, ended_by=ended_by, reason=reason, code=code, evidence=evidence)
+            )
 
     def _count_turns(self) -> None:
         if self._most_turns is not None and self.turns > self._most_turns:
             reason = f"the agent made more than its {self._most_turns} turns"
-            self._decide(Verdict(state=RunState.OVER_BUDGET, ended_by=EndedBy.TURNS, reason=reason))
+            params = {"limit": str(self._most_turns)}
+            self._decide(
+                Verdict(
+                    state=RunState.OVER_BUDGET,
+                    ended_by=EndedBy.TURNS,
+                    reason=reason,
+                    code=ReasonCode.TURNS_SPENT,
+                    params=params,
+                )
+            )

@@ -18,10 +18,10 @@ import structlog
 
 from paddock.errors import BoxError, Conflict, HostFull, PaddockError, QuotaExceeded, SandboxNotFound, Unavailable
 from paddock.model.events import EventType
-from paddock.model.runs import Checked, EndedBy, Result, Run, RunState, Stage
+from paddock.model.runs import Checked, EndedBy, ReasonCode, Result, Run, RunState, Stage
 from paddock.runs import stages
 from paddock.runs.conversation import write_conversation
-from paddock.runs.ends import Cancel, Over, short
+from paddock.runs.ends import Cancel, Over, cancelled, short
 from paddock.runs.harvest import Harvest, bring_home, check_all, conclude, nothing, told_of, unchecked
 from paddock.runs.presets import Rendered, reader
 from paddock.runs.stages import Means
@@ -194,7 +194,9 @@ class Runner:
             said = str((await (await self._inside()).status(COMMAND)).get("error") or said)
         last = short(said.splitlines()[-1], 500) if said else f"exit code {over.exit_code}"
         reason = f"the entrypoint could not be started: {last}"
-        return over.model_copy(update={"state": RunState.FAILED, "ended_by": EndedBy.SETUP, "reason": reason})
+        code, params = ReasonCode.ENTRYPOINT_MISSING, {"detail": last}
+        update = {"state": RunState.FAILED, "ended_by": EndedBy.SETUP, "reason": reason, "code": code}
+        return over.model_copy(update={**update, "params": params})
 
     async def _verified(self) -> bool:
         inside = await self._inside()
@@ -312,7 +314,7 @@ class Runner:
         progress = {name: value for name, value in self.run.progress.items() if name in ("attempts", "stages")}
         progress |= {"waiting": error.message, "waiting_since": since}
         if isinstance(error.__cause__, HostFull) and time.time() - since > ROOM_PATIENCE:
-            over = Over(state=RunState.FAILED, ended_by=EndedBy.SETUP, reason=error.message)
+            over = Over(state=RunState.FAILED, ended_by=EndedBy.SETUP, reason=error.message, code=HostFull.code)
             return await self._end(over, Harvest())
         return await self._write([], **self._queued(ROOM_AGAIN, progress))
 
@@ -335,26 +337,42 @@ class Runner:
             with suppress(PaddockError, OSError):
                 evidence |= await stages.evidence_of(self._means, self.run)
             reason = f"the sandbox ended in the stage {self.run.stage}: {error}"
-            return Over(state=RunState.LOST, ended_by=EndedBy.BOX_DIED, reason=reason, evidence=evidence)
+            code, params = ReasonCode.SANDBOX_ENDED, {"detail": str(error)}
+            return Over(
+                state=RunState.LOST,
+                ended_by=EndedBy.BOX_DIED,
+                reason=reason,
+                code=code,
+                params=params,
+                evidence=evidence,
+            )
+        failed, values = PaddockError.code, {}
         if isinstance(error, PaddockError):
-            reason = error.message
+            reason, failed, values = error.message, error.code, dict(error.params)
         elif isinstance(error, OSError):
+            failed, values = ReasonCode.HOST_ERROR, {"detail": error.strerror or str(error)}
             reason = f"the server could not do it: {error.strerror or error}"
         else:
             log.exception("a stage of a run failed in a way that nobody foresaw", run=self.run.id, stage=self.run.stage)
             reason = f"Paddock itself failed in the stage {self.run.stage}: {error!r}; the server's log has more"
-        return Over(state=RunState.FAILED, ended_by=EndedBy.SETUP, reason=reason, evidence=evidence)
+        return Over(
+            state=RunState.FAILED,
+            ended_by=EndedBy.SETUP,
+            reason=reason,
+            code=failed,
+            params=values,
+            evidence=evidence,
+        )
 
     async def _ours(self) -> bool:
         return (await self._store.get(self.run.id)).owner == self._owner
 
     def _cancelled(self) -> Over:
-        reason = f"it was cancelled: {self.cancel.reason}"
-        return Over(state=RunState.CANCELLED, ended_by=EndedBy.CANCEL, reason=reason)
+        return Over(**dict(cancelled(self.cancel.reason)))
 
     def _cancelled_since(self, over: Over) -> str | None:
         """Why it was cancelled after its work had ended in another way, if it was."""
-        return self._cancelled().reason if self.cancel.asked and over.ended_by is not EndedBy.CANCEL else None
+        return self.cancel.reason if self.cancel.asked and over.ended_by is not EndedBy.CANCEL else None
 
     async def _unless_cancelled(self, work: Coroutine[Any, Any, T], over: Over | None = None) -> T | None:
         """What the work returns, or None when the run is cancelled first; work on what was cancelled already goes on

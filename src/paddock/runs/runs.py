@@ -13,7 +13,7 @@ from paddock.errors import Conflict, InvalidInput, PaddockError, RunNotFound
 from paddock.fleet.requests import new_id
 from paddock.llm.scripted import check_script
 from paddock.model.events import EventType
-from paddock.model.runs import EndedBy, Result, Run, RunState, Stage
+from paddock.model.runs import EndedBy, ReasonCode, Result, Run, RunState, Stage
 from paddock.model.task import Task
 from paddock.runs.ends import Cancel
 from paddock.runs.folder import remove_left
@@ -135,7 +135,8 @@ class Runs:
         """
         await self._store.get(run_id, tenant)
         why = f"it was cancelled: {reason}"
-        result = Result(state=RunState.CANCELLED, ended_by=EndedBy.CANCEL, reason=why)
+        code, params = ReasonCode.CANCELLED, {"detail": reason}
+        result = Result(state=RunState.CANCELLED, ended_by=EndedBy.CANCEL, reason=why, code=code, params=params)
         cancelling = self._store.cancelling(run_id, reason, hard, result)
 
         def tell(found: tuple[Run, bool]) -> Sequence[Happening]:

@@ -32,10 +32,10 @@ import structlog
 
 from paddock.errors import InvalidInput, NotFound, PaddockError, SandboxNotFound
 from paddock.fleet.fleet import Fleet
-from paddock.model.runs import EndedBy, Run, RunState, Traffic
+from paddock.model.runs import EndedBy, ReasonCode, Run, RunState, Traffic
 from paddock.model.sandbox import Sandbox
 from paddock.runs.deaths import Deaths, Patience, full_disk
-from paddock.runs.ends import Cancel, Exit, Over, Verdict, judge_exit, over_budget, silent_for
+from paddock.runs.ends import Cancel, Exit, Over, Verdict, cancelled, judge_exit, over_budget, silent_for
 from paddock.runs.following import Following
 from paddock.runs.intake import Intake, Place, noted
 from paddock.runs.outputs import OutputLogs
@@ -117,8 +117,8 @@ class Watch:
         try:
             self._sandbox = await self._fleet.get(run.tenant, run.sandbox_id or "")
         except SandboxNotFound:
-            verdict = _lost(EndedBy.BOX_DIED, "the sandbox ended: somebody deleted it")
-            return Over(state=verdict.state, ended_by=verdict.ended_by, reason=verdict.reason)
+            verdict = _lost(EndedBy.BOX_DIED, "the sandbox ended: somebody deleted it", ReasonCode.SANDBOX_DELETED)
+            return Over(state=verdict.state, ended_by=verdict.ended_by, reason=verdict.reason, code=verdict.code)
         self._deaths = Deaths(self._fleet, self._sandbox, self._settings.patience)
         place = noted(run)
         self._telling = Telling(self._fleet.events, run)
@@ -198,7 +198,8 @@ class Watch:
                     if each.missed:
                         await self._keep_place()
         except NotFound as error:
-            self._decide(_lost(EndedBy.SETUP, f"the sandbox knows nothing of the entrypoint: {error}"))
+            reason = f"the sandbox knows nothing of the entrypoint: {error}"
+            self._decide(_lost(EndedBy.SETUP, reason, ReasonCode.ENTRYPOINT_LOST))
         await asyncio.Future()  # Others decide now; being done would mean something went wrong.
 
     async def _judge(self, ended: Ended) -> None:
@@ -220,7 +221,8 @@ class Watch:
             if self._end.file is not None or self._end.verified:
                 return  # It may have gone on in the background.
             reason = "the entrypoint ended with exit code 0 before anything came that was to end the run"
-            verdict = Verdict(state=RunState.FAILED, ended_by=EndedBy.EXIT, reason=reason)
+            code = ReasonCode.EXITED_EARLY
+            verdict = Verdict(state=RunState.FAILED, ended_by=EndedBy.EXIT, reason=reason, code=code)
         self._decide(verdict)
 
     async def _die(self) -> None:
@@ -228,19 +230,20 @@ class Watch:
 
     async def _obey(self) -> None:
         await self._cancel.wait()
-        reason = f"it was cancelled: {self._cancel.reason}"
-        self._decide(Verdict(state=RunState.CANCELLED, ended_by=EndedBy.CANCEL, reason=reason))
+        self._decide(cancelled(self._cancel.reason))
 
     async def _keep_time(self) -> None:
         while True:
             now = time.time()
             if now - self._began >= self._end.timeout:
-                self._decide(_timed_out(EndedBy.TIMEOUT, f"it took longer than {self._end.timeout:g} seconds"))
+                limit = f"{self._end.timeout:g}"
+                reason = f"it took longer than {limit} seconds"
+                self._decide(_timed_out(EndedBy.TIMEOUT, reason, ReasonCode.TIMED_OUT, limit))
             silence = self._end.silence
             quiet = silent_for(now, self._intake.last_output, self._traffics.of(self._run.id))
             if silence is not None and quiet >= silence:
                 reason = f"it wrote nothing and asked no model for {silence:g} seconds"
-                self._decide(_timed_out(EndedBy.SILENCE, reason))
+                self._decide(_timed_out(EndedBy.SILENCE, reason, ReasonCode.SILENT, f"{silence:g}"))
             await self._intake.look_at_rest()
             await asyncio.sleep(self._settings.tick)
 
@@ -251,7 +254,7 @@ class Watch:
                 async with asyncio.timeout(self._settings.patience.silent):
                     async with inside.request("GET", "/files/info", params={"path": path}):
                         reason = f"{path} is there"
-                        self._decide(Verdict(state=RunState.SUCCEEDED, ended_by=EndedBy.FILE, reason=reason))
+                        self._decide(_succeeded(EndedBy.FILE, reason, ReasonCode.FILE_FOUND, path=path))
             except (NotFound, InvalidInput):
                 pass
             except (PaddockError, TimeoutError, RuntimeError):
@@ -268,7 +271,7 @@ class Watch:
             try:
                 if await verify():
                     reason = "all checks pass"
-                    self._decide(Verdict(state=RunState.SUCCEEDED, ended_by=EndedBy.VERIFIED, reason=reason))
+                    self._decide(_succeeded(EndedBy.VERIFIED, reason, ReasonCode.CHECKS_PASSED))
             except (PaddockError, RuntimeError):
                 self._deaths.doubt()
 
@@ -279,7 +282,7 @@ class Watch:
             if traffic.requests or traffic.under_way:
                 await self._telling.tell_usage(self._usage(traffic))
             if spent := over_budget(self._run.task.llm, traffic):
-                self._decide(Verdict(state=RunState.OVER_BUDGET, ended_by=EndedBy.BUDGET, reason=spent))
+                self._decide(spent)
             await self._traffics.changed(self._run.id, traffic)
             await asyncio.sleep(self._settings.usage_every)
 
@@ -336,6 +339,8 @@ class Watch:
             state=verdict.state,
             ended_by=verdict.ended_by,
             reason=verdict.reason,
+            code=verdict.code,
+            params=verdict.params,
             exit_code=self._ended.result().exit_code if self._ended.done() else None,
             evidence=evidence,
             turns=max(self._intake.turns, self._stored.turns),
@@ -375,9 +380,14 @@ async def _cancelled(*tasks: asyncio.Task[None]) -> None:
     await asyncio.gather(*tasks, return_exceptions=True)
 
 
-def _lost(ended_by: EndedBy, reason: str) -> Verdict:
-    return Verdict(state=RunState.LOST, ended_by=ended_by, reason=reason)
+def _succeeded(ended_by: EndedBy, reason: str, code: ReasonCode, **params: str) -> Verdict:
+    return Verdict(state=RunState.SUCCEEDED, ended_by=ended_by, reason=reason, code=code, params=params)
 
 
-def _timed_out(ended_by: EndedBy, reason: str) -> Verdict:
-    return Verdict(state=RunState.TIMED_OUT, ended_by=ended_by, reason=reason)
+def _lost(ended_by: EndedBy, reason: str, code: ReasonCode) -> Verdict:
+    return Verdict(state=RunState.LOST, ended_by=ended_by, reason=reason, code=code)
+
+
+def _timed_out(ended_by: EndedBy, reason: str, code: ReasonCode, seconds: str) -> Verdict:
+    params = {"seconds": seconds}
+    return Verdict(state=RunState.TIMED_OUT, ended_by=ended_by, reason=reason, code=code, params=params)
