@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from paddock.api.errors import _MEANINGS
+from paddock.model.runs import ReasonCode
 from paddock.runs.readiness import IssueCode
 
 ROOT = Path(__file__).parents[2]
@@ -29,6 +30,10 @@ def test_every_error_code_has_a_chinese_sentence() -> None:
     assert {"INTERNAL_ERROR", "MODEL_NOT_FOUND", "INVALID_TASK"} <= codes
     # Add the sentence of a new error to web/src/i18n/zh/errors.json.
     assert codes - words("zh", "errors")["code"].keys() == set()
+
+
+def test_every_reason_of_a_run_has_a_chinese_sentence() -> None:
+    assert {*ReasonCode} == set(words("zh", "runs")["because"])
 
 
 def test_every_issue_of_a_task_has_words_in_both_languages() -> None:

@@ -153,8 +153,10 @@ def judge_exit(exit: Exit, bounds: TaskModel, traffic: Traffic) -> Verdict:
         return Verdict(state=RunState.TIMED_OUT, ended_by=EndedBy.TIMEOUT, reason=reason, code=ReasonCode.TIMED_OUT)
     told = "" if exit.said in ("", f"exit status {exit.code}") else f": {short(exit.said)}"
     last = f"; its last line: {short(exit.last_line)}" if exit.last_line and not told else ""
-    more = f"{told}{last}{'' if _same(short(exit.last_line), answer) else model}"
-    detail = more.removeprefix(": ").removeprefix("; ")
+    model = "" if _same(short(exit.last_line), answer) else model
+    more = f"{told}{last}{model}"
+    quoted = (short(exit.said) if told else "", short(exit.last_line) if last else "", answer if model else "")
+    detail = "; ".join(filter(None, quoted))
     return _failed(EndedBy.EXIT, f"{how}{more}", ReasonCode.EXITED, exit_code=exit.code, detail=detail)
 
 

@@ -1936,6 +1936,12 @@ export interface components {
             endedBy: components["schemas"]["EndedBy"];
             /** Reason */
             reason: string;
+            /** Code */
+            code: string;
+            /** Params */
+            params: {
+                [key: string]: string;
+            };
             /** Exitcode */
             exitCode?: number | null;
             /** Attempt */
@@ -2984,6 +2990,12 @@ export interface components {
             endedBy: components["schemas"]["EndedBy"];
             /** Reason */
             reason: string;
+            /** Code */
+            code: string;
+            /** Params */
+            params: {
+                [key: string]: string;
+            };
             /** Exitcode */
             exitCode?: number | null;
             /** Attempt */

@@ -58,7 +58,11 @@ export function Conversation({ feed, link, error }: FeedLink) {
       {items.length === 0 &&
         !error &&
         (feed.ended ? (
-          <Empty title={t("runs.silent")}>{t("runs.silentHint")}</Empty>
+          feed.stages.some(({ stage }) => stage === "watch") ? (
+            <Empty title={t("runs.silent")}>{t("runs.silentHint")}</Empty>
+          ) : (
+            <Empty title={t("runs.notStarted")}>{t("runs.notStartedHint")}</Empty>
+          )
         ) : link === "connecting" && feed.last === 0 ? (
           <Loading />
         ) : (

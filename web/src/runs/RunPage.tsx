@@ -1,5 +1,5 @@
 import { Ban, Download, Ellipsis, MonitorPlay, OctagonX, RotateCcw, ScrollText, Trash2 } from "lucide-react";
-import { useEffect } from "react";
+import { Fragment, useEffect } from "react";
 import { useTranslation } from "react-i18next";
 import { Link, useLocation, useParams } from "wouter";
 import { address, download } from "@/api/client";
@@ -87,7 +87,15 @@ function Shown({ run, refetch }: { run: WholeRun; refetch: () => void }) {
     >
       <div className={styles.outcome}>
         <StateBadge run={run} />
-        <p>{why}</p>
+        <p>
+          <Pointed text={why} />
+          {run.result?.code === "MODEL_NOT_FOUND" && !why.includes(PAGE_OF_MODELS) && (
+            <>
+              {" "}
+              <Link href="/settings/models">{t("runs.form.toModels")}</Link>
+            </>
+          )}
+        </p>
       </div>
       {!over && followed.feed.build && <Build build={followed.feed.build} />}
       <Stages run={run} feed={followed.feed} />
@@ -120,6 +128,19 @@ function Shown({ run, refetch }: { run: WholeRun; refetch: () => void }) {
       </div>
     </Page>
   );
+}
+
+/** Where the server's errors say how to have a model; the console has a page of its own for that. */
+const PAGE_OF_MODELS = "docs/how-to/connect-a-provider.md";
+
+/** A reason in which the name of a documentation page is a link to the console's page about the same. */
+function Pointed({ text }: { text: string }) {
+  return text.split(PAGE_OF_MODELS).map((piece, index) => (
+    <Fragment key={index}>
+      {index > 0 && <Link href="/settings/models">{PAGE_OF_MODELS}</Link>}
+      {piece}
+    </Fragment>
+  ));
 }
 
 /** The build of the run's image, while it is under way. */

@@ -46,10 +46,10 @@ export function Stages({ run, feed }: { run: WholeRun; feed: Feed }) {
             <span className={styles.stageName}>
               {t(`runs.stage.${stage}`)}
               {state === "failed" && <span className="visually-hidden"> {t("runs.state.failed")}</span>}
-              {state === "skipped" && <span className="visually-hidden"> {t("runs.skipped")}</span>}
             </span>
             <span className={styles.stageTime}>
               {seconds !== null && Number.isFinite(seconds) ? duration(Math.max(0, seconds)) : ""}
+              {state === "skipped" && t("runs.skipped")}
             </span>
           </li>
         );

@@ -19,7 +19,10 @@ function run(more: Partial<Run>): Run {
 
 function ended(score: number, seconds: number, cost: number | null, state: Run["state"] = "succeeded"): Run {
   const traffic = { requests: 1, inputTokens: 10, outputTokens: 5, cost, scripted: false, failed: 0 };
-  return run({ state, result: { state, endedBy: "exit", reason: "", attempt: 1, turns: 1, traffic, seconds, score } });
+  return run({
+    state,
+    result: { state, endedBy: "exit", reason: "", code: "", params: {}, attempt: 1, turns: 1, traffic, seconds, score },
+  });
 }
 
 describe("figures", () => {

@@ -1,5 +1,6 @@
 import { useTranslation } from "react-i18next";
-import { isOver, type WholeRun } from "./asking";
+import { translated } from "@/ui/describe";
+import { isOver, type Result, type WholeRun } from "./asking";
 import { shortPath } from "./figures";
 
 /** Why runs are stopped, where the server or the command line says it for people. */
@@ -23,6 +24,14 @@ export function useWhy(run: WholeRun, stage: string): string {
   const { t } = useTranslation();
   const inWords = useReason();
   const { result } = run;
+  /** The reason in the page's language, if that has a sentence for its code. */
+  const inLanguage = ({ code, endedBy, reason, params }: Result): string | null => {
+    const because = translated(`runs.because.${code}`, reason, params);
+    const detail = params.detail ? t("runs.why.detail", { detail: inWords(params.detail) }) : "";
+    if (because) return [because, detail].filter(Boolean).join(" ");
+    const error = endedBy === "setup" ? translated(`errors.code.${code}`, reason, params) : null;
+    return error ? `${t("runs.endedBy.setup")}${error}` : null;
+  };
   if (!isOver(run.state)) {
     if (run.cancelling) return t("runs.why.cancelling", { reason: inWords(run.cancelling) });
     if (run.state === "queued")
@@ -37,6 +46,8 @@ export function useWhy(run: WholeRun, stage: string): string {
     missing.length > 0 && t("runs.why.missing", { count: missing.length, names: missing.join(", ") }),
     failed.length > 0 && t("runs.why.checks", { count: failed.length, names: failed.join(", ") }),
   ].filter(Boolean);
+  const told = more.length === 0 ? inLanguage(result) : null;
+  if (told) return told;
   // Where the server knows more than what kind of end it was, its own words say it.
   const plain = result.endedBy === "exit" || result.endedBy === "verified";
   if (more.length === 0 && !plain) more.push(t("runs.why.said", { reason: inWords(result.reason) }));

@@ -24,7 +24,14 @@ interface Props {
   /** Left of the send button: what else can be chosen before sending. */
   options?: ReactNode;
   /** A text to begin with, put in whenever its number changes. */
-  suggestion?: { number: number; text: string };
+  suggestion?: Suggestion;
+}
+
+export interface Suggestion {
+  number: number;
+  text: string;
+  /** Attached with it, in the place of files of an earlier suggestion. */
+  files?: File[];
 }
 
 /** Where people write. It works at any time: what is sent while the agent works is read before its next step. */
@@ -44,11 +51,19 @@ function Body({ draft, view, disabled, placeholder, begins, onStop, onGoOn, opti
   const field = useRef<HTMLTextAreaElement>(null);
   useDraft(draft);
   const aui = useAui();
+  const attachments = useRef<readonly { id: string; file?: File }[]>([]);
+  attachments.current = useAuiState((state) => state.composer.attachments);
+  const suggested = useRef<File[]>([]);
+  // biome-ignore lint/correctness/useExhaustiveDependencies: a suggestion is put in once, when its number changes.
   useEffect(() => {
     if (!suggestion?.number) return;
     aui.composer.setText(suggestion.text);
     field.current?.focus();
-  }, [aui, suggestion?.number, suggestion?.text]);
+    for (const { id, file } of attachments.current)
+      if (file && suggested.current.includes(file)) void aui.composer.attachment({ id }).remove();
+    suggested.current = suggestion.files ?? [];
+    for (const file of suggested.current) void aui.composer.addAttachment(file).catch(() => {});
+  }, [suggestion?.number]);
   return (
     <ComposerPrimitive.Root className={styles.root}>
       <ComposerPrimitive.AttachmentDropzone className={styles.drop} data-hint={t("chat.dropHere")}>

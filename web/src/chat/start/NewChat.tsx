@@ -9,14 +9,13 @@ import { useTitle } from "@/ui/Page";
 import { recall, remember } from "@/ui/remember";
 import { Loaded } from "@/ui/states";
 import { toastError } from "@/ui/toasts";
-import { Composer } from "../composer/Composer";
+import { Composer, type Suggestion } from "../composer/Composer";
 import type { Written } from "../composer/runtime";
+import { EXAMPLES, filesOf, kindsFor } from "./examples";
 import { type Setup, startWith } from "./setup";
 import styles from "./start.module.css";
 
 const SetupDialog = part(async () => ({ default: (await import("./SetupDialog")).SetupDialog }));
-
-const EXAMPLES = ["page", "data", "desktop", "explain"] as const;
 
 interface Props {
   onStart: (setup: Setup, written: Written) => Promise<void>;
@@ -38,8 +37,10 @@ function Start({ facts, onStart }: Props & { facts: ServerFacts }) {
   const { t } = useTranslation();
   const [chosen, setChosen] = useState(() => recall<Partial<Setup> | null>("chat.setup", null));
   const setup = useMemo(() => startWith(facts, chosen), [facts, chosen]);
+  // Without what an example has chosen.
+  const usual = startWith(facts, recall<Partial<Setup> | null>("chat.setup", null));
   const [open, setOpen] = useState(false);
-  const [suggestion, setSuggestion] = useState({ number: 0, text: "" });
+  const [suggestion, setSuggestion] = useState<Suggestion>({ number: 0, text: "" });
   const [busy, setBusy] = useState(false);
   const change = (part: Partial<Setup>) => {
     const next = { ...setup, ...part };
@@ -86,16 +87,30 @@ function Start({ facts, onStart }: Props & { facts: ServerFacts }) {
         }
       />
       <section aria-label={t("chat.examples")} className={styles.examples}>
-        {EXAMPLES.map((name) => (
-          <button
-            key={name}
-            type="button"
-            onClick={() => setSuggestion({ number: suggestion.number + 1, text: t(`chat.example.${name}.text`) })}
-          >
-            <strong>{t(`chat.example.${name}.title`)}</strong>
-            <span>{t(`chat.example.${name}.text`)}</span>
-          </button>
-        ))}
+        {EXAMPLES.map((name) => {
+          const kinds = kindsFor(name, usual.kinds, facts.kinds);
+          if (!kinds) return null;
+          const missing = facts.kinds.find((kind) => kinds.includes(kind.name) && !kind.built);
+          return (
+            <button
+              key={name}
+              type="button"
+              onClick={() => {
+                // For this chat alone: what is usual stays as it was chosen.
+                setChosen({ ...setup, kinds });
+                setSuggestion({
+                  number: suggestion.number + 1,
+                  text: t(`chat.example.${name}.text`),
+                  files: filesOf(name),
+                });
+              }}
+            >
+              <strong>{t(`chat.example.${name}.title`)}</strong>
+              <span>{t(`chat.example.${name}.text`)}</span>
+              {missing && <small>{t("chat.exampleBuilds", { image: missing.image })}</small>}
+            </button>
+          );
+        })}
       </section>
       {open && (
         <Suspense fallback={null}>
