@@ -26,6 +26,7 @@ class IssueCode(StrEnum):
     IMAGE_NOT_FOUND = "IMAGE_NOT_FOUND"
     RESOURCES_EXCEEDED = "RESOURCES_EXCEEDED"
     MODEL_NOT_FOUND = "MODEL_NOT_FOUND"
+    PROVIDER_KEY_REFUSED = "PROVIDER_KEY_REFUSED"
     PROVIDER_FAILING = "PROVIDER_FAILING"
     IMAGE_NOT_BUILT = "IMAGE_NOT_BUILT"
     SCRIPT_ANSWERS = "SCRIPT_ANSWERS"
@@ -121,6 +122,13 @@ def _models(means: Means, task: Task) -> Iterator[Issue]:
     provider = route.settings.provider
     if route.provider_settings.kind in SCRIPTED_KINDS:
         yield answers
+    elif routes.keys.refused_at(provider) is not None:
+        yield Issue(
+            code=IssueCode.PROVIDER_KEY_REFUSED,
+            field="llm.model",
+            message=f"the provider {provider} refused its API key; set another one and restart the server",
+            params={"provider": provider, "model": wanted},
+        )
     elif routes.failing(provider):
         yield Issue(
             code=IssueCode.PROVIDER_FAILING,

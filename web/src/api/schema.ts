@@ -1135,7 +1135,7 @@ export interface components {
          * IssueCode
          * @enum {string}
          */
-        IssueCode: "AGENT_NOT_FOUND" | "AGENT_UNFIT" | "SECRET_MISSING" | "SECRETS_FORBIDDEN" | "KIND_NOT_FOUND" | "IMAGE_NOT_FOUND" | "RESOURCES_EXCEEDED" | "MODEL_NOT_FOUND" | "PROVIDER_FAILING" | "IMAGE_NOT_BUILT" | "SCRIPT_ANSWERS";
+        IssueCode: "AGENT_NOT_FOUND" | "AGENT_UNFIT" | "SECRET_MISSING" | "SECRETS_FORBIDDEN" | "KIND_NOT_FOUND" | "IMAGE_NOT_FOUND" | "RESOURCES_EXCEEDED" | "MODEL_NOT_FOUND" | "PROVIDER_KEY_REFUSED" | "PROVIDER_FAILING" | "IMAGE_NOT_BUILT" | "SCRIPT_ANSWERS";
         /** IssueSaid */
         IssueSaid: {
             code: components["schemas"]["IssueCode"];

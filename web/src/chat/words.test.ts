@@ -26,7 +26,11 @@ describe("the words of chats", () => {
   });
 
   it("are all asked for by some file, and all that are asked for are there", () => {
-    const sources = import.meta.glob<string>("./**/*.{ts,tsx}", { query: "?raw", import: "default", eager: true });
+    const sources = import.meta.glob<string>("../{chat,shell}/**/*.{ts,tsx}", {
+      query: "?raw",
+      import: "default",
+      eager: true,
+    });
     const code = Object.entries(sources)
       .filter(([path]) => !path.includes(".test."))
       .map(([, text]) => text)

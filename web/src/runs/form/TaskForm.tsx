@@ -96,7 +96,9 @@ export default function TaskForm({ schema, file, template }: Props) {
     setText(next);
   };
   const submit = () => {
-    if (task && every.length === 0 && verdict?.ready) return void start(task);
+    // A refused key may be good by now; only a request to the provider tells.
+    const blocked = issues.some(({ code, level }) => level === "error" && code !== "PROVIDER_KEY_REFUSED");
+    if (task && every.length === 0 && verdict?.valid && !blocked) return void start(task);
     setAll(true);
     requestAnimationFrame(() => {
       const wrong = form.current?.querySelector<HTMLElement>('[aria-invalid="true"]');
