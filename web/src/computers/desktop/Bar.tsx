@@ -6,6 +6,7 @@ import {
   Keyboard,
   Maximize,
   Minimize,
+  Monitor,
   MonitorCog,
   MousePointer2,
   TriangleAlert,
@@ -16,6 +17,7 @@ import { useTranslation } from "react-i18next";
 import { Key } from "@/ui/Badge";
 import { Button, IconButton } from "@/ui/Button";
 import { Menu } from "@/ui/Menu";
+import { useSandbox } from "../box";
 import { shown } from "../files/paths";
 import type { Hand } from "../input";
 import { popOut } from "../popout";
@@ -117,8 +119,10 @@ export function Bar(props: Props) {
   );
 }
 
-function Who({ hand, lost, captured, live }: Props): ReactNode {
+function Who({ sandbox, hand, lost, captured, live }: Props): ReactNode {
   const { t } = useTranslation();
+  const metadata = useSandbox(sandbox).data?.metadata;
+  const unused = metadata && !metadata.session && !metadata["paddock.run"];
   if (hand.who === "me" && !live)
     return (
       <>
@@ -160,6 +164,13 @@ function Who({ hand, lost, captured, live }: Props): ReactNode {
         <span>
           {hand.mine ? t("computers.input.otherWindow") : t("computers.input.other", { name: shown(hand.name) })}
         </span>
+      </>
+    );
+  if (unused)
+    return (
+      <>
+        <Monitor size={16} aria-hidden />
+        <span>{t("computers.input.noAgent")}</span>
       </>
     );
   return (

@@ -1,4 +1,4 @@
-import { useRef, useState } from "react";
+import { useEffect, useRef, useState } from "react";
 import { useTranslation } from "react-i18next";
 import { ApiError } from "@/api/client";
 import { Button } from "@/ui/Button";
@@ -25,6 +25,9 @@ export function Editor({ sandbox, entry, text, onClose, onSaved }: Props) {
   const [theirs, setTheirs] = useState<{ text: string | null; at: string } | null>(null);
   // What was on disk when we began, or what was seen of it since.
   const known = useRef({ at: entry.modifiedAt, windows: text.includes("\r\n") });
+
+  const field = useRef<HTMLTextAreaElement>(null);
+  useEffect(() => field.current?.focus(), []);
 
   const save = async () => {
     setBusy(true);
@@ -73,6 +76,7 @@ export function Editor({ sandbox, entry, text, onClose, onSaved }: Props) {
         </div>
       )}
       <textarea
+        ref={field}
         aria-label={t("computers.files.textOf", { name: shown(entry.name) })}
         value={mine}
         spellCheck={false}
