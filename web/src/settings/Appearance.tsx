@@ -1,6 +1,8 @@
 import { useTranslation } from "react-i18next";
 import { choose, LANGUAGES, type Language } from "@/i18n";
+import { setNotifications, useNotifications } from "@/shell/notifications";
 import { chooseDensity, chooseTheme, DENSITIES, THEMES, useAppearance } from "@/shell/theme";
+import { Switch } from "@/ui/Switch";
 import { toastError } from "@/ui/toasts";
 import styles from "./Settings.module.css";
 
@@ -32,8 +34,28 @@ export function Appearance() {
         options={DENSITIES.map((value) => [value, t(`settings.appearance.densities.${value}`)])}
         onChange={chooseDensity}
       />
+      <Notifications />
       <p className={styles.soft}>{t("settings.appearance.about")}</p>
     </>
+  );
+}
+
+/** Whether the browser tells of approvals while the page is not seen. */
+function Notifications() {
+  const { t } = useTranslation();
+  const { on, permission } = useNotifications();
+  const blocked = permission === "denied" || permission === "unsupported";
+  return (
+    <fieldset className={styles.choices}>
+      <legend>{t("settings.appearance.notifications")}</legend>
+      <Switch
+        label={t("settings.appearance.notify")}
+        checked={on}
+        onChange={(next) => void setNotifications(next).catch(toastError)}
+        disabled={blocked}
+      />
+      {blocked && <p className={styles.soft}>{t(`settings.appearance.notify_${permission}`)}</p>}
+    </fieldset>
   );
 }
 

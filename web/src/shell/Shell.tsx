@@ -3,6 +3,7 @@ import { useTranslation } from "react-i18next";
 import { useLocation } from "wouter";
 import { FloatingTooltip } from "@/ui/FloatingTooltip";
 import { TooltipLook } from "@/ui/Tooltip";
+import { Attention } from "./Attention";
 import { Away } from "./Away";
 import { BottomBar } from "./BottomBar";
 import { ErrorBoundary } from "./ErrorBoundary";
@@ -39,6 +40,7 @@ export function Shell({ children }: { children: ReactNode }) {
         </a>
         <Rail onSearch={() => setOpened("palette")} onShortcuts={() => setOpened("shortcuts")} />
         <div className={styles.centre}>
+          <Attention />
           <Away />
           <main id="main" ref={main} tabIndex={-1} className={styles.main}>
             <ErrorBoundary place={location}>{children}</ErrorBoundary>

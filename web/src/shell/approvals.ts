@@ -9,6 +9,8 @@ import { may, useMe } from "./me";
 export interface Waiting {
   count: number;
   path: string;
+  /** When the newest of them was asked for; empty if none waits, null before the server has answered. */
+  newest: string | null;
 }
 
 export function useWaiting(): Waiting {
@@ -18,12 +20,19 @@ export function useWaiting(): Waiting {
     queryFn: ({ signal }) =>
       api.get<Schema<"ApprovalList">>("/v1/approvals", { query: { state: "pending", pageSize: 100 }, signal }),
     refetchInterval: 5_000,
+    // The browser's tab tells of it, which is seen just while the page is not.
+    refetchIntervalInBackground: true,
     enabled: may(me.data, "sessions:read"),
   });
-  return waiting(data?.items ?? []);
+  return data ? waiting(data.items) : { ...waiting([]), newest: null };
 }
 
 export function waiting(items: Pick<Schema<"Approval">, "session" | "created_at">[]): Waiting {
-  const oldest = [...items].sort((one, other) => one.created_at.localeCompare(other.created_at))[0];
-  return { count: items.length, path: oldest ? `/chats/${encodeURIComponent(oldest.session)}` : "/chats" };
+  const sorted = [...items].sort((one, other) => one.created_at.localeCompare(other.created_at));
+  const oldest = sorted[0];
+  return {
+    count: items.length,
+    path: oldest ? `/chats/${encodeURIComponent(oldest.session)}` : "/chats",
+    newest: sorted.at(-1)?.created_at ?? "",
+  };
 }

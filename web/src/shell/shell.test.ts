@@ -29,12 +29,12 @@ describe("the shell", () => {
     expect(isMissingPart(new TypeError("x is undefined"))).toBe(false);
   });
   it("leads to the chat that has waited longest", () => {
-    expect(waiting([])).toEqual({ count: 0, path: "/chats" });
+    expect(waiting([])).toEqual({ count: 0, path: "/chats", newest: "" });
     const items = [
       { session: "ses-2", created_at: "2026-01-02T00:00:00Z" },
       { session: "ses-1", created_at: "2026-01-01T00:00:00Z" },
     ];
-    expect(waiting(items)).toEqual({ count: 2, path: "/chats/ses-1" });
+    expect(waiting(items)).toMatchObject({ count: 2, path: "/chats/ses-1" });
     expect(items[0]?.session).toBe("ses-2");
   });
   it("lets those read who may write, and administrators do everything", () => {

@@ -1,4 +1,5 @@
 import { type ReactNode, useEffect } from "react";
+import { create } from "zustand";
 import styles from "./pieces.module.css";
 
 interface Props {
@@ -27,9 +28,18 @@ export function Page({ title, about, actions, children }: Props) {
   );
 }
 
+const useTitles = create<{ title: string; prefix: string }>(() => ({ title: "", prefix: "" }));
+
+useTitles.subscribe(({ title, prefix }) => {
+  document.title = [prefix, title, "Paddock"].filter(Boolean).join(" · ");
+});
+
 /** What the browser's tab says. */
 export function useTitle(title: string): void {
-  useEffect(() => {
-    document.title = title ? `${title} · Paddock` : "Paddock";
-  }, [title]);
+  useEffect(() => useTitles.setState({ title }), [title]);
+}
+
+/** What the browser's tab says before the title of any page. */
+export function useTitlePrefix(prefix: string): void {
+  useEffect(() => useTitles.setState({ prefix }), [prefix]);
 }
