@@ -107,12 +107,14 @@ def _command(arguments: Mapping[str, Any], findings: Findings, params: dict[str,
     directory = arguments.get("cwd") or arguments.get("workdir") or WORKSPACE
     current: str | None = posixpath.join(WORKSPACE, directory) if isinstance(directory, str) else None
     main: list[Command] = []
+    directories: dict[int, str | None] = {}
     for command in script.commands:
         if command.program == "cd" and len(command.words) <= 2:
             current = joined(current, command.words[1]) if len(command.words) == 2 else None
             continue
         note_command(command, current, findings)
         main.append(command)
+        directories[id(command)] = current
     if findings.opaque:
         findings.effects.add("runs")
     findings.effects = findings.effects or {"reads"}
@@ -127,6 +129,10 @@ def _command(arguments: Mapping[str, Any], findings: Findings, params: dict[str,
     params["program"] = clean(language or program_of(first))
     if language and carries_script(first):
         return "run_script"
+    file = next((word for word in first.words[1:] if not word.startswith("-")), "")
+    if language and file and "-m" not in first.words:
+        params["path"] = clean(joined(directories[id(first)], file))
+        return "run_file"
     return "run_program"
 
 
@@ -248,6 +254,7 @@ _TOOLS: Mapping[str, Describe] = {
 
 _SENTENCES = {
     "run_script": "Run a {program} script",
+    "run_file": "Run the {program} script {path}",
     "run_program": "Run {program}",
     "write_file": "Write the file {path}",
     "append_file": "Add to the file {path}",

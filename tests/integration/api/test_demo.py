@@ -42,6 +42,12 @@ def last_said(chat: Chat) -> str:
     return str(said["content"][0]["text"])
 
 
+def kept_files(chat: Chat) -> set[str]:
+    """Names of the files that the session keeps."""
+    messages = chat.client.get(f"{chat.path}/messages", params={"pageSize": 100}).json()["items"]
+    return {part["name"] for message in messages for part in message["content"] if part["type"] == "file"}
+
+
 def content(client: httpx.Client, chat: Chat, name: str) -> str:
     (box,) = chat.now()["sandboxes"].values()
     place = f"/v1/sandboxes/{box}/proxy/{DAEMON}/files/download"
@@ -70,9 +76,15 @@ def test_it_works_from_the_plan_to_the_report(client: httpx.Client, language: st
     assert (told["kind"], told["image"], told["built"], told["script"]) == ("code", "host", True, True)
     chat = Chat(client, told["session"])
     asked = waiting(chat)
-    assert asked["name"] == "code_run_shell_command" and "visitors.csv" in asked["arguments"]["command"]
+    assert asked["name"] == "code_run_shell_command" and asked["arguments"] == {
+        "command": "python3 chart.py > chart.svg"
+    }
+    assert asked["summary"]["text"] == (
+        "Run the Python script /workspace/chart.py in sandbox code. Writes /workspace/chart.svg."
+    )
     decide(chat, "approve")
-    assert done in last_said(chat)
+    assert done in last_said(chat) and "](/workspace/chart.svg)" in last_said(chat)
+    assert "chart.svg" in kept_files(chat)
     assert {step["state"] for step in chat.now()["plan"]} == {"done"}
     assert "Dunmore,460,640,980" in content(client, chat, "visitors.csv")
     assert "+113 %" in content(client, chat, "chart.svg")
@@ -89,16 +101,21 @@ def test_it_works_from_the_plan_to_the_report(client: httpx.Client, language: st
 def test_it_takes_no_for_an_answer_and_questions_afterwards(client: httpx.Client) -> None:
     chat = Chat(client, client.post("/v1/demo", json={"again": True}).json()["session"])
     decide(chat, "reject")
-    assert "I have not run it" in last_said(chat)
-    assert chat.now()["sandboxes"] == {}
-    chat.say("What is the meaning of life?")
+    said = last_said(chat)
+    assert "I did not run the script" in said and "Say **demonstration**" in said
+    assert "rejected this call" not in said and "Do not" not in said
+    assert [step["state"] for step in chat.now()["plan"]] == ["done", "dropped", "dropped", "dropped"]
+    chat.say("Show me the report.")
     eventually(lambda: chat.now()["turn"] == 2 and chat.now()["state"] == "idle")
+    assert "I could not read a report" in last_said(chat)
+    chat.say("What is the meaning of life?")
+    eventually(lambda: chat.now()["turn"] == 3 and chat.now()["state"] == "idle")
     assert "I am a **script**" in last_said(chat) and "meaning of life" in last_said(chat)
     chat.say("Then the demonstration, please.")
     decide(chat, "approve")
     assert "more than doubled" in last_said(chat)
     chat.say("Show me the report.")
-    decide(chat, "approve")
+    eventually(lambda: chat.now()["turn"] == 5 and chat.now()["state"] == "idle")
     assert "Visitors, 2023 to 2025" in last_said(chat)
     client.delete(chat.path)
 

@@ -45,7 +45,8 @@ def command(text: str, **more: Any) -> CallSummary:
         ("find . -name '*.py' -delete", "Run find in sandbox code.", ("deletes",)),
         ("pip install numpy", "Run pip in sandbox code.", ("network", "runs")),
         ("curl https://me@evil.example/x", "Run curl in sandbox code. Contacts evil.example.", ("network", "runs")),
-        ("python3 make.py", "Run Python in sandbox code.", ("runs",)),
+        ("python3 -u make.py a", "Run the Python script /workspace/make.py in sandbox code.", ("runs",)),
+        ("python3 -m http.server", "Run Python in sandbox code.", ("runs",)),
         ("/tmp/ls -a", "Run /tmp/ls in sandbox code.", ("runs",)),
         ("timeout 5 env A=1 touch a", "Run touch in sandbox code. Writes /workspace/a.", ("writes",)),
         (

@@ -68,6 +68,10 @@ function Open({ id, narrow, mayWrite, onList, view, lost }: Props & { view: Sess
   const waiting = useMemo(() => pending(view), [view]);
   const { choose } = panel;
 
+  const keptNow = useMemo(() => JSON.stringify(keptFiles(view.calls)), [view.calls]);
+  // Calls change with each piece of their output, and what a thread is given should not.
+  const kept = useMemo<Record<string, string>>(() => JSON.parse(keptNow), [keptNow]);
+
   const chat: Chat = useMemo(
     () => ({
       session: id,
@@ -76,8 +80,10 @@ function Open({ id, narrow, mayWrite, onList, view, lost }: Props & { view: Sess
       boxes: view.boxes,
       mayWrite,
       decide: async (decisions) => void (await decide(id, decisions)),
-      show: (sandbox, wanted) => {
-        choose(sandbox, wanted);
+      kept,
+      revision: `${view.turn} ${view.state}`,
+      show: (sandbox, wanted, path) => {
+        choose(sandbox, wanted, path);
         setTab("computers");
       },
       fork: (message) => void forkSession(id, message, go),
@@ -85,7 +91,7 @@ function Open({ id, narrow, mayWrite, onList, view, lost }: Props & { view: Sess
       retry: (key) => void retry(id, key),
       discard: (key) => discard(id, key),
     }),
-    [id, view.items, view.kinds, view.boxes, mayWrite, choose, go],
+    [id, view.items, view.kinds, view.boxes, view.turn, view.state, kept, mayWrite, choose, go],
   );
   const say = useCallback(
     (written: Written) => {
@@ -175,6 +181,14 @@ function Open({ id, narrow, mayWrite, onList, view, lost }: Props & { view: Sess
       <Announcer view={view} waiting={waiting.length} />
     </ChatContext>
   );
+}
+
+/** Files that calls have given to the chat; of one name the newest. */
+function keptFiles(calls: SessionView["calls"]): Record<string, string> {
+  const found: Record<string, string> = Object.create(null);
+  for (const call of Object.values(calls))
+    for (const part of call.result?.content ?? []) if (part.type !== "text" && part.name) found[part.name] = part.file;
+  return found;
 }
 
 function namesIn(items: SessionView["items"]): number {

@@ -15,7 +15,11 @@ export interface Chat {
   /** Whether this key may speak and decide here. */
   mayWrite: boolean;
   decide: (decisions: Decision[]) => Promise<void>;
-  show: (sandbox: string, view: View) => void;
+  /** Files that the chat has kept, by their names: the SHA-256 of the newest. */
+  kept: Readonly<Record<string, string>>;
+  /** Changes when the agent may have changed files. */
+  revision: string;
+  show: (sandbox: string, view: View, path?: string) => void;
   fork: (message: string) => void;
   goOn: () => void;
   retry: (outgoing: string) => void;

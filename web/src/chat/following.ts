@@ -17,7 +17,8 @@ export interface Following {
   /** What the agent does elsewhere, while the person is busy. */
   news: Chosen | null;
   shown: boolean;
-  choose: (sandbox: string, view: View) => void;
+  /** With a path, the files view opens that file. */
+  choose: (sandbox: string, view: View, path?: string) => void;
   toggle: () => void;
   /** Something was done within the panel. */
   used: () => void;
@@ -44,11 +45,12 @@ export function useFollowing(view: SessionView): Following {
   latest.current = { chosen, isNamed, shown };
 
   const set = useCallback(
-    ({ sandbox, view: wanted }: Chosen) => {
+    ({ sandbox, view: wanted }: Chosen, path?: string) => {
       setSearch(
         (before) => {
           before.set("box", sandbox);
           before.set("view", wanted);
+          if (path !== undefined) before.set("path", path);
           return before;
         },
         { replace: true },
@@ -93,10 +95,10 @@ export function useFollowing(view: SessionView): Following {
   }, [attention, alive, set]);
 
   const choose = useCallback(
-    (sandbox: string, wanted: View) => {
+    (sandbox: string, wanted: View, path?: string) => {
       usedAt.current = performance.now();
       setShown(true);
-      set({ sandbox, view: wanted });
+      set({ sandbox, view: wanted }, path);
     },
     [set],
   );

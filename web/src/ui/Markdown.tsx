@@ -1,4 +1,4 @@
-import { memo, type ReactNode } from "react";
+import { type ComponentType, memo, type ReactNode, useMemo } from "react";
 import ReactMarkdown, { type Components, defaultUrlTransform } from "react-markdown";
 import remarkGfm from "remark-gfm";
 import { Code } from "./Code";
@@ -47,16 +47,45 @@ interface Props {
   text: string;
   /** Where on this server a picture is that the text names by a path of its own; null if nowhere. */
   pictures?: (source: string) => string | null;
+  /** For pieces of code in a line, such as names of files. */
+  code?: ComponentType<{ text: string }>;
+  /** For pictures whose source is a path. */
+  image?: ComponentType<{ source: string; alt: string }>;
 }
 
-export const Markdown = memo(function Markdown({ text, pictures }: Props) {
+/** An address of a page, and not a path. */
+const ADDRESS = /^(?:[a-z][a-z0-9+.-]*:|\/\/|#)/i;
+
+function componentsWith(InlineCode: Props["code"], Image: Props["image"]): Components {
+  if (!InlineCode && !Image) return COMPONENTS;
+  const { code: Code, img: Img } = COMPONENTS as Record<"code" | "img", ComponentType<Record<string, unknown>>>;
+  return {
+    ...COMPONENTS,
+    code: ({ node, ...props }) => {
+      const text = textOf(props.children);
+      const inline = !/language-/.test(props.className ?? "") && !text.includes("\n");
+      return InlineCode && inline ? <InlineCode text={text} /> : <Code {...props} />;
+    },
+    img: ({ node, ...props }) => {
+      const source = typeof props.src === "string" ? props.src : "";
+      return Image && source && !ADDRESS.test(source) ? (
+        <Image source={source} alt={props.alt ?? ""} />
+      ) : (
+        <Img {...props} />
+      );
+    },
+  };
+}
+
+export const Markdown = memo(function Markdown({ text, pictures, code, image }: Props) {
+  const components = useMemo(() => componentsWith(code, image), [code, image]);
   const place = (url: string, key: string) => {
     const ours = key === "src" ? pictures?.(url) : null;
     return ours ? OURS + ours : defaultUrlTransform(url);
   };
   return (
     <div className={styles.markdown}>
-      <ReactMarkdown remarkPlugins={PLUGINS} components={COMPONENTS} urlTransform={place}>
+      <ReactMarkdown remarkPlugins={PLUGINS} components={components} urlTransform={place}>
         {text}
       </ReactMarkdown>
     </div>

@@ -1,5 +1,6 @@
 /** Decisions of a person: what they are made of, and what happens until they count. */
 
+import { useQueryClient } from "@tanstack/react-query";
 import { useState } from "react";
 import { useTranslation } from "react-i18next";
 import { ApiError } from "@/api/client";
@@ -52,6 +53,7 @@ export function fieldKind(value: unknown): FieldKind {
 export function useDecide(): { busy: boolean; decide: (decisions: Decision[]) => Promise<boolean> } {
   const { t } = useTranslation();
   const chat = useChat();
+  const queries = useQueryClient();
   const [busy, setBusy] = useState(false);
   const decide = async (decisions: Decision[]) => {
     setBusy(true);
@@ -64,6 +66,8 @@ export function useDecide(): { busy: boolean; decide: (decisions: Decision[]) =>
       return false;
     } finally {
       setBusy(false);
+      // The title and the navigation say how many wait.
+      void queries.invalidateQueries({ queryKey: ["shell", "approvals"] });
     }
   };
   return { busy, decide };

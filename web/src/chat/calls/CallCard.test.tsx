@@ -60,6 +60,8 @@ function shown(call: Partial<CallView>, approval: Partial<Approval> | null, chat
     several: false,
     kinds: ["linux"],
     boxes: {},
+    kept: {},
+    revision: "",
     mayWrite: true,
     decide: async (decisions) => void decided.push(...decisions),
     ...{ show: nothing, fork: nothing, goOn: nothing, retry: nothing, discard: nothing },

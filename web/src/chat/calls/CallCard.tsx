@@ -8,6 +8,7 @@ import { Button } from "@/ui/Button";
 import { duration } from "@/ui/Time";
 import { ApprovalBox, Decided } from "../approvals/ApprovalBox";
 import { boxOf, useChat } from "../context";
+import { candidate } from "../thread/paths";
 import { Arguments } from "./Arguments";
 import styles from "./calls.module.css";
 import { LiveOutput } from "./LiveOutput";
@@ -70,7 +71,7 @@ export function CallCard({ call, approval }: { call: CallView; approval: Approva
                 size="small"
                 tone="quiet"
                 icon={MonitorPlay}
-                onClick={() => chat.show(box.id, viewOf(tool))}
+                onClick={() => chat.show(box.id, viewOf(tool), viewOf(tool) === "files" ? pathIn(call) : undefined)}
                 aria-label={t("chat.showInComputer", { kind: box.kind })}
               >
                 {t("chat.showInComputerShort")}
@@ -81,6 +82,13 @@ export function CallCard({ call, approval }: { call: CallView; approval: Approva
       )}
     </article>
   );
+}
+
+/** The file that a call is about. */
+function pathIn(call: CallView): string | undefined {
+  const given = call.arguments ?? {};
+  const path = [given.destination, given.to_path, given.path, given.file_path].find((each) => typeof each === "string");
+  return (typeof path === "string" && candidate(path)) || undefined;
 }
 
 function Status({ call, asked, failed }: { call: CallView; asked: boolean; failed: boolean }) {

@@ -1,11 +1,33 @@
 import { ChevronRight, Scissors } from "lucide-react";
-import { memo, useDeferredValue, useEffect, useRef, useState } from "react";
+import { memo, Suspense, useDeferredValue, useEffect, useRef, useState } from "react";
 import { useTranslation } from "react-i18next";
 import type { Approval } from "@/api/types";
 import type { AnswerItem, CallView } from "@/session/types";
+import { part } from "@/shell/parts";
 import { Markdown } from "@/ui/Markdown";
 import { CallCard } from "../calls/CallCard";
+import { candidate } from "./paths";
 import styles from "./thread.module.css";
+
+const FileCode = part(() => import("./Workspace"));
+const WorkspacePicture = part(async () => ({ default: (await import("./Workspace")).WorkspacePicture }));
+
+function Code({ text }: { text: string }) {
+  if (candidate(text) === null) return <code>{text}</code>;
+  return (
+    <Suspense fallback={<code>{text}</code>}>
+      <FileCode text={text} />
+    </Suspense>
+  );
+}
+
+function Image(props: { source: string; alt: string }) {
+  return (
+    <Suspense>
+      <WorkspacePicture {...props} />
+    </Suspense>
+  );
+}
 
 interface Props {
   item: AnswerItem;
@@ -22,7 +44,7 @@ export const Answer = memo(function Answer({ item, calls, approvals }: Props) {
     <article className={styles.answer} aria-label={item.by ?? t("chat.agent")} aria-busy={!item.whole}>
       {item.by && <span className={styles.who}>{item.by}</span>}
       {(item.thought || item.thinking) && <Thought item={item} />}
-      {text && <Markdown text={text} />}
+      {text && <Markdown text={text} code={Code} image={Image} />}
       {item.calls.map((id) => {
         const call = calls[id];
         // The plan has a place of its own, above the composer.

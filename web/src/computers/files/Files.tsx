@@ -45,6 +45,14 @@ export function Files({ box, active, alone }: Props) {
   const path = normal(linked);
   const [root, setRoot] = useState(isBelow(path, START) ? START : "/");
   const [open, setOpen] = useState<ReadonlySet<string>>(() => opened(root, path));
+  // A link elsewhere in the page may name a file of which the directories are not open yet.
+  const [followed, setFollowed] = useState(path);
+  if (path !== followed) {
+    setFollowed(path);
+    const top = isBelow(path, root) ? root : "/";
+    setRoot(top);
+    setOpen((before) => new Set([...before, ...opened(top, path)]));
+  }
   const [onlyNew, setOnlyNew] = useState(false);
   const [naming, setNaming] = useState<Naming | null>(null);
   const [edit, setEdit] = useState<string | null>(null);

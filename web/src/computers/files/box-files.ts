@@ -55,8 +55,9 @@ function order(entries: Entry[]): Entry[] {
   return entries.sort((one, other) => rank(one) - rank(other) || collator.compare(one.name, other.name));
 }
 
-export async function list(sandbox: string, path: string, signal?: AbortSignal): Promise<Entry[]> {
-  const said = await api.get<Said[]>(`${daemon(sandbox)}/directories/list?path=${encoded(path)}`, { signal });
+export async function list(sandbox: string, path: string, signal?: AbortSignal, depth = 1): Promise<Entry[]> {
+  const query = `path=${encoded(path)}${depth > 1 ? `&depth=${depth}` : ""}`;
+  const said = await api.get<Said[]>(`${daemon(sandbox)}/directories/list?${query}`, { signal });
   return order(said.slice(0, MOST_ENTRIES).map(entryOf));
 }
 
