@@ -212,6 +212,7 @@ export interface SessionChanged {
   policy?: Policy;
   instructions?: string;
   budget?: number;
+  visibility?: Visibility;
   by?: string;
 }
 
@@ -339,6 +340,9 @@ export interface TurnStarted {
 export interface UsageChanged {
   usage: SessionUsage;
 }
+
+/** Who may see and use an object. */
+export type Visibility = "private" | "tenant";
 
 export interface Told<Type extends string, Data> {
   /** Its place among all events of the server; grows, may have gaps. */

@@ -256,6 +256,7 @@ class Boxes:
                     kind=kind,
                     timeout=self._life(),
                     metadata={SESSION: session.id},
+                    owner=session.ownership,
                     extensions={LLM_SESSION: session.id},
                     volumes=(VolumeRequest(name="workspace", claim=workspace(session, kind), target=WORKSPACE),),
                     request_key=request_key_of(session, kind, generation),

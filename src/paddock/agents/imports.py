@@ -19,6 +19,7 @@ from paddock.errors import InvalidInput
 from paddock.fleet.kinds import Kinds
 from paddock.fleet.requests import new_id
 from paddock.model.events import EventType
+from paddock.model.owners import owner_of_new
 from paddock.model.session_events import EVENTS
 from paddock.model.sessions import (
     Action,
@@ -71,6 +72,7 @@ class Importer:
         self._engines = engines
         self._id = session_id
         self._tenant = tenant
+        self._owner = owner_of_new(tenant, config.sharing.default)
         self._by = by
         self._approvals: dict[str, str] = {}
         """The ids that approvals have here, by those that they had."""
@@ -97,7 +99,9 @@ class Importer:
         return old.model_copy(
             update={
                 "id": self._id,
-                "tenant": self._tenant,
+                "tenant": str(self._tenant),
+                "subject": self._owner.subject,
+                "visibility": self._owner.visibility,
                 "agent": agent,
                 "engine": engine_of(agent, self._engines),
                 "model": self._model(old.model),
@@ -133,7 +137,7 @@ class Importer:
         for where, line in _lines(place / "events.jsonl"):
             yield self._event(where, line)
         for event in self._open.ends():
-            yield Happening(stream_of(self._id), event.event, event.data(), self._tenant)
+            yield Happening(stream_of(self._id), event.event, event.data(), self._tenant, audience=self._owner.audience)
 
     def finished(self, session: Session) -> Session:
         """The session with what is known after all was read."""
@@ -198,7 +202,7 @@ class Importer:
             changes["approval_id"] = self._named(named)
         event = event.model_copy(update=changes)
         self._open.see(event)
-        return Happening(stream_of(self._id), kind, event.data(), self._tenant, at)
+        return Happening(stream_of(self._id), kind, event.data(), self._tenant, at, self._owner.audience)
 
     def _named(self, approval: str) -> str:
         return self._approvals.setdefault(approval, new_id("apr"))

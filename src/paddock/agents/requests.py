@@ -10,6 +10,7 @@ from pydantic import Field
 
 from paddock.config.units import format_size
 from paddock.errors import InvalidInput
+from paddock.model.owners import Visibility
 from paddock.model.sandbox import Frozen
 from paddock.model.sessions import LARGEST_MESSAGE, Policy
 
@@ -27,6 +28,7 @@ class NewSession(Frozen):
     instructions: str | None = Field(default=None, max_length=100_000)
     title: str | None = Field(default=None, max_length=200)
     budget: int | None = Field(default=None, ge=1)
+    visibility: Visibility | None = None
 
 
 class SessionPatch(Frozen):
@@ -38,6 +40,7 @@ class SessionPatch(Frozen):
     instructions: str | None = Field(default=None, max_length=100_000)
     title: str | None = Field(default=None, max_length=200)
     budget: int | None = Field(default=None, ge=1)
+    visibility: Visibility | None = None
 
 
 class TextPart(Frozen):

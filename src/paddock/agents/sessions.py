@@ -27,6 +27,7 @@ from paddock.events.log import EventLog
 from paddock.fleet.requests import new_id
 from paddock.llm.archive.archive import Archive
 from paddock.model.events import Event
+from paddock.model.owners import Visibility, check_may_share, owner_of_new, request_key_of
 from paddock.model.session_events import (
     MessageReceived,
     SessionChanged,
@@ -134,7 +135,7 @@ class Sessions:
         now = datetime.now(UTC)
         session = Session(
             id=new_id("ses"),
-            tenant=tenant,
+            tenant=str(tenant),
             title=(new.title or "").strip(),
             agent=agent,
             engine=engine_of(agent, self._engines.names),
@@ -143,11 +144,11 @@ class Sessions:
             kinds=await asyncio.to_thread(kinds_for, self._config, new.kinds),
             policy=new.policy or Policy(),
             budget=new.budget or self._settings.budget,
-            created_by=by,
             created_at=now,
             changed_at=now,
+            **{"created_by": by, **self._owner(tenant, new.visibility)},
         )
-        begun = await self._begin(session, request_key)
+        begun = await self._begin(session, request_key_of(tenant, request_key))
         self._workers.prepare(begun.engine)
         return begun
 
@@ -187,7 +188,11 @@ class Sessions:
     async def change(self, tenant: str, session_id: str, patch: SessionPatch, by: str | None) -> Session:
         """Change what a session is; it counts from its next step on. Raises `InvalidInput`, `SessionNotFound`."""
         session = await self._book.get(session_id, tenant)
-        changes = {name: value for name in patch.model_fields_set if (value := getattr(patch, name)) is not None}
+        if patch.visibility is not None and patch.visibility is not session.visibility:
+            check_may_share(tenant, session)
+        changes: dict[str, Any] = {
+            name: value for name in patch.model_fields_set if (value := getattr(patch, name)) is not None
+        }
         if "model" in changes:
             changes["model"] = model_for(self._config, patch.model)
         if "kinds" in changes:
@@ -198,10 +203,15 @@ class Sessions:
         if not changes:
             return session
         now = datetime.now(UTC)
-        return await self._events.together(
+        altered = await self._events.readdress(
             lambda connection: SessionStore.alter(connection, session_id, changes, now),
             lambda changed: happening(changed, told),
+            [stream_of(session_id)] if "visibility" in changes else [],
+            session.model_copy(update=changes).audience,
         )
+        if "visibility" in changes:
+            await self._toolbox.share(altered)
+        return altered
 
     async def fork(
         self, tenant: str, session_id: str, *, message: str | None = None, title: str | None = None, by: str | None
@@ -211,7 +221,7 @@ class Sessions:
         said = await self._book.messages(session_id)
         if message is not None:
             said = up_to(said, message)
-        new = forked(source, said, message, title, by)
+        new = forked(source, said, message, title, by).model_copy(update=self._owner(tenant))
         async with self._bundles.making(new.id):
             await self._files.copy(source.id, new.id)
             await self._bundles.copy(said, new)
@@ -278,6 +288,10 @@ class Sessions:
     async def import_bundle(self, tenant: str, chunks: AsyncIterator[bytes], by: str | None) -> Session:
         """Open what was exported as a new session; nothing of it is run. Raises `InvalidInput`, `TooLarge`."""
         return await self._bundles.read(tenant, chunks, by)
+
+    def _owner(self, tenant: str, visibility: Visibility | None = None) -> dict[str, Any]:
+        owner = owner_of_new(tenant, visibility or self._config.sharing.default)
+        return owner.model_dump(exclude={"created_by"} if owner.created_by is None else None)
 
     async def _begin(self, session: Session, request_key: str | None = None) -> Session:
         told = SessionCreated(title=session.title, agent=session.agent, model=session.model, kinds=session.kinds)

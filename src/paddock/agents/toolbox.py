@@ -6,7 +6,7 @@ import asyncio
 
 import structlog
 
-from paddock.agents.boxes import Boxes, Held
+from paddock.agents.boxes import SESSION, Boxes, Held
 from paddock.agents.engines.base import ToolSpec
 from paddock.agents.files import Files
 from paddock.agents.naming import specs_of, usual_tools
@@ -127,6 +127,10 @@ class Toolbox:
     async def forget(self, session: Session) -> None:
         """Delete the session's sandboxes and all that was in them, because it is deleted itself. Idempotent."""
         await self._boxes.forget(session)
+
+    async def share(self, session: Session) -> None:
+        """Show the session's sandboxes to those who see the session."""
+        await self._fleet.share_all(session.tenant, {SESSION: session.id}, session)
 
     async def close(self) -> None:
         """Wait for what is under way. Sandboxes go on."""

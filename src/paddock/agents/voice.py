@@ -241,7 +241,11 @@ class Voice:
                 held = self._secrets.get(session.id)
                 if held is None:
                     key, secret = await self._keys.create(
-                        SESSION_KEY + session.id, session.tenant, [Scope.LLM_USE], terms=Terms(session=session.id)
+                        SESSION_KEY + session.id,
+                        session.tenant,
+                        [Scope.LLM_USE],
+                        terms=Terms(session=session.id),
+                        owner=session.subject,
                     )
                     held = self._secrets[session.id] = key.id, secret
         return held[1]

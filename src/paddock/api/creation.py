@@ -10,7 +10,7 @@ from typing import Any, Literal
 from pydantic import Field, ValidationError
 
 from paddock.api import egress
-from paddock.api.wire import Asked
+from paddock.api.wire import Asked, Shared
 from paddock.config.units import parse_cpu, parse_size
 from paddock.errors import InvalidInput, Unsupported
 from paddock.fleet.requests import CreateSandbox, VolumeRequest
@@ -102,6 +102,8 @@ class CreateBody(Asked):
     secure_access: bool = False
     volumes: list[Volume] | None = Field(default=None, max_length=100)
     extensions: dict[str, str] | None = None
+    visibility: Shared | None = None
+    """`private` for its owner alone, `tenant` for every key of the tenant."""
 
 
 def to_request(body: CreateBody, idempotency_key: str | None) -> CreateSandbox:
@@ -131,6 +133,7 @@ def to_request(body: CreateBody, idempotency_key: str | None) -> CreateSandbox:
         volumes=tuple(_volume(volume) for volume in body.volumes or ()),
         holes=devices.holes_for(extensions),
         network_default="deny" if body.network_policy else None,
+        visibility=body.visibility,
         request_key=_request_key(idempotency_key, extensions.get(REQUEST_KEY)),
     )
 

@@ -169,13 +169,16 @@ async def _past(events: EventLog, stream: str | None, tenant: str, after: int) -
         after = _id(found[-1], stream)
 
 
+_NOT_SHOWN = {"tenant", "audience"}
+
+
 def told(event: Event) -> str:
     """An event as JSON: what an `EventSaid` says, to the same byte wherever it is told."""
     try:
-        return event.model_dump_json(exclude={"tenant"})
+        return event.model_dump_json(exclude=_NOT_SHOWN)
     except PydanticSerializationError:
         # Half a character, which some model wrote, is nothing in UTF-8; JSON can name it all the same.
-        return json.dumps(event.model_dump(mode="python", exclude={"tenant"}), default=plain, separators=(",", ":"))
+        return json.dumps(event.model_dump(mode="python", exclude=_NOT_SHOWN), default=plain, separators=(",", ":"))
 
 
 def frame(event: Event, stream: str | None) -> bytes:

@@ -59,7 +59,7 @@ class RecordingSaid(Said):
 
     @classmethod
     def of(cls, recording: Recording) -> RecordingSaid:
-        return cls(**recording.model_dump(exclude={"tenant"}))
+        return cls(**recording.model_dump(exclude={"tenant", "subject", "visibility"}))
 
 
 class RecordingList(Said):

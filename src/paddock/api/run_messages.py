@@ -6,7 +6,8 @@ from typing import Any
 
 from pydantic import AwareDatetime, Field, model_validator
 
-from paddock.api.wire import Asked, Pagination, Said
+from paddock.api.wire import Asked, Pagination, Said, Shared
+from paddock.model.owners import Visibility
 from paddock.model.runs import EndedBy, Result, Run, RunState, Stage
 from paddock.runs.folder import readable
 from paddock.runs.readiness import IssueCode, Level
@@ -31,6 +32,8 @@ class RunBody(Asked):
     """What a single run is called; as its task is if left out."""
     group: str | None = Field(default=None, pattern=GROUP)
     """What these runs have in common with others; made up for a matrix."""
+    visibility: Shared | None = None
+    """`private` for its owner alone, `tenant` for every key of the tenant. Its sandbox follows."""
 
     @model_validator(mode="after")
     def _one_task(self) -> RunBody:
@@ -148,6 +151,11 @@ class RunItem(Said):
     model: str | None = None
     scripted: bool
     sandbox_id: str | None = None
+    subject: str | None = None
+    """Stable id of its owner: a user or a key. Older runs have none."""
+    created_by: str | None = None
+    """Name of the key that made it."""
+    visibility: Visibility
     cancelling: str | None = None
     not_before: AwareDatetime | None = None
     created_at: AwareDatetime

@@ -35,7 +35,7 @@ from paddock.api.run_messages import (
 from paddock.api.sandboxes import Page, PageSize
 from paddock.api.services import Services
 from paddock.api.tasks import check_all, offered, parsed
-from paddock.api.wire import Pagination
+from paddock.api.wire import Pagination, ShareBody
 from paddock.errors import InvalidInput, TooLarge
 from paddock.model.runs import RunState
 from paddock.model.task import Task
@@ -122,6 +122,7 @@ def routes(services: Services) -> APIRouter:
                 request_key=_numbered(idempotency_key, number, len(planned)),
                 group=group,
                 name=name,
+                visibility=body.visibility,
             )
             for number, (name, each) in enumerate(planned)
         ]
@@ -151,6 +152,11 @@ def routes(services: Services) -> APIRouter:
     async def delete_run(run_id: str, principal: RunWriter) -> None:
         """Forget a run that has ended, with its folder and what it has delivered."""
         await runs.remove(principal.tenant, run_id)
+
+    @router.patch("/runs/{run_id}", responses=documented(404, 409), response_model_exclude_none=True)
+    async def share_run(run_id: str, body: ShareBody, principal: RunWriter) -> RunSaid:
+        """Share a run with the tenant, or make it private. Its sandbox, its output and its deliverables follow."""
+        return RunSaid.of(await runs.share(principal.tenant, run_id, body.visibility))
 
     @router.post(
         "/runs/{run_id}/cancel", status_code=202, responses=documented(404, 409), response_model_exclude_none=True

@@ -3,23 +3,27 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from typing import Annotated, Literal
 from urllib.parse import parse_qsl
 
 from fastapi import APIRouter, Body, Header, Path, Query, Request, Response
 from pydantic import AwareDatetime, Field
 
+from paddock.agents.boxes import SESSION
 from paddock.api import egress
 from paddock.api.access import Reader, Writer
 from paddock.api.creation import EXTENSIONS, OUR_PREFIX, CreateBody, check_metadata_key, checked_metadata, to_request
 from paddock.api.errors import documented
 from paddock.api.front import host_name, is_loopback_address
 from paddock.api.services import Services
-from paddock.api.wire import Asked, Moment, Pagination, Said
+from paddock.api.wire import Asked, Moment, Pagination, Said, ShareBody
 from paddock.auth.exposure import is_loopback
-from paddock.errors import Conflict, InvalidInput, Unsupported
+from paddock.errors import Conflict, InvalidInput, NotFound, Unsupported
 from paddock.fleet.forwards import EXECD_PORT
+from paddock.model.owners import Visibility
 from paddock.model.sandbox import Sandbox, SandboxState
+from paddock.runs.stages import RUN
 from paddock.sandbox.client import TOKEN_HEADER
 
 MAX_PAGE = 1_000_000
@@ -53,6 +57,11 @@ class SandboxSaid(Said):
     entrypoint: list[str] | None = None
     expires_at: AwareDatetime | None = None
     created_at: AwareDatetime
+    subject: str | None = None
+    """Stable id of its owner: a user or a key. Older sandboxes have none."""
+    created_by: str | None = None
+    """Name of the key that made it."""
+    visibility: Visibility
 
     @classmethod
     def of(cls, sandbox: Sandbox) -> SandboxSaid:
@@ -77,6 +86,7 @@ class SandboxSaid(Said):
             entrypoint=list(sandbox.entrypoint) if sandbox.entrypoint else None,
             expires_at=sandbox.expires_at,
             created_at=sandbox.created_at,
+            **dict(sandbox.ownership),
         )
 
 
@@ -146,6 +156,17 @@ def routes(services: Services) -> APIRouter:
     async def get_sandbox(sandbox_id: str, principal: Reader) -> SandboxSaid:
         """All that is known of one sandbox."""
         return SandboxSaid.of(await fleet.get(principal.tenant, sandbox_id))
+
+    @router.patch("/{sandbox_id}", responses=documented(404, 409), response_model_exclude_none=True)
+    async def share_sandbox(sandbox_id: str, body: ShareBody, principal: Writer) -> SandboxSaid:
+        """Share a sandbox with the tenant, or make it private. That of a session or a run follows it instead."""
+        metadata = (await fleet.get(principal.tenant, sandbox_id)).metadata
+        for key, owners in ((SESSION, services.sessions), (RUN, services.runs)):
+            with suppress(NotFound):
+                if key in metadata:
+                    owner = await owners.get(principal.tenant, metadata[key])
+                    raise Conflict(f"This sandbox belongs to {owner.id} and is shared with it; share that.")
+        return SandboxSaid.of(await fleet.share(principal.tenant, sandbox_id, body.visibility))
 
     @router.delete("/{sandbox_id}", status_code=204, responses=documented(404, 409))
     async def delete_sandbox(sandbox_id: str, principal: Writer) -> None:

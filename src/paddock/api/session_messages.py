@@ -13,7 +13,7 @@ from pydantic_core import PydanticSerializationError
 from paddock.agents.schemas import DEEPEST, shallow
 from paddock.api.errors import explain
 from paddock.api.events import plain
-from paddock.api.wire import Asked, Said
+from paddock.api.wire import Asked, Said, Shared
 from paddock.errors import InvalidInput
 from paddock.model.sessions import LARGEST_MESSAGE, Approval, Decision, Message, Policy, Session
 from paddock.store.sessions import Hit
@@ -41,6 +41,8 @@ class SettingsBody(Asked):
     instructions: str | None = Field(default=None, max_length=100_000)
     budget: int | None = Field(default=None, ge=1, le=2**53)
     """Tokens it may use in all."""
+    visibility: Shared | None = None
+    """`private` for its owner alone, `tenant` for every key of the tenant. Its sandboxes follow."""
 
 
 class SessionBody(SettingsBody):

@@ -20,6 +20,8 @@ from pydantic import (
 )
 from pydantic.alias_generators import to_camel
 
+from paddock.model.owners import Visibility
+
 MOST_FIELDS = 100
 
 
@@ -37,6 +39,14 @@ class Asked(BaseModel):
         if _has_nul(data):
             raise ValueError("text cannot contain NUL characters")
         return data
+
+
+Shared = Annotated[Visibility, Field(strict=False)]
+
+
+class ShareBody(Asked):
+    visibility: Shared
+    """`private` for the owner alone, `tenant` for every key of the tenant."""
 
 
 class Said(BaseModel):

@@ -43,11 +43,13 @@ class Keys:
         *,
         terms: Terms | None = None,
         granted_by: Principal | None = None,
+        owner: str | None = None,
     ) -> tuple[Key, str]:
         """Make a key. The secret is returned here and never again.
 
         A key cannot grant more than its holder has: with `granted_by`, raises `Forbidden` for scopes or a tenant that
-        are not theirs. Raises `InvalidInput` for a key that could never be used, or whose `terms` lead nowhere.
+        are not theirs. `owner` is the subject whose sandbox or session the key is for. Raises `InvalidInput` for a key
+        that could never be used, or whose `terms` lead nowhere.
         """
         now = self._now()
         wanted = frozenset(scopes)
@@ -71,6 +73,7 @@ class Keys:
                 prefix=shown_prefix(secret),
                 created_at=now,
                 expires_at=expires_at,
+                owner=owner,
                 **dict(terms),
             )
         except ValueError:
@@ -84,7 +87,7 @@ class Keys:
         key = await self.find(secret)
         if key.sandbox is not None:
             raise Unauthorized(f"The key {key.name} is for asking models from within sandbox {key.sandbox} only.")
-        return Principal(tenant=key.tenant, key_id=key.id, scopes=key.scopes, name=key.name)
+        return Principal.of(key)
 
     async def confirm(self, principal: Principal) -> Key:
         """The key that somebody was let in with. Raises `Unauthorized` if it has stopped working since."""

@@ -106,7 +106,7 @@ class Logins:
             raise Unauthorized(f"The key {key.name} has expired; log in with another.")
         if now - login.used_at >= _USE_NOTED_EVERY:
             await self._note_use(known, now)
-        return Principal(tenant=key.tenant, key_id=key.id, scopes=key.scopes, name=key.name, login=hashed)
+        return Principal.of(key, hashed)
 
     async def end(self, principal: Principal) -> None:
         """Log out; what was opened by this login ends. Idempotent."""

@@ -178,6 +178,13 @@ class LocalConfig(Section):
         return self
 
 
+class SharingConfig(Section):
+    """Who sees what a key makes."""
+
+    default: Literal["private", "tenant"] = "private"
+    """Visibility of new sessions, runs and sandboxes: their owner's alone, or every key's of the tenant."""
+
+
 class LogConfig(Section):
     """What the server says on standard error."""
 
@@ -208,6 +215,7 @@ class Config(Section):
     mcp: McpConfig = McpConfig()
     live: LiveConfig = LiveConfig()
     chat: ChatConfig = ChatConfig()
+    sharing: SharingConfig = SharingConfig()
     log: LogConfig = LogConfig()
 
     @field_validator("pools")

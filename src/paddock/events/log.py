@@ -11,7 +11,7 @@ from paddock.events.lifecycle import log_event
 from paddock.events.window import Window
 from paddock.model.events import Event, EventType
 from paddock.store.database import Store, Work
-from paddock.store.events import EventStore, Happening
+from paddock.store.events import EventStore, Happening, readdressing
 
 T = TypeVar("T")
 _PAGE = 256
@@ -59,6 +59,15 @@ class EventLog:
             publish(event)
 
         result, _ = await asyncio.wrap_future(self._events.together(work, tell, last, erases=stream))
+        return result
+
+    async def readdress(
+        self, work: Work[T], tell: Callable[[T], Sequence[Happening]], streams: Sequence[str], audience: str | None
+    ) -> T:
+        """As `together`, and from now on the events of some streams are for one subject, or for all of the tenant."""
+
+        result = await self.together(readdressing(work, streams, audience), tell)
+        self._window.readdress(streams, audience)
         return result
 
     async def told(self, work: Work[T], tell: Callable[[T], Sequence[Happening]]) -> tuple[T, Sequence[Event]]:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from weakref import WeakValueDictionary
 
 from paddock.model.events import Event
+from paddock.model.owners import bounded_to
 
 
 class Window:
@@ -35,15 +36,24 @@ class Window:
         self._events.clear()
         self._events.extend(kept)
 
+    def readdress(self, streams: Collection[str], audience: str | None) -> None:
+        """Show what is held of some streams to one subject only, or to all of the tenant."""
+        for place, event in enumerate(self._events):
+            if event.stream in streams:
+                self._events[place] = event.model_copy(update={"audience": audience})
+
     def since(self, sequence: int, stream: str | None, tenant: str | None) -> Sequence[Event] | None:
         """Events after a sequence number in order, or `None` if some of them are only in the table."""
         if sequence < self.floor:
             return None
         found = []
+        subject = bounded_to(tenant)
         for event in reversed(self._events):
             if event.sequence <= sequence:
                 break
-            if stream in (None, event.stream) and tenant in (None, event.tenant):
+            if stream not in (None, event.stream) or tenant not in (None, event.tenant):
+                continue
+            if subject is None or event.audience is None or event.audience == subject:
                 found.append(event)
         return found[::-1]
 

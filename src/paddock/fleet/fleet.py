@@ -31,6 +31,7 @@ from paddock.fleet.pools import Pools, Ready
 from paddock.fleet.requests import CreateSandbox, ImageSource, new_id
 from paddock.fleet.volumes import Granted, Volumes
 from paddock.model.events import EventType, sandbox_stream
+from paddock.model.owners import Owned, Visibility, check_may_share, owner_of_new, request_key_of, subject_of
 from paddock.model.sandbox import (
     KIND_EXTENSION,
     KIND_VARIABLE,
@@ -101,7 +102,9 @@ class Fleet:
 
         Asking again with the same `request_key` returns the first one. When it raises, nothing is left.
         """
-        if request.request_key and (earlier := await self.sandboxes.by_request_key(tenant, request.request_key)):
+        if (stored := request_key_of(tenant, request.request_key)) and (
+            earlier := await self.sandboxes.by_request_key(tenant, stored, subject_of(tenant))
+        ):
             return await self._settled(earlier)
         # What is started is finished, even if the caller stops waiting.
         created: Sandbox = await asyncio.shield(self.spawn(self._create(tenant, request)))
@@ -133,6 +136,25 @@ class Fleet:
             sandbox = await self.get(tenant, sandbox_id)
             changed = {k: v for k, v in {**sandbox.metadata, **patch}.items() if v is not None}
             return await self.sandboxes.update(sandbox_id, metadata=changed)
+
+    async def share(self, tenant: str, sandbox_id: str, visibility: Visibility) -> Sandbox:
+        """Change who sees a sandbox and what hangs on it. Raises `Forbidden` unless it is the caller's to share."""
+        sandbox = await self.get(tenant, sandbox_id)
+        check_may_share(tenant, sandbox)
+        kept, _ = await self.snapshots.list(sandbox.tenant, sandbox_id=sandbox_id, page_size=100_000)
+        streams = [sandbox_stream(sandbox_id), *(f"snapshot/{each.id}" for each in kept)]
+        audience = sandbox.model_copy(update={"visibility": visibility}).audience
+        changed = Happening(sandbox_stream(sandbox_id), EventType.SANDBOX_SHARED, {"visibility": visibility}, tenant)
+        return await self.sandboxes.share(
+            sandbox_id, visibility, lambda work: self.events.readdress(work, lambda _: [changed], streams, audience)
+        )
+
+    async def share_all(self, tenant: str, metadata: Mapping[str, str], owned: Owned) -> None:
+        """Show the owner's sandboxes with this metadata, those of a session or a run, to those who see that."""
+        found, _ = await self.list(str(tenant), metadata=metadata, page_size=100_000)
+        for sandbox in found:
+            if sandbox.subject == owned.subject and sandbox.visibility is not owned.visibility:
+                await self.share(str(tenant), sandbox.id, owned.visibility)
 
     async def renew(self, tenant: str, sandbox_id: str, expires_at: datetime) -> Sandbox:
         """Give a sandbox a new end."""
@@ -183,13 +205,14 @@ class Fleet:
             raise Conflict(f"sandbox {sandbox_id} is {sandbox.state}; only a running or paused one can be kept")
         self._admission.check_disk()
         quota = self.config.quotas.of(tenant).snapshots
-        if quota is not None and (await self.snapshots.list(tenant, page_size=1))[1] >= quota:
+        if quota is not None and (await self.snapshots.list(sandbox.tenant, page_size=1))[1] >= quota:
             raise QuotaExceeded(f"tenant {tenant} has its {quota} snapshots; delete one first")
         now = datetime.now(UTC)
         snapshot = await self.snapshots.insert(
             Snapshot(
                 id=new_id("snap"),
-                tenant=tenant,
+                tenant=sandbox.tenant,
+                **dict(sandbox.ownership),
                 backend=sandbox.backend,
                 sandbox_id=sandbox_id,
                 image=sandbox.image,
@@ -309,7 +332,7 @@ class Fleet:
         self.attendance.check(request)
         admitted = await self._admission.check(tenant, request)
         async with self.lock(f"tenant {tenant}"):
-            await self._admission.check_quota(tenant, admitted.limits)
+            await self._admission.check_quota(str(tenant), admitted.limits)
             await self._check_name(tenant, request)
             ready = self.pools.take(tenant, request, admitted.image, admitted.limits, admitted.kind)
             sandbox = self._pending(tenant, request, admitted, ready)
@@ -345,7 +368,8 @@ class Fleet:
         now = datetime.now(UTC)
         return Sandbox(
             id=ready.id if ready else new_id(),
-            tenant=tenant,
+            tenant=str(tenant),
+            **dict(request.owner or owner_of_new(tenant, request.visibility or self.config.sharing.default)),
             backend=self.backend.name,
             image=admitted.image.name,
             state=SandboxState.PENDING,
@@ -360,7 +384,7 @@ class Fleet:
             snapshot=request.snapshot,
             pool=ready.pool if ready else None,
             network_default=request.network_default,
-            request_key=request.request_key,
+            request_key=request_key_of(tenant, request.request_key),
             token=ready.token if ready else secrets.token_urlsafe(32),
         )
 

@@ -8,6 +8,7 @@ from typing import Literal, Protocol
 
 from pydantic import Field
 
+from paddock.model.owners import Owned, Visibility
 from paddock.model.sandbox import Frozen, Hole, Image, Limits
 
 
@@ -48,6 +49,10 @@ class CreateSandbox(Frozen):
     volumes: tuple[VolumeRequest, ...] = ()
     holes: tuple[Hole, ...] = ()
     network_default: str | None = None
+    visibility: Visibility | None = None
+    """Who sees it; as configured if not given."""
+    owner: Owned | None = None
+    """Owner and visibility of the session or run that it is for."""
     request_key: str | None = None
     """The caller's own name for this request: asking again with the same one gives the same sandbox."""
 

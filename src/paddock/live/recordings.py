@@ -32,6 +32,7 @@ from paddock.live.padrec import Entry, Writer
 from paddock.live.screens import Reader
 from paddock.live.shelf import Shelf
 from paddock.model.events import EventType
+from paddock.model.owners import bounded_to, may_see
 from paddock.model.recordings import Recording, RecordingState, RecordingWish
 from paddock.model.sandbox import Sandbox, SandboxState
 from paddock.model.screens import Frame
@@ -97,7 +98,8 @@ class Recordings:
     async def stop(self, tenant: str, sandbox_id: str, recording_id: str) -> Recording:
         """Stop a recording. One that has stopped stays as it is."""
         session = self._sessions.get(recording_id)
-        if session is None or (session.recording.tenant, session.recording.sandbox_id) != (tenant, sandbox_id):
+        await self.get(tenant, sandbox_id, recording_id)
+        if session is None:
             return await self.get(tenant, sandbox_id, recording_id)
         return await self._finish(session, "stopped")
 
@@ -106,7 +108,7 @@ class Recordings:
         found = [
             self._current(each)
             for each in await asyncio.to_thread(self._shelf.all, tenant)
-            if sandbox_id in (None, each.sandbox_id)
+            if sandbox_id in (None, each.sandbox_id) and await self._is_visible(tenant, each)
         ]
         if not found and sandbox_id is not None:
             await self._fleet.get(tenant, sandbox_id)
@@ -114,9 +116,23 @@ class Recordings:
 
     async def get(self, tenant: str, sandbox_id: str, recording_id: str) -> Recording:
         recording = await asyncio.to_thread(self._shelf.read, tenant, recording_id)
-        if recording.sandbox_id != sandbox_id:
+        if recording.sandbox_id != sandbox_id or not await self._is_visible(tenant, recording):
             raise NotFound(f"sandbox {sandbox_id} has no recording {recording_id}")
         return self._current(recording)
+
+    async def _is_visible(self, tenant: str, recording: Recording) -> bool:
+        """Whether a view has a recording in it: as its sandbox, or once that is gone, as it was when it began."""
+        if bounded_to(tenant) in (None, recording.subject):
+            return True
+        try:
+            await self._fleet.get(tenant, recording.sandbox_id)
+        except SandboxNotFound:
+            try:
+                await self._fleet.get(str(tenant), recording.sandbox_id)
+            except SandboxNotFound:
+                return may_see(tenant, recording.tenant, recording.subject, recording.visibility)
+            return False
+        return True
 
     async def file(self, tenant: str, sandbox_id: str, recording_id: str) -> Path:
         """Where its pictures are."""
@@ -185,7 +201,7 @@ class Recordings:
             raise Conflict(f"sandbox {sandbox_id} is being recorded already")
         if len(going) >= config.recordings_at_once:
             raise QuotaExceeded(f"tenant {tenant} has its {config.recordings_at_once} recordings under way; stop one")
-        total = sum(each.size for each in await self.list(tenant))
+        total = sum(each.size for each in await self.list(str(tenant)))
         if total >= config.recordings_total:
             raise QuotaExceeded(f"tenant {tenant} has its {config.recordings_total} bytes of recordings; delete some")
         self._check_disk()
@@ -212,6 +228,8 @@ class Recordings:
                 id=f"rec-{secrets.token_hex(8)}",
                 tenant=sandbox.tenant,
                 sandbox_id=sandbox.id,
+                subject=sandbox.subject,
+                visibility=sandbox.visibility,
                 state=RecordingState.RECORDING,
                 started_at=now,
                 fps=wish.fps,

@@ -78,7 +78,12 @@ class Boxes:
             return {}
         terms = wishes.terms.model_copy(update={"sandbox": sandbox.id})
         _, secret = await self._keys.create(
-            f"sandbox {sandbox.id}", sandbox.tenant, [Scope.LLM_USE], sandbox.expires_at, terms=terms
+            f"sandbox {sandbox.id}",
+            sandbox.tenant,
+            [Scope.LLM_USE],
+            sandbox.expires_at,
+            terms=terms,
+            owner=sandbox.subject,
         )
         return variables(secret, sandbox.env)
 

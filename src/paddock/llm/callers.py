@@ -92,7 +92,7 @@ def holder_of(key: Key) -> Holder:
     if not key.scopes & {Scope.LLM_USE, Scope.ADMIN}:
         raise Forbidden(f"This key lacks the scope {Scope.LLM_USE}; use one that has it.")
     return Holder(
-        caller=Caller(key.tenant, key.id, key.sandbox, key.run, key.session, key.user),
+        caller=Caller(key.tenant, key.id, key.sandbox, key.run, key.session, key.user, key.subject),
         models=key.models,
         limits=key.limits,
         budget=key.budget if key.budget != _UNBOUNDED else None,

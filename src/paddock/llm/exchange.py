@@ -33,6 +33,8 @@ class Caller:
     run: str | None = None
     session: str | None = None
     user: str | None = None
+    subject: str | None = None
+    """Owner of the key."""
 
 
 @dataclass(slots=True)

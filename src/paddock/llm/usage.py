@@ -12,6 +12,7 @@ import structlog
 from paddock.errors import InvalidInput
 from paddock.llm.exchange import MOST_TOKENS, Exchange, Outcome
 from paddock.llm.scripted import SCRIPT
+from paddock.model.owners import bounded_to
 from paddock.store.database import Store
 from paddock.store.usage import DIMENSIONS, Key, Tally, UsageStore
 
@@ -59,6 +60,8 @@ class Ledger:
         self._store = store
         self._every = every
         self._waiting: dict[tuple[int, str, str, str, str, str], Tally] = {}
+        self._subjects: dict[str, str] = {}
+        """Owners of the keys in `_waiting`."""
         self._unanswered: set[str] = set()
         self._writing = asyncio.Lock()
         """Held while sums are on their way to the database, when they are neither here nor surely there."""
@@ -97,6 +100,8 @@ class Ledger:
         tally = self._waiting.get(key)
         if tally is None:
             tally = self._waiting[key] = Tally()
+            if caller.subject is not None:
+                self._subjects[caller.key_id] = caller.subject
         tally.requests += 1
         if outcome in _FAILED:
             tally.errors += 1
@@ -131,14 +136,15 @@ class Ledger:
         UTC, and both ends count. `None` for the tenant is all of them. Raises `InvalidInput` for an unknown dimension,
         and when there would be more than 10,000 rows.
         """
-        values = dict(filters or {}) | ({"tenant": tenant} if tenant is not None else {})
+        values = dict(filters or {}) | ({"tenant": str(tenant)} if tenant is not None else {})
+        subject = bounded_to(tenant)
         unknown = sorted({*by, *values} - set(DIMENSIONS))
         if unknown:
             raise InvalidInput(f"there is no {unknown[0]!r} to tell usage by; known are: {', '.join(DIMENSIONS)}")
         first, last = since.isoformat() if since else None, until.isoformat() if until else None
         async with self._writing:
-            sums = dict(await self._store.sums(by, values, first, last, MOST_ROWS + 1))
-            self._add_waiting(sums, by, values, first, last)
+            sums = dict(await self._store.sums(by, values, first, last, MOST_ROWS + 1, subject=subject))
+            self._add_waiting(sums, by, values, first, last, subject)
         if len(sums) > MOST_ROWS:
             raise InvalidInput(f"this would be more than {MOST_ROWS} rows; ask for fewer days or dimensions")
         names = [name for name in DIMENSIONS if name in by]
@@ -171,11 +177,14 @@ class Ledger:
         values: Mapping[str, str],
         since: str | None,
         until: str | None,
+        subject: str | None,
     ) -> None:
         for key, tally in self._waiting.items():
             entry = dict(zip(DIMENSIONS, _written(key), strict=True))
             day = entry["day"]
             if (since is not None and day < since) or (until is not None and day > until):
+                continue
+            if subject is not None and self._subjects.get(entry["key_id"], subject) != subject:
                 continue
             if all(entry[name] == value for name, value in values.items()):
                 group = tuple(entry[name] for name in DIMENSIONS if name in by)
@@ -193,14 +202,16 @@ class Ledger:
             if not self._waiting:
                 return
             taken, self._waiting = self._waiting, {}
+            subjects, self._subjects = self._subjects, {}
             try:
-                written = self._store.add({_written(key): tally for key, tally in taken.items()})
+                written = self._store.add({_written(key): tally for key, tally in taken.items()}, subjects)
                 # Whoever waits may be cancelled; what is on its way is not.
                 await asyncio.shield(asyncio.wrap_future(written))
             except Exception as error:
                 # Nothing of it was kept, so it can all be tried again.
                 for key, tally in taken.items():
                     self._waiting.setdefault(key, Tally()).add(tally)
+                self._subjects = subjects | self._subjects
                 if not self._failing:
                     log.error("usage cannot be written down; trying again", error=str(error))
                 self._failing = True

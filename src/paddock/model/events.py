@@ -19,6 +19,8 @@ class EventType(StrEnum):
     SANDBOX_RENEWED = "sandbox.renewed"
     SANDBOX_ADOPTED = "sandbox.adopted"
     SANDBOX_STOPPING = "sandbox.stopping"
+    SANDBOX_SHARED = "sandbox.shared"
+    """Its visibility has changed."""
     SANDBOX_ENDED = "sandbox.ended"
     SANDBOX_FAILED = "sandbox.failed"
     SNAPSHOT_CREATED = "snapshot.created"
@@ -78,6 +80,8 @@ class EventType(StrEnum):
     """`path`, `size`, `sha256`."""
     RUN_MISSING = "run.missing"
     """`path`, `required`, `reason`."""
+    RUN_SHARED = "run.shared"
+    """Its visibility has changed."""
     RUN_CANCELLING = "run.cancelling"
     RUN_RETRYING = "run.retrying"
     """An attempt ended as `state`, `reason`; the next begins after `wait` seconds."""
@@ -141,6 +145,8 @@ class Event(Frozen):
     """Its place in its stream: 1, 2, 3 …"""
     type: EventType
     tenant: str
+    audience: str | None = None
+    """The only subject that sees it, while what it happened to is private."""
     at: AwareDatetime
     data: Mapping[str, Any] = {}
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import Annotated
 
-from pydantic import AwareDatetime, Field
+from pydantic import AwareDatetime, Field, model_validator
 
 from paddock.errors import Forbidden
+from paddock.model.owners import TenantView
 from paddock.model.sandbox import Frozen
 
 DEFAULT_TENANT = "default"
@@ -39,6 +40,8 @@ class Scope(StrEnum):
     LLM_READ = "llm:read"
     """Read what was asked and answered."""
     KEYS_ADMIN = "keys:admin"
+    TENANT_ALL = "tenant:all"
+    """See and use what others of the tenant keep private, as far as the other scopes go."""
     ADMIN = "admin"
     """Everything, in every tenant."""
 
@@ -103,10 +106,17 @@ class Key(Terms):
     scopes: frozenset[Scope]
     prefix: str
     """How the secret begins, so that its owner recognises it."""
+    owner: str | None = None
+    """Subject of a key that the server made for somebody's sandbox or session."""
     created_at: AwareDatetime
     expires_at: AwareDatetime | None = None
     revoked_at: AwareDatetime | None = None
     last_used_at: AwareDatetime | None = None
+
+    @property
+    def subject(self) -> str:
+        """Owner of what is made with this key: the user it is for, or the key itself."""
+        return self.owner or (f"user:{self.user}" if self.user else self.id)
 
 
 class Login(Frozen):
@@ -123,12 +133,28 @@ class Principal(Frozen):
     """Who a request comes from, and what it may do."""
 
     tenant: str
+    """A `TenantView`: whatever is asked for with it leaves out what others keep private."""
     key_id: str
     scopes: frozenset[Scope]
     name: str = ""
     """That of the key, for others to read."""
+    subject: str = ""
+    """Owner of what it makes; the key itself if not given."""
     login: str | None = None
     """The digest of the login it comes by, if it is a browser that shows no key."""
+
+    @model_validator(mode="after")
+    def _bound_view(self) -> Principal:
+        sees_all = bool(self.scopes & {Scope.TENANT_ALL, Scope.ADMIN})
+        view = TenantView(self.tenant, self.subject or self.key_id, self.name, sees_all=sees_all)
+        object.__setattr__(self, "tenant", view)
+        object.__setattr__(self, "subject", view.subject)
+        return self
+
+    @classmethod
+    def of(cls, key: Key, login: str | None = None) -> Principal:
+        """The principal that shows a key, or a login by it."""
+        return cls(tenant=key.tenant, key_id=key.id, scopes=key.scopes, name=key.name, subject=key.subject, login=login)
 
     def allows(self, scope: Scope) -> bool:
         """Whether the scope is held, or included in one that is."""

@@ -6,6 +6,7 @@ from enum import StrEnum
 
 from pydantic import AwareDatetime, Field
 
+from paddock.model.owners import Visibility
 from paddock.model.sandbox import Frozen
 
 
@@ -33,6 +34,10 @@ class Recording(Frozen):
     id: str
     tenant: str
     sandbox_id: str
+    subject: str | None = None
+    """Owner of its sandbox."""
+    visibility: Visibility = Visibility.TENANT
+    """That of its sandbox when the recording began; what counts while the sandbox is there is the sandbox's."""
     state: RecordingState
     started_at: AwareDatetime
     stopped_at: AwareDatetime | None = None

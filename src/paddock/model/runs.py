@@ -8,6 +8,7 @@ from typing import Any
 
 from pydantic import AwareDatetime, Field
 
+from paddock.model.owners import Owned
 from paddock.model.sandbox import Frozen
 from paddock.model.task import Task
 
@@ -181,7 +182,7 @@ class Result(Frozen):
     """Between 0 and 1: the weight of the checks that passed in that of all."""
 
 
-class Run(Frozen):
+class Run(Owned):
     """One run of a task."""
 
     id: str

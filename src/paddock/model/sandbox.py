@@ -9,6 +9,8 @@ from typing import Any
 
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field
 
+from paddock.model.owners import Owned
+
 KIND_EXTENSION = "paddock.kind"
 """The extension that says of which kind a sandbox is."""
 KIND_VARIABLE = "PADDOCK_KIND"
@@ -168,7 +170,7 @@ class Address(Frozen):
     port: int | None = None
 
 
-class Sandbox(Frozen):
+class Sandbox(Owned):
     """A sandbox as its owner sees it."""
 
     id: str
@@ -202,7 +204,7 @@ class Sandbox(Frozen):
         return self.extensions.get(KIND_EXTENSION)
 
 
-class Snapshot(Frozen):
+class Snapshot(Owned):
     id: str
     tenant: str
     backend: str

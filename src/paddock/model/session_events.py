@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from typing import Any, ClassVar, Literal
 
 from paddock.model.events import EventType
+from paddock.model.owners import Visibility
 from paddock.model.sandbox import Frozen
 from paddock.model.sessions import (
     Approval,
@@ -51,6 +52,7 @@ class SessionChanged(SessionEvent):
     policy: Policy | None = None
     instructions: str | None = None
     budget: int | None = None
+    visibility: Visibility | None = None
     by: str | None = None
 
 

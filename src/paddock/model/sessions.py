@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AwareDatetime, Field
 
 from paddock.model.keys import NAME
+from paddock.model.owners import Owned
 from paddock.model.sandbox import Frozen
 
 LARGEST_MESSAGE = 2**20
@@ -272,7 +273,7 @@ class Origin(Frozen):
     message: str | None = None
 
 
-class Session(Frozen):
+class Session(Owned):
     """A conversation with an agent, its sandboxes and its files."""
 
     id: str
@@ -298,6 +299,5 @@ class Session(Frozen):
     sandboxes: Mapping[str, str] = {}
     """Ids of the sandboxes it has, by kind."""
     origin: Origin | None = None
-    created_by: str | None = None
     created_at: AwareDatetime
     changed_at: AwareDatetime

@@ -13,6 +13,7 @@ from paddock.errors import Conflict, InvalidInput, PaddockError, RunNotFound
 from paddock.fleet.requests import new_id
 from paddock.llm.scripted import check_script
 from paddock.model.events import EventType
+from paddock.model.owners import Visibility, check_may_share, owner_of_new, request_key_of
 from paddock.model.runs import EndedBy, ReasonCode, Result, Run, RunState, Stage
 from paddock.model.task import Task
 from paddock.runs.ends import Cancel
@@ -20,7 +21,7 @@ from paddock.runs.folder import remove_left
 from paddock.runs.queue import Room
 from paddock.runs.readiness import check
 from paddock.runs.runner import Runner
-from paddock.runs.stages import Means
+from paddock.runs.stages import RUN, Means
 from paddock.store.database import Store
 from paddock.store.events import Happening
 from paddock.store.runs import RunStore
@@ -82,6 +83,7 @@ class Runs:
         request_key: str | None = None,
         group: str | None = None,
         name: str | None = None,
+        visibility: Visibility | None = None,
     ) -> Run:
         """Queue a run. Once this returns it is on disk; asking again with the same `request_key` returns the first.
 
@@ -93,7 +95,8 @@ class Runs:
         now = datetime.now(UTC)
         run = Run(
             id=new_id("run"),
-            tenant=tenant,
+            tenant=str(tenant),
+            **dict(owner_of_new(tenant, visibility or self.means.config.sharing.default)),
             name=name or task.name,
             group=group,
             task=task,
@@ -101,7 +104,7 @@ class Runs:
             state=RunState.QUEUED,
             stage=Stage.ADMIT,
             priority=task.priority,
-            request_key=request_key,
+            request_key=request_key_of(tenant, request_key),
             created_at=now,
             changed_at=now,
         )
@@ -157,6 +160,21 @@ class Runs:
         if under_way is not None and not run.state.ended:
             under_way.ask(reason, hard=hard)
         return run
+
+    async def share(self, tenant: str, run_id: str, visibility: Visibility) -> Run:
+        """Change who sees a run, its sandbox and its events. Raises `Forbidden` unless it is the caller's to share."""
+        run = await self._store.get(run_id, tenant)
+        check_may_share(tenant, run)
+        stream = f"run/{run_id}"
+        changed = Happening(stream, EventType.RUN_SHARED, {"visibility": visibility}, tenant)
+        shared = await self.means.events.readdress(
+            self._store.changing(run_id, None, visibility=visibility),
+            lambda _: [changed],
+            [stream],
+            run.model_copy(update={"visibility": visibility}).audience,
+        )
+        await self.means.fleet.share_all(run.tenant, {RUN: run_id}, shared)
+        return shared
 
     async def retry(self, tenant: str, run_id: str) -> Run:
         """Queue a new run of the same task with the same inputs."""

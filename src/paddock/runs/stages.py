@@ -30,6 +30,9 @@ from paddock.runs.watching import COMMAND
 from paddock.sandbox.client import Command, Inside
 from paddock.sandbox.images import ImageStore, Progress
 
+RUN = "paddock.run"
+"""Key of a sandbox's metadata: the run that it is for."""
+
 MARGIN = 600.0
 """Seconds that a sandbox may live beyond its run's own limits, for putting in, taking out and checking."""
 SLOWEST = 2**20
@@ -182,7 +185,8 @@ def _sandbox_request(means: Means, run: Run, image: str) -> CreateSandbox:
         image=image,
         kind=task.kind,
         timeout=min(life, means.config.sandboxes.max_timeout),
-        metadata={"paddock.run": run.id, "paddock.task": task.name},
+        metadata={RUN: run.id, "paddock.task": task.name},
+        owner=run.ownership,
         extensions={**declare(task.mcp), **_wishes(wishes)},
         limits=task.resources.limits(),
         request_key=request_key(run),

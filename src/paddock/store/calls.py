@@ -13,6 +13,7 @@ from typing import Any, TypeAlias, TypeVar
 from sqlalchemy import ColumnElement, Connection, and_, func, or_, select
 
 from paddock.errors import Conflict, InvalidInput, NotFound, SessionNotFound
+from paddock.model.owners import bounded_to
 from paddock.model.session_events import ApprovalDecided, ApprovalExpired, ApprovalRequired, SessionChanged
 from paddock.model.sessions import (
     Approval,
@@ -32,6 +33,7 @@ from paddock.store.ledger import Ledger, to_approval
 from paddock.store.rows import to_model
 from paddock.store.sessions import known
 from paddock.store.tables import approvals, session_messages, sessions
+from paddock.store.visible import visible
 
 T = TypeVar("T")
 Told: TypeAlias = tuple[T, Sequence[Happening]]
@@ -261,9 +263,8 @@ class CallStore:
         self, tenant: str | None, session: str | None, state: ApprovalState | None, before: str | None, limit: int
     ) -> list[Approval]:
         """Approvals, newest first; `before` is the id of the last one that is known."""
-        conditions: list[ColumnElement[bool]] = []
+        conditions: list[ColumnElement[bool]] = _visible(tenant)
         for column, wanted in (
-            (approvals.c.tenant, tenant),
             (approvals.c.session, session),
             (approvals.c.state, state),
         ):
@@ -343,9 +344,18 @@ def _withdraw(ledger: Ledger, approval: Approval, reason: str) -> Approval:
     return withdrawn
 
 
+def _visible(tenant: str | None) -> list[ColumnElement[bool]]:
+    if tenant is None:
+        return []
+    conditions: list[ColumnElement[bool]] = [approvals.c.tenant == str(tenant)]
+    if bounded_to(tenant) is not None:
+        conditions.append(approvals.c.session.in_(select(sessions.c.id).where(*visible(sessions, tenant))))
+    return conditions
+
+
 def _earlier(connection: Connection, before: str, tenant: str | None) -> ColumnElement[bool]:
-    row = connection.execute(select(approvals).where(approvals.c.id == before)).mappings().first()
-    if row is None or tenant not in (None, row["tenant"]):
+    row = connection.execute(select(approvals).where(approvals.c.id == before, *_visible(tenant))).mappings().first()
+    if row is None:
         raise InvalidInput(f"there is no approval {before[:80]!r} to go on from; use one of an earlier page")
     same_moment = and_(approvals.c.created_at == row["created_at"], approvals.c.id < before)
     return or_(approvals.c.created_at < row["created_at"], same_moment)

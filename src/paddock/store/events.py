@@ -7,14 +7,33 @@ from concurrent.futures import Future
 from datetime import UTC, datetime
 from typing import Any, NamedTuple, TypeVar
 
-from sqlalchemy import ColumnElement, Connection, bindparam, delete, func, insert, select
+from sqlalchemy import (
+    BindParameter,
+    ColumnElement,
+    Connection,
+    ScalarSelect,
+    Table,
+    bindparam,
+    case,
+    delete,
+    exists,
+    func,
+    insert,
+    or_,
+    select,
+    update,
+)
+from sqlalchemy.sql.dml import ReturningInsert
 
 from paddock.model.events import Event, EventType
+from paddock.model.owners import Visibility, bounded_to
 from paddock.store.database import Store, Work
 from paddock.store.rows import to_model
-from paddock.store.tables import events
+from paddock.store.tables import events, runs, sandboxes, sessions, snapshots
 
 T = TypeVar("T")
+_OWNED = {"sandbox": sandboxes, "run": runs, "session": sessions, "snapshot": snapshots}
+"""Tables of what streams are about, by how the streams' names begin."""
 _LAST = [kind for kind in EventType if kind.last]
 
 
@@ -34,6 +53,8 @@ class Happening(NamedTuple):
     tenant: str
     at: datetime | None = None
     """When it happened; when it is recorded, if not given."""
+    audience: str | None = None
+    """The only subject that sees it, for an object that is not stored yet."""
 
 
 class EventStore:
@@ -41,12 +62,8 @@ class EventStore:
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        number = select(func.coalesce(func.max(events.c.number), 0) + 1).where(
-            events.c.stream == bindparam("of_stream")
-        )
-        self._append = (
-            insert(events).values(number=number.scalar_subquery()).returning(events.c.sequence, events.c.number)
-        )
+        self._append = {name: _appending(table) for name, table in _OWNED.items()}
+        self._append_other = _appending(None)
 
     def append(
         self, stream: str, kind: EventType, data: Mapping[str, Any], tenant: str, settled: Callable[[Event], None]
@@ -98,12 +115,15 @@ class EventStore:
         values = {
             "stream": it.stream,
             "type": it.type,
-            "tenant": it.tenant,
+            "tenant": str(it.tenant),
             "at": it.at or datetime.now(UTC),
             "data": dict(it.data),
         }
-        sequence, number = connection.execute(self._append, values | {"of_stream": it.stream}).one()
-        return Event(sequence=sequence, number=number, **values)
+        kind, _, of_object = it.stream.partition("/")
+        given = {"of_stream": it.stream, "of_object": of_object, "otherwise": it.audience}
+        appending = self._append.get(kind, self._append_other)
+        sequence, number, audience = connection.execute(appending, values | given).one()
+        return Event(sequence=sequence, number=number, audience=audience, **values)
 
     async def read(self, stream: str | None, after: int, limit: int, tenant: str | None = None) -> Page:
         """Events of one stream after a number, or of all streams after a sequence number."""
@@ -112,7 +132,10 @@ class EventStore:
         if stream is not None:
             conditions.append(events.c.stream == stream)
         if tenant is not None:
-            conditions.append(events.c.tenant == tenant)
+            conditions.append(events.c.tenant == str(tenant))
+        subject = bounded_to(tenant)
+        if subject is not None:
+            conditions.append(or_(events.c.audience.is_(None), events.c.audience == subject))
         statement = select(events).where(*conditions).order_by(place).limit(limit)
 
         def work(connection: Connection) -> Page:
@@ -139,6 +162,35 @@ class EventStore:
         newest = select(func.max(newer.c.number)).where(newer.c.stream == events.c.stream).scalar_subquery()
         statement = delete(events).where(events.c.at < before, (events.c.number != newest) | events.c.type.in_(_LAST))
         return await self._store.write(lambda connection: connection.execute(statement).rowcount)
+
+
+def readdressing(work: Work[T], streams: Sequence[str], audience: str | None) -> Work[T]:
+    """As `work`, and then show the events of some streams to one subject only, or to all of the tenant."""
+
+    def whole(connection: Connection) -> T:
+        result = work(connection)
+        connection.execute(update(events).where(events.c.stream.in_(streams)).values(audience=audience))
+        return result
+
+    return whole
+
+
+def _appending(table: Table | None) -> ReturningInsert[Any]:
+    """Insert an event with the next number of its stream, for those who see the object that it is about.
+
+    An object that is gone leaves its events to those who saw the one before.
+    """
+    stream: BindParameter[str] = bindparam("of_stream")
+    object_id: BindParameter[str] = bindparam("of_object")
+    number = select(func.coalesce(func.max(events.c.number), 0) + 1).where(events.c.stream == stream)
+    last = select(events.c.audience).where(events.c.stream == stream).order_by(events.c.number.desc()).limit(1)
+    audience: ColumnElement[str | None] = func.coalesce(last.scalar_subquery(), bindparam("otherwise"))
+    if table is not None:
+        private = case((table.c.visibility == Visibility.PRIVATE, table.c.subject), else_=None)
+        now: ScalarSelect[str | None] = select(private).where(table.c.id == object_id).scalar_subquery()
+        audience = case((exists().where(table.c.id == object_id), now), else_=audience)
+    inserting = insert(events).values(number=number.scalar_subquery(), audience=audience)
+    return inserting.returning(events.c.sequence, events.c.number, events.c.audience)
 
 
 def _newest(connection: Connection) -> int:

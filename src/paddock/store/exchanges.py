@@ -21,17 +21,18 @@ from paddock.store.database import Store
 from paddock.store.exchange_turns import ancestors, find_turn, path, prune
 from paddock.store.exchange_words import Unread, forget
 from paddock.store.tables import exchange_messages, exchanges
+from paddock.store.visible import visible_exchanges
 
 _NAMES = [field.name for field in fields(Summary)]
 _SUMMARY = [exchanges.c[name] for name in _NAMES]
 _FLAGS = (_NAMES.index("stream"), _NAMES.index("estimated"))
 _NOTES = _NAMES.index("notes")
-_COLUMNS = [*_NAMES, "prompt", "thread", "fresh", "response"]
+_COLUMNS = [*_NAMES, "subject", "prompt", "thread", "fresh", "response"]
 # Binding None or bytes costs the driver ten times what text, numbers and byte arrays do, so nothing is said as an empty
 # text or -1 on the way, and becomes NULL here.
 _NOTHING = {
     "''": "sandbox run session user conversation route provider provider_kind provider_model provider_format error"
-    " notes preview",
+    " notes preview subject",
     "-1": "input output cache_read cache_write reasoning cost first_byte",
 }
 _VALUES = {name: f"nullif(?, {nothing})" for nothing, names in _NOTHING.items() for name in names.split()}
@@ -152,7 +153,7 @@ class ExchangeStore:
 
     async def get(self, tenant: str, exchange_id: str) -> Stored:
         """Raises `NotFound`, also for what belongs to another tenant."""
-        statement = select(exchanges).where(exchanges.c.id == exchange_id, exchanges.c.tenant == tenant)
+        statement = select(exchanges).where(exchanges.c.id == exchange_id, *visible_exchanges(tenant))
 
         def work(connection: Connection) -> Stored:
             row = connection.execute(statement).first()
@@ -184,9 +185,8 @@ class ExchangeStore:
 
     async def written_after(self, number: int, tenant: str | None, limit: int) -> tuple[Sequence[Summary], int]:
         """A tenant's in the order of writing, and the newest number of any tenant's."""
-        statement = select(*_SUMMARY).where(exchanges.c.number > number).order_by(exchanges.c.number).limit(limit)
-        if tenant is not None:
-            statement = statement.where(exchanges.c.tenant == tenant)
+        conditions = (exchanges.c.number > number, *visible_exchanges(tenant))
+        statement = select(*_SUMMARY).where(*conditions).order_by(exchanges.c.number).limit(limit)
 
         def work(connection: Connection) -> tuple[Sequence[Summary], int]:
             found = [to_summary(row) for row in connection.execute(statement)]
@@ -245,7 +245,7 @@ class ExchangeStore:
 
         def work(connection: Connection) -> Mapping[int, bytes]:
             statement = select(exchanges.c.number, exchanges.c.response).where(
-                exchanges.c.tenant == tenant, exchanges.c.number.in_(numbers)
+                exchanges.c.number.in_(numbers), *visible_exchanges(tenant)
             )
             return {row.number: row.response for row in connection.execute(statement)}
 
@@ -329,7 +329,7 @@ def stored(connection: Connection, row: Any) -> Stored:
 
 
 def _matching(tenant: str, filters: Filters, match: str | None) -> list[ColumnElement[bool]]:
-    conditions: list[ColumnElement[bool]] = [exchanges.c.tenant == tenant]
+    conditions = visible_exchanges(tenant)
     for name in ("number", "sandbox", "run", "session", "user", "provider", "conversation", "outcome", "status"):
         value = getattr(filters, name)
         if value is not None:

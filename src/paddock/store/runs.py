@@ -14,6 +14,7 @@ from paddock.model.runs import Result, Run, RunState
 from paddock.store.database import Store, Work
 from paddock.store.rows import check_columns, column, to_model
 from paddock.store.tables import Instant, runs
+from paddock.store.visible import same_request, visible
 
 _ENDED = [state for state in RunState if state.ended]
 _APART = ("task_name", "concurrency")
@@ -52,7 +53,7 @@ class RunStore:
 
         def work(connection: Connection) -> tuple[Run, bool]:
             if run.request_key is not None:
-                same = (runs.c.tenant == run.tenant, runs.c.request_key == run.request_key)
+                same = same_request(runs, run.tenant, run.subject, run.request_key)
                 if earlier := _one(connection, *same):
                     return earlier, False
             connection.execute(insert(runs), row)
@@ -77,9 +78,7 @@ class RunStore:
         """One page of those that match, newest first, and how many match in all. A name is the run's or its task's."""
         if page < 1 or page_size < 1:
             raise InvalidInput("Pages are counted from 1 and hold at least one run.")
-        conditions: list[ColumnElement[bool]] = []
-        if tenant is not None:
-            conditions.append(runs.c.tenant == tenant)
+        conditions = visible(runs, tenant)
         if states is not None:
             conditions.append(runs.c.state.in_(list(states)))
         if name is not None:
@@ -250,8 +249,7 @@ class RunStore:
 
 def known(connection: Connection, run_id: str, tenant: str | None) -> Run:
     """A run by its id. Raises `RunNotFound`."""
-    conditions = [runs.c.id == run_id] + ([] if tenant is None else [runs.c.tenant == tenant])
-    found = _one(connection, *conditions)
+    found = _one(connection, runs.c.id == run_id, *visible(runs, tenant))
     if found is None:
         raise RunNotFound(f"There is no run {run_id}.")
     return found

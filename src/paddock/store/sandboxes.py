@@ -9,10 +9,12 @@ from typing import Any, TypeAlias
 from sqlalchemy import ColumnElement, Connection, delete, func, insert, select, update
 
 from paddock.errors import Conflict, InvalidInput, SandboxNotFound
+from paddock.model.owners import Visibility, may_see
 from paddock.model.sandbox import Sandbox, SandboxState
 from paddock.store.database import Store, Work
 from paddock.store.rows import check_columns, to_model, to_row
-from paddock.store.tables import sandboxes
+from paddock.store.tables import sandboxes, snapshots
+from paddock.store.visible import same_request, visible
 
 Write: TypeAlias = Callable[[Work[Sandbox]], Awaitable[Sandbox]]
 _ENDED = [state for state in SandboxState if not state.alive]
@@ -37,7 +39,8 @@ class SandboxStore:
 
         def work(connection: Connection) -> Sandbox:
             if sandbox.request_key is not None:
-                earlier = _one(connection, *_request(sandbox.tenant, sandbox.request_key))
+                same = same_request(sandboxes, sandbox.tenant, sandbox.subject, sandbox.request_key)
+                earlier = _one(connection, *same)
                 if earlier:
                     return earlier
             connection.execute(insert(sandboxes), to_row(sandbox))
@@ -48,13 +51,14 @@ class SandboxStore:
     async def get(self, sandbox_id: str, tenant: str | None = None) -> Sandbox:
         """Raises `SandboxNotFound`, also for what belongs to another tenant."""
         living = self._living.get(sandbox_id)
-        if living is not None and tenant in (None, living.tenant):
+        if living is not None and may_see(tenant, living.tenant, living.subject, living.visibility):
             return living
         return await self._store.read(lambda connection: _known(connection, sandbox_id, tenant))
 
-    async def by_request_key(self, tenant: str, request_key: str) -> Sandbox | None:
+    async def by_request_key(self, tenant: str, request_key: str, subject: str | None = None) -> Sandbox | None:
         """The sandbox an earlier request with this key made, if any."""
-        return await self._store.read(lambda connection: _one(connection, *_request(tenant, request_key)))
+        same = same_request(sandboxes, tenant, subject, request_key)
+        return await self._store.read(lambda connection: _one(connection, *same))
 
     async def list(
         self,
@@ -82,6 +86,16 @@ class SandboxStore:
             return [to_model(Sandbox, row) for row in rows.mappings()], total
 
         return await self._store.read(work)
+
+    async def share(self, sandbox_id: str, visibility: Visibility, write: Write) -> Sandbox:
+        """Change who sees a sandbox and its snapshots. Raises `SandboxNotFound`."""
+
+        def work(connection: Connection) -> Sandbox:
+            for table, column in ((sandboxes, sandboxes.c.id), (snapshots, snapshots.c.sandbox_id)):
+                connection.execute(update(table).where(column == sandbox_id).values(visibility=visibility))
+            return _known(connection, sandbox_id, None)
+
+        return await self._change(sandbox_id, work, write)
 
     async def update(self, sandbox_id: str, **fields: Any) -> Sandbox:
         """Change fields other than the state. Raises `SandboxNotFound`."""
@@ -184,9 +198,7 @@ class SandboxStore:
 def _matching(
     tenant: str | None, states: Collection[SandboxState] | None, metadata: Mapping[str, str] | None
 ) -> list[ColumnElement[bool]]:
-    conditions: list[ColumnElement[bool]] = []
-    if tenant is not None:
-        conditions.append(sandboxes.c.tenant == tenant)
+    conditions = visible(sandboxes, tenant)
     if states is not None:
         conditions.append(sandboxes.c.state.in_(list(states)))
     for key, value in (metadata or {}).items():
@@ -194,10 +206,6 @@ def _matching(
             raise InvalidInput(f"{key!r} cannot be a metadata key; leave out quotes and backslashes.")
         conditions.append(sandboxes.c.metadata[key].as_string() == value)
     return conditions
-
-
-def _request(tenant: str, request_key: str) -> list[ColumnElement[bool]]:
-    return [sandboxes.c.tenant == tenant, sandboxes.c.request_key == request_key]
 
 
 def _one(connection: Connection, *conditions: ColumnElement[bool]) -> Sandbox | None:

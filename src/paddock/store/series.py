@@ -10,6 +10,7 @@ from sqlalchemy import ColumnElement, Connection, Integer, case, cast, func, sel
 from paddock.store.database import Store
 from paddock.store.exchanges import begun
 from paddock.store.tables import exchanges, tenants
+from paddock.store.visible import visible_exchanges
 
 SHARES = (0.5, 0.9, 0.99)
 _FAILED = ("refused", "failed", "cut")
@@ -110,6 +111,6 @@ def _ranks(
 
 
 def _within(tenant: str | None, filters: Mapping[str, str], since: float, until: float) -> list[ColumnElement[bool]]:
-    whose = exchanges.c.tenant.in_(select(tenants.c.name)) if tenant is None else exchanges.c.tenant == tenant
+    whose = [exchanges.c.tenant.in_(select(tenants.c.name))] if tenant is None else visible_exchanges(tenant)
     given = [exchanges.c[name] == value for name, value in filters.items()]
-    return [whose, exchanges.c.id >= begun(since), exchanges.c.id < begun(until), *given]
+    return [*whose, exchanges.c.id >= begun(since), exchanges.c.id < begun(until), *given]

@@ -13,6 +13,7 @@ from pydantic import AwareDatetime
 from sqlalchemy import Connection, text
 
 from paddock.errors import InvalidInput
+from paddock.model.owners import bounded_to
 from paddock.model.sandbox import Frozen
 from paddock.model.sessions import Content, TextContent
 from paddock.store.tables import Instant
@@ -93,10 +94,14 @@ def find(connection: Connection, tenant: str, terms: Sequence[str], session: str
     conditions = ["session_index MATCH :match", "s.tenant = :tenant"]
     # Within quotes nothing means anything to FTS5 but the quotes themselves.
     match = [f'tenant : "{mark(tenant)}"', *('said : "{}"'.format(term.replace('"', '""')) for term in long)]
-    values: dict[str, object] = {"tenant": tenant, "limit": limit}
+    values: dict[str, object] = {"tenant": str(tenant), "limit": limit}
     for number, term in enumerate(term for term in terms if len(term) < _SHORTEST):
         conditions.append(f"session_index.said LIKE :like{number} ESCAPE '\\'")
         values[f"like{number}"] = f"%{escaped(term)}%"
+    subject = bounded_to(tenant)
+    if subject is not None:
+        conditions.append("(s.subject = :subject OR s.visibility != 'private')")
+        values["subject"] = subject
     if session is not None:
         conditions.append("m.session = :session")
         values["session"] = session

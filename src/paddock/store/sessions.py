@@ -14,6 +14,7 @@ from sqlalchemy import ColumnElement, Connection, Text, and_, bindparam, cast, d
 from sqlalchemy.sql.dml import Update
 
 from paddock.errors import Conflict, InvalidInput, QuotaExceeded, SessionNotFound
+from paddock.model.owners import may_see
 from paddock.model.sessions import Approval, ApprovalState, Message, Session, SessionState
 from paddock.store.database import Store
 from paddock.store.rows import check_columns, to_model
@@ -28,6 +29,7 @@ from paddock.store.tables import (
     session_replies,
     sessions,
 )
+from paddock.store.visible import same_request, visible
 
 Messages: TypeAlias = list[Message]
 Hits: TypeAlias = list[Hit]
@@ -195,7 +197,7 @@ class SessionStore:
         Raises `QuotaExceeded` where the tenant has `most` already.
         """
         if request_key is not None:
-            same = (sessions.c.tenant == session.tenant, sessions.c.request_key == request_key)
+            same = same_request(sessions, session.tenant, session.subject, request_key)
             if row := connection.execute(_shown.where(*same)).mappings().first():
                 return to_model(Session, row), False
         count = select(func.count()).select_from(sessions).where(sessions.c.tenant == session.tenant)
@@ -227,7 +229,7 @@ class SessionStore:
 
         With a query those whose title has it in it.
         """
-        conditions: list[ColumnElement[bool]] = [sessions.c.tenant == tenant]
+        conditions = visible(sessions, tenant)
         if query:
             conditions.append(sessions.c.title.like(f"%{escaped(query)}%", escape="\\"))
 
@@ -353,7 +355,7 @@ def _change(names: tuple[str, ...]) -> Update:
 def known(connection: Connection, session_id: str, tenant: str | None) -> Session:
     """A session by its id. Raises `SessionNotFound`."""
     row = connection.execute(_one, {"session": session_id}).mappings().first()
-    if row is None or tenant not in (None, row["tenant"]):
+    if row is None or not may_see(tenant, row["tenant"], row["subject"], row["visibility"]):
         raise SessionNotFound(f"There is no session {session_id[:80]!r}.")
     return to_model(Session, row)
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from datetime import UTC, datetime
 
-from sqlalchemy import ColumnElement, Connection, delete, func, insert, select, update
+from sqlalchemy import Connection, delete, func, insert, select, update
 
 from paddock.errors import Conflict, InvalidInput, SnapshotNotFound
 from paddock.model.sandbox import Snapshot, SnapshotState
 from paddock.store.database import Store
 from paddock.store.rows import to_model, to_row
 from paddock.store.tables import snapshots
+from paddock.store.visible import visible
 
 
 class SnapshotStore:
@@ -45,7 +46,7 @@ class SnapshotStore:
         """One page of those that match, newest first, and how many match in all."""
         if page < 1 or page_size < 1:
             raise InvalidInput("Pages are counted from 1 and hold at least one snapshot.")
-        conditions = _of(tenant)
+        conditions = visible(snapshots, tenant)
         if sandbox_id is not None:
             conditions.append(snapshots.c.sandbox_id == sandbox_id)
         if states is not None:
@@ -94,12 +95,9 @@ class SnapshotStore:
         await self._store.write(lambda connection: connection.execute(statement).rowcount)
 
 
-def _of(tenant: str | None) -> list[ColumnElement[bool]]:
-    return [] if tenant is None else [snapshots.c.tenant == tenant]
-
-
 def _known(connection: Connection, snapshot_id: str, tenant: str | None) -> Snapshot:
-    row = connection.execute(select(snapshots).where(snapshots.c.id == snapshot_id, *_of(tenant))).mappings().first()
+    conditions = (snapshots.c.id == snapshot_id, *visible(snapshots, tenant))
+    row = connection.execute(select(snapshots).where(*conditions)).mappings().first()
     if not row:
         raise SnapshotNotFound(f"There is no snapshot {snapshot_id}.")
     return to_model(Snapshot, row)

@@ -7,7 +7,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass, fields
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, func, select
+from sqlalchemy import ColumnElement, Connection, func, or_, select
 from sqlalchemy.dialects.sqlite import insert
 
 from paddock.store.database import Store
@@ -15,6 +15,7 @@ from paddock.store.tables import usage
 
 DIMENSIONS = ("tenant", "day", "key_id", "model", "provider", "sandbox")
 """What usage can be told apart by, in the order of a key."""
+KEY_ID = DIMENSIONS.index("key_id")
 Key = tuple[str, str, str, str, str, str]
 """A value of each; empty text where it is not known."""
 
@@ -57,13 +58,17 @@ class UsageStore:
         self._store = store
         added = insert(usage)
         self._add = added.on_conflict_do_update(
-            index_elements=DIMENSIONS, set_={name: usage.c[name] + added.excluded[name] for name in NUMBERS}
+            index_elements=DIMENSIONS,
+            set_={name: usage.c[name] + added.excluded[name] for name in NUMBERS}
+            | {"subject": func.coalesce(usage.c.subject, added.excluded.subject)},
         )
 
-    def add(self, tallies: Mapping[Key, Tally]) -> Future[None]:
-        """Queue numbers to be added to what is there, all or none of them."""
+    def add(self, tallies: Mapping[Key, Tally], subjects: Mapping[str, str]) -> Future[None]:
+        """Queue numbers to be added to what is there, all or none of them; `subjects` are owners by ids of keys."""
         rows: list[dict[str, Any]] = [
-            dict(zip(DIMENSIONS, key, strict=True)) | {name: getattr(tally, name) for name in NUMBERS}
+            dict(zip(DIMENSIONS, key, strict=True))
+            | {name: getattr(tally, name) for name in NUMBERS}
+            | {"subject": subjects.get(key[KEY_ID])}
             for key, tally in tallies.items()
         ]
 
@@ -79,10 +84,17 @@ class UsageStore:
         since: str | None = None,
         until: str | None = None,
         limit: int | None = None,
+        *,
+        subject: str | None = None,
     ) -> Sequence[tuple[tuple[str, ...], Tally]]:
-        """Numbers added up by some dimensions, given in their order; `since` and `until` are days, both included."""
+        """Numbers added up by some dimensions, given in their order; `since` and `until` are days, both included.
+
+        With a subject only what its keys used, and what is older than owners of keys.
+        """
         columns = [usage.c[name] for name in DIMENSIONS if name in by]
         conditions: list[ColumnElement[bool]] = [usage.c[name] == value for name, value in values.items()]
+        if subject is not None:
+            conditions.append(or_(usage.c.subject == subject, usage.c.subject.is_(None)))
         if since is not None:
             conditions.append(usage.c.day >= since)
         if until is not None:

@@ -11,6 +11,8 @@ from typing import Any
 import pytest
 
 from paddock.errors import InvalidInput, SessionNotFound
+from paddock.model.keys import Key
+from paddock.model.owners import TenantView
 from paddock.model.sessions import (
     Action,
     Call,
@@ -27,6 +29,7 @@ from paddock.model.sessions import (
     TextContent,
 )
 from paddock.store.database import Store
+from paddock.store.keys import KeyStore
 from paddock.store.session_words import mark
 from paddock.store.sessions import SessionStore
 
@@ -153,6 +156,41 @@ async def test_what_is_typed_is_never_syntax(store: Store, book: SessionStore, w
     assert [hit.message for hit in await book.search("default", words)] == ["msg-0"]
 
 
+def without_owners(connection: Any) -> None:
+    """Undo revision 0010."""
+    moments = {"sandboxes": "created_at", "snapshots": "created_at", "runs": "created_at", "sessions": "changed_at"}
+    for table, moment in moments.items():
+        connection.exec_driver_sql(f"DROP INDEX ix_{table}_tenant_{moment}_subject_visibility")
+        connection.exec_driver_sql(f"CREATE INDEX ix_{table}_tenant_{moment} ON {table} (tenant, {moment})")
+        for column in ("subject", "visibility", *(["created_by"] if table != "sessions" else [])):
+            connection.exec_driver_sql(f"ALTER TABLE {table} DROP COLUMN {column}")
+    connection.exec_driver_sql("DROP INDEX ix_events_tenant_sequence_audience")
+    connection.exec_driver_sql("CREATE INDEX ix_events_tenant_sequence ON events (tenant, sequence)")
+    connection.exec_driver_sql("DROP INDEX ix_exchanges_visible")
+    for table, column in (("events", "audience"), ("exchanges", "subject"), ("usage", "subject"), ("keys", "owner")):
+        connection.exec_driver_sql(f"ALTER TABLE {table} DROP COLUMN {column}")
+
+
+async def test_sessions_of_an_older_server_stay_visible_and_get_their_owner(tmp_path: Path) -> None:
+    path = tmp_path / "old.db"
+    keys = {"key-1": "ann", "key-2": "twice", "key-3": "twice"}
+    async with await Store.open(path) as store:
+        for id, name in keys.items():
+            made = Key(id=id, name=name, tenant="default", scopes=frozenset(), prefix=id, created_at=START)
+            await KeyStore(store).insert(made, id)
+        names = ("ann", "twice", "nobody")
+        await begin(store, *(a_session(n).model_copy(update={"created_by": name}) for n, name in enumerate(names)))
+
+        def age(connection: Any) -> None:
+            without_owners(connection)
+            connection.exec_driver_sql("UPDATE alembic_version SET version_num = '0009'")
+
+        await store.write(age)
+    async with await Store.open(path) as store:
+        found = await SessionStore(store).list(TenantView("default", "key-9", sees_all=False))
+        assert {each.created_by: each.subject for each in found} == {"ann": "key-1", "twice": None, "nobody": None}
+
+
 async def test_what_was_said_before_the_index_knew_whose_it_is_stays_findable(tmp_path: Path) -> None:
     path = tmp_path / "old.db"
     async with await Store.open(path) as store:
@@ -164,6 +202,7 @@ async def test_what_was_said_before_the_index_knew_whose_it_is_stays_findable(tm
             connection.exec_driver_sql("INSERT INTO session_search (rowid, said) SELECT rowid, said FROM session_index")
             connection.exec_driver_sql("DROP TABLE session_index")
             connection.exec_driver_sql("DROP TABLE logins")
+            without_owners(connection)
             connection.exec_driver_sql("UPDATE alembic_version SET version_num = '0007'")
 
         await store.write(age)

@@ -82,7 +82,7 @@ async def test_a_holder_is_all_that_the_key_says(keys: Keys, callers: Callers) -
     )
     key, secret = await keys.create("k", "acme", [Scope.LLM_USE], START + timedelta(hours=1), terms=terms)
     holder = await callers.identify(secret, None)
-    assert holder.caller == Caller("acme", key.id, None, "run-1", "s-1", "ann@example.org")
+    assert holder.caller == Caller("acme", key.id, None, "run-1", "s-1", "ann@example.org", "user:ann@example.org")
     assert (holder.budget, holder.limits, holder.expires_at) == (
         Budget(tokens=5),
         Rates(concurrency=2),

@@ -96,6 +96,7 @@ class Preparer:
             len(exchange.request),
             len(answer),
             self._text(preview) if doubtful else preview,
+            caller.subject or "",
         )
         return Fresh(
             row,

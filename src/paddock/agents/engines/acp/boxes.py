@@ -143,6 +143,7 @@ class AgentBoxes:
             kind=KIND,
             timeout=self._life,
             metadata={SESSION: session.id, PROGRAM: program.name},
+            owner=session.ownership,
             extensions={LLM_SESSION: session.id},
             volumes=(
                 VolumeRequest(name="workspace", claim=workspace(session, KIND), target=WORKSPACE),
