@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 _SCOPES = (
     "sandboxes:read, sandboxes:write, runs:read, runs:write, sessions:read, sessions:write, images:write, llm:use, "
-    "llm:read, keys:admin or admin"
+    "llm:read, keys:admin, tenant:all or admin"
 )
 
 _RATES = {

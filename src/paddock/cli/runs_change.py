@@ -13,6 +13,7 @@ from paddock.cli.context import Cli
 from paddock.cli.failure import CliError, UsageProblem
 from paddock.cli.output import plain, size
 from paddock.cli.runs import RunArgument, path_of
+from paddock.cli.sharing import register_sharing
 
 Runs = Annotated[list[str], typer.Argument(metavar="RUN", help="Ids, beginnings of ids, names.", show_default=False)]
 
@@ -27,6 +28,7 @@ def register(runs: typer.Typer) -> None:
         server=True,
         examples="paddock runs retry run-3f2a\npaddock runs watch $(paddock runs retry hello)",
     )(retry)
+    register_sharing(runs, "runs", "runs", Cli.client, path_of)
     command(runs, "rm", server=True, examples="paddock runs rm run-3f2a run-77b1")(remove)
     command(
         runs,

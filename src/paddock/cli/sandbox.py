@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -14,6 +14,10 @@ from paddock.cli.commands import command, group
 from paddock.cli.context import Cli
 from paddock.cli.failure import CliError, Refused, UsageProblem, warn
 from paddock.cli.output import ago, moment, pairs, size, until
+from paddock.cli.sharing import register_sharing
+
+if TYPE_CHECKING:
+    from paddock.cli.client import Client
 
 SandboxArgument = Annotated[
     str, typer.Argument(metavar="SANDBOX", help="Id, a beginning of it, or name.", show_default=False)
@@ -48,6 +52,7 @@ def register(app: typer.Typer) -> typer.Typer:
     command(boxes, "show", server=True, examples="paddock sandbox show 3f2a\npaddock sandbox show builder --json")(show)
     command(boxes, "pause", server=True, examples="paddock sandbox pause 3f2a")(pause)
     command(boxes, "resume", server=True, examples="paddock sandbox resume 3f2a")(resume)
+    register_sharing(boxes, "sandbox", "sandboxes", Cli.client, _path_of)
     command(boxes, "renew", server=True, examples="paddock sandbox renew 3f2a --for 2h")(renew)
     command(
         boxes,
@@ -204,6 +209,12 @@ async def show(cli: Cli, sandbox: SandboxArgument) -> None:
     if cli.as_json:
         return cli.out.document(found)
     return cli.out.facts(_facts(found))
+
+
+async def _path_of(client: Client, wanted: str) -> str:
+    from paddock.cli.find import find
+
+    return f"/v1/sandboxes/{await find(client, wanted)}"
 
 
 async def pause(cli: Cli, sandbox: SandboxArgument) -> None:

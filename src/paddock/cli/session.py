@@ -14,6 +14,7 @@ from paddock.cli.commands import command, group
 from paddock.cli.context import Cli
 from paddock.cli.failure import CliError, UsageProblem
 from paddock.cli.output import ago, moment, pairs, size
+from paddock.cli.sharing import register_sharing
 
 if TYPE_CHECKING:
     from paddock.cli.client import Client
@@ -49,6 +50,7 @@ def register(app: typer.Typer) -> None:
         examples="paddock session export 3f2a -o report.paddock\npaddock session export 3f2a > report.paddock",
     )(export)
     command(sessions, "import", server=True, examples="paddock session import report.paddock")(import_)
+    register_sharing(sessions, "session", "sessions", _server, _found)
     command(sessions, "rm", server=True, examples="paddock session rm 3f2a\npaddock session rm 3f2a 91c0")(rm)
 
 
@@ -79,6 +81,10 @@ async def find_session(client: Client, wanted: str) -> str:
 
 def path_of(session_id: str, below: str = "") -> str:
     return f"{SESSIONS}/{quote(session_id, safe='')}{below}"
+
+
+async def _found(client: Client, wanted: str) -> str:
+    return path_of(await find_session(client, wanted))
 
 
 async def list_(cli: Cli) -> None:

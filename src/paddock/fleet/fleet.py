@@ -358,7 +358,8 @@ class Fleet:
         if request.name is None:
             return
         found, _ = await self.sandboxes.list(tenant, states=ALIVE, metadata={"name": request.name}, page_size=2)
-        others = [each.id for each in found if request.request_key is None or each.request_key != request.request_key]
+        same = request_key_of(tenant, request.request_key)
+        others = [each.id for each in found if same is None or each.request_key != same]
         if others:
             raise NameTaken(
                 f"sandbox {others[0]} is named {request.name} already; choose another name, or delete that sandbox"
