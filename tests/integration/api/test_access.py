@@ -129,7 +129,7 @@ def test_revoked_and_expired_keys(server: Server, client: httpx.Client) -> None:
 
 
 def test_scopes(server: Server, client: httpx.Client, box: str) -> None:
-    secret = client.post("/v1/keys", json={"name": "eyes", "scopes": ["sandboxes:read"]}).json()["secret"]
+    secret = client.post("/v1/keys", json={"name": "eyes", "scopes": ["sandboxes:read", "tenant:all"]}).json()["secret"]
     with server.client(secret) as reader:
         assert reader.get(f"/v1/sandboxes/{box}").status_code == 200
         for answer in (

@@ -392,7 +392,7 @@ def keyed(server: Server, client: httpx.Client) -> Iterator[dict[str, httpx.Clie
     """Clients by the scope of their key, and another tenant's."""
     made: dict[str, httpx.Client] = {}
     for scope in ("runs:read", "runs:write", "sandboxes:write", "llm:use", "llm:read"):
-        secret = client.post("/v1/keys", json={"name": scope, "scopes": [scope]}).json()["secret"]
+        secret = client.post("/v1/keys", json={"name": scope, "scopes": [scope, "tenant:all"]}).json()["secret"]
         made[scope] = server.client(secret)
     body = {"name": "other", "tenant": "other", "scopes": ["runs:write"]}
     made["other"] = server.client(client.post("/v1/keys", json=body).json()["secret"])
