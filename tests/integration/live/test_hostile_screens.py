@@ -213,7 +213,7 @@ def recording(box: Box) -> str:
 
 
 def key(client: httpx.Client, **body: Any) -> dict[str, Any]:
-    answer = client.post("/v1/keys", json={"name": "eve", **body})
+    answer = client.post("/v1/keys", json={"name": "eve", "scopes": ["sandboxes:write", "tenant:all"], **body})
     assert answer.status_code == 201, answer.text
     made: dict[str, Any] = answer.json()
     return made

@@ -148,7 +148,9 @@ def test_nobody_touches_anything_while_nobody_has_the_input(server: Server, clie
 
 
 def test_an_id_alone_gives_no_input_to_a_key_that_may_only_read(server: Server, client: httpx.Client, box: str) -> None:
-    secret = client.post("/v1/keys", json={"name": "reader", "scopes": ["sandboxes:read"]}).json()["secret"]
+    secret = client.post("/v1/keys", json={"name": "reader", "scopes": ["sandboxes:read", "tenant:all"]}).json()[
+        "secret"
+    ]
     path = f"/v1/sandboxes/{box}/desktop"
     with watching(server, box, "ada") as ada, Viewer(server, path, key=secret, viewer="ada") as eve:
         take(client, box, "ada")

@@ -244,7 +244,7 @@ def test_what_makes_no_sense_is_refused_before_it_begins(server: Server, client:
 
 
 def test_who_may_only_read_only_watches(server: Server, client: httpx.Client, box: str) -> None:
-    body = {"name": "watcher", "scopes": ["sandboxes:read"]}
+    body = {"name": "watcher", "scopes": ["sandboxes:read", "tenant:all"]}
     key = client.post("/v1/keys", json=body).json()["secret"]
     assert refused(server, box, key=key)[0] == 403
     with TerminalViewer(server, box) as owner:

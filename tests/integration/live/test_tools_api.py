@@ -104,7 +104,7 @@ def test_strangers_and_readers_call_nothing(server: Server, client: httpx.Client
         assert stranger.post(f"{box.path}/tools/read_file", json={"path": "/etc"}).status_code == 404
         assert stranger.get(f"{box.path}/screenshot").status_code == 404
         assert stranger.post(f"{box.path}/mcp", json={}).status_code in (400, 404)
-    body = {"name": "reader", "scopes": ["sandboxes:read"]}
+    body = {"name": "reader", "scopes": ["sandboxes:read", "tenant:all"]}
     with server.client(client.post("/v1/keys", json=body).json()["secret"]) as reader:
         assert reader.get(f"{box.path}/tools").status_code == 200
         assert reader.get(f"{box.path}/screenshot").status_code == 200
