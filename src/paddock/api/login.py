@@ -43,6 +43,8 @@ class Me(Said):
     scopes: list[Scope]
     user: str | None = None
     """Whom the key is for, if it says so."""
+    subject: str
+    """Owner of what is made with the key, as sessions, runs and sandboxes name it."""
     expires_at: AwareDatetime | None = None
     """When the key stops working."""
     login: bool
@@ -72,6 +74,7 @@ def routes(services: Services) -> APIRouter:
             tenant=key.tenant,
             scopes=sorted(key.scopes),
             user=key.user,
+            subject=key.subject,
             expires_at=key.expires_at,
             login=principal.login is not None,
         )

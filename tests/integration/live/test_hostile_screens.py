@@ -253,7 +253,7 @@ def test_another_tenant_gets_nothing_anywhere(server: Server, client: httpx.Clie
 
 
 def test_who_may_only_read_changes_nothing(server: Server, client: httpx.Client, box: Box, recording: str) -> None:
-    with server.client(secret_of(key(client, scopes=["sandboxes:read"]))) as reader:
+    with server.client(secret_of(key(client, scopes=["sandboxes:read", "tenant:all"]))) as reader:
         for method, path, body in ROUTES:
             answer = reader.request(method, box.path + path.format(recording=recording), json=body)
             expected = 200 if method in READS else 403

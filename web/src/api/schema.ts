@@ -534,6 +534,7 @@ export interface components {
             extensions?: {
                 [key: string]: string;
             } | null;
+            visibility?: components["schemas"]["Visibility"] | null;
         };
         /** CreatePoolBody */
         CreatePoolBody: {
@@ -811,7 +812,7 @@ export interface components {
          * EventType
          * @enum {string}
          */
-        EventType: "sandbox.created" | "sandbox.running" | "sandbox.paused" | "sandbox.resumed" | "sandbox.renewed" | "sandbox.adopted" | "sandbox.stopping" | "sandbox.ended" | "sandbox.failed" | "snapshot.created" | "snapshot.ready" | "snapshot.failed" | "snapshot.deleted" | "pool.created" | "pool.changed" | "pool.deleted" | "disk.full" | "oom" | "desktop.started" | "desktop.stopped" | "terminal.ready" | "terminal.closed" | "screenshot.update" | "input.taken" | "input.released" | "recording.started" | "recording.stopped" | "file.changed" | "file.moved" | "tool.called" | "run.queued" | "run.started" | "run.stage" | "run.sandbox" | "run.text" | "run.thinking" | "run.tool_call" | "run.tool_result" | "run.usage" | "run.output" | "run.error" | "run.checked" | "run.delivered" | "run.missing" | "run.cancelling" | "run.retrying" | "run.ended" | "session.created" | "session.changed" | "session.state" | "session.deleted" | "session.sandbox" | "session.desktop" | "session.terminal" | "session.screen" | "session.file" | "session.compacted" | "turn.started" | "turn.ended" | "step.started" | "step.ended" | "plan.changed" | "message.received" | "message.started" | "message.delta" | "message.ended" | "thought.started" | "thought.delta" | "thought.ended" | "call.started" | "call.delta" | "call.ready" | "call.running" | "call.output" | "call.result" | "approval.required" | "approval.decided" | "approval.expired" | "usage.changed" | "turn.error";
+        EventType: "sandbox.created" | "sandbox.running" | "sandbox.paused" | "sandbox.resumed" | "sandbox.renewed" | "sandbox.adopted" | "sandbox.stopping" | "sandbox.shared" | "sandbox.ended" | "sandbox.failed" | "snapshot.created" | "snapshot.ready" | "snapshot.failed" | "snapshot.deleted" | "pool.created" | "pool.changed" | "pool.deleted" | "disk.full" | "oom" | "desktop.started" | "desktop.stopped" | "terminal.ready" | "terminal.closed" | "screenshot.update" | "input.taken" | "input.released" | "recording.started" | "recording.stopped" | "file.changed" | "file.moved" | "tool.called" | "run.queued" | "run.started" | "run.stage" | "run.sandbox" | "run.text" | "run.thinking" | "run.tool_call" | "run.tool_result" | "run.usage" | "run.output" | "run.error" | "run.checked" | "run.delivered" | "run.missing" | "run.shared" | "run.cancelling" | "run.retrying" | "run.ended" | "session.created" | "session.changed" | "session.state" | "session.deleted" | "session.sandbox" | "session.desktop" | "session.terminal" | "session.screen" | "session.file" | "session.compacted" | "turn.started" | "turn.ended" | "step.started" | "step.ended" | "plan.changed" | "message.received" | "message.started" | "message.delta" | "message.ended" | "thought.started" | "thought.delta" | "thought.ended" | "call.started" | "call.delta" | "call.ready" | "call.running" | "call.output" | "call.result" | "approval.required" | "approval.decided" | "approval.expired" | "usage.changed" | "turn.error";
         /** ExchangePage */
         ExchangePage: {
             /** Items */
@@ -1338,6 +1339,8 @@ export interface components {
             scopes: components["schemas"]["Scope"][];
             /** User */
             user?: string | null;
+            /** Subject */
+            subject: string;
             /** Expiresat */
             expiresAt?: string | null;
             /** Login */
@@ -1367,6 +1370,8 @@ export interface components {
             scopes: components["schemas"]["Scope"][];
             /** User */
             user?: string | null;
+            /** Subject */
+            subject: string;
             /** Expiresat */
             expiresAt?: string | null;
             /** Login */
@@ -2056,6 +2061,7 @@ export interface components {
             name?: string | null;
             /** Group */
             group?: string | null;
+            visibility?: components["schemas"]["Visibility"] | null;
         };
         /**
          * RunItem
@@ -2082,6 +2088,11 @@ export interface components {
             scripted: boolean;
             /** Sandboxid */
             sandboxId?: string | null;
+            /** Subject */
+            subject?: string | null;
+            /** Createdby */
+            createdBy?: string | null;
+            visibility: components["schemas"]["Visibility"];
             /** Cancelling */
             cancelling?: string | null;
             /** Notbefore */
@@ -2133,6 +2144,11 @@ export interface components {
             scripted: boolean;
             /** Sandboxid */
             sandboxId?: string | null;
+            /** Subject */
+            subject?: string | null;
+            /** Createdby */
+            createdBy?: string | null;
+            visibility: components["schemas"]["Visibility"];
             /** Cancelling */
             cancelling?: string | null;
             /** Notbefore */
@@ -2234,6 +2250,11 @@ export interface components {
              * Format: date-time
              */
             createdAt: string;
+            /** Subject */
+            subject?: string | null;
+            /** Createdby */
+            createdBy?: string | null;
+            visibility: components["schemas"]["Visibility"];
         };
         /**
          * SandboxState
@@ -2246,7 +2267,7 @@ export interface components {
          * @description What a key may do within its tenant.
          * @enum {string}
          */
-        Scope: "sandboxes:read" | "sandboxes:write" | "runs:read" | "runs:write" | "sessions:read" | "sessions:write" | "images:write" | "llm:use" | "llm:read" | "keys:admin" | "admin";
+        Scope: "sandboxes:read" | "sandboxes:write" | "runs:read" | "runs:write" | "sessions:read" | "sessions:write" | "images:write" | "llm:use" | "llm:read" | "keys:admin" | "tenant:all" | "admin";
         /** ScreenSource */
         ScreenSource: {
             /**
@@ -2348,6 +2369,12 @@ export interface components {
          * @description A conversation with an agent, its sandboxes and its files.
          */
         Session: {
+            /** Subject */
+            subject?: string | null;
+            /** Created By */
+            created_by?: string | null;
+            /** @default tenant */
+            visibility: components["schemas"]["Visibility"];
             /** Id */
             id: string;
             /** Tenant */
@@ -2412,8 +2439,6 @@ export interface components {
                 [key: string]: string;
             };
             origin?: components["schemas"]["Origin"] | null;
-            /** Created By */
-            created_by?: string | null;
             /**
              * Created At
              * Format: date-time
@@ -2446,6 +2471,7 @@ export interface components {
             instructions?: string | null;
             /** Budget */
             budget?: number | null;
+            visibility?: components["schemas"]["Visibility"] | null;
             /**
              * Agent
              * @example langgraph
@@ -2510,6 +2536,11 @@ export interface components {
             instructions?: string | null;
             /** Budget */
             budget?: number | null;
+            visibility?: components["schemas"]["Visibility"] | null;
+        };
+        /** ShareBody */
+        ShareBody: {
+            visibility: components["schemas"]["Visibility"];
         };
         /** SnapshotBody */
         SnapshotBody: {
@@ -2916,6 +2947,12 @@ export interface components {
              */
             version: string;
         };
+        /**
+         * Visibility
+         * @description Who may see and use an object.
+         * @enum {string}
+         */
+        Visibility: "private" | "tenant";
         /**
          * Volume
          * @description Exactly one of `host` and `pvc` is given.

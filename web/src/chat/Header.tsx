@@ -12,11 +12,13 @@ import {
 import { useState } from "react";
 import { useTranslation } from "react-i18next";
 import { useLocation } from "wouter";
+import { listChanged } from "@/session/list";
 import { change, rename } from "@/session/store";
 import type { SessionView } from "@/session/types";
 import { Button, IconButton } from "@/ui/Button";
 import { Menu } from "@/ui/Menu";
 import { money } from "@/ui/money";
+import { SharedBadge, useSharing } from "@/ui/Sharing";
 import { amount } from "@/ui/Time";
 import { toastError } from "@/ui/toasts";
 import styles from "./Chats.module.css";
@@ -42,6 +44,7 @@ export function Header({ id, view, mayWrite, onList, panel }: Props) {
   const [naming, setNaming] = useState(false);
   const [settings, setSettings] = useState(false);
   const session = { id, title: view.title };
+  const sharing = useSharing(`/v1/sessions/${encodeURIComponent(id)}`, view.owned, listChanged);
   const used = view.usage.input_tokens + view.usage.output_tokens;
   const about = [
     [view.agent, view.model].filter(Boolean).join(" · "),
@@ -64,6 +67,7 @@ export function Header({ id, view, mayWrite, onList, panel }: Props) {
           <div className={styles.titleRow}>
             <h1 className={styles.title}>{titleOf(session)}</h1>
             <State state={view.state} />
+            <SharedBadge owned={view.owned} />
             {mayWrite && (
               <IconButton
                 size="small"
@@ -104,6 +108,7 @@ export function Header({ id, view, mayWrite, onList, panel }: Props) {
             disabled: !mayWrite,
             onSelect: () => void forkSession(id, undefined, go),
           },
+          ...(mayWrite ? sharing : []),
           { label: t("chat.export"), icon: Download, onSelect: () => void exportSession(session) },
           {
             label: t("common.delete"),

@@ -8,6 +8,7 @@ const sandbox = (state: Sandbox["status"]["state"], message?: string): Sandbox =
   metadata: {},
   extensions: { "paddock.kind": "linux" },
   createdAt: "2026-01-01T00:00:00Z",
+  visibility: "private",
 });
 
 describe("condition", () => {

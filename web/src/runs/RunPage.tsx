@@ -7,6 +7,7 @@ import { may, useMe } from "@/shell/me";
 import { Button, IconButton } from "@/ui/Button";
 import { Menu } from "@/ui/Menu";
 import { Page } from "@/ui/Page";
+import { SharedBadge, useSharing } from "@/ui/Sharing";
 import { useSearchParams } from "@/ui/search";
 import { Loaded } from "@/ui/states";
 import { type Tab, Tabs } from "@/ui/Tabs";
@@ -83,10 +84,11 @@ function Shown({ run, refetch }: { run: WholeRun; refetch: () => void }) {
           {run.group && <Link href={`/runs/compare/${encodeURIComponent(run.group)}`}>{t("runs.compare")}</Link>}
         </span>
       }
-      actions={<Actions run={run} />}
+      actions={<Actions run={run} refetch={refetch} />}
     >
       <div className={styles.outcome}>
         <StateBadge run={run} />
+        <SharedBadge owned={run} />
         <p>
           <Pointed text={why} />
           {run.result?.code === "MODEL_NOT_FOUND" && !why.includes(PAGE_OF_MODELS) && (
@@ -157,13 +159,14 @@ function Build({ build: { image, step, fraction } }: { build: BuildProgress }) {
   );
 }
 
-function Actions({ run }: { run: WholeRun }) {
+function Actions({ run, refetch }: { run: WholeRun; refetch: () => void }) {
   const { t } = useTranslation();
   const [, go] = useLocation();
   const me = useMe();
   const { cancel, retry, remove } = useDoing();
   const writes = may(me.data, "runs:write");
   const over = isOver(run.state);
+  const sharing = useSharing(`/v1/runs/${encodeURIComponent(run.id)}`, run, refetch);
   return (
     <>
       <Button icon={ScrollText} onClick={() => go(address("/archive", { run: run.id }))}>
@@ -188,6 +191,7 @@ function Actions({ run }: { run: WholeRun }) {
             onSelect: () =>
               void download(`/v1/runs/${run.id}/archive`, `${run.id}.zip`, { format: "zip" }).catch(toastError),
           },
+          ...(writes ? sharing : []),
           ...(writes && !over
             ? [
                 {

@@ -11,6 +11,7 @@ function run(more: Partial<Run>): Run {
     attempt: 1,
     priority: 0,
     scripted: false,
+    visibility: "private",
     createdAt: "2026-01-01T00:00:00Z",
     changedAt: "2026-01-01T00:00:00Z",
     ...more,

@@ -4,11 +4,12 @@ import { Link, useLocation } from "wouter";
 import { Badge } from "@/ui/Badge";
 import { Button } from "@/ui/Button";
 import { CopyButton } from "@/ui/Code";
+import { SharedBadge, useSharing } from "@/ui/Sharing";
 import { Time } from "@/ui/Time";
-import { useDeeds } from "./actions";
+import { pathOf, useDeeds } from "./actions";
 import { ICONS } from "./BoxMenu";
 import { OwnerOf } from "./columns";
-import { deedsOf, ENDED, kindOf, originOf, type Sandbox, TONES, titleOf } from "./facts";
+import { deedsOf, ENDED, kindOf, originOf, ownerOf, type Sandbox, TONES, titleOf } from "./facts";
 import { Load } from "./Load";
 import styles from "./Sandboxes.module.css";
 import { useSnapshotNames } from "./useSnapshotNames";
@@ -18,6 +19,7 @@ export function SandboxHead({ box, gone, writes }: { box: Sandbox; gone: boolean
   const { t } = useTranslation();
   const [, navigate] = useLocation();
   const deeds = useDeeds();
+  const sharing = useSharing(pathOf(box.id), ownerOf(box) ? null : box, deeds.again);
   const snapshots = useSnapshotNames(Boolean(box.snapshotId));
   const { state, message, reason } = box.status;
   const { name } = box.metadata;
@@ -34,6 +36,7 @@ export function SandboxHead({ box, gone, writes }: { box: Sandbox; gone: boolean
           {name && <span className={styles.under}>{box.id}</span>}
           <CopyButton text={box.id} />
           <Badge tone={TONES[state]}>{t(`sandboxes.states.${state}`)}</Badge>
+          <SharedBadge owned={box} />
         </div>
         <dl className={styles.facts}>
           {kindOf(box) && <Fact label={t("sandboxes.kind")}>{kindOf(box)}</Fact>}
@@ -68,6 +71,13 @@ export function SandboxHead({ box, gone, writes }: { box: Sandbox; gone: boolean
         >
           {t("sandboxes.conversations")}
         </Button>
+        {writes &&
+          !gone &&
+          sharing.map(({ label, icon, onSelect }) => (
+            <Button key={label} size="small" icon={icon} onClick={onSelect}>
+              {label}
+            </Button>
+          ))}
         {writes &&
           !gone &&
           deedsOf(box).map((deed) => (

@@ -79,7 +79,7 @@ export function useDeeds() {
     },
     [again, t],
   );
-  return { perform, removeBoxes, removeSnapshots, busy };
+  return { perform, removeBoxes, removeSnapshots, busy, again };
 }
 
 function doOne(deed: Exclude<Deed, "delete">, box: Sandbox): Promise<unknown> {

@@ -2,6 +2,7 @@ import { useMemo } from "react";
 import { useTranslation } from "react-i18next";
 import { Link } from "wouter";
 import { Badge } from "@/ui/Badge";
+import { SharedBadge } from "@/ui/Sharing";
 import type { Column } from "@/ui/Table";
 import { Time } from "@/ui/Time";
 import { kindOf, labelsOf, originOf, ownerOf, type Sandbox, TONES, titleOf } from "./facts";
@@ -25,6 +26,7 @@ export function useColumns(snapshots: Record<string, string>): Column<Sandbox>[]
               <bdi>{titleOf(box)}</bdi>
             </Link>
             {box.metadata.name && <span className={styles.under}>{box.id}</span>}
+            <SharedBadge owned={box} />
             <bdi className={styles.narrow}>{kindOf(box) ?? originOf(box, snapshots)}</bdi>
           </div>
         ),

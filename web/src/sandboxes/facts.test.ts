@@ -2,7 +2,14 @@ import { describe, expect, it } from "vitest";
 import { anHourMore, deedsOf, labelsOf, originOf, ownerOf, passes, type Sandbox, statesOf, titleOf } from "./facts";
 
 function box(more: Partial<Sandbox> = {}, state: Sandbox["status"]["state"] = "Running"): Sandbox {
-  return { id: "sb-1", status: { state }, metadata: {}, createdAt: "2026-01-01T00:00:00Z", ...more };
+  return {
+    id: "sb-1",
+    status: { state },
+    metadata: {},
+    createdAt: "2026-01-01T00:00:00Z",
+    visibility: "private",
+    ...more,
+  };
 }
 
 describe("a sandbox", () => {

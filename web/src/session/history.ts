@@ -8,8 +8,9 @@ import type { CallView, Item, SessionView } from "./types";
 
 /** The settings as they are now. Events that come later count more. */
 export function settled(view: SessionView, session: Schema<"Session">): SessionView {
-  const { policy, instructions, budget } = session;
-  return { ...view, policy: policy as SessionView["policy"], instructions, budget: budget ?? null };
+  const { policy, instructions, budget, subject, created_by, visibility } = session;
+  const owned = { subject, created_by, visibility };
+  return { ...view, policy: policy as SessionView["policy"], instructions, budget: budget ?? null, owned };
 }
 
 /** Whether events tell all that was said. A fork's events begin where it was forked. */

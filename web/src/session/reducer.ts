@@ -19,6 +19,7 @@ export function empty(): SessionView {
     policy: null,
     instructions: "",
     budget: null,
+    owned: null,
     state: "idle",
     reason: null,
     deleted: false,
@@ -78,6 +79,8 @@ function take(draft: Draft, event: SessionEvent): void {
       const changes = { title, model, kinds, policy, instructions, budget };
       for (const [name, value] of Object.entries(changes))
         if (value !== undefined) Object.assign(view, { [name]: value });
+      const { visibility } = event.data;
+      if (visibility && view.owned) view.owned = { ...view.owned, visibility };
       break;
     }
     case "session.state":

@@ -11,6 +11,7 @@ import type {
   SessionState,
   SessionUsage,
 } from "@/api/session-events";
+import type { Owned } from "@/ui/Sharing";
 
 /** What a person or the server said. */
 export interface SaidItem {
@@ -148,6 +149,8 @@ export interface SessionView {
   policy: Policy | null;
   instructions: string;
   budget: number | null;
+  /** Its owner and who else sees it; nothing until the session's record is there. */
+  owned: Owned | null;
   state: SessionState;
   reason: string | null;
   deleted: boolean;

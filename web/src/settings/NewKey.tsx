@@ -93,6 +93,9 @@ export function NewKey({ onClose }: { onClose: () => void }) {
             </label>
           ))}
         </fieldset>
+        <p className={styles.sees}>
+          {t(`settings.keys.${wish.scopes.has("admin") || wish.scopes.has("tenant:all") ? "seesAll" : "seesOwn"}`)}
+        </p>
         <Field label={t("settings.keys.life")}>
           <Select
             value={wish.days}

@@ -17,6 +17,7 @@ export const SCOPES: Scope[] = [
   "llm:read",
   "images:write",
   "keys:admin",
+  "tenant:all",
   "admin",
 ];
 

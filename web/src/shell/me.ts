@@ -11,6 +11,8 @@ export interface Me {
   keyId: string | null;
   /** Whom the key is for, if it says so. */
   user?: string;
+  /** Owner of what is made with the key. */
+  subject: string;
   /** When the key stops working. */
   expiresAt?: string;
 }
@@ -38,7 +40,13 @@ export function may(me: Me | undefined, scope: string): boolean {
   );
 }
 
+/** Whether a key sees what others of its tenant keep private. */
+export function seesAll(me: Me): boolean {
+  return me.scopes.includes("admin") || me.scopes.includes("tenant:all");
+}
+
 /** Whether somebody may see and do all that somebody else may. */
 export function covers(me: Me, other: Me): boolean {
+  if (me.subject !== other.subject && !seesAll(me)) return false;
   return me.tenant === other.tenant && other.scopes.every((scope) => may(me, scope));
 }

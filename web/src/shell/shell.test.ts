@@ -38,7 +38,7 @@ describe("the shell", () => {
     expect(items[0]?.session).toBe("ses-2");
   });
   it("lets those read who may write, and administrators do everything", () => {
-    const me = { name: "a", tenant: "t", keyId: null, scopes: ["runs:write"] };
+    const me = { name: "a", tenant: "t", keyId: null, subject: "1", scopes: ["runs:write"] };
     expect(may(me, "runs:read")).toBe(true);
     expect(may(me, "sessions:read")).toBe(false);
     expect(may({ ...me, scopes: ["runs:read"] }, "runs:write")).toBe(false);
@@ -46,8 +46,10 @@ describe("the shell", () => {
     expect(may(undefined, "runs:read")).toBe(false);
   });
   it("lets go on who may see as much in the same tenant, and nobody else", () => {
-    const me = { name: "a", tenant: "t", keyId: "1", scopes: ["runs:write"] };
+    const me = { name: "a", tenant: "t", keyId: "1", subject: "1", scopes: ["runs:write"] };
     expect(covers({ ...me, keyId: "2" }, me)).toBe(true);
+    expect(covers({ ...me, subject: "2" }, me)).toBe(false);
+    expect(covers({ ...me, subject: "2", scopes: ["runs:write", "tenant:all"] }, me)).toBe(true);
     expect(covers({ ...me, scopes: ["admin"] }, me)).toBe(true);
     expect(covers({ ...me, scopes: ["runs:read"] }, me)).toBe(false);
     expect(covers({ ...me, tenant: "u", scopes: ["admin"] }, me)).toBe(false);

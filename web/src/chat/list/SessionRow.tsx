@@ -3,9 +3,11 @@ import { useRef, useState } from "react";
 import { useTranslation } from "react-i18next";
 import { Link, useLocation } from "wouter";
 import type { Schema } from "@/api/types";
+import { listChanged } from "@/session/list";
 import { rename } from "@/session/store";
 import { IconButton } from "@/ui/Button";
 import { Menu } from "@/ui/Menu";
+import { SharedBadge, useSharing } from "@/ui/Sharing";
 import { Time } from "@/ui/Time";
 import { toastError } from "@/ui/toasts";
 import { deleteSoon, exportSession, forkSession, titleOf } from "./actions";
@@ -24,6 +26,7 @@ export function SessionRow({ session, current, mayWrite, onLeave }: Props) {
   const [, go] = useLocation();
   const [naming, setNaming] = useState(false);
   const title = titleOf(session);
+  const sharing = useSharing(`/v1/sessions/${encodeURIComponent(session.id)}`, session, listChanged);
   if (naming)
     return (
       <li className={styles.item}>
@@ -43,6 +46,7 @@ export function SessionRow({ session, current, mayWrite, onLeave }: Props) {
         <span className={styles.about}>
           <Time at={session.changed_at} />
           <State state={session.state} />
+          <SharedBadge owned={session} />
         </span>
       </Link>
       <span className={styles.menu}>
@@ -56,6 +60,7 @@ export function SessionRow({ session, current, mayWrite, onLeave }: Props) {
               disabled: !mayWrite,
               onSelect: () => void forkSession(session.id, undefined, go),
             },
+            ...(mayWrite ? sharing : []),
             { label: t("chat.export"), icon: Download, onSelect: () => void exportSession(session) },
             {
               label: t("common.delete"),
