@@ -157,7 +157,7 @@ async def test_what_is_typed_is_never_syntax(store: Store, book: SessionStore, w
 
 
 def without_owners(connection: Any) -> None:
-    """Undo revision 0010."""
+    """Undo revision 0011."""
     moments = {"sandboxes": "created_at", "snapshots": "created_at", "runs": "created_at", "sessions": "changed_at"}
     for table, moment in moments.items():
         connection.exec_driver_sql(f"DROP INDEX ix_{table}_tenant_{moment}_subject_visibility")
@@ -183,7 +183,7 @@ async def test_sessions_of_an_older_server_stay_visible_and_get_their_owner(tmp_
 
         def age(connection: Any) -> None:
             without_owners(connection)
-            connection.exec_driver_sql("UPDATE alembic_version SET version_num = '0009'")
+            connection.exec_driver_sql("UPDATE alembic_version SET version_num = '0010'")
 
         await store.write(age)
     async with await Store.open(path) as store:
@@ -203,6 +203,7 @@ async def test_what_was_said_before_the_index_knew_whose_it_is_stays_findable(tm
             connection.exec_driver_sql("DROP TABLE session_index")
             connection.exec_driver_sql("DROP TABLE logins")
             without_owners(connection)
+            connection.exec_driver_sql("ALTER TABLE exchanges DROP COLUMN preview")
             connection.exec_driver_sql("UPDATE alembic_version SET version_num = '0007'")
 
         await store.write(age)
