@@ -11,12 +11,12 @@ import resource
 import secrets
 import signal
 import socket
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from contextlib import AsyncExitStack
 from functools import cached_property
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Self, cast
 
 import structlog
 import uvicorn
@@ -57,6 +57,7 @@ from paddock.llm.providers.makers import Around, make_provider
 from paddock.llm.routes import Routes
 from paddock.llm.tracing import make_tracer
 from paddock.llm.usage import Ledger
+from paddock.llm.wire.base import Handler, HttpRequest, Reply
 from paddock.llm.wire.client import Client
 from paddock.llm.wire.server import Door
 from paddock.mcp.bridge import Bridges
@@ -75,6 +76,7 @@ from paddock.store.logins import LoginStore
 from paddock.store.series import SeriesStore
 from paddock.telemetry.logging import configure_logging
 from paddock.telemetry.logs import LogRing
+from paddock.telemetry.loop import LoopMonitor
 
 BACKENDS = "paddock.backends"
 DATABASE = "paddock.db"
@@ -99,6 +101,7 @@ class Paddock:
     fleet: Fleet
     gateway: Gateway
     door: Door
+    loop: LoopMonitor
     bridges: Bridges
     live: Live
     runs: Runs
@@ -127,8 +130,11 @@ class Paddock:
             self.backend = await asyncio.to_thread(make_backend, self.config)
             held.push_async_callback(self.backend.close)
             settings = self.config.llm
+            self.loop = LoopMonitor()
+            self.loop.start()
+            held.callback(self.loop.stop)
             self.door = Door(
-                self.gateway,
+                measured(self.gateway, self.loop),
                 max_body=settings.max_body,
                 max_connections=MAX_MODEL_CONNECTIONS,
                 room=self.gateway.room,
@@ -191,6 +197,7 @@ class Paddock:
                 runs=self.runs,
                 live=self.live,
                 sessions=self.sessions,
+                loop=self.loop,
             )
             self._held = held.pop_all()
         return self
@@ -245,6 +252,15 @@ async def open_gateway(
     )
     held.push_async_callback(gateway.catalog.close)
     return gateway
+
+
+def measured(handler: Handler, loop: LoopMonitor) -> Handler:
+    """The handler, with each of its steps measured."""
+
+    async def handle(request: HttpRequest, reply: Reply) -> None:
+        await loop.timed(cast(Coroutine[Any, Any, None], handler(request, reply)), f"{request.method} {request.path}")
+
+    return handle
 
 
 def make_bridges(config: Config) -> Bridges:
@@ -357,7 +373,7 @@ class _Server(uvicorn.Server):
     """uvicorn, except that signals end it without ending the process, and open streams do not hold it up."""
 
     def __init__(self, paddock: Paddock, ready: Callable[[], None]) -> None:
-        quick = QuickDoor(paddock.gateway, Hosts(paddock.config.server))
+        quick = QuickDoor(measured(paddock.gateway, paddock.loop), Hosts(paddock.config.server))
         settings = uvicorn.Config(
             paddock.app,
             http=Connection.lending(paddock.door.adopt(quick)),

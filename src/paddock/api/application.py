@@ -133,7 +133,7 @@ def make_app(services: Services) -> ASGIApp:
             expose_headers=SHOWN_TO_BROWSERS,
             max_age=600,
         )
-    return Front(app, settings, services.traffic)
+    return Front(app, settings, services.traffic, services.loop)
 
 
 def make_sockets(services: Services) -> ASGIApp:

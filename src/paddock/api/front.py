@@ -15,6 +15,7 @@ from paddock.api.access import header
 from paddock.api.errors import refuse_websocket, send_error
 from paddock.config.schema import ServerConfig
 from paddock.telemetry.exposition import Traffic
+from paddock.telemetry.loop import LoopMonitor
 
 PROXIED = "paddock.proxied"
 """Set in the scope of requests that a box answers; its answers carry headers of their own."""
@@ -32,9 +33,10 @@ log = structlog.get_logger()
 class Front:
     """The outermost application."""
 
-    def __init__(self, app: ASGIApp, config: ServerConfig, traffic: Traffic) -> None:
+    def __init__(self, app: ASGIApp, config: ServerConfig, traffic: Traffic, loop: LoopMonitor) -> None:
         self._app = app
         self._traffic = traffic
+        self._loop = loop
         self._hosts = Hosts(config)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -46,7 +48,8 @@ class Front:
         started = time.perf_counter()
         try:
             if self._hosts.accept(scope):
-                await self._app(scope, receive, answer.send)
+                route = f"{scope.get('method', 'WEBSOCKET')} {scope['path']}"
+                await self._loop.timed(self._run(scope, receive, answer.send), route)
             else:
                 name = header(scope, b"host")
                 message = f"this server does not answer to the name {name}; see server.allowed_hosts"
@@ -63,7 +66,9 @@ class Front:
                 message = f"something went wrong here; the server's log says more under {request_id}"
                 await self._refuse(scope, answer, 500, "INTERNAL_ERROR", message)
         finally:
-            self._traffic.count(scope.get("method", "WEBSOCKET"), answer.status or 0)
+            # How long a WebSocket lasts says nothing of the server.
+            taken = None if scope["type"] == "websocket" else time.perf_counter() - started
+            self._traffic.count(scope.get("method", "WEBSOCKET"), answer.status or 0, taken)
             log.debug(
                 "request",
                 request=request_id,
@@ -72,6 +77,9 @@ class Front:
                 status=answer.status,
                 milliseconds=round((time.perf_counter() - started) * 1000, 1),
             )
+
+    async def _run(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await self._app(scope, receive, send)
 
     async def _refuse(self, scope: Scope, answer: _Answer, status: int, code: str, message: str) -> None:
         if scope["type"] == "websocket":

@@ -21,6 +21,7 @@ from paddock.api.wire import Said
 from paddock.errors import PaddockError
 from paddock.model.sandbox import Sandbox, SandboxState
 from paddock.telemetry.exposition import CONTENT_TYPE, Exposition
+from paddock.telemetry.process import add_process
 
 KEPT = 60
 _FRESH = 1.0
@@ -159,6 +160,19 @@ async def _exposed(services: Services) -> str:
         told.counter(f"paddock_llm_{suffix}_total", meaning, values)
     told.gauge("paddock_archive_waiting_bytes", "Of exchanges not yet written.", [({}, services.archive.waiting_bytes)])
     told.counter("paddock_archive_lost_total", "Exchanges that could not be kept.", [({}, services.archive.lost)])
+    told.histogram("paddock_http_request_seconds", "From a request to the end of its answer.", services.traffic.seconds)
+    told.histogram("paddock_event_loop_lag_seconds", "How late timers of the server fire.", services.loop.lag)
+    told.gauge(
+        "paddock_event_loop_longest_hold_seconds",
+        "Longest step of a request since the server started.",
+        [({}, services.loop.longest_hold)],
+    )
+    told.gauge(
+        "paddock_event_loop_longest_lag_seconds",
+        "Latest timer since the server started.",
+        [({}, services.loop.longest_lag)],
+    )
+    add_process(told)
     told.gauge("paddock_disk_free_bytes", "Of the data directory.", [({}, disk.free)])
     return told.text()
 

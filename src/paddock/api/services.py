@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from paddock.telemetry.exposition import Traffic
 from paddock.telemetry.logs import LogRing
+from paddock.telemetry.loop import LoopMonitor
 
 if TYPE_CHECKING:
     from paddock.agents.sessions import Sessions
@@ -43,6 +44,7 @@ class Services:
     series: SeriesStore
     log: LogRing = field(default_factory=LogRing)
     traffic: Traffic = field(default_factory=Traffic)
+    loop: LoopMonitor = field(default_factory=LoopMonitor)
 
     @property
     def archive(self) -> Archive:

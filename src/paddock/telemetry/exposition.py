@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+
+
+SUFFIX = ""
+"""The label under which a row has the end of its name."""
 
 
 @dataclass(frozen=True)
@@ -16,8 +21,22 @@ class Metric:
 
     name: str
     help: str
-    type: Literal["counter", "gauge"]
+    type: Literal["counter", "gauge", "histogram"]
     values: Iterable[tuple[Mapping[str, str], float]]
+
+
+class Histogram:
+    """How many values were at most as large as each bound."""
+
+    def __init__(self, bounds: Sequence[float]) -> None:
+        self.bounds = tuple(bounds)
+        self.counts = [0] * (len(self.bounds) + 1)
+        """For each bound the values up to it and beyond the one before; the last is for those beyond all."""
+        self.sum = 0.0
+
+    def add(self, value: float) -> None:
+        self.counts[bisect_left(self.bounds, value)] += 1
+        self.sum += value
 
 
 class Traffic:
@@ -25,10 +44,13 @@ class Traffic:
 
     def __init__(self) -> None:
         self.requests: Counter[tuple[str, int]] = Counter()
+        self.seconds = Histogram((0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0))
 
-    def count(self, method: str, status: int) -> None:
+    def count(self, method: str, status: int, seconds: float | None = None) -> None:
         # Anybody can make up methods; they must not make up rows.
         self.requests[method if method in _METHODS else "OTHER", status] += 1
+        if seconds is not None:
+            self.seconds.add(seconds)
 
 
 _METHODS = frozenset("GET HEAD POST PUT PATCH DELETE OPTIONS WEBSOCKET".split())
@@ -46,15 +68,28 @@ class Exposition:
     def gauge(self, name: str, help: str, values: Iterable[tuple[Mapping[str, str], float]]) -> None:
         self.metrics.append(Metric(name, help, "gauge", values))
 
+    def histogram(self, name: str, help: str, values: Histogram) -> None:
+        self.metrics.append(Metric(name, help, "histogram", _rows(values)))
+
     def text(self) -> str:
         lines = []
         for metric in self.metrics:
             lines += [f"# HELP {metric.name} {metric.help}", f"# TYPE {metric.name} {metric.type}"]
             for labels, value in metric.values:
-                named = ",".join(f'{name}="{_escaped(text)}"' for name, text in labels.items())
+                named = ",".join(f'{name}="{_escaped(text)}"' for name, text in labels.items() if name != SUFFIX)
                 number = int(value) if float(value).is_integer() else value
-                lines.append(f"{metric.name}{{{named}}} {number}" if named else f"{metric.name} {number}")
+                name = metric.name + labels.get(SUFFIX, "")
+                lines.append(f"{name}{{{named}}} {number}" if named else f"{name} {number}")
         return "\n".join(lines) + "\n"
+
+
+def _rows(values: Histogram) -> Iterator[tuple[Mapping[str, str], float]]:
+    below = 0
+    for bound, count in zip((*values.bounds, float("inf")), values.counts, strict=True):
+        below += count
+        yield {SUFFIX: "_bucket", "le": "+Inf" if bound == float("inf") else f"{bound:g}"}, below
+    yield {SUFFIX: "_sum"}, values.sum
+    yield {SUFFIX: "_count"}, below
 
 
 def _escaped(text: str) -> str:
