@@ -52,6 +52,7 @@ from paddock.llm.callers import Callers
 from paddock.llm.demo import with_demo
 from paddock.llm.gateway import Gateway
 from paddock.llm.limits import Limits as ModelLimits
+from paddock.llm.offload.pool import WorkerPool
 from paddock.llm.prices import Prices
 from paddock.llm.providers.makers import Around, make_provider
 from paddock.llm.routes import Routes
@@ -130,7 +131,7 @@ class Paddock:
             self.backend = await asyncio.to_thread(make_backend, self.config)
             held.push_async_callback(self.backend.close)
             settings = self.config.llm
-            self.loop = LoopMonitor()
+            self.loop = LoopMonitor(cpu=self.config.log.level == "debug")
             self.loop.start()
             held.callback(self.loop.stop)
             self.door = Door(
@@ -234,6 +235,8 @@ async def open_gateway(
     tracer = make_tracer(settings.tracing, settings.providers)
     if tracer is not None:
         held.push_async_callback(asyncio.to_thread, tracer.close)
+    workers = WorkerPool()
+    held.push_async_callback(workers.close)
     around = Around(client, ArchiveSource(archive))
     providers = {name: make_provider(name, each, around) for name, each in settings.providers.items()}
     for provider in providers.values():
@@ -249,6 +252,7 @@ async def open_gateway(
         archive=archive,
         tracer=tracer,
         default_model=default_model,
+        workers=workers,
     )
     held.push_async_callback(gateway.catalog.close)
     return gateway

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from paddock.api.bodies import ValueCounter
+from paddock.llm.json_values import ValueCounter
 
 TEXTS = {
     '{"a": 1, "b": [1, 2, {}]}': 6,

@@ -16,6 +16,7 @@ from starlette.types import Message, Receive, Scope
 
 from paddock.api.access import header, principal_of
 from paddock.errors import TooLarge
+from paddock.llm.json_values import ValueCounter
 from paddock.model.keys import Scope as KeyScope
 
 LOGIN = "/v1/login"
@@ -128,51 +129,3 @@ def _rule(route: APIRoute) -> _Rule:
     needed = [getattr(each.call, "needed", None) for each in route.dependant.dependencies]
     bounds = next((_BOUNDS[method, route.path] for method in methods if (method, route.path) in _BOUNDS), USUAL)
     return _Rule(route.path_regex, methods, tuple(each for each in needed if each), bounds)
-
-
-_STRING = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"', re.DOTALL)
-_REST_OF_STRING = re.compile(rb'[^"\\]*+(?:\\.[^"\\]*+)*+', re.DOTALL)
-
-
-class ValueCounter:
-    """Counts the values of a JSON text that comes in pieces. What stands in strings is not counted."""
-
-    def __init__(self) -> None:
-        self.values = 0
-        self._in_string = False
-        self._escaped = False
-
-    def feed(self, piece: bytes) -> int:
-        """Count the values that begin in another piece, and return how many there are so far."""
-        start = 0
-        if self._in_string:
-            start = self._leave_string(piece)
-            if self._in_string:
-                return self.values
-        outside = _STRING.sub(b"", piece[start:])
-        opened = outside.find(b'"')
-        if opened >= 0:
-            self._in_string = True
-            self._escaped = _ends_with_escape(outside, opened + 1)
-            outside = outside[:opened]
-        self.values += outside.count(b",") + outside.count(b"[") + outside.count(b"{")
-        return self.values
-
-    def _leave_string(self, piece: bytes) -> int:
-        """Return where the string that an earlier piece began ends."""
-        start = 1 if self._escaped and piece else 0
-        self._escaped = self._escaped and not piece
-        found = _REST_OF_STRING.match(piece, start)
-        end = found.end() if found else start
-        if end >= len(piece):
-            return end
-        if piece[end : end + 1] == b"\\":
-            self._escaped = True
-            return end
-        self._in_string = False
-        return end + 1
-
-
-def _ends_with_escape(text: bytes, start: int) -> bool:
-    tail = text[start:]
-    return (len(tail) - len(tail.rstrip(b"\\"))) % 2 == 1

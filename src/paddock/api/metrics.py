@@ -164,14 +164,20 @@ async def _exposed(services: Services) -> str:
     told.histogram("paddock_event_loop_lag_seconds", "How late timers of the server fire.", services.loop.lag)
     told.gauge(
         "paddock_event_loop_longest_hold_seconds",
-        "Longest step of a request since the server started.",
+        "Longest step of a request since this was last asked for.",
         [({}, services.loop.longest_hold)],
     )
     told.gauge(
+        "paddock_event_loop_longest_work_seconds",
+        "The same in CPU time; only measured with log.level debug.",
+        [({}, services.loop.longest_work)],
+    )
+    told.gauge(
         "paddock_event_loop_longest_lag_seconds",
-        "Latest timer since the server started.",
+        "Latest timer since this was last asked for.",
         [({}, services.loop.longest_lag)],
     )
+    services.loop.forget()
     add_process(told)
     told.gauge("paddock_disk_free_bytes", "Of the data directory.", [({}, disk.free)])
     return told.text()

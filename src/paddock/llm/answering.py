@@ -215,7 +215,8 @@ class Answering:
         format = FORMATS[call.format]
         try:
             answer = format.read_answer(given.body)
-            request = format.read_request(self._exchange.request, model=call.model, stream=True)
+            asked = self._exchange.request
+            request = await asyncio.to_thread(format.read_request, asked, model=call.model, stream=True)
         except BrokenStream as error:
             raise _nonsense(given, error) from None
         self._exchange.usage = answer.usage

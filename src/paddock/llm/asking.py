@@ -19,6 +19,7 @@ from paddock.llm.formats.failures import kind_of
 from paddock.llm.formats.registry import FORMATS
 from paddock.llm.limits import Limits, Permit
 from paddock.llm.neutral import Failure
+from paddock.llm.offload.pool import WorkerPool
 from paddock.llm.passing import retry_after, value_of
 from paddock.llm.preparing import Prepared, prepare
 from paddock.llm.providers.base import Answered, Ask, says_bad_key
@@ -73,7 +74,8 @@ class Given:
 
 
 class Asker:
-    def __init__(self, routes: Routes, limits: Limits) -> None:
+    def __init__(self, routes: Routes, limits: Limits, workers: WorkerPool) -> None:
+        self._workers = workers
         self._routes = routes
         self._limits = limits
 
@@ -133,7 +135,7 @@ class Asker:
             message = f"provider {route.provider.name} is failing; it is asked again in {math.ceil(wait)} s"
             raise NoAnswer(Failure(503, message, "overloaded_error"), wait=wait)
         try:
-            prepared = prepare(call, http, exchange, route)
+            prepared = await prepare(call, http, exchange, route, self._workers)
             exchange.provider_format = prepared.ask.format
             try:
                 return await self._once(prepared, route)

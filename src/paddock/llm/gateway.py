@@ -39,8 +39,10 @@ from paddock.llm.formats.registry import FORMATS
 from paddock.llm.item_references import has_references, resolve_references
 from paddock.llm.limits import Limits, TooMany
 from paddock.llm.neutral import Failure, Usage
+from paddock.llm.offload.pool import Busy, WorkerPool
+from paddock.llm.offload.tasks import READ_HERE
 from paddock.llm.passing import client_name, conversation_of, from_provider, trace_parent
-from paddock.llm.preparing import can_count, check_parts
+from paddock.llm.preparing import can_count
 from paddock.llm.prices import Prices
 from paddock.llm.providers.replay import ReplayProvider
 from paddock.llm.routes import ModelNotFound, Route, Routes
@@ -85,6 +87,7 @@ class Gateway:
         archive: Archive,
         tracer: Tracer | None = None,
         default_model: str | None = None,
+        workers: WorkerPool | None = None,
     ) -> None:
         self.settings = settings
         self.routes = routes
@@ -95,7 +98,8 @@ class Gateway:
         self.budgets = budgets
         self._prices = prices
         self._tracer = tracer
-        self._asker = Asker(routes, limits)
+        self._workers = workers or WorkerPool()
+        self._asker = Asker(routes, limits, self._workers)
         self.traffics = Traffics(archive, ledger)
         self.accounts: list[Account] = []
         """Who else counts and bounds what is asked."""
@@ -179,9 +183,8 @@ class Gateway:
         started = time.perf_counter()
         try:
             holder = await self.identify(request)
-            call = read_call(request)
+            call = await self._read_call(request)
             if call.format == RESPONSES and has_references(request.body):
-                check_parts(request.body)
                 request.body = await resolve_references(request.body, holder.caller, self.archive)
         except PaddockError as error:
             await self._refuse(reply, format, error)
@@ -226,6 +229,14 @@ class Gateway:
                 exchange.error = exchange.error.encode(errors="replace").decode()
             self._close(exchange, answering)
 
+    async def _read_call(self, request: HttpRequest) -> Call:
+        if len(request.body) <= READ_HERE:
+            return read_call(request)
+        bare = HttpRequest(request.method, request.path, request.query, [], b"")
+        call, _ = await self._workers.run("read", bare, request.body)
+        assert isinstance(call, Call)
+        return call
+
     async def _admit(
         self, call: Call, request: HttpRequest, holder: Holder, exchange: Exchange, answering: Answering
     ) -> None:
@@ -243,7 +254,6 @@ class Gateway:
             await self.budgets.check(holder)
             charged = True
             if call.operation == COUNT and not can_count(route):
-                check_parts(request.body)
                 await answering.estimate(call)
                 return
             given = await self._asker.ask(call, request, exchange, route, permits)
@@ -332,6 +342,8 @@ class Gateway:
         headers: Headers = []
         if isinstance(error, TooMany):
             headers.append((b"retry-after", b"%d" % max(1, math.ceil(error.retry_after))))
+        elif isinstance(error, Busy):
+            headers.append((b"retry-after", b"%d" % error.retry_after))
         elif not isinstance(error, Unavailable):
             headers.append(STOP_RETRYING)
         if exchange is not None:

@@ -2,26 +2,22 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 
-from paddock.errors import TooLarge
-from paddock.llm.bodies import SHARED, patched, renamed
 from paddock.llm.calls import COUNT, EMBED, GENERATE, Call
 from paddock.llm.exchange import Exchange
-from paddock.llm.formats.embeddings import EMBED_FORMATS, EmbedRequest
-from paddock.llm.formats.registry import FORMATS
+from paddock.llm.formats.embeddings import EmbedRequest
 from paddock.llm.neutral import Request
+from paddock.llm.offload.pool import WorkerPool
+from paddock.llm.offload.tasks import READ_HERE, Plan, is_large, make
 from paddock.llm.passing import from_client
 from paddock.llm.providers.base import Ask, Unsuitable
 from paddock.llm.providers.http import OpenAIProvider
 from paddock.llm.routes import Route
 from paddock.llm.wire.base import HttpRequest
 
-MOST_PARTS = 50_000
-_FEW_BYTES = 200_000
-_OBJECT = re.compile(rb'\{\s*"')
-"""Where an object begins. In texts the quotation mark would have a backslash."""
+READERS = ("script", "replay")
+"""Kinds of providers that read requests in this process."""
 _COUNTING = {"anthropic": ("anthropic",), "gemini": ("gemini",), "script": ("anthropic", "gemini")}
 _EMBEDDING = {"openai": ("openai-chat",), "gemini": ("gemini",), "script": ("openai-chat", "gemini")}
 """In which formats the kinds of providers can do what is no conversation; those not listed cannot."""
@@ -45,17 +41,31 @@ def can_count(route: Route) -> bool:
     return route.provider.kind in _COUNTING
 
 
-def check_parts(body: bytes) -> None:
-    """Raise `TooLarge` for a body of so many parts that reading it would keep everybody waiting."""
-    if len(body) > _FEW_BYTES and sum(1 for _ in _OBJECT.finditer(body)) > MOST_PARTS:
-        raise TooLarge(f"the request has more than {MOST_PARTS} messages and parts, too many to be read one by one")
-
-
-def prepare(call: Call, http: HttpRequest, exchange: Exchange, route: Route) -> Prepared:
-    """The request as this route's provider wants it.
+async def prepare(call: Call, http: HttpRequest, exchange: Exchange, route: Route, workers: WorkerPool) -> Prepared:
+    """The request as this route's provider wants it. Large ones are read by a worker process.
 
     Raises `InvalidInput` for what is not valid or cannot be said to that provider.
     """
+    plan = _plan(call, exchange, route)
+    if _is_done_here(plan, http.body):
+        made = make(plan, http.body)
+    else:
+        made, body = await workers.run("make", plan, http.body)
+        made.body = body
+    if route.provider.kind in READERS and is_large(http.body):
+        await workers.run("check", None, http.body)
+    ask = _ask(call, exchange, route, plan.format, made.body)
+    if not (plan.translates or plan.embeds):
+        ask.headers = [*from_client(http.headers), *route.headers]
+        ask.query, ask.method, ask.array = http.query, call.method, call.array
+        return Prepared(ask)
+    ask.headers = _few(http, route)
+    notes = made.request.notes if made.request is not None else made.embed.notes if made.embed is not None else []
+    exchange.notes += [text for text in notes if text not in exchange.notes]
+    return Prepared(ask, request=made.request, embed=made.embed)
+
+
+def _plan(call: Call, exchange: Exchange, route: Route) -> Plan:
     formats = route.provider.formats
     if call.operation == EMBED:
         formats = _EMBEDDING.get(route.provider.kind, ())
@@ -63,61 +73,35 @@ def prepare(call: Call, http: HttpRequest, exchange: Exchange, route: Route) -> 
         formats = _COUNTING.get(route.provider.kind, ())
     if not formats:
         raise Unsuitable(f"provider {route.provider.name} cannot do {call.operation}; choose another model")
-    if call.format in formats:
-        return _relayed(call, http, exchange, route)
-    check_parts(http.body)
-    if call.operation == EMBED:
-        return _embedding(call, http, exchange, route, formats[0])
-    return _translated(call, http, exchange, route, formats[0])
-
-
-def _relayed(call: Call, http: HttpRequest, exchange: Exchange, route: Route) -> Prepared:
-    body = http.body
-    model = None if call.format == "gemini" else route.model
-    if call.operation == GENERATE and not route.plain:
-        settings = route.settings
-        body = patched(body, call.format, model=model, defaults=settings.defaults, overrides=settings.overrides)
-    elif model is not None and model != call.model:
-        body = renamed(body, call.format, call.model, model)
-    ask = _ask(call, exchange, route, call.format, body)
-    ask.headers = [*from_client(http.headers), *route.headers]
-    ask.query, ask.method, ask.array = http.query, call.method, call.array
-    return Prepared(ask)
-
-
-def _translated(call: Call, http: HttpRequest, exchange: Exchange, route: Route, format: str) -> Prepared:
     settings = route.settings
-    body = http.body
-    shared = {name: value for name, value in settings.defaults.items() if name in SHARED}
-    own = {name: value for name, value in settings.defaults.items() if name not in SHARED}
-    if shared:
-        body = patched(body, call.format, defaults=shared)
-    request = FORMATS[call.format].read_request(body, model=call.model, stream=call.stream)
-    request.model, request.exchange = route.model, exchange.id
-    if call.array:
-        request.extra["gemini_array"] = True
-    if isinstance(route.provider, OpenAIProvider):
-        request.extra["thinking_dialect"] = route.provider.thinking
-    if call.operation == COUNT:
-        body = FORMATS[format].write_count_request(request)
-    else:
-        body = FORMATS[format].write_request(request)
-        if own or settings.overrides:
-            body = patched(body, format, defaults=own, overrides=settings.overrides)
-    exchange.notes += [text for text in request.notes if text not in exchange.notes]
-    ask = _ask(call, exchange, route, format, body)
-    ask.headers = _few(http, route)
-    return Prepared(ask, request=request)
+    if call.format in formats:
+        return Plan(
+            call,
+            call.format,
+            None if call.format == "gemini" else route.model,
+            patches=call.operation == GENERATE and not route.plain,
+            defaults=settings.defaults,
+            overrides=settings.overrides,
+        )
+    thinking = route.provider.thinking if isinstance(route.provider, OpenAIProvider) else None
+    return Plan(
+        call,
+        formats[0],
+        route.model,
+        translates=call.operation != EMBED,
+        embeds=call.operation == EMBED,
+        defaults=settings.defaults,
+        overrides=settings.overrides,
+        thinking=thinking,
+        exchange=exchange.id,
+    )
 
 
-def _embedding(call: Call, http: HttpRequest, exchange: Exchange, route: Route, format: str) -> Prepared:
-    request = EMBED_FORMATS[call.format].read_request(http.body, model=call.model)
-    request.model = route.model
-    body = EMBED_FORMATS[format].write_request(request)
-    exchange.notes += request.notes
-    ask = _ask(call, exchange, route, format, body)
-    ask.headers = _few(http, route)
-    return Prepared(ask, embed=request)
+def _is_done_here(plan: Plan, body: bytes) -> bool:
+    if plan.translates or plan.embeds:
+        return not is_large(body)
+    unchanged = not plan.patches and plan.model in (None, plan.call.model)
+    return unchanged or len(body) <= READ_HERE
 
 
 def _few(http: HttpRequest, route: Route) -> list[tuple[bytes, bytes]]:

@@ -44,6 +44,7 @@ from paddock.llm.neutral import (
     ToolCall,
     Usage,
 )
+from paddock.llm.offload import tasks
 from paddock.llm.providers import local
 
 ROOT = Path(__file__).parents[3]
@@ -340,6 +341,7 @@ def test_limits() -> None:
     mebibyte = 2**20
     assert rows == {
         "request": f"{LlmConfig().max_body // mebibyte} MiB, `llm.max_body`",
+        "values of a request that is translated, or answered by a script or a recording": f"{tasks.MOST_VALUES}",
         "event of a translated stream": f"{sse.MAX_EVENT // mebibyte} MiB",
         "event of a relayed stream that may end it": f"{endings.LARGEST_EVENT // mebibyte} MiB",
         "answer in one piece": f"{local.LARGEST // mebibyte} MiB",

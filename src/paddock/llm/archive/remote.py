@@ -40,6 +40,8 @@ PATIENCE = 2.0
 LAST_WAIT = 30.0
 """Seconds the archivist has to write what waits when the server stops."""
 _LARGEST_ANSWER = 2**20
+_POSTED_ALONE = 4 * 2**20
+"""Bytes of an exchange that does not wait for others: packing several of that size would hold the event loop."""
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 5.0
 _SHOUT_EVERY = 10.0
 _PASSED_ON = ("PATH", "HOME", "LANG", "LC_ALL", "PYTHONPATH", "PYTHONDONTWRITEBYTECODE", "VIRTUAL_ENV")
@@ -108,7 +110,7 @@ class RemoteScribe(Scribe):
         self._batch.append(exchange)
         if len(self._batch) == 1:
             self._timer = asyncio.get_running_loop().call_later(EVERY, self._post)
-        elif len(self._batch) >= LARGEST_BATCH:
+        if len(self._batch) >= LARGEST_BATCH or size > _POSTED_ALONE:
             self._post()
 
     def expect(self) -> None:

@@ -21,6 +21,7 @@ from paddock.llm.formats.failures import kind_of
 from paddock.llm.formats.registry import FORMATS
 from paddock.llm.likeness import Likener, Likeness, difference
 from paddock.llm.neutral import Failure, Request
+from paddock.llm.offload.tasks import is_large
 from paddock.llm.providers.base import Answered, Ask, Provider
 from paddock.llm.providers.local import Beat, LocalAnswered
 from paddock.llm.providers.retold import retold, timed
@@ -35,8 +36,6 @@ _LATE = 3600.0
 """Seconds an exchange may have taken: it is stored when it ends, but listed by when it began."""
 _NO_LIMIT = Timeouts(stall=86_400.0)
 """What took that long once may take that long again."""
-_LARGE = 200_000
-"""Bytes of a request that takes long enough to look through for others to be kept waiting."""
 _Value = TypeVar("_Value")
 
 
@@ -117,10 +116,10 @@ class ReplayProvider(Provider):
     async def send(self, ask: Ask) -> Answered:
         form = FORMATS[ask.format]
         try:
-            request = self._request(form, ask)
+            request = await self._read(form, ask)
         except InvalidInput as error:
             return _failed(form, Failure(400, error.message, kind_of(400)))
-        likeness = await self._likeness(request, len(ask.body)) if request is not None else None
+        likeness = await self._likeness(request, ask.body) if request is not None else None
         recorded, reason = await self._find(ask, likeness)
         if recorded is None:
             return await self._missed(form, ask, request, likeness, reason)
@@ -152,8 +151,13 @@ class ReplayProvider(Provider):
                 index.add(recorded)
         return True
 
-    async def _likeness(self, request: Request, size: int) -> Likeness:
-        if size < _LARGE:
+    async def _read(self, form: Format, ask: Ask) -> Request | None:
+        if is_large(ask.body):
+            return await asyncio.to_thread(self._request, form, ask)
+        return self._request(form, ask)
+
+    async def _likeness(self, request: Request, body: bytes) -> Likeness:
+        if not is_large(body):
             return self._likener.of(request)
         return await asyncio.to_thread(self._likener.of, request)
 

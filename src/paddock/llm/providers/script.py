@@ -5,6 +5,7 @@ Everything it says is labelled: the header `x-paddock-script` names the script, 
 
 from __future__ import annotations
 
+import asyncio
 import json
 import math
 from collections.abc import Iterator
@@ -16,6 +17,7 @@ from paddock.llm.formats.base import Format
 from paddock.llm.formats.failures import kind_of
 from paddock.llm.formats.registry import FORMATS
 from paddock.llm.neutral import Failure, Finish, Request, Text
+from paddock.llm.offload.tasks import is_large
 from paddock.llm.providers.base import Answered, Ask, Provider
 from paddock.llm.providers.local import Beat, LocalAnswered, pause
 from paddock.llm.script import other
@@ -45,17 +47,27 @@ class ScriptProvider(Provider):
 
     async def send(self, ask: Ask) -> Answered:
         form = FORMATS[ask.format]
+        # A thread does not make it quicker, but lets others be served in between.
+        large = is_large(ask.body)
         try:
             if ask.operation != "generate":
-                return self._other(form, ask)
-            request = form.read_request(ask.body, model=ask.model, stream=ask.stream)
-            request.exchange = ask.exchange
-            if ask.array:
-                request.extra["gemini_array"] = True
-            rendering = self._rendering(read_conversation(request), ask)
+                return await asyncio.to_thread(self._other, form, ask) if large else self._other(form, ask)
+            if large:
+                request, rendering = await asyncio.to_thread(self._decided, form, ask)
+            else:
+                request, rendering = self._decided(form, ask)
         except PaddockError as error:
             return self._failed(form, Failure(400, error.message, kind_of(400)))
         return await self._told(form, request, rendering)
+
+    def _decided(self, form: Format, ask: Ask) -> tuple[Request, Rendering]:
+        request = form.read_request(ask.body, model=ask.model, stream=ask.stream)
+        request.exchange = ask.exchange
+        if ask.array:
+            request.extra["gemini_array"] = True
+        rendering = self._rendering(read_conversation(request), ask)
+        # Nothing of what was said is needed any more; to let go of it takes a while too, so that is done here.
+        return replace(request, messages=[]), rendering
 
     def _rendering(self, conversation: Conversation, ask: Ask) -> Rendering:
         # The request itself may be the same for many, so whose it is belongs to what is remembered.
