@@ -189,6 +189,7 @@ class Paddock:
                 keys=self.keys,
                 counts=Counts(self.store),
                 series=SeriesStore(self.store),
+                ready=self.store.check,
                 log=self.log,
                 logins=Logins(self.keys, LoginStore(self.store)),
                 images=self.images,

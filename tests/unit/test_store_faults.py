@@ -130,6 +130,47 @@ async def test_a_file_size_limit_is_reported(tmp_path: Path) -> None:
         assert (await log.append("s", EventType.DISK_FULL, tenant="t")).number == acknowledged + 1
 
 
+async def test_the_check_fails_while_writes_fail_and_recovers(tmp_path: Path) -> None:
+    async with await Store.open(tmp_path / "p.db") as store:
+        log = await EventLog.open(store)
+        await store.check()
+        soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+        before = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (400_000, hard))
+        try:
+            await fill(log)
+            with pytest.raises(Unavailable, match="full"):
+                await store.check()
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+            signal.signal(signal.SIGXFSZ, before)
+        # Nobody has written since; a write of its own finds out, once it is due.
+        store._probe_at = 0.0
+        await store.check()
+
+
+async def test_the_check_writes_nothing_while_all_is_well(tmp_path: Path) -> None:
+    async with await Store.open(tmp_path / "p.db") as store:
+        written = (tmp_path / "p.db-wal").stat()
+        for _ in range(3):
+            await store.check()
+        assert (tmp_path / "p.db-wal").stat().st_mtime_ns == written.st_mtime_ns
+
+
+async def test_the_check_tells_of_a_database_that_is_gone(tmp_path: Path) -> None:
+    path = tmp_path / "p.db"
+    async with await Store.open(path) as store:
+        path.rename(tmp_path / "elsewhere")
+        with pytest.raises(Unavailable, match="is gone"):
+            await store.check()
+        path.touch()
+        with pytest.raises(Unavailable, match="replaced"):
+            await store.check()
+        path.unlink()
+        (tmp_path / "elsewhere").rename(path)
+        await store.check()
+
+
 async def test_another_writer_is_waited_for_and_then_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(database, "_BUSY_SECONDS", 0.3)
     path = tmp_path / "p.db"

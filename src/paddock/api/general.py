@@ -51,15 +51,14 @@ class TemplateBody(Asked):
 
 def routes(services: Services) -> APIRouter:
     router = APIRouter()
-    fleet = services.fleet
 
     def health() -> Health:
         """Whether the server answers."""
         return Health()
 
     async def ready() -> Health:
-        """Whether the server can do its work: its database answers."""
-        await fleet.sandboxes.counts()
+        """Whether the server can do its work: its database answers and can be written. If not, 503 says why."""
+        await services.ready()
         return Health()
 
     def version() -> Version:

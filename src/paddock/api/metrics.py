@@ -6,7 +6,9 @@ import asyncio
 import shutil
 import time
 from collections import OrderedDict, deque
+from collections.abc import Mapping
 from datetime import UTC, datetime
+from enum import StrEnum
 from typing import Any
 
 from fastapi import APIRouter
@@ -19,7 +21,9 @@ from paddock.api.errors import documented
 from paddock.api.services import Services
 from paddock.api.wire import Said
 from paddock.errors import PaddockError
+from paddock.model.runs import RunState
 from paddock.model.sandbox import Sandbox, SandboxState
+from paddock.model.sessions import ApprovalState, SessionState
 from paddock.telemetry.exposition import CONTENT_TYPE, Exposition
 from paddock.telemetry.process import add_process
 
@@ -30,6 +34,12 @@ _DISK_FRESH = 30.0
 """The same for the disk, of which every file has to be looked at."""
 _MOST = 1000
 _MIB = 2**20
+_STATES: Mapping[str, type[StrEnum]] = {
+    "sandboxes": SandboxState,
+    "runs": RunState,
+    "sessions": SessionState,
+    "approvals": ApprovalState,
+}
 _TEXT: dict[int | str, dict[str, Any]] = {
     200: {"description": "As Prometheus reads it.", "content": {"text/plain": {"schema": {"type": "string"}}}}
 }
@@ -139,7 +149,9 @@ async def _exposed(services: Services) -> str:
     told = Exposition()
     told.gauge("paddock_info", "Which Paddock this is.", [({"version": paddock.__version__}, 1)])
     for name, states in counts.items():
-        values = [({"state": state}, float(count)) for state, count in sorted(states.items())]
+        # A series that vanishes at 0 looks like one that is not measured.
+        known = sorted({*states, *map(str, _STATES.get(name, ()))})
+        values = [({"state": state}, float(states.get(state, 0))) for state in known]
         told.gauge(f"paddock_{name}", f"How many {name} there are, by state.", values)
     requests = sorted(services.traffic.requests.items())
     answered = [({"method": method, "status": str(status)}, float(count)) for (method, status), count in requests]

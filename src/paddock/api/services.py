@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -42,6 +43,8 @@ class Services:
     sessions: Sessions
     counts: Counts
     series: SeriesStore
+    ready: Callable[[], Awaitable[None]]
+    """Raises `Unavailable` while the database cannot be read and written."""
     log: LogRing = field(default_factory=LogRing)
     traffic: Traffic = field(default_factory=Traffic)
     loop: LoopMonitor = field(default_factory=LoopMonitor)

@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -32,6 +33,10 @@ Work: TypeAlias = Callable[[Connection], T]
 _READERS = 4
 _LARGEST_BATCH = 256
 _BUSY_SECONDS = 5.0
+_PROBE_EVERY = 5.0
+"""Seconds between two writes that only find out whether writing works again."""
+_LITTLE = 2**20
+"""Bytes of free disk below which writes are taken to fail."""
 
 
 class _Job(Generic[T]):
@@ -61,6 +66,10 @@ class Store:
         self._waiting: deque[_Job[Any]] = deque()
         self._write_thread = ThreadPoolExecutor(1, "store-write")
         self._read_threads = ThreadPoolExecutor(_READERS, "store-read")
+        self._inode = path.stat().st_ino
+        self._trouble: str | None = None
+        """Why the last write failed, until one succeeds."""
+        self._probe_at = 0.0
         self._closing = threading.Lock()
         self._closed = False
 
@@ -141,6 +150,34 @@ class Store:
             self._write_thread.submit(self._write_waiting)
         return job.future
 
+    async def check(self) -> None:
+        """Raise `Unavailable` while nothing can be written, as far as the last write and the disk tell.
+
+        Writes itself only after a write has failed, and then every few seconds at most.
+        """
+        await asyncio.to_thread(self._check_disk)
+        if self._trouble is not None:
+            now = time.monotonic()
+            if now >= self._probe_at:
+                self._probe_at = now + _PROBE_EVERY
+                # Writes one page, whose value nothing uses.
+                await self.write(lambda connection: connection.exec_driver_sql(f"PRAGMA user_version = {int(now)}"))
+            if (trouble := self._trouble) is not None:
+                raise Unavailable(trouble)
+        await self.read(lambda connection: connection.exec_driver_sql("SELECT 1").scalar())
+
+    def _check_disk(self) -> None:
+        try:
+            if self.path.stat().st_ino != self._inode:
+                raise Unavailable(f"The database {self.path} was replaced by another; restart the server.")
+            disk = os.statvfs(self.path)
+        except FileNotFoundError:
+            raise Unavailable(f"The database {self.path} is gone; stop the server and restore a copy.") from None
+        except OSError as error:
+            raise explained(error, self.path) from error
+        if disk.f_bavail * disk.f_frsize < _LITTLE and disk.f_blocks:
+            raise Unavailable(f"The disk that holds {self.path} is full; free some space and try again.")
+
     async def read(self, work: Work[T]) -> T:
         """Run `work` on one consistent view of all that was written before."""
         with self._closing:
@@ -185,9 +222,12 @@ class Store:
         try:
             with self._writer.begin():
                 job.result = job.work(self._writer)
+            self._trouble = None
         except DBAPIError as error:
             job.error = explained(error, self.path)
             job.error.__cause__ = error
+            if isinstance(job.error, Unavailable):
+                self._trouble, self._probe_at = job.error.message, time.monotonic() + _PROBE_EVERY
         except BaseException as error:  # it belongs to whoever asked for the work
             job.error = error
 
@@ -207,6 +247,7 @@ class Store:
                     self._writer.exec_driver_sql("RELEASE job")
         except Exception:  # whichever job it was finds out when it runs alone
             return False
+        self._trouble = None
         return True
 
 

@@ -328,6 +328,7 @@ def chatting(directory: Path, settings: Mapping[str, Any] | None = None) -> Iter
                     keys=paddock.keys,
                     counts=Counts(paddock.store),
                     series=SeriesStore(paddock.store),
+                    ready=paddock.store.check,
                     logins=Logins(paddock.keys, LoginStore(paddock.store)),
                     images=paddock.images,
                     builds=BuildJobs(paddock.images),

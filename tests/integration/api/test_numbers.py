@@ -124,5 +124,10 @@ def test_prometheus_reads_how_the_server_does(client: httpx.Client, stranger: ht
     assert any(re.fullmatch(r'paddock_sandboxes\{state="Running"\} [1-9]', line) for line in lines)
     assert 'paddock_llm_requests_total{model="two",provider="s"} 1' in lines
     assert any(line.startswith('paddock_http_requests_total{method="POST",status="200"}') for line in lines)
+    for name in ("paddock_event_loop_lag_seconds_count", "process_resident_memory_bytes", "process_open_fds"):
+        assert any(line.startswith(f"{name} ") and float(line.split()[1]) > 0 for line in lines), name
+    assert any(re.fullmatch(r'paddock_http_request_seconds_bucket\{le="\+Inf"\} [1-9][0-9]*', line) for line in lines)
+    # States with nothing in them have a series too.
+    assert 'paddock_sandboxes{state="Failed"} 0' in lines and 'paddock_runs{state="running"} 0' in lines
     assert stranger.get("/v1/metrics").status_code == 403
     client.delete(f"/v1/sandboxes/{box}")

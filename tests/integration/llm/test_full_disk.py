@@ -57,7 +57,11 @@ def test_behind_goes_on_counts_the_loss_and_shouts(disk: Path, settings: dict[st
             assert {client.post(path, json=body).status_code for _ in range(20)} == {200}
             eventually(lambda: lost(server))
             assert "exchanges were lost" in server.log()
+            answer = client.get("/readyz")
+            assert answer.status_code == 503 and "full" in answer.json()["message"], answer.text
+            assert client.get("/health").status_code == 200
             filler.unlink()
+            eventually(lambda: client.get("/readyz").status_code == 200)
             # What waited is written now, and whatever comes is kept again.
             path, body = request("openai-chat", "chat-model", text="after the flood")
             kept = client.post(path, json=body).headers["x-paddock-exchange"]
