@@ -20,7 +20,7 @@ READ_HERE = 4 * 2**20
 TRANSLATE_HERE = 256 * 2**10
 VALUES_HERE = 8000
 """Values, commas in texts among them, of a body that the server itself translates."""
-MOST_VALUES = 400_000
+MOST_VALUES = 150_000
 """Values of a request that is read one by one: to be translated, or to be answered by a script or a recording."""
 
 
