@@ -13,6 +13,7 @@ from paddock.store import database
 from paddock.store.migrate import migrate
 from tests.nursery import make_ready
 
+os.environ["PADDOCK_RUNS__WARM_SERVER"] = "0"  # No server stays behind a command.
 for name in VARIABLES:  # Whatever keys a developer has, tests are the same for everybody.
     os.environ.pop(name, None)
 

@@ -327,16 +327,28 @@ def local_settings(config: Config) -> LocalSettings:
     )
 
 
-def serve(config: Config, on_ready: Callable[[str], None] = lambda url: None) -> None:
-    """Serve until told to stop by SIGTERM or SIGINT. `on_ready` is given the address once it answers."""
+def serve(
+    config: Config,
+    on_ready: Callable[[str], None] = lambda url: None,
+    on_start: Callable[[Callable[[], tuple[bool, int]]], None] = lambda use: None,
+) -> None:
+    """Serve until told to stop by SIGTERM or SIGINT. `on_ready` is given the address once it answers.
+
+    `on_start` is given a function for any thread: whether requests or runs are under way, and the count of requests.
+    """
     lines = LogRing()
     configure_logging(config.log, lines)
     os.umask(os.umask(0o022) | 0o022)  # Nobody else writes what we make, whatever we were started with.
     raise_open_files()
-    uvloop.run(_serve(config, on_ready, lines))
+    uvloop.run(_serve(config, on_ready, on_start, lines))
 
 
-async def _serve(config: Config, on_ready: Callable[[str], None], lines: LogRing) -> None:
+async def _serve(
+    config: Config,
+    on_ready: Callable[[str], None],
+    on_start: Callable[[Callable[[], tuple[bool, int]]], None],
+    lines: LogRing,
+) -> None:
     async with build(config, lines) as paddock:
         check_exposure(config.server.host, await paddock.keys.exist())
         await paddock.keys.ensure_local_key(paddock.local_key_path)
@@ -357,8 +369,15 @@ async def _serve(config: Config, on_ready: Callable[[str], None], lines: LogRing
             log.info("serving", url=url, data=str(config.data))
             on_ready(url)
 
+        server = _Server(paddock, ready)
+
+        def use() -> tuple[bool, int]:
+            state = server.server_state
+            return bool(state.tasks) or paddock.runs.busy, state.total_requests
+
+        on_start(use)
         try:
-            await _Server(paddock, ready).serve([listener])
+            await server.serve([listener])
         finally:
             listener.close()
             record.unlink(missing_ok=True)

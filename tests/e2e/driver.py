@@ -25,6 +25,7 @@ class Paddock:
         self.data = data
         kept = {name: value for name, value in os.environ.items() if not name.startswith("PADDOCK_")}
         self.env = {**kept, "PADDOCK_DATA": str(data), "PYTHONWARNINGS": "error"}
+        self.env["PADDOCK_RUNS__WARM_SERVER"] = "0"
 
     def run(self, *words: str, stdin: bytes | None = None, **env: str) -> subprocess.CompletedProcess[bytes]:
         command = tuple(words[:2])

@@ -361,3 +361,36 @@ def test_a_server_of_ones_own_that_cannot_start_says_why(alone: Paddock, tasks: 
     (tmp_path / "bad.yaml").write_text("sandboxes: {default_backend: nope}\n")
     done = alone.run("run", str(tasks / "hello.json"), "--config", str(tmp_path / "bad.yaml"))
     assert done.returncode == 1 and b"there is no backend 'nope'" in done.stderr
+
+
+def test_its_own_server_is_kept_for_the_next_command(tmp_path: Path, tasks: Path) -> None:
+    paddock = Paddock(tmp_path / "kept")
+    lock, hello = paddock.data / "server.lock", str(tasks / "hello.json")
+    assert paddock.run("run", hello, "--no-warm", PADDOCK_RUNS__WARM_SERVER="600").returncode == 0
+    assert not is_served(paddock.data)
+    paddock.env["PADDOCK_RUNS__WARM_SERVER"] = "600"
+    assert paddock.run("run", hello).returncode == 0
+    first = lock.read_text()
+    assert is_served(paddock.data)
+    assert len(paddock.json("runs", "list")) == 2
+    assert paddock.run("run", hello).returncode == 0
+    assert lock.read_text() == first
+    # With another configuration it would answer as nobody wants it to.
+    paddock.env["PADDOCK_RUNS__WARM_SERVER"] = "1"
+    assert paddock.run("run", hello).returncode == 0
+    assert lock.read_text() != first
+    eventually(lambda: not is_served(paddock.data))
+    assert not (paddock.data / "run-server.json").exists()
+
+
+def test_a_kept_server_makes_way_for_one_that_is_started(tmp_path: Path, tasks: Path) -> None:
+    server = Server(tmp_path / "data")
+    server.env["PADDOCK_RUNS__WARM_SERVER"] = "600"
+    assert server.run("run", str(tasks / "hello.json")).returncode == 0
+    kept = (server.data / "server.lock").read_text()
+    server.up()
+    assert (server.data / "server.lock").read_text() != kept
+    assert not os.path.exists(f"/proc/{kept.strip()}/cmdline") or not Path(f"/proc/{kept.strip()}/cmdline").read_text()
+    assert [run["state"] for run in server.json("runs", "list")] == ["succeeded"]
+    assert server.down() == 0
+    assert not is_served(server.data)

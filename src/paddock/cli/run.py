@@ -48,11 +48,15 @@ async def run(
     ] = None,
     show: Annotated[bool, typer.Option("--show", help="Print a short deliverable also into a pipe.")] = False,
     detach: Annotated[bool, typer.Option("--detach", "-d", help="Print the runs' ids and leave.")] = False,
+    warm: Annotated[
+        bool, typer.Option("--warm/--no-warm", help="Keep a server of its own for the next command.")
+    ] = True,
 ) -> int:
     """Run tasks, and bring back what comes of them.
 
-    Without a server it starts one of its own until the end. Ctrl-C cancels the runs and waits for what they have made
-    so far, a second one does not wait. The exit code is 0 when all have succeeded, and 1 if not.
+    Where no server runs, it starts one of its own. That one stays for a minute after its last use (`runs.warm_server`)
+    so that the next command is quick, and makes way for `paddock serve`. Ctrl-C cancels the runs and waits for what
+    they have made so far, a second one does not wait. The exit code is 0 when all have succeeded, and 1 if not.
     """
     from paddock.cli.run_plan import check_agent, note_of, parse_changes, plan, without_scenarios
 
@@ -63,7 +67,7 @@ async def run(
     tasks, scenarios = without_scenarios(files)
     sys.stderr.write(note_of(scenarios))
     jobs = plan(tasks, parse_changes(settings or [], model, agent), presets)
-    return await _detached(cli, jobs) if detach else await _attached(cli, jobs, parallel, output, show)
+    return await _detached(cli, jobs) if detach else await _attached(cli, jobs, parallel, output, show, warm)
 
 
 def _presets(cli: Cli) -> list[str] | None:
@@ -92,7 +96,9 @@ async def _detached(cli: Cli, jobs: Sequence[Job]) -> int:
     return 0
 
 
-async def _attached(cli: Cli, jobs: Sequence[Job], parallel: int | None, output: Path | None, show: bool) -> int:
+async def _attached(
+    cli: Cli, jobs: Sequence[Job], parallel: int | None, output: Path | None, show: bool, warm: bool
+) -> int:
     import asyncio
     from functools import partial
 
@@ -112,6 +118,8 @@ async def _attached(cli: Cli, jobs: Sequence[Job], parallel: int | None, output:
             if output is not None:
                 await _copy(reach.client, jobs, output)
             await _report(cli, reach.client, jobs, cli.data if servers.local else None, show)
+            if warm and not call.interrupted:
+                servers.keep_warm()
         except asyncio.CancelledError:
             return INTERRUPTED
         except BaseExceptionGroup as group:

@@ -11,7 +11,7 @@ import subprocess
 import sys
 import time
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -21,6 +21,7 @@ from paddock.cli.client import Client
 from paddock.cli.context import Cli, is_served, server_of
 from paddock.cli.failure import CliError
 from paddock.cli.output import plain
+from paddock.cli.warm import KEEP, end_kept_server, fingerprint, kept_server
 
 LOG = "run-server.log"
 _READY_SECONDS = 120.0
@@ -94,6 +95,17 @@ class OwnServer:
         except (ValueError, KeyError, TypeError, AttributeError):
             return plain(last)
 
+    def let_go(self) -> None:
+        """Have it stay for a while, without us."""
+        process = self._process
+        if process is None or process.stdin is None:
+            return
+        self._process = None
+        with suppress(OSError):  # It has ended by itself.
+            process.stdin.write(KEEP)
+            process.stdin.close()
+        process.returncode = 0  # It outlives us, and is not waited for.
+
     async def stop(self) -> None:
         """End it, and wait until it has."""
         process = self._process
@@ -119,6 +131,7 @@ class Servers:
         self._may_start = own and not cli.names_server
         self._own: OwnServer | None = None
         self._clients: list[Client] = []
+        self._keep = False
 
     async def __aenter__(self) -> Self:
         return self
@@ -128,8 +141,16 @@ class Servers:
     ) -> None:
         for client in self._clients:
             await client.__aexit__(None, None, None)
-        if self._own is not None:
+        if self._own is None:
+            return
+        if self._keep and error is None:
+            self._own.let_go()
+        else:
             await self._own.stop()
+
+    def keep_warm(self) -> None:
+        """Leave our own server running for a while after us, if there is one."""
+        self._keep = self._own is not None and self._cli.loaded.config.runs.warm_server > 0
 
     @property
     def local(self) -> bool:
@@ -142,6 +163,8 @@ class Servers:
     async def find(self, say: Say = lambda text: None) -> Client:
         """A client of the server. Says so when it starts one. Raises `NoServer` where there is none and none may be."""
         others = bool(self._clients) and self._own is None
+        if self._may_start and not self._clients:
+            await asyncio.to_thread(self._end_outdated)
         if self._may_start and not await self._comes(_BACK_SECONDS if others else 0.0):
             if self._own is not None:
                 await self._own.stop()
@@ -152,6 +175,12 @@ class Servers:
         if not self._clients or self._clients[-1].url != self._cli.target().url:
             self._clients.append(self._cli.client())
         return self._clients[-1]
+
+    def _end_outdated(self) -> None:
+        """End a kept server whose configuration is not ours."""
+        kept = kept_server(self._cli.data)
+        if kept is not None and kept[1] != fingerprint(self._cli.loaded.config):
+            end_kept_server(self._cli.data)
 
     async def _comes(self, patience: float) -> bool:
         """Whether a server answers; one that starts or stops is waited for, and for so long one that is not there."""

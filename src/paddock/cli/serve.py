@@ -74,10 +74,16 @@ def serve(
             return
         cli.out.line("\n".join([_banner(config, url), *missing]))
 
-    if with_stdin:
-        _end_with_stdin()
+    from paddock.cli.warm import Use, end_kept_server, serve_while_wanted
+
+    def started(use: Use) -> None:
+        if with_stdin:
+            serve_while_wanted(config, use)
+
+    if not with_stdin:
+        end_kept_server(config.data)
     try:
-        app.serve(config, on_ready=ready)
+        app.serve(config, on_ready=ready, on_start=started)
     except AlreadyRunning:
         from paddock.cli.run_server import helped_by
 
@@ -86,20 +92,6 @@ def serve(
         raise AlreadyRunning(
             f"{command} uses {config.data} with a server of its own until it ends; try again then, or stop it"
         ) from None
-
-
-def _end_with_stdin() -> None:
-    import os
-    import signal
-    import sys
-    import threading
-
-    def wait() -> None:
-        while os.read(sys.stdin.fileno(), 4096):
-            pass
-        os.kill(os.getpid(), signal.SIGTERM)
-
-    threading.Thread(target=wait, name="with-stdin", daemon=True).start()
 
 
 def _banner(config: Config, url: str) -> str:

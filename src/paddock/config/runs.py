@@ -35,6 +35,9 @@ class RunsConfig(Section):
     """Directory with task files that the server offers by name; `null` offers none."""
     artifacts: str | None = Field(default=None, min_length=1)
     """Where deliverables are copied to besides the data directory: any address that fsspec knows."""
+    warm_server: Seconds = Field(default=60, ge=0)
+    """How long the server that `paddock run` starts for itself stays after its last use, ready for the next command;
+    0 ends it with the command."""
     keep: Seconds | None = Field(default=None, gt=0)
     """How long runs that have ended are kept, with their folders; `null` is for ever."""
 

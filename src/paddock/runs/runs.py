@@ -56,6 +56,11 @@ class Runs:
         self._sound: str | None = None
         """The script that was looked at last and found right; all runs of a matrix have the same."""
 
+    @property
+    def busy(self) -> bool:
+        """Whether a run is under way."""
+        return bool(self._running)
+
     async def open(self) -> None:
         """Go on with what an earlier server left, then take from the queue."""
         await self._take_over(alone=self._alone)
