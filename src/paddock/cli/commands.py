@@ -77,6 +77,8 @@ def command(
                 result = asyncio.run(result)
             return result  # type: ignore[return-value]
 
+        for parameter in own:
+            _complete(function.__module__, parameter)
         parameters = [parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY) for parameter in own]
         for key, annotation in shared.items():
             default = False if key in ("json", "debug") else None
@@ -92,3 +94,12 @@ def command(
         return function
 
     return register
+
+
+def _complete(module: str, parameter: inspect.Parameter) -> None:
+    """Give an argument or option that names a thing the completion of such names."""
+    from paddock.cli.completion import completer
+
+    for told in getattr(parameter.annotation, "__metadata__", ()):
+        if isinstance(told, (typer.models.ArgumentInfo, typer.models.OptionInfo)) and told.autocompletion is None:
+            told.autocompletion = completer(module, parameter.name, told.metavar)

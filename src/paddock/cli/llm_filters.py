@@ -5,12 +5,14 @@ from __future__ import annotations
 import re
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from paddock.cli.client import Client
 from paddock.cli.failure import CliError, Refused, UsageProblem
+
+if TYPE_CHECKING:
+    from paddock.cli.client import Client
 
 OUTCOMES = ("ok", "refused", "failed", "cut", "client_gone")
 _PAGE = 200

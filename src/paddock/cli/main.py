@@ -127,9 +127,11 @@ def run(arguments: Sequence[str] | None = None) -> int:
 
 
 def _command_of(words: Sequence[str]) -> str | None:
-    """The command someone asks for; None when all must be there, for completion."""
+    """The command that is asked for, or that is to be completed."""
     if "_PADDOCK_COMPLETE" in os.environ:
-        return None
+        from paddock.cli.completion import words as typed
+
+        words = typed()
     return next((word for word in words if word in COMMANDS), "")
 
 

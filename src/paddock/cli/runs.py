@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import shutil
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 from urllib.parse import quote
 
 import typer
 
-from paddock.cli.client import Client
 from paddock.cli.commands import command, group
 from paddock.cli.context import Cli
 from paddock.cli.failure import CliError, UsageProblem
 from paddock.cli.output import ago, moment
+
+if TYPE_CHECKING:
+    from paddock.cli.client import Client
 
 RunArgument = Annotated[
     str, typer.Argument(metavar="RUN", help="ID, ID prefix, or task name (latest run).", show_default=False)
