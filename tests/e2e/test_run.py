@@ -107,6 +107,18 @@ def test_scenarios_beside_tasks_are_left_out(server: Server, tasks: Path, tmp_pa
     assert nothing.stdout.decode().splitlines()[-1] == "0 of 2 succeeded"
 
 
+def test_the_server_says_whether_a_task_can_run(server: Server, tasks: Path) -> None:
+    task = json.loads((tasks / "hello.json").read_text())
+    (tasks / "no-model.json").write_text(json.dumps({**task, "llm": "no-such-model"}))
+    ready = server.run("task", "validate", "--ready", str(tasks / "hello.json"))
+    assert ready.returncode == 0, ready.stderr
+    done = server.run("task", "validate", "--ready", str(tasks / "no-model.json"))
+    assert done.returncode == 1 and b"error: llm.model: There is no model 'no-such-model'" in done.stdout
+    said = json.loads(server.run("task", "validate", "--ready", "--json", str(tasks / "no-model.json")).stdout)
+    assert said["valid"] and not said["ready"]
+    assert said["files"][0]["server"]["issues"][0]["code"] == "MODEL_NOT_FOUND"
+
+
 def test_what_cannot_be_had_of_a_run_is_said(server: Server, tasks: Path, tmp_path: Path) -> None:
     [run] = results(server.run("run", str(tasks / "hello.json"), "--json").stdout)
     for words, said in (

@@ -30,9 +30,11 @@ def register(app: typer.Typer) -> None:
     command(
         tasks,
         "validate",
+        server=True,
         examples="""
             paddock task validate
             paddock task validate tasks/hello.yaml tasks/report.yaml
+            paddock task validate --ready tasks/hello.yaml
         """,
     )(validate)
     command(tasks, "list", examples="paddock task list\npaddock task list --json")(list_)
@@ -48,15 +50,18 @@ def register(app: typer.Typer) -> None:
     command(tasks, "schema", examples="paddock task schema > task.schema.json")(schema)
 
 
-def validate(
+async def validate(
     cli: Cli,
     files: Annotated[
         list[Path] | None, typer.Argument(metavar="FILE", help="Task files; else all that `list` finds.")
     ] = None,
+    ready: Annotated[
+        bool, typer.Option("--ready", help="Ask the server whether each task can run now: model, secrets, image.")
+    ] = False,
 ) -> int | None:
     """Check task files: every field, and the files they name.
 
-    The exit code says whether all are valid.
+    The exit code says whether all are valid, and with --ready whether all can run on the server.
     """
     from paddock.cli.run_plan import note_of, without_scenarios
     from paddock.runs.problems import TaskError
@@ -73,20 +78,46 @@ def validate(
     if not found:
         raise CliError("there are no task files in tasks/", hint="write one: paddock task new NAME")
     wrong = sum(isinstance(result, TaskError) for _, result in found)
+    verdicts = await _verdicts(cli, found) if ready else {}
+    unready = sum(not verdict["ready"] for verdict in verdicts.values())
     if cli.as_json:
-        documents = [_document(path, result) for path, result in found]
-        cli.out.document({"valid": not wrong, "files": documents})
-        return FAILED if wrong else None
+        documents = [
+            {**_document(path, result), **({"server": verdicts[path]} if path in verdicts else {})}
+            for path, result in found
+        ]
+        cli.out.document(
+            {"valid": not wrong, **({"ready": not (wrong or unready)} if ready else {}), "files": documents}
+        )
+        return FAILED if wrong or unready else None
     for path, result in found:
         if isinstance(result, TaskError):
             _tell(path, result.problems)
         else:
             mark = "\x1b[32m✓\x1b[0m" if wants_colour(sys.stdout) else "✓"
             sys.stdout.write(f"{mark} {plain(f'{path}  {_summary(result.task)}')}\n")
+            for issue in verdicts.get(path, {}).get("issues", ()):
+                sys.stdout.write(plain(f"  {issue['level']}: {issue['field']}: {issue['message']}") + "\n")
     if wrong:
         count = f"{wrong} of {len(found)} task files" if len(found) > 1 else str(found[0][0])
         raise CliError(f"{count} {'are' if wrong > 1 else 'is'} not valid")
+    if unready:
+        raise CliError(f"{unready} of {len(found)} task files cannot run on the server now")
     return None
+
+
+async def _verdicts(cli: Cli, found: list[tuple[Path, Loaded | TaskError]]) -> dict[Path, dict[str, Any]]:
+    """Return what the server says of each valid task. Inputs stay here: their files are checked already."""
+    from paddock.runs.problems import TaskError
+
+    async with cli.client() as client:
+        return {
+            path: await client.post(
+                "/v1/tasks/validate",
+                {"task": result.task.model_dump(mode="json", exclude_defaults=True, exclude={"inputs"})},
+            )
+            for path, result in found
+            if not isinstance(result, TaskError)
+        }
 
 
 def list_(cli: Cli) -> None:
