@@ -82,6 +82,24 @@ def test_a_refused_key_and_a_provider_without_a_list_are_told(tmp_path: Path) ->
         assert "keyRefusedAt" not in client.get("/v1/llm").json()["providers"][0]
 
 
+def test_lists_have_only_what_a_key_may_ask_for(tmp_path: Path) -> None:
+    with strict_provider("anthropic") as provider, serving(tmp_path, provider) as server, client_of(server) as client:
+        body = {"name": "some", "scopes": ["llm:use"], "models": ["claude-opus-*"]}
+        secret = client.post("/v1/keys", json=body).raise_for_status().json()["secret"]
+        allowed = {name for name in provider.models if name.startswith("claude-opus-")}
+        with httpx.Client(base_url=server.url, trust_env=False, timeout=60) as plain:
+            shown = {"Authorization": f"Bearer {secret}"}
+            openai = plain.get("/v1/models", headers=shown).json()["data"]
+            assert {each["id"] for each in openai} == allowed
+            versioned = {"x-api-key": secret, "anthropic-version": "2023-06-01"}
+            anthropic = plain.get("/v1/models", headers=versioned).json()["data"]
+            assert {each["id"]: each["display_name"] for each in anthropic} == {name: name.title() for name in allowed}
+            gemini = plain.get("/v1beta/models", headers={"x-goog-api-key": secret}).json()["models"]
+            assert {each["name"] for each in gemini} == {f"models/{name}" for name in allowed}
+            items = plain.get("/v1/server", headers=shown).json()["models"]["items"]
+            assert {each["name"] for each in items} == allowed
+
+
 def test_a_script_is_named_without_the_archive(tmp_path: Path) -> None:
     data = tmp_path / "data"
     data.mkdir(mode=0o700)

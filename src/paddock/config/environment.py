@@ -54,7 +54,7 @@ KNOWN = (
     ),
     Known(
         "zhipu",
-        ("ZHIPUAI_API_KEY",),
+        ("ZHIPUAI_API_KEY", "ZHIPU_API_KEY", "GLM_API_KEY"),
         ("ZHIPUAI_BASE_URL",),
         ("glm-*",),
         {"kind": "openai", "base_url": "https://open.bigmodel.cn/api/paas/v4", "thinking": "type"},
