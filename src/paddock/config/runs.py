@@ -26,7 +26,8 @@ class RunsConfig(Section):
     secrets: Mapping[str, SecretStr] = {}
     """What tasks may ask for by name in `secrets`, best as `${NAME}` from the environment. Never stored or shown."""
     secrets_for: tuple[str, ...] = ("default",)
-    """Tenants whose tasks may ask for `secrets`; `*` is all. Their agents can print them, too."""
+    """Tenants whose tasks may ask for `secrets`; `*` is all. What agents print of a secret is masked in logs, events
+    and results; what they encode, or write into files, is not."""
     max_inputs: Bytes = Field(default=4 * 2**30, ge=2**20)
     """Largest bundle of inputs that a run may be sent."""
     presets: tuple[Path, ...] = ()

@@ -22,7 +22,9 @@ from paddock.model.task import Task
 RUN_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,99}")
 HIDDEN = "(hidden)"
 """Stands in `task.yaml` for what may be a secret."""
-_SECRETIVE = re.compile(r"key|token|secret|passw|_pwd|credential|auth|cookie|dsn|(?:^|_)pat(?:_|$)", re.IGNORECASE)
+_SECRETIVE = re.compile(
+    r"key|token|secret|passw|_pwd|credential|auth|cookie|dsn|(?:^|_)(?:pat|pw|pwd|pass)(?:_|$)", re.IGNORECASE
+)
 _LOGIN = re.compile(r"://[^/?#\s]*@")
 """An address with a user's name or password in it."""
 

@@ -14,6 +14,7 @@ from paddock.model.task import Task
 from paddock.runs.collecting import collect
 from paddock.runs.ends import LONGEST_REASON, Over, Verdict, bounded, cancelled
 from paddock.runs.folder import RunFolder
+from paddock.runs.masking import Masker
 from paddock.runs.stages import run_check
 from paddock.sandbox.client import Inside
 
@@ -45,14 +46,14 @@ async def bring_home(inside: Inside, task: Task, folder: RunFolder) -> Harvest:
     return Harvest(delivered=found.delivered, missing=found.missing, notes=found.notes, broken=found.broken)
 
 
-async def check_all(inside: Inside, task: Task) -> tuple[Sequence[Checked], str | None]:
+async def check_all(inside: Inside, task: Task, masker: Masker) -> tuple[Sequence[Checked], str | None]:
     """Run the task's checks in their order, and say why the box could not be asked to the end, if so."""
     checks: list[Checked] = []
     broken = None
     for check in task.verify:
         try:
             if broken is None:
-                checks.append(await run_check(inside, check, task.env))
+                checks.append(await run_check(inside, check, task.env, masker))
         except PaddockError as error:
             broken = error.message
     return [*checks, *unchecked(task, broken or "", len(checks))], broken

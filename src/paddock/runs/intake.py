@@ -15,6 +15,7 @@ from paddock.model.runs import EndedBy, ReasonCode, Run, RunState
 from paddock.model.sandbox import Frozen
 from paddock.runs.ends import Verdict
 from paddock.runs.following import Piece
+from paddock.runs.masking import Masker
 from paddock.runs.outputs import OutputLogs
 from paddock.runs.patterns import LONGEST, Lines, Search
 from paddock.runs.telling import AgentEvent, OutputReader, Telling
@@ -73,8 +74,10 @@ class Intake:
         telling: Telling,
         reader: OutputReader | None,
         decide: Callable[[Verdict], None],
+        masker: Masker | None = None,
     ) -> None:
         end = run.task.end
+        self._masker = masker or Masker()
         self._logs = logs
         self._telling = telling
         self._reader = reader
@@ -116,25 +119,33 @@ class Intake:
         if piece.missed and self.cursor < self.place.cursor:
             self._begin_at_place()  # The box has not kept what was to be read again.
         elif piece.missed:
+            await self._release(piece.stream)
             self._miss(piece)
         stream, data = piece.stream, piece.data[max(0, self._known_to - (piece.cursor - len(piece.data))) :]
         if not data:
             return
+        await self._accept(stream, self._masker.feed(stream, data), piece.cursor)
+
+    async def _accept(self, stream: str, data: bytes, cursor: int) -> None:
+        self.cursor = cursor
+        if not data:
+            self._open = self._open | {stream}  # Held back by the masker.
+            return
         self._logs.write(stream, data)
-        self.cursor = piece.cursor
         turns = self.turns
         if self._reader is None:
-            self._telling.add_output(stream, data, piece.cursor)
+            self._telling.add_output(stream, data, cursor - self._masker.held(stream))
         else:
             events = self._read(self._reader, stream, data)
-            self._telling.add(events, piece.cursor)
+            self._telling.add(events, cursor)
             await self._listen(events)
         if self._output is not None:
             await self._look(self._output, self._lines[stream].feed(data), EndedBy.OUTPUT)
         if self.turns > turns:
             self.turned.set()
             self._count_turns()
-        self._open = self._open - {stream} if data.endswith(b"\n") else self._open | {stream}
+        complete = data.endswith(b"\n") and not self._masker.held(stream)
+        self._open = self._open - {stream} if complete else self._open | {stream}
         if not self._open:
             self._pass()
 
@@ -149,6 +160,8 @@ class Intake:
 
     async def finish(self) -> None:
         """No more comes."""
+        for stream in self._lines:
+            await self._release(stream)
         if self._reader is not None:
             events = self._reader.close() or ()
             self._telling.add(events, self.cursor)
@@ -156,6 +169,10 @@ class Intake:
         if self._output is not None:
             await self._look(self._output, [lines.unfinished for lines in self._lines.values()], EndedBy.OUTPUT)
         self._pass()
+
+    async def _release(self, stream: str) -> None:
+        if rest := self._masker.flush(stream):
+            await self._accept(stream, rest, self.cursor)
 
     async def close(self) -> None:
         for search in (self._output, self._says):

@@ -176,6 +176,7 @@ class Runner:
             reader=reader(stages.preset_of(self._means, task)) if task.agent else None,
             verify=self._verified,
             settings=WatchSettings(grace=self._means.config.runs.grace),
+            masker=stages.masker_of(self._means, task),
         )
 
     async def _explained(self, over: Over) -> Over:
@@ -200,8 +201,9 @@ class Runner:
 
     async def _verified(self) -> bool:
         inside = await self._inside()
+        masker = stages.masker_of(self._means, self.run.task)
         for check in self.run.task.verify:
-            if not (await stages.run_check(inside, check, self.run.task.env)).passed:
+            if not (await stages.run_check(inside, check, self.run.task.env, masker)).passed:
                 return False
         return True
 
@@ -243,7 +245,7 @@ class Runner:
 
     async def _check(self) -> tuple[Sequence[Checked], str | None]:
         try:
-            return await check_all(await self._inside(), self.run.task)
+            return await check_all(await self._inside(), self.run.task, stages.masker_of(self._means, self.run.task))
         except (Conflict, SandboxNotFound) as error:
             return unchecked(self.run.task, error.message), error.message
 

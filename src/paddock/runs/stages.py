@@ -24,6 +24,7 @@ from paddock.model.task import WORKSPACE, Check, Task
 from paddock.runs.artifacts import Artifacts
 from paddock.runs.bundles import Bundles
 from paddock.runs.folder import RunFolder
+from paddock.runs.masking import Masker
 from paddock.runs.presets import PLAIN, Endpoints, Preset, Presets, Rendered, render, wanted_model
 from paddock.runs.templates import SCRIPT_MODEL
 from paddock.runs.watching import COMMAND
@@ -228,7 +229,13 @@ async def start(means: Means, run: Run, inside: Inside, what: Rendered) -> None:
     await inside.start(Command(what.command, cwd=WORKSPACE, env=env), id=COMMAND)
 
 
-async def run_check(inside: Inside, check: Check, env: Mapping[str, str]) -> Checked:
+def masker_of(means: Means, task: Task) -> Masker:
+    """What masks the secrets that a task's agent is given."""
+    secrets = means.config.runs.secrets
+    return Masker(secrets[name].get_secret_value() for name in task.secrets if name in secrets)
+
+
+async def run_check(inside: Inside, check: Check, env: Mapping[str, str], masker: Masker) -> Checked:
     """Run one check. Raises `BoxError` when the box does not answer, which says nothing of the check."""
     began = time.monotonic()
     command = Command(check.run, cwd=WORKSPACE, env=dict(env), timeout=check.timeout)
@@ -243,7 +250,7 @@ async def run_check(inside: Inside, check: Check, env: Mapping[str, str]) -> Che
         weight=check.weight,
         exit_code=done.exit_code,
         seconds=round(time.monotonic() - began, 3),
-        output=text[-SHOWN:],
+        output=masker.text(text)[-SHOWN:],
     )
 
 

@@ -120,6 +120,8 @@ class Telling:
         self.told = 0
         """Number of the last that is in the log."""
         self.told_to = 0
+        self._told_before = 0
+        """Where in the output an earlier server had got to."""
         """The place in the output that has been told of."""
         self.number = 0
         """Number of the last event of the stream that was seen."""
@@ -143,6 +145,7 @@ class Telling:
                 elif isinstance(nth := event.data.get("nth"), int):
                     self.told = max(self.told, nth)
                     self.told_to = max(self.told_to, event.data["cursor"])
+        self._told_before = self.told_to
 
     def add(self, events: Iterable[AgentEvent], cursor: int) -> None:
         """Take what the reader made of the output up to a cursor."""
@@ -154,7 +157,7 @@ class Telling:
 
     def add_output(self, stream: str, data: bytes, cursor: int) -> None:
         """Take output that has no reader, up to a cursor."""
-        data = data[max(0, self.told_to - (cursor - len(data))) :]
+        data = data[max(0, self._told_before - (cursor - len(data))) :]
         if data:
             text = data.decode(errors="replace")
             self._take(EventType.RUN_OUTPUT, {"stream": stream, "text": text}, cursor, lines=False)

@@ -38,6 +38,7 @@ from paddock.runs.deaths import Deaths, Patience, full_disk
 from paddock.runs.ends import Cancel, Exit, Over, Verdict, cancelled, judge_exit, over_budget, silent_for
 from paddock.runs.following import Following
 from paddock.runs.intake import Intake, Place, noted
+from paddock.runs.masking import Masker
 from paddock.runs.outputs import OutputLogs
 from paddock.runs.stopping import stop
 from paddock.runs.telling import OutputReader, Telling
@@ -97,8 +98,10 @@ class Watch:
         reader: OutputReader | None = None,
         verify: Verify | None = None,
         settings: WatchSettings | None = None,
+        masker: Masker | None = None,
     ) -> None:
         self._run = run
+        self._masker = masker
         self._end = run.task.end
         self._fleet = fleet
         self._traffics = traffics
@@ -135,7 +138,7 @@ class Watch:
             self._decide(place.verdict)
         logs = OutputLogs(self._directory, self._settings.log_bytes)
         self._logs = logs
-        self._intake = Intake(run, place, logs, self._telling, self._reader, self._decide)
+        self._intake = Intake(run, place, logs, self._telling, self._reader, self._decide, self._masker)
         try:
             return await self._watch(self._sandbox)
         finally:

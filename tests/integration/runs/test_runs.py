@@ -103,6 +103,19 @@ async def test_inputs_goal_variables_and_secrets_reach_the_entrypoint(paddock: P
         paddock.runs.means.bundles.path(TENANT, bundle)
 
 
+async def test_secrets_that_an_agent_prints_are_masked(paddock: Paddock) -> None:
+    script = 'printf "a%s" "${TOKEN%%cret}"; echo other >&2; sleep 0.3; printf "cret|"; echo "$TOKEN" >&2; echo last s3'
+    work = task(script, env={"PW": "hush"}, secrets="TOKEN")
+    run = await ended(paddock, await paddock.runs.submit(TENANT, work))
+    folder = paddock.runs.means.folder(run.id)
+    assert (folder.logs / "agent.out").read_text() == "a******|last s3\n"
+    assert (folder.logs / "agent.err").read_text() == "other\n******\n"
+    told = "".join(event.data["text"] for event in await events_of(paddock, run) if event.type is EventType.RUN_OUTPUT)
+    assert "s3cret" not in told and told.count("*") == 12 and "last s3" in told
+    kept = b"".join(path.read_bytes() for path in folder.path.rglob("*") if path.is_file())
+    assert b"s3cret" not in kept and b"hush" not in kept
+
+
 async def test_a_failed_run_brings_back_what_there_is(paddock: Paddock) -> None:
     result = await result_of(paddock, task("echo half > a.txt; exit 3", deliverables=["a.txt", "b.txt"]))
     assert (result.state, result.ended_by, result.exit_code) == (RunState.FAILED, EndedBy.EXIT, 3)
