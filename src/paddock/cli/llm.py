@@ -82,7 +82,7 @@ async def list_(cli: Cli) -> None:
 
 def _notes(found: dict[str, Any], providers: dict[str, dict[str, Any]]) -> Iterator[str]:
     """What people should know besides the table."""
-    if found.get("default"):
+    if found.get("default") and len(found["models"]) > 1:
         yield f"Chats that name no model use {found['default']}."
     for name, each in providers.items():
         has_pattern = any(pattern["provider"] == name for pattern in found["patterns"])
