@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import aclosing
 from typing import Any, Literal
 
+import structlog
 from fastapi import APIRouter, Response
 from fastapi.responses import StreamingResponse
 from pydantic import BaseModel, ConfigDict, Field
@@ -21,11 +23,12 @@ from paddock.api.json_bodies import LongJson
 from paddock.api.services import Services
 from paddock.api.session_messages import MOST_DECISIONS, DecisionBody, MessageBody, SessionBody, chosen, made
 from paddock.api.session_stream import Stream, over
-from paddock.errors import InvalidInput, SessionNotFound
+from paddock.errors import InvalidInput, PaddockError, SessionNotFound
 from paddock.model.events import Event, EventType
 from paddock.model.keys import Principal
 from paddock.model.sessions import Approval, ApprovalState, Decision, Session, SessionState
 
+log = structlog.get_logger()
 SILENCE = 2.0
 """Seconds without anything new after which a run that waits for a person is over, though its turn is not."""
 _FILES = ("image", "audio", "video", "document")
@@ -69,12 +72,14 @@ class RunAgentInput(_Input):
 def routes(services: Services) -> APIRouter:
     router = APIRouter(prefix="/v1", tags=["Sessions"], route_class=LongJson)
     sessions = services.sessions
+    stopping: set[asyncio.Task[None]] = set()
 
     @router.post("/agui", responses={**documented(404, 409, 429), **_ANSWER}, response_model=None)
     async def run_agent(body: RunAgentInput, principal: SessionWriter) -> Response:
         """Send the last message, or decide what waits, and be told what happens until the turn ends, as AG-UI has it.
 
-        The same message sent again is not said again; what happened since is told again.
+        The same message sent again is not said again; what happened since is told again. A client that hangs up
+        before the run ends stops the turn.
         """
         entries = _entries(body)
         said = None if entries else _last(body)
@@ -95,7 +100,7 @@ def routes(services: Services) -> APIRouter:
             )
             after, turn = await stream.arrival(sent), sent.message.turn
             run, follows = Run(body.thread_id, body.run_id, session, sent.message.id), not await stream.paused(after)
-        telling = _Telling(services, principal, session, stream, run)
+        telling = _Telling(services, principal, session, stream, run, stopping)
         return StreamingResponse(telling.frames(after, turn, follows), 200, STREAM_HEADERS, "text/event-stream")
 
     return router
@@ -104,7 +109,17 @@ def routes(services: Services) -> APIRouter:
 class _Telling:
     """A run, from where it begins to its end."""
 
-    def __init__(self, services: Services, principal: Principal, session: Session, stream: Stream, run: Run) -> None:
+    def __init__(
+        self,
+        services: Services,
+        principal: Principal,
+        session: Session,
+        stream: Stream,
+        run: Run,
+        stopping: set[asyncio.Task[None]],
+    ) -> None:
+        """`stopping` holds the tasks that stop turns of clients that have hung up."""
+        self._stopping = stopping
         self._sessions = services.sessions
         self._principal = principal
         self._session = session
@@ -112,6 +127,30 @@ class _Telling:
         self._run = run
 
     async def frames(self, after: Event | int, turn: int, follows: bool) -> AsyncIterator[bytes]:
+        """The run's frames. Closed before their end, because the client has hung up, they stop the turn."""
+        is_whole = False
+        try:
+            async with aclosing(self._frames(after, turn, follows)) as frames:
+                async for frame in frames:
+                    yield frame
+            is_whole = True
+        finally:
+            if not is_whole:
+                # The client's request is being cancelled, so the turn is stopped in a task of its own.
+                task = asyncio.create_task(self._stop(turn), name=f"stop turn of {self._session.id}")
+                self._stopping.add(task)
+                task.add_done_callback(self._stopping.discard)
+
+    async def _stop(self, turn: int) -> None:
+        tenant = self._principal.tenant
+        try:
+            session = await self._sessions.get(tenant, self._session.id)
+            if session.turn == turn and session.state is SessionState.RUNNING:
+                await self._sessions.cancel(tenant, session.id, self._principal.name)
+        except PaddockError as error:
+            log.warning("could not stop turn of aborted run", session=self._session.id, error=error.message)
+
+    async def _frames(self, after: Event | int, turn: int, follows: bool) -> AsyncGenerator[bytes, None]:
         yield _frames(self._run.begin())
         if not follows and (pending := await self._pending()):
             yield _frames(self._run.interrupted(pending))

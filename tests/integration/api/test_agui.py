@@ -52,6 +52,7 @@ from paddock.model.session_events import (
 )
 from paddock.model.sessions import Call, CallResult, FileContent, PlanStep, Session, SessionState, TextContent
 from tests.integration.api.chatting import Chat, chatting, data_lines, just_done
+from tests.serving import eventually
 
 EVENT: TypeAdapter[Event] = TypeAdapter(Event)
 SHA = "0" * 64
@@ -334,3 +335,30 @@ def test_runs_that_cannot_be(client: httpx.Client, change: dict[str, Any], word:
     assert answer.status_code == 400 and word in answer.json()["message"], answer.text
     if "resume" not in change:
         assert client.get("/v1/sessions", params={"pageSize": 200}).json()["items"] == before
+
+
+def test_a_client_that_hangs_up_stops_its_turn_and_a_viewer_does_not(chat: Chat, client: httpx.Client) -> None:
+    chat.sessions.play = lambda session, turn: [MessageStarted(message_id="msg-a", turn=turn, step=1)]
+    session = client.post("/v1/sessions", json={}).json()["id"]
+
+    def state() -> str:
+        return str(client.get(f"/v1/sessions/{session}").json()["state"])
+
+    body = RunAgentInput(
+        thread_id=session,
+        run_id="run-1",
+        messages=[UserMessage(id="1", content="Go on for ever.")],
+        tools=[],
+        context=[],
+        state={},
+        forwarded_props=None,
+    ).model_dump(mode="json", by_alias=True)
+    with client.stream("POST", "/v1/agui", json=body) as answer:
+        lines = data_lines(answer)
+        next(lines)
+        with client.stream("GET", f"/v1/sessions/{session}/events") as viewer:
+            next(data_lines(viewer))
+        assert state() == "running"
+    eventually(lambda: state() == "idle")
+    events = client.get(f"/v1/sessions/{session}/events", headers={"Accept": "application/json"}).json()["items"]
+    assert [each["data"]["state"] for each in events if each["type"] == "turn.ended"] == ["cancelled"]

@@ -69,6 +69,12 @@ class Owned:
         return [RECORDING, self.sandbox, self.session, self.run, self.snapshot, self.exchange, self.approval]
 
 
+@pytest.fixture(scope="module")
+def settings() -> dict[str, Any]:
+    """The demo works in the kind `code`, which needs no image here."""
+    return {"kinds": {"code": {"image": "host"}}}
+
+
 def client_of(server: Server, admin: httpx.Client, name: str, **more: Any) -> httpx.Client:
     body = {"name": name, "scopes": SCOPES, **more}
     return server.client(admin.post("/v1/keys", json=body).raise_for_status().json()["secret"])
