@@ -87,7 +87,7 @@ def test_long_messages_with_files_still_pass(server: Server, client: httpx.Clien
     """Eight megabytes in one string and a table with many commas are few values."""
     content = [
         {"type": "text", "text": "1,2,3\n" * 50_000},
-        {"type": "file", "name": "data.csv", "mime": "text/csv", "data": "MSwyCg==" * 2**20},
+        {"type": "file", "name": "data.csv", "mime": "text/csv", "data": "MSwy" * 2**21},
     ]
     path = "/v1/sessions/session-0123456789abcdef/messages"
     answer = client.post(path, json={"content": content})
