@@ -14,8 +14,12 @@ from pathlib import Path
 
 import httpx
 import pytest
+from playwright.sync_api import Browser, expect
 
+from tests.e2e.browser import chromium, keep_screenshot
+from tests.e2e.consoles import visitor
 from tests.e2e.driver import SECONDS
+from tests.serving import Server
 
 ROOT = Path(__file__).parents[2]
 UV = ROOT / ".venv/bin/uv"
@@ -107,7 +111,8 @@ def address(installed: Path, environment: dict[str, str], tmp_path_factory: pyte
         server = subprocess.Popen(
             [installed, "serve", "--port", "0", "--json"],
             cwd=directory,
-            env=environment,
+            # Sandboxes of the image `host` need the real paths of programs.
+            env={**environment, "PATH": os.environ["PATH"]},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=log,
@@ -131,6 +136,33 @@ def test_the_wheel_serves_the_console(address: str) -> None:
     assert scripts
     for script in scripts:
         assert httpx.get(address + script, timeout=SECONDS, trust_env=False).status_code == 200
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    with chromium() as made:
+        yield made
+
+
+@pytest.mark.parametrize("language", ["en", "zh"])
+def test_a_template_runs_from_the_wheels_console(
+    browser: Browser, address: str, environment: dict[str, str], language: str
+) -> None:
+    """A newcomer signs in, runs a template with a click and reads what it delivered."""
+    server = Server(Path(environment["PADDOCK_DATA"]))
+    server.url = address
+    with visitor(browser, server, language=language) as person:
+        # The sandbox of a run may be gone when the page asks for it.
+        person.expected.append(re.compile(r"404 .*/v1/sandboxes/sb-\w+\W*$"))
+        person.sign_in("/tasks")
+        person.button("runs.tasks.runNamed", name="hello-script").click()
+        person.page.wait_for_url(re.compile("/runs/run-"))
+        expect(person.page.get_by_text(person.t("runs.state.succeeded")).first).to_be_visible(timeout=60_000)
+        person.page.get_by_role("tab", name=re.compile(person.t("runs.tab.deliverables"))).click()
+        expect(person.page.get_by_text("counts.txt").first).to_be_visible()
+        expect(person.page.get_by_text("1: 6 words").first).to_be_visible()
+        keep_screenshot(person.page, f"wheel-template-{language}")
+        person.is_content()
 
 
 def test_a_chat_works_from_the_wheel(installed: Path, address: str, environment: dict[str, str]) -> None:
