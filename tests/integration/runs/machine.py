@@ -19,6 +19,7 @@ from paddock.config.schema import Config
 from paddock.model.events import Event, EventType
 from paddock.model.runs import Result, Run, Stage
 from paddock.model.task import Task
+from paddock.telemetry.logging import configure_logging
 
 TENANT = "default"
 PATIENCE = 25.0
@@ -122,7 +123,9 @@ class OtherServer:
 
 
 async def _serve(document: Mapping[str, Any]) -> None:
-    async with build(Config.model_validate(document)) as paddock:
+    config = Config.model_validate(document)
+    configure_logging(config.log)  # Standard output is for events alone.
+    async with build(config) as paddock:
 
         async def tell() -> None:
             async for event in paddock.events.follow():
