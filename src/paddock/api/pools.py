@@ -1,8 +1,8 @@
 """Pools: sandboxes started ahead of need.
 
 OpenSandbox describes a pool by a Kubernetes pod template and four bounds. Of the template the first container's image
-and resource limits count; of the bounds `bufferMax`, the number of boxes kept ready, as far as `poolMax` allows. A pool
-of a kind needs no template: its boxes have the kind's image and limits.
+and resource limits count; of the bounds `bufferMax`, the number of boxes kept ready, and `poolMax`, the upper bound of
+ready and allocated boxes together. A pool of a kind needs no template: its boxes have the kind's image and limits.
 """
 
 from __future__ import annotations
@@ -19,19 +19,18 @@ from paddock.api.errors import documented
 from paddock.api.services import Services
 from paddock.api.wire import Asked, Said
 from paddock.errors import InvalidInput
-from paddock.fleet.admission import ALIVE
 from paddock.model.sandbox import Limits, Pool
 
 LARGEST = 1000
-EVERYTHING = 100_000
+MOST = 2**31 - 1
 NAME = r"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$"
 
 
 class Capacity(Asked):
     buffer_max: int = Field(ge=0, le=LARGEST)
     buffer_min: int = Field(default=0, ge=0, le=LARGEST)
-    pool_max: int = Field(default=LARGEST, ge=0)
-    pool_min: int = Field(default=0, ge=0)
+    pool_max: int = Field(default=LARGEST, ge=0, le=MOST)
+    pool_min: int = Field(default=0, ge=0, le=MOST)
 
 
 class CreatePoolBody(Asked):
@@ -76,23 +75,19 @@ Name = Annotated[str, PathParameter(max_length=253)]
 
 def routes(services: Services) -> APIRouter:
     router = APIRouter(prefix="/v1/pools", tags=["Pools"])
-    fleet = services.fleet
     pools = services.fleet.pools
-
-    async def taken(tenant: str) -> dict[str, int]:
-        sandboxes, _ = await fleet.list(tenant, states=ALIVE, page_size=EVERYTHING)
-        counts: dict[str, int] = {}
-        for sandbox in sandboxes:
-            if sandbox.pool is not None:
-                counts[sandbox.pool] = counts.get(sandbox.pool, 0) + 1
-        return counts
 
     def said(tenant: str, pool: Pool, allocated: int) -> PoolSaid:
         available, starting = pools.counts(tenant, pool.name)
         return PoolSaid(
             name=pool.name,
             kind=pool.kind,
-            capacity_spec=CapacitySaid(buffer_max=pool.size, buffer_min=pool.size, pool_max=LARGEST, pool_min=0),
+            capacity_spec=CapacitySaid(
+                buffer_max=pool.size,
+                buffer_min=pool.size,
+                pool_max=LARGEST if pool.max_total is None else pool.max_total,
+                pool_min=0,
+            ),
             status=PoolStatus(
                 total=available + starting + allocated, allocated=allocated, available=available, revision=pool.image
             ),
@@ -103,13 +98,16 @@ def routes(services: Services) -> APIRouter:
     async def create_pool(body: CreatePoolBody, principal: Writer) -> PoolSaid:
         """Keep sandboxes of one image or kind ready; `extensions.poolRef` takes one."""
         image, limits = _template(body.template, needs_image=body.kind is None)
-        pool = await pools.create(principal.tenant, body.name, image, _size(body.capacity_spec), limits, body.kind)
+        capacity = _checked(body.capacity_spec)
+        pool = await pools.create(
+            principal.tenant, body.name, image, capacity.buffer_max, limits, body.kind, capacity.pool_max
+        )
         return said(principal.tenant, pool, 0)
 
     @router.get("", responses=documented())
     async def list_pools(principal: Reader) -> PoolList:
         """List the pools of the tenant and those of the configuration."""
-        counts = await taken(principal.tenant)
+        counts = await pools.allocated(principal.tenant)
         found = await pools.list(principal.tenant)
         return PoolList(items=[said(principal.tenant, pool, counts.get(pool.name, 0)) for pool in found])
 
@@ -117,14 +115,16 @@ def routes(services: Services) -> APIRouter:
     async def get_pool(pool_name: Name, principal: Reader) -> PoolSaid:
         """One pool and how many of its sandboxes are ready."""
         pool = await pools.get(principal.tenant, pool_name)
-        counts = await taken(principal.tenant)
+        counts = await pools.allocated(principal.tenant)
         return said(principal.tenant, pool, counts.get(pool.name, 0))
 
     @router.put("/{pool_name}", responses=documented(404, 409))
     async def update_pool(pool_name: Name, body: UpdatePoolBody, principal: Writer) -> PoolSaid:
-        """Keep more or fewer ready."""
-        pool = await pools.resize(principal.tenant, pool_name, _size(body.capacity_spec))
-        counts = await taken(principal.tenant)
+        """Keep more or fewer ready. Without `poolMax` the pool keeps its upper bound."""
+        capacity = _checked(body.capacity_spec)
+        most = capacity.pool_max if "pool_max" in capacity.model_fields_set else None
+        pool = await pools.resize(principal.tenant, pool_name, capacity.buffer_max, most)
+        counts = await pools.allocated(principal.tenant)
         return said(principal.tenant, pool, counts.get(pool.name, 0))
 
     @router.delete("/{pool_name}", status_code=204, responses=documented(404, 409))
@@ -135,12 +135,12 @@ def routes(services: Services) -> APIRouter:
     return router
 
 
-def _size(capacity: Capacity) -> int:
+def _checked(capacity: Capacity) -> Capacity:
     if capacity.buffer_min > capacity.buffer_max:
         raise InvalidInput("capacitySpec: bufferMin is more than bufferMax")
     if capacity.pool_min > capacity.pool_max:
         raise InvalidInput("capacitySpec: poolMin is more than poolMax")
-    return min(capacity.buffer_max, capacity.pool_max)
+    return capacity
 
 
 def _template(template: dict[str, Any] | None, needs_image: bool) -> tuple[str | None, Limits]:

@@ -344,6 +344,9 @@ class Fleet:
             except BaseException:
                 del self.starting[sandbox.id]
                 raise
+            finally:
+                if ready:
+                    self.pools.release_claim(ready.id)
         try:
             if kept.id != sandbox.id:  # The same request came in twice at once, and the other was first.
                 if ready:

@@ -53,6 +53,8 @@ class Ready:
 class _Reservoir:
     pool: Pool
     boxes: deque[Ready] = field(default_factory=deque)
+    claims: set[str] = field(default_factory=set)
+    """Boxes taken whose sandboxes are not stored yet."""
     starting: int = 0
     retry_at: float = 0.0
 
@@ -106,7 +108,14 @@ class Pools:
             self._reservoirs[pool.tenant, pool.name] = _Reservoir(pool)
 
     async def create(
-        self, tenant: str, name: str, image: str | None, size: int, limits: Limits, kind: str | None = None
+        self,
+        tenant: str,
+        name: str,
+        image: str | None,
+        size: int,
+        limits: Limits,
+        kind: str | None = None,
+        max_total: int | None = None,
     ) -> Pool:
         """Keep boxes ready, of an image, or of a kind and its image. Raises `InvalidInput` when neither is given."""
         known = None if kind is None else self._kinds.get(kind)
@@ -122,6 +131,7 @@ class Pools:
             image=image,
             kind=kind,
             size=size,
+            max_total=max_total,
             limits=self._merged(limits, known),
             created_at=datetime.now(UTC),
         )
@@ -136,10 +146,13 @@ class Pools:
     async def list(self, tenant: str) -> Sequence[Pool]:
         return sorted((reservoir.pool for reservoir in self._open_to(tenant)), key=lambda pool: pool.name)
 
-    async def resize(self, tenant: str, name: str, size: int) -> Pool:
+    async def resize(self, tenant: str, name: str, size: int, max_total: int | None = None) -> Pool:
+        """Change the size, and the upper bound if one is given."""
         reservoir = self._own(tenant, name)
-        reservoir.pool = await self._store.update(tenant, name, size=size)
-        while len(reservoir.boxes) > size:
+        bound = {} if max_total is None else {"max_total": max_total}
+        reservoir.pool = await self._store.update(tenant, name, size=size, **bound)
+        room = await self._room(reservoir)
+        while len(reservoir.boxes) > room:
             self.spawn(self._backend.remove(reservoir.boxes.popleft().id))
         self._changed.set()
         return reservoir.pool
@@ -150,6 +163,10 @@ class Pools:
         del self._reservoirs[tenant, name]
         await self._empty(reservoir)
 
+    async def allocated(self, tenant: str) -> Mapping[str, int]:
+        """Count the living sandboxes that a tenant took from pools, by pool."""
+        return await self._store.allocated(str(tenant))
+
     def counts(self, tenant: str, name: str) -> tuple[int, int]:
         """How many boxes are ready, and how many are being started."""
         reservoir = self._find(tenant, name)
@@ -159,7 +176,10 @@ class Pools:
         return {box.id for reservoir in self._reservoirs.values() for box in reservoir.boxes}
 
     def take(self, tenant: str, request: CreateSandbox, image: Image, limits: Limits, kind: str | None) -> Ready | None:
-        """A ready box for this request, if a pool fits it and has one."""
+        """A ready box for this request, if a pool fits it and has one.
+
+        It counts as allocated; call `release_claim` once its sandbox is stored.
+        """
         if request.snapshot or request.volumes or request.holes:
             return None
         for reservoir in self._candidates(tenant, request, image, limits, kind):
@@ -167,9 +187,16 @@ class Pools:
                 box = reservoir.boxes.popleft()
                 self._changed.set()
                 if box.digest == image.digest:
+                    reservoir.claims.add(box.id)
                     return box
                 self.spawn(self._backend.remove(box.id))  # Its image has been built anew since.
         return None
+
+    def release_claim(self, box_id: str) -> None:
+        """Stop counting a box that was taken: its sandbox is stored, or will never be."""
+        for reservoir in self._reservoirs.values():
+            reservoir.claims.discard(box_id)
+        self._changed.set()
 
     @asynccontextmanager
     async def starting(self, tenant: str) -> AsyncIterator[None]:
@@ -231,9 +258,9 @@ class Pools:
         while True:
             self._changed.clear()
             for reservoir in list(self._reservoirs.values()):
-                lacking = reservoir.pool.size - len(reservoir.boxes) - reservoir.starting
                 if loop.time() < reservoir.retry_at:
                     continue
+                lacking = await self._lacking(reservoir)
                 for _ in range(min(lacking, AT_ONCE - len(self.being_started)) if self._wanted == 0 else 0):
                     box_id = new_id()
                     self.being_started.add(box_id)
@@ -245,6 +272,26 @@ class Pools:
                     await self._changed.wait()
             except TimeoutError:
                 continue
+
+    async def _lacking(self, reservoir: _Reservoir) -> int:
+        """Count the boxes to start. A box that is taken meanwhile counts twice rather than not at all."""
+        held = len(reservoir.boxes) + reservoir.starting
+        if held >= reservoir.pool.size:
+            return 0
+        try:
+            return await self._room(reservoir) - held
+        except PaddockError as error:
+            reservoir.retry_at = asyncio.get_running_loop().time() + RETRY
+            log.warning("could not count allocated sandboxes of pool", pool=reservoir.pool.name, error=str(error))
+            return 0
+
+    async def _room(self, reservoir: _Reservoir) -> int:
+        """Count the boxes that may be ready or starting, by the pool's size and upper bound."""
+        pool, claims = reservoir.pool, len(reservoir.claims)
+        if pool.max_total is None:
+            return pool.size
+        allocated = (await self._store.allocated(pool.tenant)).get(pool.name, 0)
+        return max(0, min(pool.size, pool.max_total - allocated - claims))
 
     async def _add(self, reservoir: _Reservoir, box_id: str) -> None:
         pool = reservoir.pool
@@ -263,12 +310,13 @@ class Pools:
                 record = await self._backend.start(spec)
             try:
                 await self._wait_for_display(spec, record)
+                room = await self._room(reservoir)
             except BaseException:
                 await asyncio.shield(self._backend.remove(spec.id))
                 raise
             box = Ready(spec.id, spec.token, pool.name, image.digest, pool.limits, record)
             wanted = self._reservoirs.get((pool.tenant, pool.name)) is reservoir
-            if wanted and len(reservoir.boxes) < reservoir.pool.size:
+            if wanted and len(reservoir.boxes) < room:
                 reservoir.boxes.append(box)
                 self.spawn(self._watch(reservoir, box))
             else:

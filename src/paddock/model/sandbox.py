@@ -226,5 +226,7 @@ class Pool(Frozen):
     image: str
     kind: str | None = None
     size: int = Field(ge=0, le=1000)
+    max_total: int | None = Field(default=None, ge=0)
+    """Upper bound of ready and allocated sandboxes together; None is no bound."""
     limits: Limits = Limits()
     created_at: AwareDatetime

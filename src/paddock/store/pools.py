@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from sqlalchemy import Connection, delete, insert, select, update
+from sqlalchemy import Connection, delete, func, insert, select, update
 
 from paddock.errors import Conflict, PoolNotFound
-from paddock.model.sandbox import Pool
+from paddock.model.sandbox import Pool, SandboxState
 from paddock.store.database import Store
 from paddock.store.rows import check_columns, to_model, to_row
-from paddock.store.tables import pools
+from paddock.store.tables import pools, sandboxes
 
 
 class PoolStore:
@@ -43,6 +43,20 @@ class PoolStore:
 
         def work(connection: Connection) -> Sequence[Pool]:
             return [to_model(Pool, row) for row in connection.execute(statement).mappings()]
+
+        return await self._store.read(work)
+
+    async def allocated(self, tenant: str) -> Mapping[str, int]:
+        """Count the living sandboxes of a tenant that came from pools, by pool."""
+        alive = [state for state in SandboxState if state.alive]
+        statement = (
+            select(sandboxes.c.pool, func.count().label("allocated"))
+            .where(sandboxes.c.tenant == tenant, sandboxes.c.state.in_(alive), sandboxes.c.pool.is_not(None))
+            .group_by(sandboxes.c.pool)
+        )
+
+        def work(connection: Connection) -> Mapping[str, int]:
+            return {row.pool: row.allocated for row in connection.execute(statement)}
 
         return await self._store.read(work)
 

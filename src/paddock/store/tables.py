@@ -160,6 +160,7 @@ pools = Table(
     Column("image", Text, nullable=False),
     Column("kind", String(63)),
     Column("size", Integer, nullable=False),
+    Column("max_total", Integer),
     Column("limits", _json, nullable=False),
     Column("created_at", Instant, nullable=False),
 )

@@ -84,7 +84,9 @@ def test_pools(client: httpx.Client) -> None:
     template = {"spec": {"containers": [{"image": "host", "resources": {"limits": {"memory": "256Mi"}}}]}}
     capacity = {"bufferMax": 1, "bufferMin": 0, "poolMax": 5, "poolMin": 0}
     body = {"name": "warm", "template": template, "capacitySpec": capacity}
-    assert client.post("/v1/pools", json=body).status_code == 201
+    created = client.post("/v1/pools", json=body)
+    assert created.status_code == 201
+    assert created.json()["capacitySpec"]["poolMax"] == 5
     assert client.post("/v1/pools", json=body).status_code == 409
     eventually(lambda: client.get("/v1/pools/warm").json()["status"]["available"] == 1)
     made = client.post("/v1/sandboxes", json={"extensions": {"poolRef": "warm"}, "env": {"WHO": "me"}}).json()
@@ -93,6 +95,8 @@ def test_pools(client: httpx.Client) -> None:
     assert client.get("/v1/pools/warm").json()["status"]["allocated"] == 1
     resized = client.put("/v1/pools/warm", json={"capacitySpec": {**capacity, "bufferMax": 0}})
     assert resized.json()["capacitySpec"]["bufferMax"] == 0
+    resized = client.put("/v1/pools/warm", json={"capacitySpec": {"bufferMax": 0}})
+    assert resized.json()["capacitySpec"]["poolMax"] == 5
     assert [item["name"] for item in client.get("/v1/pools").json()["items"]] == ["warm"]
     assert client.delete("/v1/pools/warm").status_code == 204
     assert client.get("/v1/pools/warm").status_code == 404

@@ -7,7 +7,7 @@ import contextlib
 import os
 import signal
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -34,7 +34,7 @@ from paddock.fleet.fleet import Fleet
 from paddock.fleet.forwards import EXECD_PORT
 from paddock.fleet.requests import CreateSandbox, VolumeRequest
 from paddock.model.events import EventType
-from paddock.model.sandbox import Limits, SandboxState, SnapshotState
+from paddock.model.sandbox import BoxSpec, Limits, SandboxState, SnapshotState
 from paddock.sandbox.client import Command
 
 from .conftest import running, until
@@ -580,6 +580,40 @@ async def test_a_tenants_own_pool_is_resized_and_deleted(data: Path) -> None:
         await until(grown)
         await pools.delete(ME, "mine")
         assert [pool.name for pool in await pools.list(ME)] == ["shared"]
+
+
+async def test_a_pool_starts_no_more_than_its_upper_bound(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with running(data) as machine:
+        fleet = machine.fleet
+        start, starts = machine.backend.start, []
+
+        async def counted(spec: BoxSpec) -> Mapping[str, Any]:
+            starts.append(spec.id)
+            return await start(spec)
+
+        monkeypatch.setattr(machine.backend, "start", counted)
+
+        def ready(boxes: int) -> Callable[[], Awaitable[bool]]:
+            async def reached() -> bool:
+                return fleet.pools.counts(ME, "bound") == (boxes, 0)
+
+            return reached
+
+        await fleet.pools.create(ME, "bound", "host", 2, Limits(), max_total=2)
+        await until(ready(2))
+        first, second = [await fleet.create(ME, CreateSandbox(pool="bound")) for _ in range(2)]
+        assert (first.pool, second.pool) == ("bound", "bound")
+        await fleet.delete(ME, first.id)
+        await until(ready(1))
+        assert await fleet.pools.allocated(ME) == {"bound": 1}
+        third = await fleet.create(ME, CreateSandbox(pool="bound"))
+        beyond = await fleet.create(ME, CreateSandbox(pool="bound"))
+        assert (third.pool, beyond.pool, beyond.state) == ("bound", None, SandboxState.RUNNING)
+        assert len(starts) == 4
+        assert (await fleet.pools.resize(ME, "bound", 1)).max_total == 2
+        await fleet.pools.resize(ME, "bound", 1, max_total=3)
+        await until(ready(1))
+        await fleet.pools.delete(ME, "bound")
 
 
 @pytest.mark.parametrize("after", [0.0, 0.05])
