@@ -64,8 +64,8 @@ from paddock.llm.wire.server import Door
 from paddock.mcp.bridge import Bridges
 from paddock.mcp.reach import Reach
 from paddock.model.sandbox import Limits, SandboxState
+from paddock.runs.means import Means
 from paddock.runs.runs import Runs
-from paddock.runs.stages import Means
 from paddock.sandbox.base import Backend
 from paddock.sandbox.images import BuildJobs, ImageStore, default_recipe_directories
 from paddock.sandbox.local.backend import LocalBackend, LocalSettings

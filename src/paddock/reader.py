@@ -127,7 +127,8 @@ class Reader:
             from paddock.api.errors import handle_errors
 
             app = FastAPI(openapi_url=None, redirect_slashes=False)
-            app.include_router(importlib.import_module(f"paddock.api.{name}").routes(cast("Services", self._parts)))
+            routes = importlib.import_module(f"paddock.api.{name}").routes(cast("Services", self._parts)).routes
+            app.router.routes.extend(routes)
             handle_errors(app)
             self._apps[name] = app
         return self._apps[name]
@@ -197,9 +198,9 @@ class _Parts:
     def runs(self) -> Runs:
         from paddock.runs.artifacts import Artifacts
         from paddock.runs.bundles import Bundles
+        from paddock.runs.means import Means
         from paddock.runs.presets import Presets
         from paddock.runs.runs import Runs
-        from paddock.runs.stages import Means
 
         means = Means(
             config=self.config,

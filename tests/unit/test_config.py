@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from paddock.config import Config, Loaded, describe, load
-from paddock.config.reference import reference
+from paddock.config.reference import descriptions, reference
 from paddock.errors import ConfigError
 
 
@@ -200,12 +200,13 @@ def test_the_reference_page_is_current() -> None:
 
 def test_every_setting_is_explained() -> None:
     def check(model: Any) -> None:
+        explained = descriptions(model)
         for name, field in model.model_fields.items():
             inner = field.annotation
             if isinstance(inner, type) and hasattr(inner, "model_fields"):
                 check(inner)
             else:
-                assert field.description, f"{model.__name__}.{name}"
+                assert explained.get(name), f"{model.__name__}.{name}"
 
     check(Config)
 

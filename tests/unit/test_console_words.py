@@ -9,7 +9,7 @@ from typing import Any
 
 from paddock.api.errors import _MEANINGS
 from paddock.model.runs import ReasonCode
-from paddock.runs.readiness import IssueCode
+from paddock.runs.issues import IssueCode
 
 ROOT = Path(__file__).parents[2]
 SOURCES = ROOT / "src/paddock"

@@ -33,7 +33,7 @@ from paddock.errors import (
 from paddock.events.log import EventLog
 from paddock.fleet.fleet import Fleet
 from paddock.fleet.requests import CreateSandbox, VolumeRequest
-from paddock.model.sandbox import Sandbox, SandboxState
+from paddock.model.sandbox import SESSION, Sandbox, SandboxState
 from paddock.model.session_events import Building, SessionEvent, SessionSandbox
 from paddock.model.sessions import Session
 from paddock.model.words import WORKSPACE
@@ -42,8 +42,6 @@ from paddock.store.database import Store
 from paddock.store.session_stream import happening
 from paddock.store.sessions import SessionStore
 
-SESSION = "session"
-"""The metadata of a sandbox that says whose it is."""
 LLM_SESSION = "paddock.llm.session"
 """The extension that puts what is asked of models in a sandbox down to its session."""
 MARGIN = 600.0

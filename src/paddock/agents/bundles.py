@@ -28,7 +28,6 @@ from paddock.config.units import format_size
 from paddock.errors import PaddockError, TooLarge
 from paddock.events.log import EventLog
 from paddock.fleet.requests import new_id
-from paddock.llm.archive.archive import Archive
 from paddock.model.exchanges import Filters
 from paddock.model.sessions import Message, Session
 from paddock.store.database import Store
@@ -39,6 +38,7 @@ from paddock.store.sessions import SessionStore
 
 if TYPE_CHECKING:
     from paddock.agents.engines.registry import Engines
+    from paddock.llm.archive.archive import Archive
 
 T = TypeVar("T")
 VERSION = 1

@@ -13,7 +13,6 @@ from weakref import WeakValueDictionary
 
 import structlog
 
-from paddock.agents.boxes import SESSION
 from paddock.agents.calls import Aside
 from paddock.agents.files import Files
 from paddock.errors import NotFound, PaddockError, SessionNotFound
@@ -22,6 +21,7 @@ from paddock.live.deeds import Stint
 from paddock.live.hands import View
 from paddock.live.live import Live
 from paddock.model.events import EventType
+from paddock.model.sandbox import SESSION
 from paddock.model.screens import Holder, TextPart
 from paddock.model.session_events import MessageReceived, SessionDesktop, SessionEvent, SessionStateChanged
 from paddock.model.sessions import Content, Message, Session, SessionState, TextContent

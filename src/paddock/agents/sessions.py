@@ -25,7 +25,6 @@ from paddock.config.schema import Config
 from paddock.errors import PaddockError
 from paddock.events.log import EventLog
 from paddock.fleet.requests import new_id
-from paddock.llm.archive.archive import Archive
 from paddock.model.events import Event
 from paddock.model.owners import Visibility, check_may_share, owner_of_new, request_key_of
 from paddock.model.session_events import (
@@ -60,6 +59,7 @@ if TYPE_CHECKING:
     from paddock.agents.engines.registry import Engines
     from paddock.agents.toolbox import Toolbox
     from paddock.agents.voice import Voice
+    from paddock.llm.archive.archive import Archive
 
 __all__ = ["DataPart", "Hit", "NewSession", "Sent", "SessionPatch", "Sessions", "TextPart", "Written", "cursor"]
 

@@ -6,7 +6,7 @@ import asyncio
 
 import structlog
 
-from paddock.agents.boxes import SESSION, Boxes, Held
+from paddock.agents.boxes import Boxes, Held
 from paddock.agents.engines.base import ToolSpec
 from paddock.agents.files import Files
 from paddock.agents.naming import specs_of, usual_tools
@@ -20,7 +20,7 @@ from paddock.events.log import EventLog
 from paddock.fleet.fleet import Fleet
 from paddock.live.hands import InputHeld
 from paddock.live.live import Live
-from paddock.model.sandbox import Sandbox
+from paddock.model.sandbox import SESSION, Sandbox
 from paddock.model.screens import Kind, Tool, ToolResult
 from paddock.model.session_events import SessionEvent, SessionFile, SessionScreen
 from paddock.model.sessions import Call, CallResult, Session

@@ -15,7 +15,7 @@ from paddock.config.units import parse_cpu, parse_size
 from paddock.errors import InvalidInput, Unsupported
 from paddock.fleet.requests import CreateSandbox, VolumeRequest
 from paddock.live import devices
-from paddock.llm.boxes import EXTENSIONS as LLM_EXTENSIONS
+from paddock.llm.extensions import EXTENSIONS as LLM_EXTENSIONS
 from paddock.model.sandbox import KIND_EXTENSION, Limits
 
 ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}

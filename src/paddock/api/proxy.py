@@ -25,7 +25,8 @@ from paddock.fleet.fleet import Fleet
 from paddock.fleet.forwards import EXECD_PORT
 from paddock.model.keys import Scope as KeyScope
 from paddock.model.sandbox import Sandbox, SandboxState
-from paddock.sandbox.client import TOKEN_HEADER, Inside
+from paddock.sandbox.base import TOKEN_HEADER
+from paddock.sandbox.client import Inside
 
 PATH = re.compile(rb"(/v1/sandboxes/([^/]*)/proxy/([^/]*))(/.*)?", re.DOTALL)
 SANDBOX_ID = re.compile(rb"[a-z0-9][a-z0-9-]{0,62}")

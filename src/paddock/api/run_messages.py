@@ -10,7 +10,7 @@ from paddock.api.wire import Asked, Pagination, Said, Shared
 from paddock.model.owners import Visibility
 from paddock.model.runs import EndedBy, Result, Run, RunState, Stage
 from paddock.runs.folder import readable
-from paddock.runs.readiness import IssueCode, Level
+from paddock.runs.issues import IssueCode, Level
 
 RUN_NAME = r"^[A-Za-z0-9][^\x00-\x20\x7f]{0,399}$"
 GROUP = r"^[A-Za-z0-9][A-Za-z0-9._:@+-]{0,99}$"

@@ -34,15 +34,11 @@ from paddock.api.run_messages import (
 )
 from paddock.api.sandboxes import Page, PageSize
 from paddock.api.services import Services
-from paddock.api.tasks import check_all, offered, parsed
 from paddock.api.wire import Pagination, ShareBody
 from paddock.errors import InvalidInput, TooLarge
 from paddock.model.runs import RunState
 from paddock.model.task import Task
 from paddock.runs.folder import RunFolder
-from paddock.runs.inputs import pack_content, pack_inputs
-from paddock.runs.matrix import expand
-from paddock.runs.templates import find_template, on_script
 
 INPUTS = "/v1/inputs"
 LARGEST_MATRIX = 64 * 2**20
@@ -90,6 +86,11 @@ def routes(services: Services) -> APIRouter:
 
         Asking again with the same `Idempotency-Key` returns the same runs.
         """
+        from paddock.api.tasks import check_all, offered, parsed
+        from paddock.runs.inputs import pack_content, pack_inputs
+        from paddock.runs.matrix import expand
+        from paddock.runs.templates import find_template, on_script
+
         tenant = principal.tenant
         if body.file is not None:
             loaded = await asyncio.to_thread(offered, services, body.file)

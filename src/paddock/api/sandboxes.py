@@ -10,7 +10,6 @@ from urllib.parse import parse_qsl
 from fastapi import APIRouter, Body, Header, Path, Query, Request, Response
 from pydantic import AwareDatetime, Field
 
-from paddock.agents.boxes import SESSION
 from paddock.api import egress
 from paddock.api.access import Reader, Writer
 from paddock.api.creation import EXTENSIONS, OUR_PREFIX, CreateBody, check_metadata_key, checked_metadata, to_request
@@ -22,9 +21,8 @@ from paddock.auth.exposure import is_loopback
 from paddock.errors import Conflict, InvalidInput, NotFound, Unsupported
 from paddock.fleet.forwards import EXECD_PORT
 from paddock.model.owners import Visibility
-from paddock.model.sandbox import Sandbox, SandboxState
-from paddock.runs.stages import RUN
-from paddock.sandbox.client import TOKEN_HEADER
+from paddock.model.sandbox import RUN, SESSION, Sandbox, SandboxState
+from paddock.sandbox.base import TOKEN_HEADER
 
 MAX_PAGE = 1_000_000
 

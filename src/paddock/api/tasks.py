@@ -30,10 +30,11 @@ from paddock.config.schema import Config
 from paddock.errors import InvalidInput, NotFound, PaddockError
 from paddock.model.task import Task
 from paddock.runs.folder import readable
+from paddock.runs.issues import Level
 from paddock.runs.matrix import expand
 from paddock.runs.presets import wanted_model
 from paddock.runs.problems import TaskError
-from paddock.runs.readiness import Level, readiness
+from paddock.runs.readiness import readiness
 from paddock.runs.schema import schema
 from paddock.runs.stages import image_of, preset_of
 from paddock.runs.taskfile import SUFFIXES, Loaded, load_task, parse_document, project_of, task_files

@@ -6,14 +6,15 @@ import json
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from types import TracebackType
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 from urllib.parse import quote
-
-import aiohttp
-from yarl import URL
 
 from paddock.cli.context import no_server
 from paddock.cli.failure import CliError, ConnectionLost, Refused
+
+if TYPE_CHECKING:
+    import aiohttp
+    from yarl import URL
 
 EXCHANGE = "x-paddock-exchange"
 SCRIPT = "x-paddock-script"
@@ -37,6 +38,9 @@ class Client:
     """
 
     def __init__(self, url: str, key: str | None) -> None:
+        import aiohttp
+        from yarl import URL
+
         self.url = url
         self._base = URL(url)
         headers = {"Authorization": f"Bearer {key}"} if key else {}
@@ -68,8 +72,7 @@ class Client:
 
     async def ask(self, method: str, path: str, *, timeout: float = QUICK, **arguments: Any) -> Any:
         """One request; the answer's JSON, or None when it has no body."""
-        limit = aiohttp.ClientTimeout(total=timeout, sock_connect=10.0)
-        async with self.request(method, path, timeout=limit, **arguments) as answer:
+        async with self.request(method, path, timeout=timeout, **arguments) as answer:
             content = await _read(answer)
         if not content.strip():
             return None
@@ -96,10 +99,12 @@ class Client:
 
     @asynccontextmanager
     async def request(
-        self, method: str, path: str, *, timeout: aiohttp.ClientTimeout | None = None, **arguments: Any
+        self, method: str, path: str, *, timeout: float | None = None, **arguments: Any
     ) -> AsyncIterator[aiohttp.ClientResponse]:
         """One exchange, whose answer is read by the caller. Waits as long as it takes unless given a `timeout`."""
-        patience = timeout or aiohttp.ClientTimeout(total=None, sock_connect=10.0)
+        import aiohttp
+
+        patience = aiohttp.ClientTimeout(total=timeout, sock_connect=10.0)
         try:
             async with self._session.request(
                 method, self._url(path), allow_redirects=False, timeout=patience, **arguments
@@ -118,6 +123,8 @@ class Client:
 
     @asynccontextmanager
     async def websocket(self, path: str, **query: str) -> AsyncIterator[aiohttp.ClientWebSocketResponse]:
+        import aiohttp
+
         try:
             async with self._session.ws_connect(
                 self._url(path).with_query(query), max_msg_size=MAX_LINE, heartbeat=20.0
@@ -142,6 +149,8 @@ class Client:
                 yield documents
 
     def _url(self, path: str) -> URL:
+        from yarl import URL
+
         return self._base.join(URL(self._base.path.rstrip("/") + path, encoded=True))
 
     def _refusal(self, status: int, content: bytes, exchange: str | None = None) -> Refused:

@@ -12,8 +12,6 @@ from paddock.cli.context import Cli
 from paddock.cli.failure import NoServer
 
 if TYPE_CHECKING:
-    import aiohttp
-
     from paddock.reader import Answer, Reader
 
 
@@ -45,7 +43,7 @@ class StoreClient(Client):
         method: str,
         path: str,
         *,
-        timeout: aiohttp.ClientTimeout | None = None,
+        timeout: float | None = None,
         params: Any = None,
         headers: Mapping[str, str] | None = None,
         **_: Any,

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import ast
+import inspect
 import sys
+import textwrap
 from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin
 
@@ -35,10 +40,11 @@ _TYPES = {str: "text", int: "number", float: "number", bool: "true or false", Pa
 
 def reference() -> str:
     """The page, as Markdown."""
+    about = descriptions(Config)
     top = [(name, field) for name, field in Config.model_fields.items() if not _inner(field)]
     parts = [
         _INTRODUCTION,
-        _table([_row(name, field, field.get_default(call_default_factory=True)) for name, field in top]),
+        _table([_row(name, f, f.get_default(call_default_factory=True), about.get(name)) for name, f in top]),
     ]
     for name, field in Config.model_fields.items():
         if model := _inner(field):
@@ -66,28 +72,30 @@ def _rows(
     title: str,
     below: list[tuple[str, type[BaseModel], BaseModel | None]],
 ) -> Iterator[str]:
+    about = descriptions(model)
     for name, field in model.model_fields.items():
+        description = about.get(name)
         value = getattr(default, name) if default is not None else field.default
         of_many = _of_many(field)
         if inner := section(field.annotation):
-            if field.description:
-                yield f"| `{above}{name}` | | | {_sentence(field.description)} |"
+            if description:
+                yield f"| `{above}{name}` | | | {_sentence(description)} |"
                 yield from _rows(inner, f"{above}{name}.", value, title, below)
             else:  # It is a subject of its own, and says itself what it is for.
                 below.append((f"{title}.{above}{name}", inner, value))
         else:
-            yield _row(above + name, field, value)
+            yield _row(above + name, field, value, description)
             # What a map of its own kind holds has just been told.
             if of_many and not issubclass(model, of_many):
                 item = "" if get_origin(bare(field.annotation)) is tuple else ".NAME"
                 below.append((f"{title}.{above}{name}{item}", of_many, None))
 
 
-def _row(name: str, field: FieldInfo, default: Any) -> str:
+def _row(name: str, field: FieldInfo, default: Any, description: str | None) -> str:
     extra = field.json_schema_extra
     shown = extra.get("shown") if isinstance(extra, dict) else None
     written = "required" if field.is_required() else f"`{shown or show(default, unit_of(field))}`"
-    return f"| `{name}` | {_type(field)} | {written} | {_sentence(field.description)} |"
+    return f"| `{name}` | {_type(field)} | {written} | {_sentence(description)} |"
 
 
 def _type(field: FieldInfo) -> str:
@@ -122,6 +130,23 @@ def _table(rows: Sequence[str]) -> str:
 def _purpose(model: type[BaseModel]) -> str:
     """The first paragraph of what a section says of itself."""
     return " ".join((model.__doc__ or "").strip().partition("\n\n")[0].split())
+
+
+@cache
+def descriptions(model: type[BaseModel]) -> Mapping[str, str]:
+    """Read the docstrings below fields from the source. Pydantic would do it whenever a command starts."""
+    found: dict[str, str] = {}
+    for each in reversed(model.__mro__):
+        if each is BaseModel or not issubclass(each, BaseModel):
+            continue
+        (definition,) = ast.parse(textwrap.dedent(inspect.getsource(each))).body
+        assert isinstance(definition, ast.ClassDef)
+        for above, below in pairwise(definition.body):
+            if isinstance(above, ast.AnnAssign) and isinstance(above.target, ast.Name):
+                found.pop(above.target.id, None)
+                if isinstance(below, ast.Expr) and isinstance(below.value, ast.Constant):
+                    found[above.target.id] = inspect.cleandoc(str(below.value.value))
+    return found
 
 
 def _sentence(text: str | None) -> str:

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import time
+from typing import TYPE_CHECKING
 
 from paddock.errors import BoxError, BoxStartError
-from paddock.sandbox.client import Inside
+
+if TYPE_CHECKING:
+    from paddock.sandbox.client import Inside
 
 DISPLAY = "display"
 """The service by which an image shows that its boxes have a screen."""

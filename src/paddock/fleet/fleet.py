@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from subprocess import CalledProcessError
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from weakref import WeakValueDictionary
 
 from paddock.config.schema import Config
@@ -44,12 +44,14 @@ from paddock.model.sandbox import (
     SnapshotState,
 )
 from paddock.sandbox.base import Backend
-from paddock.sandbox.client import Inside
 from paddock.store.database import Store
 from paddock.store.events import Happening
 from paddock.store.pools import PoolStore
 from paddock.store.sandboxes import SandboxStore
 from paddock.store.snapshots import SnapshotStore
+
+if TYPE_CHECKING:
+    from paddock.sandbox.client import Inside
 
 ONGOING = [SandboxState.RUNNING, SandboxState.PAUSED]
 
@@ -251,6 +253,8 @@ class Fleet:
         return f"127.0.0.1:{host_port}", sandbox.token
 
     def client(self, sandbox: Sandbox) -> Inside:
+        from paddock.sandbox.client import Inside
+
         if sandbox.id not in self._clients:
             self._clients[sandbox.id] = Inside(self.backend.address(sandbox.record))
         return self._clients[sandbox.id]

@@ -27,7 +27,6 @@ from paddock.fleet.requests import CreateSandbox, ImageSource, new_id
 from paddock.model.sandbox import KIND_VARIABLE, BoxSpec, Hole, Image, Limits, Pool
 from paddock.model.screens import Kind
 from paddock.sandbox.base import Backend
-from paddock.sandbox.client import Inside
 from paddock.store.pools import PoolStore
 
 EVERYBODY = ""
@@ -332,6 +331,8 @@ class Pools:
     async def _wait_for_display(self, spec: BoxSpec, record: Mapping[str, Any]) -> None:
         """Whoever gets a box with a screen from a pool sees a picture at once, so it is not ready before."""
         if any(service.name == DISPLAY for service in spec.image.services):
+            from paddock.sandbox.client import Inside
+
             async with Inside(self._backend.address(record)) as client:
                 await wait_until_shown(client)
 

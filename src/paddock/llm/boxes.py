@@ -21,6 +21,7 @@ from paddock.errors import ConfigError, InvalidInput, PaddockError
 from paddock.fleet.requests import CreateSandbox
 from paddock.fleet.sockets import hole_socket
 from paddock.llm.callers import pattern_of
+from paddock.llm.extensions import EXTENSION, EXTENSIONS
 from paddock.llm.scripted import script_name
 from paddock.llm.wire.server import Door, Listener
 from paddock.model.keys import Rates, Scope, Terms
@@ -31,12 +32,8 @@ PORT = 8421
 """Where the proxy is in every box, on 127.0.0.1."""
 CONNECTIONS = 256
 """That one box may have open at a time."""
-EXTENSION = "paddock.llm"
-"""The extension of a sandbox that says `on` or `off`; others below it say more."""
-WISHES = ("models", "budget-requests", "budget-tokens", "budget-cost", "run", "session", "user")
 BUDGET = "budget-"
 RUN = f"{EXTENSION}.run"
-EXTENSIONS = frozenset({EXTENSION, *(f"{EXTENSION}.{wish}" for wish in WISHES)})
 KEPT_FOR = timedelta(hours=1)
 """How long the key of a sandbox that has ended stays known, so that whoever shows it is told why it fails."""
 log = structlog.get_logger()

@@ -9,16 +9,17 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from paddock.config.llm import ModelConfig, ProviderConfig
 from paddock.errors import ConfigError, InvalidInput
 from paddock.llm.circuits import Circuit
 from paddock.llm.exchange import Caller
-from paddock.llm.formats.registry import FORMATS
 from paddock.llm.providers.base import Answered, Ask, Provider
-from paddock.llm.providers.script import ScriptProvider
-from paddock.llm.script.load import parse_scenario
-from paddock.llm.script.scenario import Scenario
+
+if TYPE_CHECKING:
+    from paddock.llm.providers.script import ScriptProvider
+    from paddock.llm.script.scenario import Scenario
 
 PREFIX = "script-"
 SCRIPT = "script of a run"
@@ -41,6 +42,8 @@ class RunScript(Provider):
     kind = "script"
 
     def __init__(self, text: str) -> None:
+        from paddock.llm.formats.registry import FORMATS
+
         super().__init__(SCRIPT, tuple(FORMATS))
         self.text = text
         self._reading: asyncio.Future[ScriptProvider] | None = None
@@ -52,6 +55,8 @@ class RunScript(Provider):
         return await (await asyncio.shield(self._reading)).send(ask)
 
     def _made(self) -> ScriptProvider:
+        from paddock.llm.providers.script import ScriptProvider
+
         return ScriptProvider(SCRIPT, _read(self.text))
 
 
@@ -103,6 +108,8 @@ class Scripted:
 
 
 def _read(text: str) -> Scenario:
+    from paddock.llm.script.load import parse_scenario
+
     try:
         return parse_scenario(text, Path("script"))
     except ConfigError as error:

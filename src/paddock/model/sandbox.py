@@ -11,6 +11,10 @@ from pydantic import AwareDatetime, BaseModel, ConfigDict, Field
 
 from paddock.model.owners import Owned
 
+SESSION = "session"
+"""Key of a sandbox's metadata: the session that it is for."""
+RUN = "paddock.run"
+"""Key of a sandbox's metadata: the run that it is for."""
 KIND_EXTENSION = "paddock.kind"
 """The extension that says of which kind a sandbox is."""
 KIND_VARIABLE = "PADDOCK_KIND"

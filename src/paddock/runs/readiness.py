@@ -2,51 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from enum import StrEnum
+from collections.abc import Iterator
 
 from paddock.errors import ImageNotFound, InvalidInput, NotFound, PaddockError
 from paddock.llm.routes import ModelNotFound
-from paddock.model.sandbox import Frozen
 from paddock.model.task import Task
+from paddock.runs.issues import Issue, IssueCode, Level
+from paddock.runs.means import Means
 from paddock.runs.presets import Preset, Unfit, check_fit, wanted_model
-from paddock.runs.stages import Means, check_secrets, image_of, preset_of
+from paddock.runs.stages import check_secrets, image_of, preset_of
 from paddock.runs.templates import SCRIPT_MODEL
 
 SCRIPTED_KINDS = ("script", "replay")
-
-
-class IssueCode(StrEnum):
-    AGENT_NOT_FOUND = "AGENT_NOT_FOUND"
-    AGENT_UNFIT = "AGENT_UNFIT"
-    """The agent cannot be given what the task has."""
-    SECRET_MISSING = "SECRET_MISSING"  # noqa: S105
-    SECRETS_FORBIDDEN = "SECRETS_FORBIDDEN"
-    KIND_NOT_FOUND = "KIND_NOT_FOUND"
-    IMAGE_NOT_FOUND = "IMAGE_NOT_FOUND"
-    RESOURCES_EXCEEDED = "RESOURCES_EXCEEDED"
-    MODEL_NOT_FOUND = "MODEL_NOT_FOUND"
-    PROVIDER_KEY_REFUSED = "PROVIDER_KEY_REFUSED"
-    PROVIDER_FAILING = "PROVIDER_FAILING"
-    IMAGE_NOT_BUILT = "IMAGE_NOT_BUILT"
-    SCRIPT_ANSWERS = "SCRIPT_ANSWERS"
-
-
-class Level(StrEnum):
-    ERROR = "error"
-    """The run would fail, or is refused."""
-    NOTICE = "notice"
-    """The run starts; this is what to know before."""
-
-
-class Issue(Frozen):
-    code: IssueCode
-    level: Level = Level.ERROR
-    field: str
-    """Path of the task's field, such as `llm.model`."""
-    message: str
-    params: Mapping[str, str] = {}
-    """Values of the message, for translations."""
 
 
 def check(means: Means, tenant: str, task: Task) -> None:

@@ -23,8 +23,8 @@ from paddock.runs import stages
 from paddock.runs.conversation import write_conversation
 from paddock.runs.ends import Cancel, Over, cancelled, short
 from paddock.runs.harvest import Harvest, bring_home, check_all, conclude, nothing, told_of, unchecked
+from paddock.runs.means import Means
 from paddock.runs.presets import Rendered, reader
-from paddock.runs.stages import Means
 from paddock.runs.steps import Steps
 from paddock.runs.watching import COMMAND, Watch, WatchSettings
 from paddock.sandbox.client import Inside

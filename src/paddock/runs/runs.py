@@ -11,17 +11,15 @@ import structlog
 
 from paddock.errors import Conflict, InvalidInput, PaddockError, RunNotFound
 from paddock.fleet.requests import new_id
-from paddock.llm.scripted import check_script
 from paddock.model.events import EventType
 from paddock.model.owners import Visibility, check_may_share, owner_of_new, request_key_of
 from paddock.model.runs import EndedBy, ReasonCode, Result, Run, RunState, Stage
+from paddock.model.sandbox import RUN
 from paddock.model.task import Task
 from paddock.runs.ends import Cancel
 from paddock.runs.folder import remove_left
+from paddock.runs.means import Means
 from paddock.runs.queue import Room
-from paddock.runs.readiness import check
-from paddock.runs.runner import Runner
-from paddock.runs.stages import RUN, Means
 from paddock.store.database import Store
 from paddock.store.events import Happening
 from paddock.store.runs import RunStore
@@ -200,6 +198,9 @@ class Runs:
 
     def check(self, tenant: str, task: Task) -> None:
         """Raise `InvalidInput` for what can be seen to be wrong with one run's task. Blocks while files are read."""
+        from paddock.llm.scripted import check_script
+        from paddock.runs.readiness import check
+
         if task.matrix is not None:
             raise InvalidInput("matrix: a run is of one agent and one model; submit one for each pair")
         check(self.means, tenant, task)
@@ -266,6 +267,8 @@ class Runs:
         self._tasks[run.id] = asyncio.create_task(self._see_to(run, cancel), name=f"run {run.id}")
 
     async def _see_to(self, run: Run, cancel: Cancel) -> None:
+        from paddock.runs.runner import Runner
+
         try:
             run = await Runner(self.means, self._store, run, self.owner, cancel).go()
         except Conflict as error:

@@ -9,30 +9,21 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
-from paddock.config.schema import Config
 from paddock.errors import BoxGone, BoxTimeout, Conflict, ImageNotFound, InvalidInput, Unavailable
-from paddock.events.log import EventLog
-from paddock.fleet.fleet import Fleet
 from paddock.fleet.requests import CreateSandbox
-from paddock.llm.gateway import Gateway
 from paddock.llm.routes import ModelNotFound
 from paddock.llm.scripted import script_name
 from paddock.mcp.declared import declare, secrets_of
 from paddock.model.runs import Checked, Run
-from paddock.model.sandbox import Sandbox, SandboxState
+from paddock.model.sandbox import RUN, Sandbox, SandboxState
 from paddock.model.task import WORKSPACE, Check, Task
-from paddock.runs.artifacts import Artifacts
-from paddock.runs.bundles import Bundles
-from paddock.runs.folder import RunFolder
 from paddock.runs.masking import Masker
-from paddock.runs.presets import PLAIN, Endpoints, Preset, Presets, Rendered, render, wanted_model
+from paddock.runs.means import Means
+from paddock.runs.presets import PLAIN, Endpoints, Preset, Rendered, render, wanted_model
 from paddock.runs.templates import SCRIPT_MODEL
 from paddock.runs.watching import COMMAND
 from paddock.sandbox.client import Command, Inside
-from paddock.sandbox.images import ImageStore, Progress
-
-RUN = "paddock.run"
-"""Key of a sandbox's metadata: the run that it is for."""
+from paddock.sandbox.images import Progress
 
 MARGIN = 600.0
 """Seconds that a sandbox may live beyond its run's own limits, for putting in, taking out and checking."""
@@ -45,44 +36,6 @@ SHOWN = 2000
 PIECE = 2**20
 FILES_AT_ONCE = 8
 T = TypeVar("T")
-
-
-@dataclass(frozen=True)
-class Means:
-    """What runs are done with."""
-
-    config: Config
-    fleet: Fleet
-    images: ImageStore
-    gateway: Gateway
-    events: EventLog
-    presets: Presets
-    bundles: Bundles
-    artifacts: Artifacts
-    folders: Path
-    """Where each run has its folder."""
-
-    @classmethod
-    def make(cls, config: Config, *, fleet: Fleet, images: ImageStore, gateway: Gateway, events: EventLog) -> Means:
-        """As the configuration has it. Raises `ConfigError` for an address of artifacts that nothing understands."""
-        bundles = Bundles(config.data / "bundles")
-        bundles.open()
-        artifacts = Artifacts(config.runs.artifacts)
-        artifacts.check()
-        return cls(
-            config=config,
-            fleet=fleet,
-            images=images,
-            gateway=gateway,
-            events=events,
-            presets=Presets(config.runs.presets, whose="the server"),
-            bundles=bundles,
-            artifacts=artifacts,
-            folders=config.data / "runs",
-        )
-
-    def folder(self, run_id: str) -> RunFolder:
-        return RunFolder(self.folders, run_id)
 
 
 @dataclass(frozen=True)

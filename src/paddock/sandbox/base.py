@@ -18,6 +18,8 @@ from typing import Any, ClassVar, TypeAlias
 
 from paddock.model.sandbox import Address, BoxSpec, BoxStatus, Frozen, Limits
 
+TOKEN_HEADER = "X-EXECD-ACCESS-TOKEN"  # noqa: S105
+"""Header that holds the token of a sandbox's daemon."""
 Record: TypeAlias = Mapping[str, Any]
 
 

@@ -11,10 +11,10 @@ from typing import Any, Literal
 import aiohttp
 
 from paddock.errors import BoxGone
-from paddock.sandbox.exchange import MAX_ANSWER, QUICK, TOKEN_HEADER, as_object, documents, pieces, read_bounded
+from paddock.sandbox.exchange import MAX_ANSWER, QUICK, as_object, documents, pieces, read_bounded
 from paddock.sandbox.screen_client import ScreenClient
 
-__all__ = ["ENTRYPOINT", "QUICK", "TOKEN_HEADER", "Command", "Ended", "Inside", "Output", "Result"]
+__all__ = ["ENTRYPOINT", "QUICK", "Command", "Ended", "Inside", "Output", "Result"]
 
 ENTRYPOINT = "entrypoint"
 """The id under which `inside` runs a box's entrypoint."""

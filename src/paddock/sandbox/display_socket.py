@@ -18,7 +18,8 @@ from typing import TYPE_CHECKING, Any
 
 from paddock.errors import BoxGone, BoxTimeout, PaddockError
 from paddock.model.sandbox import Address
-from paddock.sandbox.exchange import TOKEN_HEADER, refusal
+from paddock.sandbox.base import TOKEN_HEADER
+from paddock.sandbox.exchange import refusal
 
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer, WriteableBuffer

@@ -23,8 +23,8 @@ from yarl import URL
 
 from paddock.errors import BoxError, BoxGone, BoxTimeout, DiskFull, InvalidInput, NotFound, PaddockError, Unavailable
 from paddock.model.sandbox import Address
+from paddock.sandbox.base import TOKEN_HEADER
 
-TOKEN_HEADER = "X-EXECD-ACCESS-TOKEN"  # noqa: S105
 MAX_ANSWER = 16 * 2**20
 MAX_LINE = 4 * 2**20
 MAX_WORD = 2**20

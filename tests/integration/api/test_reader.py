@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+import subprocess
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -54,6 +56,10 @@ PATHS = (
 @pytest.fixture
 def data(tmp_path: Path) -> Path:
     return tmp_path / "data"
+
+
+async def _make_database(data: Path) -> None:
+    await (await Store.open(data / "paddock.db")).close()
 
 
 async def answers(data: Path, paths: Mapping[str, str]) -> dict[str, tuple[int, bytes]]:
@@ -108,9 +114,20 @@ def test_an_unused_data_directory_is_empty_and_stays_so(data: Path) -> None:
     assert not data.exists()
 
 
+@pytest.mark.parametrize("command", ["sandbox list", "runs list", "session list", "llm log"])
+def test_commands_load_only_what_their_answer_needs(data: Path, command: str) -> None:
+    asyncio.run(_make_database(data))
+    words = [sys.executable, "-X", "importtime", "-m", "paddock", *command.split(), "--data", str(data), "--json"]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=60, check=True)
+    loaded = {line.rpartition("|")[2].strip() for line in done.stderr.splitlines()}
+    assert "paddock.reader" in loaded
+    assert not loaded & {"aiohttp", "alembic", "uvicorn", "sqlalchemy.dialects.postgresql", "paddock.app"}
+    assert not loaded & {"paddock.llm.gateway", "paddock.runs.runner", "paddock.runs.stages", "paddock.agents.boxes"}
+
+
 def test_nothing_can_be_written(data: Path) -> None:
     async def write() -> None:
-        await (await Store.open(data / "paddock.db")).close()
+        await _make_database(data)
         async with await Store.open_to_read(data / "paddock.db") as store:
             await store.write(lambda connection: connection.exec_driver_sql("DELETE FROM sandboxes").rowcount)
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import structlog
 
-from paddock.agents.boxes import LLM_SESSION, SESSION, request_key_of, workspace
+from paddock.agents.boxes import LLM_SESSION, request_key_of, workspace
 from paddock.agents.building import have_image
 from paddock.agents.engines.acp.place import Place
 from paddock.agents.engines.acp.presets import Program
@@ -22,7 +22,7 @@ from paddock.agents.engines.base import Turn
 from paddock.agents.engines.registry import Means
 from paddock.errors import Conflict, PaddockError, SandboxNotFound, SessionNotFound, Unavailable
 from paddock.fleet.requests import CreateSandbox, VolumeRequest
-from paddock.model.sandbox import Sandbox, SandboxState
+from paddock.model.sandbox import SESSION, Sandbox, SandboxState
 from paddock.model.session_events import Building, SessionSandbox
 from paddock.model.sessions import Session
 from paddock.model.words import WORKSPACE

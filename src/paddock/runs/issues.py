@@ -1,0 +1,41 @@
+"""Issues that keep a task from running, or that a user should know before."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import StrEnum
+
+from paddock.model.sandbox import Frozen
+
+
+class IssueCode(StrEnum):
+    AGENT_NOT_FOUND = "AGENT_NOT_FOUND"
+    AGENT_UNFIT = "AGENT_UNFIT"
+    """The agent cannot be given what the task has."""
+    SECRET_MISSING = "SECRET_MISSING"  # noqa: S105
+    SECRETS_FORBIDDEN = "SECRETS_FORBIDDEN"
+    KIND_NOT_FOUND = "KIND_NOT_FOUND"
+    IMAGE_NOT_FOUND = "IMAGE_NOT_FOUND"
+    RESOURCES_EXCEEDED = "RESOURCES_EXCEEDED"
+    MODEL_NOT_FOUND = "MODEL_NOT_FOUND"
+    PROVIDER_KEY_REFUSED = "PROVIDER_KEY_REFUSED"
+    PROVIDER_FAILING = "PROVIDER_FAILING"
+    IMAGE_NOT_BUILT = "IMAGE_NOT_BUILT"
+    SCRIPT_ANSWERS = "SCRIPT_ANSWERS"
+
+
+class Level(StrEnum):
+    ERROR = "error"
+    """The run would fail, or is refused."""
+    NOTICE = "notice"
+    """The run starts; this is what to know before."""
+
+
+class Issue(Frozen):
+    code: IssueCode
+    level: Level = Level.ERROR
+    field: str
+    """Path of the task's field, such as `llm.model`."""
+    message: str
+    params: Mapping[str, str] = {}
+    """Values of the message, for translations."""
