@@ -9,6 +9,7 @@ from functools import partial
 from typing import Any
 
 from paddock.agents.call_summary import summarized
+from paddock.agents.client_tools import is_client_call
 from paddock.agents.engines.base import ToolSpec, Verdict
 from paddock.agents.policy import ASK_USER, Subject, allowed, denied, with_always
 from paddock.agents.schemas import problems
@@ -72,6 +73,12 @@ def question_fields(arguments: Mapping[str, Any]) -> dict[str, Any]:
     given = arguments.get("choices")
     choices = _choices(given) if isinstance(given, list | tuple) else ()
     return {"type": "question", "question": question, "choices": choices, "actions": ("answer", "reject")}
+
+
+def client_call_fields(call: Call) -> dict[str, Any]:
+    """Return the fields of the approval by which a client sends the result of a call that it runs."""
+    question = f"The client application runs {call.name} and sends the result."
+    return {"type": "question", "question": question, "actions": ("answer", "reject")}
 
 
 def _choices(given: Sequence[Any]) -> tuple[Choice, ...]:
@@ -143,7 +150,9 @@ def _also(
 
 
 def rejected(approval: Approval, reason: str | None) -> CallResult:
-    if approval.type == "question":
+    if is_client_call(approval):
+        what = "The client application did not run this call"
+    elif approval.type == "question":
         what = "The person does not want to answer"
     else:
         what = "A person rejected this call, and it was not run"
@@ -153,6 +162,7 @@ def rejected(approval: Approval, reason: str | None) -> CallResult:
 
 def expired(approval: Approval) -> CallResult:
     what = "Nobody answered" if approval.type == "question" else "Nobody decided about this call"
+    what = "The client application sent no result" if is_client_call(approval) else what
     return refusal(f"{what} in time, so it was not run. Go on without it, or say what you cannot do without it.")
 
 

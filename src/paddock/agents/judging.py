@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from difflib import get_close_matches
 
-from paddock.agents.approvals import is_question, new_approval, question_fields, refusal
+from paddock.agents.approvals import client_call_fields, is_question, new_approval, question_fields, refusal
 from paddock.agents.engines.base import ToolSpec
 from paddock.agents.policy import Subject, judge
 from paddock.agents.schemas import problems
@@ -37,9 +37,12 @@ class Judging:
                 return Refuse(refusal(wrong))
             subject = Subject(spec.name, spec.tool, spec.kind, spec.effect, call.arguments)
             action = judge(session.policy, subject)
-            if action is not Action.ASK:
-                return Allow() if action is Action.ALLOW else Refuse(refusal(DENIED))
+            if action is Action.DENY:
+                return Refuse(refusal(DENIED))
+            if action is Action.ALLOW and not spec.client:
+                return Allow()
             fields = question_fields(call.arguments) if is_question(spec) else {}
+            fields = client_call_fields(call) if spec.client else fields
             seconds = self.config.approval_time
             return Ask(new_approval(session, turn, call, spec.kind, now, seconds, **fields), spec.input_schema)
 

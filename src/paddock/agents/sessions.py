@@ -15,6 +15,7 @@ import structlog
 
 from paddock.agents.agents import DefaultModel, engine_of, kinds_for, model_for
 from paddock.agents.bundles import Bundles
+from paddock.agents.client_tools import check_names
 from paddock.agents.engines.base import Continue, Turn, UserMessage
 from paddock.agents.files import Files
 from paddock.agents.forks import forked, up_to
@@ -40,6 +41,7 @@ from paddock.model.session_events import (
 from paddock.model.sessions import (
     Approval,
     ApprovalState,
+    ClientTool,
     Content,
     Decision,
     FileContent,
@@ -232,12 +234,29 @@ class Sessions:
         await self._book.get(session_id, tenant)
         await self._firmly(self._delete(session_id))
 
+    async def usable_client_tools(self, session: Session, tools: Sequence[ClientTool]) -> Sequence[ClientTool]:
+        """Return the tools if the session's agent can call them, nothing if it has only tools of its own.
+
+        Raises `ToolNameTaken` for names of tools that the session has.
+        """
+        if not tools or (await self._workers.engine(session.engine)).own_tools:
+            return ()
+        check_names(tools, [spec.name for spec in await self._toolbox.server_tools(session)])
+        return tools
+
     async def send(
-        self, tenant: str, session_id: str, written: Written, by: str | None, request_key: str | None = None
+        self,
+        tenant: str,
+        session_id: str,
+        written: Written,
+        by: str | None,
+        request_key: str | None = None,
+        client_tools: Sequence[ClientTool] | None = None,
     ) -> Sent:
         """Say something to the agent: begins a turn, or is read before its next question if it is at work.
 
         Once this returns it is on disk; asking again with the same `request_key` does not say it twice.
+        `client_tools` are those the client runs itself from now on; a turn that begins without them has none.
         Raises `InvalidInput`, `SessionNotFound`.
         """
         message_id = new_id("msg") if request_key is None else _derived(session_id, request_key)
@@ -247,7 +266,13 @@ class Sessions:
             _, parts = await asyncio.gather(self._book.get(session_id, tenant), reading)
         else:
             parts = parts_of(written, self._files.largest)
-        return await self._firmly(self._receive(tenant, session_id, message_id, parts, by))
+        return await self._firmly(self._receive(tenant, session_id, message_id, parts, by, client_tools))
+
+    async def use_client_tools(self, tenant: str, session_id: str, tools: Sequence[ClientTool]) -> None:
+        """Replace the tools that the session's client runs itself. Raises `SessionNotFound`."""
+        await self._book.get(session_id, tenant)
+        if list(tools) != list(await self._book.client_tools(session_id)):
+            await self._book.replace_client_tools(session_id, tools)
 
     async def decide(self, tenant: str, session_id: str, decisions: Sequence[Decision], by: str) -> Approvals:
         """Decide what waits for a person: all of it or nothing. Raises `InvalidInput`, `NotFound`, `Conflict`."""
@@ -308,6 +333,7 @@ class Sessions:
         message_id: str,
         parts: Sequence[str | tuple[DataPart, bytes]],
         by: str | None,
+        client_tools: Sequence[ClientTool] | None,
     ) -> Sent:
         async with self._lock(session_id):
             content: list[Content] = []
@@ -324,7 +350,7 @@ class Sessions:
             )
             title = title_of(message.text) or next((p.name for p in content if isinstance(p, FileContent)), "")
             received, told = await self._events.told(
-                lambda connection: SessionStore.receive(connection, tenant, message, title, now), _told
+                lambda connection: SessionStore.receive(connection, tenant, message, title, now, client_tools), _told
             )
             if received.begun:
                 self._workers.start(session_id, UserMessage(message=received.message), received.session)

@@ -7,6 +7,7 @@ import asyncio
 import structlog
 
 from paddock.agents.boxes import Boxes, Held
+from paddock.agents.client_tools import client_spec
 from paddock.agents.engines.base import ToolSpec
 from paddock.agents.files import Files
 from paddock.agents.naming import specs_of, usual_tools
@@ -62,10 +63,19 @@ class Toolbox:
         )
 
     async def tools(self, session: Session) -> tuple[ToolSpec, ...]:
-        """The session's own tools, and those of every kind that it may use, whether there is a sandbox yet or not.
+        """The session's own tools, those of every kind that it may use, and those that its client runs.
 
-        Of the sandboxes, those count that the session has as it is given.
+        A kind's tools are there whether it has a sandbox or not; of the sandboxes, those of the given session count.
         """
+        own = await self.server_tools(session)
+        client = await self._book.client_tools(session.id)
+        if not client:
+            return own
+        taken = {spec.name for spec in own}
+        return (*own, *(client_spec(tool) for tool in client if tool.name not in taken))
+
+    async def server_tools(self, session: Session) -> tuple[ToolSpec, ...]:
+        """All tools of the session but those that its client runs."""
         kinds = self._kinds(session)
         usual = [await self._tools_of(session, kind, session.sandboxes.get(kind.name)) for kind in kinds]
         made = self._made.get(session.kinds)

@@ -4,69 +4,54 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Sequence
 from contextlib import aclosing
-from typing import Any, Literal
+from itertools import chain
+from typing import Any
 
 import structlog
 from fastapi import APIRouter, Response
 from fastapi.responses import StreamingResponse
-from pydantic import BaseModel, ConfigDict, Field
-from pydantic.alias_generators import to_camel
 
-from paddock.agents.requests import NewSession, Written
+from paddock.agents.client_tools import ToolNameTaken, is_client_call
+from paddock.agents.requests import NewSession
+from paddock.agents.sessions import Sessions
 from paddock.api.access import SessionWriter
 from paddock.api.agui_events import Run, Said
+from paddock.api.agui_input import (
+    RunAgentInput,
+    client_tools,
+    context_of,
+    forwarded,
+    known_results,
+    last_message,
+    refusals,
+    result_decisions,
+    resume_decision,
+    resume_entries,
+    written_message,
+)
 from paddock.api.errors import documented
 from paddock.api.following import HEARTBEAT, STILL_HERE, STREAM_HEADERS
 from paddock.api.json_bodies import LongJson
 from paddock.api.services import Services
-from paddock.api.session_messages import MOST_DECISIONS, DecisionBody, MessageBody, SessionBody, chosen, made
+from paddock.api.session_messages import SessionBody, chosen, made
 from paddock.api.session_stream import Stream, over
-from paddock.errors import InvalidInput, PaddockError, SessionNotFound
+from paddock.errors import Conflict, InvalidInput, PaddockError, SessionNotFound
 from paddock.model.events import Event, EventType
 from paddock.model.keys import Principal
-from paddock.model.sessions import Approval, ApprovalState, Decision, Session, SessionState
+from paddock.model.sessions import Approval, ApprovalState, Message, Session, SessionState
 
 log = structlog.get_logger()
 SILENCE = 2.0
 """Seconds without anything new after which a run that waits for a person is over, though its turn is not."""
-_FILES = ("image", "audio", "video", "document")
+MOST_MESSAGES = 100_000
 _ANSWER: dict[int | str, dict[str, Any]] = {
     200: {
         "description": "Events of AG-UI, from RUN_STARTED to RUN_FINISHED or RUN_ERROR.",
         "content": {"text/event-stream": {"schema": {"type": "string"}}},
     }
 }
-
-
-class _Input(BaseModel):
-    """What may be unknown is passed over: clients of other versions send more."""
-
-    model_config = ConfigDict(frozen=True, alias_generator=to_camel)
-
-
-class ResumeEntry(_Input):
-    interrupt_id: str = Field(max_length=100)
-    status: Literal["resolved", "cancelled"]
-    payload: Any = None
-
-
-class InputMessage(_Input):
-    id: str = Field(min_length=1, max_length=200)
-    role: str
-    content: Any = None
-
-
-class RunAgentInput(_Input):
-    thread_id: str = Field(min_length=1, max_length=150)
-    """A session's id, or any other name: a session is made for it then."""
-    run_id: str = Field(min_length=1, max_length=200)
-    messages: list[InputMessage] = []
-    """The last one counts, if it is a user's; all others the session knows."""
-    resume: list[ResumeEntry] | None = Field(default=None, max_length=MOST_DECISIONS)
-    forwarded_props: Any = None
-    """`session` is what a new session is to be; `resume` counts as the one above."""
 
 
 def routes(services: Services) -> APIRouter:
@@ -78,28 +63,44 @@ def routes(services: Services) -> APIRouter:
     async def run_agent(body: RunAgentInput, principal: SessionWriter) -> Response:
         """Send the last message, or decide what waits, and be told what happens until the turn ends, as AG-UI has it.
 
-        The same message sent again is not said again; what happened since is told again. A client that hangs up
-        before the run ends stops the turn.
+        The same message sent again is not said again; what happened since is told again. `tools` are called by the
+        agent and run by the client: the run ends, and the next one brings the results as tool messages. A client
+        that hangs up before the run ends stops the turn.
         """
-        entries = _entries(body)
-        said = None if entries else _last(body)
-        written = None if said is None else _written(said)
-        by = principal.name
+        entries, said = resume_entries(body), last_message(body)
+        context, wanted = context_of(body), client_tools(body)
+        written = None if said is None else written_message(said, context)
+        by, tenant = principal.name, principal.tenant
         session = await _session(services, principal, body, by)
-        stream = Stream(services.events, principal.tenant, session.id)
+        stream = Stream(services.events, tenant, session.id)
+        run = Run(body.thread_id, body.run_id, session, known_results=known_results(body))
+        try:
+            tools = await sessions.usable_client_tools(session, wanted)
+        except ToolNameTaken as error:
+            refused = _frames(chain(run.begin(), run.failed(error.message, error.code)))
+            return Response(refused, 200, STREAM_HEADERS, "text/event-stream")
+        run.ignored_tools = tuple(tool.name for tool in wanted) if wanted and not tools else ()
         after: Event | int
         if said is None or written is None:
             after, turn = await stream.end(), session.turn
-            pending = await sessions.approvals(principal.tenant, session=session.id, state=ApprovalState.PENDING)
-            decisions = [_decision(entry, pending) for entry in entries]
-            await sessions.decide(principal.tenant, session.id, decisions, by)
-            run, follows = Run(body.thread_id, body.run_id, session), True
+            pending = await sessions.approvals(tenant, session=session.id, state=ApprovalState.PENDING)
+            results = result_decisions(body, pending, await _news(sessions, tenant, session, context))
+            if not entries and not results:
+                raise InvalidInput(
+                    "messages: no call waits for the results of the tool messages; send a user's message"
+                )
+            decisions = [*(resume_decision(entry, pending) for entry in entries), *results]
+            await sessions.use_client_tools(tenant, session.id, tools)
+            await sessions.decide(tenant, session.id, decisions, by)
+            follows = True
         else:
             sent = await sessions.send(
-                principal.tenant, session.id, written, by, request_key=f"agui:{session.id}:{said.id}"
+                tenant, session.id, written, by, request_key=f"agui:{session.id}:{said.id}", client_tools=tools
             )
+            run.own = sent.message.id
             after, turn = await stream.arrival(sent), sent.message.turn
-            run, follows = Run(body.thread_id, body.run_id, session, sent.message.id), not await stream.paused(after)
+            answered = after.data.get("waits") and await _answer_calls(sessions, tenant, body, sent.message, by)
+            follows = bool(answered) or not await stream.paused(after)
         telling = _Telling(services, principal, session, stream, run, stopping)
         return StreamingResponse(telling.frames(after, turn, follows), 200, STREAM_HEADERS, "text/event-stream")
 
@@ -152,7 +153,7 @@ class _Telling:
 
     async def _frames(self, after: Event | int, turn: int, follows: bool) -> AsyncGenerator[bytes, None]:
         yield _frames(self._run.begin())
-        if not follows and (pending := await self._pending()):
+        if not follows and (pending := await self._interrupts()):
             yield _frames(self._run.interrupted(pending))
             return
         silent = 0.0
@@ -178,8 +179,11 @@ class _Telling:
         match event.data["state"]:
             case "waiting":
                 # If all was decided meanwhile, the turn goes on.
-                pending = await self._pending()
-                return _frames(self._run.interrupted(pending)) if pending else None
+                if not await self._pending():
+                    return None
+                # Client calls are no interrupts: the client runs them once the run is over.
+                pending = await self._interrupts()
+                return _frames(self._run.interrupted(pending) if pending else self._run.done())
             case "cancelled":
                 return _frames(self._run.cancelled())
             case "failed":
@@ -190,7 +194,10 @@ class _Telling:
     async def _stuck(self) -> Sequence[Approval]:
         """What waits for a person while nothing else happens."""
         session = await self._sessions.get(self._principal.tenant, self._session.id)
-        return await self._pending() if session.state is SessionState.WAITING else ()
+        return await self._interrupts() if session.state is SessionState.WAITING else ()
+
+    async def _interrupts(self) -> Sequence[Approval]:
+        return [approval for approval in await self._pending() if not is_client_call(approval)]
 
     async def _pending(self) -> Sequence[Approval]:
         found = await self._sessions.approvals(
@@ -199,77 +206,41 @@ class _Telling:
         return sorted(found, key=lambda approval: approval.created_at)
 
 
+async def _answer_calls(sessions: Sessions, tenant: str, body: RunAgentInput, message: Message, by: str) -> bool:
+    """Answer client calls older than the message: with their results, or else as not run."""
+    found = await sessions.approvals(tenant, session=message.session, state=ApprovalState.PENDING)
+    waiting = [each for each in found if is_client_call(each) and each.created_at <= message.at]
+    results = result_decisions(body, waiting, "")
+    answered = {each.approval for each in results}
+    decisions = [*results, *refusals([each for each in waiting if each.id not in answered])]
+    if not decisions:
+        return False
+    try:
+        await sessions.decide(tenant, message.session, decisions, by)
+    except Conflict as error:
+        # Another client has just answered, so the turn goes on all the same.
+        log.info("client calls were answered already", session=message.session, reason=error.message)
+    return True
+
+
+async def _news(sessions: Sessions, tenant: str, session: Session, context: str) -> str:
+    """The context of a run, unless this turn has it already."""
+    if not context:
+        return ""
+    messages = await sessions.messages(tenant, session.id, limit=MOST_MESSAGES)
+    told = [part.text for each in messages if each.turn == session.turn for part in each.content if part.type == "text"]
+    return "" if any(context in text for text in told) else context
+
+
 async def _session(services: Services, principal: Principal, body: RunAgentInput, by: str) -> Session:
     """That of the thread."""
     try:
         return await services.sessions.get(principal.tenant, body.thread_id)
     except SessionNotFound:
-        wanted = made(SessionBody, _forwarded(body).get("session") or {})
+        wanted = made(SessionBody, forwarded(body).get("session") or {})
         return await services.sessions.create(
             principal.tenant, made(NewSession, chosen(wanted)), by, request_key=f"agui:{body.thread_id}"
         )
-
-
-def _forwarded(body: RunAgentInput) -> Mapping[str, Any]:
-    return body.forwarded_props if isinstance(body.forwarded_props, dict) else {}
-
-
-def _entries(body: RunAgentInput) -> Sequence[ResumeEntry]:
-    if body.resume:
-        return body.resume
-    given = _forwarded(body).get("resume") or []
-    if not isinstance(given, list) or len(given) > MOST_DECISIONS:
-        raise InvalidInput(f"forwardedProps.resume: a list of at most {MOST_DECISIONS} answers, as resume has them")
-    return [made(ResumeEntry, each) for each in given]
-
-
-def _decision(entry: ResumeEntry, pending: Sequence[Approval]) -> Decision:
-    """An answer to an interrupt: an object with an `action`, or what people mean by yes, no or some words."""
-    approval = next((each for each in pending if each.id == entry.interrupt_id), None)
-    if approval is None:
-        raise InvalidInput(f"resume: nothing waits under the id {entry.interrupt_id}")
-    known = {"approval": approval.id, "digest": approval.digest}
-    payload = entry.payload
-    if entry.status == "cancelled":
-        return made(DecisionBody, {**known, "action": "reject"}).decision()
-    if isinstance(payload, str):
-        if approval.type == "question":
-            return made(DecisionBody, {**known, "action": "answer", "answer": payload}).decision()
-        payload = {"action": payload}
-    if isinstance(payload, dict) and "action" not in payload and isinstance(payload.get("approved"), bool):
-        payload = {**{key: value for key, value in payload.items() if key != "approved"}, "action": payload["approved"]}
-    if isinstance(payload, bool):
-        payload = {"action": payload}
-    if not isinstance(payload, dict):
-        raise InvalidInput('resume: a payload is such as {"action": "approve"}')
-    if isinstance(payload.get("action"), bool):
-        payload = {**payload, "action": "approve" if payload["action"] else "reject"}
-    return made(DecisionBody, {**known, **payload, "approval": approval.id}).decision()
-
-
-def _last(body: RunAgentInput) -> InputMessage:
-    if not body.messages or body.messages[-1].role != "user":
-        raise InvalidInput("messages: the last one must be a user's; or decide what waits with resume")
-    return body.messages[-1]
-
-
-def _written(message: InputMessage) -> Written:
-    if isinstance(message.content, str):
-        return made(Written, made(MessageBody, {"text": message.content}).document())
-    if not isinstance(message.content, list):
-        raise InvalidInput("messages: the content of a user's message is text, or a list of parts")
-    return made(Written, made(MessageBody, {"content": [_part(part) for part in message.content]}).document())
-
-
-def _part(part: Any) -> dict[str, Any]:
-    if not isinstance(part, dict):
-        raise InvalidInput("messages: a part of a message is an object")
-    if part.get("type") == "text":
-        return {"type": "text", "text": part.get("text")}
-    source = part.get("source")
-    if part.get("type") not in _FILES or not isinstance(source, dict) or source.get("type") != "data":
-        raise InvalidInput("messages: parts are text, or files whose source is data; addresses are not fetched")
-    return {"type": "file", "mime": source.get("mimeType"), "data": source.get("value")}
 
 
 def _frames(events: Iterator[Said]) -> bytes:

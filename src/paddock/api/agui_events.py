@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
+from paddock.agents.client_tools import is_client_call
 from paddock.model.events import Event, EventType
 from paddock.model.sessions import Approval, Session
 
@@ -16,11 +17,17 @@ Said = dict[str, Any]
 class Run:
     """Translates the events of one run. What a run has begun it ends: messages, calls and steps."""
 
-    def __init__(self, thread: str, run: str, session: Session, own: str | None = None) -> None:
+    def __init__(
+        self, thread: str, run: str, session: Session, *, known_results: Collection[str] = frozenset()
+    ) -> None:
+        """`known_results` are ids of the calls whose results the client sent itself."""
         self._names = {"threadId": thread, "runId": run}
         self._session = session
-        self._own = own
+        self._known_results = known_results
+        self.own: str | None = None
         """The message that the client sent and need not be told."""
+        self.ignored_tools: Sequence[str] = ()
+        """Names of the client's tools that the session's agent cannot call."""
         self._steps: list[str] = []
         self._texts: list[str] = []
         self._thoughts: dict[str, str] = {}
@@ -33,6 +40,13 @@ class Run:
     def begin(self) -> Iterator[Said]:
         yield {"type": "RUN_STARTED", **self._names, "protocolVersion": VERSION}
         plan = [step.model_dump(mode="json") for step in self._session.plan]
+        if self.ignored_tools:
+            about = f"the agent {self._session.agent} has only tools of its own"
+            yield {
+                "type": "CUSTOM",
+                "name": "tools.ignored",
+                "value": {"tools": [*self.ignored_tools], "reason": about},
+            }
         yield {"type": "STATE_SNAPSHOT", "snapshot": {"session": self._session.id, "plan": plan}}
 
     def tell(self, event: Event) -> Iterator[Said]:
@@ -54,7 +68,8 @@ class Run:
             case EventType.CALL_STARTED | EventType.CALL_DELTA | EventType.CALL_READY:
                 yield from self._call(kind, data)
             case EventType.CALL_RESULT:
-                yield self._result(str(data["call_id"]), data["result"])
+                if str(data["call_id"]) not in self._known_results:
+                    yield self._result(str(data["call_id"]), data["result"])
             case EventType.STEP_STARTED:
                 name = _step(data)
                 if name not in self._steps:
@@ -71,6 +86,8 @@ class Run:
                     "type": "STATE_DELTA",
                     "delta": [{"op": "replace", "path": "/plan", "value": data["steps"]}],
                 }
+            case EventType.APPROVAL_REQUIRED if is_client_call(Approval.model_validate(data["approval"])):
+                pass
             case EventType.TURN_ERROR:
                 self._fault = data
                 yield _custom(kind, data)
@@ -109,7 +126,7 @@ class Run:
 
     def _received(self, data: Mapping[str, Any]) -> Iterator[Said]:
         message = data["message"]
-        if message["id"] == self._own:
+        if message["id"] == self.own:
             return
         text = "\n".join(part["text"] for part in message["content"] if part["type"] == "text")
         if message["role"] != "user" or not text:

@@ -100,6 +100,14 @@ def digest(name: str, arguments: Mapping[str, Any]) -> str:
     return hashlib.sha256(written.encode(errors="surrogatepass")).hexdigest()
 
 
+class ClientTool(Frozen):
+    """A tool that a session's client runs itself, such as a front end that speaks AG-UI."""
+
+    name: str = Field(pattern=r"^[A-Za-z0-9_-]{1,64}$")
+    description: str = Field(default="", max_length=10_000)
+    input_schema: Mapping[str, Any] = {"type": "object", "properties": {}}
+
+
 class CallState(StrEnum):
     ASKED = "asked"
     """A person has to decide first."""

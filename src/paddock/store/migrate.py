@@ -12,7 +12,7 @@ from paddock.errors import ConfigError, Unavailable
 if TYPE_CHECKING:
     from alembic.config import Config
 
-HEAD = "0012"
+HEAD = "0013"
 """The newest revision. Written down so that an up-to-date database opens without loading alembic."""
 
 

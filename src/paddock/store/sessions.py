@@ -15,7 +15,7 @@ from sqlalchemy.sql.dml import Update
 
 from paddock.errors import Conflict, InvalidInput, QuotaExceeded, SessionNotFound
 from paddock.model.owners import may_see
-from paddock.model.sessions import Approval, ApprovalState, Message, Session, SessionState
+from paddock.model.sessions import Approval, ApprovalState, ClientTool, Message, Session, SessionState
 from paddock.store.database import Store
 from paddock.store.rows import check_columns, to_model
 from paddock.store.session_words import Hit, add, escaped, find, forget, terms_of
@@ -23,6 +23,7 @@ from paddock.store.tables import (
     approvals,
     checkpoint_writes,
     checkpoints,
+    client_tools,
     engine_states,
     session_calls,
     session_messages,
@@ -62,6 +63,7 @@ _waiting = (
     .where(approvals.c.session == bindparam("session"), approvals.c.state == ApprovalState.PENDING)
     .limit(1)
 )
+_client_tools = select(client_tools.c.tools).where(client_tools.c.session == bindparam("of"))
 _state = select(engine_states.c.state).where(engine_states.c.session == bindparam("of"))
 _save = update(engine_states).where(engine_states.c.session == bindparam("of"))
 _save = _save.values(state=bindparam("state"), changed_at=bindparam("changed_at"))
@@ -117,9 +119,17 @@ class SessionStore:
         return [message_id for message_id in found if message_id not in heard]
 
     @staticmethod
-    def receive(connection: Connection, tenant: str, message: Message, title: str, now: datetime) -> Received:
+    def receive(
+        connection: Connection,
+        tenant: str,
+        message: Message,
+        title: str,
+        now: datetime,
+        tools: Sequence[ClientTool] | None = None,
+    ) -> Received:
         """Keep what a person wrote: in the open turn, or as the beginning of one. The title is for those without.
 
+        `tools` replace the session's client tools; without them, a new turn has none.
         Raises `SessionNotFound`, also for another tenant's.
         """
         current = known(connection, message.session, tenant)
@@ -128,9 +138,19 @@ class SessionStore:
         begins = current.state is SessionState.IDLE
         kept = _kept(connection, message.model_copy(update={"turn": current.turn + begins}), tenant)
         changes: dict[str, Any] = {"turn": kept.turn, "state": SessionState.RUNNING, "error": None} if begins else {}
+        if begins or tools is not None:
+            SessionStore.set_client_tools(connection, message.session, tools or ())
         titled = not current.title and bool(title)
         altered = _altered(connection, current, changes | ({"title": title} if titled else {}), now)
         return Received(altered, kept, fresh=True, begun=begins, titled=titled)
+
+    @staticmethod
+    def set_client_tools(connection: Connection, session_id: str, tools: Sequence[ClientTool]) -> None:
+        """Replace the tools that the session's client runs itself."""
+        connection.execute(delete(client_tools).where(client_tools.c.session == session_id))
+        if tools:
+            listed = [tool.model_dump() for tool in tools]
+            connection.execute(insert(client_tools), {"session": session_id, "tools": listed})
 
     @staticmethod
     def next_turn(connection: Connection, note: Message, now: datetime) -> Received:
@@ -211,7 +231,7 @@ class SessionStore:
         """Forget a session and all that belongs to it, but for its events; `None` if there is none."""
         row = connection.execute(_shown.where(sessions.c.id == session_id)).mappings().first()
         forget(connection, session_id)
-        for table in (session_messages, session_calls, approvals, session_replies, engine_states):
+        for table in (session_messages, session_calls, approvals, session_replies, engine_states, client_tools):
             connection.execute(delete(table).where(table.c.session == session_id))
         for table in (checkpoints, checkpoint_writes):
             connection.execute(delete(table).where(table.c.thread == session_id))
@@ -313,6 +333,16 @@ class SessionStore:
         return await self._store.read(
             lambda connection: [to_model(Session, row) for row in connection.execute(statement).mappings()]
         )
+
+    async def client_tools(self, session_id: str) -> Sequence[ClientTool]:
+        """Tools that the session's client runs itself."""
+        listed = await self._store.read(
+            lambda connection: connection.execute(_client_tools, {"of": session_id}).scalar()
+        )
+        return [to_model(ClientTool, each) for each in listed or ()]
+
+    async def replace_client_tools(self, session_id: str, tools: Sequence[ClientTool]) -> None:
+        await self._store.write(lambda connection: SessionStore.set_client_tools(connection, session_id, tools))
 
     async def state(self, session_id: str) -> bytes | None:
         """What the engine has saved last."""

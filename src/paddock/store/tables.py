@@ -458,6 +458,13 @@ engine_states = Table(
     Column("changed_at", Instant, nullable=False),
 )
 
+client_tools = Table(
+    "client_tools",
+    metadata,
+    Column("session", String(63), primary_key=True),
+    Column("tools", _json, nullable=False),
+)
+
 checkpoints = Table(
     "checkpoints",
     metadata,

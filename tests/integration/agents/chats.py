@@ -179,6 +179,11 @@ def check_order(events: Sequence[Mapping[str, Any]]) -> None:
 
 def questions(chat: Chat) -> list[list[dict[str, Any]]]:
     """What the model of a session was asked, each time with the whole conversation, from the server's archive."""
+    return [document["messages"] for document in model_requests(chat)]
+
+
+def model_requests(chat: Chat) -> list[dict[str, Any]]:
+    """The requests of a session to its model, oldest first, from the server's archive."""
     begun = sum(event["type"] == "step.started" for event in chat.all()[chat.imported :])
 
     def archived() -> list[dict[str, Any]]:
@@ -189,8 +194,7 @@ def questions(chat: Chat) -> list[list[dict[str, Any]]]:
     if not begun:
         return []
     items = sorted(eventually(archived), key=lambda item: int(item["number"]))
-    sent = (chat.client.get(f"/v1/exchanges/{item['id']}", params={"raw": "request"}).json() for item in items)
-    return [document["messages"] for document in sent]
+    return [chat.client.get(f"/v1/exchanges/{item['id']}", params={"raw": "request"}).json() for item in items]
 
 
 def check_question(messages: Sequence[Mapping[str, Any]]) -> None:

@@ -55,7 +55,11 @@ def test_a_chat_of_two_turns_with_an_approval_between(place: tuple[Server, str])
         assert "deeds" in str(approval["arguments"]) and approval["kind"] == "code"
         assert [data["state"] for data in chat.told("approval.decided")] == ["approved"]
         assert chat.answers() == ["I will write it.", "It is written."] and deeds(chat) == ["one"]
-        chat.say("Thank you.")
+        tools = [{"name": "paint", "description": "Paint the page."}]
+        said = {"id": "2", "role": "user", "content": "Thank you."}
+        body = {"threadId": chat.id, "runId": "run", "messages": [said], "tools": tools}
+        told = client.post("/v1/agui", json=body).text
+        assert '"name": "tools.ignored", "value": {"tools": ["paint"]' in told and "RUN_FINISHED" in told
         assert chat.until_over(approve) == "done"
         assert chat.answers()[-1] == "You are welcome."
         check_order(chat.all())

@@ -41,6 +41,7 @@ from paddock.model.session_events import (
 from paddock.model.sessions import (
     Approval,
     ApprovalState,
+    ClientTool,
     Decision,
     FileContent,
     Message,
@@ -131,7 +132,13 @@ class StandIn:
         return await self._book.search(tenant, text, session=session, limit=limit)
 
     async def send(
-        self, tenant: str, session_id: str, written: Written, by: str, request_key: str | None = None
+        self,
+        tenant: str,
+        session_id: str,
+        written: Written,
+        by: str,
+        request_key: str | None = None,
+        client_tools: Sequence[ClientTool] | None = None,
     ) -> Sent:
         session = await self.get(tenant, session_id)
         known = f"msg-{hashlib.sha256(request_key.encode()).hexdigest()[:16] if request_key else secrets.token_hex(8)}"
@@ -183,6 +190,12 @@ class StandIn:
             await self.tell(session, TurnStarted(turn=session.turn, cause="decisions"))
             self.start(session, session.turn)
         return decided
+
+    async def usable_client_tools(self, session: Session, tools: Sequence[ClientTool]) -> Sequence[ClientTool]:
+        return tools
+
+    async def use_client_tools(self, tenant: str, session_id: str, tools: Sequence[ClientTool]) -> None:
+        pass
 
     async def cancel(self, tenant: str, session_id: str, by: str) -> Session:
         session = await self.get(tenant, session_id)

@@ -280,7 +280,9 @@ def test_an_agent_that_waits_within_its_turn(chat: Chat, client: httpx.Client, m
     chat.sessions.play = lambda session, turn: [
         StepStarted(turn=turn, step=1),
         MessageDelta(message_id="m", text="May I?"),
-        chat.sessions.ask(session, turn, "call-1", type="question", question="Which?", actions=("answer", "reject")),
+        chat.sessions.ask(
+            session, turn, "call-1", name="ask_user", type="question", question="Which?", actions=("answer", "reject")
+        ),
         SessionStateChanged(state=SessionState.WAITING),
     ]
     (waits,) = interrupts(run(client, "within", "Go."))

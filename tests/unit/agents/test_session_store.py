@@ -157,7 +157,9 @@ async def test_what_is_typed_is_never_syntax(store: Store, book: SessionStore, w
 
 
 def without_owners(connection: Any) -> None:
-    """Undo revision 0011."""
+    """Undo revisions 0013 to 0011."""
+    connection.exec_driver_sql("DROP TABLE client_tools")
+    connection.exec_driver_sql("ALTER TABLE pools DROP COLUMN max_total")
     moments = {"sandboxes": "created_at", "snapshots": "created_at", "runs": "created_at", "sessions": "changed_at"}
     for table, moment in moments.items():
         connection.exec_driver_sql(f"DROP INDEX ix_{table}_tenant_{moment}_subject_visibility")

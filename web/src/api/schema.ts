@@ -1119,6 +1119,16 @@ export interface components {
             uri: string;
             auth?: components["schemas"]["ImageAuth"] | null;
         };
+        /** InputContext */
+        InputContext: {
+            /**
+             * Description
+             * @default
+             */
+            description: string;
+            /** Value */
+            value: string;
+        };
         /** InputMessage */
         InputMessage: {
             /** Id */
@@ -1127,10 +1137,29 @@ export interface components {
             role: string;
             /** Content */
             content?: unknown;
+            /** Toolcallid */
+            toolCallId?: string | null;
+            /** Error */
+            error?: unknown;
         };
         /** InputSaid */
         InputSaid: {
             holder?: components["schemas"]["HolderSaid"] | null;
+        };
+        /**
+         * InputTool
+         * @description A tool that the client runs.
+         */
+        InputTool: {
+            /** Name */
+            name: string;
+            /**
+             * Description
+             * @default
+             */
+            description: string;
+            /** Parameters */
+            parameters?: unknown;
         };
         /**
          * IssueCode
@@ -2026,6 +2055,10 @@ export interface components {
              * @default []
              */
             messages: components["schemas"]["InputMessage"][];
+            /** Tools */
+            tools?: components["schemas"]["InputTool"][] | null;
+            /** Context */
+            context?: components["schemas"]["InputContext"][] | null;
             /** Resume */
             resume?: components["schemas"]["ResumeEntry"][] | null;
             /** Forwardedprops */

@@ -87,6 +87,8 @@ class ToolSpec(Frozen):
     """Its name in the sandbox."""
     effect: Literal["none", "command", "write", "other"] = "other"
     """What it may change, for the policy: nothing, anything (a command), files, something else."""
+    client: bool = False
+    """Whether the session's client runs it: a call waits until the client sends the result."""
 
 
 @dataclass(frozen=True)
