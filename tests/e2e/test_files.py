@@ -68,6 +68,14 @@ def test_single_files(server: Server, own_box: str, tree: Path, tmp_path: Path) 
     assert (tmp_path / "followed").read_bytes() == (tree / "program").read_bytes()
 
 
+def test_a_single_file_with_a_control_character_says_its_new_name(server: Server, own_box: str, tmp_path: Path) -> None:
+    server.text("sandbox", "exec", own_box, "--", "touch", "/workspace/a\u202eb")
+    done = server.run("sandbox", "cp", f"{own_box}:/workspace/a\u202eb", str(tmp_path))
+    assert done.returncode == 0
+    assert b"'a\\u202eb' is saved as 'a%E2%80%AEb'" in done.stderr
+    assert [path.name for path in tmp_path.iterdir()] == ["a%E2%80%AEb"]
+
+
 def test_a_link_that_leads_out_is_refused_or_left_out(server: Server, own_box: str, tmp_path: Path) -> None:
     server.text(
         "sandbox", "exec", own_box, "-c", "mkdir /workspace/d; echo x > /workspace/d/a; ln -s /etc /workspace/d/out"

@@ -9,7 +9,6 @@ from pydantic import AwareDatetime, Field, model_validator
 from paddock.api.wire import Asked, Pagination, Said, Shared
 from paddock.model.owners import Visibility
 from paddock.model.runs import EndedBy, Result, Run, RunState, Stage
-from paddock.runs.folder import readable
 from paddock.runs.issues import IssueCode, Level
 
 RUN_NAME = r"^[A-Za-z0-9][^\x00-\x20\x7f]{0,399}$"
@@ -183,9 +182,10 @@ class RunSaid(RunItem):
     result: ResultSaid | None = None
 
     @classmethod
-    def of(cls, run: Run) -> RunSaid:
+    def with_task(cls, run: Run, task: dict[str, Any]) -> RunSaid:
+        """`task` is the run's, with secrets hidden."""
         result = ResultSaid.of(run.result) if run.result else None
-        return cls(**{**cls.values(run), "task": readable(run.task), "result": result})
+        return cls(**{**cls.values(run), "task": task, "result": result})
 
 
 class RunsSaid(Said):

@@ -36,7 +36,7 @@ from paddock.api.sandboxes import Page, PageSize
 from paddock.api.services import Services
 from paddock.api.wire import Pagination, ShareBody
 from paddock.errors import InvalidInput, TooLarge
-from paddock.model.runs import RunState
+from paddock.model.runs import Run, RunState
 from paddock.model.task import Task
 from paddock.runs.folder import RunFolder
 
@@ -79,6 +79,9 @@ def routes(services: Services) -> APIRouter:
         bundle = await bundles.put(principal.tenant, _pieces(request), most)
         size = await asyncio.to_thread(lambda: bundles.path(principal.tenant, bundle).stat().st_size)
         return BundleSaid(id=bundle, size=size)
+
+    def said(run: Run) -> RunSaid:
+        return RunSaid.with_task(run, runs.means.readable(run.task))
 
     @router.post("/runs", status_code=202, responses=documented(404, 409, 429), response_model_exclude_none=True)
     async def create_runs(body: RunBody, principal: RunWriter, idempotency_key: Key = None) -> RunsSaid:
@@ -127,7 +130,7 @@ def routes(services: Services) -> APIRouter:
             )
             for number, (name, each) in enumerate(planned)
         ]
-        return RunsSaid(runs=[RunSaid.of(run) for run in made])
+        return RunsSaid(runs=[said(run) for run in made])
 
     @router.get("/runs", responses=documented(), response_model_exclude_none=True)
     async def list_runs(
@@ -147,7 +150,7 @@ def routes(services: Services) -> APIRouter:
     @router.get("/runs/{run_id}", responses=documented(404), response_model_exclude_none=True)
     async def get_run(run_id: str, principal: RunReader) -> RunSaid:
         """All that is known of one run, its task included."""
-        return RunSaid.of(await runs.get(principal.tenant, run_id))
+        return said(await runs.get(principal.tenant, run_id))
 
     @router.delete("/runs/{run_id}", status_code=204, responses=documented(404, 409))
     async def delete_run(run_id: str, principal: RunWriter) -> None:
@@ -157,7 +160,7 @@ def routes(services: Services) -> APIRouter:
     @router.patch("/runs/{run_id}", responses=documented(404, 409), response_model_exclude_none=True)
     async def share_run(run_id: str, body: ShareBody, principal: RunWriter) -> RunSaid:
         """Share a run with the tenant, or make it private. Its sandbox, its output and its deliverables follow."""
-        return RunSaid.of(await runs.share(principal.tenant, run_id, body.visibility))
+        return said(await runs.share(principal.tenant, run_id, body.visibility))
 
     @router.post(
         "/runs/{run_id}/cancel", status_code=202, responses=documented(404, 409), response_model_exclude_none=True
@@ -166,14 +169,14 @@ def routes(services: Services) -> APIRouter:
         """Stop a run. What it has made so far is brought back first, unless it is to be `hard`."""
         asked = body or CancelBody()
         reason = asked.reason or "somebody asked for it"
-        return RunSaid.of(await runs.cancel(principal.tenant, run_id, reason, hard=asked.hard))
+        return said(await runs.cancel(principal.tenant, run_id, reason, hard=asked.hard))
 
     @router.post(
         "/runs/{run_id}/retry", status_code=202, responses=documented(404, 409, 429), response_model_exclude_none=True
     )
     async def retry_run(run_id: str, principal: RunWriter) -> RunSaid:
         """Make a new run of the same task and inputs."""
-        return RunSaid.of(await runs.retry(principal.tenant, run_id))
+        return said(await runs.retry(principal.tenant, run_id))
 
     @router.get("/runs/{run_id}/events", responses={**documented(404), **DESCRIBED}, response_model=None)
     async def follow_run_events(

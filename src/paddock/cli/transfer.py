@@ -113,6 +113,9 @@ async def download(
     if kind is None:
         raise CliError(f"there is no {source} in the sandbox")
     place = plan_download(source, kind, target)
+    name = PurePosixPath(source).name
+    if place.name != name and place.name == escape_name(name):
+        skipped(f"{name!r} is saved as {place.name!r}")
     if kind == "file":
         return await _download_file(client, sandbox_id, source, place, report), str(place)
     with _filled(place) as directory:

@@ -7,7 +7,7 @@ import os
 import re
 import secrets
 import shutil
-from collections.abc import AsyncIterable, Iterator, Mapping
+from collections.abc import AsyncIterable, Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -53,9 +53,9 @@ class RunFolder:
         for directory in (self.path, self.deliverables, self.logs):
             directory.mkdir(mode=0o700, exist_ok=True)
 
-    def write_task(self, task: Task) -> None:
-        """Keep the task as it is run, without what may be a secret."""
-        text = yaml.dump(readable(task), Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=120)
+    def write_task(self, document: Mapping[str, Any]) -> None:
+        """Keep the task as it is run, as `readable` returns it."""
+        text = yaml.dump(document, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=120)
         with self.replacing(self.task) as file:
             file.write(text.encode(errors="replace"))
 
@@ -118,18 +118,21 @@ class RunFolder:
                 os.close(directory)
 
 
-def readable(task: Task) -> dict[str, Any]:
-    """A task as its file would have it, without what may be a secret: headers, passwords, variables named so."""
-    document = task.model_dump(mode="json", exclude_defaults=True)
+def readable(task: Task, mask: Callable[[str], str] = str) -> dict[str, Any]:
+    """A task as its file would have it, without what may be a secret: headers, passwords, variables named so.
+
+    `mask` replaces secrets in all other texts.
+    """
+    document: dict[str, Any] = _masked(task.model_dump(mode="json", exclude_defaults=True), mask)
     if task.env:
-        document["env"] = _without_secrets(task.env)
+        document["env"] = _masked(_without_secrets(task.env), mask)
     for server, shown in zip(task.mcp, document.get("mcp", ()), strict=False):
         if server.headers:
             shown["headers"] = dict.fromkeys(server.headers, HIDDEN)
         if server.env:
-            shown["env"] = _without_secrets(server.env)
+            shown["env"] = _masked(_without_secrets(server.env), mask)
         if server.url:
-            shown["url"] = without_password(server.url)
+            shown["url"] = mask(without_password(server.url))
     return document
 
 
@@ -153,6 +156,14 @@ def _unless_gone(_: object, __: str, error: tuple[type[BaseException], BaseExcep
     """Somebody else may remove the same."""
     if not isinstance(error[1], FileNotFoundError):
         raise error[1]
+
+
+def _masked(value: Any, mask: Callable[[str], str]) -> Any:
+    if isinstance(value, str):
+        return mask(value)
+    if isinstance(value, Mapping):
+        return {name: _masked(each, mask) for name, each in value.items()}
+    return [_masked(each, mask) for each in value] if isinstance(value, list) else value
 
 
 def _without_secrets(variables: Mapping[str, str]) -> dict[str, str]:

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from paddock.config.schema import Config
 from paddock.events.log import EventLog
 from paddock.fleet.fleet import Fleet
+from paddock.mcp.declared import secrets_of
+from paddock.model.task import Task
 from paddock.runs.artifacts import Artifacts
 from paddock.runs.bundles import Bundles
-from paddock.runs.folder import RunFolder
+from paddock.runs.folder import RunFolder, readable
+from paddock.runs.masking import Masker
 from paddock.runs.presets import Presets
 from paddock.sandbox.images import ImageStore
 
@@ -55,3 +58,13 @@ class Means:
 
     def folder(self, run_id: str) -> RunFolder:
         return RunFolder(self.folders, run_id)
+
+    def masker(self, task: Task) -> Masker:
+        """Return what masks the secrets that a task names."""
+        secrets = self.config.runs.secrets
+        named = {*task.secrets, *secrets_of(task.mcp)}
+        return Masker(secrets[name].get_secret_value() for name in named if name in secrets)
+
+    def readable(self, task: Task) -> dict[str, Any]:
+        """Return a task as its file would have it, with secrets hidden."""
+        return readable(task, self.masker(task).text)

@@ -176,7 +176,7 @@ class Runner:
             reader=reader(stages.preset_of(self._means, task)) if task.agent else None,
             verify=self._verified,
             settings=WatchSettings(grace=self._means.config.runs.grace),
-            masker=stages.masker_of(self._means, task),
+            masker=self._means.masker(task),
         )
 
     async def _explained(self, over: Over) -> Over:
@@ -201,7 +201,7 @@ class Runner:
 
     async def _verified(self) -> bool:
         inside = await self._inside()
-        masker = stages.masker_of(self._means, self.run.task)
+        masker = self._means.masker(self.run.task)
         for check in self.run.task.verify:
             if not (await stages.run_check(inside, check, self.run.task.env, masker)).passed:
                 return False
@@ -245,7 +245,7 @@ class Runner:
 
     async def _check(self) -> tuple[Sequence[Checked], str | None]:
         try:
-            return await check_all(await self._inside(), self.run.task, stages.masker_of(self._means, self.run.task))
+            return await check_all(await self._inside(), self.run.task, self._means.masker(self.run.task))
         except (Conflict, SandboxNotFound) as error:
             return unchecked(self.run.task, error.message), error.message
 
@@ -420,7 +420,7 @@ class Runner:
         if self.run.attempt > 1 and ORDER[self.run.stage] < ORDER[Stage.START]:
             self._folder.clear_deliverables()
         if not self._folder.task.exists():
-            self._folder.write_task(self.run.task)
+            self._folder.write_task(self._means.readable(self.run.task))
 
     def _stage_times(self) -> dict[str, float]:
         """Seconds per stage, that under way included."""

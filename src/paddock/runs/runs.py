@@ -213,7 +213,7 @@ class Runs:
         def write() -> None:
             folder = self.means.folder(run.id)
             folder.create()
-            folder.write_task(run.task)
+            folder.write_task(self.means.readable(run.task))
             folder.write_result(result)
 
         try:

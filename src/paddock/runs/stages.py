@@ -182,12 +182,6 @@ async def start(means: Means, run: Run, inside: Inside, what: Rendered) -> None:
     await inside.start(Command(what.command, cwd=WORKSPACE, env=env), id=COMMAND)
 
 
-def masker_of(means: Means, task: Task) -> Masker:
-    """What masks the secrets that a task's agent is given."""
-    secrets = means.config.runs.secrets
-    return Masker(secrets[name].get_secret_value() for name in task.secrets if name in secrets)
-
-
 async def run_check(inside: Inside, check: Check, env: Mapping[str, str], masker: Masker) -> Checked:
     """Run one check. Raises `BoxError` when the box does not answer, which says nothing of the check."""
     began = time.monotonic()

@@ -116,6 +116,16 @@ async def test_secrets_that_an_agent_prints_are_masked(paddock: Paddock) -> None
     assert b"s3cret" not in kept and b"hush" not in kept
 
 
+async def test_secrets_are_masked_wherever_the_task_repeats_them(paddock: Paddock) -> None:
+    work = task("true", env={"ADDRESS": "id=s3cret", "OTHER": "shown"}, goal="Log in with s3cret.", secrets="TOKEN")
+    run = await ended(paddock, await paddock.runs.submit(TENANT, work))
+    shown = paddock.runs.means.readable(run.task)
+    assert shown["env"] == {"ADDRESS": "id=******", "OTHER": "shown"}
+    assert shown["goal"] == "Log in with ******."
+    kept = b"".join(path.read_bytes() for path in paddock.runs.means.folder(run.id).path.rglob("*") if path.is_file())
+    assert b"s3cret" not in kept
+
+
 async def test_a_failed_run_brings_back_what_there_is(paddock: Paddock) -> None:
     result = await result_of(paddock, task("echo half > a.txt; exit 3", deliverables=["a.txt", "b.txt"]))
     assert (result.state, result.ended_by, result.exit_code) == (RunState.FAILED, EndedBy.EXIT, 3)

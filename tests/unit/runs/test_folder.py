@@ -17,7 +17,7 @@ from paddock.errors import InvalidInput
 from paddock.model.runs import Delivered, EndedBy, Missing, Result, RunState
 from paddock.model.task import Task
 from paddock.runs.conversation import write_conversation
-from paddock.runs.folder import RunFolder
+from paddock.runs.folder import RunFolder, readable
 
 RESULT = Result(
     state=RunState.FAILED,
@@ -74,7 +74,7 @@ def test_the_task_reads_as_its_file_would(folder: RunFolder) -> None:
             "deliverables": ["report.md"],
         }
     )
-    folder.write_task(task)
+    folder.write_task(readable(task))
     text = folder.task.read_text()
     assert "goal: |\n  Write a report.\n  Make it short.\n" in text
     assert "retries" not in text, "only what differs from the defaults"
@@ -95,7 +95,7 @@ def test_the_task_is_kept_without_secrets(folder: RunFolder) -> None:
             ],
         }
     )
-    folder.write_task(task)
+    folder.write_task(readable(task))
     text = folder.task.read_text()
     assert "s3cret" not in text
     kept = yaml.safe_load(text)
