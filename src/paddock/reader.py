@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from paddock.fleet.fleet import Fleet
     from paddock.llm.archive.archive import Archive
     from paddock.llm.usage import Ledger
+    from paddock.model.keys import Principal
     from paddock.runs.runs import Runs
     from paddock.sandbox.images import ImageStore
     from paddock.store.database import Store
@@ -76,8 +77,6 @@ class Reader:
     async def get(self, path: str, query: str = "", headers: Mapping[str, str] | None = None) -> Answer:
         """Answer a GET request. Raises `NotFound` for paths that need a server."""
         from paddock.api.access import PRINCIPAL
-        from paddock.auth.keys import LOCAL_KEY
-        from paddock.model.keys import DEFAULT_TENANT, Principal, Scope
 
         await self._parts.prepare(path)
         scope: dict[str, Any] = {
@@ -91,9 +90,7 @@ class Reader:
             "scheme": "http",
             "server": ("127.0.0.1", 0),
             "client": None,
-            PRINCIPAL: Principal(
-                tenant=DEFAULT_TENANT, key_id=LOCAL_KEY, name=LOCAL_KEY, scopes=frozenset([Scope.ADMIN])
-            ),
+            PRINCIPAL: await self._parts.principal(),
         }
         status = 500
         found: dict[str, str] = {}
@@ -141,6 +138,19 @@ class _Parts:
         self.config = config
         self.events = events
         self._store = store
+
+    async def principal(self) -> Principal:
+        """Return the holder of the local key, or an administrator where that key does not work."""
+        from paddock.auth.keys import LOCAL_KEY
+        from paddock.auth.secrets import read_secret
+        from paddock.errors import PaddockError
+        from paddock.model.keys import DEFAULT_TENANT, Principal, Scope
+
+        try:
+            principal: Principal = await self.keys.authenticate(read_secret(self.config.data / "local.key") or "")
+        except (PaddockError, OSError):
+            return Principal(tenant=DEFAULT_TENANT, key_id=LOCAL_KEY, name=LOCAL_KEY, scopes=frozenset([Scope.ADMIN]))
+        return principal
 
     async def prepare(self, path: str) -> None:
         """Read what a server has in memory."""

@@ -62,6 +62,11 @@ async def _make_database(data: Path) -> None:
     await (await Store.open(data / "paddock.db")).close()
 
 
+async def _subject(data: Path) -> str:
+    async with StoreClient(Cli(data=str(data))) as client:
+        return (await client._reader._parts.principal()).subject
+
+
 async def answers(data: Path, paths: Mapping[str, str]) -> dict[str, tuple[int, bytes]]:
     found: dict[str, tuple[int, bytes]] = {}
     async with StoreClient(Cli(data=str(data))) as client:
@@ -90,6 +95,8 @@ def test_it_answers_as_the_server_did(data: Path) -> None:
         eventually(lambda: client.get(f"/v1/runs/{run}").json()["state"] == "succeeded", 60)
         eventually(lambda: client.get("/v1/snapshots").json()["items"][0]["status"]["state"] == "Ready")
         paths = {path: path.format(run=run, sandbox=box, session=session) for path in PATHS}
+        owner = next(key["id"] for key in client.get("/v1/keys").json()["items"] if key["name"] == "local")
+        assert asyncio.run(_subject(data)) == owner
         before = {}
         for name, path in paths.items():
             answer = client.get(path)
