@@ -233,7 +233,7 @@ class Boxes:
         try:
             await self._have_image(session, kind)
             began = datetime.now(UTC)
-            sandbox = await self._create(session, kind)
+            sandbox = await self._create(await self._book.get(session.id), kind)
         except PaddockError as error:
             await self.tell(
                 session, SessionSandbox(kind=kind, sandbox_id="", state="broken", reason=error.message[:1000])
@@ -243,7 +243,17 @@ class Boxes:
         if not await self._record(session, [ready], add={kind: sandbox.id}):
             await self._end(session.tenant, sandbox.id)
             raise SessionNotFound(f"session {session.id} was deleted")
+        await self._share(session.id, sandbox)
         return Held(sandbox, _anew(kind, why) if again and sandbox.created_at >= began else None)
+
+    async def _share(self, session_id: str, sandbox: Sandbox) -> None:
+        """Give a new sandbox its session's visibility, which may have changed while the sandbox was made."""
+        try:
+            session = await self._book.get(session_id)
+            if session.visibility is not sandbox.visibility:
+                await self._fleet.share(session.tenant, sandbox.id, session.visibility)
+        except NotFound:
+            log.info("new sandbox of a session is gone already", session=session_id, sandbox=sandbox.id)
 
     async def _create(self, session: Session, kind: str) -> Sandbox:
         # A server that dies in the middle is followed by one that asks the same, and is given the same.

@@ -12,8 +12,11 @@ import pytest
 from paddock.agents.naming import specs_of, usual_tools
 from paddock.errors import SandboxNotFound
 from paddock.fleet.kinds import CODE
-from paddock.model.sandbox import SandboxState
+from paddock.fleet.requests import CreateSandbox
+from paddock.model.owners import Visibility
+from paddock.model.sandbox import Sandbox, SandboxState
 from paddock.model.sessions import Call, FileContent, Message, TextContent
+from paddock.store.sessions import SessionStore
 from tests.integration.agents.workbench import TENANT, Workbench, tidy, workbench
 from tests.integration.fleet.conftest import until
 
@@ -47,6 +50,23 @@ async def test_calls_that_come_first_together_share_one_sandbox(bench: Workbench
     results = await asyncio.gather(*calls)
     assert len({result.text for result in results}) == 1
     assert len((await bench.fleet.list(TENANT))[0]) == 1
+
+
+async def test_a_session_shared_while_its_sandbox_is_made_shares_the_sandbox(
+    bench: Workbench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session = await bench.session(subject="ann", visibility=Visibility.PRIVATE)
+    create, now = bench.fleet.create, datetime.now(UTC)
+
+    async def shared_before(tenant: str, request: CreateSandbox) -> Sandbox:
+        changes = {"visibility": Visibility.TENANT}
+        altered = await bench.store.write(lambda connection: SessionStore.alter(connection, session.id, changes, now))
+        await bench.toolbox.share(altered)
+        return await create(tenant, request)
+
+    monkeypatch.setattr(bench.fleet, "create", shared_before)
+    box = await bench.toolbox.sandbox(session, "code")
+    assert (await bench.fleet.get(TENANT, box.id)).visibility is Visibility.TENANT
 
 
 async def test_two_kinds_work_side_by_side_and_apart(bench: Workbench) -> None:
