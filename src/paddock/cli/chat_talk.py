@@ -16,6 +16,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+from paddock.cli.chat_commands import HELP, session_note
 from paddock.cli.chat_input import Keyboard, decide
 from paddock.cli.chat_view import JsonView, PlainView, TerminalView, View, print_history
 from paddock.cli.client import Client
@@ -31,11 +32,6 @@ _LARGEST = 20 * 2**20
 _REPLAYED = 20
 _PAGE = 1000
 _OVER = ("done", "cancelled", "failed")
-_HELP = """\
-Write what you want. While it works, a line you type is read before its next step, and ctrl-c stops it.
-  /continue   let it go on where it was stopped
-  /title TEXT give the session a title
-  /quit       leave (or ctrl-d); come back with: paddock chat --resume last"""
 
 
 async def converse(
@@ -145,12 +141,14 @@ class Talk:
                 case "/quit" | "/exit":
                     return False
                 case "/help" | "/?":
-                    self._view.note(_HELP)
+                    self._view.note(HELP)
                 case "/title" if rest.strip():
                     await self._reach.ask("PATCH", path_of(self._session), json={"title": rest.strip()})
                 case "/continue":
                     await self._reach.ask("POST", path_of(self._session, "/continue"))
                     self._state = "running"
+                case _ if (note := await session_note(self._reach, self._session, word, rest.strip())) is not None:
+                    self._view.note(note)
                 case _ if word.startswith("/") and "/" not in word[1:] and word[1:].isalpha():
                     self._view.note(f"there is no {word}; /help says what there is")
                 case _:
