@@ -163,8 +163,8 @@ class _Telling:
                     silent += SILENCE
                     if silent % HEARTBEAT < SILENCE:
                         yield STILL_HERE
-                    if pending := await self._stuck():
-                        yield _frames(self._run.interrupted(pending))
+                    if end := await self._stuck():
+                        yield end
                         return
                     continue
                 yield _frames(self._run.tell(event))
@@ -178,12 +178,7 @@ class _Telling:
             return _frames(self._run.failed("the session was deleted", SessionNotFound.code))
         match event.data["state"]:
             case "waiting":
-                # If all was decided meanwhile, the turn goes on.
-                if not await self._pending():
-                    return None
-                # Client calls are no interrupts: the client runs them once the run is over.
-                pending = await self._interrupts()
-                return _frames(self._run.interrupted(pending) if pending else self._run.done())
+                return await self._waiting()
             case "cancelled":
                 return _frames(self._run.cancelled())
             case "failed":
@@ -191,10 +186,18 @@ class _Telling:
             case _:
                 return _frames(self._run.done())
 
-    async def _stuck(self) -> Sequence[Approval]:
-        """What waits for a person while nothing else happens."""
+    async def _waiting(self) -> bytes | None:
+        """The end of a run whose turn waits; `None` if all was decided meanwhile, so that the turn goes on."""
+        if not await self._pending():
+            return None
+        # Client calls are no interrupts: the client runs them once the run is over.
+        pending = await self._interrupts()
+        return _frames(self._run.interrupted(pending) if pending else self._run.done())
+
+    async def _stuck(self) -> bytes | None:
+        """The end of a run whose agent waits within its turn, while nothing else happens."""
         session = await self._sessions.get(self._principal.tenant, self._session.id)
-        return await self._interrupts() if session.state is SessionState.WAITING else ()
+        return await self._waiting() if session.state is SessionState.WAITING else None
 
     async def _interrupts(self) -> Sequence[Approval]:
         return [approval for approval in await self._pending() if not is_client_call(approval)]

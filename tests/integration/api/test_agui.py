@@ -291,6 +291,19 @@ def test_an_agent_that_waits_within_its_turn(chat: Chat, client: httpx.Client, m
     run(client, "within", resume=[ResumeEntry(interrupt_id=waits.id, status="resolved", payload="That one.")])
 
 
+def test_an_agent_that_waits_within_its_turn_for_a_tool_of_the_client(
+    chat: Chat, client: httpx.Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(agui, "SILENCE", 0.1)
+    chat.sessions.play = lambda session, turn: [
+        StepStarted(turn=turn, step=1),
+        chat.sessions.ask(session, turn, "call-1", name="paint", type="question", actions=("answer", "reject")),
+        SessionStateChanged(state=SessionState.WAITING),
+    ]
+    end = run(client, "within, a tool", "Go.")[-1]
+    assert isinstance(end, RunFinishedEvent) and isinstance(end.outcome, RunFinishedSuccessOutcome)
+
+
 def test_runs_that_end_otherwise(chat: Chat, client: httpx.Client) -> None:
     chat.sessions.play = lambda session, turn: [
         MessageDelta(message_id="m", text="I"),
