@@ -38,7 +38,7 @@ from paddock.store.database import Store
 
 async def one(log, stream):
     while True:
-        event = await log.append(stream, EventType.OUT_OF_MEMORY, {"padding": "x" * 500}, tenant="t")
+        event = await log.append(stream, EventType.SANDBOX_RENEWED, {"padding": "x" * 500}, tenant="t")
         sys.stdout.write(f"{event.sequence} {stream} {event.number}\\n")
         sys.stdout.flush()
 

@@ -1,31 +1,37 @@
 import { QueryClient, QueryClientProvider } from "@tanstack/react-query";
-import { type ReactNode, Suspense } from "react";
+import { type ComponentType, type ReactNode, Suspense } from "react";
 import { Redirect, Route, Switch } from "wouter";
 import { ApiError } from "./api/client";
+import { loadAllWords } from "./i18n";
 import { Gate } from "./shell/Gate";
 import { part } from "./shell/parts";
 import { Loading } from "./ui/states";
 import { Toasts } from "./ui/toasts";
 
+/** A page whose words are not among the first. */
+function later(load: () => Promise<{ default: ComponentType }>) {
+  return part(async () => (await Promise.all([load(), loadAllWords()]))[0]);
+}
+
 // Who is not signed in needs nothing of all this.
 const Shell = part<{ children: ReactNode }>(async () => ({ default: (await import("./shell/Shell")).Shell }));
 const Welcome = part(() => import("./welcome/Welcome"));
 const Chats = part(() => import("./chat/Chats"));
-const Tasks = part(() => import("./runs/Tasks"));
-const NewRun = part(() => import("./runs/NewRun"));
-const Runs = part(() => import("./runs/Runs"));
-const RunPage = part(() => import("./runs/RunPage"));
-const CompareRuns = part(() => import("./runs/CompareRuns"));
-const Archive = part(() => import("./archive/Archive"));
-const ExchangePage = part(() => import("./archive/ExchangePage"));
-const ConversationsPage = part(() => import("./archive/ConversationsPage"));
+const Tasks = later(() => import("./runs/Tasks"));
+const NewRun = later(() => import("./runs/NewRun"));
+const Runs = later(() => import("./runs/Runs"));
+const RunPage = later(() => import("./runs/RunPage"));
+const CompareRuns = later(() => import("./runs/CompareRuns"));
+const Archive = later(() => import("./archive/Archive"));
+const ExchangePage = later(() => import("./archive/ExchangePage"));
+const ConversationsPage = later(() => import("./archive/ConversationsPage"));
 const Sandboxes = part(() => import("./sandboxes/Sandboxes"));
 const SandboxPage = part(() => import("./sandboxes/SandboxPage"));
 const Wall = part(() => import("./computers/Wall"));
 const Popout = part(() => import("./computers/Popout"));
-const Usage = part(() => import("./usage/Usage"));
-const Health = part(() => import("./usage/Health"));
-const Settings = part(() => import("./settings/Settings"));
+const Usage = later(() => import("./usage/Usage"));
+const Health = later(() => import("./usage/Health"));
+const Settings = later(() => import("./settings/Settings"));
 const NotFound = part(() => import("./shell/NotFound"));
 
 const queries = new QueryClient({

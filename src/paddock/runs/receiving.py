@@ -308,7 +308,7 @@ def place_of(path: str, wanted: str = "/") -> str:
     instead of shown are percent-escaped.
     """
     parts = path.split("/")
-    if parts[0] or any(part in ("", ".", "..") for part in parts[1:]) or path in ("", WORKSPACE):
+    if "\0" in path or parts[0] or any(part in ("", ".", "..") for part in parts[1:]) or path in ("", WORKSPACE):
         raise Refused("is not a plain path")
     try:
         sizes = [len(escape_name(part).encode()) for part in parts]

@@ -13,9 +13,11 @@ import pytest
 PROGRAM = """
 import asyncio, json, os, sys
 from pathlib import Path
+from paddock.config.schema import LogConfig
 from paddock.events.log import EventLog
 from paddock.model.sessions import ApprovalState
 from paddock.store.database import Store
+from paddock.telemetry.logging import configure_logging
 from tests.unit.agents.desk import Desk, Tools, decision, said, shell
 
 place = Path(sys.argv[1])
@@ -33,6 +35,7 @@ async def run(call):
     return said("did it")
 
 async def main():
+    configure_logging(LogConfig())  # Standard output is for the stages alone.
     async with await Store.open(place / "p.db") as store:
         new = not (place / "begun").exists()
         desk = await Desk.open(store, Tools(run)) if new else Desk(store, await EventLog.open(store), Tools(run), {})

@@ -8,7 +8,12 @@ export const LANGUAGES = { en: "English", zh: "简体中文" } as const;
 export type Language = keyof typeof LANGUAGES;
 
 type Words = Record<string, unknown>;
-const english = import.meta.glob<Words>("./en/*.json", { eager: true, import: "default" });
+const english = import.meta.glob<Words>(["./en/*.json", "!./en/{archive,health,runs,settings,usage}.json"], {
+  eager: true,
+  import: "default",
+});
+/** Words of pages that are not the first ones. */
+const laterEnglish = import.meta.glob<Words>("./en/{archive,health,runs,settings,usage}.json", { import: "default" });
 const chinese = import.meta.glob<Words>("./zh/*.json", { import: "default" });
 
 /** Each room has a file of its own, and its words begin with the room's name: `chat.send`. */
@@ -16,10 +21,20 @@ function joined(files: Record<string, Words>): Words {
   return Object.fromEntries(Object.entries(files).map(([path, words]) => [path.replace(/^.*\/|\.json$/g, ""), words]));
 }
 
+async function loaded(files: Record<string, () => Promise<Words>>): Promise<Words> {
+  return joined(
+    Object.fromEntries(await Promise.all(Object.entries(files).map(async ([path, get]) => [path, await get()]))),
+  );
+}
+
+/** Load the English words of all pages, also of those that are opened later. */
+export async function loadAllWords(): Promise<void> {
+  i18next.addResourceBundle("en", "translation", await loaded(laterEnglish), true);
+}
+
 async function load(language: Language): Promise<void> {
   if (language === "en" || i18next.hasResourceBundle(language, "translation")) return;
-  const loaded = await Promise.all(Object.entries(chinese).map(async ([path, get]) => [path, await get()] as const));
-  i18next.addResourceBundle(language, "translation", joined(Object.fromEntries(loaded)));
+  i18next.addResourceBundle(language, "translation", await loaded(chinese));
 }
 
 function wanted(): Language {
