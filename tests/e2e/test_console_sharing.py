@@ -55,7 +55,7 @@ def test_a_chat_is_ones_own_until_it_is_shared(browser: Browser, server: Server,
         expect(other.page.get_by_role("searchbox")).to_be_visible(timeout=SOON)
         expect(other.page.get_by_text(f"nest-{language}")).to_have_count(0)
         other.go(f"/chats/{chat}")
-        expect(other.page.get_by_text("There is no session", exact=False).first).to_be_visible(timeout=SOON)
+        expect(other.page.get_by_role("alert").get_by_role("heading")).to_be_visible(timeout=SOON)
         expect(other.page.get_by_role("heading", name=title)).to_have_count(0)
 
         first.button("chat.menu").click()
@@ -70,12 +70,12 @@ def test_a_chat_is_ones_own_until_it_is_shared(browser: Browser, server: Server,
         by = other.t("common.sharing.sharedBy", name=f"ann-{language}")
         header = other.page.locator("header", has=theirs)
         expect(header.get_by_text(by, exact=True)).to_be_visible(timeout=SOON)
+        other.check_access("a chat that somebody else shares")
         other.button("chat.menu").click()
         expect(item(other, "chat.export")).to_be_visible()
         expect(item(other, "common.sharing.unshare")).to_have_count(0)
         other.page.keyboard.press("Escape")
         expect(other.page.get_by_role("menu")).to_have_count(0)
-        other.check_access("a chat that somebody else shares")
         keep_screenshot(other.page, f"shared-by-other-{language}-{width}")
 
         first.go(f"/sandboxes/{box}")
