@@ -120,6 +120,25 @@ def test_it_takes_no_for_an_answer_and_questions_afterwards(client: httpx.Client
     client.delete(chat.path)
 
 
+@pytest.mark.parametrize(("language", "done"), [("en", "more than doubled"), ("zh", "翻了一番多")])
+def test_it_goes_on_with_its_steps_after_a_person_had_control(client: httpx.Client, language: str, done: str) -> None:
+    chat = Chat(client, client.post("/v1/demo", json={"language": language, "again": True}).json()["session"])
+    asked = waiting(chat)
+    (box,) = chat.now()["sandboxes"].values()
+    taken = client.post(f"/v1/sandboxes/{box}/input", json={"viewer": "ada", "name": "Ada"})
+    assert taken.status_code == 200, taken.text
+    decision = {"approval": asked["id"], "digest": asked["digest"], "action": "approve"}
+    assert client.post(f"{chat.path}/resume", json={"decisions": [decision]}).status_code == 200
+    eventually(lambda: chat.now()["state"] == "parked")
+    client.delete(f"/v1/sandboxes/{box}/input", params={"viewer": "ada"})
+    eventually(lambda: chat.now()["state"] == "idle", 60)
+    messages = client.get(f"{chat.path}/messages", params={"pageSize": 100}).json()["items"]
+    assert [message["role"] for message in messages].count("note") == 1
+    assert done in last_said(chat) and "chart.svg" in kept_files(chat)
+    assert "| **Dunmore** | **+113 %** |" in content(client, chat, "report.md")
+    client.delete(chat.path)
+
+
 def test_each_key_has_its_own(server: Server, client: httpx.Client) -> None:
     made = client.post("/v1/keys", json={"name": "ada", "scopes": ["sessions:write"]}).json()
     mine = client.post("/v1/demo", json={"begin": False}).json()["session"]

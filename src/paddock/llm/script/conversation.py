@@ -17,6 +17,8 @@ _DIRECTORY = (
 )
 _ACKNOWLEDGED = "Got it. Thanks for the context!"
 """What qwen-code, and gemini-cli before it, puts into the model's mouth before the conversation begins."""
+_NOTE = "[note] "
+"""How notes of Paddock's server to an agent begin."""
 LOOKED_AT = 200_000
 """How many characters of a text are searched."""
 
@@ -94,7 +96,7 @@ def _hear(message: Message, moment: Moment, names: dict[str, str], *, after_call
     if outputs:
         moment.tool_output = "\n".join([moment.tool_output, *outputs] if moment.tool_output else outputs)
     texts = [part.text for part in message.parts if isinstance(part, Text) and part.text.strip()]
-    plain = [text for text in texts if not is_wrapped(text)]
+    plain = [text for text in texts if not is_wrapped(text) and not text.startswith(_NOTE)]
     # What stands beside tools' results is the client's, not the user's.
     if plain and not (outputs and after_call):
         moment.prompt = "\n".join(plain).strip()
