@@ -207,6 +207,8 @@ def test_the_doctor_tries_the_running_server(server: Server) -> None:
     assert report["healthy"] is True
     assert found["server"]["detail"] == f"running at {server.url}"
     assert found["trial"]["ok"] is True
+    assert found["providers"]["detail"] == "no model is connected"
+    assert not found["providers"]["required"]
 
 
 def test_the_doctor_reports_an_unset_variable_and_goes_on(server: Server, tmp_path: Path) -> None:

@@ -302,6 +302,21 @@ def test_unset_variables_are_named_once_where_they_are_needed(here: Path) -> Non
     ]
 
 
+def test_a_well_known_provider_may_get_its_key_from_the_servers_environment(here: Path) -> None:
+    text = "llm:\n  models: {acme-*: openai, gpt: {provider: openai, model: gpt-5}}\n"
+    problem = "paddock.yaml:2: llm.providers.openai.key: the environment has no OPENAI_API_KEY"
+    (here / "paddock.yaml").write_text(text)
+    loaded = load(environ={}, cwd=here, need_variables=False)
+    assert loaded.unset == {"llm.providers.openai.key": problem}
+    assert loaded.config.llm.providers["openai"].kind == "openai"
+    shown = {line.key: line.value for line in describe(loaded)}
+    assert shown["llm.providers.openai.key"] == "unresolved: the environment has no OPENAI_API_KEY"
+    assert problems(here, text) == [problem]
+    assert load(environ={"OPENAI_API_KEY": "sk-1"}, cwd=here).unset == {}
+    for wrong in (text.replace("openai", "opena1"), text + "  environment: false\n"):
+        assert any("there is no provider" in line for line in problems(here, wrong))
+
+
 def test_other_problems_are_reported_beside_unset_variables(here: Path) -> None:
     (here / "paddock.yaml").write_text(SECRET + "  host: 7\n")
     with pytest.raises(ConfigError, match=r"paddock.yaml:10: server.host"):

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -91,6 +91,10 @@ async def _examine(cli: Cli, trial: bool, show: Callable[[str], None]) -> AsyncI
         if not finding.ok and finding.required:
             return
     yield _port(config)
+    if is_served(config.data):
+        show("the model providers of the running server")
+        for finding in await _providers(cli):
+            yield finding
     from paddock.cli.trial import examine
 
     usable = True
@@ -166,6 +170,44 @@ def _port(config: Config) -> Finding:
             return Finding(check="port", ok=True, detail=f"{where} is free")
     except OSError as error:
         return Finding(check="port", ok=False, detail=f"{where}: {error.strerror}", fix=fix, required=False)
+
+
+async def _providers(cli: Cli) -> list[Finding]:
+    """Ask the running server which model providers it has and how they are doing."""
+    from paddock.sandbox.base import Finding
+
+    try:
+        async with cli.client() as client:
+            found = await client.get("/v1/llm")
+    except PaddockError as error:
+        return [Finding(check="providers", ok=False, detail=error.message, required=False)]
+    real = [each for each in found["providers"] if (each["name"], each["kind"]) != ("demo", "script")]
+    if real:
+        return [_provider(each) for each in real]
+    fix = (
+        "set a key such as ANTHROPIC_API_KEY or OPENAI_API_KEY in the shell of `paddock serve` and restart it, "
+        "or name a provider in paddock.yaml (docs/how-to/connect-a-provider.md)"
+    )
+    return [Finding(check="providers", ok=False, detail="no model is connected", fix=fix, required=False)]
+
+
+def _provider(found: Mapping[str, Any]) -> Finding:
+    """Report whether a provider accepted its key and answers."""
+    from paddock.sandbox.base import Finding
+
+    where = found.get("foundIn") or f"llm.providers.{found['name']}.key"
+    address = f" at {found['baseUrl']}" if found.get("baseUrl") else ""
+    detail, fix = "", None
+    if found.get("keyRefusedAt"):
+        detail, fix = f"key refused{address}", f"correct {where} and restart the server"
+    elif found.get("failing"):
+        detail, fix = f"not reached{address}: requests kept failing", "check its address and the server's network"
+    elif found.get("listProblem"):
+        detail = f"no list of models{address}: {found['listProblem']}"
+        fix = "check its address and the server's network; name the models in llm.models if it has no list"
+    return Finding(
+        check=f"provider {found['name']}", ok=not detail, detail=detail or f"OK{address}", fix=fix, required=False
+    )
 
 
 def _programs() -> Iterator[Finding]:

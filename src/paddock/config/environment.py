@@ -93,6 +93,23 @@ def read_providers(environ: Mapping[str, str], base: Path) -> tuple[Layer, dict[
     return layer, found
 
 
+def add_missing_providers(layer: Layer, models: Mapping[str, Any], origins: Mapping[tuple[str, ...], str]) -> None:
+    """Add well-known providers that models name and whose key is not set, each with its key marked as unset."""
+    providers = layer.tree.setdefault("llm", {}).setdefault("providers", {})
+    for name, model in models.items():
+        named = model.get("provider") if isinstance(model, dict) else model
+        provider = str(named).partition("/")[0]
+        known = next((each for each in KNOWN if each.name == provider), None)
+        if known is None or provider in providers:
+            continue
+        variable = known.keys[0]
+        place = ("llm", "providers", provider)
+        providers[provider] = {**known.settings, "key": f"${{{variable}}}"}
+        layer.origins |= {(*place, field): f"environment {variable}" for field in ("key", *known.settings)}
+        origin = origins.get(("llm", "models", name), "settings")
+        layer.unset[*place, "key"] = f"{origin}: {'.'.join(place)}.key: the environment has no {variable}"
+
+
 def key_for(model: str) -> str | None:
     """The variable that a key is kept in for a model of this name, where the name tells."""
     fits = (known for known in KNOWN if any(fnmatchcase(model, pattern) for pattern in known.models))

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from pydantic import BaseModel, SecretBytes, SecretStr, TypeAdapter, ValidationError
 from pydantic_core import ErrorDetails
 
-from paddock.config.environment import read_providers
+from paddock.config.environment import add_missing_providers, read_providers
 from paddock.config.schema import Config
 from paddock.config.sources import PREFIX, Layer, read_environment, read_file, read_flags
 from paddock.config.units import format_duration, format_size
@@ -156,8 +156,11 @@ def _offered(named: Layer, environ: Mapping[str, str], base: Path) -> tuple[Laye
     if not look:
         return Layer(base), {}
     offered, found = read_providers(environ, base)
-    if found and llm.get("models"):
+    models = llm.get("models")
+    if found and models:
         del offered.tree["llm"]["models"]  # Whoever names models means these and no others.
+    if isinstance(models, dict):
+        add_missing_providers(offered, models, named.origins)
     return offered, found
 
 
