@@ -21,6 +21,7 @@ from paddock.cli.run_progress import arguments_of, one_line, tidy
 RESULT_LINES = 6
 _MOST_OUTPUT = 4096
 """Letters that are kept of what a running call says."""
+_LONGEST_NAMES = 100
 _FRAMES = 12
 _MARKS = {"pending": "☐", "running": "▸", "done": "☑", "dropped": "☒"}
 _SHOWN_OTHERWISE = ("update_plan", "ask_user")
@@ -82,7 +83,8 @@ class TerminalView:
         self._live: Live | None = None
         self._speech = ""
         self._thought = ""
-        self._waiting = "thinking"
+        self._starting = ""
+        """What a sandbox that starts waits for."""
         self._calls: dict[str, str] = {}
         self._output: dict[str, str] = {}
         """Of the calls that run."""
@@ -123,7 +125,6 @@ class TerminalView:
                 self._calls[str(call.get("id"))] = str(call.get("name"))
                 if call.get("name") not in _SHOWN_OTHERWISE:
                     self._print(_call(str(call.get("name")), call.get("arguments")))
-                self._waiting = one_line(str(call.get("name")))
             case "call.running":
                 self._output[str(data.get("call_id"))] = ""
             case "call.output" if (known := str(data.get("call_id"))) in self._output:
@@ -133,12 +134,13 @@ class TerminalView:
                 result = data.get("result") or {}
                 if self._calls.get(str(data.get("call_id"))) not in _SHOWN_OTHERWISE or result.get("failed"):
                     self._print(self._result(result))
-                self._waiting = "thinking"
             case "plan.changed":
                 self._print(_plan(data.get("steps") or []))
             case "approval.decided" | "approval.expired":
                 self._decided(str(event.get("type")), data)
             case kind:
+                if kind == "turn.ended":
+                    self._output.clear()
                 self._note_of(str(kind), data)
         self._draw()
 
@@ -150,7 +152,7 @@ class TerminalView:
                 reason = f": {data['reason']}" if data.get("reason") else ""
                 if state != "starting":
                     self.note(f"the {data.get('kind')} sandbox {words.get(state, state)}{reason}")
-                self._waiting = _starting(data) if state == "starting" else "thinking"
+                self._starting = _starting(data) if state == "starting" else ""
             case "session.desktop":
                 words = {"taken": "has the mouse", "handed_back": "has handed the mouse back"}
                 if data.get("state") in words:
@@ -229,8 +231,14 @@ class TerminalView:
             if lines := tidy(output).rstrip().splitlines()[-RESULT_LINES:]:
                 parts.append(Padding(Text("\n".join(lines), style="dim", overflow="fold"), (0, 0, 0, 4)))
         if not self._thought.strip() and not self._speech.strip():
-            parts.append(Spinner("dots", Text(f"{self._waiting} (ctrl-c stops it)", style="dim")))
+            parts.append(Spinner("dots", Text(f"{self._state()} (ctrl-c stops it)", style="dim")))
         return _Tail(Group(*parts))
+
+    def _state(self) -> str:
+        """Name the sandbox that starts, the calls that run, or neither."""
+        names = [self._calls.get(call, "") for call in self._output]
+        running = ", ".join(one_line(name) for name in names if name and name not in _SHOWN_OTHERWISE)
+        return self._starting or (f"running: {running[:_LONGEST_NAMES]} …" if running else "thinking")
 
 
 class _Working(AbstractContextManager[None]):
@@ -239,7 +247,7 @@ class _Working(AbstractContextManager[None]):
 
     def __enter__(self) -> None:
         view = self._view
-        view._waiting = "thinking"
+        view._starting = ""
         view._live = Live(
             view._growing(), console=view._console, transient=True, refresh_per_second=_FRAMES, redirect_stderr=False
         )

@@ -21,8 +21,8 @@ class Screen:
         self._written = io.StringIO()
         self.view._console = Console(file=self._written, force_terminal=True, width=80)
 
-    def tell(self, kind: str, **data: Any) -> None:
-        self.view.tell({"type": kind, "data": data})
+    def tell(self, event: str, /, **data: Any) -> None:
+        self.view.tell({"type": event, "data": data})
 
     def drawn(self) -> str:
         """What grows, which goes when something else takes its place."""
@@ -49,7 +49,7 @@ def test_the_newest_lines_are_drawn_dimmed_until_there_is_a_result(screen: Scree
         screen.tell("call.output", call_id="c", text=f"line {number}\n")
     *shown, waiting = screen.lines()
     assert shown == [f"line {number}" for number in range(20 - RESULT_LINES, 20)]
-    assert "code_run_shell_command" in waiting and "\x1b[2m" in screen.drawn()
+    assert "running: code_run_shell_command … (ctrl-c stops it)" in waiting and "\x1b[2m" in screen.drawn()
     screen.tell("call.result", call_id="c", result={"content": [{"type": "text", "text": "done"}]})
     screen.tell("call.output", call_id="c", text="after its end")
     assert len(screen.lines()) == 1 and "thinking" in screen.lines()[0]
@@ -61,6 +61,20 @@ def test_calls_that_run_at_once_are_drawn_one_below_the_other(screen: Screen) ->
     for name in ("c", "d", "c"):
         screen.tell("call.output", call_id=name, text=f"{name}1 ")
     assert screen.lines()[:2] == ["c1 c1", "d1"]
+
+
+def test_the_call_that_runs_is_named_until_the_last_one_ends(screen: Screen) -> None:
+    screen.tell("call.ready", call={"id": "d", "name": "browser_open", "arguments": {}})
+    screen.tell("session.sandbox", kind="linux", state="starting")
+    assert "waiting for a linux sandbox" in screen.lines()[-1]
+    screen.tell("call.running", call_id="c")
+    screen.tell("call.running", call_id="d")
+    screen.tell("session.sandbox", kind="linux", state="ready")
+    assert "running: code_run_shell_command, browser_open …" in screen.lines()[-1]
+    screen.tell("call.result", call_id="c", result={"content": []})
+    assert "running: browser_open …" in screen.lines()[-1]
+    screen.tell("turn.ended", state="cancelled")
+    assert "thinking" in screen.lines()[-1]
 
 
 def test_what_it_says_does_not_steer_the_terminal(screen: Screen) -> None:
