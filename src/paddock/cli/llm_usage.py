@@ -126,7 +126,8 @@ def _cost(item: Mapping[str, Any]) -> str:
     from paddock.cli.llm_words import money
 
     if item["unpriced"]:
-        return f"≥{money(item['cost'])}" if item["cost"] else "?"
+        known = money(item["cost"])
+        return "unknown" if not item["cost"] else known if known.startswith("<") else f"≥{known}"
     return f"{'~' if item['estimated'] and item['cost'] else ''}{money(item['cost'])}"
 
 
@@ -169,7 +170,8 @@ def _footnotes(total: Mapping[str, Any]) -> list[str]:
         notes.append(f"~ tokens of {requests} are a guess, because the provider did not say")
     if total["unpriced"]:
         requests = "1 request" if total["unpriced"] == 1 else f"{total['unpriced']:,} requests"
-        notes.append(f"{'≥' if total['cost'] else '?'} no price is known for {requests}; set llm.prices")
+        mark = "≥ " if _cost(total).startswith("≥") else ""
+        notes.append(f"{mark}no price is known for {requests}; set llm.prices")
     return ["", *notes] if notes else []
 
 

@@ -41,7 +41,8 @@ def test_guesses_and_unknown_prices_are_marked_and_explained() -> None:
     assert _numbers(item()) == ["3", "", "1.2k", "10", "$0.50"]
     assert _numbers(item(estimated=1)) == ["3", "", "~1.2k", "~10", "~$0.50"]
     assert _numbers(item(unpriced=1))[-1] == "≥$0.50"
-    assert _numbers(item(unpriced=3, cost=0.0))[-1] == "?"
+    assert _numbers(item(unpriced=3, cost=0.0))[-1] == "unknown"
+    assert _numbers(item(unpriced=1, cost=1e-6))[-1] == "<$0.0001"
     assert _footnotes(item()) == []
     _, guessed, unpriced = _footnotes(item(estimated=2, unpriced=1))
     assert guessed.startswith("~ tokens of 2 requests are a guess")
