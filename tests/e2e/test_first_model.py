@@ -64,6 +64,21 @@ def test_a_key_in_the_environment_is_enough(tmp_path: Path, name: str) -> None:
         server.run("session", "rm", json.loads(server.text("session", "list", "--json"))[0]["id"])
 
 
+def test_a_compatible_server_offers_models_of_any_name(tmp_path: Path) -> None:
+    with strict_provider("openai") as provider:
+        provider.models, provider.default, provider.hidden = ("acme-large", "acme-embed"), "acme-large", ("acme-embed",)
+        with serving(tmp_path, provider) as server, client_of(server) as client:
+            models = client.get("/v1/server").json()["models"]
+            assert ([each["name"] for each in models["items"]], models["default"]) == (["acme-large"], "acme-large")
+            told = server.run("chat", "Hello?", "-p")
+            assert (told.returncode, told.stdout.decode().strip()) == (0, SAID.format(model="acme-large"))
+            # A client that speaks Responses, such as codex, is translated.
+            body = {"model": "acme-large", "input": "Hello?"}
+            answered = client.post("/v1/responses", json=body).raise_for_status()
+            assert SAID.format(model="acme-large") in answered.text and provider.problems == []
+            server.run("session", "rm", json.loads(server.text("session", "list", "--json"))[0]["id"])
+
+
 def test_a_refused_key_and_a_provider_without_a_list_are_told(tmp_path: Path) -> None:
     with strict_provider("gemini") as provider, serving(tmp_path, provider) as server, client_of(server) as client:
         provider.accepts_key = False

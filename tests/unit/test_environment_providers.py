@@ -103,3 +103,21 @@ def test_what_is_wrong_is_said_with_the_variable(here: Path) -> None:
         loaded(here, KEYS, "llm: {environment: perhaps}\n")
     # Who needs no models does not fail for theirs.
     assert load(environ={**KEYS, "OPENAI_BASE_URL": "nonsense"}, cwd=here, only=["server.port"]).config.llm.found == {}
+
+
+def test_a_server_elsewhere_has_models_of_any_name(here: Path) -> None:
+    keys = {"OPENAI_API_KEY": "sk-2", "ANTHROPIC_API_KEY": "sk-ant-1"}
+    llm = loaded(here, {**keys, "OPENAI_BASE_URL": "http://gpu.example/v1"}).config.llm
+    patterns = {name: (model.provider, model.model) for name, model in llm.models.items()}
+    assert patterns == {"claude-*": ("anthropic", "claude-*"), "*": ("openai", "*")}
+    assert llm.providers["openai"].api == "chat"
+
+    both = {**keys, "OPENAI_BASE_URL": "http://gpu.example/v1", "ANTHROPIC_BASE_URL": "http://gpu.example"}
+    assert set(loaded(here, both).config.llm.models) == {"claude-*", "*"}
+    alone = {"ANTHROPIC_API_KEY": "sk-ant-1", "ANTHROPIC_BASE_URL": "http://gpu.example"}
+    assert set(loaded(here, alone).config.llm.models) == {"*"}
+
+
+def test_another_address_of_the_provider_itself_changes_nothing(here: Path) -> None:
+    llm = loaded(here, {"OPENAI_API_KEY": "sk-2", "OPENAI_BASE_URL": "https://eu.api.openai.com/v1"}).config.llm
+    assert llm.providers["openai"].api == "both" and set(llm.models) == {"gpt-*", "o1*", "o3*", "o4*"}

@@ -88,9 +88,11 @@ def _notes(found: dict[str, Any], providers: dict[str, dict[str, Any]]) -> Itera
         has_pattern = any(pattern["provider"] == name for pattern in found["patterns"])
         if has_pattern and each.get("listProblem") and not each.get("keyRefusedAt"):
             yield f"Provider {name} did not list its models: {each['listProblem']}. Well-known names are shown instead."
-    if found["patterns"]:
-        names = ", ".join(pattern["name"] for pattern in found["patterns"])
-        yield f"Any other name that fits {names} can be asked for, too."
+    patterns = [pattern["name"] for pattern in found["patterns"]]
+    if "*" in patterns:
+        yield "Any other name can be asked for, too."
+    elif patterns:
+        yield f"Any other name that fits {', '.join(patterns)} can be asked for, too."
     offered = [f"{name} ({each['foundIn']})" for name, each in providers.items() if each.get("foundIn")]
     if offered:
         yield f"From the environment: {', '.join(offered)}. Name providers in paddock.yaml to choose others."

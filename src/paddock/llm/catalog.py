@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 
 import structlog
 
+from paddock.config.environment import patterns_of
 from paddock.config.llm import LlmConfig, matched_part
 from paddock.llm.chat_models import chat_models, well_known
 from paddock.llm.formats.models import Listed
@@ -76,6 +77,8 @@ class Catalog:
             models = [model for model in settings.models.values() if model.provider == name]
             patterns = [key for key, model in settings.models.items() if "*" in key and model.provider == name]
             patterns += [model.model for model in models if model.model and "*" in model.model]
+            if name in settings.found:
+                patterns += patterns_of(name)
             self._lists[name] = _ProviderList(well_known(provider, patterns))
 
     async def refresh(self, wait: float = WAIT) -> None:

@@ -11,6 +11,7 @@ from paddock.llm.formats.models import Listed
 _OTHER_PURPOSE = re.compile(
     r"embed|rerank|moderation|whisper|transcri|realtime|audio|image|imagen|dall-e|sora|veo-|davinci|babbage"
     r"|deep-research|computer-use|search-(?:preview|api)|native|robotics|livetranslate|paraformer|cosyvoice|cogv"
+    r"|stable-diffusion|(?:^|[-/._])(?:flux|[ti]2[iv])(?:[-._:]|$)"
     r"|minilm|(?:^|[-/._])(?:tts|asr|ocr|live|mt|omni|s2s|aqa|bge|gte|clip)(?:[-._:]|$)"
     r"|^gpt-3\.5-turbo-instruct|^(?:o\d|gpt-\d).*-(?:pro|codex)(?:-|$)",
     re.IGNORECASE,

@@ -97,6 +97,8 @@ class Routes:
                 headers=[],
                 model=asked,
             )
+        if self.scripted.awaits(asked, caller):
+            raise Unavailable("The script of this run is not there yet; ask again in a moment.")
         if "*" in asked:
             raise pattern_refused(asked)
         for pattern in self._patterns:
@@ -106,8 +108,6 @@ class Routes:
         provider, slash, model = asked.partition("/")
         if self._settings.direct and slash and model and provider in self.providers:
             return self._route(asked, ModelConfig(provider=provider, model=model), asked, model)
-        if self.scripted.awaits(asked, caller):
-            raise Unavailable("The script of this run is not there yet; ask again in a moment.")
         there = ", ".join(sorted(self._settings.models)) or "none"
         if not self._settings.models or only_demo(self._settings):
             there += f"; {self._how_to_have(asked)}"
