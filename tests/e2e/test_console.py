@@ -1,4 +1,4 @@
-"""`paddock console` opens the console, logged in."""
+"""`paddock console` opens the console, signed in."""
 
 from __future__ import annotations
 

@@ -129,7 +129,7 @@ async def test_logging_out_ends_this_one_only(keys: Keys, logins: Logins) -> Non
     await logins.end(here)
     with pytest.raises(Unauthorized):
         await logins.authenticate(*first)
-    assert "not logged in" in await logins.stopped(here)
+    assert "not signed in" in await logins.stopped(here)
     assert (await logins.authenticate(*second)).login != here.login
     assert (await keys.authenticate(secret)).login is None
 

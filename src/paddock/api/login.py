@@ -117,7 +117,7 @@ def _own_pages_only(request: Request) -> None:
     """Another site's page must not log anybody in, as somebody else for instance."""
     site = header(request.scope, b"sec-fetch-site")
     if ("origin" in request.headers and not is_own(request.scope)) or site not in ("", "same-origin", "none"):
-        raise Forbidden("pages of other origins cannot log in here")
+        raise Forbidden("pages of other origins cannot sign in here")
     if site and not header(request.scope, CONSOLE):
         raise Forbidden("a browser logs in with the header X-Paddock-Console")
 

@@ -30,7 +30,7 @@ _USE_NOTED_EVERY = timedelta(minutes=1)
 _ADDRESSES = 10_000
 _LOOK = 0.5
 _LOOKS = 30
-_OVER = "You are not logged in any more; log in again."
+_OVER = "You are not signed in any more; sign in again."
 
 
 @dataclass(frozen=True)
@@ -103,7 +103,7 @@ class Logins:
         known = self._cached(hashed, now) or await self._find(hashed, now)
         login, key = known.login, known.key
         if key.expires_at is not None and key.expires_at <= now:
-            raise Unauthorized(f"The key {key.name} has expired; log in with another.")
+            raise Unauthorized(f"The key {key.name} has expired; sign in with another.")
         if now - login.used_at >= _USE_NOTED_EVERY:
             await self._note_use(known, now)
         return Principal.of(key, hashed)

@@ -1,4 +1,4 @@
-"""`paddock console`: opens the console in a browser, logged in."""
+"""`paddock console`: opens the console in a browser, signed in."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ async def console(
         bool, typer.Option("--print", help="Print the address instead of opening a browser.")
     ] = False,
 ) -> None:
-    """Open the console in a browser, logged in.
+    """Open the console in a browser, signed in.
 
-    The address that is opened or printed logs one browser in, within two minutes, as the key that this command uses.
+    The address that is opened or printed signs one browser in, within two minutes, as the key that this command uses.
     """
     async with cli.client() as client:
         made = await client.post("/v1/login/codes")

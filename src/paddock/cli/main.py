@@ -61,7 +61,7 @@ COMMANDS: Mapping[str, tuple[str, ...]] = {
 """Every command at the top, and the modules that bring it; only those of the command that runs are imported."""
 SUMMARIES: Mapping[str, str] = {
     "serve": "Start the server.",
-    "console": "Open the console in a browser, logged in.",
+    "console": "Open the console in a browser, signed in.",
     "run": "Run tasks, and bring back what comes of them.",
     "runs": "List, show, stop and remove runs of tasks.",
     "chat": "Chat with an agent that works in sandboxes.",

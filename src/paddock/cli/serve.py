@@ -100,7 +100,7 @@ def _banner(config: Config, url: str) -> str:
     key = config.data / "local.key"
     rows = [
         f"Paddock {__version__} is ready: {url}",
-        f"  console        {url}    paddock console opens it, logged in",
+        f"  console        {url}    paddock console opens it, signed in",
         f"  API reference  {url}/docs",
         f"  data           {config.data}",
         f"  key            {key if key.exists() else 'the ones you made; see: paddock key list'}",
