@@ -95,6 +95,25 @@ def test_why_a_run_could_not_start_is_told_in_chinese(browser: Browser, server: 
         person.is_content()
 
 
+def test_a_small_screen_leads_home_and_names_what_sandboxes_belong_to(browser: Browser, server: Server) -> None:
+    metadata = {"paddock.run": "run-0000000000000001", "paddock.task": "hello"}
+    asked = {"image": {"uri": "host"}, "timeout": 600, "metadata": metadata}
+    with server.client() as client:
+        box = client.post("/v1/sandboxes", json=asked).raise_for_status().json()["id"]
+    with visitor(browser, server, width=390) as person:
+        open_page(person, "/sandboxes")
+        row = person.page.get_by_role("row").filter(has_text=box)
+        expect(row.get_by_role("link", name=person.t("sandboxes.owners.run"))).to_be_visible()
+        expect(row.get_by_text("hello").first).to_be_visible()
+        person.page.get_by_role("button", name=person.t("common.more")).click()
+        expect(person.page.get_by_role("menuitem", name=person.t("shell.places.tasks"))).to_be_visible()
+        person.page.get_by_role("menuitem").first.click()
+        expect(person.page).to_have_url(f"{server.url}/")
+        person.is_content()
+    with server.client() as client:
+        client.delete(f"/v1/sandboxes/{box}").raise_for_status()
+
+
 def test_example_cards_set_up_what_they_need(browser: Browser, server: Server) -> None:
     with visitor(browser, server) as person:
         open_page(person, "/chats")

@@ -15,6 +15,7 @@ import { useColumns } from "./columns";
 import { ALIVE, deedsOf, kindOf, passes, type Sandbox, statesOf, titleOf } from "./facts";
 import { Pager } from "./Pager";
 import styles from "./Sandboxes.module.css";
+import { useChatTitles } from "./useChatTitles";
 import { useSnapshotNames } from "./useSnapshotNames";
 
 const MOST = 200;
@@ -38,7 +39,10 @@ export function SandboxList({ writes }: { writes: boolean }) {
     placeholderData: (before) => before,
   });
   const items = query.data?.items;
-  const columns = useColumns(useSnapshotNames(items?.some((box) => box.snapshotId) ?? false));
+  const columns = useColumns(
+    useSnapshotNames(items?.some((box) => box.snapshotId) ?? false),
+    useChatTitles(items?.some((box) => box.metadata.session) ?? false),
+  );
   const kinds = useMemo(() => [...new Set((items ?? []).map(kindOf).filter((kind) => kind !== null))].sort(), [items]);
   const rows = (items ?? []).filter((box) => !hidden.has(box.id) && passes(box, filter));
   const picked = rows.filter((box) => chosen.has(box.id));

@@ -9,8 +9,8 @@ import { kindOf, labelsOf, originOf, ownerOf, type Sandbox, TONES, titleOf } fro
 import { Load } from "./Load";
 import styles from "./Sandboxes.module.css";
 
-/** `snapshots` are names by id. */
-export function useColumns(snapshots: Record<string, string>): Column<Sandbox>[] {
+/** `snapshots` are names and `chats` titles, by id. */
+export function useColumns(snapshots: Record<string, string>, chats: Record<string, string>): Column<Sandbox>[] {
   const { t } = useTranslation();
   return useMemo(
     () => [
@@ -27,7 +27,13 @@ export function useColumns(snapshots: Record<string, string>): Column<Sandbox>[]
             </Link>
             {box.metadata.name && <span className={styles.under}>{box.id}</span>}
             <SharedBadge owned={box} />
-            <bdi className={styles.narrow}>{kindOf(box) ?? originOf(box, snapshots)}</bdi>
+            <span className={styles.narrow}>
+              {ownerOf(box) || labelsOf(box).length > 0 ? (
+                <OwnerOf box={box} chats={chats} />
+              ) : (
+                <bdi>{kindOf(box) ?? originOf(box, snapshots)}</bdi>
+              )}
+            </span>
           </div>
         ),
       },
@@ -42,7 +48,7 @@ export function useColumns(snapshots: Record<string, string>): Column<Sandbox>[]
       },
       { id: "kind", label: t("sandboxes.kind"), cell: (box) => kindOf(box) ?? "–", minor: true },
       { id: "image", label: t("sandboxes.image"), cell: (box) => <bdi>{originOf(box, snapshots)}</bdi>, minor: true },
-      { id: "owner", label: t("sandboxes.for"), cell: (box) => <OwnerOf box={box} />, minor: true },
+      { id: "owner", label: t("sandboxes.for"), cell: (box) => <OwnerOf box={box} chats={chats} />, minor: true },
       { id: "load", label: t("sandboxes.load"), cell: (box) => <Load box={box} />, minor: true },
       { id: "age", label: t("sandboxes.made"), cell: (box) => <Time at={box.createdAt} />, minor: true },
       {
@@ -52,11 +58,11 @@ export function useColumns(snapshots: Record<string, string>): Column<Sandbox>[]
         minor: true,
       },
     ],
-    [t, snapshots],
+    [t, snapshots, chats],
   );
 }
 
-export function OwnerOf({ box }: { box: Sandbox }) {
+export function OwnerOf({ box, chats = {} }: { box: Sandbox; chats?: Record<string, string> }) {
   const { t } = useTranslation();
   const owner = ownerOf(box);
   const labels = labelsOf(box);
@@ -68,6 +74,7 @@ export function OwnerOf({ box }: { box: Sandbox }) {
           {t(`sandboxes.owners.${owner.type}`)}
         </Link>
       )}
+      {owner && chats[owner.id] && <bdi className={styles.label}>{chats[owner.id]}</bdi>}
       {labels.slice(0, 3).map(([name, value]) => (
         <bdi key={name} className={styles.label} title={`${name}: ${value}`}>
           {name === "paddock.task" ? value : `${name}: ${value}`}

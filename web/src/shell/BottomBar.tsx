@@ -1,4 +1,4 @@
-import { Ellipsis, Search } from "lucide-react";
+import { Ellipsis, House, Search } from "lucide-react";
 import { useTranslation } from "react-i18next";
 import { Link, useLocation } from "wouter";
 import { Menu, type MenuItem } from "@/ui/Menu";
@@ -17,6 +17,7 @@ export function BottomBar({ onSearch }: { onSearch: () => void }) {
   const deeds = useDeeds();
   const places = PLACES.filter((place) => !place.scope || may(me.data, place.scope));
   const more: MenuItem[] = [
+    { label: t("shell.places.home"), icon: House, onSelect: () => navigate("/") },
     { label: t("shell.palette.title"), icon: Search, onSelect: onSearch },
     ...places
       .filter((place) => !place.close)

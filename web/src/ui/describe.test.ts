@@ -12,6 +12,11 @@ suite("errors of the server", () => {
     expect(describe(new ApiError(404, "RUN_NOT_FOUND", "There is no run run-1."))).toBe("There is no run run-1.");
   });
 
+  it("call a session a chat in English, as the console does", () => {
+    const missing = new ApiError(404, "SESSION_NOT_FOUND", "There is no session 'ses-nope'.");
+    expect(describe(missing)).toBe("There is no such chat.");
+  });
+
   it("are told by their code in Chinese", async () => {
     await choose("zh");
     expect(i18next.language).toBe("zh");
