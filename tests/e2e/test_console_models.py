@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from playwright.sync_api import Browser, Locator, expect
@@ -106,6 +107,30 @@ def test_a_refused_key_is_told_truthfully(
         person.check_access("health")
         keep_screenshot(page, f"key-refused-health-{language}-{width}")
         person.is_content()
+
+
+def test_an_unreached_provider_is_not_called_connected(browser: Browser, tmp_path: Path) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        found = {"OPENAI_API_KEY": "sk-1", "OPENAI_BASE_URL": "http://127.0.0.1:9"}
+        environment = {"PATH": os.environ["PATH"], "HOME": str(tmp_path), **found}
+        patch.setattr(Server, "_environment", lambda _: environment)
+        with serving(tmp_path, {"sandboxes": {"min_free_disk": 0}, "chat": {"kinds": []}}) as running:
+            for language, width in (("en", 1440), ("zh", NARROW)):
+                with visitor(browser, running, language=language, width=width) as person:
+                    page, state = person.page, person.t("shell.provider.unreached")
+                    person.sign_in("/settings/models")
+                    expect(page.get_by_text(state, exact=True)).to_be_visible()
+                    expect(page.get_by_text(person.t("settings.models.wellKnown")).first).to_be_visible()
+                    person.check_access("providers")
+                    keep_screenshot(page, f"not-reached-settings-{language}-{width}")
+                    person.go("/status")
+                    expect(page.get_by_text(state, exact=True)).to_be_visible()
+                    expect(page.get_by_text("http://127.0.0.1:9").first).to_be_visible()
+                    keep_screenshot(page, f"not-reached-health-{language}-{width}")
+                    person.go("/")
+                    expect(page.get_by_text(state, exact=True)).to_be_visible()
+                    keep_screenshot(page, f"not-reached-home-{language}-{width}")
+                    person.is_content()
 
 
 def _try_button(person: Visitor) -> Locator:

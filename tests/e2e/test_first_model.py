@@ -91,10 +91,27 @@ def test_a_refused_key_and_a_provider_without_a_list_are_told(tmp_path: Path) ->
         refused = client.post("/v1/chat/completions", json=body)
         assert refused.status_code == 401 and refused.json()["error"]["code"] == "provider_key_refused"
         assert "provider google refused the key it is configured with" in refused.text and KEY[:8] not in refused.text
+        assert "check GEMINI_API_KEY and restart the server" in refused.text
 
         provider.accepts_key, provider.lists = True, False
         assert client.post("/v1/chat/completions", json=body).status_code == 200
         assert "keyRefusedAt" not in client.get("/v1/llm").json()["providers"][0]
+
+
+def test_an_address_without_its_version_is_told(tmp_path: Path) -> None:
+    with strict_provider("openai") as provider:
+        prefix, provider.prefix = provider.prefix, ""
+        environment, provider.prefix = provider.environment(), prefix
+        provider.environment = lambda: environment  # type: ignore[method-assign]
+        with serving(tmp_path, provider) as server, client_of(server) as client:
+            listed = server.run("llm", "list")
+            assert b"gpt-5.1" in listed.stdout and b"not reached" in listed.stdout and b"ready" not in listed.stdout
+            assert b"provider openai was not reached" in listed.stderr
+            assert client.get("/v1/server").json()["models"]["state"] == "not_reached"
+            told = server.run("llm", "test", "gpt-5.1")
+            reason = f"check its address {provider.server.url}, which usually ends in /v1"
+            assert told.returncode == 1 and reason in told.stderr.decode().replace("\n", " ")
+            assert client.get("/v1/llm").json()["providers"][0]["unreached"] is True
 
 
 def test_lists_have_only_what_a_key_may_ask_for(tmp_path: Path) -> None:

@@ -27,6 +27,8 @@ class ProviderSaid(Said):
     """Whether it is left alone for a while because it kept failing."""
     key_refused_at: AwareDatetime | None = None
     """When the provider last refused its key, unless it has accepted it since."""
+    unreached: bool
+    """Whether its list of models could not be had and no model of it has answered since."""
     list_problem: str | None = None
     """Why the provider's own list of models is not known. Well-known names are offered instead."""
 
@@ -39,6 +41,8 @@ class ModelSaid(Said):
     """The provider's name for it."""
     pattern: str | None = None
     """The pattern of `llm.models` that the name fits, if it does not stand there itself."""
+    well_known: bool = False
+    """Whether the name is a well-known one, offered because the provider has not listed its models."""
     fallbacks: list[str] = []
 
 
@@ -90,6 +94,7 @@ def routes(services: Services) -> APIRouter:
                 found_in=settings.found.get(name),
                 failing=routes.failing(name),
                 key_refused_at=routes.keys.refused_at(name),
+                unreached=catalog.unreached(name),
                 list_problem=catalog.problem(name),
             )
             for name, provider in routes.providers.items()
@@ -100,6 +105,7 @@ def routes(services: Services) -> APIRouter:
                 provider=each.provider,
                 model=each.model,
                 pattern=each.pattern,
+                well_known=each.well_known,
                 fallbacks=list(settings.models[each.pattern or each.name].fallbacks),
             )
             for each in catalog.models()

@@ -66,6 +66,8 @@ class Models(Said):
     """The model of chats that name none."""
     real: bool
     """Whether there is a model at all, and not only scripts."""
+    state: Literal["ready", "key_refused", "not_reached"]
+    """`ready` if some provider is neither known to refuse its key nor to be out of reach, else what is wrong."""
     demo: bool
     """Whether only the script that Paddock brings is there, because no provider is set."""
 
@@ -184,8 +186,21 @@ async def models_of(services: Services, principal: Principal) -> Models:
         patterns=[name for name in settings.models if "*" in name],
         default=catalog.default(),
         real=any(kinds[model.provider] not in _SCRIPTED for model in settings.models.values()),
+        state=_state_of_models(services),
         demo=only_demo(settings) and DEMO in settings.models,
     )
+
+
+def _state_of_models(services: Services) -> Literal["ready", "key_refused", "not_reached"]:
+    """Return the best state of the providers that have models."""
+    settings, catalog, keys = services.gateway.settings, services.gateway.catalog, services.gateway.routes.keys
+    providers = {model.provider for model in settings.models.values()}
+    providers = {name for name in providers if settings.providers[name].kind not in _SCRIPTED}
+    refused = {name for name in providers if keys.refused_at(name) is not None}
+    unreached = {name for name in providers if catalog.unreached(name)}
+    if not providers or providers - refused - unreached:
+        return "ready"
+    return "key_refused" if refused else "not_reached"
 
 
 def _agents(services: Services) -> Agents:

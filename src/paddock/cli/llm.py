@@ -54,7 +54,8 @@ async def list_(cli: Cli) -> None:
     """List the models that can be asked for.
 
     For patterns such as `gpt-*` the provider is asked which models it has. A provider that kept failing is left alone
-    for a while, and is shown as failing; one that refused its key is shown with the time.
+    for a while, and is shown as failing; one that refused its key is shown with the time. A provider that did not list
+    its models is shown as not reached until one of them answers, with well-known names.
     """
     async with cli.client() as client:
         found = await client.get("/v1/llm")
@@ -66,6 +67,8 @@ async def list_(cli: Cli) -> None:
         if each.get("keyRefusedAt"):
             refused = f"provider {each['name']} refused its key {ago(moment(each['keyRefusedAt']))} ago"
             warn(f"{refused}; check {each.get('foundIn') or 'it in paddock.yaml'} and restart the server")
+        elif each.get("unreached"):
+            warn(f"provider {each['name']} was not reached: {each['listProblem']}")
     patterns, models = found["patterns"], found["models"]
     if not models and not patterns:
         return cli.out.line(_NO_MODELS) if cli.out.for_people else None
@@ -85,8 +88,8 @@ def _notes(found: dict[str, Any], providers: dict[str, dict[str, Any]]) -> Itera
     if found.get("default") and len(found["models"]) > 1:
         yield f"Chats that name no model use {found['default']}."
     for name, each in providers.items():
-        has_pattern = any(pattern["provider"] == name for pattern in found["patterns"])
-        if has_pattern and each.get("listProblem") and not each.get("keyRefusedAt"):
+        guessed = any(model["provider"] == name and model.get("wellKnown") for model in found["models"])
+        if guessed and each.get("listProblem") and not each.get("keyRefusedAt"):
             yield f"Provider {name} did not list its models: {each['listProblem']}. Well-known names are shown instead."
     patterns = [pattern["name"] for pattern in found["patterns"]]
     if "*" in patterns:
@@ -154,6 +157,8 @@ def _waiting(what: str, *, visible: bool) -> Iterator[Callable[[], None]]:
 
 def _row(model: dict[str, Any], provider: dict[str, Any], falls_back: bool) -> list[str]:
     state = "key refused" if provider.get("keyRefusedAt") else "failing" if provider.get("failing") else "ready"
+    if state == "ready" and provider.get("unreached"):
+        state = "not reached, well-known name" if model.get("wellKnown") else "not reached"
     row = [model["name"], model["provider"], str(provider.get("kind", "")), model["model"], state]
     return [*row, ", ".join(model.get("fallbacks") or [])] if falls_back else row
 

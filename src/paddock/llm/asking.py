@@ -22,10 +22,12 @@ from paddock.llm.neutral import Failure
 from paddock.llm.offload.pool import WorkerPool
 from paddock.llm.passing import retry_after, value_of
 from paddock.llm.preparing import Prepared, prepare
+from paddock.llm.provider_advice import address_advice
 from paddock.llm.providers.base import Answered, Ask, says_bad_key
+from paddock.llm.providers.http import HttpProvider
 from paddock.llm.providers.replay import Miss, ReplayProvider
 from paddock.llm.routes import Route, Routes
-from paddock.llm.wire.base import Broken, Headers, HttpRequest, TimedOut, UpstreamError
+from paddock.llm.wire.base import Broken, CannotConnect, Headers, HttpRequest, TimedOut, UpstreamError
 
 RETRIED = frozenset({408, 409, 425, 429, 500, 502, 503, 504, 520, 522, 524, 529})
 CLIENTS_FAULT = frozenset({400, 413, 422})
@@ -175,6 +177,7 @@ class Asker:
                 given = await _received(prepared, route, answered)
                 route.circuit.succeeded()
                 self._routes.keys.accepted(route.provider.name)
+                self._routes.answered.add(route.provider.name)
                 answered = None
                 return given
             body = await answered.read()
@@ -182,7 +185,7 @@ class Asker:
                 body = body.replace(secret, b"[redacted]")
         except UpstreamError as error:
             route.circuit.failed()
-            raise _unreached(route, error) from None
+            raise _unreached(ask, route, error) from None
         finally:
             if answered is not None:
                 answered.close()
@@ -192,7 +195,7 @@ class Asker:
             route.circuit.succeeded()
         if _about_key(answered.status, body):
             self._routes.keys.refused(route.provider.name, answered.status)
-        raise _refused(ask, route, answered, body)
+        raise _refused(ask, route, answered, body, self._routes.key_advice(route.provider.name))
 
 
 async def _received(prepared: Prepared, route: Route, answered: Answered) -> Given:
@@ -212,9 +215,11 @@ async def _received(prepared: Prepared, route: Route, answered: Answered) -> Giv
     return Given(route, prepared, answered, first, streams=True)
 
 
-def _unreached(route: Route, error: UpstreamError) -> NoAnswer:
+def _unreached(ask: Ask, route: Route, error: UpstreamError) -> NoAnswer:
     status = 504 if isinstance(error, TimedOut) else 502
     message = f"provider {route.provider.name}: {error}"
+    if isinstance(error, CannotConnect):
+        message += _address_advice(ask, route)
     return NoAnswer(Failure(status, message, kind_of(status)), passing=error.retryable)
 
 
@@ -222,12 +227,19 @@ def _about_key(status: int, body: bytes) -> bool:
     return status in (401, 403) or says_bad_key(status, body)
 
 
-def _refused(ask: Ask, route: Route, answered: Answered, body: bytes) -> NoAnswer:
+def _address_advice(ask: Ask, route: Route) -> str:
+    """What to check about the address; sandboxes are not told addresses of the server's network."""
+    return address_advice(route.provider_settings) if ask.caller.sandbox is None else ""
+
+
+def _refused(ask: Ask, route: Route, answered: Answered, body: bytes, key_advice: str) -> NoAnswer:
     status = answered.status
     wait = retry_after(answered.headers)
     if _about_key(status, body):
         # Providers quote parts of the key they refuse, and it is not the client's.
-        message = f"provider {route.provider.name} refused the key it is configured with (status {status})"
+        message = (
+            f"provider {route.provider.name} refused the key it is configured with (status {status}); {key_advice}"
+        )
         if route.provider_settings.key is None:
             said = FORMATS[ask.format].read_failure(status, body).message
             message = f"provider {route.provider.name} has no key (llm.providers.{route.provider.name}.key): {said}"
@@ -237,6 +249,11 @@ def _refused(ask: Ask, route: Route, answered: Answered, body: bytes) -> NoAnswe
         message = f"provider {route.provider.name} answered with status {status}; check its base_url"
         return NoAnswer(Failure(502, message, kind_of(502)), passing=False)
     failure = FORMATS[ask.format].read_failure(status, body)
+    about_model = ask.model in failure.message or "model" in failure.message.lower()
+    if status in (404, 405) and isinstance(route.provider, HttpProvider) and not about_model:
+        # The path is not there: the address is wrong.
+        message = f"provider {route.provider.name}: {failure.message} (status {status}){_address_advice(ask, route)}"
+        return NoAnswer(Failure(status, message, failure.kind, failure.code), passing=False)
     quoted = route.provider.secrets
     headers = [pair for pair in answered.headers if not any(secret in pair[1] for secret in quoted)]
     shown = (ask.format, headers, body)

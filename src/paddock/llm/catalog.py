@@ -16,6 +16,7 @@ from paddock.config.environment import patterns_of
 from paddock.config.llm import LlmConfig, matched_part
 from paddock.llm.chat_models import chat_models, well_known
 from paddock.llm.formats.models import Listed
+from paddock.llm.provider_advice import address_advice
 from paddock.llm.providers.base import KeyRefused, ListFailed
 from paddock.llm.routes import Routes
 from paddock.llm.wire.base import UpstreamError
@@ -44,6 +45,8 @@ class NamedModel:
     """The pattern of `llm.models` that the name fits."""
     listed: Listed | None = None
     """What the provider says of it."""
+    well_known: bool = False
+    """Whether the name is a well-known one, offered because the provider has not listed its models."""
 
 
 @dataclass(slots=True)
@@ -51,8 +54,12 @@ class _ProviderList:
     """What is known of the models of one provider."""
 
     models: tuple[Listed, ...]
+    well_known: bool = True
+    """Whether `models` are well-known names, because the provider has not listed its own."""
     problem: str | None = None
     """Why the provider's own list is not there."""
+    reached: bool = True
+    """Whether the provider sent a list when it was last asked, be it one without models that chat."""
     fresh_until: float = 0.0
     fetch: asyncio.Task[None] | None = None
     first: asyncio.Event = field(default_factory=asyncio.Event)
@@ -118,15 +125,14 @@ class Catalog:
 
     def default(self) -> str | None:
         """The name of the model for chats that name none: the configured one, the first plain name, or the best model
-        of the first provider that has not refused its key."""
+        of the first provider that can be expected to answer."""
         if self._default is not None:
             return self._default
         models = self.models()
         plain = next((each.name for each in models if each.pattern is None), None)
         if plain is not None or not models:
             return plain
-        refused = [each for each in models if self._routes.keys.refused_at(each.provider) is not None]
-        usable = [each for each in models if each not in refused] or refused
+        usable = [each for each in models if self._usable(each.provider)] or models
         provider = usable[0].provider
         order = {model.id: place for place, model in enumerate(self._lists[provider].models)}
         return min(
@@ -143,6 +149,14 @@ class Catalog:
         """Why a provider's own list of models is not there, for people."""
         return self._lists[provider].problem
 
+    def unreached(self, provider: str) -> bool:
+        """Whether a provider could not list its models and none of them has answered since."""
+        refused = self._routes.keys.refused_at(provider) is not None
+        return not (self._lists[provider].reached or refused or provider in self._routes.answered)
+
+    def _usable(self, provider: str) -> bool:
+        return self._routes.keys.refused_at(provider) is None and not self.unreached(provider)
+
     def _patterns(self) -> Iterable[str]:
         return (name for name in self._settings.models if "*" in name)
 
@@ -152,31 +166,41 @@ class Catalog:
         wanted = config.model or pattern
         if wanted.count("*") != 1:
             return
-        for listed in self._lists[config.provider].models:
+        known = self._lists[config.provider]
+        for listed in known.models:
             part = matched_part(wanted, listed.id)
             if part is None:
                 continue
             name = pattern.replace("*", part)
             if "*" not in name and self._routes.resolve(name).name == pattern:
-                yield NamedModel(name, config.provider, listed.id, pattern, replace(listed, id=name))
+                yield NamedModel(
+                    name, config.provider, listed.id, pattern, replace(listed, id=name), well_known=known.well_known
+                )
 
     async def _fetch(self, name: str, known: _ProviderList) -> None:
         """Replace what is known of a provider's models with what it says, or remember why it says nothing."""
         every = self._settings.list_models_every or AGAIN_AFTER
+        reached = False
         try:
             async with asyncio.timeout(FETCH_WITHIN):
                 told = await self._routes.providers[name].list_models()
+            known.reached = reached = True
             if told is not None:
                 found = chat_models(told, self._settings.providers[name].default_model)[:MOST]
                 if not found:
                     raise ListFailed("its list has no model that chats")
                 self._routes.keys.listing_accepted(name)
-                known.models, known.problem = found, None
+                known.models, known.problem, known.well_known = found, None, False
             known.fresh_until = self._clock() + every
         except (ListFailed, UpstreamError, TimeoutError) as error:
             if isinstance(error, KeyRefused):
                 self._routes.keys.listing_refused(name)
             problem = str(error) or "it took too long to say its models"
+            if isinstance(error, (UpstreamError, TimeoutError)):
+                self._routes.answered.discard(name)
+            known.reached = reached
+            if not (reached or isinstance(error, KeyRefused)):
+                problem += address_advice(self._settings.providers[name])
             if problem != known.problem:
                 log.warning("could not list models of provider", provider=name, problem=problem)
             # A list that was there before is better than none.

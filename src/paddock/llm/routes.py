@@ -13,6 +13,7 @@ from paddock.llm.circuits import Circuit
 from paddock.llm.demo import only_demo
 from paddock.llm.exchange import Caller
 from paddock.llm.key_states import KeyStates
+from paddock.llm.provider_advice import key_advice
 from paddock.llm.providers.base import Provider
 from paddock.llm.scripted import SCRIPT, Scripted, script_name
 from paddock.llm.wire.base import Headers
@@ -60,6 +61,8 @@ class Routes:
         self._settings = settings
         self.providers = providers
         self.keys = KeyStates()
+        self.answered: set[str] = set()
+        """Providers of which a model answered since they were last found unreachable."""
         self.scripted = Scripted()
         """Models that are there for one run each."""
         self._circuits: OrderedDict[tuple[str, str], Circuit] = OrderedDict()
@@ -142,6 +145,10 @@ class Routes:
             headers=headers,
             model=wanted,
         )
+
+    def key_advice(self, provider: str) -> str:
+        """Return where to put the right key of a provider."""
+        return key_advice(provider, self._settings.found.get(provider))
 
     def failing(self, provider: str) -> bool:
         """Whether some model of a provider is left alone for a while."""

@@ -120,6 +120,40 @@ async def test_well_known_names_are_offered_where_a_provider_has_no_list(server:
     assert {"gpt-5.1", "gpt-5-mini", "claude-sonnet-4-5"} <= set(names(catalog))
     assert catalog.default() == "gpt-5.1" and catalog.problem("one")
     assert catalog._routes.keys.refused_at("one") is None
+    assert all(model.well_known for model in catalog.models())
+    await catalog.close()
+
+
+async def test_a_provider_is_unreached_until_it_lists_models_or_a_model_answers(server: Upstream) -> None:
+    server.always(whole({"error": "unknown path /models"}, status=404))
+    clock = Clock()
+    catalog = catalog_of(server.url, {"gpt-*": "one/gpt-*"}, clock, base_url=server.url)
+    assert not catalog.unreached("one"), "nothing is known yet"
+    await catalog.refresh()
+    assert catalog.unreached("one")
+    advice = f"check its address {server.url}, which usually ends in /v1"
+    assert advice in str(catalog.problem("one"))
+    catalog._routes.answered.add("one")
+    assert not catalog.unreached("one"), "some providers have no list"
+
+    server.always(Answer(raw=b"nonsense\r\n\r\n"))
+    clock.now += AGAIN_AFTER + 1
+    await catalog.refresh()
+    await until_fetched(catalog)
+    assert catalog.unreached("one")
+    server.always(models_answer("gpt-6"))
+    clock.now += AGAIN_AFTER + 1
+    await catalog.refresh()
+    await until_fetched(catalog)
+    assert not catalog.unreached("one") and not any(model.well_known for model in catalog.models())
+    await catalog.close()
+
+
+async def test_an_empty_list_counts_as_reached(server: Upstream) -> None:
+    server.always(models_answer())
+    catalog = catalog_of(server.url, {"gpt-*": "one/gpt-*"})
+    await catalog.refresh()
+    assert catalog.problem("one") == "its list has no model that chats" and not catalog.unreached("one")
     await catalog.close()
 
 

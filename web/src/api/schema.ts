@@ -1519,6 +1519,11 @@ export interface components {
             /** Pattern */
             pattern?: string | null;
             /**
+             * Wellknown
+             * @default false
+             */
+            wellKnown: boolean;
+            /**
              * Fallbacks
              * @default []
              */
@@ -1534,6 +1539,11 @@ export interface components {
             default: string | null;
             /** Real */
             real: boolean;
+            /**
+             * State
+             * @enum {string}
+             */
+            state: "ready" | "key_refused" | "not_reached";
             /** Demo */
             demo: boolean;
         };
@@ -1883,6 +1893,8 @@ export interface components {
             failing: boolean;
             /** Keyrefusedat */
             keyRefusedAt?: string | null;
+            /** Unreached */
+            unreached: boolean;
             /** Listproblem */
             listProblem?: string | null;
         };

@@ -31,7 +31,7 @@ export function Models() {
     (provider) =>
       provider.listProblem &&
       !provider.keyRefusedAt &&
-      query.data?.patterns.some((each) => each.provider === provider.name),
+      query.data?.models.some((each) => each.provider === provider.name && each.wellKnown),
   );
   return (
     <>
@@ -99,6 +99,7 @@ export function Models() {
                     <span className={styles.row}>
                       <bdi className={styles.mono}>{model.name}</bdi>
                       {model.name === query.data?.default && <Badge>{t("settings.models.default")}</Badge>}
+                      {model.wellKnown && <Badge tone="warning">{t("settings.models.wellKnown")}</Badge>}
                       {kindOf(model.provider) === "script" && <Badge tone="info">{t("settings.models.script")}</Badge>}
                     </span>
                   ),
@@ -131,7 +132,9 @@ export function Models() {
         </Loaded>
         {query.data && query.data.patterns.length > 0 && (
           <p className={styles.soft}>
-            {t("settings.models.patterns", { patterns: query.data.patterns.map((each) => each.name).join(", ") })}
+            {query.data.patterns.some((each) => each.name === "*")
+              ? t("settings.models.anyName")
+              : t("settings.models.patterns", { patterns: query.data.patterns.map((each) => each.name).join(", ") })}
           </p>
         )}
         {unlisted.map((provider) => (

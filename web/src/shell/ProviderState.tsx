@@ -3,13 +3,19 @@ import type { Schema } from "@/api/types";
 import { Badge } from "@/ui/Badge";
 import { Time } from "@/ui/Time";
 
-/** How a provider of models does: its key was refused, it keeps failing, or nothing is known to be wrong. */
+/** How a provider of models does: its key was refused, it was not reached, it keeps failing, or nothing is known to be wrong. */
 export function ProviderState({ provider }: { provider: Schema<"ProviderSaid"> }) {
   const { t } = useTranslation();
   if (provider.keyRefusedAt)
     return (
       <Badge tone="danger">
         {t("shell.provider.keyRefused")} · <Time at={provider.keyRefusedAt} />
+      </Badge>
+    );
+  if (provider.unreached && !provider.failing)
+    return (
+      <Badge tone="warning" title={provider.listProblem ?? undefined}>
+        {t("shell.provider.unreached")}
       </Badge>
     );
   return (

@@ -30,7 +30,14 @@ export interface ServerFacts {
   now: string;
   backends: string[];
   agents: { default: string; chat: AgentFacts[]; tasks: AgentFacts[] };
-  models: { items: ModelFacts[]; patterns: string[]; default?: string; real: boolean; demo: boolean };
+  models: {
+    items: ModelFacts[];
+    patterns: string[];
+    default?: string;
+    real: boolean;
+    demo: boolean;
+    state: "ready" | "key_refused" | "not_reached";
+  };
   kinds: Schema<"KindItem">[];
   defaultKinds: string[];
   defaultImage: string;

@@ -9,7 +9,7 @@ const WELL = {
   defaultKinds: ["code"],
 } as unknown as ServerFacts;
 const MODELS = {
-  providers: [{ name: "a", kind: "openai", formats: [], failing: false }],
+  providers: [{ name: "a", kind: "openai", formats: [], failing: false, unreached: false }],
   models: [],
   patterns: [],
   archive: { enabled: true, durability: "behind", waitingBytes: 0, lost: 0 },
@@ -23,11 +23,15 @@ describe("hints", () => {
   it("say what is wrong, each thing by itself", () => {
     const ids = (facts: Partial<ServerFacts>, llm = MODELS) => hintsOf({ ...WELL, ...facts }, llm).map(({ id }) => id);
     expect(ids({ disk: { free: 1, total: 9, needed: 5 } })).toEqual(["disk"]);
-    expect(ids({ models: { items: [], patterns: [], real: false, demo: true } })).toEqual(["scripts"]);
+    expect(ids({ models: { items: [], patterns: [], real: false, demo: true, state: "ready" } })).toEqual(["scripts"]);
     expect(ids({ kinds: WELL.kinds.map((kind) => ({ ...kind, built: false })) })).toEqual(["kinds"]);
     expect(ids({}, { ...MODELS, archive: { ...MODELS.archive, lost: 3 } })).toEqual(["lost"]);
     expect(ids({}, { ...MODELS, providers: MODELS.providers.map((each) => ({ ...each, failing: true })) })).toEqual([
       "failing",
+    ]);
+    const unreached = MODELS.providers.map((each) => ({ ...each, unreached: true, listProblem: "no" }));
+    expect(hintsOf(WELL, { ...MODELS, providers: unreached })).toEqual([
+      { id: "unreached", values: { name: "a", problem: "no" } },
     ]);
     const refused = MODELS.providers.map((each) => ({ ...each, keyRefusedAt: "2026-01-01T00:00:00Z", failing: true }));
     expect(hintsOf(WELL, { ...MODELS, providers: refused })).toEqual([

@@ -5,7 +5,7 @@ import type { ServerFacts } from "@/shell/server";
 import { size } from "@/ui/Time";
 
 export interface Hint {
-  id: "disk" | "keyRefused" | "failing" | "lost" | "scripts" | "kinds";
+  id: "disk" | "keyRefused" | "unreached" | "failing" | "lost" | "scripts" | "kinds";
   values: Record<string, string | number>;
 }
 
@@ -20,6 +20,8 @@ export function hintsOf(facts: ServerFacts, llm: Schema<"ModelsSaid"> | undefine
         values: { name: provider.name, where: provider.foundIn ?? `llm.providers.${provider.name}.key` },
       });
     else if (provider.failing) hints.push({ id: "failing", values: { name: provider.name } });
+    else if (provider.unreached)
+      hints.push({ id: "unreached", values: { name: provider.name, problem: provider.listProblem ?? "" } });
   if (llm && llm.archive.lost > 0) hints.push({ id: "lost", values: { count: llm.archive.lost } });
   if (!facts.models.real) hints.push({ id: "scripts", values: {} });
   for (const kind of facts.kinds)

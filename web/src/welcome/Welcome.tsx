@@ -6,7 +6,7 @@ import { Link, useLocation } from "wouter";
 import { api } from "@/api/client";
 import { ConnectModel } from "@/shell/ConnectModel";
 import { may, useMe } from "@/shell/me";
-import { useServer } from "@/shell/server";
+import { type ServerFacts, useServer } from "@/shell/server";
 import { Badge } from "@/ui/Badge";
 import { Button } from "@/ui/Button";
 import { Dialog } from "@/ui/Dialog";
@@ -65,7 +65,7 @@ export default function Welcome() {
             <Cable size={22} aria-hidden />
             <h3>
               {t("welcome.model.title")}
-              {server.data?.models.real && <Badge tone="good">{t("welcome.model.done")}</Badge>}
+              {server.data?.models.real && <ModelState state={server.data.models.state} />}
             </h3>
             <p>{t("welcome.model.about")}</p>
           </button>
@@ -77,6 +77,14 @@ export default function Welcome() {
       </Dialog>
     </div>
   );
+}
+
+/** Whether models can be expected to answer. */
+function ModelState({ state }: { state: ServerFacts["models"]["state"] }) {
+  const { t } = useTranslation();
+  if (state === "key_refused") return <Badge tone="danger">{t("shell.provider.keyRefused")}</Badge>;
+  if (state === "not_reached") return <Badge tone="warning">{t("shell.provider.unreached")}</Badge>;
+  return <Badge tone="good">{t("welcome.model.done")}</Badge>;
 }
 
 /** A chat that a script answers, begun with one click. */

@@ -22,6 +22,7 @@ const FACTS: Facts = {
     default: "large",
     real: true,
     demo: false,
+    state: "ready",
   },
   kinds: [
     { name: "code", built: false },

@@ -1,0 +1,27 @@
+"""What to check in a provider's settings when the provider does not answer as it should."""
+
+from __future__ import annotations
+
+import re
+from urllib.parse import urlsplit
+
+from paddock.config.llm import ProviderConfig
+
+
+def address_advice(settings: ProviderConfig) -> str:
+    """Return the address to check, with its likely mistake; nothing where the address is the maker's own."""
+    address = settings.base_url
+    if address is None:
+        return ""
+    versioned = re.search(r"/v\d", urlsplit(address).path) is not None
+    advice = f"; check its address {address}"
+    if settings.kind == "openai" and not versioned:
+        advice += ", which usually ends in /v1"
+    elif settings.kind in ("anthropic", "gemini") and versioned:
+        advice += ", which usually has no version at its end"
+    return advice
+
+
+def key_advice(provider: str, found_in: str | None) -> str:
+    """Return where to put the right key. `found_in` is the environment variable that the provider was found by."""
+    return f"check {found_in or f'llm.providers.{provider}.key'} and restart the server"
