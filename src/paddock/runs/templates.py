@@ -14,6 +14,20 @@ SCRIPT_MODEL = "script"
 """The model name that asks for the task's own script even where the server has the agent's model."""
 
 
+NAMES = (
+    "data-report",
+    "fix-bug",
+    "hello",
+    "hello-codex",
+    "hello-gemini-cli",
+    "hello-opencode",
+    "hello-qwen-agent",
+    "hello-qwen-code",
+    "hello-script",
+)
+"""In a checkout, users keep tasks of their own beside the samples."""
+
+
 def directory() -> Path:
     """Return the directory of the sample tasks: of the checkout, or of the installed package."""
     package = Path(__file__).resolve().parents[1]
@@ -23,15 +37,25 @@ def directory() -> Path:
 
 def templates(presets: Presets) -> list[Loaded]:
     """Load all sample tasks, by file name. Raises `TaskError` for one that is not valid."""
-    return [load_task(path, presets=presets) for path in task_files(directory())]
+    return [load_task(path, presets=presets) for path in _samples().values()]
 
 
 def find_template(name: str, presets: Presets) -> Loaded:
     """Load a sample task by its name. Raises `NotFound`, which lists the names."""
-    files = {path.stem: path for path in task_files(directory())}
+    files = _samples()
     if name not in files:
         raise NotFound(f"there is no template {name[:80]!r}; there are: {', '.join(files)}")
     return load_task(files[name], presets=presets)
+
+
+def own_tasks() -> list[Path]:
+    """Return the task files that a user keeps beside the samples of a checkout."""
+    samples = set(_samples().values())
+    return [path for path in task_files(directory()) if path not in samples]
+
+
+def _samples() -> dict[str, Path]:
+    return {path.stem: path for path in task_files(directory()) if path.suffix == ".yaml" and path.stem in NAMES}
 
 
 def portable(loaded: Loaded) -> Task:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import tomllib
 from pathlib import Path
 
@@ -10,7 +11,16 @@ import pytest
 from paddock.errors import NotFound
 from paddock.runs.presets import Presets
 from paddock.runs.taskfile import parse_document
-from paddock.runs.templates import SCRIPT_MODEL, directory, find_template, on_script, portable, templates
+from paddock.runs.templates import (
+    NAMES,
+    SCRIPT_MODEL,
+    directory,
+    find_template,
+    on_script,
+    own_tasks,
+    portable,
+    templates,
+)
 
 PRESETS = Presets()
 ROOT = Path(__file__).parents[3]
@@ -35,6 +45,16 @@ def test_a_sample_with_a_model_runs_on_its_script() -> None:
 def test_an_unknown_sample_lists_the_names() -> None:
     with pytest.raises(NotFound, match="fix-bug, hello"):
         find_template("../hello", PRESETS)
+
+
+def test_tasks_added_to_a_checkout_are_no_samples(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    shutil.copytree(ROOT / "tasks", tmp_path / "tasks")
+    (tmp_path / "tasks/mine.yaml").write_text("nmae: mine\n")
+    monkeypatch.setattr("paddock.runs.templates.directory", lambda: tmp_path / "tasks")
+    assert {loaded.path.stem for loaded in templates(PRESETS)} == set(NAMES)
+    assert own_tasks() == [tmp_path / "tasks/mine.yaml"]
+    with pytest.raises(NotFound):
+        find_template("mine", PRESETS)
 
 
 def test_the_wheel_carries_the_samples() -> None:
