@@ -277,3 +277,5 @@ class Verdict(Said):
     """What is missing, such as a model, and what to know before, such as an image that is built first."""
     runs: list[str]
     """Names of the runs it would give."""
+    models: list[str] = []
+    """Models that its runs would ask, each once; none for a script."""

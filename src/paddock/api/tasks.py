@@ -34,11 +34,11 @@ from paddock.runs.issues import Level
 from paddock.runs.matrix import expand
 from paddock.runs.presets import wanted_model
 from paddock.runs.problems import TaskError
-from paddock.runs.readiness import readiness
+from paddock.runs.readiness import model_of, readiness
 from paddock.runs.schema import schema
 from paddock.runs.stages import image_of, preset_of
 from paddock.runs.taskfile import SUFFIXES, Loaded, load_task, parse_document, project_of, task_files
-from paddock.runs.templates import find_template, portable, templates
+from paddock.runs.templates import find_template, own_tasks, portable, templates
 
 
 def routes(services: Services) -> APIRouter:
@@ -46,7 +46,10 @@ def routes(services: Services) -> APIRouter:
 
     @router.get("", responses=documented(), response_model_exclude_none=True)
     async def list_tasks(principal: RunReader) -> TaskList:
-        """The task files in the server's `runs.tasks`, and what is wrong with those that cannot be run."""
+        """List the task files of `runs.tasks`, and what is wrong with those that cannot be run.
+
+        A server in a checkout without that setting lists those that were added to the checkout's `tasks`.
+        """
         return TaskList(items=await asyncio.to_thread(_items, services))
 
     @router.get("/templates", responses=documented(), response_model_exclude_none=True)
@@ -71,13 +74,21 @@ def routes(services: Services) -> APIRouter:
             planned = expand(await asyncio.to_thread(parsed, services, body.task))
         except InvalidInput as error:
             return Verdict(valid=False, ready=False, error=error.message, issues=[], runs=[])
+        await services.gateway.catalog.refresh()
         issues = await asyncio.to_thread(_issues, services, principal.tenant, planned)
         try:
             await asyncio.to_thread(check_all, services, principal.tenant, planned)
         except InvalidInput as error:
             return Verdict(valid=False, ready=False, error=error.message, issues=issues, runs=[])
         ready = all(each.level is not Level.ERROR for each in issues)
-        return Verdict(valid=True, ready=ready, issues=issues, runs=[name for name, _ in planned])
+        models = [model_of(services.runs.means, task) for _, task in planned]
+        return Verdict(
+            valid=True,
+            ready=ready,
+            issues=issues,
+            runs=[name for name, _ in planned],
+            models=list(dict.fromkeys(name for name in models if name)),
+        )
 
     @router.get("/{name}", responses=documented(404), response_model_exclude_none=True)
     async def get_task(name: str, principal: RunReader) -> TaskSaid:
@@ -182,6 +193,6 @@ def _items(services: Services) -> list[TaskItem]:
 def _files(config: Config) -> list[Path]:
     directory = config.runs.tasks
     try:
-        return task_files(directory) if directory is not None else []
+        return task_files(directory) if directory is not None else own_tasks()
     except OSError:
         return []

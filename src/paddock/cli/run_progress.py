@@ -172,6 +172,9 @@ class Progress:
                 self.scripted = bool(data.get("scripted", self.scripted))
                 if self.attempt > 1:
                     self.stages, self.stage = {}, ""
+                if data.get("instead_of"):
+                    missing = f"the server's default, as it has no {data['instead_of']}"
+                    return [Line("note", one_line(f"model {self.model}: {missing}"))]
             case "stage":
                 self._enter(data, at)
             case "usage":

@@ -1,7 +1,8 @@
-"""`paddock task`: task files checked, listed, shown and written. No server is needed."""
+"""`paddock task`: task files checked, listed, shown and written. Only `--ready` needs a server."""
 
 from __future__ import annotations
 
+import asyncio
 import sys
 from dataclasses import asdict
 from pathlib import Path
@@ -13,6 +14,7 @@ from paddock.cli.commands import command, group
 from paddock.cli.context import Cli
 from paddock.cli.failure import FAILED, CliError, wants_colour
 from paddock.cli.output import plain, size
+from paddock.errors import PaddockError
 
 if TYPE_CHECKING:
     from paddock.model.task import Input, Task
@@ -22,6 +24,8 @@ if TYPE_CHECKING:
 
 _HERE = Path("tasks")
 _INDENT = " " * 9
+_SERVER_PATIENCE = 5.0
+"""Seconds to wait for the names of the server's models."""
 
 
 def register(app: typer.Typer) -> None:
@@ -42,6 +46,7 @@ def register(app: typer.Typer) -> None:
     command(
         tasks,
         "new",
+        server=True,
         examples="""
             paddock task new report
             paddock task new report --agent codex -o work/report.yaml
@@ -189,7 +194,7 @@ def show(
     return cli.out.facts([(key, value) for key, value in facts if value])
 
 
-def new(
+async def new(
     cli: Cli,
     name: Annotated[str, typer.Argument(metavar="NAME", help="What the task is called.", show_default=False)],
     agent: Annotated[str, typer.Option("--agent", metavar="AGENT", help="Who works: a preset.")] = "claude-code",
@@ -219,21 +224,43 @@ def new(
         raise CliError(f"there is no preset '{agent}'", hint=f"did you mean {near}?" if near else ", ".join(known))
     path = _HERE / f"{name}.yaml" if output is None else Path(output)
     shown = f"tasks/{name}.yaml" if output == "-" else str(path)
-    text = starter(name, agent, shown, entrypoint=presets.get(agent).command is None)
+    text = starter(name, agent, shown, entrypoint=presets.get(agent).command is None, models=await _models(cli))
     if output == "-":
         return cli.out.document({"text": text}) if cli.as_json else cli.out.write(text)
+    _write_new(path, text, parents=output is None)
+    if cli.as_json:
+        return cli.out.document({"file": str(path), "name": name, "agent": agent})
+    return cli.out.line(f"{path} written; change it, then run it with: paddock run {path}")
+
+
+def _write_new(path: Path, text: str, *, parents: bool) -> None:
+    """Write a file that must not exist yet."""
     try:
-        if output is None:
-            _HERE.mkdir(exist_ok=True)
+        if parents:
+            path.parent.mkdir(exist_ok=True)
         with path.open("x", encoding="utf-8") as file:
             file.write(text)
     except FileExistsError:
         raise CliError(f"{path} is there already, and is left as it is", hint="choose another file with -o") from None
     except OSError as error:
         raise CliError(f"{path} cannot be written: {error.strerror}") from None
-    if cli.as_json:
-        return cli.out.document({"file": str(path), "name": name, "agent": agent})
-    return cli.out.line(f"{path} written; change it, then run it with: paddock run {path}")
+
+
+async def _models(cli: Cli) -> list[str]:
+    """Return the names of the server's models, the default first; none where no server answers."""
+    from paddock.cli.run_server import answering
+
+    try:
+        if not (cli.names_server or answering(cli.data)):
+            return []
+        async with asyncio.timeout(_SERVER_PATIENCE), cli.client() as client:
+            models = (await client.get("/v1/server"))["models"]
+    except (CliError, PaddockError, TimeoutError):
+        return []
+    if models["demo"]:
+        return []  # The demo script answers chats, not tasks.
+    names = [str(each["name"]) for each in models["items"]]
+    return sorted(names, key=lambda name: name != models["default"])
 
 
 def schema(cli: Cli) -> None:

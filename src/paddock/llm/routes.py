@@ -10,7 +10,7 @@ from paddock.config.environment import key_for
 from paddock.config.llm import LlmConfig, ModelConfig, ProviderConfig, matched_part
 from paddock.errors import InvalidInput, NotFound, Unavailable
 from paddock.llm.circuits import Circuit
-from paddock.llm.demo import only_demo
+from paddock.llm.demo import is_demo, only_demo
 from paddock.llm.exchange import Caller
 from paddock.llm.key_states import KeyStates
 from paddock.llm.provider_advice import key_advice
@@ -111,14 +111,18 @@ class Routes:
         provider, slash, model = asked.partition("/")
         if self._settings.direct and slash and model and provider in self.providers:
             return self._route(asked, ModelConfig(provider=provider, model=model), asked, model)
-        there = ", ".join(sorted(self._settings.models)) or "none"
-        if not self._settings.models or only_demo(self._settings):
-            there += f"; {self._how_to_have(asked)}"
-        params = {"model": asked[:200], "known": ", ".join(sorted(self._settings.models))}
+        known_names = ", ".join(self._names())
+        there = known_names or f"none; {self.how_to_connect(asked)}"
+        params = {"model": asked[:200], "known": known_names}
         raise ModelNotFound(f"There is no model {asked[:200]!r}. Models: {there}.", params=params)
 
-    def _how_to_have(self, asked: str) -> str:
-        """What to do where there are no models at all."""
+    def _names(self) -> list[str]:
+        """Return the names to suggest: all but the demo script."""
+        providers = self._settings.providers
+        return sorted(name for name, model in self._settings.models.items() if not is_demo(providers[model.provider]))
+
+    def how_to_connect(self, asked: str) -> str:
+        """Return what to do where there are no models at all."""
         if not only_demo(self._settings):
             return "set llm.models"
         key = key_for(asked) or "a provider's key, such as ANTHROPIC_API_KEY,"

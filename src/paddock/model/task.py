@@ -62,8 +62,8 @@ class TaskModel(Part):
     """Which model the agent asks, and how much of it."""
 
     model: ModelName | None = Field(default=None, examples=["fast"])
-    """A name that the server's `llm.models` has; what the agent's preset suggests if it is left out. `script` asks
-    no model, only the script below."""
+    """A name that the server's `llm.models` has. Left out, it is what the agent's preset suggests, or else the
+    server's default model. `script` asks no model, only the script below."""
     script: Text | None = Field(default=None, max_length=4 * 2**20, examples=["hello.script.yaml"])
     """A scenario that answers in the model's place on a server that has no such model. In a task file: the path of a
     scenario file, relative to the task file."""

@@ -18,6 +18,8 @@ class IssueCode(StrEnum):
     IMAGE_NOT_FOUND = "IMAGE_NOT_FOUND"
     RESOURCES_EXCEEDED = "RESOURCES_EXCEEDED"
     MODEL_NOT_FOUND = "MODEL_NOT_FOUND"
+    DEFAULT_MODEL = "DEFAULT_MODEL"
+    """The server's default model takes the place of the one that the agent suggests."""
     PROVIDER_KEY_REFUSED = "PROVIDER_KEY_REFUSED"
     PROVIDER_FAILING = "PROVIDER_FAILING"
     IMAGE_NOT_BUILT = "IMAGE_NOT_BUILT"

@@ -9,11 +9,10 @@ from paddock.llm.routes import ModelNotFound
 from paddock.model.task import Task
 from paddock.runs.issues import Issue, IssueCode, Level
 from paddock.runs.means import Means
+from paddock.runs.model_choice import find_model
 from paddock.runs.presets import Preset, Unfit, check_fit, wanted_model
-from paddock.runs.stages import check_secrets, image_of, preset_of
+from paddock.runs.stages import SCRIPTED_KINDS, check_secrets, image_of, preset_of
 from paddock.runs.templates import SCRIPT_MODEL
-
-SCRIPTED_KINDS = ("script", "replay")
 
 
 def check(means: Means, tenant: str, task: Task) -> None:
@@ -63,7 +62,9 @@ def faults(means: Means, tenant: str, task: Task) -> Iterator[Issue]:
 
 def _models(means: Means, task: Task) -> Iterator[Issue]:
     preset = _preset(means, task)
-    wanted = wanted_model(preset, task) if preset is not None else task.llm.model
+    if preset is None:
+        return  # One of the faults.
+    wanted = wanted_model(preset, task)
     scripted = task.llm.script is not None
     answers = Issue(
         code=IssueCode.SCRIPT_ANSWERS,
@@ -74,19 +75,27 @@ def _models(means: Means, task: Task) -> Iterator[Issue]:
     if scripted and wanted in (None, SCRIPT_MODEL):
         yield answers
         return
-    if wanted is None:
-        return
-    routes = means.gateway.routes
     try:
-        route = routes.resolve(wanted)
+        found = find_model(means, task, preset)
     except (ModelNotFound, InvalidInput) as error:
         if scripted:
             yield answers
         else:
-            params = {"model": wanted, "known": "", **error.params}
+            params = {"model": wanted or "", "known": "", **error.params}
             yield Issue(code=IssueCode.MODEL_NOT_FOUND, field="llm.model", message=error.message, params=params)
         return
+    if found is None:
+        return
+    route, routes = found.route, means.gateway.routes
     provider = route.settings.provider
+    if found.instead_of is not None:
+        yield Issue(
+            code=IssueCode.DEFAULT_MODEL,
+            level=Level.NOTICE,
+            field="llm.model",
+            message=f"there is no model {found.instead_of!r}; the run uses the server's default, {found.name!r}",
+            params={"model": found.name, "wanted": found.instead_of},
+        )
     if route.provider_settings.kind in SCRIPTED_KINDS:
         yield answers
     elif routes.keys.refused_at(provider) is not None:
@@ -94,7 +103,7 @@ def _models(means: Means, task: Task) -> Iterator[Issue]:
             code=IssueCode.PROVIDER_KEY_REFUSED,
             field="llm.model",
             message=f"the provider {provider} refused its API key; set another one and restart the server",
-            params={"provider": provider, "model": wanted},
+            params={"provider": provider, "model": found.name},
         )
     elif routes.failing(provider):
         yield Issue(
@@ -102,8 +111,18 @@ def _models(means: Means, task: Task) -> Iterator[Issue]:
             level=Level.NOTICE,
             field="llm.model",
             message=f"the provider {provider} has not answered its last requests; see Settings, Models",
-            params={"provider": provider, "model": wanted},
+            params={"provider": provider, "model": found.name},
         )
+
+
+def model_of(means: Means, task: Task) -> str | None:
+    """Return the model that a run of the task would ask, None for a script or where there is none."""
+    preset = _preset(means, task)
+    try:
+        found = find_model(means, task, preset) if preset is not None else None
+    except (ModelNotFound, InvalidInput):
+        return None
+    return found.name if found is not None else None
 
 
 def _builds(means: Means, task: Task) -> Iterator[Issue]:

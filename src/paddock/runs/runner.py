@@ -134,7 +134,8 @@ class Runner:
             await asyncio.gather(*telling, return_exceptions=True)
         self._image = admitted.image
         facts = {"model": admitted.model, "scripted": admitted.scripted}
-        said = [(EventType.RUN_STARTED, {"attempt": self.run.attempt, **facts})]
+        replaced = {} if admitted.instead_of is None else {"instead_of": admitted.instead_of}
+        said = [(EventType.RUN_STARTED, {"attempt": self.run.attempt, **facts, **replaced})]
         # One that has come back from waiting for room has told all this before.
         await self._enter(Stage.SANDBOX, said, fields=facts, quiet="waiting" in self.run.progress)
 

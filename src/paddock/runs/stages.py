@@ -19,7 +19,8 @@ from paddock.model.sandbox import RUN, Sandbox, SandboxState
 from paddock.model.task import WORKSPACE, Check, Task
 from paddock.runs.masking import Masker
 from paddock.runs.means import Means
-from paddock.runs.presets import PLAIN, Endpoints, Preset, Rendered, render, wanted_model
+from paddock.runs.model_choice import find_model, refresh_default
+from paddock.runs.presets import PLAIN, Endpoints, Preset, Rendered, render
 from paddock.runs.templates import SCRIPT_MODEL
 from paddock.runs.watching import COMMAND
 from paddock.sandbox.client import Command, Inside
@@ -35,6 +36,7 @@ CHECK_OUTPUT = 64 * 1024
 SHOWN = 2000
 PIECE = 2**20
 FILES_AT_ONCE = 8
+SCRIPTED_KINDS = ("script", "replay")
 T = TypeVar("T")
 
 
@@ -45,6 +47,8 @@ class Admitted:
     image: str
     model: str | None
     scripted: bool
+    instead_of: str | None = None
+    """The agent's suggestion, where the server's default model takes its place."""
 
 
 Building = Callable[[Progress], None]
@@ -55,6 +59,7 @@ async def admit(means: Means, run: Run, building: Building) -> Admitted:
     preset = preset_of(means, run.task)
     image = image_of(means, run.task, preset)
     check_secrets(means, run.tenant, run.task)
+    await refresh_default(means, run.task, preset)
     admitted = Admitted(image, *choose_model(means, run, preset))
     rendered(means, run.task, preset, admitted.model)
     if run.inputs is not None:
@@ -92,21 +97,20 @@ def check_secrets(means: Means, tenant: str, task: Task) -> None:
         )
 
 
-def choose_model(means: Means, run: Run, preset: Preset) -> tuple[str | None, bool]:
-    """The model's name, and whether a script stands in for it. Raises `ModelNotFound`."""
+def choose_model(means: Means, run: Run, preset: Preset) -> tuple[str | None, bool, str | None]:
+    """Return the model's name, whether a script answers, and which model it replaces. Raises `ModelNotFound`."""
     llm = run.task.llm
     if llm.script is not None and llm.model == SCRIPT_MODEL:
-        return script_name(run.id), True
-    wanted = wanted_model(preset, run.task)
+        return script_name(run.id), True, None
     try:
-        if wanted is not None:
-            route = means.gateway.routes.resolve(wanted)
-            return wanted, route.provider_settings.kind in ("script", "replay")
-    except ModelNotFound as error:
+        found = find_model(means, run.task, preset)
+    except ModelNotFound:
         if llm.script is None:
-            message = f"{error.message} Or give the task a script as 'llm.script'."
-            raise ModelNotFound(message, params=error.params) from None
-    return (None, False) if llm.script is None else (script_name(run.id), True)
+            raise
+        found = None
+    if found is not None:
+        return found.name, found.route.provider_settings.kind in SCRIPTED_KINDS, found.instead_of
+    return (None, False, None) if llm.script is None else (script_name(run.id), True, None)
 
 
 def rendered(means: Means, task: Task, preset: Preset, model: str | None, home: str = "/home/agent") -> Rendered:

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+SHOWN = 5
+_NO_MODELS = "# 'paddock llm list' lists the server's models. If it has none, set a provider's key or use a script.\n"
 _TEXT = """\
 # A task: what an agent is to do in a sandbox of its own, and what must come back.
 #
@@ -51,11 +55,12 @@ end:
 #  silence: 5m
 #  verified: true
 
-# Which model, and how much of it. Left out, it is the one that the preset suggests.
+# Which model, and how much of it. Left out, it is the one that the preset suggests, or else the server's default.
+{models}\
 # 'script' is a file that answers in the model's place where the server has no such model, so that no key is needed;
 # what it looks like: docs/reference/scripts.md.
 #llm:
-#  model: fast
+#  model: {model}
 #  script: {name}.script.yaml
 #  tokens: 200000
 #  cost: 0.50
@@ -78,6 +83,11 @@ end:
 """
 
 
-def starter(name: str, agent: str, file: str, *, entrypoint: bool = False) -> str:
-    """A task file to start from; `file` is where it will be. With an `entrypoint` for agents that have no command."""
-    return _TEXT.format(name=name, agent=agent, file=file, hash="" if entrypoint else "#")
+def starter(name: str, agent: str, file: str, *, entrypoint: bool = False, models: Sequence[str] = ()) -> str:
+    """Return a task file to start from; `file` is where it will be.
+
+    With an `entrypoint` for agents that have no command. `models` are the server's, its default first.
+    """
+    known = f"# Models of the server, its default first: {', '.join(models[:SHOWN])}.\n" if models else _NO_MODELS
+    model = models[0] if models else "fast"
+    return _TEXT.format(name=name, agent=agent, file=file, hash="" if entrypoint else "#", models=known, model=model)

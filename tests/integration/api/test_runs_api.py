@@ -348,7 +348,7 @@ def test_a_template_runs_by_its_name(client: httpx.Client) -> None:
 
 def test_a_task_is_checked_without_being_run(client: httpx.Client) -> None:
     verdict = client.post("/v1/tasks/validate", json={"task": HELLO}).json()
-    assert verdict == {"valid": True, "ready": True, "issues": [], "runs": ["hello"]}
+    assert verdict == {"valid": True, "ready": True, "issues": [], "runs": ["hello"], "models": []}
     verdict = client.post("/v1/tasks/validate", json={"task": {**HELLO, "end": {"timeout": "soon"}}}).json()
     assert not verdict["valid"] and "end.timeout" in verdict["error"]
     verdict = client.post("/v1/tasks/validate", json={"task": {**HELLO, "image": "hots"}}).json()
@@ -366,7 +366,10 @@ def test_a_check_says_what_a_run_would_lack(client: httpx.Client) -> None:
 
     verdict, issues = check(llm="claude-sonnet-4-5")
     assert verdict["valid"] and not verdict["ready"] and set(issues) == {"MODEL_NOT_FOUND"}
-    assert issues["MODEL_NOT_FOUND"]["params"]["model"] == "claude-sonnet-4-5"
+    assert issues["MODEL_NOT_FOUND"]["params"] == {"model": "claude-sonnet-4-5", "known": ""}
+    assert "no model is connected" in issues["MODEL_NOT_FOUND"]["message"]
+    verdict, issues = check(image="host", agent="claude-code")
+    assert not verdict["ready"] and "demo" not in issues["MODEL_NOT_FOUND"]["message"]
     verdict, issues = check(llm={"model": "claude-sonnet-4-5", "script": "turns: [{say: Hello.}]"})
     assert verdict["ready"] and issues["SCRIPT_ANSWERS"]["level"] == "notice"
     verdict, issues = check(image=None, agent="codex", llm={"script": "turns: [{say: Hello.}]"})

@@ -367,3 +367,26 @@ async def test_two_servers_on_one_database_share_the_work_and_never_double_it(tm
         for each in both:
             await each.close()
         await nothing_left(paddock)
+
+
+async def test_the_default_model_takes_the_place_of_the_one_an_agent_suggests(tmp_path: Path) -> None:
+    script = tmp_path / "fast.yaml"
+    script.write_text("turns: [{say: Hello.}]\n")
+    llm = {
+        "providers": {"own": {"kind": "script", "file": str(script)}},
+        "models": {"fast": {"provider": "own"}},
+    }
+    async with machine(tmp_path / "data", llm=llm) as paddock:
+        work = task('test "$PADDOCK_MODEL" = fast', agent="claude-code", image="host")
+        run = await ended(paddock, await paddock.runs.submit(TENANT, work))
+        assert run.result is not None and (run.model, run.result.exit_code) == ("fast", 0)
+        [started] = [each for each in await events_of(paddock, run) if each.type is EventType.RUN_STARTED]
+        assert started.data["instead_of"] == "claude-sonnet-4-5"
+        named = work.model_copy(update={"llm": work.llm.model_copy(update={"model": "gpt-5"})})
+        assert "Models: fast." in (await result_of(paddock, named)).reason
+
+
+async def test_the_demo_script_takes_no_place_of_a_model(paddock: Paddock) -> None:
+    result = await result_of(paddock, task(agent="claude-code", image="host"))
+    assert "no model is connected: set ANTHROPIC_API_KEY" in result.reason and "run a template" in result.reason
+    assert "demo" not in result.reason

@@ -18,6 +18,7 @@ import yaml
 from paddock.cli.main import run
 from paddock.runs.presets import Presets
 from paddock.runs.schema import schema
+from paddock.runs.starter import starter
 
 GOOD = "name: good\ndescription: Does it.\ngoal: Do it.\nagent: codex\nllm: fast\ndeliverables: [a.md, b/]\n"
 BAD = "name: bad\ngoal: Do it.\nagnet: codex\nend: {turns: 0}\n"
@@ -199,3 +200,9 @@ def test_presets_of_ones_own_are_known(tasks: Path, capsys: pytest.CaptureFixtur
 def test_the_schema_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["task", "schema"]) == 0
     assert json.loads(capsys.readouterr().out) == schema() == document(capsys, "task", "schema")
+
+
+def test_the_starter_names_the_models_of_the_server() -> None:
+    text = starter("demo", "codex", "demo.yaml", models=["large", "small"])
+    assert "its default first: large, small." in text and "#  model: large\n" in text
+    assert "paddock llm list" in starter("demo", "codex", "demo.yaml")

@@ -1165,7 +1165,7 @@ export interface components {
          * IssueCode
          * @enum {string}
          */
-        IssueCode: "AGENT_NOT_FOUND" | "AGENT_UNFIT" | "SECRET_MISSING" | "SECRETS_FORBIDDEN" | "KIND_NOT_FOUND" | "IMAGE_NOT_FOUND" | "RESOURCES_EXCEEDED" | "MODEL_NOT_FOUND" | "PROVIDER_KEY_REFUSED" | "PROVIDER_FAILING" | "IMAGE_NOT_BUILT" | "SCRIPT_ANSWERS";
+        IssueCode: "AGENT_NOT_FOUND" | "AGENT_UNFIT" | "SECRET_MISSING" | "SECRETS_FORBIDDEN" | "KIND_NOT_FOUND" | "IMAGE_NOT_FOUND" | "RESOURCES_EXCEEDED" | "MODEL_NOT_FOUND" | "DEFAULT_MODEL" | "PROVIDER_KEY_REFUSED" | "PROVIDER_FAILING" | "IMAGE_NOT_BUILT" | "SCRIPT_ANSWERS";
         /** IssueSaid */
         IssueSaid: {
             code: components["schemas"]["IssueCode"];
@@ -2977,6 +2977,11 @@ export interface components {
             issues: components["schemas"]["IssueSaid"][];
             /** Runs */
             runs: string[];
+            /**
+             * Models
+             * @default []
+             */
+            models: string[];
         };
         /** Version */
         Version: {

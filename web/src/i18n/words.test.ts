@@ -14,8 +14,7 @@ const sources = import.meta.glob<string>(
 );
 
 /** Messages of the server need Chinese words; the server's own English is shown unless there are English words. */
-const ONLY_CHINESE =
-  /^(chat\.kindAbout|chat\.kindTitle|runs\.hint|runs\.reason|runs\.template|runs\.because|errors\.code)\./;
+const ONLY_CHINESE = /^(chat\.kindAbout|chat\.kindTitle|runs\.reason|runs\.template|runs\.because|errors\.code)\./;
 
 const roomOf = (path: string) => path.replace(/^.*\/|\.json$/g, "");
 const rooms = Object.keys(english).map(roomOf).sort();

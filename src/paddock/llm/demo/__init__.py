@@ -30,4 +30,9 @@ def with_demo(settings: LlmConfig) -> LlmConfig:
 
 def only_demo(settings: LlmConfig) -> bool:
     """Whether nobody answers but the script that Paddock brings."""
-    return all(provider.file == SCENARIO for provider in settings.providers.values())
+    return all(is_demo(provider) for provider in settings.providers.values())
+
+
+def is_demo(provider: ProviderConfig) -> bool:
+    """Return whether a provider is the script that Paddock brings."""
+    return provider.file == SCENARIO

@@ -44,7 +44,10 @@ export function Choose({ choices, value, onChange, ...field }: Props) {
       value={value}
       onChange={(chosen) => (chosen === OTHER ? setTyping(true) : onChange(chosen || undefined))}
       options={[
-        { value: "", label: t("runs.form.unset") },
+        {
+          value: "",
+          label: choices.otherwise ? t("runs.form.unsetOf", { name: choices.otherwise }) : t("runs.form.unset"),
+        },
         ...(value && !known ? [{ value, label: value }] : []),
         ...choices.options,
         ...(choices.free ? [{ value: OTHER, label: t("runs.form.other") }] : []),

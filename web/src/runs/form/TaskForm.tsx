@@ -22,7 +22,7 @@ import { BEFORE_START, Issues } from "./Issues";
 import { TextList } from "./Lists";
 import { type Problem, problemsOf } from "./problems";
 import { Starter } from "./starting";
-import { change, lineOf, read, type Task, write } from "./task-text";
+import { change, lineOf, read, type Task, valueAt, write } from "./task-text";
 import { useChoices } from "./useChoices";
 import { useVerdict } from "./useVerdict";
 import { YamlEditor } from "./YamlEditor";
@@ -76,7 +76,7 @@ export default function TaskForm({ schema, file, template }: Props) {
   const editing: Editing = {
     task: task ?? {},
     problems,
-    choices: useChoices(server.data),
+    choices: useChoices(server.data, settled ? defaultModel(task, verdict) : undefined),
     set: (path, value) => {
       touch(String(path[0]));
       setText((now) => change(now, path, value));
@@ -212,6 +212,12 @@ function Standing({ settled, trouble, waiting, ready }: StandingProps) {
       <CircleCheck size={13} aria-hidden /> {t("runs.form.valid")}
     </Badge>
   );
+}
+
+/** The model that the task would use with none chosen, as far as the server has said. */
+function defaultModel(task: Task | null, verdict: Schema<"Verdict"> | null): string | undefined {
+  const chosen = task === null || valueAt(task, ["llm", "model"]) !== undefined;
+  return !chosen && verdict?.models.length === 1 ? verdict.models[0] : undefined;
 }
 
 interface Checked {

@@ -15,10 +15,12 @@ export interface Choices {
   options: Choice[];
   /** Whether a name that is not among them may be right, too. */
   free: boolean;
+  /** The name that is used where none is chosen, if it is known. */
+  otherwise?: string;
 }
 
-/** By path of the field. */
-export function useChoices(server: ServerFacts | undefined): Record<string, Choices> {
+/** By path of the field. `model` is the one that a run uses where the task names none. */
+export function useChoices(server: ServerFacts | undefined, model?: string): Record<string, Choices> {
   const { t } = useTranslation();
   const images = useQuery({
     queryKey: ["runs", "images"],
@@ -39,6 +41,7 @@ export function useChoices(server: ServerFacts | undefined): Record<string, Choi
         label: script ? t("runs.form.scripted", { name }) : name,
       })),
       free: true,
+      otherwise: model,
     },
     kind: { options: server?.kinds.map(({ name, built }) => marked(name, built)) ?? [], free: false },
     image: { options: names.sort().map((name) => marked(name, name === "host" || built.has(name))), free: true },
