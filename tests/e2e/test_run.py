@@ -117,6 +117,10 @@ def test_the_server_says_whether_a_task_can_run(server: Server, tasks: Path) -> 
     said = json.loads(server.run("task", "validate", "--ready", "--json", str(tasks / "no-model.json")).stdout)
     assert said["valid"] and not said["ready"]
     assert said["files"][0]["server"]["issues"][0]["code"] == "MODEL_NOT_FOUND"
+    refused = server.run("run", str(tasks / "no-model.json")).stdout.decode()
+    assert "no model is connected" in refused and "= collect" not in refused
+    listed = server.text("runs", "list", "--name", "hello", "--state", "failed").splitlines()[1]
+    assert listed.endswith("…") and len(listed.partition("There is no model")[2]) < 80
 
 
 def test_what_cannot_be_had_of_a_run_is_said(server: Server, tasks: Path, tmp_path: Path) -> None:

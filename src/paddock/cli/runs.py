@@ -23,6 +23,8 @@ _SHOWN = 20
 _WIDE = 110
 """Columns of a terminal on which everything has room."""
 _LEAST_NAME = 12
+_PIPED_REASON = 80
+"""Characters of a reason where there is no terminal; `runs show` and `--json` have all of it."""
 
 
 class NoSuchRun(CliError):
@@ -87,6 +89,9 @@ async def list_(
                 short_reason(result) or " ".join(str(run.get("cancelling") or "").split()),
             ]
         )
+    if not cli.out.for_people:
+        for row in rows:
+            row[-1] = _shortened(row[-1], _PIPED_REASON)
     columns = ["RUN", "NAME", "STATE", "AGE", "TOOK", "TOKENS", "COST", "SCORE", "REASON"]
     width = shutil.get_terminal_size().columns
     if cli.out.for_people and width < _WIDE:

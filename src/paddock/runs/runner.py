@@ -451,7 +451,9 @@ class Runner:
         """Write down that a stage begins, with what the one before has found out."""
         kept = {**self.run.progress, "stages": self._stage_times(), "stage_began": time.time(), **notes}
         progress = {name: value for name, value in kept.items() if value is not None}
-        told = [] if quiet else [*said, (EventType.RUN_STAGE, {"stage": stage})]
+        # Without a sandbox there is nothing to collect or to release.
+        empty = stage in (Stage.COLLECT, Stage.RELEASE) and self.run.sandbox_id is None
+        told = [] if quiet else [*said, *([] if empty else [(EventType.RUN_STAGE, {"stage": stage})])]
         await self._write(told, stage=stage, progress=progress, **fields or {})
 
     async def _note(self, watched: Mapping[str, Any]) -> None:

@@ -217,10 +217,12 @@ async def test_only_those_who_may_name_secrets(paddock: Paddock, fields: dict[st
     ],
 )
 async def test_what_cannot_be_begun_fails_with_the_reason(paddock: Paddock, fields: dict[str, Any], said: str) -> None:
-    result = await result_of(paddock, task(deliverables="a", **fields))
-    assert (result.state, result.ended_by) == (RunState.FAILED, EndedBy.SETUP)
+    run = await ended(paddock, await paddock.runs.submit(TENANT, task(deliverables="a", **fields)))
+    result = run.result
+    assert result is not None and (result.state, result.ended_by) == (RunState.FAILED, EndedBy.SETUP)
     assert said in result.reason and result.missing == ()
     assert set(result.stages) == {"admit"}  # Without a sandbox nothing is collected or removed.
+    assert await stages_of(paddock, run) == []
 
 
 async def test_a_sandbox_that_does_not_start_fails_the_run(tmp_path: Path) -> None:
