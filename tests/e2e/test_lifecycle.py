@@ -257,7 +257,7 @@ def test_without_a_server_it_says_how_to_start_one(tmp_path: Path) -> None:
 def test_the_server_starts_with_a_banner_and_stops_quietly(tmp_path: Path) -> None:
     process = Paddock(tmp_path / "data").start("serve", "--port", "0")
     assert process.stdout is not None
-    lines = [process.stdout.readline().decode() for _ in range(5)]
+    lines = [process.stdout.readline().decode() for _ in range(7)]
     process.send_signal(signal.SIGINT)
     _, complaints = process.communicate(timeout=60)
     assert process.returncode == 0
@@ -265,4 +265,5 @@ def test_the_server_starts_with_a_banner_and_stops_quietly(tmp_path: Path) -> No
     text = "".join(lines)
     assert "is ready: http://127.0.0.1:" in lines[0]
     assert str(tmp_path / "data") in text
+    assert "  models         " in lines[5] and lines[6].split()[:3] == ["try", "paddock", "chat"]
     assert (tmp_path / "data" / "local.key").read_text().strip() not in text

@@ -11,6 +11,10 @@ from paddock.cli.context import Cli
 
 if TYPE_CHECKING:
     from paddock.config import Config
+    from paddock.config.llm import LlmConfig
+
+_SHOWN = 3
+"""Models of one provider that the banner names."""
 
 
 def register(app: typer.Typer) -> None:
@@ -104,10 +108,30 @@ def _banner(config: Config, url: str) -> str:
         f"  API reference  {url}/docs",
         f"  data           {config.data}",
         f"  key            {key if key.exists() else 'the ones you made; see: paddock key list'}",
-        "  try            paddock sandbox create --image host    a shell",
+        f"  models         {_models(config.llm)}",
+        "  try            paddock chat                           an agent",
+        "                 paddock sandbox create --image host    a shell",
         "                 paddock sandbox create --kind linux    a desktop; the first time, its image is built",
     ]
     return "\n".join(rows)
+
+
+def _models(settings: LlmConfig) -> str:
+    """Name the configured models with their origin; providers are not asked."""
+    from paddock.llm.demo import only_demo, with_demo
+
+    if only_demo(settings):
+        demo = with_demo(settings).models
+        return "none; the demo answers" if demo else "none; set a provider's key, such as ANTHROPIC_API_KEY"
+    names: dict[str, list[str]] = {}
+    for name, model in settings.models.items():
+        address = settings.providers[model.provider].base_url
+        names.setdefault(model.provider, []).append(f"all of {address}" if name == "*" and address else name)
+    lines = []
+    for provider, found in names.items():
+        shown = ", ".join([*found[:_SHOWN], *(["…"] if len(found) > _SHOWN else [])])
+        lines.append(f"{shown} ({settings.found.get(provider, provider)})")
+    return "; ".join(lines) or f"none; name some in llm.models for {', '.join(settings.providers)}"
 
 
 def _missing(config: Config) -> list[str]:
