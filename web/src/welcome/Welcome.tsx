@@ -1,17 +1,15 @@
-import { useMutation } from "@tanstack/react-query";
 import { Cable, ListChecks, MessageCirclePlus, Play, RotateCcw, SquarePlus } from "lucide-react";
 import { useState } from "react";
 import { useTranslation } from "react-i18next";
-import { Link, useLocation } from "wouter";
-import { api } from "@/api/client";
+import { Link } from "wouter";
 import { ConnectModel } from "@/shell/ConnectModel";
+import { useDemo } from "@/shell/demo";
 import { may, useMe } from "@/shell/me";
 import { type ServerFacts, useServer } from "@/shell/server";
 import { Badge } from "@/ui/Badge";
 import { Button } from "@/ui/Button";
 import { Dialog } from "@/ui/Dialog";
 import { useTitle } from "@/ui/Page";
-import { toastError } from "@/ui/toasts";
 import { Now, useChats } from "./Now";
 import styles from "./Welcome.module.css";
 
@@ -89,15 +87,9 @@ function ModelState({ state }: { state: ServerFacts["models"]["state"] }) {
 
 /** A chat that a script answers, begun with one click. */
 function Demo() {
-  const { t, i18n } = useTranslation();
-  const [, navigate] = useLocation();
+  const { t } = useTranslation();
   const some = (useChats().data?.items.length ?? 0) > 0;
-  const begin = useMutation({
-    mutationFn: (again: boolean) =>
-      api.post<{ session: string }>("/v1/demo", { language: i18n.language === "zh" ? "zh" : "en", begin: true, again }),
-    onSuccess: ({ session }) => navigate(`/chats/${encodeURIComponent(session)}`),
-    onError: toastError,
-  });
+  const begin = useDemo();
   return (
     <div className={styles.demo}>
       <div className={styles.buttons}>

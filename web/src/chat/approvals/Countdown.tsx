@@ -15,7 +15,7 @@ export function Countdown({ until }: { until: string }) {
     const timer = setInterval(() => setNow(Date.now()), soon ? 1000 : 30_000);
     return () => clearInterval(timer);
   }, [soon]);
-  const text = left >= 2 * DAY ? t("chat.days", { count: Math.floor(left / DAY) }) : duration(Math.floor(left));
+  const text = left >= 2 * DAY ? t("chat.days", { count: Math.ceil(left / DAY) }) : duration(Math.floor(left));
   return (
     <p className={soon ? styles.soon : styles.soft}>
       {left > 0 ? t("chat.expiresIn", { time: text }) : t("chat.expired")}

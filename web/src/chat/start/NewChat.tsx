@@ -2,6 +2,7 @@ import { Settings2 } from "lucide-react";
 import { Suspense, useMemo, useState } from "react";
 import { useTranslation } from "react-i18next";
 import { Link } from "wouter";
+import { useDemo } from "@/shell/demo";
 import { part } from "@/shell/parts";
 import { type ServerFacts, useServer } from "@/shell/server";
 import { Button } from "@/ui/Button";
@@ -64,7 +65,7 @@ function Start({ facts, onStart }: Props & { facts: ServerFacts }) {
       <h1>{t("chat.whatToDo")}</h1>
       {!facts.models.real && (
         <p className={styles.note} role="note">
-          {nobody ? t("chat.noModel") : t("chat.onlyScripts")}{" "}
+          {t(nobody ? "chat.noModel" : facts.models.demo ? "chat.onlyDemo" : "chat.onlyScripts")}{" "}
           <Link href="/settings/models">{t("chat.connectModel")}</Link>
         </p>
       )}
@@ -87,7 +88,8 @@ function Start({ facts, onStart }: Props & { facts: ServerFacts }) {
         }
       />
       <section aria-label={t("chat.examples")} className={styles.examples}>
-        {EXAMPLES.map((name) => {
+        {facts.models.demo && <DemoCard />}
+        {(facts.models.demo ? [] : EXAMPLES).map((name) => {
           const kinds = kindsFor(name, usual.kinds, facts.kinds);
           if (!kinds) return null;
           const missing = facts.kinds.find((kind) => kinds.includes(kind.name) && !kind.built);
@@ -118,5 +120,17 @@ function Start({ facts, onStart }: Props & { facts: ServerFacts }) {
         </Suspense>
       )}
     </div>
+  );
+}
+
+/** The demonstration, which is all that the script of a server without models can do. */
+function DemoCard() {
+  const { t } = useTranslation();
+  const demo = useDemo();
+  return (
+    <button type="button" disabled={demo.isPending} onClick={() => demo.mutate(true)}>
+      <strong>{t("welcome.demo.begin")}</strong>
+      <span>{t("welcome.demo.honest")}</span>
+    </button>
   );
 }
