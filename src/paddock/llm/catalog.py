@@ -87,6 +87,7 @@ class Catalog:
             if name in settings.found:
                 patterns += patterns_of(name)
             self._lists[name] = _ProviderList(well_known(provider, patterns))
+        routes.listed = self.names
 
     async def refresh(self, wait: float = WAIT) -> None:
         """Ask providers whose list is missing or old, and wait a moment for those that were never asked before."""
@@ -122,6 +123,12 @@ class Catalog:
             for named in self._expand(pattern):
                 found.setdefault(named.name, named)
         return list(found.values())
+
+    def names(self) -> list[str]:
+        """Names of all models, and the patterns whose models are not known."""
+        models = self.models()
+        known = {each.pattern for each in models}
+        return [each.name for each in models] + [pattern for pattern in self._patterns() if pattern not in known]
 
     def default(self) -> str | None:
         """The name of the model for chats that name none: the configured one, the first plain name, or the best model

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from paddock.config.environment import key_for
@@ -18,6 +18,8 @@ from paddock.llm.providers.base import Provider
 from paddock.llm.scripted import SCRIPT, Scripted, script_name
 from paddock.llm.wire.base import Headers
 
+_NAMED = 20
+"""Models that an error names at most."""
 _CIRCUITS = 1000
 """Patterns let clients make up names of models."""
 
@@ -65,6 +67,8 @@ class Routes:
         """Providers of which a model answered since they were last found unreachable."""
         self.scripted = Scripted()
         """Models that are there for one run each."""
+        self.listed: Callable[[], Iterable[str]] = lambda: settings.models
+        """Names for errors; the catalog replaces patterns by the models that providers list."""
         self._circuits: OrderedDict[tuple[str, str], Circuit] = OrderedDict()
         """By provider and model: a model that fails must not take the others of its provider away from everybody."""
         self._known: dict[str, Route] = {}
@@ -111,15 +115,17 @@ class Routes:
         provider, slash, model = asked.partition("/")
         if self._settings.direct and slash and model and provider in self.providers:
             return self._route(asked, ModelConfig(provider=provider, model=model), asked, model)
-        known_names = ", ".join(self._names())
-        there = known_names or f"none; {self.how_to_connect(asked)}"
-        params = {"model": asked[:200], "known": known_names}
+        names = self._names()
+        shown = ", ".join(names[:_NAMED]) + (", …" if names[_NAMED:] else "")
+        there = shown or f"none; {self.how_to_connect(asked)}"
+        params = {"model": asked[:200], "known": shown}
         raise ModelNotFound(f"There is no model {asked[:200]!r}. Models: {there}.", params=params)
 
     def _names(self) -> list[str]:
         """Return the names to suggest: all but the demo script."""
-        providers = self._settings.providers
-        return sorted(name for name, model in self._settings.models.items() if not is_demo(providers[model.provider]))
+        providers, models = self._settings.providers, self._settings.models
+        demo = {name for name, model in models.items() if is_demo(providers[model.provider])}
+        return sorted(name for name in self.listed() if name not in demo)
 
     def how_to_connect(self, asked: str) -> str:
         """Return what to do where there are no models at all."""

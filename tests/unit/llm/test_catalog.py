@@ -15,7 +15,7 @@ from paddock.llm.catalog import AGAIN_AFTER, MOST, Catalog
 from paddock.llm.chat_models import chat_models
 from paddock.llm.formats.models import Listed
 from paddock.llm.providers.http import make_http
-from paddock.llm.routes import Routes
+from paddock.llm.routes import ModelNotFound, Routes
 from paddock.llm.wire.client import Client
 
 pytestmark = pytest.mark.anyio
@@ -73,6 +73,16 @@ async def test_patterns_stand_for_what_the_provider_lists(server: Upstream) -> N
         "my/o3": "o3",
     }
     assert catalog.default() == "quick"
+    await catalog.close()
+
+
+async def test_a_missing_model_is_told_with_the_names_that_providers_list(server: Upstream) -> None:
+    server.always(models_answer("gpt-5", "gpt-5-mini"))
+    catalog = catalog_of(server.url, {"gpt-*": "one", "own-*": "one"})
+    await catalog.refresh()
+    with pytest.raises(ModelNotFound, match=r"'demo'\. Models: gpt-5, gpt-5-mini, own-\*\.") as caught:
+        catalog._routes.resolve("demo")
+    assert caught.value.params == {"model": "demo", "known": "gpt-5, gpt-5-mini, own-*"}
     await catalog.close()
 
 
