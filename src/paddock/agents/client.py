@@ -47,6 +47,12 @@ class ModelError(PaddockError):
         return self.status in (400, 413) and any(words in said for words in _TOO_LONG)
 
 
+class UnknownModel(ModelError):
+    """The session's model is not there."""
+
+    code = "MODEL_NOT_FOUND"
+
+
 class ModelClient(Client):
     """Connections to the proxy's own socket."""
 
@@ -153,7 +159,9 @@ def tool_object(tool: ToolSpec) -> dict[str, Any]:
 
 
 def _error(failure: Failure) -> ModelError:
-    return ModelError(_mended(failure.message), failure.status, failure.code or failure.kind)
+    reason = failure.code or failure.kind
+    error = UnknownModel if reason == "model_not_found" else ModelError
+    return error(_mended(failure.message), failure.status, reason)
 
 
 def _json(value: Any) -> str:

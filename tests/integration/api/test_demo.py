@@ -178,3 +178,22 @@ def test_where_providers_are_set_there_is_none(tmp_path: Path) -> None:
         answer = client.post("/v1/demo")
         assert (answer.status_code, answer.json()["code"]) == (400, "UNSUPPORTED")
         assert client.get("/v1/server").json()["models"]["demo"] is False
+
+
+def test_its_chat_says_which_models_there_are_once_one_is_connected(tmp_path: Path) -> None:
+    (tmp_path / "s.yaml").write_text("turns: [{say: Hello}]")
+    providers = {"own": {"kind": "script", "file": str(tmp_path / "s.yaml")}}
+    with serving(tmp_path) as server:
+        with server.client() as client:
+            chat = Chat.begin(client, model="demo", kinds=[])
+        server.stop()
+        connected = Server(server.data, {"llm": {"providers": providers, "models": {"own": "own"}}}).start()
+        try:
+            with connected.client() as client:
+                chat = chat.at(client)
+                chat.say("Hello")
+                error = chat.until(lambda event: event["type"] == "turn.error")["data"]
+        finally:
+            connected.stop()
+    assert error["code"] == "MODEL_NOT_FOUND"
+    assert error["message"] == "There is no model 'demo'. Models: own."

@@ -62,6 +62,7 @@ function Open({ id, narrow, mayWrite, onList, view, lost }: Props & { view: Sess
   const [, go] = useLocation();
   const [search] = useSearchParams();
   const [tab, setTab] = useState<"chat" | "computers">("chat");
+  const [settings, setSettings] = useState(false);
   const outbox = useOutbox(id);
   const thread = useRef<ThreadHandle>(null);
   const panel = useFollowing(view);
@@ -88,6 +89,7 @@ function Open({ id, narrow, mayWrite, onList, view, lost }: Props & { view: Sess
       },
       fork: (message) => void forkSession(id, message, go),
       goOn: () => void goOn(id).catch(toastError),
+      openSettings: () => setSettings(true),
       retry: (key) => void retry(id, key),
       discard: (key) => discard(id, key),
     }),
@@ -146,13 +148,17 @@ function Open({ id, narrow, mayWrite, onList, view, lost }: Props & { view: Sess
     </section>
   );
   const some = panel.boxes.length > 0;
+  const { news } = panel;
+  const seeAgent = news && view.state === "running" ? () => choose(news.sandbox, news.view) : null;
   const header = (
     <Header
       id={id}
       view={view}
       mayWrite={mayWrite}
       onList={onList}
-      panel={some && !narrow ? { shown: panel.shown, news: panel.news !== null, toggle: panel.toggle } : null}
+      settings={settings}
+      onSettings={setSettings}
+      panel={some && !narrow ? { shown: panel.shown, toggle: panel.toggle, follow: seeAgent } : null}
     />
   );
   return (

@@ -1,6 +1,7 @@
 import {
   Download,
   Ellipsis,
+  Eye,
   GitFork,
   Monitor,
   MonitorOff,
@@ -33,16 +34,17 @@ interface Props {
   mayWrite: boolean;
   /** Opens the list, where it is not there already. */
   onList?: () => void;
-  /** The computers beside the thread: whether they are shown, and whether there is something new in them. */
-  panel: { shown: boolean; news: boolean; toggle: () => void } | null;
+  settings: boolean;
+  onSettings: (open: boolean) => void;
+  /** The computers beside the thread. `follow` shows where the agent works, if that is elsewhere. */
+  panel: { shown: boolean; toggle: () => void; follow: (() => void) | null } | null;
 }
 
 /** What this chat is, and what can be done with it. */
-export function Header({ id, view, mayWrite, onList, panel }: Props) {
+export function Header({ id, view, mayWrite, onList, settings, onSettings, panel }: Props) {
   const { t, i18n } = useTranslation();
   const [, go] = useLocation();
   const [naming, setNaming] = useState(false);
-  const [settings, setSettings] = useState(false);
   const session = { id, title: view.title };
   const sharing = useSharing(`/v1/sessions/${encodeURIComponent(id)}`, view.owned, listChanged);
   const used = view.usage.input_tokens + view.usage.output_tokens;
@@ -81,16 +83,21 @@ export function Header({ id, view, mayWrite, onList, panel }: Props) {
         )}
         <p className={styles.about}>{about.join(" · ")}</p>
       </div>
+      {panel?.follow && (
+        <Button size="small" tone="accent" icon={Eye} onClick={panel.follow} className={styles.panelButton}>
+          <span>{t("chat.seeAgent")}</span>
+        </Button>
+      )}
       {panel && (
         <Button
           size="small"
-          tone={panel.news ? "accent" : "quiet"}
-          icon={panel.shown && !panel.news ? MonitorOff : Monitor}
+          tone="quiet"
+          icon={panel.shown ? MonitorOff : Monitor}
           aria-pressed={panel.shown}
           onClick={panel.toggle}
           className={styles.panelButton}
         >
-          <span>{t(panel.news ? "chat.seeAgent" : panel.shown ? "chat.hideComputers" : "chat.showComputers")}</span>
+          <span>{t(panel.shown ? "chat.hideComputers" : "chat.showComputers")}</span>
         </Button>
       )}
       <Menu
@@ -100,7 +107,7 @@ export function Header({ id, view, mayWrite, onList, panel }: Props) {
             label: t("chat.settings"),
             icon: SlidersHorizontal,
             disabled: !mayWrite,
-            onSelect: () => setSettings(true),
+            onSelect: () => onSettings(true),
           },
           {
             label: t("chat.fork"),
@@ -122,7 +129,7 @@ export function Header({ id, view, mayWrite, onList, panel }: Props) {
       {settings && (
         <SessionSettings
           view={view}
-          onClose={() => setSettings(false)}
+          onClose={() => onSettings(false)}
           onChange={async (patch) => {
             if (Object.keys(patch).length) await change(id, patch);
           }}

@@ -22,6 +22,8 @@ export interface Chat {
   show: (sandbox: string, view: View, path?: string) => void;
   fork: (message: string) => void;
   goOn: () => void;
+  /** Open the chat's settings. */
+  openSettings: () => void;
   retry: (outgoing: string) => void;
   discard: (outgoing: string) => void;
 }

@@ -113,10 +113,7 @@ export function useFollowing(view: SessionView): Following {
     if (from instanceof HTMLElement) from.focus({ preventScroll: true });
     else event.target.blur();
   }, []);
-  const toggle = () => {
-    if (news) choose(news.sandbox, news.view);
-    else setShown(!shown);
-  };
+  const toggle = () => setShown(!shown);
   return { boxes, chosen, news, shown, choose, toggle, used, focused };
 }
 

@@ -64,7 +64,7 @@ function shown(call: Partial<CallView>, approval: Partial<Approval> | null, chat
     revision: "",
     mayWrite: true,
     decide: async (decisions) => void decided.push(...decisions),
-    ...{ show: nothing, fork: nothing, goOn: nothing, retry: nothing, discard: nothing },
+    ...{ show: nothing, fork: nothing, goOn: nothing, openSettings: nothing, retry: nothing, discard: nothing },
     ...chat,
   };
   render(

@@ -1,4 +1,4 @@
-import { CircleAlert, CircleStop, GitFork, Play, Shrink } from "lucide-react";
+import { CircleAlert, CircleStop, GitFork, Play, Shrink, SlidersHorizontal } from "lucide-react";
 import { memo } from "react";
 import { useTranslation } from "react-i18next";
 import type { CompactedItem, ErrorItem, TurnView } from "@/session/types";
@@ -49,12 +49,21 @@ export const TurnFoot = memo(function TurnFoot({ turn, last, text }: { turn: Tur
 export function Trouble({ item, goOn }: { item: ErrorItem; goOn: boolean }) {
   const { t } = useTranslation();
   const chat = useChat();
+  const noModel = item.code === "MODEL_NOT_FOUND";
+  const named = { model: (noModel && /'([^']+)'/.exec(item.text)?.[1]) || "" };
   return (
     <div className={item.fatal ? styles.trouble : styles.warning} role={item.fatal ? "alert" : undefined}>
       <CircleAlert size={16} aria-hidden />
       <div>
-        <p className={styles.troubleText}>{describeCode(item.code, item.text)}</p>
-        <p className={styles.soft}>{t(item.fatal ? "chat.nextFatal" : "chat.nextGoesOn")}</p>
+        <p className={styles.troubleText}>{describeCode(item.code, item.text, named)}</p>
+        <p className={styles.soft}>
+          {t(noModel ? "chat.nextModel" : item.fatal ? "chat.nextFatal" : "chat.nextGoesOn")}
+        </p>
+        {goOn && noModel && chat.mayWrite && (
+          <Button size="small" icon={SlidersHorizontal} onClick={chat.openSettings}>
+            {t("chat.otherModel")}
+          </Button>
+        )}
         {goOn && chat.mayWrite && (
           <Button size="small" icon={Play} onClick={chat.goOn}>
             {t("chat.continue")}

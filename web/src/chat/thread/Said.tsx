@@ -4,11 +4,13 @@ import { useTranslation } from "react-i18next";
 import type { FileContent } from "@/api/types";
 import type { Outgoing } from "@/session/store";
 import type { SaidItem } from "@/session/types";
+import { useMe } from "@/shell/me";
 import { Button } from "@/ui/Button";
 import { describe } from "@/ui/describe";
 import { Time } from "@/ui/Time";
 import { useChat } from "../context";
 import { Files } from "./Files";
+import { handedBack } from "./handed";
 import { LocalFiles } from "./LocalFiles";
 import styles from "./thread.module.css";
 
@@ -17,12 +19,14 @@ export const Said = memo(function Said({ item }: { item: SaidItem }) {
   const { t } = useTranslation();
   const { session, several } = useChat();
   const { message } = item;
-  const text = message.content.flatMap((part) => (part.type === "text" ? [part.text] : [])).join("\n\n");
+  const texts = message.content.flatMap((part) => (part.type === "text" ? [part.text] : []));
+  const text = texts.join("\n\n");
   const files = message.content.filter((part): part is FileContent => part.type !== "text");
+  const me = useMe().data?.name;
   if (message.role === "note")
     return (
       <p className={styles.note}>
-        <span>{text}</span>
+        <span>{texts.map((part) => handedBack(part, me) ?? part).join(" ")}</span>
       </p>
     );
   return (

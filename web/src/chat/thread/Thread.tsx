@@ -14,6 +14,7 @@ import { useTranslation } from "react-i18next";
 import { BuildingImage } from "@/computers/Building";
 import type { Outgoing } from "@/session/store";
 import type { SessionView } from "@/session/types";
+import { useMe } from "@/shell/me";
 import { recall, remember } from "@/ui/remember";
 import { Answer } from "./Answer";
 import { Compacted, Trouble, TurnFoot } from "./Foot";
@@ -184,7 +185,9 @@ const QUIET: readonly Doing[] = ["nothing", "waiting", "writing", "working"];
 function Now({ view }: { view: SessionView }) {
   const { t } = useTranslation();
   const what = doing(view);
+  const me = useMe().data?.name;
   const boxes = Object.values(view.boxes);
+  const holder = boxes.find((box) => box.holder)?.holder;
   const building = what === "starting" ? boxes.find((box) => box.building)?.building : null;
   return (
     // What changes every few seconds is not read aloud each time.
@@ -194,7 +197,9 @@ function Now({ view }: { view: SessionView }) {
       ) : (
         !QUIET.includes(what) && (
           <span className={styles.shimmer}>
-            {t(`chat.doing.${what}`, { who: boxes.find((box) => box.holder)?.holder ?? "" })}
+            {t(`chat.doing.${what === "parked" && holder && holder === me ? "parkedByMe" : what}`, {
+              who: holder ?? "",
+            })}
           </span>
         )
       )}
