@@ -60,7 +60,7 @@ def test_the_form_says_what_is_missing_when_it_is_asked(browser: Browser, server
         goal.fill("Read sales.csv.")
         # Without a model it is never "Ready to run".
         issues = person.page.get_by_role("list", name=person.t("runs.form.issues"))
-        expect(issues.get_by_text("claude-sonnet-4-5")).to_be_visible()
+        expect(issues.get_by_text(person.t("runs.issue.NO_MODEL"))).to_be_visible()
         expect(person.page.get_by_text(person.t("runs.form.notReady"))).to_be_visible()
         expect(person.page.get_by_text(person.t("runs.form.valid"), exact=True)).to_have_count(0)
         start.click()
