@@ -13,7 +13,7 @@ from playwright.sync_api import Browser, Locator, expect
 from tests.e2e.browser import chromium, keep_screenshot
 from tests.e2e.consoles import Visitor, visitor
 from tests.serving import Server, serving
-from tests.strict_providers import SAID, StrictProvider, strict_provider
+from tests.strict_providers import KEY, SAID, StrictProvider, strict_provider
 
 NARROW = 390
 expect.set_options(timeout=20_000)
@@ -130,6 +130,21 @@ def test_an_unreached_provider_is_not_called_connected(browser: Browser, tmp_pat
                     person.go("/")
                     expect(page.get_by_text(state, exact=True)).to_be_visible()
                     keep_screenshot(page, f"not-reached-home-{language}-{width}")
+                    person.is_content()
+
+
+def test_without_a_fitting_model_a_new_chat_says_why_nothing_can_be_typed(browser: Browser, tmp_path: Path) -> None:
+    with strict_provider("openai") as provider:
+        provider.models = ("acme-large",)
+        settings = {"kind": "openai", "key": KEY, "base_url": f"{provider.server.url}{provider.prefix}"}
+        llm = {"providers": {"acme": settings}, "models": {"gpt-*": "acme/gpt-*"}}
+        with serving(tmp_path, {"sandboxes": {"min_free_disk": 0}, "chat": {"kinds": []}, "llm": llm}) as running:
+            for language, width in (("en", 1440), ("zh", NARROW)):
+                with visitor(browser, running, language=language, width=width) as person:
+                    person.sign_in("/chats")
+                    expect(person.page.get_by_text(person.t("chat.noneListed", patterns="gpt-*"))).to_be_visible()
+                    person.check_access("no fitting model")
+                    keep_screenshot(person.page, f"none-listed-{language}-{width}")
                     person.is_content()
 
 

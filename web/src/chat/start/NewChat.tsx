@@ -69,6 +69,11 @@ function Start({ facts, onStart }: Props & { facts: ServerFacts }) {
           <Link href="/settings/models">{t("chat.connectModel")}</Link>
         </p>
       )}
+      {facts.models.real && !setup.model && (
+        <p className={styles.note} role="note">
+          {t("chat.noneListed", { patterns: facts.models.patterns.join(", ") })}
+        </p>
+      )}
       <Composer
         draft="new"
         begins
