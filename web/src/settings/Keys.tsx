@@ -127,7 +127,7 @@ export function Keys() {
                   id: "used",
                   label: t("settings.keys.used"),
                   minor: true,
-                  cell: (key) => (key.lastUsedAt ? <Time at={key.lastUsedAt} /> : t("settings.keys.never")),
+                  cell: (key) => (key.lastUsedAt ? <Time at={key.lastUsedAt} /> : t("settings.keys.unused")),
                 },
                 {
                   id: "expires",
