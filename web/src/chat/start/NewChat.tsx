@@ -69,7 +69,7 @@ function Start({ facts, onStart }: Props & { facts: ServerFacts }) {
           <Link href="/settings/models">{t("chat.connectModel")}</Link>
         </p>
       )}
-      {facts.models.real && !setup.model && (
+      {facts.models.real && !setup.model && facts.models.patterns.length > 0 && (
         <p className={styles.note} role="note">
           {t("chat.noneListed", { patterns: facts.models.patterns.join(", ") })}
         </p>
