@@ -1,4 +1,4 @@
-"""As little as can stand between a display and a viewer: one loop that reads and writes, and looks at nothing.
+"""Minimal relay between display and viewer: one loop that reads and writes.
 
 What it takes is what the kernel takes to carry bytes from one socket to another, and so the limit of any relay.
 Start it with the display's socket and a port.
@@ -38,7 +38,7 @@ def serve(viewer: socket.socket, path: str) -> None:
 
 def to_viewer(display: socket.socket, viewer: socket.socket) -> None:
     room = memoryview(bytearray(HEAD + ROOM))
-    room[0], room[1] = 0x82, 127  # A message of bytes, whose length has eight of them.
+    room[0], room[1] = 0x82, 127  # Binary frame with a 64-bit length.
     while size := display.recv_into(room[HEAD:]):
         room[2:HEAD] = size.to_bytes(8)
         viewer.sendall(room[: HEAD + size])

@@ -1,4 +1,4 @@
-"""What a chat costs besides the model's own time, next to asking the model through the proxy alone, in one run.
+"""Overhead of a chat compared with the same model request through the proxy, in one run.
 
 Rounds are interleaved, so that a noisy machine is noisy for everybody. Models follow scripts; sandboxes are real.
 """
@@ -44,7 +44,7 @@ async def first(table: Table, server: Chats, rounds: int) -> None:
         for engine, session in sessions.items():
             took = await server.through(session, f"Good morning, {turn}.")
             alone = await server.asked(await server.last_request(session))
-            if turn >= 3:  # Those before are for warming up.
+            if turn >= 3:  # Earlier turns are warm-up.
                 through[engine].append(took)
                 straight[engine].append(alone)
     for engine, session in sessions.items():
@@ -58,7 +58,7 @@ async def first(table: Table, server: Chats, rounds: int) -> None:
 
 
 async def tokens(table: Table, server: Chats, rounds: int) -> None:
-    """What the server works for a long answer."""
+    """Measure the server's CPU time of a long answer."""
     session = await server.begin(model=LONG)
     await server.straight(LONG, "Go on.")
     await server.through(session, "Go on.")
@@ -77,7 +77,7 @@ async def tokens(table: Table, server: Chats, rounds: int) -> None:
 
 
 async def viewers(table: Table, server: Chats, seconds: float) -> None:
-    """People who look at a session in which nothing happens."""
+    """Measure idle viewers of an idle session."""
     session = await server.begin(model=SHORT)
 
     async def look() -> None:
@@ -99,7 +99,7 @@ async def viewers(table: Table, server: Chats, seconds: float) -> None:
 
 
 async def crowd(table: Table, server: Chats, engine: str, count: int, seconds: float) -> None:
-    """Sessions that each use a tool once a second, and somebody looks at each."""
+    """Measure sessions with one tool call per second and one viewer each."""
     sessions = [await server.begin(agent=engine, model=BUSY) for _ in range(count)]
     late: list[float] = []
     results = 0

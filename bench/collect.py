@@ -1,4 +1,4 @@
-"""How fast deliverables come out of a box, next to `tar` through a pipe on the same files, measured in this run.
+"""Speed of collecting deliverables compared with `tar` through a pipe, in one run.
 
 .venv/bin/python bench/collect.py [--rounds 3]
 """
@@ -17,14 +17,14 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from paddock.model.sandbox import BoxSpec
+from paddock.model.sandbox import SandboxSpec
 from paddock.model.task import Deliverable
-from paddock.runs.collecting import collect
-from paddock.runs.folder import RunFolder
-from paddock.sandbox.client import Command, Inside
+from paddock.runs.results.deliverable_collector import collect_deliverables
+from paddock.runs.results.run_folder import RunFolder
+from paddock.sandbox.daemon.client import BackgroundCommand, DaemonClient
 from paddock.sandbox.images import ImageStore
-from paddock.sandbox.local.backend import LocalBackend, LocalSettings
-from paddock.sandbox.local.layout import BoxFiles
+from paddock.sandbox.local.backend import LocalBackend, LocalBackendSettings
+from paddock.sandbox.local.sandbox_files import SandboxFiles
 
 FILES = 1000
 SIZE = 500_000_000
@@ -62,21 +62,21 @@ class Figures:
 
 
 async def collecting(scratch: Path, rounds: int = 3) -> Figures:
-    """Make a box with files in it and collect them, in turn with tar."""
-    backend = LocalBackend(LocalSettings(data=scratch / "data"))
+    """Make a sandbox with files in it and collect them, in turn with tar."""
+    backend = LocalBackend(LocalBackendSettings(data=scratch / "data"))
     image = ImageStore(scratch / "images", recipe_dirs=()).resolve("host")
-    record = await backend.start(BoxSpec(id="bench", image=image, token=secrets.token_hex(8)))
+    record = await backend.start(SandboxSpec(id="bench", image=image, token=secrets.token_hex(8)))
     try:
-        async with Inside(backend.address(record)) as inside:
-            made = await inside.run(Command(["/usr/bin/python3", "-c", MAKE, str(FILES), str(SIZE)]))
+        async with DaemonClient(backend.daemon_address(record)) as inside:
+            made = await inside.run(BackgroundCommand(["/usr/bin/python3", "-c", MAKE, str(FILES), str(SIZE)]))
             assert made.exit_code == 0, made.stderr
-            source = BoxFiles(scratch / "data" / "boxes" / "bench").workspace
+            source = SandboxFiles(scratch / "data" / "boxes" / "bench").workspace
             speeds: dict[str, list[float]] = {"collect": [], "tar": [], "hashing": []}
             # Nothing is removed in between: the file system would be slow with what it has just forgotten.
             for number in range(rounds):
                 folder = RunFolder(scratch / "runs", f"run-{number}")
                 started = time.perf_counter()
-                collected = await collect(inside, WANTED, folder)
+                collected = await collect_deliverables(inside, WANTED, folder)
                 speeds["collect"].append(SIZE / 1e6 / (time.perf_counter() - started))
                 assert len(collected.delivered) == FILES and not collected.missing, collected.missing
                 speeds["tar"].append(SIZE / 1e6 / await asyncio.to_thread(_tar, source, scratch / f"tar-{number}"))

@@ -1,4 +1,4 @@
-"""Sandboxes with screens as the benchmark asks them, and what they are compared with."""
+"""Sandboxes with screens for the benchmarks, and their peers."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ with open("/tmp/clicks", "w", buffering=1) as file:
 """
 
 
-class Box:
+class Sandbox:
     """A sandbox of the server, asked in one connection that stays open."""
 
     def __init__(self, paddock: Paddock, sandbox: str) -> None:
@@ -85,7 +85,7 @@ class Box:
         return result
 
     def run(self, command: str) -> str:
-        """What a command in the box prints."""
+        """Return the output of a command in the sandbox."""
         status, said = self.ask("POST", "/proxy/44772/command", {"command": command})
         assert status == 200, said
         events = [json.loads(line) for line in said.splitlines() if line]
@@ -108,7 +108,7 @@ class Box:
         return status == 200 and all(service["ready"] for service in json.loads(said)["services"])
 
     def shown(self) -> Screen:
-        """Somebody who watches."""
+        """A viewer."""
         return Screen(WebStream(f"{self.address}/desktop", self.headers, "binary"))
 
     @property
@@ -125,15 +125,15 @@ class Box:
         self._link.close()
 
 
-async def new_box(paddock: Paddock, kind: str = "linux", **more: Any) -> Box:
+async def new_sandbox(paddock: Paddock, kind: str = "linux", **more: Any) -> Sandbox:
     extensions = {"paddock.kind": kind, **more.pop("extensions", {})}
-    return Box(paddock, await paddock.create(extensions=extensions, **more))
+    return Sandbox(paddock, await paddock.create(extensions=extensions, **more))
 
 
-async def ready_box(paddock: Paddock, kind: str = "linux") -> Box:
-    box = await new_box(paddock, kind)
-    await asyncio.to_thread(box.until, box.is_up)
-    return box
+async def ready_sandbox(paddock: Paddock, kind: str = "linux") -> Sandbox:
+    sandbox = await new_sandbox(paddock, kind)
+    await asyncio.to_thread(sandbox.until, sandbox.is_up)
+    return sandbox
 
 
 def by_hand(directory: Path, root: Path) -> tuple[float, float]:
@@ -166,7 +166,7 @@ def by_hand(directory: Path, root: Path) -> tuple[float, float]:
 
 
 def look(began: float, watch: Callable[[], Screen], first_process: Callable[[], int]) -> tuple[float, float]:
-    """Somebody who watches a desktop as soon as that is possible.
+    """A viewer that connects as soon as the desktop accepts it.
 
     Seconds until they have had a whole frame, and until they have had one of a screen with a window manager.
     """
@@ -187,19 +187,19 @@ def look(began: float, watch: Callable[[], Screen], first_process: Callable[[], 
         return first, time.perf_counter() - began
 
 
-def websockify(box: Box) -> AbstractContextManager[tuple[str, int]]:
+def websockify(sandbox: Sandbox) -> AbstractContextManager[tuple[str, int]]:
     """noVNC's own relay on the display of a box: where it is, and which process."""
     program = shutil.which("websockify")
     if program is None:
         raise RuntimeError("websockify is not installed; apt install websockify")
     port = _free_port()
-    return _relay(port, program, f"--unix-target={box.display}", f"127.0.0.1:{port}")
+    return _relay(port, program, f"--unix-target={sandbox.display}", f"127.0.0.1:{port}")
 
 
-def bare(box: Box) -> AbstractContextManager[tuple[str, int]]:
+def bare(sandbox: Sandbox) -> AbstractContextManager[tuple[str, int]]:
     """A loop of reading and writing in its place."""
     port = _free_port()
-    return _relay(port, sys.executable, str(Path(__file__).with_name("bare.py")), box.display, str(port))
+    return _relay(port, sys.executable, str(Path(__file__).with_name("bare.py")), sandbox.display, str(port))
 
 
 def _free_port() -> int:

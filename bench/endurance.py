@@ -1,4 +1,4 @@
-"""What Paddock keeps of a long conversation, and whether it grows with the number of requests."""
+"""Archive size of a long conversation, and memory growth with the number of requests."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def _databases(data: Path) -> Iterator[Path]:
 
 
 def kept_bytes(data: Path) -> int:
-    """What the data takes on disk: pages in use in databases, whether checkpointed or not, and all other files."""
+    """Return disk bytes of a data directory: used database pages, including the WAL, and other files."""
     total = sum(path.stat().st_size for path in data.rglob("*") if path.is_file() and ".db" not in path.name)
     for path in _databases(data):
         with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as connection:
@@ -90,7 +90,7 @@ def _said_in(text: str, *, stream: bool) -> str:
 
 
 async def nothing_lost(table: Table, gateway: Gateway, asked: int) -> None:
-    """Whether the archive holds whatever was asked: what is dropped costs nothing, and must not count as fast."""
+    """Return whether the archive has all requests; dropped ones must not count as fast."""
     assert gateway.data is not None
     await written(gateway)
     kept = kept_exchanges(gateway.data)

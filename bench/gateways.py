@@ -1,4 +1,4 @@
-"""The gateways that are compared, each with one worker, and the provider behind them all that costs next to nothing."""
+"""Compared gateways, each with one worker, and a fast fake provider behind them."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ LIMIT = 10**9
 
 @dataclass(frozen=True)
 class Gateway:
-    """Somebody who can be asked for models on a port of this machine."""
+    """A gateway on a local port."""
 
     name: str
     port: int
@@ -83,7 +83,7 @@ class Upstream:
 
 
 def cpu_of(process: int) -> float:
-    # Linux lets anybody read the processor clock of a process; its number is made as clock_getcpuclockid(3) does.
+    # CPU clock id of a process, computed as in clock_getcpuclockid(3).
     try:
         return time.clock_gettime(~process << 3 | 2)
     except OSError:
@@ -117,7 +117,7 @@ def build(name: str, directory: Path) -> Path:
 
 
 def program(name: str) -> str | None:
-    """Where a program is; servers are not on everybody's PATH."""
+    """Return the path of a program; servers may be in sbin directories."""
     return shutil.which(name, path=f"{os.environ.get('PATH', os.defpath)}:/usr/sbin")
 
 
@@ -220,7 +220,7 @@ async def litellm(directory: Path, provider: Upstream) -> AsyncIterator[list[Gat
             },
         ],
         "general_settings": {"master_key": "sk-bench"},
-        # Else Anthropic's format is translated to OpenAI's Responses; everybody is to do the same work.
+        # Otherwise Anthropic's format would be translated to OpenAI's Responses, which is different work.
         "litellm_settings": {"set_verbose": False, "use_chat_completions_url_for_anthropic_messages": True},
     }
     (directory / "config.yaml").write_text(json.dumps(settings))
@@ -235,7 +235,7 @@ async def litellm(directory: Path, provider: Upstream) -> AsyncIterator[list[Gat
 
 @asynccontextmanager
 async def paddock(directory: Path, provider: Upstream, listen: int | None = None) -> AsyncIterator[list[Gateway]]:
-    """Paddock as anybody starts it, by its main port and, where `listen` is given, by the listener for models alone.
+    """Paddock with default settings, on its main port and, with `listen`, on the model listener.
 
     Keys, limits, usage and the archive are on.
     """

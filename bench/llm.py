@@ -1,4 +1,4 @@
-"""How fast the LLM proxy is, next to LiteLLM's proxy, to nginx and to no gateway at all, all measured in this run.
+"""Speed of the LLM proxy compared with LiteLLM's proxy, nginx and no gateway, in one run.
 
 Each has one worker, and the same provider behind it, compiled and on this machine. Rounds are interleaved, so that a
 noisy machine is noisy for everybody. Paddock runs with keys, limits, usage and the archive on.
@@ -39,7 +39,7 @@ CROSS_CPU = "Anthropic in, OpenAI out: CPU per chunk"
 
 @dataclass(frozen=True)
 class Bench:
-    """Who is compared, and for how long."""
+    """Compared gateways and the duration of each measurement."""
 
     table: Table
     client: Client
@@ -119,7 +119,7 @@ class Bench:
 
     @staticmethod
     def _all_came(gateway: Gateway, events: int, streams: int) -> None:
-        # LiteLLM merges an event or two; everybody else has to pass all of them on, and the last mark.
+        # LiteLLM merges some events; all others must forward every event and the end mark.
         if gateway.name != "litellm" and events != streams * (CHUNKS + 1):
             raise RuntimeError(f"{gateway.name}: {events} events of {streams} streams came through")
 
@@ -142,7 +142,7 @@ def judge(table: Table, who: str) -> None:
 
 
 async def answering(doors: list[Gateway], client: Client) -> list[Gateway]:
-    """Those that answer a request to a model; of the others it says why."""
+    """Return gateways that answer a test request; print why others do not."""
     able = []
     for door in doors:
         try:
@@ -156,7 +156,7 @@ async def answering(doors: list[Gateway], client: Client) -> list[Gateway]:
 async def start(
     running: AsyncExitStack, scratch: Path, provider: Upstream, client: Client, options: argparse.Namespace
 ) -> list[Gateway]:
-    """Start everybody who is to be compared."""
+    """Start all compared gateways."""
     listen = None if options.listen < 0 else options.listen or gateways.free_port()
     ways: dict[str, Callable[[Path], AbstractAsyncContextManager[list[Gateway]]]] = {
         "nginx": lambda directory: gateways.nginx(directory, provider),
@@ -222,7 +222,7 @@ async def main() -> int:
 
 
 async def keep(table: Table, client: Client, door: Gateway, options: argparse.Namespace) -> None:
-    """What is kept, and what it takes."""
+    """Measure what the archive keeps, and its size."""
     await endurance.nothing_lost(table, door, sum(client.asked.get(name, 0) for name in COLUMNS if "paddock" in name))
     if "archive" in options.only:
         print("archive …", flush=True)

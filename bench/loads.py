@@ -1,4 +1,4 @@
-"""What gateways are asked, and the table of how they did."""
+"""Loads of gateway benchmarks, and the result table."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def message(model: str = "bench", *, stream: bool = False) -> dict[str, object]:
 
 
 class Client:
-    """The compiled client; counts what it asked of whom."""
+    """The compiled load client with its request counts."""
 
     def __init__(self, program: Path) -> None:
         self._program = program
@@ -102,7 +102,7 @@ def _readable(figure: float) -> str:
 
 @dataclass
 class Table:
-    """Figures of several rounds by what was measured and of whom, and the bars that they have to meet."""
+    """Results of several rounds by measurement and gateway, with the required bars."""
 
     units: dict[str, str] = field(default_factory=dict)
     rounds: dict[str, dict[str, list[float]]] = field(default_factory=dict)
@@ -141,7 +141,7 @@ class Table:
         return all(bar["holds"] for bar in self.bars)
 
     def show(self, order: tuple[str, ...], less_direct: tuple[str, ...] = ()) -> None:
-        """Print the medians by who was asked, where it says so also less what asking directly took, and the bars."""
+        """Print medians by gateway, overheads against direct requests, and the bars."""
         names = [name for name in order if any(name in row for row in self.rounds.values())]
 
         def line(title: str, figures: Iterable[float | None]) -> None:

@@ -1,4 +1,4 @@
-"""The things that are compared: a Docker engine and a Paddock server, each in directories of its own."""
+"""Compared systems: a Docker engine and a Paddock server, each with its own directories."""
 
 from __future__ import annotations
 
@@ -94,8 +94,8 @@ class Docker:
             await _end(engine)
 
 
-class BoxSocket(http.client.HTTPConnection):
-    """The daemon of a box, spoken to with as little in between as Python has."""
+class SandboxSocket(http.client.HTTPConnection):
+    """The daemon of a sandbox, spoken to with as little in between as Python has."""
 
     def __init__(self, path: Path, token: str) -> None:
         super().__init__("inside")
@@ -132,12 +132,12 @@ class Paddock:
     @classmethod
     @asynccontextmanager
     async def start(cls, data: Path, images: Path, image: Image, pool: int = 0, **more: object) -> AsyncIterator[Self]:
-        """Start it with a pool of so many boxes, and with more settings."""
+        """Start it with a pool of so many sandboxes, and with more settings."""
         data.mkdir(parents=True, exist_ok=True)
         (data / "images").symlink_to(images.resolve())
         settings = data / "paddock.yaml"
         pools = [{"name": "bench", "image": image.name, "size": pool}] if pool else []
-        alike = {"llm": {"environment": False}, "quotas": {"sandboxes": 1000}}  # Whatever keys a developer has.
+        alike = {"llm": {"environment": False}, "quotas": {"sandboxes": 1000}}  # Ignore provider keys of the developer.
         settings.write_text(json.dumps({"data": str(data), "server": {"port": 0}, "pools": pools, **alike, **more}))
         with (data / "log").open("wb") as log:
             server = await asyncio.create_subprocess_exec(
@@ -175,10 +175,10 @@ class Paddock:
         output = await self._call("POST", f"/sandboxes/{sandbox}/proxy/44772/command", json={"command": command})
         assert b"execution_complete" in output, output
 
-    async def box_socket(self, sandbox: str) -> BoxSocket:
-        """The box's own socket, without the server in between."""
+    async def sandbox_socket(self, sandbox: str) -> SandboxSocket:
+        """The sandbox's own socket, without the server in between."""
         endpoint = await self._call("GET", f"/sandboxes/{sandbox}/endpoints/44772")
-        return BoxSocket(self._data / "sockets" / sandbox, endpoint["headers"]["X-EXECD-ACCESS-TOKEN"])
+        return SandboxSocket(self._data / "sockets" / sandbox, endpoint["headers"]["X-EXECD-ACCESS-TOKEN"])
 
     async def upload(self, sandbox: str, path: str, source: Path) -> None:
         metadata = f"metadata={json.dumps({'path': path})};type=application/json;filename=metadata"
@@ -223,7 +223,7 @@ class Paddock:
                 await asyncio.sleep(0.05)
 
     def proportional_memory(self, sandbox: str) -> int:
-        """What the box's processes take, shared pages counted by share."""
+        """Return the proportional memory of the sandbox's processes."""
         report = (self._data / "boxes" / sandbox / "report.jsonl").read_text().splitlines()[0]
         text = Path(f"/proc/{json.loads(report)['child-pid']}/smaps_rollup").read_text()
         return 1024 * next(int(line.split()[1]) for line in text.splitlines() if line.startswith("Pss:"))

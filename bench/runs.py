@@ -1,4 +1,4 @@
-"""What a run costs besides the work that is done in it, next to bubblewrap and to the agent alone, all measured here.
+"""Overhead of a run compared with bubblewrap and the agent alone, measured in one run.
 
 Rounds are interleaved, so that a noisy machine is noisy for everybody. Agents ask a model that follows a script.
 """
@@ -42,7 +42,7 @@ async def overhead(table: Table, server: Runs, rounds: int) -> None:
     for turn in range(rounds + 3):
         bwrap = await timed(run_program("bwrap", "--unshare-all", "--ro-bind", "/", "/", "true"))
         seen = await server.run(TRIVIAL)
-        if turn >= 3:  # Those before are for warming up.
+        if turn >= 3:  # Earlier turns are warm-up.
             alone.append(bwrap)
             runs.append(seen)
     took = statistics.median(run.seconds for run in runs) * 1e3
@@ -63,9 +63,9 @@ async def ready(table: Table, server: Runs, images: ImageStore, rounds: int) -> 
     ours: list[float] = []
     runs: list[Seen] = []
     for turn in range(rounds + 1):
-        box = await server.box_with(image, what)
-        started = await server.start_by_hand(box, what)
-        first_alone = await server.first_request(sandbox=box) - started
+        handle = await server.sandbox_with(image, what)
+        started = await server.start_by_hand(handle, what)
+        first_alone = await server.first_request(sandbox=handle) - started
         await server.delete_all()
         seen = await server.run(HELLO)
         first = await server.first_request(run=seen.id) - seen.asked
@@ -73,8 +73,8 @@ async def ready(table: Table, server: Runs, images: ImageStore, rounds: int) -> 
             alone.append(first_alone)
             ours.append(first)
             runs.append(seen)
-    box = await server.box_with(image, what)
-    peak = await server.peak(box, what)
+    handle = await server.sandbox_with(image, what)
+    peak = await server.peak(handle, what)
     await server.delete_all()
     by_itself, took = statistics.median(alone), statistics.median(ours)
     if max(alone) > 1.5 * min(alone):
@@ -99,7 +99,7 @@ def tell_crowd(table: Table, title: str, crowd: Crowd, count: int, good: int) ->
     table.add("    a second", count / crowd.seconds, "runs")
     table.add("    a minute", 60 * count / crowd.seconds, "runs")
     table.add("    CPU of the server, each", crowd.server / count * 1e3, "ms")
-    table.add("    CPU of what launches boxes, each", crowd.boxes / count * 1e3, "ms")
+    table.add("    CPU of what launches sandboxes, each", crowd.sandboxes / count * 1e3, "ms")
     table.add("    CPU of paddock run, each", crowd.command / count * 1e3, "ms")
 
 
@@ -117,7 +117,7 @@ async def agent_crowd(table: Table, server: Runs, count: int) -> None:
 
 
 async def collecting(table: Table, scratch: Path, rounds: int) -> None:
-    """Deliverables out of a box."""
+    """Deliverables out of a sandbox."""
     figures = await collect.collecting(scratch, rounds)
     table.add("sha256 alone, one core", figures.hashing, "MB/s")
     table.add("tar | tar, the same files", figures.tar, "MB/s")

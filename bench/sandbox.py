@@ -1,4 +1,4 @@
-"""How fast boxes are, next to Docker and to bubblewrap alone, all measured in this run.
+"""Speed of sandboxes compared with Docker and bubblewrap, in one run.
 
 Needs root: it starts a Docker engine of its own, on a socket and in directories of its own, and ends it again.
 Rounds are interleaved, so that a noisy machine is noisy for everybody.
@@ -106,28 +106,28 @@ async def starts(table: Table, paddock: Paddock, docker: Docker, rounds: int) ->
 
 
 async def round_trips(table: Table, paddock: Paddock, docker: Docker, rounds: int) -> None:
-    """One command in a box that is there already."""
+    """One command in a sandbox that is there already."""
     sandbox = await paddock.create()
     container = (await docker("run", "-d", "--network=none", docker.image, "sleep", "3600")).strip()
     times: dict[str, list[float]] = {name: [] for name in ("bash", "docker exec", "api", "socket")}
     await paddock.execute(sandbox, "true")
-    box = await paddock.box_socket(sandbox)
+    handle = await paddock.sandbox_socket(sandbox)
     for _ in range(rounds):
         times["docker exec"].append(await timed(docker("exec", container, "true")))
         for _ in range(5):
             times["bash"].append(timed_here(lambda: subprocess.run(["bash", "-c", "true"], check=True)))
             times["api"].append(await timed(paddock.execute(sandbox, "true")))
-            times["socket"].append(timed_here(lambda: box.execute("true")))
-    box.close()
+            times["socket"].append(timed_here(lambda: handle.execute("true")))
+    handle.close()
     await docker("rm", "-f", container)
     middle = {name: statistics.median(values) for name, values in times.items()}
-    table.add("bash -c true, no box", middle["bash"] * 1e3, "ms")
+    table.add("bash -c true, no sandbox", middle["bash"] * 1e3, "ms")
     table.add("docker exec true", middle["docker exec"] * 1e3, "ms")
     ratio = middle["api"] / middle["docker exec"]
     what = "exec true through the HTTP API"
     table.add(what, middle["api"] * 1e3, "ms", against="docker exec", ratio=ratio, bar="<= 0.1 x docker exec")
     table.judge(what, ratio, 0.1)
-    what = "exec true through the box's socket"
+    what = "exec true through the sandbox's socket"
     ratio = middle["socket"] / middle["bash"]
     table.add(what, middle["socket"] * 1e3, "ms", against="bash -c true", ratio=ratio, bar="<= 3 ms or 1.5 x bash")
     # Starting bash is most of it: where that alone takes longer than 2 ms the machine is not quiet.
@@ -146,7 +146,7 @@ async def crowd(table: Table, paddock: Paddock) -> None:
     table.judge(what, wall, 5)
     assert len(set(sandboxes)) == 100
     shares = [paddock.proportional_memory(sandbox) for sandbox in sandboxes]
-    what = "memory of an idle box (PSS)"
+    what = "memory of an idle sandbox (PSS)"
     table.add(what, statistics.median(shares) / MEGABYTE, "MB", bar="<= 20 MB")
     table.judge(what, statistics.median(shares) / MEGABYTE, 20)
     await paddock.delete_all()

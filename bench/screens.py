@@ -1,7 +1,7 @@
-"""How fast screens, tools and terminals are, next to what they are made of, all measured in this run.
+"""Speed of screens, tools and terminals compared with their building blocks, in one run.
 
-Needs root: it looks into boxes from outside to put websockify on the same display. Rounds are interleaved, so that a
-noisy machine is noisy for everybody.
+Needs root, to connect websockify to the same display from outside. Rounds are interleaved, so that noise of the machine
+affects all candidates.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from desks import MOVING, RAW, WITNESS, Box, bare, by_hand, look, new_box, ready_box, websockify
+from desks import MOVING, RAW, WITNESS, Sandbox, bare, by_hand, look, new_sandbox, ready_sandbox, websockify
 from paddock.sandbox.images import ImageStore
 from peers import Paddock
 from sandbox import Table
@@ -42,16 +42,16 @@ def clocked(work: Callable[[], object]) -> float:
 
 
 async def shots(table: Table, paddock: Paddock, rounds: int) -> None:
-    """A picture of a screen on which something moves, asked for through the API and taken by hand in the box."""
-    box = await ready_box(paddock)
-    box.program("moving", MOVING)
-    box.ask("POST", "/tools/write_file", {"path": "/tmp/raw.py", "content": RAW})
-    box.tool("screenshot")
+    """A picture of a screen on which something moves, asked for through the API and taken by hand in the sandbox."""
+    sandbox = await ready_sandbox(paddock)
+    sandbox.program("moving", MOVING)
+    sandbox.ask("POST", "/tools/write_file", {"path": "/tmp/raw.py", "content": RAW})
+    sandbox.tool("screenshot")
     raw, tool, route = [], [], []
     for _ in range(rounds):
-        raw.append(float(box.run("python3 /tmp/raw.py 15")))
-        tool.append(statistics.median(clocked(lambda: box.tool("screenshot")) for _ in range(15)))
-        route.append(statistics.median(clocked(lambda: box.ask("GET", "/screenshot")) for _ in range(15)))
+        raw.append(float(sandbox.run("python3 /tmp/raw.py 15")))
+        tool.append(statistics.median(clocked(lambda: sandbox.tool("screenshot")) for _ in range(15)))
+        route.append(statistics.median(clocked(lambda: sandbox.ask("GET", "/screenshot")) for _ in range(15)))
     by_hand = statistics.median(raw)
     table.add("GetImage and JPEG in one process", by_hand * 1e3, "ms")
     for what, took in (
@@ -61,7 +61,7 @@ async def shots(table: Table, paddock: Paddock, rounds: int) -> None:
         ratio = took / by_hand
         table.add(what, took * 1e3, "ms", against="GetImage and JPEG", ratio=ratio, bar="<= 4 x GetImage and JPEG")
         table.judge(what, ratio, 4)
-    still = await ready_box(paddock)
+    still = await ready_sandbox(paddock)
     still.until(lambda: still.ask("GET", "/screenshot")[0] == 200)
     tag = _etag(still)
     unchanged = [clocked(lambda: _unchanged(still, tag)) for _ in range(5 * rounds)]
@@ -69,30 +69,30 @@ async def shots(table: Table, paddock: Paddock, rounds: int) -> None:
     await paddock.delete_all()
 
 
-def _etag(box: Box) -> str:
-    box.tool("wait_for_settled_screen")
-    box._link.request("GET", f"{box.path}/screenshot", headers=box.headers)
-    answer = box._link.getresponse()
+def _etag(sandbox: Sandbox) -> str:
+    sandbox.tool("wait_for_settled_screen")
+    sandbox._link.request("GET", f"{sandbox.path}/screenshot", headers=sandbox.headers)
+    answer = sandbox._link.getresponse()
     answer.read()
     return answer.headers["ETag"]
 
 
-def _unchanged(box: Box, tag: str) -> None:
-    box._link.request("GET", f"{box.path}/screenshot", headers={**box.headers, "If-None-Match": tag})
-    answer = box._link.getresponse()
+def _unchanged(sandbox: Sandbox, tag: str) -> None:
+    sandbox._link.request("GET", f"{sandbox.path}/screenshot", headers={**sandbox.headers, "If-None-Match": tag})
+    answer = sandbox._link.getresponse()
     answer.read()
 
 
 async def clicks(table: Table, paddock: Paddock, rounds: int) -> None:
-    """From the request for a click to the moment at which a program in the box has been told of it."""
-    box = await ready_box(paddock)
-    box.program("witness", WITNESS)
-    box.until(lambda: "ready" in box.run("cat /tmp/clicks 2>/dev/null; true"))
+    """From the request for a click to the moment at which a program in the sandbox has been told of it."""
+    sandbox = await ready_sandbox(paddock)
+    sandbox.program("witness", WITNESS)
+    sandbox.until(lambda: "ready" in sandbox.run("cat /tmp/clicks 2>/dev/null; true"))
     sent: list[int] = []
     for _ in range(10 * rounds):
         sent.append(time.monotonic_ns())
-        box.tool("click_mouse", x=500, y=400)
-    seen = [int(line) for line in box.run("cat /tmp/clicks").split()[1:]]
+        sandbox.tool("click_mouse", x=500, y=400)
+    seen = [int(line) for line in sandbox.run("cat /tmp/clicks").split()[1:]]
     assert len(seen) == len(sent), (len(seen), len(sent))
     took = statistics.median(b - a for a, b in zip(sent, seen, strict=True)) / 1e6
     table.add("click through the API, seen by X", took, "ms", bar="<= 10 ms")
@@ -112,8 +112,8 @@ async def starts(table: Table, paddock: Paddock, rounds: int) -> None:
     async def ask(**how: Any) -> tuple[float, float]:
         await rest()
         began = time.perf_counter()
-        box = await new_box(paddock, **how)
-        return await asyncio.to_thread(look, began, box.shown, lambda: box.first_process)
+        sandbox = await new_sandbox(paddock, **how)
+        return await asyncio.to_thread(look, began, sandbox.shown, lambda: sandbox.first_process)
 
     with tempfile.TemporaryDirectory() as directory:
         for _ in range(rounds):
@@ -147,8 +147,8 @@ async def kinds(table: Table, paddock: Paddock, rounds: int) -> None:
         times = []
         for _ in range(max(2, rounds // 2)):
             began = time.perf_counter()
-            box = await new_box(paddock, kind)
-            await asyncio.to_thread(box.until, partial(_works, box, tool, arguments))
+            sandbox = await new_sandbox(paddock, kind)
+            await asyncio.to_thread(sandbox.until, partial(_works, sandbox, tool, arguments))
             times.append(time.perf_counter() - began)
             await paddock.delete_all()
         middle = statistics.median(times)
@@ -156,22 +156,22 @@ async def kinds(table: Table, paddock: Paddock, rounds: int) -> None:
         table.judge(what, middle, bound)
 
 
-def _works(box: Box, tool: str, arguments: Mapping[str, Any]) -> bool:
-    status, said = box.ask("POST", f"/tools/{tool}", arguments)
+def _works(sandbox: Sandbox, tool: str, arguments: Mapping[str, Any]) -> bool:
+    status, said = sandbox.ask("POST", f"/tools/{tool}", arguments)
     return status == 200 and not json.loads(said)["isError"]
 
 
 async def relay(table: Table, paddock: Paddock, rounds: int) -> None:
     """Whole screens, without compression, to one viewer."""
-    box = await ready_box(paddock)
+    sandbox = await ready_sandbox(paddock)
     names = ("paddock", "websockify", "bare", "direct")
     rates: dict[str, list[float]] = {name: [] for name in names}
     costs: dict[str, list[float]] = {name: [] for name in names}
-    with websockify(box) as (address, process), bare(box) as (bare_address, bare_process):
-        ours = Screen(WebStream(f"{box.address}/desktop", box.headers, "binary"))
+    with websockify(sandbox) as (address, process), bare(sandbox) as (bare_address, bare_process):
+        ours = Screen(WebStream(f"{sandbox.address}/desktop", sandbox.headers, "binary"))
         theirs = Screen(WebStream(address, protocol="binary"))
         loop = Screen(WebStream(bare_address, protocol="binary"))
-        direct = Screen(unix(box.display))
+        direct = Screen(unix(sandbox.display))
         for screen in (ours, theirs, loop, direct):
             screen.frame()
         for _ in range(rounds):
@@ -209,9 +209,9 @@ async def relay(table: Table, paddock: Paddock, rounds: int) -> None:
 
 
 async def viewers(table: Table, paddock: Paddock, rounds: int) -> None:
-    """Many who watch one box, each as fast as they can."""
-    box = await ready_box(paddock)
-    screens = [box.shown() for _ in range(VIEWERS)]
+    """Measure many viewers of one sandbox at full speed."""
+    sandbox = await ready_sandbox(paddock)
+    screens = [sandbox.shown() for _ in range(VIEWERS)]
     counts = [0] * VIEWERS
     stop = time.perf_counter() + 5
 
@@ -225,7 +225,7 @@ async def viewers(table: Table, paddock: Paddock, rounds: int) -> None:
         thread.start()
     for thread in threads:
         await asyncio.to_thread(thread.join)
-    table.add(f"{VIEWERS} viewers of one box, frames/s each", statistics.median(counts) / 5, "")
+    table.add(f"{VIEWERS} viewers of one sandbox, frames/s each", statistics.median(counts) / 5, "")
     what = "  the slowest of them"
     share = min(counts) / max(1.0, statistics.median(counts))
     table.add(what, min(counts) / 5, "", against="the median one", ratio=share, bar=">= 0.5 x the median one")
@@ -236,12 +236,12 @@ async def viewers(table: Table, paddock: Paddock, rounds: int) -> None:
 
 
 async def wall(table: Table, paddock: Paddock, rounds: int) -> None:
-    """Many screens on one page, on which nothing moves: what the server and the boxes together spend on them."""
-    boxes = [await new_box(paddock) for _ in range(WALL)]
-    for box in boxes:
-        await asyncio.to_thread(box.until, box.is_up)
-    parts = urlsplit(boxes[0].address)
-    stream = WebStream(f"ws://{parts.netloc}/v1/screens?width=320&fps=1", boxes[0].headers)
+    """Many screens on one page, on which nothing moves: what the server and the sandboxes together spend on them."""
+    sandboxes = [await new_sandbox(paddock) for _ in range(WALL)]
+    for sandbox in sandboxes:
+        await asyncio.to_thread(sandbox.until, sandbox.is_up)
+    parts = urlsplit(sandboxes[0].address)
+    stream = WebStream(f"ws://{parts.netloc}/v1/screens?width=320&fps=1", sandboxes[0].headers)
     seen: set[bytes] = set()
     came = threading.Event()
 
@@ -260,7 +260,7 @@ async def wall(table: Table, paddock: Paddock, rounds: int) -> None:
     thread.start()
     assert await asyncio.to_thread(came.wait, 60), f"only {len(seen)} pictures came"
     await asyncio.sleep(3)
-    firsts = [box.first_process for box in boxes]
+    firsts = [sandbox.first_process for sandbox in sandboxes]
 
     def used() -> tuple[float, float]:
         return own_seconds(paddock.process), sum(map(tree_seconds, firsts))
@@ -272,7 +272,7 @@ async def wall(table: Table, paddock: Paddock, rounds: int) -> None:
     what = f"wall of {WALL} screens, nothing moves, of a core"
     table.add(what, server, "%", bar="<= 20 % of a core")
     table.judge(what, server, 20)
-    table.add("  what is in the boxes meanwhile", inside, "%")
+    table.add("  what is in the sandboxes meanwhile", inside, "%")
     stream.link.shutdown(socket.SHUT_RDWR)
     thread.join(10)
     stream.close()
@@ -281,8 +281,8 @@ async def wall(table: Table, paddock: Paddock, rounds: int) -> None:
 
 async def terminal(table: Table, paddock: Paddock, rounds: int) -> None:
     """A key's way to a terminal and back, and as much as it can show."""
-    box = await new_box(paddock, "code", image={"uri": "host"})
-    with WebStream(f"{box.address}/terminal?cols=80&rows=24&viewer=bench", box.headers) as stream:
+    sandbox = await new_sandbox(paddock, "code", image={"uri": "host"})
+    with WebStream(f"{sandbox.address}/terminal?cols=80&rows=24&viewer=bench", sandbox.headers) as stream:
         _type(stream, b"stty -opost; echo rea''dy; cat >/dev/null\r")
         _read_until(stream, b"ready")
         took = []
@@ -293,10 +293,10 @@ async def terminal(table: Table, paddock: Paddock, rounds: int) -> None:
             took.append(time.perf_counter() - began)
         table.add("key in a terminal, echoed", statistics.median(took) * 1e3, "ms", bar="<= 3 ms")
         table.judge("key in a terminal, echoed", statistics.median(took) * 1e3, 3)
-    box.run(f"yes 'a line of text, as programs write them' | head -c {BIG} > /tmp/big")
+    sandbox.run(f"yes 'a line of text, as programs write them' | head -c {BIG} > /tmp/big")
     rates = []
     for number in range(max(2, rounds // 2)):
-        with WebStream(f"{box.address}/terminal?name=big{number}&viewer=bench", box.headers) as stream:
+        with WebStream(f"{sandbox.address}/terminal?name=big{number}&viewer=bench", sandbox.headers) as stream:
             _type(stream, b"stty -opost; echo rea''dy; cat /tmp/big; exit\r")
             _read_until(stream, b"ready")
             began, size = time.perf_counter(), 0

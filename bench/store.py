@@ -1,4 +1,4 @@
-"""How long a durable write takes, against the floor (raw sqlite3, same settings) and without waiting for the disk.
+"""Duration of a durable write compared with raw sqlite3 at the same settings, and without flush.
 
 python bench/store.py [DIRECTORY]
 """
@@ -16,11 +16,11 @@ from datetime import UTC, datetime
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from paddock.events.log import EventLog
+from paddock.events.event_log import EventLog
 from paddock.model.events import EventType
 from paddock.model.sandbox import Sandbox, SandboxState
 from paddock.store.database import Store
-from paddock.store.sandboxes import SandboxStore
+from paddock.store.sandbox_store import SandboxStore
 
 ROUNDS = 500
 DATA = {"image": "code", "reason": "x" * 40}

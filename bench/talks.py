@@ -1,4 +1,4 @@
-"""Sessions whose chats are measured, and a server that is asked for them as any client would."""
+"""Measured chat sessions and the server that runs them."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from typing import Any
 
 import aiohttp
 
-from paddock.events.log import EventLog
+from paddock.events.event_log import EventLog
 from paddock.model.session_events import MessageDelta
-from paddock.model.sessions import Message, Session, TextContent
+from paddock.model.sessions import Session, SessionMessage, TextContent
+from paddock.store.chat_sessions.session_store import SessionStore
 from paddock.store.database import Store
-from paddock.store.sessions import SessionStore
 from peers import Paddock
 
 TENANT = "default"
@@ -83,7 +83,7 @@ async def fill(data: Path, messages: int, events: int) -> str:
                         text += f" {RARE}"
                     SessionStore.keep(
                         connection,
-                        Message(
+                        SessionMessage(
                             id=f"msg-{place}",
                             session=session.id,
                             turn=place // 4 + 1,
@@ -130,7 +130,7 @@ class Chats(Paddock):
         raise RuntimeError("there was no answer")
 
     async def last_request(self, session: str) -> bytes:
-        """What the model was asked last in a session, to the byte."""
+        """Return the last model request of a session, byte for byte."""
         async with asyncio.timeout(10):
             while not (items := (await self.get("/exchanges", session=session, limit="1"))["items"]):
                 await asyncio.sleep(0.05)
@@ -155,7 +155,7 @@ class Chats(Paddock):
         return took
 
     async def view(self, session: str) -> AsyncIterator[tuple[float, Mapping[str, Any]]]:
-        """What happens in a session, each with the seconds it took to come here."""
+        """Yield events of a session with their delay in seconds."""
         headers = {"Accept": "text/event-stream"}
         timeout = aiohttp.ClientTimeout(total=None)
         address = f"{self._url}/v1/sessions/{session}/events"

@@ -1,4 +1,4 @@
-"""The tasks whose runs are measured, and a server that is asked to run them."""
+"""Measured tasks and a server that runs them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from typing import Any
 
 from paddock.model.sandbox import Image
 from paddock.model.task import WORKSPACE, Task
-from paddock.runs.presets import Endpoints, Presets, Rendered, render
+from paddock.runs.presets import LaunchPlan, PresetLibrary, ServiceAddresses, render_launch_plan
 from peers import Paddock
 
 TRIVIAL = {"name": "trivial", "goal": "Nothing.", "image": "host", "entrypoint": "true"}
@@ -48,15 +48,17 @@ def scripted(directory: Path) -> dict[str, object]:
     return {"environment": False, "providers": {"scripted": provider}, "models": {MODEL: "scripted"}}
 
 
-def by_hand(image: Image) -> Rendered:
-    """What a run of `HELLO` starts in its box."""
-    preset = Presets(()).get(AGENT)
-    return render(preset, Task.model_validate(HELLO), model=MODEL, endpoints=Endpoints(home=image.user.home))
+def by_hand(image: Image) -> LaunchPlan:
+    """Return the command that a run of `HELLO` starts."""
+    preset = PresetLibrary(()).get(AGENT)
+    return render_launch_plan(
+        preset, Task.model_validate(HELLO), model=MODEL, endpoints=ServiceAddresses(home=image.user.home)
+    )
 
 
 @dataclass(frozen=True)
 class Seen:
-    """One run, as somebody sees it who waits for it."""
+    """A run as seen by a waiting client."""
 
     id: str
     asked: float
@@ -75,7 +77,7 @@ class Crowd:
     seconds: float
     server: float
     """Processor seconds of the server itself."""
-    boxes: float
+    sandboxes: float
     """Of what the server has started and waited for."""
     command: float
     """Of `paddock run`."""
@@ -112,8 +114,8 @@ class Runs(Paddock):
                 await asyncio.sleep(0.1)
         return min(datetime.fromisoformat(item["at"]).timestamp() for item in items)
 
-    async def box_with(self, image: Image, what: Rendered) -> str:
-        """A box that runs already, with the agent's files in it."""
+    async def sandbox_with(self, image: Image, what: LaunchPlan) -> str:
+        """A sandbox that runs already, with the agent's files in it."""
         request = {"image": {"uri": image.name}, "extensions": {"paddock.llm.models": MODEL}}
         sandbox = await self.create(**request)
         for path, content in what.files.items():
@@ -122,15 +124,15 @@ class Runs(Paddock):
             await self.execute(sandbox, f"mkdir -p $(dirname {where}) && echo {text} | base64 -d > {where}")
         return sandbox
 
-    async def start_by_hand(self, sandbox: str, what: Rendered) -> float:
-        """Start the agent in a box, wait for its end, and return when it was started."""
-        # What it writes stays in the box, so that nobody is kept busy by passing it on.
+    async def start_by_hand(self, sandbox: str, what: LaunchPlan) -> float:
+        """Start the agent in a sandbox, wait for its end, and return when it was started."""
+        # Its output stays in the sandbox, so that relaying costs nothing.
         body = {"command": f"{_shell(what)} >/dev/null", "cwd": WORKSPACE, "envs": what.env}
         started = time.time()
         await self._call("POST", f"/sandboxes/{sandbox}/proxy/44772/command", json=body)
         return started
 
-    async def peak(self, sandbox: str, what: Rendered) -> float:
+    async def peak(self, sandbox: str, what: LaunchPlan) -> float:
         """Bytes that the largest process of the agent had in memory."""
         words = ("python3", "-c", _PEAK, "sh", "-c", _shell(what))
         body = {"command": shlex.join(words), "cwd": WORKSPACE, "envs": what.env}
@@ -142,7 +144,7 @@ class Runs(Paddock):
         file = self._data / f"{task['name']}.yaml"
         file.write_text(json.dumps(task))
         words = (sys.executable, "-m", "paddock", "run", *[str(file)] * count, "--parallel", str(parallel), "--json")
-        server, boxes, command = _cpu(self.process), _cpu(self.process, waited=True), _own_children()
+        server, sandboxes, command = _cpu(self.process), _cpu(self.process, waited=True), _own_children()
         began = time.perf_counter()
         process = await asyncio.create_subprocess_exec(
             *(*words, "--data", str(self._data)),
@@ -159,12 +161,12 @@ class Runs(Paddock):
             runs=json.loads(lines[-1])["results"],
             seconds=seconds,
             server=_cpu(self.process) - server,
-            boxes=_cpu(self.process, waited=True) - boxes,
+            sandboxes=_cpu(self.process, waited=True) - sandboxes,
             command=_own_children() - command,
         )
 
 
-def _shell(what: Rendered) -> str:
+def _shell(what: LaunchPlan) -> str:
     return what.command if isinstance(what.command, str) else shlex.join(what.command)
 
 

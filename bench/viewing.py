@@ -1,4 +1,4 @@
-"""Clients that watch desktops and terminals and cost little themselves, so that it is the server that is measured."""
+"""Cheap clients of desktops and terminals, so that the server dominates the measurement."""
 
 from __future__ import annotations
 
@@ -144,7 +144,7 @@ class WebStream(Stream):
 
 
 class Screen:
-    """Somebody who looks at a display by RFB, without compression: as many bytes as there are pixels."""
+    """An RFB viewer without compression: as many bytes as pixels."""
 
     def __init__(self, stream: Stream) -> None:
         self.stream = stream
@@ -234,7 +234,7 @@ def unix(path: str) -> Stream:
 
 
 def own_seconds(process: int) -> float:
-    """What the threads of a process that are there now have used; ticks would be too coarse."""
+    """Return CPU seconds of a process's current threads; clock ticks would be too coarse."""
     used = 0
     with suppress(OSError):
         for task in Path(f"/proc/{process}/task").iterdir():

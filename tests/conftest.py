@@ -8,13 +8,13 @@ from hashlib import sha256
 import pytest
 from hypothesis import HealthCheck, settings
 
-from paddock.config.environment import VARIABLES
+from paddock.config.provider_discovery import PROVIDER_VARIABLES
 from paddock.store import database
-from paddock.store.migrate import migrate
-from tests.nursery import make_ready
+from paddock.store.schema_migration import migrate_schema
+from tests.support.forked_servers import make_ready
 
 os.environ["PADDOCK_RUNS__WARM_SERVER"] = "0"  # No server stays behind a command.
-for name in VARIABLES:  # Whatever keys a developer has, tests are the same for everybody.
+for name in PROVIDER_VARIABLES:  # Developers may have provider keys; tests ignore them.
     os.environ.pop(name, None)
 
 # How long it takes to think of an example says something of the machine, and nothing of what is tested.
@@ -42,7 +42,7 @@ def _ready(tmp_path_factory: pytest.TempPathFactory) -> None:
 @pytest.fixture
 def migrated(monkeypatch: pytest.MonkeyPatch) -> None:
     """New databases are made by all migrations, one after the other, and are no copies."""
-    monkeypatch.setattr(database, "migrate", migrate)
+    monkeypatch.setattr(database, "migrate_schema", migrate_schema)
 
 
 @pytest.fixture

@@ -1,3 +1,3 @@
-"""Paddock runs AI agents in fenced computers."""
+"""Paddock runs AI agents in isolated sandboxes."""
 
 __version__ = "0.1.0"

@@ -1,4 +1,4 @@
-"""`python -m paddock`."""
+"""Entry point of `python -m paddock`."""
 
 import sys
 

@@ -1,4 +1,4 @@
-"""Wires everything together, and serves it."""
+"""Builds a complete server from its configuration, and serves it."""
 
 from __future__ import annotations
 
@@ -23,131 +23,133 @@ import uvicorn
 import uvloop
 from starlette.types import ASGIApp
 
-from paddock.agents.engines.registry import Means as EngineMeans
-from paddock.agents.opening import open_sessions
-from paddock.agents.sessions import Sessions
-from paddock.agents.spending import Spending
-from paddock.api.application import make_app
-from paddock.api.connections import Connection, WebSocketConnection
-from paddock.api.front import Hosts
-from paddock.api.quick import QuickDoor
-from paddock.api.services import Services
-from paddock.auth.exposure import check_exposure
-from paddock.auth.keys import Keys
-from paddock.auth.logins import Logins
+from paddock.agents.engines.registry import EngineDependencies as EngineMeans
+from paddock.agents.factory import open_sessions
+from paddock.agents.model.sandbox_spending import SandboxSpending
+from paddock.agents.sessions.service import SessionService
+from paddock.api.application import create_api_app
+from paddock.api.http.allowed_hosts import AllowedHosts
+from paddock.api.http.model_fast_path import FastPathHandler
+from paddock.api.http.uvicorn_protocols import HttpConnection, WebSocketConnection
+from paddock.api.services import ApiServices
+from paddock.auth.keys import ApiKeys
+from paddock.auth.logins import BrowserLogins
+from paddock.auth.network_exposure import check_exposure
 from paddock.config.llm import LlmConfig
 from paddock.config.schema import Config
 from paddock.errors import ConfigError, PaddockError, Unavailable
-from paddock.events.log import EventLog
+from paddock.events.event_log import EventLog
 from paddock.fleet.fleet import Fleet
-from paddock.fleet.keeper import Keeper
-from paddock.live.attendant import OwnTools
-from paddock.live.devices import Devices
-from paddock.live.live import Live
-from paddock.llm.archive.archive import Archive
-from paddock.llm.archive.source import ArchiveSource
-from paddock.llm.boxes import Boxes
-from paddock.llm.budgets import Budgets
-from paddock.llm.callers import Callers
-from paddock.llm.demo import with_demo
-from paddock.llm.gateway import Gateway
-from paddock.llm.limits import Limits as ModelLimits
-from paddock.llm.offload.pool import WorkerPool
-from paddock.llm.prices import Prices
-from paddock.llm.providers.makers import Around, make_provider
-from paddock.llm.routes import Routes
-from paddock.llm.tracing import make_tracer
-from paddock.llm.usage import Ledger
-from paddock.llm.wire.base import Handler, HttpRequest, Reply
-from paddock.llm.wire.client import Client
-from paddock.llm.wire.server import Door
-from paddock.mcp.bridge import Bridges
-from paddock.mcp.reach import Reach
-from paddock.model.sandbox import Limits, SandboxState
-from paddock.runs.means import Means
-from paddock.runs.runs import Runs
+from paddock.fleet.reconciler import Reconciler
+from paddock.live.android_devices import AndroidDevices
+from paddock.live.services import LiveServices
+from paddock.live.tools.sandbox_mcp_server import SandboxMcpServers
+from paddock.llm.archive.archive import ExchangeArchive
+from paddock.llm.archive.replay_source import ArchiveRecordingSource
+from paddock.llm.demo import add_demo_model
+from paddock.llm.gateway.gateway import ModelGateway
+from paddock.llm.gateway.model_routes import ModelRoutes
+from paddock.llm.gateway.sandbox_access import SandboxModelAccess
+from paddock.llm.metering.budgets import KeyBudgets
+from paddock.llm.metering.key_authentication import KeyAuthenticator
+from paddock.llm.metering.prices import PriceList
+from paddock.llm.metering.rate_limits import RateLimits as ModelLimits
+from paddock.llm.metering.span_export import make_span_exporter
+from paddock.llm.metering.usage_ledger import UsageLedger
+from paddock.llm.offload.worker_pool import WorkerPool
+from paddock.llm.providers.factory import ProviderDependencies, make_provider
+from paddock.llm.wire.base import Handler, HttpRequest, ResponseWriter
+from paddock.llm.wire.http_client import HttpClient
+from paddock.llm.wire.http_server import HttpServer
+from paddock.mcp.address_policy import AddressPolicy
+from paddock.mcp.server_proxy import McpServerProxies
+from paddock.model.sandbox import SandboxLimits, SandboxState
+from paddock.runs.execution.run_dependencies import RunDependencies
+from paddock.runs.run_service import RunService
 from paddock.sandbox.base import Backend
 from paddock.sandbox.images import BuildJobs, ImageStore, default_recipe_directories
-from paddock.sandbox.local.backend import LocalBackend, LocalSettings
-from paddock.store.counts import Counts
+from paddock.sandbox.local.backend import LocalBackend, LocalBackendSettings
+from paddock.store.data_lock import DataLock
 from paddock.store.database import Store
-from paddock.store.keys import KeyStore
-from paddock.store.lock import DataLock
-from paddock.store.logins import LoginStore
-from paddock.store.series import SeriesStore
-from paddock.telemetry.logging import configure_logging
-from paddock.telemetry.logs import LogRing
-from paddock.telemetry.loop import LoopMonitor
+from paddock.store.key_store import KeyStore
+from paddock.store.login_store import LoginStore
+from paddock.store.model_exchanges.usage_series import SeriesStore
+from paddock.store.object_counts import ObjectCounts
+from paddock.telemetry.event_loop_monitor import EventLoopMonitor
+from paddock.telemetry.log_buffer import LogBuffer
+from paddock.telemetry.logging_setup import configure_logging
 
-BACKENDS = "paddock.backends"
-DATABASE = "paddock.db"
-LOCAL_KEY = "local.key"
+BACKEND_ENTRY_POINTS = "paddock.backends"
+DATABASE_FILE = "paddock.db"
+LOCAL_KEY_FILE = "local.key"
 SERVER_FILE = "server.json"
 MAX_WEBSOCKET_MESSAGE = 16 * 2**20
 MAX_MODEL_CONNECTIONS = 20_000
 KEEP_ALIVE = 75
-"""Seconds; longer than clients keep idle connections, so that they do not send into one we are closing."""
+"""Seconds; longer than clients keep idle connections, so that they do not send into a connection being closed."""
 log = structlog.get_logger()
 
 
-class Paddock:
-    """Everything one server has, open from `async with` until its end. Boxes go on after that."""
+class PaddockServer:
+    """All components of one server, open within `async with`. Sandboxes keep running after it closes."""
 
     config: Config
     store: Store
     events: EventLog
-    keys: Keys
+    keys: ApiKeys
     images: ImageStore
     backend: Backend
     fleet: Fleet
-    gateway: Gateway
-    door: Door
-    loop: LoopMonitor
-    bridges: Bridges
-    live: Live
-    runs: Runs
-    sessions: Sessions
-    services: Services
+    gateway: ModelGateway
+    model_server: HttpServer
+    loop: EventLoopMonitor
+    bridges: McpServerProxies
+    live: LiveServices
+    runs: RunService
+    sessions: SessionService
+    services: ApiServices
 
-    def __init__(self, config: Config, log: LogRing | None = None) -> None:
-        self.log = log or LogRing()
-        self.config = config.model_copy(update={"llm": with_demo(config.llm)})
+    def __init__(self, config: Config, log: LogBuffer | None = None) -> None:
+        self.log = log or LogBuffer()
+        self.config = config.model_copy(update={"llm": add_demo_model(config.llm)})
         self._held = AsyncExitStack()
 
     async def __aenter__(self) -> Self:
         async with AsyncExitStack() as held:
             held.enter_context(DataLock.acquire(self.config.data))
-            self.store = await held.enter_async_context(await Store.open(self.config.data / DATABASE))
+            # A killed server leaves its URL, where another program may listen by now.
+            (self.config.data / SERVER_FILE).unlink(missing_ok=True)
+            self.store = await held.enter_async_context(await Store.open(self.config.data / DATABASE_FILE))
             self.events = await EventLog.open(self.store)
             held.callback(self.events.close)
-            self.keys = Keys(KeyStore(self.store))
+            self.keys = ApiKeys(KeyStore(self.store))
             self.gateway = await open_gateway(
                 self.config.llm, self.store, self.keys, held, default_model=self.config.chat.model
             )
-            spending = Spending(self.store, self.events, self.config.chat.budget)
+            spending = SandboxSpending(self.store, self.events, self.config.chat.budget)
             held.push_async_callback(spending.close)
-            self.gateway.accounts.append(spending)
+            self.gateway.spending_accounts.append(spending)
             self.images = make_image_store(self.config)
             self.backend = await asyncio.to_thread(make_backend, self.config)
             held.push_async_callback(self.backend.close)
             settings = self.config.llm
-            self.loop = LoopMonitor(cpu=self.config.log.level == "debug")
+            self.loop = EventLoopMonitor(cpu=self.config.log.level == "debug")
             self.loop.start()
             held.callback(self.loop.stop)
-            self.door = Door(
-                measured(self.gateway, self.loop),
+            self.model_server = HttpServer(
+                measure_loop_time(self.gateway, self.loop),
                 max_body=settings.max_body,
                 max_connections=MAX_MODEL_CONNECTIONS,
-                room=self.gateway.room,
+                memory_budget=self.gateway.memory_budget,
             )
-            held.push_async_callback(self.door.close, self.config.server.shutdown_grace)
-            boxes = Boxes(settings, self.keys, self.door)
-            held.push_async_callback(boxes.close)
+            held.push_async_callback(self.model_server.close, self.config.server.shutdown_grace)
+            sandboxes = SandboxModelAccess(settings, self.keys, self.model_server)
+            held.push_async_callback(sandboxes.close)
             self.bridges = make_bridges(self.config)
             held.push_async_callback(self.bridges.close)
-            own_tools = OwnTools()
+            own_tools = SandboxMcpServers()
             held.push_async_callback(own_tools.close)
-            devices = Devices(self.config.live)
+            devices = AndroidDevices(self.config.live)
             held.push_async_callback(devices.close)
             self.fleet = Fleet(
                 backend=self.backend,
@@ -155,23 +157,23 @@ class Paddock:
                 store=self.store,
                 events=self.events,
                 config=self.config,
-                attendants=[boxes, self.bridges, own_tools, devices],
+                hooks=[sandboxes, self.bridges, own_tools, devices],
             )
             held.push_async_callback(self.fleet.close)
-            self.live = await Live.open(self.fleet, self.events, self.config)
+            self.live = await LiveServices.open(self.fleet, self.events, self.config)
             held.push_async_callback(self.live.close)
-            own_tools.open(self.live.hands, self.live.displays)
-            keeper = Keeper(self.fleet)
+            own_tools.connect(self.live.tools, self.live.display_watcher)
+            keeper = Reconciler(self.fleet)
             held.push_async_callback(keeper.close)
             await keeper.open()
-            means = Means.make(
+            run_dependencies = RunDependencies.create(
                 self.config, fleet=self.fleet, images=self.images, gateway=self.gateway, events=self.events
             )
-            # Nobody else has the data directory, so nobody else can be at work on what was left.
-            self.runs = Runs(means, self.store, alone=True)
+            # The data directory is locked, so no other process works on unfinished runs.
+            self.runs = RunService(run_dependencies, self.store, alone=True)
             held.push_async_callback(self.runs.close)
             await self.runs.open()
-            chatting = EngineMeans(
+            engine_dependencies = EngineMeans(
                 config=self.config,
                 store=self.store,
                 events=self.events,
@@ -180,18 +182,18 @@ class Paddock:
                 keys=self.keys,
                 images=self.images,
             )
-            self.sessions = await open_sessions(chatting, self.door, self.gateway, held)
+            self.sessions = await open_sessions(engine_dependencies, self.model_server, self.gateway, held)
             builds = BuildJobs(self.images)
             held.push_async_callback(builds.close)
-            self.services = Services(
+            self.services = ApiServices(
                 config=self.config,
                 fleet=self.fleet,
                 keys=self.keys,
-                counts=Counts(self.store),
+                counts=ObjectCounts(self.store),
                 series=SeriesStore(self.store),
                 ready=self.store.check,
                 log=self.log,
-                logins=Logins(self.keys, LoginStore(self.store)),
+                logins=BrowserLogins(self.keys, LoginStore(self.store)),
                 images=self.images,
                 builds=builds,
                 events=self.events,
@@ -209,49 +211,51 @@ class Paddock:
 
     @cached_property
     def app(self) -> ASGIApp:
-        """The API. It is made when it is first asked for: who runs tasks without a port has no use for it."""
-        return make_app(self.services)
+        """The API, built on first use: running tasks without a port does not need it."""
+        return create_api_app(self.services)
 
     @property
     def local_key_path(self) -> Path:
-        """Where the key for the command line on this machine is kept."""
-        return self.config.data / LOCAL_KEY
+        """File with the key for the command line on this machine."""
+        return self.config.data / LOCAL_KEY_FILE
 
 
-def build(config: Config, log: LogRing | None = None) -> Paddock:
-    """A server that is not open yet: `async with build(config) as paddock:`. `log` is what it shows of its log."""
-    return Paddock(config, log)
+def build_server(config: Config, log: LogBuffer | None = None) -> PaddockServer:
+    """Create a server to open with `async with`. `log` holds the log lines that the server shows."""
+    return PaddockServer(config, log)
 
 
 async def open_gateway(
-    settings: LlmConfig, store: Store, keys: Keys, held: AsyncExitStack, *, default_model: str | None = None
-) -> Gateway:
-    """The LLM proxy; what it holds is let go of with `held`."""
-    client = Client()
+    settings: LlmConfig, store: Store, keys: ApiKeys, held: AsyncExitStack, *, default_model: str | None = None
+) -> ModelGateway:
+    """Open the LLM gateway; its resources are closed with `held`."""
+    client = HttpClient()
     held.push_async_callback(client.close)
-    ledger = await Ledger.open(store)
+    ledger = await UsageLedger.open(store)
     held.push_async_callback(ledger.close)
-    archive = await Archive.open(store, settings.archive, provider_secrets(settings), apart=True)
+    archive = await ExchangeArchive.open(
+        store, settings.archive, collect_provider_secrets(settings), separate_process=True
+    )
     held.push_async_callback(archive.close)
-    tracer = make_tracer(settings.tracing, settings.providers)
+    tracer = make_span_exporter(settings.tracing, settings.providers)
     if tracer is not None:
         held.push_async_callback(asyncio.to_thread, tracer.close)
     workers = WorkerPool()
     held.push_async_callback(workers.close)
-    around = Around(client, ArchiveSource(archive))
+    around = ProviderDependencies(client, ArchiveRecordingSource(archive))
     providers = {name: make_provider(name, each, around) for name, each in settings.providers.items()}
     for provider in providers.values():
         held.push_async_callback(provider.close)
-    gateway = Gateway(
+    gateway = ModelGateway(
         settings=settings,
-        routes=Routes(settings, providers),
-        callers=Callers(keys),
+        routes=ModelRoutes(settings, providers),
+        authenticator=KeyAuthenticator(keys),
         limits=ModelLimits(settings.tenant_limits),
-        budgets=Budgets(ledger),
+        budgets=KeyBudgets(ledger),
         ledger=ledger,
-        prices=Prices.load(settings.prices),
+        prices=PriceList.load(settings.prices),
         archive=archive,
-        tracer=tracer,
+        span_exporter=tracer,
         default_model=default_model,
         workers=workers,
     )
@@ -259,31 +263,31 @@ async def open_gateway(
     return gateway
 
 
-def measured(handler: Handler, loop: LoopMonitor) -> Handler:
-    """The handler, with each of its steps measured."""
+def measure_loop_time(handler: Handler, loop: EventLoopMonitor) -> Handler:
+    """Wrap a handler so that each of its steps is measured."""
 
-    async def handle(request: HttpRequest, reply: Reply) -> None:
-        await loop.timed(cast(Coroutine[Any, Any, None], handler(request, reply)), f"{request.method} {request.path}")
+    async def handle(request: HttpRequest, reply: ResponseWriter) -> None:
+        await loop.measure(cast(Coroutine[Any, Any, None], handler(request, reply)), f"{request.method} {request.path}")
 
     return handle
 
 
-def make_bridges(config: Config) -> Bridges:
-    """The way of sandboxes to MCP servers, which never leads to this server itself."""
+def make_bridges(config: Config) -> McpServerProxies:
+    """Create the bridges from sandboxes to MCP servers; they never lead to this server itself."""
 
     def secret(name: str) -> str | None:
         found = config.runs.secrets.get(name)
         return None if found is None else found.get_secret_value()
 
-    bridges = Bridges(secret, Reach(config.mcp.allow, config.sandboxes.port_range))
-    bridges.reach.refuse_port(config.server.port)
+    bridges = McpServerProxies(secret, AddressPolicy(config.mcp.allow, config.sandboxes.port_range))
+    bridges.address_policy.refuse_port(config.server.port)
     if config.llm.listen is not None:
-        bridges.reach.refuse_port(int(config.llm.listen.rpartition(":")[2]))
+        bridges.address_policy.refuse_port(int(config.llm.listen.rpartition(":")[2]))
     return bridges
 
 
-def provider_secrets(settings: LlmConfig) -> list[str]:
-    """What must never be kept or told."""
+def collect_provider_secrets(settings: LlmConfig) -> list[str]:
+    """Return secrets that must never be stored or shown."""
     headers = [each.headers for each in settings.providers.values()] + [
         each.headers for each in settings.models.values()
     ]
@@ -299,30 +303,30 @@ def make_image_store(config: Config) -> ImageStore:
 
 
 def make_backend(config: Config) -> Backend:
-    """The configured backend. Raises `ConfigError` naming the known ones if there is none of that name."""
-    found = {entry.name: entry for entry in entry_points(group=BACKENDS)}
+    """Create the configured backend. Raises `ConfigError` naming the known ones if it is unknown."""
+    found = {entry.name: entry for entry in entry_points(group=BACKEND_ENTRY_POINTS)}
     name = config.sandboxes.default_backend
     if name not in found:
         known = ", ".join(sorted(found)) or "none"
         raise ConfigError(f"sandboxes.default_backend: there is no backend {name!r}; known are: {known}")
-    kind = _load(found[name])
+    kind = _load_backend(found[name])
     if issubclass(kind, LocalBackend):
-        return kind(local_settings(config))
+        return kind(local_backend_settings(config))
     backend: Backend = kind(config)
     return backend
 
 
-def local_settings(config: Config) -> LocalSettings:
+def local_backend_settings(config: Config) -> LocalBackendSettings:
     local = config.local
     config.shared.mkdir(parents=True, exist_ok=True)
-    return LocalSettings(
+    return LocalBackendSettings(
         data=config.data,
         shared=config.shared,
         uid_base=local.uid_base,
         uid_count=local.uid_count,
         cgroup_parent=str(local.cgroup_parent) if local.cgroup_parent else None,
         start_timeout=config.sandboxes.start_timeout,
-        defaults=Limits(**config.sandboxes.limits.model_dump()),
+        defaults=SandboxLimits(**config.sandboxes.limits.model_dump()),
         filter_system_calls=not local.unsafe_disable_seccomp,
     )
 
@@ -330,16 +334,17 @@ def local_settings(config: Config) -> LocalSettings:
 def serve(
     config: Config,
     on_ready: Callable[[str], None] = lambda url: None,
-    on_start: Callable[[Callable[[], tuple[bool, int]]], None] = lambda use: None,
+    on_start: Callable[[Callable[[], tuple[bool, int]]], None] = lambda report_activity: None,
 ) -> None:
-    """Serve until told to stop by SIGTERM or SIGINT. `on_ready` is given the address once it answers.
+    """Serve until SIGTERM or SIGINT. `on_ready` receives the address once the server answers.
 
-    `on_start` is given a function for any thread: whether requests or runs are under way, and the count of requests.
+    `on_start` receives a function for any thread, which returns whether requests or runs are active, and the number of
+    requests.
     """
-    lines = LogRing()
+    lines = LogBuffer()
     configure_logging(config.log, lines)
-    os.umask(os.umask(0o022) | 0o022)  # Nobody else writes what we make, whatever we were started with.
-    raise_open_files()
+    os.umask(os.umask(0o022) | 0o022)  # Never create files that others can write, regardless of the inherited umask.
+    raise_open_file_limit()
     uvloop.run(_serve(config, on_ready, on_start, lines))
 
 
@@ -347,45 +352,45 @@ async def _serve(
     config: Config,
     on_ready: Callable[[str], None],
     on_start: Callable[[Callable[[], tuple[bool, int]]], None],
-    lines: LogRing,
+    lines: LogBuffer,
 ) -> None:
-    async with build(config, lines) as paddock:
-        check_exposure(config.server.host, await paddock.keys.exist())
+    async with build_server(config, lines) as paddock:
+        check_exposure(config.server.host, await paddock.keys.any_usable())
         await paddock.keys.ensure_local_key(paddock.local_key_path)
-        listener = listen(config.server.host, config.server.port)
-        url = address_of(listener, config.server.host)
-        paddock.bridges.reach.refuse_port(listener.getsockname()[1])
+        listener = open_listener(config.server.host, config.server.port)
+        url = listener_url(listener, config.server.host)
+        paddock.bridges.address_policy.refuse_port(listener.getsockname()[1])
         if config.llm.listen is not None:
             host, _, port = config.llm.listen.rpartition(":")
-            check_exposure(host, await paddock.keys.exist())
-            models = listen(host, int(port))
-            await paddock.door.listen(models)
-            log.info("serving models", url=address_of(models, host))
+            check_exposure(host, await paddock.keys.any_usable())
+            models = open_listener(host, int(port))
+            await paddock.model_server.listen(models)
+            log.info("serving models", url=listener_url(models, host))
         record = config.data / SERVER_FILE
 
         def ready() -> None:
             write_server_file(record, url)
-            settle_memory()
+            freeze_startup_objects()
             log.info("serving", url=url, data=str(config.data))
             on_ready(url)
 
-        server = _Server(paddock, ready)
+        server = _UvicornServer(paddock, ready)
 
-        def use() -> tuple[bool, int]:
+        def report_activity() -> tuple[bool, int]:
             state = server.server_state
-            return bool(state.tasks) or paddock.runs.busy, state.total_requests
+            return bool(state.tasks) or paddock.runs.has_active_runs, state.total_requests
 
-        on_start(use)
+        on_start(report_activity)
         try:
             await server.serve([listener])
         finally:
             listener.close()
             record.unlink(missing_ok=True)
-        await tell_of_running(paddock.fleet)
+        await log_running_sandboxes(paddock.fleet)
 
 
-async def tell_of_running(fleet: Fleet) -> None:
-    """Say which sandboxes do not end with the server, or who stops it would take them for gone."""
+async def log_running_sandboxes(fleet: Fleet) -> None:
+    """Log that running sandboxes keep running after the server has stopped."""
     with contextlib.suppress(PaddockError):
         _, running = await fleet.sandboxes.list(states=[SandboxState.RUNNING], page_size=1)
         if running:
@@ -393,14 +398,14 @@ async def tell_of_running(fleet: Fleet) -> None:
             log.info(f"{some} on running; `paddock serve` finds {'it' if running == 1 else 'them'} again")
 
 
-class _Server(uvicorn.Server):
-    """uvicorn, except that signals end it without ending the process, and open streams do not hold it up."""
+class _UvicornServer(uvicorn.Server):
+    """uvicorn, except that signals do not end the process, and open streams do not delay shutdown."""
 
-    def __init__(self, paddock: Paddock, ready: Callable[[], None]) -> None:
-        quick = QuickDoor(measured(paddock.gateway, paddock.loop), Hosts(paddock.config.server))
+    def __init__(self, paddock: PaddockServer, ready: Callable[[], None]) -> None:
+        quick = FastPathHandler(measure_loop_time(paddock.gateway, paddock.loop), AllowedHosts(paddock.config.server))
         settings = uvicorn.Config(
             paddock.app,
-            http=Connection.lending(paddock.door.adopt(quick)),
+            http=HttpConnection.with_model_server(paddock.model_server.add_external_listener(quick)),
             ws=WebSocketConnection,
             ws_max_size=MAX_WEBSOCKET_MESSAGE,
             ws_per_message_deflate=False,
@@ -418,7 +423,7 @@ class _Server(uvicorn.Server):
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
-        # uvicorn's own raises the signal again when it is done, and the process would end before we have cleaned up.
+        # uvicorn's version raises the signal again, which would end the process before cleanup.
         loop = asyncio.get_running_loop()
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(number, self.handle_exit, number, None)
@@ -434,22 +439,25 @@ class _Server(uvicorn.Server):
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         log.info("stopping", grace=self._paddock.config.server.shutdown_grace)
-        self._paddock.events.close()  # Ends the streams of those who follow.
+        self._paddock.events.close()  # Ends open event streams.
         self._paddock.gateway.archive.stop_following()
         self._paddock.live.stop()
         self._paddock.log.close()
         await super().shutdown(sockets)
 
 
-def listen(host: str, port: int) -> socket.socket:
-    """A listening socket. Raises `Unavailable` if the address is taken, `ConfigError` if it is none of this machine."""
+def open_listener(host: str, port: int) -> socket.socket:
+    """Open a listening socket.
+
+    Raises `Unavailable` if the address is taken, `ConfigError` if it is not an address of this machine.
+    """
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(
             host.strip("[]") or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
         )[0]
         listener = socket.socket(family, kind, protocol)
     except OSError as error:
-        raise ConfigError(f"server.host: {host!r} is no address of this machine: {error.strerror}") from None
+        raise ConfigError(f"server.host: {host!r} is not an address of this machine: {error.strerror}") from None
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind(address)
@@ -458,13 +466,13 @@ def listen(host: str, port: int) -> socket.socket:
     except OSError as error:
         listener.close()
         raise Unavailable(
-            f"{host}:{port} cannot be listened on: {error.strerror}; stop what uses it or set another server.port"
+            f"cannot listen on {host}:{port}: {error.strerror}; stop the other program or set another server.port"
         ) from None
     return listener
 
 
-def address_of(listener: socket.socket, host: str) -> str:
-    """Where the server is reached from this machine."""
+def listener_url(listener: socket.socket, host: str) -> str:
+    """Return the URL of the server on this machine."""
     bound, port = listener.getsockname()[:2]
     if bound in ("0.0.0.0", "::"):  # noqa: S104
         bound = "127.0.0.1"
@@ -474,29 +482,29 @@ def address_of(listener: socket.socket, host: str) -> str:
 
 
 def write_server_file(path: Path, url: str) -> None:
-    """Tell the command line where the server is. Whole or not at all, and for the owner's eyes only."""
+    """Write the server's URL for the command line, atomically and readable by the owner only."""
     partial = path.with_name(f"{path.name}.{secrets.token_hex(4)}")
     with open(os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600), "w") as file:
         json.dump({"pid": os.getpid(), "url": url}, file)
     partial.replace(path)
 
 
-def settle_memory() -> None:
-    """What is there once the server serves stays; looking through it again and again for garbage takes a tenth of the
-    time of small requests."""
+def freeze_startup_objects() -> None:
+    """Exclude the objects of startup from garbage collection, which would take a tenth of the time of
+    small requests."""
     gc.collect()
     gc.freeze()
     gc.set_threshold(10_000, 20, 20)
 
 
-def raise_open_files() -> None:
-    """Each box and each connection takes a descriptor or two."""
+def raise_open_file_limit() -> None:
+    """Raise the limit on open files: each sandbox and each connection needs one or two."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft < hard:
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
-def _load(entry: EntryPoint) -> type[Any]:
+def _load_backend(entry: EntryPoint) -> type[Any]:
     try:
         kind: type[Any] = entry.load()
     except ImportError as error:

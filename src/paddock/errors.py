@@ -1,4 +1,4 @@
-"""Every error a user can meet, each with a stable code and a message that says what to do next."""
+"""All errors a user can see, each with a stable code and a message that says what to do next."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from typing import ClassVar
 
 
 class PaddockError(Exception):
-    """Something went wrong in Paddock."""
+    """An internal error in Paddock."""
 
     code: ClassVar[str] = "INTERNAL_ERROR"
 
     def __init__(self, message: str = "", *, params: Mapping[str, str] | None = None) -> None:
         super().__init__(message or (type(self).__doc__ or "").strip())
         self.params: Mapping[str, str] = params or {}
-        """Values of the message, for clients that have words of their own for the code."""
+        """Values used in the message, for clients with translations by code."""
 
     @property
     def message(self) -> str:
@@ -141,26 +141,26 @@ class HostFull(Unavailable):
     code = "HOST_FULL"
 
 
-class BoxError(PaddockError):
-    """The box is broken; whatever it was asked to do may not have happened."""
+class SandboxError(PaddockError):
+    """The sandbox is broken; the requested action may not have happened."""
 
     code = "SANDBOX_BROKEN"
 
 
-class BoxStartError(BoxError):
-    """The box did not start."""
+class SandboxStartError(SandboxError):
+    """The sandbox did not start."""
 
     code = "SANDBOX_START_FAILED"
 
 
-class BoxGone(BoxError):
-    """The box has ended."""
+class SandboxGone(SandboxError):
+    """The sandbox has ended."""
 
     code = "SANDBOX_GONE"
 
 
-class BoxTimeout(BoxError):
-    """The box did not answer in time."""
+class SandboxTimeout(SandboxError):
+    """The sandbox did not answer in time."""
 
     code = "SANDBOX_TIMEOUT"
 

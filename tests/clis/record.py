@@ -12,9 +12,9 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from tests.contract.llm.clis import INSTALLED, STARTS, Cli
-from tests.contract.llm.scenarios import SCENARIOS
-from tests.serving import eventually, serving
+from tests.contract.llm.agent_clis import INSTALLED, LAUNCHERS, AgentProgram
+from tests.contract.llm.cli_scripts import SCRIPTS
+from tests.support.server import eventually, serving
 
 RECORDED = Path(__file__).parents[1] / "unit" / "llm" / "requests"
 PACKAGES = {
@@ -72,13 +72,13 @@ def main() -> None:
     }
     with tempfile.TemporaryDirectory() as made:
         directory = Path(made)
-        (directory / "work.yaml").write_text(json.dumps(SCENARIOS["work"]))
+        (directory / "work.yaml").write_text(json.dumps(SCRIPTS["work"]))
         provider = {"kind": "script", "file": str(directory / "work.yaml")}
         settings = {"llm": {"providers": {"work": provider}, "models": {"some-model": "work"}}}
         with serving(directory, settings) as server, server.client() as client:
-            for cli in STARTS:
+            for cli in LAUNCHERS:
                 key = client.post("/v1/keys", json={"name": cli, "scopes": ["llm:use"], "session": cli}).json()
-                program = Cli(cli, directory / cli)
+                program = AgentProgram(cli, directory / cli)
                 program.start(server.url, key["secret"], "some-model", GOAL)
                 program.wait(90)
                 asked: dict[str, Any] = {"session": cli}

@@ -3,14 +3,14 @@
 How a page is written (`pages.py` reads it, `runner.py` runs it):
 
 - ```` ```console ````: lines that begin with `$ ` are commands, the lines below are what they print.
-  A `…` stands for any text; a line with nothing but `…` for any lines. Ids, times, durations and sizes may differ.
+  A `…` stands for any text; a line with only `…` for any lines. Ids, times, durations and sizes may differ.
   A command without lines below may print anything. A command fails only where the page shows an error.
 - ```` ```sh ````: every line is a command that must succeed.
 - ```` ```yaml ````, ```` ```python ````, ```` ```html ````: written to the file that the comment above, or a comment in
   the first line (`# tasks/mine.yaml`), names. Python without a name is run.
 - ```` ```json ```` must be JSON; ```` ```text ```` is not run.
 
-A comment in the line before a block says what the reader does not see:
+A comment in the line before a block is not visible to readers:
 
 - `<!-- file: NAME -->`: write the block to this file.
 - `<!-- run: COMMAND -->`: run this first. It needs no block; several are allowed.

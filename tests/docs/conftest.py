@@ -11,8 +11,8 @@ import pytest
 from tests.docs.fake_provider import fake_provider
 from tests.docs.pages import ROOT
 from tests.docs.runner import Page
-from tests.integration.runs.agents import share_images
-from tests.screens import screen_image
+from tests.integration.runs.agent_images import share_images
+from tests.support.screen_images import screen_image
 
 RunPage = Callable[..., None]
 SCREENS = {"desktop", "browser", "windows", "mobile"}

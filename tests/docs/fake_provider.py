@@ -6,19 +6,19 @@ import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from tests.upstream import Answer, Received, Upstream, events, upstream, whole
+from tests.support.fake_provider import FakeProvider, PlannedAnswer, ReceivedRequest, events, upstream, whole
 
 TEXT = "Hello from the provider."
 MODELS = ("gpt-5", "gpt-5-mini", "gpt-5.1", "claude-sonnet-4-5", "claude-haiku-4-5")
 
 
 @contextmanager
-def fake_provider() -> Iterator[Upstream]:
+def fake_provider() -> Iterator[FakeProvider]:
     with upstream(answer) as server:
         yield server
 
 
-def answer(request: Received) -> Answer:
+def answer(request: ReceivedRequest) -> PlannedAnswer:
     if request.method == "GET":
         return whole({"object": "list", "data": [{"id": name, "object": "model"} for name in MODELS]})
     document = request.document

@@ -22,7 +22,7 @@ def ids(text: str) -> list[str]:
 
 
 def plain(line: str, *, numbers_vary: bool = False) -> str:
-    """Return a line without what differs each time: ids, times, durations, sizes and the widths of columns."""
+    """Normalize a line: remove ids, times, durations, sizes and column widths, which vary."""
     line = _VARIES.sub("#", _ID.sub("ID", line))
     if numbers_vary:
         line = _NUMBER.sub("#", line)
@@ -57,7 +57,7 @@ def difference(
 
 
 def actual_ids(shown: Sequence[str], printed: Sequence[str]) -> dict[str, str]:
-    """Pair ids of the page with those that were printed in the same lines."""
+    """Map the page's ids to the ids printed in the same lines."""
     pairs: dict[str, str] = {}
     lines = [line for line in printed if line.strip()]
     for line in shown:

@@ -22,8 +22,8 @@ from typing import NoReturn
 from tests.docs.matching import actual_ids, difference
 from tests.docs.pages import ROOT, Block, Command, read
 from tests.docs.terminal import CONTROL
-from tests.serving import eventually
-from tests.upstream import Upstream
+from tests.support.fake_provider import FakeProvider
+from tests.support.server import eventually
 
 PROGRAMS = Path(sys.executable).parent
 SECONDS = 110.0
@@ -38,7 +38,7 @@ class PageFailed(AssertionError):
 class Page:
     """One page at work. `close` stops its server and removes its sandboxes."""
 
-    def __init__(self, path: Path, directory: Path, provider: Upstream | None = None) -> None:
+    def __init__(self, path: Path, directory: Path, provider: FakeProvider | None = None) -> None:
         self.path = path
         self.home = directory / "home"
         self.home.mkdir(parents=True, exist_ok=True)

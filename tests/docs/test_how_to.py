@@ -8,7 +8,7 @@ from tests.docs.conftest import RunPage
 from tests.docs.pages import ROOT, read
 
 pytestmark = pytest.mark.timeout(400)
-SCREENS = {"drive-a-browser-or-a-phone", "use-a-screen", "keep-boxes-ready"}
+SCREENS = {"drive-a-browser-or-a-phone", "use-a-screen", "keep-sandboxes-ready"}
 """These have a test in `test_how_to_screens.py`."""
 PAGES = sorted(page.stem for page in (ROOT / "docs/how-to").glob("*.md"))
 MOST_SKIPPED = 20

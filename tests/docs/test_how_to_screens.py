@@ -9,8 +9,8 @@ from tests.docs.conftest import RunPage
 pytestmark = pytest.mark.timeout(400)
 
 
-def test_keep_boxes_ready(run_page: RunPage) -> None:
-    run_page("docs/how-to/keep-boxes-ready.md", "agent-base", "desktop")
+def test_keep_sandboxes_ready(run_page: RunPage) -> None:
+    run_page("docs/how-to/keep-sandboxes-ready.md", "agent-base", "desktop")
 
 
 def test_use_a_screen(run_page: RunPage) -> None:

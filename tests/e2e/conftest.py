@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.e2e.driver import Server
+from tests.e2e.cli_driver import Server
 
 
 @pytest.fixture(scope="session")
@@ -19,13 +19,13 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 
 
 @pytest.fixture(scope="session")
-def box(server: Server) -> str:
+def sandbox(server: Server) -> str:
     """A sandbox for tests that leave it as it was."""
     return server.text("sandbox", "create", "--image", "host", "--name", "shared")
 
 
 @pytest.fixture
-def own_box(server: Server) -> Iterator[str]:
+def own_sandbox(server: Server) -> Iterator[str]:
     """A sandbox for one test alone."""
     made = server.text("sandbox", "create", "--image", "host")
     yield made

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from tests.e2e.driver import Server
-from tests.e2e.test_shell import Window
+from tests.e2e.cli_driver import Server
+from tests.e2e.test_shell import TerminalWindow
 
 SCRIPTS: dict[str, Any] = {
     "plain": {"each_prompt": True, "turns": [{"say": "Six times seven is **42**."}]},
@@ -79,7 +79,7 @@ def test_every_event_for_programs(server: Server) -> None:
 def test_in_a_pipe_nobody_decides(server: Server) -> None:
     done = server.run("chat", "Go ahead.", "--model", "command")
     assert done.returncode == 3
-    assert b"waits for a decision" in done.stderr and b"paddock chat --resume ses-" in done.stderr
+    assert b"an approval is pending" in done.stderr and b"paddock chat --resume ses-" in done.stderr
 
 
 def test_nothing_is_asked_where_all_is_allowed(server: Server) -> None:
@@ -100,7 +100,7 @@ def test_a_turn_that_fails(server: Server) -> None:
         (("chat", "Hello.", "--kind", "toaster"), b"toaster"),
         (("chat", "Hello.", "--resume", "ses-0000"), b"paddock session list"),
         (("chat", "Hello.", "--attach", "/no/such/file"), b"/no/such/file"),
-        (("chat",), b"there is no message"),
+        (("chat",), b"the message is empty"),
         (("session", "show", "0000"), b"there is no session"),
     ],
 )
@@ -110,9 +110,9 @@ def test_what_cannot_be_done_is_told_in_a_line(server: Server, words: tuple[str,
 
 
 def test_a_person_approves_and_goes_on(server: Server) -> None:
-    window = Window(server, "chat", "Go ahead.", "--model", "command")
+    window = TerminalWindow(server, "chat", "Go ahead.", "--model", "command")
     try:
-        window.expect("It wants to use code_run_shell_command")
+        window.expect("The agent wants to use code_run_shell_command")
         window.expect(r"command: echo 6\*7")
         window.expect("es, .a.lways this tool, .e.dit")
         window.type("y\n")
@@ -123,14 +123,14 @@ def test_a_person_approves_and_goes_on(server: Server) -> None:
         window.expect("Gladly")
         window.expect("you>")
         window.type("/quit\n")
-        window.expect("come back with: paddock chat --resume ses-")
+        window.expect("continue with: paddock chat --resume ses-")
         assert window.process.wait(60) == 0
     finally:
         window.close()
 
 
 def test_a_person_says_no_and_why(server: Server) -> None:
-    window = Window(server, "chat", "Go ahead.", "--model", "command")
+    window = TerminalWindow(server, "chat", "Go ahead.", "--model", "command")
     try:
         window.expect("say no and why")
         window.type("no, it is too late for that\n")
@@ -143,7 +143,7 @@ def test_a_person_says_no_and_why(server: Server) -> None:
 
 
 def test_a_person_answers_by_number(server: Server) -> None:
-    window = Window(server, "chat", "Go ahead.", "--model", "question")
+    window = TerminalWindow(server, "chat", "Go ahead.", "--model", "question")
     try:
         window.expect("Which one")
         window.expect("2. green")
@@ -156,7 +156,7 @@ def test_a_person_answers_by_number(server: Server) -> None:
 
 
 def test_ctrl_c_stops_the_turn_and_not_the_chat(server: Server) -> None:
-    window = Window(server, "chat", "Go ahead.", "--model", "slow")
+    window = TerminalWindow(server, "chat", "Go ahead.", "--model", "slow")
     try:
         window.expect("on and on")
         window.process.send_signal(signal.SIGINT)
@@ -170,7 +170,7 @@ def test_ctrl_c_stops_the_turn_and_not_the_chat(server: Server) -> None:
 
 
 def test_ctrl_c_at_an_approval_stops_the_turn_and_not_the_chat(server: Server) -> None:
-    window = Window(server, "chat", "Go ahead.", "--model", "command")
+    window = TerminalWindow(server, "chat", "Go ahead.", "--model", "command")
     try:
         window.expect("say no and why")
         window.process.send_signal(signal.SIGINT)
@@ -190,7 +190,7 @@ def test_ctrl_c_at_an_approval_stops_the_turn_and_not_the_chat(server: Server) -
 
 def test_a_call_that_waited_for_somebody_is_named_when_they_come_back(server: Server) -> None:
     assert server.run("chat", "Go ahead.", "--model", "command").returncode == 3
-    window = Window(server, "chat", "--resume", "last")
+    window = TerminalWindow(server, "chat", "--resume", "last")
     try:
         window.expect("say no and why")
         window.type("y\n")
@@ -201,11 +201,11 @@ def test_a_call_that_waited_for_somebody_is_named_when_they_come_back(server: Se
 
 
 def test_what_is_typed_meanwhile_is_read(server: Server) -> None:
-    window = Window(server, "chat", "Go ahead.", "--model", "slow")
+    window = TerminalWindow(server, "chat", "Go ahead.", "--model", "slow")
     try:
         window.expect("on and on")
         window.type("Make it short.\n")
-        window.expect("it reads this before its next step")
+        window.expect("the agent will read this before its next step")
         window.process.send_signal(signal.SIGINT)
         window.expect("you>")
     finally:
@@ -243,7 +243,7 @@ def test_words_are_found(server: Server) -> None:
     found = server.json("session", "search", "times seven")
     assert session in [item["session"] for item in found]
     assert session in server.text("session", "search", "times seven")
-    assert server.text("session", "search", "rhinoceros") == "Nothing found."
+    assert server.text("session", "search", "rhinoceros") == "No matches."
 
 
 def test_a_session_goes_through_a_file(server: Server, tmp_path: Path) -> None:
@@ -260,7 +260,7 @@ def test_who_decided_what(server: Server) -> None:
     session = server.json("session", "list")[0]["id"]
     listed = server.text("session", "approvals", session)
     assert "pending" in listed and "code_run_shell_command" in listed
-    assert "waits for you: code_run_shell_command" in server.text("session", "show", session)
+    assert "pending approval: code_run_shell_command" in server.text("session", "show", session)
 
 
 def test_a_file_goes_along(server: Server, tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import select
@@ -10,10 +11,12 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import httpx
 import pytest
 
-from paddock.cli.context import is_served
-from tests.e2e.driver import COMMAND, SECONDS, Paddock, Server
+from paddock.cli.connection.server_address import has_running_server
+from tests.e2e.cli_driver import COMMAND, SECONDS, Paddock, Server
+from tests.support.server import eventually
 
 PROMPT = b"ready> "
 
@@ -38,11 +41,12 @@ class Bash:
         self._until(rb"set\r\n.*" + re.escape(PROMPT))
 
     def complete(self, begun: str, whole: str) -> None:
-        """Type a line, press Tab, wait for the whole line, and give it up."""
+        """Type a line, press Tab, wait for the whole line, and replace it with another command."""
         self._type(f"{begun}\t")
         self._until(re.escape(whole.encode()))
-        self._type("\x03")
-        self._until(re.escape(PROMPT))
+        # bash may ignore Ctrl-C while it shows a completion.
+        self._type("\x15echo cle''ared\r")
+        self._until(rb"cleared\r\n.*" + re.escape(PROMPT))
 
     def close(self) -> None:
         self._process.kill()
@@ -62,7 +66,7 @@ class Bash:
 
 
 def offered(paddock: Paddock, line: str) -> list[str]:
-    """What is offered for the last word of a line, and that nothing else is printed."""
+    """Return completions of the last word; check that nothing else is printed."""
     done = subprocess.run(
         [COMMAND],
         capture_output=True,
@@ -87,14 +91,14 @@ def bash(server: Server) -> Iterator[Bash]:
     shell.close()
 
 
-def test_bash_completes_a_sandbox_and_a_kind(bash: Bash, box: str) -> None:
+def test_bash_completes_a_sandbox_and_a_kind(bash: Bash, sandbox: str) -> None:
     bash.complete("paddock sandbox show shar", "paddock sandbox show shared ")
-    bash.complete(f"paddock sandbox show {box[:-3]}", f"paddock sandbox show {box} ")
+    bash.complete(f"paddock sandbox show {sandbox[:-3]}", f"paddock sandbox show {sandbox} ")
     bash.complete("paddock sandbox create --kind wind", "paddock sandbox create --kind windows ")
 
 
-def test_names_are_offered_with_a_server(server: Server, box: str) -> None:
-    assert {"shared", box} <= set(offered(server, "paddock sandbox exec "))
+def test_names_are_offered_with_a_server(server: Server, sandbox: str) -> None:
+    assert {"shared", sandbox} <= set(offered(server, "paddock sandbox exec "))
     assert "code" in offered(server, "paddock image build c")
     assert offered(server, "paddock sandbox create --image hos") == ["host"]
     assert offered(server, "paddock session show l") == ["last"]
@@ -115,11 +119,31 @@ def test_names_are_offered_without_a_server_and_none_is_started(tmp_path: Path) 
     assert offered(server, "paddock llm test ") == ["fast"]
     assert {"code", "linux"} <= set(offered(server, "paddock pool create x --kind "))
     assert offered(server, "paddock config show ") == []
-    assert not is_served(server.data)
+    assert not has_running_server(server.data)
+
+
+def test_runs_and_sessions_are_offered_with_a_server_and_without_one(tmp_path: Path) -> None:
+    server = Server(tmp_path / "data")
+    server.up()
+    key = (server.data / "local.key").read_text().strip()
+    with httpx.Client(base_url=server.url, headers={"Authorization": f"Bearer {key}"}) as client:
+        # More than one default page of the API.
+        sessions = {client.post("/v1/sessions", json={}).raise_for_status().json()["id"] for _ in range(25)}
+    (tmp_path / "hello.json").write_text(
+        json.dumps({"name": "hello", "goal": "Say hello.", "image": "host", "entrypoint": "echo hello"})
+    )
+    run = server.text("run", str(tmp_path / "hello.json"), "--detach")
+    assert server.run("runs", "watch", run).returncode == 0
+    eventually(lambda: sessions <= set(offered(server, f"paddock session show --server {server.url} ")))
+    eventually(lambda: {"hello", run} <= set(offered(server, f"paddock runs show --server {server.url} ")))
+    assert server.down() == 0
+    assert {"last", *sessions} <= set(offered(server, "paddock session show "))
+    assert {"hello", run} == set(offered(server, "paddock runs show "))
+    assert not has_running_server(server.data)
 
 
 @pytest.mark.parametrize("words", ["sandbox show ", "runs show ", "llm test ", "image show nosuch", "chat --model "])
-def test_where_there_is_nothing_nothing_is_said(tmp_path: Path, words: str) -> None:
+def test_completion_prints_nothing_without_data(tmp_path: Path, words: str) -> None:
     paddock = Paddock(tmp_path / "none")
     paddock.env["PADDOCK_CONFIG"] = str(tmp_path / "broken.yaml")
     (tmp_path / "broken.yaml").write_text("llm: [")

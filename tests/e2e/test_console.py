@@ -6,7 +6,7 @@ from pathlib import Path
 
 import httpx
 
-from tests.e2e.driver import Server
+from tests.e2e.cli_driver import Server
 
 
 def logged_in_by(address: str) -> str:
@@ -20,6 +20,7 @@ def test_without_a_screen_it_prints_an_address_that_works_once(server: Server) -
     done = server.run("console", DISPLAY="", WAYLAND_DISPLAY="")
     assert done.returncode == 0, done.stderr
     address = done.stdout.decode().strip()
+    assert "It works once, within two minutes." in done.stderr.decode()
     assert address.startswith(f"{server.url}/#code=pdc_")
     assert logged_in_by(address) == "local"
     url, _, code = address.partition("/#code=")

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.driver import Server
-from tests.screens import share_screens
+from tests.e2e.cli_driver import Server
+from tests.support.screen_images import share_screens
 
 
 @pytest.fixture(scope="module")
@@ -23,14 +23,14 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 
 
 def test_a_screen_is_stopped_and_started(server: Server, tmp_path: Path) -> None:
-    box = server.text("sandbox", "create", "--kind", "linux")
-    assert server.text("sandbox", "desktop", "stop", box) == f"{box}  its screen is stopped"
-    assert re.search(r"^display +stopped", server.text("sandbox", "desktop", "show", box), re.MULTILINE)
+    sandbox = server.text("sandbox", "create", "--kind", "linux")
+    assert server.text("sandbox", "desktop", "stop", sandbox) == f"{sandbox}  desktop stopped"
+    assert re.search(r"^display +stopped", server.text("sandbox", "desktop", "show", sandbox), re.MULTILINE)
     picture = tmp_path / "screen.png"
-    assert server.run("sandbox", "screenshot", box, "-o", str(picture)).returncode == 1
-    assert server.text("sandbox", "desktop", "start", box) == f"{box}  its screen is there"
-    assert server.json("sandbox", "desktop", "show", box)["up"] is True
-    server.text("sandbox", "screenshot", box, "-o", str(picture))
+    assert server.run("sandbox", "screenshot", sandbox, "-o", str(picture)).returncode == 1
+    assert server.text("sandbox", "desktop", "start", sandbox) == f"{sandbox}  desktop started"
+    assert server.json("sandbox", "desktop", "show", sandbox)["up"] is True
+    server.text("sandbox", "screenshot", sandbox, "-o", str(picture))
     assert picture.read_bytes().startswith(b"\x89PNG")
 
 

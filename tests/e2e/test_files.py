@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.driver import Server
+from tests.e2e.cli_driver import Server
 
 
 @pytest.fixture
@@ -36,89 +36,91 @@ def compare(left: Path, right: Path) -> None:
             assert int(one.stat().st_mtime) == int(other.stat().st_mtime)
 
 
-def test_a_directory_comes_back_as_it_went(server: Server, own_box: str, tree: Path, tmp_path: Path) -> None:
-    done = server.json("sandbox", "cp", str(tree), f"{own_box}:/workspace/there")
+def test_a_directory_comes_back_as_it_went(server: Server, own_sandbox: str, tree: Path, tmp_path: Path) -> None:
+    done = server.json("sandbox", "cp", str(tree), f"{own_sandbox}:/workspace/there")
     assert done["bytes"] == sum(
         path.lstat().st_size for path in tree.rglob("*") if path.is_file() and not path.is_symlink()
     )
-    assert server.text("sandbox", "exec", own_box, "--", "/workspace/there/program") == "runs"
-    server.text("sandbox", "cp", f"{own_box}:/workspace/there", str(tmp_path / "back"))
+    assert server.text("sandbox", "exec", own_sandbox, "--", "/workspace/there/program") == "runs"
+    server.text("sandbox", "cp", f"{own_sandbox}:/workspace/there", str(tmp_path / "back"))
     compare(tree, tmp_path / "back")
 
 
-def test_an_existing_directory_gets_it_inside(server: Server, own_box: str, tree: Path, tmp_path: Path) -> None:
-    server.text("sandbox", "cp", str(tree), f"{own_box}:/workspace")
-    assert server.run("sandbox", "exec", own_box, "--", "test", "-x", "/workspace/tree/program").returncode == 0
+def test_an_existing_directory_gets_it_inside(server: Server, own_sandbox: str, tree: Path, tmp_path: Path) -> None:
+    server.text("sandbox", "cp", str(tree), f"{own_sandbox}:/workspace")
+    assert server.run("sandbox", "exec", own_sandbox, "--", "test", "-x", "/workspace/tree/program").returncode == 0
     (tmp_path / "out").mkdir()
-    server.text("sandbox", "cp", f"{own_box}:/workspace/tree", str(tmp_path / "out"))
+    server.text("sandbox", "cp", f"{own_sandbox}:/workspace/tree", str(tmp_path / "out"))
     compare(tree, tmp_path / "out" / "tree")
-    server.text("sandbox", "cp", f"{own_box}:/workspace/tree/.", str(tmp_path / "out"))
+    server.text("sandbox", "cp", f"{own_sandbox}:/workspace/tree/.", str(tmp_path / "out"))
     assert (tmp_path / "out" / "program").exists()
 
 
-def test_single_files(server: Server, own_box: str, tree: Path, tmp_path: Path) -> None:
-    server.text("sandbox", "cp", str(tree / "program"), f"{own_box}:/workspace/renamed")
-    server.text("sandbox", "cp", str(tree / "program"), f"{own_box}:/workspace/")
-    server.text("sandbox", "exec", own_box, "--", "cmp", "/workspace/renamed", "/workspace/program")
-    server.text("sandbox", "exec", own_box, "--", "ln", "-s", "renamed", "/workspace/link")
-    server.text("sandbox", "cp", f"{own_box}:/workspace/renamed", str(tmp_path))
-    server.text("sandbox", "cp", f"{own_box}:/workspace/link", str(tmp_path / "followed"))
+def test_single_files(server: Server, own_sandbox: str, tree: Path, tmp_path: Path) -> None:
+    server.text("sandbox", "cp", str(tree / "program"), f"{own_sandbox}:/workspace/renamed")
+    server.text("sandbox", "cp", str(tree / "program"), f"{own_sandbox}:/workspace/")
+    server.text("sandbox", "exec", own_sandbox, "--", "cmp", "/workspace/renamed", "/workspace/program")
+    server.text("sandbox", "exec", own_sandbox, "--", "ln", "-s", "renamed", "/workspace/link")
+    server.text("sandbox", "cp", f"{own_sandbox}:/workspace/renamed", str(tmp_path))
+    server.text("sandbox", "cp", f"{own_sandbox}:/workspace/link", str(tmp_path / "followed"))
     assert (tmp_path / "renamed").read_bytes() == (tree / "program").read_bytes()
     assert (tmp_path / "renamed").stat().st_mode & 0o777 == 0o750
     assert (tmp_path / "followed").read_bytes() == (tree / "program").read_bytes()
 
 
-def test_a_single_file_with_a_control_character_says_its_new_name(server: Server, own_box: str, tmp_path: Path) -> None:
-    server.text("sandbox", "exec", own_box, "--", "touch", "/workspace/a\u202eb")
-    done = server.run("sandbox", "cp", f"{own_box}:/workspace/a\u202eb", str(tmp_path))
+def test_a_single_file_with_a_control_character_says_its_new_name(
+    server: Server, own_sandbox: str, tmp_path: Path
+) -> None:
+    server.text("sandbox", "exec", own_sandbox, "--", "touch", "/workspace/a\u202eb")
+    done = server.run("sandbox", "cp", f"{own_sandbox}:/workspace/a\u202eb", str(tmp_path))
     assert done.returncode == 0
     assert b"'a\\u202eb' is saved as 'a%E2%80%AEb'" in done.stderr
     assert [path.name for path in tmp_path.iterdir()] == ["a%E2%80%AEb"]
 
 
-def test_a_link_that_leads_out_is_refused_or_left_out(server: Server, own_box: str, tmp_path: Path) -> None:
+def test_a_link_that_leads_out_is_refused_or_left_out(server: Server, own_sandbox: str, tmp_path: Path) -> None:
     server.text(
-        "sandbox", "exec", own_box, "-c", "mkdir /workspace/d; echo x > /workspace/d/a; ln -s /etc /workspace/d/out"
+        "sandbox", "exec", own_sandbox, "-c", "mkdir /workspace/d; echo x > /workspace/d/a; ln -s /etc /workspace/d/out"
     )
-    refused = server.run("sandbox", "cp", f"{own_box}:/workspace/d", str(tmp_path / "d"))
+    refused = server.run("sandbox", "cp", f"{own_sandbox}:/workspace/d", str(tmp_path / "d"))
     assert refused.returncode == 1
-    assert b"out of its directory" in refused.stderr
+    assert b"outside the target directory" in refused.stderr
     assert list(tmp_path.iterdir()) == [], "what was refused is not left in part"
     (tmp_path / "there").mkdir()
     (tmp_path / "there" / "own").write_text("mine")
-    refused = server.run("sandbox", "cp", f"{own_box}:/workspace/d/.", str(tmp_path / "there"))
-    assert f"what came before it is in {tmp_path}/there".encode() in refused.stderr
+    refused = server.run("sandbox", "cp", f"{own_sandbox}:/workspace/d/.", str(tmp_path / "there"))
+    assert f"files unpacked before the error are in {tmp_path}/there".encode() in refused.stderr
     assert (tmp_path / "there" / "own").read_text() == "mine"
     assert not (tmp_path / "there" / "out").is_symlink()
-    server.text("sandbox", "cp", "--skip-unsafe", f"{own_box}:/workspace/d", str(tmp_path / "e"))
+    server.text("sandbox", "cp", "--skip-unsafe", f"{own_sandbox}:/workspace/d", str(tmp_path / "e"))
     assert sorted(path.name for path in (tmp_path / "e").iterdir()) == ["a"]
 
 
 @pytest.mark.parametrize(
     ("source", "target", "message"),
     [
-        ("nowhere", "{box}:/workspace", "there is no nowhere here"),
-        ("{box}:/nowhere", ".", "there is no /nowhere in the sandbox"),
-        ("{box}:/etc/passwd", "/no/such/dir/file", "there is no directory /no/such/dir here"),
+        ("nowhere", "{sandbox}:/workspace", "nowhere: no such file or directory"),
+        ("{sandbox}:/nowhere", ".", "/nowhere: no such file or directory in the sandbox"),
+        ("{sandbox}:/etc/passwd", "/no/such/dir/file", "/no/such/dir: no such directory"),
         ("a", "b", "must be SANDBOX:/PATH"),
-        ("{box}:relative", ".", "write an absolute path"),
-        ("/etc/passwd", "{box}:/etc/passwd/x", "/etc/passwd"),
+        ("{sandbox}:relative", ".", "write an absolute path"),
+        ("/etc/passwd", "{sandbox}:/etc/passwd/x", "/etc/passwd"),
     ],
 )
-def test_mistakes_are_told(server: Server, box: str, source: str, target: str, message: str) -> None:
-    done = server.run("sandbox", "cp", source.format(box=box), target.format(box=box))
+def test_mistakes_are_told(server: Server, sandbox: str, source: str, target: str, message: str) -> None:
+    done = server.run("sandbox", "cp", source.format(sandbox=sandbox), target.format(sandbox=sandbox))
     assert done.returncode in (1, 2)
     assert message in done.stderr.decode()
     assert b"Traceback" not in done.stderr
 
 
-def test_from_one_sandbox_to_another(server: Server, own_box: str, tree: Path, tmp_path: Path) -> None:
+def test_from_one_sandbox_to_another(server: Server, own_sandbox: str, tree: Path, tmp_path: Path) -> None:
     other = server.text("sandbox", "create", "-q")
-    server.text("sandbox", "cp", str(tree), f"{own_box}:/workspace/tree")
-    done = server.json("sandbox", "cp", f"{own_box}:/workspace/tree", f"{other}:/workspace/")
+    server.text("sandbox", "cp", str(tree), f"{own_sandbox}:/workspace/tree")
+    done = server.json("sandbox", "cp", f"{own_sandbox}:/workspace/tree", f"{other}:/workspace/")
     assert done["destinationPath"] == "/workspace/tree" and done["type"] == "directory"
     server.text("sandbox", "cp", f"{other}:/workspace/tree", str(tmp_path / "back"))
     compare(tree, tmp_path / "back")
-    failed = server.run("sandbox", "cp", f"{own_box}:/workspace/none", f"{other}:/workspace/")
+    failed = server.run("sandbox", "cp", f"{own_sandbox}:/workspace/none", f"{other}:/workspace/")
     assert failed.returncode == 1 and b"there is no" in failed.stderr
     server.text("sandbox", "rm", other)

@@ -10,9 +10,11 @@ from pathlib import Path
 import httpx
 import pytest
 
-from tests.e2e.driver import Server
-from tests.serving import eventually
-from tests.strict_providers import KEY, PROVIDERS, SAID, StrictProvider, strict_provider
+from tests.e2e.cli_driver import Server
+from tests.support.fake_provider import PlannedAnswer
+from tests.support.server import eventually
+from tests.support.server import serving as running
+from tests.support.strict_providers import KEY, PROVIDERS, SAID, StrictProvider, strict_provider
 
 
 @contextmanager
@@ -92,10 +94,38 @@ def test_a_refused_key_and_a_provider_without_a_list_are_told(tmp_path: Path) ->
         assert refused.status_code == 401 and refused.json()["error"]["code"] == "provider_key_refused"
         assert "provider google refused the key it is configured with" in refused.text and KEY[:8] not in refused.text
         assert "check GEMINI_API_KEY and restart the server" in refused.text
+        task = {"name": "a", "goal": "x", "image": "host", "entrypoint": "true", "llm": body["model"]}
+        verdict = client.post("/v1/tasks/validate", json={"task": task}).raise_for_status().json()
+        (issue,) = verdict["issues"]
+        assert (issue["code"], issue["level"], verdict["ready"]) == ("PROVIDER_KEY_REFUSED", "error", False)
+        assert issue["params"] == {"provider": "google", "model": body["model"]}
 
         provider.accepts_key, provider.lists = True, False
         assert client.post("/v1/chat/completions", json=body).status_code == 200
+        verdict = client.post("/v1/tasks/validate", json={"task": task}).raise_for_status().json()
+        assert verdict["ready"] is True and verdict["issues"] == []
         assert "keyRefusedAt" not in client.get("/v1/llm").json()["providers"][0]
+
+        # Requests that keep failing are a notice, because the provider may be back when the run starts.
+        provider.server.always(PlannedAnswer(status=500))
+        for _ in range(6):
+            client.post("/v1/chat/completions", json=body)
+        verdict = client.post("/v1/tasks/validate", json={"task": task}).raise_for_status().json()
+        (notice,) = verdict["issues"]
+        assert (notice["code"], notice["level"], verdict["ready"]) == ("PROVIDER_FAILING", "notice", True)
+
+
+def test_the_default_model_replaces_one_that_an_agent_suggests(tmp_path: Path) -> None:
+    with strict_provider("openai") as provider:
+        settings = {"kind": "openai", "key": KEY, "base_url": f"{provider.server.url}{provider.prefix}"}
+        llm = {"environment": False, "providers": {"acme": settings}, "models": {"acme-large": "acme"}}
+        with running(tmp_path, {"llm": llm}) as server, server.client() as client:
+            task = {"name": "a", "goal": "x", "image": "host", "agent": "claude-code"}
+            verdict = client.post("/v1/tasks/validate", json={"task": task}).raise_for_status().json()
+            (notice,) = verdict["issues"]
+            assert (notice["code"], notice["level"], verdict["ready"]) == ("DEFAULT_MODEL", "notice", True)
+            assert notice["params"] == {"model": "acme-large", "wanted": "claude-sonnet-4-5"}
+            assert verdict["models"] == ["acme-large"]
 
 
 def test_an_address_without_its_version_is_told(tmp_path: Path) -> None:
@@ -139,7 +169,7 @@ def test_a_script_is_named_without_the_archive(tmp_path: Path) -> None:
     server.env |= {"PADDOCK_LLM__ARCHIVE__ENABLED": "false", "PADDOCK_LLM__ENVIRONMENT": "false"}
     server.up()
     try:
-        assert "demo, a script; no model was asked" in server.text("llm", "test", "demo")
+        assert "demo, a scripted model; no real model was used" in server.text("llm", "test", "demo")
         assert server.json("llm", "test", "demo")["script"] == "demo"
     finally:
         assert server.down() == 0

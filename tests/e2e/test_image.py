@@ -9,7 +9,7 @@ import threading
 import pytest
 
 from paddock.sandbox.images import ImageStore
-from tests.e2e.driver import SECONDS, Server
+from tests.e2e.cli_driver import SECONDS, Server
 
 
 @pytest.mark.parametrize(
@@ -30,5 +30,5 @@ def test_who_waits_for_another_build_is_told_so_and_may_stop(server: Server, wor
         finally:
             process.kill()
     assert process.returncode == 130
-    assert rest == b"stopped; nothing of it is left\n"
+    assert rest == b"build stopped; its partial result was removed\n"
     assert not list((server.data / "images").glob(".building-*"))

@@ -16,10 +16,10 @@ import httpx
 import pytest
 from playwright.sync_api import Browser, expect
 
-from tests.e2e.browser import chromium, keep_screenshot
-from tests.e2e.consoles import visitor
-from tests.e2e.driver import SECONDS
-from tests.serving import Server
+from tests.e2e.browser_pages import chromium, keep_screenshot
+from tests.e2e.cli_driver import SECONDS
+from tests.e2e.console.console_visitor import visitor
+from tests.support.server import Server
 
 ROOT = Path(__file__).parents[2]
 UV = ROOT / ".venv/bin/uv"
@@ -75,7 +75,8 @@ def succeed(words: list[str | Path], env: dict[str, str], **more: object) -> str
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     if not (ROOT / "src" / PAGE).exists():
-        pytest.skip("the console is not built; scripts/setup console builds it")
+        problem = "the console is not built; scripts/setup console builds it"
+        pytest.fail(problem) if os.environ.get("CI") else pytest.skip(problem)
     target = tmp_path_factory.mktemp("dist")
     return hatch("wheel", target)
 
@@ -155,12 +156,16 @@ def test_a_template_runs_from_the_wheels_console(
         # The sandbox of a run may be gone when the page asks for it.
         person.expected.append(re.compile(r"404 .*/v1/sandboxes/sb-\w+\W*$"))
         person.sign_in("/tasks")
-        person.button("runs.tasks.runNamed", name="hello-script").click()
+        start = person.button("runs.tasks.runNamed", name="hello-script")
+        expect(start).to_be_visible()
+        person.check_access("the tasks")
+        start.click()
         person.page.wait_for_url(re.compile("/runs/run-"))
         expect(person.page.get_by_text(person.t("runs.state.succeeded")).first).to_be_visible(timeout=60_000)
         person.page.get_by_role("tab", name=re.compile(person.t("runs.tab.deliverables"))).click()
         expect(person.page.get_by_text("counts.txt").first).to_be_visible()
         expect(person.page.get_by_text("1: 6 words").first).to_be_visible()
+        person.check_access("the deliverables")
         keep_screenshot(person.page, f"wheel-template-{language}")
         person.is_content()
 
@@ -220,3 +225,10 @@ def test_a_checkout_without_node_fails_with_one_line(sdist: Path, environment: d
     assert done.returncode
     assert "error: building the console needs Node.js 20 or newer" in done.stdout + done.stderr
     assert "Traceback" not in done.stdout + done.stderr
+
+
+def test_make_wheel_builds_into_dist_after_setup_and_console() -> None:
+    done = subprocess.run(["make", "-n", "wheel"], cwd=ROOT, check=True, capture_output=True, text=True, timeout=30)
+    steps = ("scripts/setup run", "scripts/setup console", "hatchling build --target wheel --directory dist")
+    places = [done.stdout.index(step) for step in steps]
+    assert places == sorted(places)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.e2e.driver import Server
+from tests.e2e.cli_driver import Server
 
 
 def test_kinds_are_listed_with_what_they_are(server: Server) -> None:
@@ -35,4 +35,4 @@ def test_a_pool_is_made_listed_resized_and_removed(server: Server) -> None:
     assert "desks" in server.text("pool", "list")
     server.text("pool", "rm", "desks")
     assert server.json("pool", "list") == []
-    assert b"--kind KIND, or --image IMAGE" in server.run("pool", "create", "none").stderr
+    assert b"--kind KIND or --image IMAGE" in server.run("pool", "create", "none").stderr

@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 
 from paddock.model.keys import Scope
-from tests.e2e.driver import Paddock, Server
+from tests.e2e.cli_driver import Paddock, Server
 
 
-def test_create_prints_only_the_id_when_piped(server: Server, own_box: str) -> None:
-    assert re.fullmatch(r"sb-[0-9a-f]{16}", own_box)
+def test_create_prints_only_the_id_when_piped(server: Server, own_sandbox: str) -> None:
+    assert re.fullmatch(r"sb-[0-9a-f]{16}", own_sandbox)
 
 
 def test_what_was_asked_for_is_there(server: Server) -> None:
@@ -46,78 +46,83 @@ def test_what_was_asked_for_is_there(server: Server) -> None:
 
 
 def test_the_entrypoint_runs_and_is_logged(server: Server) -> None:
-    box = server.text("sandbox", "create", "--timeout", "none", "--", "sh", "-c", "echo started; echo bad >&2; exit 4")
+    sandbox = server.text(
+        "sandbox", "create", "--timeout", "none", "--", "sh", "-c", "echo started; echo bad >&2; exit 4"
+    )
     try:
-        done = server.run("sandbox", "logs", box, "--follow")
-        assert (done.stdout, done.stderr) == (b"started\n", b"bad\nwarning: it ended with exit code 4\n")
-        assert "expires" in server.text("sandbox", "show", box) and "never" in server.text("sandbox", "show", box)
+        done = server.run("sandbox", "logs", sandbox, "--follow")
+        assert (done.stdout, done.stderr) == (b"started\n", b"bad\nwarning: the command ended with exit code 4\n")
+        assert "expires" in server.text("sandbox", "show", sandbox) and "never" in server.text(
+            "sandbox", "show", sandbox
+        )
     finally:
-        server.run("sandbox", "rm", box)
+        server.run("sandbox", "rm", sandbox)
 
 
 def test_an_entrypoint_that_cannot_start_is_told_of(server: Server) -> None:
     made = server.run("sandbox", "create", "--", "no-such-program")
-    box = made.stdout.decode().strip()
+    sandbox = made.stdout.decode().strip()
     try:
         assert made.returncode == 0
-        assert b"warning: no-such-program: No such file or directory; the sandbox runs without it" in made.stderr
-        assert b"no-such-program: No such file or directory" in server.run("sandbox", "logs", box).stderr
+        warning = b"warning: no-such-program: No such file or directory; the sandbox runs without an entrypoint"
+        assert warning in made.stderr
+        assert b"no-such-program: No such file or directory" in server.run("sandbox", "logs", sandbox).stderr
     finally:
-        server.run("sandbox", "rm", box)
+        server.run("sandbox", "rm", sandbox)
 
 
-def test_a_sandbox_without_entrypoint_says_so(server: Server, box: str) -> None:
-    done = server.run("sandbox", "logs", box)
+def test_a_sandbox_without_entrypoint_says_so(server: Server, sandbox: str) -> None:
+    done = server.run("sandbox", "logs", sandbox)
     assert done.returncode == 1
     assert b"has no entrypoint" in done.stderr
 
 
-def test_the_beginning_of_an_id_is_enough(server: Server, own_box: str) -> None:
-    assert server.json("sandbox", "show", own_box[3:13])["id"] == own_box
-    assert server.json("sandbox", "show", own_box[:13])["id"] == own_box
+def test_the_beginning_of_an_id_is_enough(server: Server, own_sandbox: str) -> None:
+    assert server.json("sandbox", "show", own_sandbox[3:13])["id"] == own_sandbox
+    assert server.json("sandbox", "show", own_sandbox[:13])["id"] == own_sandbox
     wrong = server.run("sandbox", "show", "zz")
     assert wrong.returncode == 1
     assert wrong.stderr.startswith(b"error: there is no sandbox zz\n")
 
 
 def test_a_name_that_is_nearly_right_is_answered_with_the_one_there_is(server: Server) -> None:
-    box = server.text("sandbox", "create", "--name", "first")
+    sandbox = server.text("sandbox", "create", "--name", "first")
     for words in (["exec", "frist", "true"], ["rm", "frist"], ["show", "frist"]):
         wrong = server.run("sandbox", *words)
         assert b"there is no sandbox frist\n  did you mean first?" in wrong.stderr, words
     second = server.run("sandbox", "create", "--name", "first")
-    assert f"error: sandbox {box} is named first already".encode() in second.stderr
+    assert f"error: sandbox {sandbox} is named first already".encode() in second.stderr
     assert b"paddock sandbox rm first" in second.stderr
     assert (
         json.loads(server.run("sandbox", "create", "--name", "first", "--json").stderr)["error"]["code"] == "NAME_TAKEN"
     )
-    server.text("sandbox", "rm", box)
+    server.text("sandbox", "rm", sandbox)
 
 
-def test_list_and_show_for_people(server: Server, own_box: str) -> None:
+def test_list_and_show_for_people(server: Server, own_sandbox: str) -> None:
     header, *rows = server.text("sandbox", "list").splitlines()
     assert header.split()[:6] == ["ID", "STATE", "KIND", "IMAGE", "AGE", "EXPIRES"]
-    row = next(row for row in rows if own_box in row)
+    row = next(row for row in rows if own_sandbox in row)
     assert row.split()[1:3] == ["Running", "host"]
-    shown = server.text("sandbox", "show", own_box)
+    shown = server.text("sandbox", "show", own_sandbox)
     assert re.search(r"^state +Running$", shown, re.MULTILINE)
 
 
-def test_pause_and_resume(server: Server, own_box: str) -> None:
-    assert server.text("sandbox", "pause", own_box).endswith("Paused")
-    refused = server.run("sandbox", "exec", own_box, "--", "true")
+def test_pause_and_resume(server: Server, own_sandbox: str) -> None:
+    assert server.text("sandbox", "pause", own_sandbox).endswith("Paused")
+    refused = server.run("sandbox", "exec", own_sandbox, "--", "true")
     assert refused.returncode == 125
     assert b"is Paused" in refused.stderr
-    again = server.run("sandbox", "pause", own_box)
+    again = server.run("sandbox", "pause", own_sandbox)
     assert again.returncode == 1
-    assert server.json("sandbox", "resume", own_box)["status"]["state"] == "Running"
-    assert server.run("sandbox", "exec", own_box, "--", "true").returncode == 0
+    assert server.json("sandbox", "resume", own_sandbox)["status"]["state"] == "Running"
+    assert server.run("sandbox", "exec", own_sandbox, "--", "true").returncode == 0
 
 
-def test_a_snapshot_starts_another_with_the_same_files(server: Server, own_box: str) -> None:
-    server.text("sandbox", "exec", own_box, "-c", "echo kept > /workspace/note")
-    snapshot = server.text("sandbox", "snapshot", own_box, "--name", "mine")
-    listed = server.json("sandbox", "snapshots", "--sandbox", own_box)
+def test_a_snapshot_starts_another_with_the_same_files(server: Server, own_sandbox: str) -> None:
+    server.text("sandbox", "exec", own_sandbox, "-c", "echo kept > /workspace/note")
+    snapshot = server.text("sandbox", "snapshot", own_sandbox, "--name", "mine")
+    listed = server.json("sandbox", "snapshots", "--sandbox", own_sandbox)
     assert [(item["id"], item["name"], item["status"]["state"]) for item in listed] == [(snapshot, "mine", "Ready")]
     second = server.text("sandbox", "create", "--snapshot", "mine")
     try:
@@ -126,42 +131,42 @@ def test_a_snapshot_starts_another_with_the_same_files(server: Server, own_box: 
         server.run("sandbox", "rm", second)
     assert server.text("sandbox", "snapshots", "--rm", "mine") == snapshot
     assert b"there is no snapshot mine" in server.run("sandbox", "create", "--snapshot", "mine").stderr
-    assert server.json("sandbox", "snapshots", "--sandbox", own_box) == []
+    assert server.json("sandbox", "snapshots", "--sandbox", own_sandbox) == []
 
 
-def test_a_port_can_be_reached(server: Server, own_box: str) -> None:
+def test_a_port_can_be_reached(server: Server, own_sandbox: str) -> None:
     program = "from http.server import *; HTTPServer(('127.0.0.1', 8123), SimpleHTTPRequestHandler).serve_forever()"
-    server.text("sandbox", "exec", own_box, "-c", "echo hello > /workspace/index.html")
-    server.text("sandbox", "exec", own_box, "--detach", "--cwd", "/workspace", "--", "python3", "-c", program)
+    server.text("sandbox", "exec", own_sandbox, "-c", "echo hello > /workspace/index.html")
+    server.text("sandbox", "exec", own_sandbox, "--detach", "--cwd", "/workspace", "--", "python3", "-c", program)
     connects = "python3 -c 'import socket; socket.create_connection((\"127.0.0.1\", 8123))' 2>/dev/null"
     up = f"for i in $(seq 100); do {connects} && exit 0; sleep 0.1; done; exit 1"
-    assert server.run("sandbox", "exec", own_box, "-c", up).returncode == 0
-    endpoint = server.text("sandbox", "port", own_box, "8123")
+    assert server.run("sandbox", "exec", own_sandbox, "-c", up).returncode == 0
+    endpoint = server.text("sandbox", "port", own_sandbox, "8123")
     with urllib.request.urlopen(f"http://{endpoint}/", timeout=30) as answer:
         assert answer.read() == b"hello\n"
 
 
-def test_renewing_moves_the_end(server: Server, own_box: str) -> None:
-    before = server.json("sandbox", "show", own_box)["expiresAt"]
-    renewed = server.json("sandbox", "renew", own_box, "--for", "3h")
+def test_renewing_moves_the_end(server: Server, own_sandbox: str) -> None:
+    before = server.json("sandbox", "show", own_sandbox)["expiresAt"]
+    renewed = server.json("sandbox", "renew", own_sandbox, "--for", "3h")
     assert renewed["expiresAt"] > before
-    assert server.json("sandbox", "show", own_box)["expiresAt"] == renewed["expiresAt"]
+    assert server.json("sandbox", "show", own_sandbox)["expiresAt"] == renewed["expiresAt"]
 
 
-def test_metrics_are_numbers(server: Server, box: str) -> None:
-    assert server.json("sandbox", "metrics", box)["mem_total_mib"] > 0
-    assert "memory" in server.text("sandbox", "metrics", box)
+def test_metrics_are_numbers(server: Server, sandbox: str) -> None:
+    assert server.json("sandbox", "metrics", sandbox)["mem_total_mib"] > 0
+    assert "memory" in server.text("sandbox", "metrics", sandbox)
 
 
 def test_events_tell_the_story(server: Server) -> None:
-    box = server.text("sandbox", "create")
-    follower = server.start("events", "--follow", "--sandbox", box, "--json")
-    server.text("sandbox", "pause", box)
-    server.text("sandbox", "rm", box)
+    sandbox = server.text("sandbox", "create")
+    follower = server.start("events", "--follow", "--sandbox", sandbox, "--json")
+    server.text("sandbox", "pause", sandbox)
+    server.text("sandbox", "rm", sandbox)
     output, _ = follower.communicate(timeout=60)
     types = [json.loads(line)["type"] for line in output.splitlines()]
     assert types == ["sandbox.created", "sandbox.running", "sandbox.paused", "sandbox.stopping", "sandbox.ended"]
-    assert any(box in line and "sandbox.paused" in line for line in server.text("events").splitlines())
+    assert any(sandbox in line and "sandbox.paused" in line for line in server.text("events").splitlines())
 
 
 @pytest.mark.parametrize(
@@ -237,8 +242,8 @@ def test_a_server_that_stops_says_which_sandboxes_go_on(tmp_path: Path) -> None:
     server = Server(tmp_path / "data")
     log = tmp_path / "server.log"
     server.up()
-    boxes = [server.text("sandbox", "create", "--image", "host") for _ in range(3)]
-    server.text("sandbox", "pause", boxes[2])
+    sandboxes = [server.text("sandbox", "create", "--image", "host") for _ in range(3)]
+    server.text("sandbox", "pause", sandboxes[2])
     assert server.down(signal.SIGINT) == 0
     assert "2 sandboxes go on running; `paddock serve` finds them again" in log.read_text()
     server.up()

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from tests.e2e.driver import Paddock, Server
-from tests.serving import eventually
+from tests.e2e.cli_driver import Paddock, Server
+from tests.support.server import eventually
 
 SCRIPT = Path(__file__).parents[2] / "examples/scripts/hello.yaml"
 AGENT = """
@@ -30,7 +30,7 @@ for text in sys.argv[1:]:
 
 @pytest.fixture(scope="module")
 def models(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """A server with a script as its model, another that nobody answers for, and what was asked of both."""
+    """A server with a scripted model, a model without a provider, and requests to both."""
     directory = tmp_path_factory.mktemp("llm")
     settings = {
         "providers": {
@@ -71,7 +71,7 @@ def test_models_are_listed_with_who_answers_for_them(models: Server) -> None:
 @pytest.mark.parametrize("how", [(), ("--stream",)])
 def test_a_test_says_what_came_and_that_no_model_was_asked(models: Server, how: tuple[str, ...]) -> None:
     shown = models.text("llm", "test", "demo", *how)
-    assert shown.startswith("hello\n\nanswered by  demo, a script; no model was asked\nfirst byte")
+    assert shown.startswith("hello\n\nanswered by  demo, a scripted model; no real model was used\nfirst byte")
     document = models.json("llm", "test", "demo", *how)
     assert document["answer"] == "hello" and document["usage"]["output"] > 0
     assert document["exchange"]["stream"] == bool(how) and document["exchange"]["cost"] == 0
@@ -83,7 +83,7 @@ def test_a_model_that_does_not_answer_fails_the_test_with_the_reason(models: Ser
     reason, hint = done.stderr.decode().splitlines()
     refused = "error: provider away: the upstream could not be reached: Connection refused; check its address http://"
     assert reason.startswith(refused)
-    assert hint.strip().startswith("see all of it: paddock llm show ex-")
+    assert hint.strip().startswith("details: paddock llm show ex-")
     unknown = models.run("llm", "test", "nobody")
     assert unknown.stderr.decode() == "error: There is no model 'nobody'. Models: away, demo.\n"
 
@@ -120,32 +120,32 @@ def test_an_exchange_is_shown_by_number_and_by_id(models: Server) -> None:
 
 
 def test_what_is_asked_in_a_sandbox_is_kept_under_it(models: Server) -> None:
-    box = models.text("sandbox", "create", "--image", "host", "--name", "asker")
+    sandbox = models.text("sandbox", "create", "--image", "host", "--name", "asker")
     try:
-        assert models.text("sandbox", "exec", box, "--", "python3", "-c", AGENT, "Hello there") == "hello"
+        assert models.text("sandbox", "exec", sandbox, "--", "python3", "-c", AGENT, "Hello there") == "hello"
         [found] = eventually(lambda: logged(models, "--sandbox", "asker"))
-        assert found["sandbox"] == box
+        assert found["sandbox"] == sandbox
         [conversation] = models.json("llm", "conversations", "asker")
         assert conversation["exchanges"] == [found["id"]]
         assert "Hello there" in models.text("llm", "conversations", "asker")
     finally:
-        models.run("sandbox", "rm", box)
+        models.run("sandbox", "rm", sandbox)
     # What was said outlives the sandbox, and so does the way to it.
-    assert [each["id"] for each in logged(models, "--sandbox", box[3:11])] == [found["id"]]
+    assert [each["id"] for each in logged(models, "--sandbox", sandbox[3:11])] == [found["id"]]
     named = models.run("llm", "conversations", "asker")
-    assert named.returncode == 1 and b"write the first 8 letters of its id" in named.stderr
+    assert named.returncode == 1 and b"use its id prefix from the SANDBOX column" in named.stderr
 
 
 def test_a_sandbox_asks_within_its_budget(models: Server) -> None:
     terms = ("-x", "paddock.llm.budget-requests=1", "-x", "paddock.llm.run=nightly")
-    box = models.text("sandbox", "create", "--image", "host", *terms)
+    sandbox = models.text("sandbox", "create", "--image", "host", *terms)
     try:
-        done = models.run("sandbox", "exec", box, "--", "python3", "-c", AGENT, "once", "twice")
+        done = models.run("sandbox", "exec", sandbox, "--", "python3", "-c", AGENT, "once", "twice")
         assert done.stdout == b"hello\n" and b"HTTP Error 402" in done.stderr
         eventually(lambda: models.run("llm", "log", "--run", "nightly").stdout.count(b"\n") == 3)
         assert [each["outcome"] for each in logged(models, "--run", "nightly")] == ["refused", "ok"]
     finally:
-        models.run("sandbox", "rm", box)
+        models.run("sandbox", "rm", sandbox)
 
 
 def test_tail_shows_what_is_asked_from_now_on_and_ends_with_ctrl_c(models: Server) -> None:
@@ -190,7 +190,7 @@ def test_usage_is_added_up(models: Server) -> None:
     }
     assert f"{key} local " in models.text("llm", "usage", "--by", "key")
     wrong = models.run("llm", "usage", "--by", "colour")
-    assert wrong.returncode == 2 and b"--by 'colour' is not known" in wrong.stderr
+    assert wrong.returncode == 2 and b"--by 'colour' is unknown" in wrong.stderr
 
 
 @pytest.mark.parametrize("name", ["run.jsonl", "run.jsonl.zst"])
@@ -201,7 +201,7 @@ def test_a_recording_answers_in_the_place_of_the_model(models: Server, tmp_path:
     more = models.run("llm", "record", file, "--id", "1", "--append")
     assert more.stderr.decode() == f"0 added, 1 in {file}\n"
     again = models.run("llm", "record", file, "--id", "1")
-    assert again.returncode == 1 and b"is there already" in again.stderr
+    assert again.returncode == 1 and b"already exists" in again.stderr
     assert models.json("llm", "record", file, "--id", "1", "--append")["exchanges"] == 0
 
     alone = Paddock(tmp_path / "elsewhere")  # no server, no configuration
@@ -212,11 +212,12 @@ def test_a_recording_answers_in_the_place_of_the_model(models: Server, tmp_path:
     missed = agent(alone, ["llm", "replay", file], "Where is it not?")
     assert missed.returncode == 1
     assert "no recorded request asks for the same" in missed.stderr.decode()
-    assert missed.stderr.decode().endswith(f"{file}: 0 answered from the recording, 1 that it has no answer to\n")
+    tally = "0 answered from the recording, 1 without an answer in the recording"
+    assert missed.stderr.decode().endswith(f"{file}: {tally}\n")
 
     words = ["llm", "replay", file, "--miss", "demo"]
     asked = agent(models, words, "Where is it not?")
-    assert asked.stderr.decode().endswith("0 answered from the recording, 1 asked of a model and recorded\n")
+    assert asked.stderr.decode().endswith("0 answered from the recording, 1 sent to a model and recorded\n")
     assert agent(alone, ["llm", "replay", file], "Where is it not?").stdout == b"hello\n"
     assert not (tmp_path / "elsewhere").exists()
 
@@ -264,4 +265,4 @@ def test_without_models_there_is_the_demo_and_the_log_is_empty(server: Server) -
     assert server.text("llm", "log") == ""
     assert server.json("llm", "usage")["items"] == []
     nothing = server.run("llm", "record", "never.jsonl")
-    assert nothing.returncode == 1 and b"there is nothing to record" in nothing.stderr
+    assert nothing.returncode == 1 and b"no matching exchanges to record" in nothing.stderr

@@ -1,4 +1,4 @@
-"""noVNC in a real browser: two people at one desktop, of whom one has the mouse and the keyboard."""
+"""noVNC in a real browser: two viewers of one desktop, one of them in control."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ import httpx
 import pytest
 from playwright.sync_api import Browser, Page
 
-from tests.e2e.browser import chromium, keep_screenshot, open_page
-from tests.screens import share_screens
-from tests.serving import Server, eventually, run, serving
+from tests.e2e.browser_pages import chromium, keep_screenshot, open_page
+from tests.support.screen_images import share_screens
+from tests.support.server import Server, eventually, run, serving
 
 IMAGE = "desktop"
 PAGE = """<!doctype html><meta charset="utf-8"><title>Desktop</title>
@@ -24,8 +24,8 @@ window.call = async (method, path, body) => {
   const answer = await fetch(path, {method, headers, body: body && JSON.stringify(body)});
   return answer.status == 204 ? null : await answer.json();
 };
-window.connect = async (box, viewer, viewOnly) => {
-  const path = "/v1/sandboxes/" + box + "/desktop";
+window.connect = async (sandbox, viewer, viewOnly) => {
+  const path = "/v1/sandboxes/" + sandbox + "/desktop";
   const {ticket} = await call("POST", "/v1/tickets", {path});
   const address = "ws://" + location.host + path + "?viewer=" + viewer + "&ticket=" + ticket;
   window.rfb = new RFB(document.getElementById("screen"), address, {wsProtocols: ["binary"]});
@@ -63,7 +63,7 @@ def browser() -> Iterator[Browser]:
 
 
 @pytest.fixture
-def box(client: httpx.Client) -> Iterator[str]:
+def sandbox(client: httpx.Client) -> Iterator[str]:
     answer = client.post("/v1/sandboxes", json={})
     assert answer.status_code == 202, answer.text
     made = str(answer.json()["id"])
@@ -74,13 +74,13 @@ def box(client: httpx.Client) -> Iterator[str]:
 class Person:
     """Someone with a browser, looking at a sandbox."""
 
-    def __init__(self, browser: Browser, server: Server, box: str, name: str) -> None:
-        self.name, self.box = name, box
+    def __init__(self, browser: Browser, server: Server, sandbox: str, name: str) -> None:
+        self.name, self.sandbox = name, sandbox
         context = browser.new_context(viewport={"width": 1280, "height": 800})
         self.page: Page = open_page(context, server.url, "viewer.html", PAGE)
         self.page.wait_for_function("window.ready")
         self.page.evaluate("key => { window.key = key }", server.key)
-        self.page.evaluate("([box, name]) => connect(box, name, false)", [box, name])
+        self.page.evaluate("([sandbox, name]) => connect(sandbox, name, false)", [sandbox, name])
         self.page.wait_for_function("told.connected == 1")
 
     def take(self) -> Any:
@@ -94,20 +94,20 @@ class Person:
 
     @property
     def _input(self) -> str:
-        return f"/v1/sandboxes/{self.box}/input"
+        return f"/v1/sandboxes/{self.sandbox}/input"
 
 
-def exists(client: httpx.Client, box: str, path: str) -> bool:
-    return run(client, box, f"test -s {path}")[1] == 0
+def exists(client: httpx.Client, sandbox: str, path: str) -> bool:
+    return run(client, sandbox, f"test -s {path}")[1] == 0
 
 
-def test_two_people_at_one_desktop(server: Server, client: httpx.Client, browser: Browser, box: str) -> None:
-    ada, bob = (Person(browser, server, box, name) for name in ("ada", "bob"))
+def test_two_people_at_one_desktop(server: Server, client: httpx.Client, browser: Browser, sandbox: str) -> None:
+    ada, bob = (Person(browser, server, sandbox, name) for name in ("ada", "bob"))
     assert ada.page.evaluate("[rfb._fbWidth, rfb._fbHeight]") == [1280, 800]
     # Wait for the desktop itself: a wallpaper, and a panel along the bottom.
-    eventually(lambda: run(client, box, "pgrep -x lxpanel && pgrep -x pcmanfm")[1] == 0)
-    run(client, box, "(setsid lxterminal --working-directory=/tmp >/dev/null 2>&1 &)")
-    eventually(lambda: "agent@" in client.post(f"/v1/sandboxes/{box}/tools/list_windows", json={}).text)
+    eventually(lambda: run(client, sandbox, "pgrep -x lxpanel && pgrep -x pcmanfm")[1] == 0)
+    run(client, sandbox, "(setsid lxterminal --working-directory=/tmp >/dev/null 2>&1 &)")
+    eventually(lambda: "agent@" in client.post(f"/v1/sandboxes/{sandbox}/tools/list_windows", json={}).text)
     keep_screenshot(ada.page, "novnc-1-watching")
 
     # Without the input, nothing that Bob does arrives.
@@ -116,46 +116,46 @@ def test_two_people_at_one_desktop(server: Server, client: httpx.Client, browser
     assert ada.take()["holder"]["name"] == "Ada"
     ada.page.mouse.click(500, 300)
     ada.type("echo ada >/tmp/ada")
-    eventually(lambda: exists(client, box, "/tmp/ada"))
-    assert not exists(client, box, "/tmp/bob")
+    eventually(lambda: exists(client, sandbox, "/tmp/ada"))
+    assert not exists(client, sandbox, "/tmp/bob")
     keep_screenshot(ada.page, "novnc-2-touching")
     keep_screenshot(bob.page, "novnc-3-another-sees-the-same")
 
-    # Bob takes over, and now it is Ada who only watches.
+    # Bob takes over; now Ada only watches.
     bob.take()
     ada.type("echo ada >/tmp/ada-again")
     bob.type("echo bob >/tmp/bob")
-    eventually(lambda: exists(client, box, "/tmp/bob"))
-    assert not exists(client, box, "/tmp/ada-again")
+    eventually(lambda: exists(client, sandbox, "/tmp/bob"))
+    assert not exists(client, sandbox, "/tmp/ada-again")
 
 
 def test_the_clipboard_goes_both_ways_for_the_holder(
-    server: Server, client: httpx.Client, browser: Browser, box: str
+    server: Server, client: httpx.Client, browser: Browser, sandbox: str
 ) -> None:
-    ada, bob = (Person(browser, server, box, name) for name in ("ada", "bob"))
+    ada, bob = (Person(browser, server, sandbox, name) for name in ("ada", "bob"))
     ada.take()
     text = "from outside: 世界 🙂"
 
     def inside() -> str:
-        answer = client.post(f"/v1/sandboxes/{box}/tools/get_clipboard", json={}).json()
+        answer = client.post(f"/v1/sandboxes/{sandbox}/tools/get_clipboard", json={}).json()
         return str((answer.get("structuredContent") or {}).get("text"))
 
     bob.page.evaluate("text => rfb.clipboardPasteFrom(text)", "Bob's")
     ada.page.evaluate("text => rfb.clipboardPasteFrom(text)", text)
     eventually(lambda: inside() == text)
-    # What is copied in the box comes to whoever has the input now, and to nobody else.
+    # The sandbox's clipboard goes only to the viewer in control.
     bob.take()
     copied = "from inside: 你好 🐧"
-    answer = client.post(f"/v1/sandboxes/{box}/tools/set_clipboard", json={"text": copied})
+    answer = client.post(f"/v1/sandboxes/{sandbox}/tools/set_clipboard", json={"text": copied})
     assert answer.status_code == 200, answer.text
     bob.page.wait_for_function("text => told.clipboard.includes(text)", arg=copied)
     assert copied not in ada.page.evaluate("told.clipboard")
 
 
 def test_the_holder_sets_the_size_of_the_screen(
-    server: Server, client: httpx.Client, browser: Browser, box: str
+    server: Server, client: httpx.Client, browser: Browser, sandbox: str
 ) -> None:
-    ada, bob = (Person(browser, server, box, name) for name in ("ada", "bob"))
+    ada, bob = (Person(browser, server, sandbox, name) for name in ("ada", "bob"))
     ada.take()
     ada.page.evaluate("rfb.resizeSession = true")
     ada.page.set_viewport_size({"width": 900, "height": 600})
@@ -165,8 +165,10 @@ def test_the_holder_sets_the_size_of_the_screen(
     keep_screenshot(bob.page, "novnc-4-another-size")
 
 
-def test_a_deleted_sandbox_ends_it_cleanly(server: Server, client: httpx.Client, browser: Browser, box: str) -> None:
-    ada = Person(browser, server, box, "ada")
-    client.delete(f"/v1/sandboxes/{box}")
+def test_a_deleted_sandbox_ends_it_cleanly(
+    server: Server, client: httpx.Client, browser: Browser, sandbox: str
+) -> None:
+    ada = Person(browser, server, sandbox, "ada")
+    client.delete(f"/v1/sandboxes/{sandbox}")
     ada.page.wait_for_function("told.closed.length == 1")
     assert ada.page.evaluate("told.closed") == [True]

@@ -14,11 +14,11 @@ from typing import Any
 
 import pytest
 
-from paddock.cli.context import is_served
-from paddock.cli.run_progress import tidy
-from paddock.cli.run_server import answering
-from tests.e2e.driver import COMMAND, SECONDS, Paddock, Server
-from tests.serving import eventually
+from paddock.cli.connection.server_address import has_running_server
+from paddock.cli.connection.server_finder import find_responding_server
+from paddock.cli.output.agent_text import clean_text
+from tests.e2e.cli_driver import COMMAND, SECONDS, Paddock, Server
+from tests.support.server import eventually
 
 HELLO: dict[str, Any] = {
     "name": "hello",
@@ -52,7 +52,7 @@ def tasks(tmp_path: Path) -> Path:
 def alone(tmp_path: Path) -> Iterator[Paddock]:
     """The command on a data directory that no server uses."""
     yield Paddock(tmp_path / "alone")
-    eventually(lambda: not is_served(tmp_path / "alone"))
+    eventually(lambda: not has_running_server(tmp_path / "alone"))
 
 
 def results(output: bytes) -> list[dict[str, Any]]:
@@ -71,7 +71,7 @@ def test_a_task_from_its_file_to_its_deliverable_without_a_server(alone: Paddock
     assert "✓ hello succeeded after " in text and f"{tmp_path}/out/report.md" in text
     assert "--- report.md ---\nhello world\n---" in text
     assert "a red word" in text and "\x1b" not in text
-    assert not is_served(alone.data)
+    assert not has_running_server(alone.data)
     assert not (alone.data / "server.json").exists()
     [folder] = (alone.data / "runs").iterdir()
     assert f"folder        {folder}" in text
@@ -86,7 +86,7 @@ def test_runs_are_looked_at_without_a_server(alone: Paddock, tasks: Path, tmp_pa
     alone.text("runs", "get", "hello", "-o", str(tmp_path / "got"))
     assert (tmp_path / "got/report.md").read_text() == "hello world\n"
     assert alone.text("runs", "rm", "hello") == run["id"]
-    assert not is_served(alone.data)
+    assert not has_running_server(alone.data)
     # What would only begin something needs a server that stays.
     retried = alone.run("runs", "retry", "hello")
     assert retried.returncode == 1 and b"paddock serve" in retried.stderr
@@ -99,7 +99,7 @@ def test_scenarios_beside_tasks_are_left_out(server: Server, tasks: Path, tmp_pa
     done = server.run("run", *files, "-o", str(tmp_path / "out"))
     text = done.stdout.decode()
     assert f"skipped {scenario}" in done.stderr.decode() and "1 of 2 succeeded" in text
-    assert text.splitlines()[-2:] == ["what they made:", f"  {tmp_path}/out/hello"]
+    assert text.splitlines()[-2:] == ["output files:", f"  {tmp_path}/out/hello"]
     assert server.run("task", "validate", *files).returncode == 0
     alone = server.run("run", str(scenario))
     assert alone.returncode == 1 and b"is a scripted-model file" in alone.stderr
@@ -133,7 +133,7 @@ def test_what_cannot_be_had_of_a_run_is_said(server: Server, tasks: Path, tmp_pa
         done = server.run("runs", *words)
         assert done.returncode != 0 and said in done.stderr.decode(), words
     cancelled = server.run("runs", "cancel", run["id"])
-    assert cancelled.stdout == b"" and b"has ended already: succeeded" in cancelled.stderr
+    assert cancelled.stdout == b"" and b"has already ended: succeeded" in cancelled.stderr
     assert server.json("runs", "list", "--state", "timed out") == server.json("runs", "list", "--state", "timed_out")
     unknown = server.run("llm", "log", "--run", "nobody")
     assert unknown.returncode == 1 and b"there is no run nobody" in unknown.stderr
@@ -191,7 +191,7 @@ def test_ctrl_c_cancels_and_brings_back_what_there_is(alone: Paddock, tasks: Pat
     output, errors = process.communicate(timeout=SECONDS)
     assert process.returncode == 130, errors
     assert b"waits cancelled after" in output and (tmp_path / "out/report.md").read_text() == "partial\n"
-    assert not is_served(alone.data)
+    assert not has_running_server(alone.data)
 
 
 def test_a_second_ctrl_c_is_hard(server: Server, tasks: Path) -> None:
@@ -214,7 +214,7 @@ def test_a_server_of_ones_own_ends_with_a_command_that_is_killed(alone: Paddock,
     _wait_for(process, b"begun")
     process.kill()
     process.communicate(timeout=SECONDS)
-    eventually(lambda: not is_served(alone.data))
+    eventually(lambda: not has_running_server(alone.data))
     # The next server goes on with the run that was left behind.
     follower = Server(alone.data)
     follower.up()
@@ -239,7 +239,7 @@ def test_runs_go_on_when_the_server_they_share_is_killed(tmp_path: Path, tasks: 
     process = first.start("run", str(tasks / "patient.json"))
     _wait_for(process, b"begun")
     assert first.down(signal.SIGKILL) != 0
-    eventually(lambda: is_served(first.data), 30)
+    eventually(lambda: has_running_server(first.data), 30)
     [run] = eventually(lambda: _runs(first), 30)
     refused = first.run("serve", "--port", "0")
     assert refused.returncode == 1 and f"`paddock run` (pid {process.pid}) uses".encode() in refused.stderr
@@ -247,9 +247,9 @@ def test_runs_go_on_when_the_server_they_share_is_killed(tmp_path: Path, tasks: 
     first.text("sandbox", "exec", sandbox, "--", "touch", "/workspace/go")
     output, errors = process.communicate(timeout=SECONDS)
     assert process.returncode == 0, output + errors
-    assert output.count(b"the server is gone; going on with a server of its own") == 1
+    assert output.count(b"the server is gone; starting a temporary server") == 1
     assert b"begun" not in output, "what was told before was told again"
-    eventually(lambda: not is_served(first.data))
+    eventually(lambda: not has_running_server(first.data))
 
 
 def test_a_server_that_comes_back_is_not_replaced(tmp_path: Path, tasks: Path) -> None:
@@ -261,7 +261,7 @@ def test_a_server_that_comes_back_is_not_replaced(tmp_path: Path, tasks: Path) -
     holder = (shared.data / "server.lock").read_text()
     shared.text("runs", "cancel", "waits", "--hard")
     output, errors = process.communicate(timeout=SECONDS)
-    assert b"waits cancelled after" in output and b"of its own" not in output, output + errors
+    assert b"waits cancelled after" in output and b"temporary server" not in output, output + errors
     assert (shared.data / "server.lock").read_text() == holder
     assert shared.down() == 0
 
@@ -269,20 +269,20 @@ def test_a_server_that_comes_back_is_not_replaced(tmp_path: Path, tasks: Path) -
 def test_a_server_that_is_stopping_is_waited_for(tmp_path: Path, tasks: Path) -> None:
     leaving = Server(tmp_path / "leaving")
     leaving.up()
-    box = leaving.text("sandbox", "create", "--image", "host")
-    busy = leaving.start("sandbox", "exec", box, "--", "sh", "-c", "echo begun; sleep 600")
+    sandbox = leaving.text("sandbox", "create", "--image", "host")
+    busy = leaving.start("sandbox", "exec", sandbox, "--", "sh", "-c", "echo begun; sleep 600")
     _wait_for(busy, b"begun")
-    # What is under way holds it up for a while, in which nobody answers.
+    # Open requests delay the shutdown; meanwhile nothing answers.
     os.kill(int((leaving.data / "server.lock").read_text()), signal.SIGTERM)
-    eventually(lambda: answering(leaving.data) is None)
-    assert is_served(leaving.data)
+    eventually(lambda: find_responding_server(leaving.data) is None)
+    assert has_running_server(leaving.data)
     done = leaving.run("run", str(tasks / "hello.json"))
     assert done.returncode == 0, done.stdout + done.stderr
-    assert b"starting a server of its own" in done.stdout
+    assert b"starting a temporary server" in done.stdout
     busy.kill()
     busy.communicate()
     leaving.restart(signal.SIGKILL)
-    leaving.text("sandbox", "rm", box)
+    leaving.text("sandbox", "rm", sandbox)
     assert leaving.down() == 0
 
 
@@ -340,8 +340,8 @@ def test_on_a_terminal_the_run_is_live_and_its_report_framed(alone: Paddock, tas
     assert process.wait(SECONDS) == 0
     text = shown.decode()
     assert "\x1b[31mred" not in text and "\x1b[?25h" in text  # the cursor is given back
-    assert "starting a server of its own" in text
-    text = tidy(text)
+    assert "starting a temporary server" in text
+    text = clean_text(text)
     assert "╭─ hello " in text and "╭─ report.md " in text and "hello world" in text
     assert "│ a red word" in text
 
@@ -361,7 +361,7 @@ def test_one_run_that_is_refused_does_not_hold_up_the_others(server: Server, tas
     done = server.run("run", str(tasks / "secretive.json"), str(tasks / "hello.json"))
     text = done.stdout.decode()
     assert done.returncode == 1
-    assert "secretive was refused" in text and "NOBODY_HAS_IT" in text and "1 of 2 succeeded" in text
+    assert "secretive was rejected" in text and "NOBODY_HAS_IT" in text and "1 of 2 succeeded" in text
     alone = server.run("run", str(tasks / "secretive.json"))
     assert alone.returncode == 1 and b"NOBODY_HAS_IT" in alone.stderr
 
@@ -383,20 +383,39 @@ def test_its_own_server_is_kept_for_the_next_command(tmp_path: Path, tasks: Path
     paddock = Paddock(tmp_path / "kept")
     lock, hello = paddock.data / "server.lock", str(tasks / "hello.json")
     assert paddock.run("run", hello, "--no-warm", PADDOCK_RUNS__WARM_SERVER="600").returncode == 0
-    assert not is_served(paddock.data)
+    assert not has_running_server(paddock.data)
     paddock.env["PADDOCK_RUNS__WARM_SERVER"] = "600"
     assert paddock.run("run", hello).returncode == 0
     first = lock.read_text()
-    assert is_served(paddock.data)
+    assert has_running_server(paddock.data)
     assert len(paddock.json("runs", "list")) == 2
     assert paddock.run("run", hello).returncode == 0
     assert lock.read_text() == first
-    # With another configuration it would answer as nobody wants it to.
+    # A server with another configuration must not be used.
     paddock.env["PADDOCK_RUNS__WARM_SERVER"] = "1"
     assert paddock.run("run", hello).returncode == 0
     assert lock.read_text() != first
-    eventually(lambda: not is_served(paddock.data))
+    eventually(lambda: not has_running_server(paddock.data))
     assert not (paddock.data / "run-server.json").exists()
+
+
+def test_a_kept_server_is_used_by_a_shell_without_the_variables_of_the_configuration(
+    tmp_path: Path, tasks: Path
+) -> None:
+    paddock = Paddock(tmp_path / "kept")
+    lock, hello, config = paddock.data / "server.lock", str(tasks / "hello.json"), tmp_path / "paddock.yaml"
+    config.write_text("llm: {providers: {mine: {kind: openai, base_url: 'http://127.0.0.1:9', key: '${MINE_KEY}'}}}\n")
+    paddock.env |= {"PADDOCK_CONFIG": str(config), "PADDOCK_RUNS__WARM_SERVER": "600"}
+    assert paddock.run("run", hello, MINE_KEY="secret").returncode == 0
+    first = lock.read_text()
+    without = paddock.run("run", hello)
+    assert without.returncode == 0, without.stderr.decode()
+    assert lock.read_text() == first and b"temporary server" not in without.stdout
+    # A changed setting replaces the server, with one that soon ends.
+    paddock.env["PADDOCK_RUNS__WARM_SERVER"] = "1"
+    assert paddock.run("run", hello, MINE_KEY="secret").returncode == 0
+    assert lock.read_text() != first
+    eventually(lambda: not has_running_server(paddock.data))
 
 
 def test_a_kept_server_makes_way_for_one_that_is_started(tmp_path: Path, tasks: Path) -> None:
@@ -409,4 +428,4 @@ def test_a_kept_server_makes_way_for_one_that_is_started(tmp_path: Path, tasks: 
     assert not os.path.exists(f"/proc/{kept.strip()}/cmdline") or not Path(f"/proc/{kept.strip()}/cmdline").read_text()
     assert [run["state"] for run in server.json("runs", "list")] == ["succeeded"]
     assert server.down() == 0
-    assert not is_served(server.data)
+    assert not has_running_server(server.data)

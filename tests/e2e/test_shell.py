@@ -15,12 +15,12 @@ from collections.abc import Iterator
 import httpx
 import pytest
 
-from tests.e2e.driver import COMMAND, Server
+from tests.e2e.cli_driver import COMMAND, Server
 
 SECONDS = 60.0
 
 
-class Window:
+class TerminalWindow:
     """A pseudo-terminal with a command in it."""
 
     def __init__(self, server: Server, *words: str) -> None:
@@ -65,13 +65,13 @@ class Window:
 
 
 @pytest.fixture
-def window(server: Server, box: str) -> Iterator[Window]:
-    window = Window(server, "sandbox", "shell", box)
+def window(server: Server, sandbox: str) -> Iterator[TerminalWindow]:
+    window = TerminalWindow(server, "sandbox", "shell", sandbox)
     yield window
     window.close()
 
 
-def test_typing_size_and_exit_code(window: Window) -> None:
+def test_typing_size_and_exit_code(window: TerminalWindow) -> None:
     window.expect(r"\$ ")
     window.type("stty size; echo 'grün 日本' | tr a-z A-Z\r")
     window.expect(r"\r24 80\r\n")
@@ -85,7 +85,7 @@ def test_typing_size_and_exit_code(window: Window) -> None:
     assert window.mode() == list(window.before)
 
 
-def test_ctrl_c_belongs_to_the_program_inside(window: Window) -> None:
+def test_ctrl_c_belongs_to_the_program_inside(window: TerminalWindow) -> None:
     window.expect(r"\$ ")
     window.type("sh -c 'echo run''ning; exec sleep 600'\r")
     window.expect("running\r\n")
@@ -97,7 +97,7 @@ def test_ctrl_c_belongs_to_the_program_inside(window: Window) -> None:
     window.process.wait(SECONDS)
 
 
-def test_leaving_and_coming_back(server: Server, box: str, window: Window) -> None:
+def test_leaving_and_coming_back(server: Server, sandbox: str, window: TerminalWindow) -> None:
     window.expect(r"\$ ")
     window.type("answer=42; echo re''ady\r")
     window.expect("ready")
@@ -106,7 +106,7 @@ def test_leaving_and_coming_back(server: Server, box: str, window: Window) -> No
     session = window.expect(r"--attach ([0-9a-f]{32})")[1].decode()
     assert window.process.wait(SECONDS) == 0
     assert window.mode() == list(window.before)
-    again = Window(server, "sandbox", "shell", box, "--attach", session)
+    again = TerminalWindow(server, "sandbox", "shell", sandbox, "--attach", session)
     try:
         again.expect("ready")
         again.type("echo the-answer=$answer; exit 3\r")
@@ -116,8 +116,8 @@ def test_leaving_and_coming_back(server: Server, box: str, window: Window) -> No
         again.close()
 
 
-def test_a_command_instead_of_a_shell(server: Server, box: str) -> None:
-    window = Window(server, "sandbox", "shell", box, "--", "sh", "-c", "tty && exit 5")
+def test_a_command_instead_of_a_shell(server: Server, sandbox: str) -> None:
+    window = TerminalWindow(server, "sandbox", "shell", sandbox, "--", "sh", "-c", "tty && exit 5")
     try:
         window.expect("/dev/pts/")
         assert window.process.wait(SECONDS) == 5
@@ -125,9 +125,9 @@ def test_a_command_instead_of_a_shell(server: Server, box: str) -> None:
         window.close()
 
 
-def test_a_terminal_that_two_share(server: Server, own_box: str) -> None:
-    one = Window(server, "sandbox", "shell", own_box, "--terminal", "main")
-    two = Window(server, "sandbox", "shell", own_box, "--terminal", "main")
+def test_a_terminal_that_two_share(server: Server, own_sandbox: str) -> None:
+    one = TerminalWindow(server, "sandbox", "shell", own_sandbox, "--terminal", "main")
+    two = TerminalWindow(server, "sandbox", "shell", own_sandbox, "--terminal", "main")
     try:
         one.expect(r"\$ ")
         two.expect(r"\$ ")
@@ -145,19 +145,19 @@ def test_a_terminal_that_two_share(server: Server, own_box: str) -> None:
         two.close()
 
 
-def test_who_types_while_another_has_the_input_is_told(server: Server, own_box: str) -> None:
-    window = Window(server, "sandbox", "shell", own_box, "--terminal", "main")
+def test_who_types_while_another_has_the_input_is_told(server: Server, own_sandbox: str) -> None:
+    window = TerminalWindow(server, "sandbox", "shell", own_sandbox, "--terminal", "main")
     late = None
     key = (server.data / "local.key").read_text().strip()
     headers = {"Authorization": f"Bearer {key}"}
-    address = f"{server.url}/v1/sandboxes/{own_box}/input"
+    address = f"{server.url}/v1/sandboxes/{own_sandbox}/input"
     try:
         window.expect(r"\$ ")
         httpx.post(address, json={"viewer": "ann", "name": "Ann"}, headers=headers).raise_for_status()
         window.type("echo lost\r")
-        window.expect(r"\[Ann has control; what you type goes nowhere\]\r\n")
-        late = Window(server, "sandbox", "shell", own_box, "--terminal", "main")
-        late.expect(r"\[Ann has control; what you type goes nowhere\]\r\n")
+        window.expect(r"\[Ann has control; your input is ignored\]\r\n")
+        late = TerminalWindow(server, "sandbox", "shell", own_sandbox, "--terminal", "main")
+        late.expect(r"\[Ann has control; your input is ignored\]\r\n")
         httpx.delete(address, params={"viewer": "ann"}, headers=headers).raise_for_status()
         window.type("echo fo''und; exit\r")
         window.expect("found")
@@ -168,29 +168,29 @@ def test_who_types_while_another_has_the_input_is_told(server: Server, own_box: 
             late.close()
 
 
-def test_a_copy_says_where_it_went(server: Server, own_box: str) -> None:
-    window = Window(server, "sandbox", "cp", __file__, f"{own_box}:/workspace/")
+def test_a_copy_says_where_it_went(server: Server, own_sandbox: str) -> None:
+    window = TerminalWindow(server, "sandbox", "cp", __file__, f"{own_sandbox}:/workspace/")
     try:
-        window.expect(rf"copied [\d.]+ KiB to {own_box}:/workspace/")
+        window.expect(rf"copied [\d.]+ KiB to {own_sandbox}:/workspace/")
         assert window.process.wait(SECONDS) == 0
     finally:
         window.close()
 
 
-def test_tools_are_listed_whole_in_a_narrow_window(server: Server, box: str) -> None:
-    window = Window(server, "tool", "list", box)
+def test_tools_are_listed_whole_in_a_narrow_window(server: Server, sandbox: str) -> None:
+    window = TerminalWindow(server, "tool", "list", sandbox)
     try:
         window.expect(r"run_shell_command  \w+")
-        window.expect("What one takes: paddock tool show")
+        window.expect("Arguments of a tool: paddock tool show")
         assert window.process.wait(SECONDS) == 0
     finally:
         window.close()
 
 
-def test_a_long_event_goes_on_in_the_next_line(server: Server, own_box: str) -> None:
-    server.text("sandbox", "exec", own_box, "--", "sh", "-c", "echo 1 > /workspace/file-with-a-long-name")
-    server.text("sandbox", "cp", f"{own_box}:/workspace/file-with-a-long-name", f"{own_box}:/workspace/other")
-    window = Window(server, "events", "--sandbox", own_box)
+def test_a_long_event_goes_on_in_the_next_line(server: Server, own_sandbox: str) -> None:
+    server.text("sandbox", "exec", own_sandbox, "--", "sh", "-c", "echo 1 > /workspace/file-with-a-long-name")
+    server.text("sandbox", "cp", f"{own_sandbox}:/workspace/file-with-a-long-name", f"{own_sandbox}:/workspace/other")
+    window = TerminalWindow(server, "events", "--sandbox", own_sandbox)
     try:
         window.expect(r"file\.moved  ")
         shown = window.expect(r"sha256=[0-9a-f]{12}(?![0-9a-f])")
@@ -201,23 +201,23 @@ def test_a_long_event_goes_on_in_the_next_line(server: Server, own_box: str) -> 
         window.close()
 
 
-def test_the_terminal_is_restored_when_we_are_told_to_go(window: Window) -> None:
+def test_the_terminal_is_restored_when_we_are_told_to_go(window: TerminalWindow) -> None:
     window.expect(r"\$ ")
     window.process.terminate()
     window.process.wait(SECONDS)
     assert window.mode() == list(window.before)
 
 
-def test_without_a_terminal_it_says_what_to_use(server: Server, box: str) -> None:
-    done = server.run("sandbox", "shell", box)
+def test_without_a_terminal_it_says_what_to_use(server: Server, sandbox: str) -> None:
+    done = server.run("sandbox", "shell", sandbox)
     assert done.returncode == 2
-    assert b"shell needs a terminal" in done.stderr
+    assert b"`shell` needs a terminal" in done.stderr
 
 
-def test_tables_fit_the_window(server: Server, box: str) -> None:
-    window = Window(server, "doctor", "--no-trial")
+def test_tables_fit_the_window(server: Server, sandbox: str) -> None:
+    window = TerminalWindow(server, "doctor", "--no-trial")
     try:
-        window.expect("Everything is in order|could be better")
+        window.expect("All checks passed|optional problems? found")
         assert window.process.wait(SECONDS) == 0
     finally:
         window.close()

@@ -10,8 +10,8 @@ import httpx
 import pytest
 from playwright.sync_api import Browser, Page
 
-from tests.e2e.browser import chromium, keep_screenshot, open_page
-from tests.serving import Server, serving
+from tests.e2e.browser_pages import chromium, keep_screenshot, open_page
+from tests.support.server import Server, serving
 
 PAGE = """<!doctype html><meta charset="utf-8"><title>Terminal</title>
 <link rel="stylesheet" href="/modules/@xterm/xterm/css/xterm.css">
@@ -34,15 +34,15 @@ terminal.onData(text => {
 });
 terminal.onResize(() => socket.send(JSON.stringify({type: "resize", ...size()})));
 window.addEventListener("resize", () => fit.fit());
-window.connect = async (box, viewer) => {
-  const path = "/v1/sandboxes/" + box + "/terminal";
+window.connect = async (sandbox, viewer) => {
+  const path = "/v1/sandboxes/" + sandbox + "/terminal";
   const headers = {"Authorization": "Bearer " + window.key, "Content-Type": "application/json"};
   let ticket;
   try {
     const answer = await fetch("/v1/tickets", {method: "POST", headers, body: JSON.stringify({path})});
     ticket = (await answer.json()).ticket;
   } catch (error) {
-    return setTimeout(() => connect(box, viewer), 50);
+    return setTimeout(() => connect(sandbox, viewer), 50);
   }
   const query = new URLSearchParams({viewer, ticket, since: position, ...size()});
   socket = new WebSocket("ws://" + location.host + path + "?" + query);
@@ -65,7 +65,7 @@ window.connect = async (box, viewer) => {
     position += data.length;
     terminal.write(data);
   };
-  socket.onclose = () => { if (!ended) setTimeout(() => connect(box, viewer), 50); };
+  socket.onclose = () => { if (!ended) setTimeout(() => connect(sandbox, viewer), 50); };
 };
 window.shown = () => {
   const buffer = terminal.buffer.active, lines = [];
@@ -96,7 +96,7 @@ def browser() -> Iterator[Browser]:
 
 
 @pytest.fixture
-def box(server: Server) -> Iterator[str]:
+def sandbox(server: Server) -> Iterator[str]:
     with server.client() as client:
         made = str(client.post("/v1/sandboxes", json={}).json()["id"])
     yield made
@@ -107,12 +107,12 @@ def box(server: Server) -> Iterator[str]:
 class Person:
     """Someone with a browser, at a terminal."""
 
-    def __init__(self, browser: Browser, server: Server, box: str, name: str, width: int = 900) -> None:
+    def __init__(self, browser: Browser, server: Server, sandbox: str, name: str, width: int = 900) -> None:
         context = browser.new_context(viewport={"width": width, "height": 400})
         self.page: Page = open_page(context, server.url, f"terminal-{name}.html", PAGE)
         self.page.wait_for_function("window.ready")
         self.page.evaluate("key => { window.key = key }", server.key)
-        self.page.evaluate("([box, name]) => connect(box, name)", [box, name])
+        self.page.evaluate("([sandbox, name]) => connect(sandbox, name)", [sandbox, name])
         self.told("connected")
 
     def told(self, kind: str) -> None:
@@ -130,8 +130,8 @@ class Person:
         return str(self.page.evaluate("shown()"))
 
 
-def test_two_people_at_one_terminal(server: Server, browser: Browser, box: str) -> None:
-    ada, bob = Person(browser, server, box, "ada"), Person(browser, server, box, "bob", 500)
+def test_two_people_at_one_terminal(server: Server, browser: Browser, sandbox: str) -> None:
+    ada, bob = Person(browser, server, sandbox, "ada"), Person(browser, server, sandbox, "bob", 500)
     ada.sees("$ ")
     ada.type("printf '日本語 🦆 \\033[1;32mgrün\\033[0m ✓ %s\\n' sho''wn")
     for person in (ada, bob):
@@ -146,17 +146,17 @@ def test_two_people_at_one_terminal(server: Server, browser: Browser, box: str) 
     keep_screenshot(bob.page, "xterm-2-another-sees-the-same")
 
     with server.client() as client:
-        client.post(f"/v1/sandboxes/{box}/input", json={"viewer": "ada", "name": "Ada"})
+        client.post(f"/v1/sandboxes/{sandbox}/input", json={"viewer": "ada", "name": "Ada"})
         bob.type("echo bob-was-he''re")
         bob.told("held")
         ada.type("echo ada-was-he''re")
         bob.sees("ada-was-here")
         assert "bob-was-here" not in ada.shown()
-        client.delete(f"/v1/sandboxes/{box}/input", params={"viewer": "ada"})
+        client.delete(f"/v1/sandboxes/{sandbox}/input", params={"viewer": "ada"})
 
 
-def test_a_full_screen_program_and_another_size(server: Server, browser: Browser, box: str) -> None:
-    ada = Person(browser, server, box, "ada")
+def test_a_full_screen_program_and_another_size(server: Server, browser: Browser, sandbox: str) -> None:
+    ada = Person(browser, server, sandbox, "ada")
     ada.sees("$ ")
     trap = "trap 'tput cup 0 0; echo size is $(stty size)' WINCH"
     ada.type(f"clear; bash -c \"{trap}; echo wait''ing; while :; do sleep 0.05; done\"".replace("$", "\\$"))
@@ -170,8 +170,8 @@ def test_a_full_screen_program_and_another_size(server: Server, browser: Browser
 def test_it_is_there_again_after_a_restart(tmp_path: Path, browser: Browser, number: signal.Signals) -> None:
     with serving(tmp_path, {"sandboxes": {"min_free_disk": 0}}) as server:
         with server.client() as client:
-            box = str(client.post("/v1/sandboxes", json={}).json()["id"])
-        ada = Person(browser, server, box, "ada")
+            sandbox = str(client.post("/v1/sandboxes", json={}).json()["id"])
+        ada = Person(browser, server, sandbox, "ada")
         ada.sees("$ ")
         ada.type("answer=42; echo be''fore")
         ada.sees("before\n")
@@ -184,9 +184,9 @@ def test_it_is_there_again_after_a_restart(tmp_path: Path, browser: Browser, num
         keep_screenshot(ada.page, "xterm-4-after-a-restart")
 
 
-def test_a_deleted_sandbox_is_told(server: Server, browser: Browser, box: str) -> None:
-    ada = Person(browser, server, box, "ada")
+def test_a_deleted_sandbox_is_told(server: Server, browser: Browser, sandbox: str) -> None:
+    ada = Person(browser, server, sandbox, "ada")
     with server.client() as client:
-        deleted: httpx.Response = client.delete(f"/v1/sandboxes/{box}")
+        deleted: httpx.Response = client.delete(f"/v1/sandboxes/{sandbox}")
         assert deleted.status_code == 204
     ada.page.wait_for_function("told.some(word => ['closed', 'exit'].includes(word.type))")

@@ -1,4 +1,4 @@
-"""Serves the pages beside it, and what no decent server does, inside a box. Standard library only."""
+"""Serves the pages beside it, and what no decent server does, inside a sandbox. Standard library only."""
 
 import http.server
 import os

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from paddock.api.reference import description
+from paddock.api.print_openapi import render_openapi
 
 ROOT = Path(__file__).parents[2]
 WEB = ROOT / "web"
@@ -110,7 +110,7 @@ def test_the_consoles_types_are_those_of_the_api(tmp_path: Path) -> None:
     node = shutil.which("node") or str(ROOT / ".make/clis/bin/node")
     if not maker.exists() or not Path(node).exists():
         pytest.skip("there is no Node.js, or no modules of the console; `scripts/setup test` installs both")
-    (tmp_path / "openapi.json").write_text(description(types=True))
+    (tmp_path / "openapi.json").write_text(render_openapi(types=True))
     words = [node, str(maker), str(tmp_path / "openapi.json"), "-o", str(tmp_path / "schema.ts")]
     subprocess.run(words, check=True, capture_output=True, timeout=100, env={"PATH": os.environ["PATH"]})
     assert (tmp_path / "schema.ts").read_text() == (WEB / "src/api/schema.ts").read_text()

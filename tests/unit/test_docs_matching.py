@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+
 from tests.docs import pages
 from tests.docs.matching import actual_ids, difference
 from tests.docs.pages import read

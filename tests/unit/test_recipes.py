@@ -11,11 +11,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from paddock.errors import ConfigError
-from paddock.sandbox.images.apt import Install, Source, host_sources, sources_for, stanzas
-from paddock.sandbox.images.library import RecipeLibrary, default_recipe_directories, recipe_digest
-from paddock.sandbox.images.oci import canonical_reference
+from paddock.sandbox.images.apt_sources import (
+    AptInstallProgress,
+    AptSource,
+    choose_apt_sources,
+    format_apt_sources,
+    read_host_apt_sources,
+)
+from paddock.sandbox.images.oci_images import canonical_reference
 from paddock.sandbox.images.recipe import Recipe, parse_recipe
-from paddock.sandbox.images.settings import SETTINGS_INSIDE, gather_settings
+from paddock.sandbox.images.recipe_library import RecipeLibrary, default_recipe_directories, recipe_digest
+from paddock.sandbox.images.registry_settings import SETTINGS_INSIDE, collect_registry_settings
 
 BASE = "base: debian:bookworm\n"
 
@@ -175,13 +181,13 @@ def test_what_is_shipped_is_right() -> None:
 def test_an_installation_tells_how_far_it_is() -> None:
     said = ["Reading package lists...", "0 upgraded, 2 newly installed, 0 to remove and 0 not upgraded."]
     said += ["Get:1 a", "Get:2 b", "Unpacking a", "Unpacking b", "Setting up a", "Setting up b", "Processing triggers"]
-    install = Install()
+    install = AptInstallProgress()
     told = [install.follow(line) for line in said]
     assert told == [None, None, 1 / 6, 2 / 6, 3 / 6, 4 / 6, 5 / 6, 1.0, None]
 
 
 def test_an_installation_that_says_more_than_it_should_is_not_more_than_done() -> None:
-    install = Install()
+    install = AptInstallProgress()
     assert install.follow("Get:1 before anybody knows how many") is None
     install.follow("0 upgraded, 1 newly installed, 0 to remove and 0 not upgraded.")
     told = [install.follow(f"{stage}x") for stage in ("Get:", "Get:", "Unpacking ", "Unpacking ", "Setting up ")]
@@ -270,26 +276,26 @@ class TestAptSources:
             "Components: main\nSigned-By:\n -----BEGIN PGP-----\n .\n abc\n\n"
             "Types: deb\nEnabled: no\nURIs: http://off.test/debian\nSuites: bookworm\nComponents: main\n"
         )
-        sources = host_sources("bookworm", tmp_path)
+        sources = read_host_apt_sources("bookworm", tmp_path)
         assert [(source.uri, source.suites) for source in sources] == [
             ("http://mirror.test/debian", ("bookworm",)),
             ("http://mirror.test/debian-security", ("bookworm-security",)),
         ]
         assert sources[0].keyring == Path("/k/corp.gpg")
-        assert "Signed-By: \n -----BEGIN PGP-----\n .\n abc\n" in stanzas(sources)
-        assert host_sources("trixie", tmp_path) == []
+        assert "Signed-By: \n -----BEGIN PGP-----\n .\n abc\n" in format_apt_sources(sources)
+        assert read_host_apt_sources("trixie", tmp_path) == []
 
     def test_a_configured_mirror_wins(self, tmp_path: Path) -> None:
         (tmp_path / "sources.list").write_text("deb http://mirror.test/debian bookworm main\n")
-        assert sources_for("bookworm", "http://own.test/d", tmp_path)[0].uri == "http://own.test/d"
+        assert choose_apt_sources("bookworm", "http://own.test/d", tmp_path)[0].uri == "http://own.test/d"
         lines = "deb http://a.test/x bookworm main\ndeb http://b.test/y bookworm-security main\n"
-        assert [source.uri for source in sources_for("bookworm", lines, tmp_path)] == [
+        assert [source.uri for source in choose_apt_sources("bookworm", lines, tmp_path)] == [
             "http://a.test/x",
             "http://b.test/y",
         ]
 
     def test_what_stays_in_the_image_has_no_password(self) -> None:
-        source = Source("https://me:secret@mirror.test:81/debian", ("bookworm",), ("main",))
+        source = AptSource("https://me:secret@mirror.test:81/debian", ("bookworm",), ("main",))
         assert source.public.uri == "https://mirror.test:81/debian"
 
 
@@ -303,7 +309,7 @@ def test_settings_lend_local_package_directories_under_another_name(tmp_path: Pa
         "https_proxy": "http://me:secret@proxy.test:3128",
         "UNRELATED": "x",
     }
-    settings = gather_settings(tmp_path / "settings", [], environment)
+    settings = collect_registry_settings(tmp_path / "settings", [], environment)
     assert settings.env["PIP_FIND_LINKS"] == f"{SETTINGS_INSIDE}/links/0"
     assert settings.env["PIP_EXTRA_INDEX_URL"].split() == [
         f"file://{SETTINGS_INSIDE}/links/1/simple",

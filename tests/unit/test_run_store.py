@@ -11,19 +11,19 @@ from typing import Any
 import pytest
 
 from paddock.errors import Conflict, InvalidInput, RunNotFound
-from paddock.events.log import EventLog
+from paddock.events.event_log import EventLog
 from paddock.model.events import EventType
-from paddock.model.runs import EndedBy, Result, Run, RunState, Stage
+from paddock.model.runs import EndedBy, Run, RunResult, RunStage, RunState
 from paddock.model.task import Task
-from paddock.runs.queue import Room
+from paddock.runs.execution.queue_selection import RunCapacity
 from paddock.store.database import Store
-from paddock.store.events import Happening
-from paddock.store.runs import RunStore
+from paddock.store.event_store import NewEvent
+from paddock.store.run_store import RunStore
 
 pytestmark = pytest.mark.anyio
 START = datetime(2026, 1, 2, 3, 4, 5, 678901, tzinfo=UTC)
 LATER = START + timedelta(minutes=1)
-CANCELLED = Result(state=RunState.CANCELLED, ended_by=EndedBy.CANCEL, reason="enough")
+CANCELLED = RunResult(state=RunState.CANCELLED, ended_by=EndedBy.CANCEL, reason="enough")
 
 
 def a_task(**fields: Any) -> Task:
@@ -33,7 +33,7 @@ def a_task(**fields: Any) -> Task:
 def a_run(number: int = 0, tenant: str = "default", task: Task | None = None, **fields: Any) -> Run:
     at = START + timedelta(seconds=number)
     task = task or a_task()
-    given = {"state": RunState.QUEUED, "stage": Stage.ADMIT, "name": task.name, "created_at": at, "changed_at": at}
+    given = {"state": RunState.QUEUED, "stage": RunStage.ADMIT, "name": task.name, "created_at": at, "changed_at": at}
     return Run(**(given | {"id": f"run-{number}", "tenant": tenant, "task": task, "priority": task.priority} | fields))
 
 
@@ -59,7 +59,7 @@ async def test_a_run_comes_back_as_it_was(store: Store, runs: RunStore) -> None:
         group="all",
         inputs="bundle",
         progress={"stages": {"admit": 0.5}},
-        result=Result(state=RunState.FAILED, ended_by=EndedBy.EXIT, reason="no", exit_code=1),
+        result=RunResult(state=RunState.FAILED, ended_by=EndedBy.EXIT, reason="no", exit_code=1),
         owner="me",
         owned_until=START,
         cancelling="why",
@@ -111,13 +111,13 @@ async def test_priority_goes_before_age_and_what_must_wait_stands_aside(store: S
         a_run(3, not_before=LATER),
         a_run(4),
     )
-    room = Room(free=2)
-    claimed = await runs.claim("me", START + timedelta(seconds=9), LATER, room.choose)
+    room = RunCapacity(free=2)
+    claimed = await runs.claim("me", START + timedelta(seconds=9), LATER, room.select_runs)
     assert [run.id for run in claimed] == ["run-2", "run-1"]
     assert claimed[0].state is RunState.RUNNING and claimed[0].owner == "me"
     assert claimed[0].started_at == START + timedelta(seconds=9)
     assert await runs.next_due(START + timedelta(seconds=9)) == LATER
-    assert [run.id for run in await runs.claim("me", LATER, LATER, room.choose)] == ["run-3", "run-4"]
+    assert [run.id for run in await runs.claim("me", LATER, LATER, room.select_runs)] == ["run-3", "run-4"]
 
 
 async def test_tenants_and_tasks_have_room_of_their_own(store: Store, runs: RunStore) -> None:
@@ -131,20 +131,25 @@ async def test_tenants_and_tasks_have_room_of_their_own(store: Store, runs: RunS
         a_run(5, "busy"),
         a_run(6, "other", task=narrow),
     )
-    room = Room(free=10, tenant_parallel=2)
-    assert [run.id for run in await runs.claim("me", START, LATER, room.choose)] == ["run-1", "run-3", "run-4", "run-6"]
-    assert await runs.claim("me", START, LATER, room.choose) == []
+    room = RunCapacity(free=10, tenant_parallel=2)
+    assert [run.id for run in await runs.claim("me", START, LATER, room.select_runs)] == [
+        "run-1",
+        "run-3",
+        "run-4",
+        "run-6",
+    ]
+    assert await runs.claim("me", START, LATER, room.select_runs) == []
     await runs.update("run-1", "me", state=RunState.SUCCEEDED)
-    assert [run.id for run in await runs.claim("me", START, LATER, room.choose)] == ["run-2"]
+    assert [run.id for run in await runs.claim("me", START, LATER, room.select_runs)] == ["run-2"]
 
 
 async def test_of_two_who_claim_at_once_each_run_gets_one(store: Store, tmp_path: Path) -> None:
     await keep(store, *(a_run(number) for number in range(20)))
     async with await Store.open(tmp_path / "p.db") as other:
-        room = Room(free=15)
+        room = RunCapacity(free=15)
         first, second = await asyncio.gather(
-            RunStore(store).claim("one", START, LATER, room.choose),
-            RunStore(other).claim("two", START, LATER, room.choose),
+            RunStore(store).claim("one", START, LATER, room.select_runs),
+            RunStore(other).claim("two", START, LATER, room.select_runs),
         )
     taken = [run.id for run in (*first, *second)]
     assert len(taken) == len(set(taken)) == 20
@@ -154,22 +159,22 @@ async def test_only_the_owner_changes_a_run_and_only_a_stale_lease_changes_the_o
     store: Store, runs: RunStore
 ) -> None:
     await keep(store, a_run(1))
-    await runs.claim("one", START, LATER, Room(free=1).choose)
+    await runs.claim("one", START, LATER, RunCapacity(free=1).select_runs)
     with pytest.raises(Conflict):
-        await runs.update("run-1", "two", stage=Stage.WATCH)
+        await runs.update("run-1", "two", stage=RunStage.WATCH)
     assert await runs.take_over("two", START, LATER, limit=9, alone=False) == []
     assert await runs.renew("one", LATER + timedelta(minutes=1)) == [("run-1", None, False)]
     assert await runs.take_over("two", LATER, LATER, limit=9, alone=False) == []
     after = LATER + timedelta(minutes=2)
     assert [run.id for run in await runs.take_over("two", after, after, limit=9, alone=False)] == ["run-1"]
     with pytest.raises(Conflict):
-        await runs.update("run-1", "one", stage=Stage.WATCH)
+        await runs.update("run-1", "one", stage=RunStage.WATCH)
     assert await runs.renew("one", LATER) == []
 
 
 async def test_whoever_is_alone_or_finds_it_let_go_takes_over_at_once(store: Store, runs: RunStore) -> None:
     await keep(store, a_run(1), a_run(2))
-    await runs.claim("one", START, LATER, Room(free=2).choose)
+    await runs.claim("one", START, LATER, RunCapacity(free=2).select_runs)
     assert len(await runs.take_over("two", START, LATER, limit=9, alone=True)) == 2
     assert await runs.take_over("two", START, LATER, limit=9, alone=True) == []
     await runs.let_go("two")
@@ -178,7 +183,7 @@ async def test_whoever_is_alone_or_finds_it_let_go_takes_over_at_once(store: Sto
 
 async def test_cancelling_ends_what_waits_and_tells_what_runs(store: Store, runs: RunStore) -> None:
     await keep(store, a_run(1), a_run(2))
-    await runs.claim("me", START, LATER, Room(free=1).choose)
+    await runs.claim("me", START, LATER, RunCapacity(free=1).select_runs)
 
     async def cancel(run_id: str, hard: bool = False) -> tuple[Run, bool]:
         return await store.write(runs.cancelling(run_id, "enough", hard, CANCELLED))
@@ -207,20 +212,20 @@ async def test_a_change_and_its_events_are_kept_together_or_not_at_all(store: St
     log = await EventLog.open(store)
     await keep(store, a_run(1))
 
-    def tell(run: Run) -> list[Happening]:
-        return [Happening("run/run-1", EventType.RUN_STAGE, {"stage": run.stage}, "default", LATER)] * 2
+    def tell(run: Run) -> list[NewEvent]:
+        return [NewEvent("run/run-1", EventType.RUN_STAGE, {"stage": run.stage}, "default", LATER)] * 2
 
-    changed = await log.together(runs.changing("run-1", None, stage=Stage.WATCH), tell)
-    assert changed.stage is Stage.WATCH
+    changed = await log.write_with_events(runs.changing("run-1", None, stage=RunStage.WATCH), tell)
+    assert changed.stage is RunStage.WATCH
     assert [(event.number, event.data, event.at) for event in await log.read("run/run-1")] == [
         (1, {"stage": "watch"}, LATER),
         (2, {"stage": "watch"}, LATER),
     ]
 
-    def broken(run: Run) -> list[Happening]:
+    def broken(run: Run) -> list[NewEvent]:
         raise InvalidInput("no")
 
     with pytest.raises(InvalidInput):
-        await log.together(runs.changing("run-1", None, stage=Stage.RELEASE), broken)
-    assert (await runs.get("run-1")).stage is Stage.WATCH
+        await log.write_with_events(runs.changing("run-1", None, stage=RunStage.RELEASE), broken)
+    assert (await runs.get("run-1")).stage is RunStage.WATCH
     log.close()

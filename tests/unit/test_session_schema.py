@@ -10,8 +10,8 @@ from typing import Any
 import jsonschema_rs
 import pytest
 
-from paddock.api.events import told
-from paddock.model.events import Event
+from paddock.api.http.event_log_responses import event_to_json
+from paddock.model.events import EventRecord
 from paddock.model.session_events import (
     EVENTS,
     ApprovalDecided,
@@ -23,16 +23,16 @@ from paddock.model.session_events import (
     TurnEnded,
     UsageChanged,
 )
-from paddock.model.session_schema import schema, text, typescript
+from paddock.model.session_schema import session_event_schema, session_event_schema_text, session_event_typescript
 from paddock.model.sessions import (
     ApprovalState,
-    Call,
     FileContent,
-    Message,
     Policy,
-    Rule,
+    PolicyRule,
+    SessionMessage,
     SessionUsage,
     TextContent,
+    ToolCall,
 )
 
 REFERENCE = Path(__file__).parents[2] / "docs/reference"
@@ -41,11 +41,11 @@ SOME: list[SessionEvent] = [
     MessageDelta(message_id="m", text="a"),
     TurnEnded(turn=1, state="failed", reason="no"),
     UsageChanged(usage=SessionUsage(cost=0.5)),
-    SessionChanged(policy=Policy(rules=(Rule(action="ask", arguments={"path": "/etc/*"}),)), by="me"),
-    CallReady(call=Call(id="c", name="code_run", arguments={"a": None}), kind="code", tool="run"),
+    SessionChanged(policy=Policy(rules=(PolicyRule(action="ask", arguments={"path": "/etc/*"}),)), by="me"),
+    CallReady(call=ToolCall(id="c", name="code_run", arguments={"a": None}), kind="code", tool="run"),
     ApprovalDecided(approval_id="a", call_id="c", state=ApprovalState.EDITED, arguments={"a": [1]}),
     MessageReceived(
-        message=Message(
+        message=SessionMessage(
             id="m",
             session="s",
             turn=1,
@@ -58,25 +58,27 @@ SOME: list[SessionEvent] = [
 
 
 def as_told(event: SessionEvent) -> Any:
-    kept = Event(sequence=7, stream="session/s", number=3, type=event.event, tenant="t", at=NOW, data=event.data())
-    return json.loads(told(kept))
+    kept = EventRecord(
+        sequence=7, stream="session/s", number=3, type=event.event, tenant="t", at=NOW, data=event.data()
+    )
+    return json.loads(event_to_json(kept))
 
 
 def test_the_files_are_up_to_date() -> None:
-    assert (REFERENCE / "session-events.schema.json").read_text() == text(), "run: make docs"
-    assert (REFERENCE / "session-events.ts").read_text() == typescript(), "run: make docs"
+    assert (REFERENCE / "session-events.schema.json").read_text() == session_event_schema_text(), "run: make docs"
+    assert (REFERENCE / "session-events.ts").read_text() == session_event_typescript(), "run: make docs"
 
 
 def test_the_schema_is_one_and_knows_every_event() -> None:
-    assert jsonschema_rs.meta.is_valid(schema())
+    assert jsonschema_rs.meta.is_valid(session_event_schema())
     kinds = {str(each) for each in EVENTS}
-    assert set(schema()["properties"]["type"]["enum"]) == kinds
-    assert all(f'"{kind}"' in typescript() for kind in kinds)
+    assert set(session_event_schema()["properties"]["type"]["enum"]) == kinds
+    assert all(f'"{kind}"' in session_event_typescript() for kind in kinds)
 
 
 @pytest.mark.parametrize("event", SOME, ids=lambda event: str(event.event))
 def test_what_is_told_fits(event: SessionEvent) -> None:
-    validator = jsonschema_rs.validator_for(schema())
+    validator = jsonschema_rs.validator_for(session_event_schema())
     document = as_told(event)
     validator.validate(document)
     for broken in (

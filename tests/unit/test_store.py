@@ -10,11 +10,11 @@ import pytest
 from sqlalchemy import Connection
 
 from paddock.errors import Conflict, InvalidInput, PoolNotFound, SandboxNotFound, SnapshotNotFound
-from paddock.model.sandbox import Limits, Pool, Sandbox, SandboxState, Snapshot, SnapshotState
+from paddock.model.sandbox import Pool, Sandbox, SandboxLimits, SandboxState, Snapshot, SnapshotState
 from paddock.store.database import Store
-from paddock.store.pools import PoolStore
-from paddock.store.sandboxes import SandboxStore
-from paddock.store.snapshots import SnapshotStore
+from paddock.store.pool_store import PoolStore
+from paddock.store.sandbox_store import SandboxStore
+from paddock.store.snapshot_store import SnapshotStore
 
 pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("migrated")]
 START = datetime(2026, 1, 2, 3, 4, 5, 678901, tzinfo=UTC)
@@ -33,7 +33,7 @@ async def test_a_sandbox_comes_back_as_it_was_after_reopening(tmp_path: Path) ->
         env={"A": "b"},
         metadata={"k": "v"},
         extensions={"x": "y"},
-        limits=Limits(cpu=0.5, memory=2**30),
+        limits=SandboxLimits(cpu=0.5, memory=2**30),
         token="secret",
         record={"pid": 1, "list": [1, {"a": None}]},
         request_key="r",
@@ -134,7 +134,7 @@ async def test_updates_reject_unknown_fields_and_states(tmp_path: Path) -> None:
     async with await Store.open(tmp_path / "p.db") as store:
         sandboxes = SandboxStore(store)
         await sandboxes.insert(a_sandbox())
-        changed = await sandboxes.update("s0", metadata={"a": "b"}, expires_at=START, limits=Limits(pids=9))
+        changed = await sandboxes.update("s0", metadata={"a": "b"}, expires_at=START, limits=SandboxLimits(pids=9))
         assert (changed.metadata, changed.expires_at, changed.limits.pids) == ({"a": "b"}, START, 9)
         with pytest.raises(TypeError):
             await sandboxes.update("s0", metdata={})
@@ -193,7 +193,7 @@ async def test_snapshots(tmp_path: Path) -> None:
 async def test_pools(tmp_path: Path) -> None:
     async with await Store.open(tmp_path / "p.db") as store:
         pools = PoolStore(store)
-        pool = Pool(name="p", tenant="t", image="code", size=1, limits=Limits(cpu=1), created_at=START)
+        pool = Pool(name="p", tenant="t", image="code", size=1, limits=SandboxLimits(cpu=1), created_at=START)
         await pools.insert(pool)
         with pytest.raises(Conflict, match="pool p already"):
             await pools.insert(pool)

@@ -21,18 +21,18 @@ from sqlalchemy.dialects import postgresql
 from sqlalchemy.schema import CreateTable
 
 from paddock.errors import AlreadyRunning, ConfigError, Unavailable
-from paddock.events.log import EventLog
+from paddock.events.event_log import EventLog
 from paddock.model.events import EventType
 from paddock.store import database, tables
+from paddock.store.data_lock import DataLock
 from paddock.store.database import Store, Work
-from paddock.store.lock import DataLock
-from paddock.store.migrate import HEAD, migrate, settings
+from paddock.store.schema_migration import HEAD, alembic_config, migrate_schema
 
 pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("migrated")]
 
 WRITER = """
 import asyncio, pathlib, sys
-from paddock.events.log import EventLog
+from paddock.events.event_log import EventLog
 from paddock.model.events import EventType
 from paddock.store.database import Store
 
@@ -285,7 +285,7 @@ async def test_a_failed_migration_leaves_everything_as_it_was(tmp_path: Path) ->
     before = schema()
     engine = database._engine(path)
     with pytest.raises(Exception, match="nowhere"):
-        migrate(engine, path, str(scripts), "9999")
+        migrate_schema(engine, path, str(scripts), "9999")
     engine.dispose()
     assert schema() == before
     await (await Store.open(path)).close()
@@ -296,12 +296,12 @@ async def test_migrations_lead_to_the_schema_in_tables() -> None:
     from alembic.runtime.migration import MigrationContext
     from alembic.script import ScriptDirectory
 
-    assert ScriptDirectory.from_config(settings()).get_current_head() == HEAD
+    assert ScriptDirectory.from_config(alembic_config()).get_current_head() == HEAD
     engine = create_engine("sqlite://")
     with engine.connect() as connection:
         from alembic import command
 
-        config = settings()
+        config = alembic_config()
         config.attributes["connection"] = connection
         command.upgrade(config, "head")
         assert compare_metadata(MigrationContext.configure(connection), tables.metadata) == []
@@ -333,7 +333,7 @@ async def test_a_closed_store_says_so(tmp_path: Path) -> None:
 HOLDER = """
 import pathlib, sys
 from paddock.store.database import Work
-from paddock.store.lock import DataLock
+from paddock.store.data_lock import DataLock
 lock = DataLock.acquire(pathlib.Path(sys.argv[1]))
 print("held", flush=True)
 sys.stdin.read()

@@ -1,4 +1,4 @@
-"""Windows paths and commands, as the tools of a box with Wine understand them."""
+"""Windows paths and commands, as the tools of a sandbox with Wine understand them."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from paddock.inside.tools.context import Context
-from paddock.inside.tools.drives import unix_path, windows_path
-from paddock.inside.tools.results import ToolError
-from paddock.inside.tools.windows import batch, program
+from paddock.inside.tools.tool_context import ToolContext
+from paddock.inside.tools.tool_result import ToolError
+from paddock.inside.tools.wine.windows_paths import to_unix_path, to_windows_path
+from paddock.inside.tools.wine.wine_tools import batch_file, windows_program_argv
 
 
 @pytest.fixture(autouse=True)
@@ -35,52 +35,52 @@ def test_a_drive_is_a_directory_and_case_does_not_matter(drive: Path) -> None:
         r"C:/users/agent/Documents/笔记.txt",
         r"C:\windows\..\users\.\agent\\Documents\笔记.txt",
     ):
-        assert unix_path(path) == str(drive / "users/agent/Documents/笔记.txt")
-    assert unix_path("C:\\") == unix_path("C:") == str(drive)
-    assert unix_path(r"Z:\etc\passwd") == "/etc/passwd"
+        assert to_unix_path(path) == str(drive / "users/agent/Documents/笔记.txt")
+    assert to_unix_path("C:\\") == to_unix_path("C:") == str(drive)
+    assert to_unix_path(r"Z:\etc\passwd") == "/etc/passwd"
 
 
 def test_nothing_climbs_out_of_a_drive(drive: Path) -> None:
-    assert unix_path(r"C:\..\..\..\etc") == str(drive / "etc")
+    assert to_unix_path(r"C:\..\..\..\etc") == str(drive / "etc")
 
 
 def test_what_is_not_there_yet_keeps_its_name(drive: Path) -> None:
-    assert unix_path(r"C:\USERS\New Folder\File.txt") == str(drive / "users/New Folder/File.txt")
+    assert to_unix_path(r"C:\USERS\New Folder\File.txt") == str(drive / "users/New Folder/File.txt")
 
 
 def test_unix_paths_stay_as_they_are_and_backslashes_part_names() -> None:
-    assert unix_path("/etc/a:b") == "/etc/a:b"
-    assert unix_path(r"sub\file.txt") == "sub/file.txt"
-    assert Context("/workspace", "windows").path(r"sub\file.txt") == "/workspace/sub/file.txt"
-    assert Context("/workspace", "linux").path(r"sub\file.txt") == r"/workspace/sub\file.txt"
+    assert to_unix_path("/etc/a:b") == "/etc/a:b"
+    assert to_unix_path(r"sub\file.txt") == "sub/file.txt"
+    assert ToolContext("/workspace", "windows").absolute_path(r"sub\file.txt") == "/workspace/sub/file.txt"
+    assert ToolContext("/workspace", "linux").absolute_path(r"sub\file.txt") == r"/workspace/sub\file.txt"
 
 
 @pytest.mark.parametrize(
     ("path", "problem"),
     [
         (r"D:\x", "there is no drive D: .* there are: C:, Z:"),
-        ("C:file.txt", r"write it whole, as in C:\\file.txt"),
-        (r"\file.txt", "names no drive"),
-        (r"\\server\share\x", "on the network"),
+        ("C:file.txt", r"use an absolute path such as C:\\file.txt"),
+        (r"\file.txt", "has no drive"),
+        (r"\\server\share\x", "network path"),
         (r"C:\con", "device"),
         (r"C:\NUL.txt", "device"),
-        (r"C:\what?.txt", "cannot be in the name"),
-        ("C:\\a\nb", "cannot be in the name"),
-        (r"C:\a:stream", "cannot be in the name"),
+        (r"C:\what?.txt", "is not allowed in Windows file names"),
+        ("C:\\a\nb", "is not allowed in Windows file names"),
+        (r"C:\a:stream", "is not allowed in Windows file names"),
         (r"C:\trailing.\x", "dot or a space"),
         ("C:\\trailing ", "dot or a space"),
     ],
 )
 def test_nonsense_is_refused_in_one_line(path: str, problem: str) -> None:
     with pytest.raises(ToolError, match=problem):
-        unix_path(path)
+        to_unix_path(path)
 
 
 def test_windows_programs_are_told_of_paths_in_their_own_way(drive: Path) -> None:
-    assert windows_path(str(drive / "users/x.txt")) == r"C:\users\x.txt"
-    assert windows_path(str(drive.parents[1] / "prefix/drive_c/users/x.txt")) == r"C:\users\x.txt"
-    assert windows_path("/workspace/a b.txt") == r"Z:\workspace\a b.txt"
-    assert windows_path("/") == "Z:\\"
+    assert to_windows_path(str(drive / "users/x.txt")) == r"C:\users\x.txt"
+    assert to_windows_path(str(drive.parents[1] / "prefix/drive_c/users/x.txt")) == r"C:\users\x.txt"
+    assert to_windows_path("/workspace/a b.txt") == r"Z:\workspace\a b.txt"
+    assert to_windows_path("/") == "Z:\\"
 
 
 @pytest.mark.parametrize(
@@ -95,32 +95,32 @@ def test_windows_programs_are_told_of_paths_in_their_own_way(drive: Path) -> Non
     ],
 )
 def test_a_command_line_becomes_a_line_of_a_batch_file(command: str, line: str) -> None:
-    assert batch(command).decode() == f"@echo off\r\n{line}\r\n"
+    assert batch_file(command).decode() == f"@echo off\r\n{line}\r\n"
 
 
 def test_commands_of_several_lines_and_any_script_are_kept() -> None:
-    assert batch("echo 你好\r\necho 🙂\n").decode() == "@echo off\r\necho 你好\r\necho 🙂\r\n\r\n"
+    assert batch_file("echo 你好\r\necho 🙂\n").decode() == "@echo off\r\necho 你好\r\necho 🙂\r\n\r\n"
 
 
 def test_a_line_that_cmd_would_cut_is_refused() -> None:
-    batch("echo 1\n" * 5000)
+    batch_file("echo 1\n" * 5000)
     with pytest.raises(ToolError, match="up to 8000 characters"):
-        batch("echo " + "1" * 8000)
+        batch_file("echo " + "1" * 8000)
 
 
 def test_programs_are_found_by_name_and_path(drive: Path) -> None:
     for name in ("notepad.exe", "system32/cmd.exe"):
         _write_program(drive / "windows" / name, console=name.endswith("cmd.exe"))
-    assert program("notepad") == program("Notepad.exe") == ["wine", r"C:\windows\notepad.exe"]
-    assert program("cmd") == ["wine", "wineconsole", r"C:\windows\system32\cmd.exe"]
-    assert program(r"C:\windows\NOTEPAD.EXE") == ["wine", r"C:\windows\notepad.exe"]
-    assert program(r"C:\Program Files") == ["wine", "explorer", r"C:\Program Files"]
+    assert windows_program_argv("notepad") == windows_program_argv("Notepad.exe") == ["wine", r"C:\windows\notepad.exe"]
+    assert windows_program_argv("cmd") == ["wine", "wineconsole", r"C:\windows\system32\cmd.exe"]
+    assert windows_program_argv(r"C:\windows\NOTEPAD.EXE") == ["wine", r"C:\windows\notepad.exe"]
+    assert windows_program_argv(r"C:\Program Files") == ["wine", "explorer", r"C:\Program Files"]
     (drive / "a.txt").touch()
-    assert program(r"C:\a.txt") == ["wine", "notepad", r"C:\a.txt"]
-    assert program("xeyes") is None
-    assert program("/usr/bin/xeyes") is None
+    assert windows_program_argv(r"C:\a.txt") == ["wine", "notepad", r"C:\a.txt"]
+    assert windows_program_argv("xeyes") is None
+    assert windows_program_argv("/usr/bin/xeyes") is None
     with pytest.raises(ToolError, match="list_directory"):
-        program(r"C:\none.exe")
+        windows_program_argv(r"C:\none.exe")
 
 
 def _write_program(path: Path, *, console: bool) -> None:

@@ -2,43 +2,43 @@ import { QueryClient, QueryClientProvider } from "@tanstack/react-query";
 import { type ComponentType, type ReactNode, Suspense } from "react";
 import { Redirect, Route, Switch } from "wouter";
 import { ApiError } from "./api/client";
-import { loadAllWords } from "./i18n";
-import { Gate } from "./shell/Gate";
-import { part } from "./shell/parts";
-import { Loading } from "./ui/states";
-import { Toasts } from "./ui/toasts";
+import { loadAllTexts } from "./i18n";
+import { SignInGate } from "./shell/account/SignInGate";
+import { lazyComponent } from "./shell/navigation/lazy-component";
+import { Toasts } from "./ui/controls/toasts";
+import { LoadingBars } from "./ui/layout/query-states";
 
-/** A page whose words are not among the first. */
-function later(load: () => Promise<{ default: ComponentType }>) {
-  return part(async () => (await Promise.all([load(), loadAllWords()]))[0]);
+/** Lazy page that loads the texts of the other pages first. */
+function lazyPage(load: () => Promise<{ default: ComponentType }>) {
+  return lazyComponent(async () => (await Promise.all([load(), loadAllTexts()]))[0]);
 }
 
-// Who is not signed in needs nothing of all this.
-const Shell = part<{ children: ReactNode }>(async () => ({ default: (await import("./shell/Shell")).Shell }));
-const Welcome = part(() => import("./welcome/Welcome"));
-const Chats = part(() => import("./chat/Chats"));
-const Tasks = later(() => import("./runs/Tasks"));
-const NewRun = later(() => import("./runs/NewRun"));
-const Runs = later(() => import("./runs/Runs"));
-const RunPage = later(() => import("./runs/RunPage"));
-const CompareRuns = later(() => import("./runs/CompareRuns"));
-const Archive = later(() => import("./archive/Archive"));
-const ExchangePage = later(() => import("./archive/ExchangePage"));
-const ConversationsPage = later(() => import("./archive/ConversationsPage"));
-const Sandboxes = part(() => import("./sandboxes/Sandboxes"));
-const SandboxPage = part(() => import("./sandboxes/SandboxPage"));
-const Wall = part(() => import("./computers/Wall"));
-const Popout = part(() => import("./computers/Popout"));
-const Usage = later(() => import("./usage/Usage"));
-const Health = later(() => import("./usage/Health"));
-const Settings = later(() => import("./settings/Settings"));
-const NotFound = part(() => import("./shell/NotFound"));
+// The sign-in page needs none of the following.
+const Shell = lazyComponent<{ children: ReactNode }>(async () => ({ default: (await import("./shell/Shell")).Shell }));
+const Welcome = lazyComponent(() => import("./welcome/WelcomePage"));
+const Chats = lazyComponent(() => import("./chat/ChatsPage"));
+const Tasks = lazyPage(() => import("./runs/TasksPage"));
+const NewRun = lazyPage(() => import("./runs/NewRunPage"));
+const Runs = lazyPage(() => import("./runs/RunsPage"));
+const RunPage = lazyPage(() => import("./runs/RunPage"));
+const CompareRuns = lazyPage(() => import("./runs/CompareRuns"));
+const Archive = lazyPage(() => import("./archive/ArchivePage"));
+const ExchangePage = lazyPage(() => import("./archive/ExchangePage"));
+const ConversationsPage = lazyPage(() => import("./archive/ConversationsPage"));
+const Sandboxes = lazyComponent(() => import("./sandboxes/SandboxesPage"));
+const SandboxPage = lazyComponent(() => import("./sandboxes/SandboxPage"));
+const Wall = lazyComponent(() => import("./sandbox-panel/ScreenGrid"));
+const Popout = lazyComponent(() => import("./sandbox-panel/PopoutWindow"));
+const Usage = lazyPage(() => import("./usage/UsagePage"));
+const Health = lazyPage(() => import("./usage/HealthPage"));
+const Settings = lazyPage(() => import("./settings/SettingsPage"));
+const NotFound = lazyComponent(() => import("./shell/navigation/NotFound"));
 
 const queries = new QueryClient({
   defaultOptions: {
     queries: {
       staleTime: 2_000,
-      // Ask again where it may help: the server is away or busy, not where it said no.
+      // Retry only where it may help: the server is offline or busy, not when it refused.
       retry: (failures, error) =>
         failures < 3 && (!(error instanceof ApiError) || error.unreachable || error.status >= 500),
       networkMode: "always",
@@ -50,17 +50,17 @@ const queries = new QueryClient({
 export function App() {
   return (
     <QueryClientProvider client={queries}>
-      <Gate>
+      <SignInGate>
         <Switch>
           <Route path="/popout/:sandbox/:view">
-            <Suspense fallback={<Loading />}>
+            <Suspense fallback={<LoadingBars />}>
               <Popout />
             </Suspense>
           </Route>
           <Route>
-            <Suspense fallback={<Loading />}>
+            <Suspense fallback={<LoadingBars />}>
               <Shell>
-                <Suspense fallback={<Loading />}>
+                <Suspense fallback={<LoadingBars />}>
                   <Switch>
                     <Route path="/" component={Welcome} />
                     <Route path="/chats/:id?" component={Chats} />
@@ -91,7 +91,7 @@ export function App() {
             </Suspense>
           </Route>
         </Switch>
-      </Gate>
+      </SignInGate>
       <Toasts />
     </QueryClientProvider>
   );

@@ -2,9 +2,9 @@ import "./ui/tokens.css";
 import { createRoot } from "react-dom/client";
 import { App } from "./app";
 import { startLanguage } from "./i18n";
-import { startTheme } from "./shell/theme";
+import { startAppearance } from "./shell/account/appearance";
 
-startTheme();
+startAppearance();
 await startLanguage();
 const root = document.getElementById("root");
 if (root) createRoot(root).render(<App />);

@@ -1,1 +1,1 @@
-"""Chat with agents: engines, approvals, tools across sandboxes."""
+"""Chat sessions with agents: turns, approvals and tools across sandboxes."""

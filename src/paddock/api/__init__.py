@@ -1,1 +1,1 @@
-"""HTTP in, calls of the fleet out."""
+"""The HTTP API: translates requests into calls of the packages below."""

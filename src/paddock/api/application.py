@@ -1,4 +1,4 @@
-"""Puts the routes and what stands before them together."""
+"""Builds the ASGI application: routes, middleware and WebSockets."""
 
 from __future__ import annotations
 
@@ -10,119 +10,118 @@ from starlette.middleware.cors import CORSMiddleware
 from starlette.routing import Router
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from paddock.api import (
-    agui,
-    approvals,
-    box_mcp,
-    box_tools,
-    demo,
-    desktop_socket,
-    desktops,
+from paddock.api.admin import (
+    event_routes,
+    health,
+    keys,
+    login_routes,
+    prometheus_metrics,
+    server_info,
+    server_log,
+    websocket_tickets,
+)
+from paddock.api.admin.web_console import WebConsole
+from paddock.api.dispatcher import RequestDispatcher
+from paddock.api.http import error_responses, openapi_document
+from paddock.api.http.allowed_origins import AllowedOrigins
+from paddock.api.http.authentication import RequestAuthenticator
+from paddock.api.http.body_limits import BodyLimits
+from paddock.api.http.outer_middleware import OuterMiddleware
+from paddock.api.live import (
+    desktop_control,
+    desktop_websocket,
+    input_lease,
+    mcp_endpoint,
+    recordings,
+    screen_grid_websocket,
+    screenshots,
+    terminals,
+    tool_calls,
+)
+from paddock.api.llm import exchanges, models, usage, usage_series
+from paddock.api.llm.model_proxy import ModelProxy
+from paddock.api.runs import run_routes, task_routes
+from paddock.api.sandboxes import (
     diagnostics,
-    egress,
-    errors,
-    events,
-    exchanges,
-    general,
+    file_transfer,
     image_builds,
     images,
-    input,
-    keys,
-    kinds,
-    login,
-    logs,
-    metrics,
-    models,
-    moving,
-    pages,
+    network_policy,
+    opensandbox_stubs,
     pools,
-    recordings,
-    runs,
-    sandboxes,
-    screens,
-    screenshots,
-    server,
-    session_files,
-    session_socket,
-    sessions,
+    sandbox_kinds,
+    sandbox_metrics,
+    sandbox_routes,
     snapshots,
-    tasks,
-    terminal,
-    tickets,
-    usage,
-    usage_series,
 )
-from paddock.api.admission import Admission
-from paddock.api.bodies import BodyRules
-from paddock.api.console import Console
-from paddock.api.front import Front
-from paddock.api.gate import Gate
-from paddock.api.llm import ModelDoor
-from paddock.api.origins import Origins
-from paddock.api.proxy import Proxy
-from paddock.api.services import Services
+from paddock.api.sandboxes.port_proxy import PortProxy
+from paddock.api.services import ApiServices
+from paddock.api.sessions import agui_run, approvals, demo_session, session_files, session_routes, session_websocket
 from paddock.errors import NotFound
 
-ROOMS = (
+ROUTE_MODULES = (
     session_files,
-    sessions,
+    session_routes,
     approvals,
-    general,
-    server,
-    sandboxes,
+    health,
+    opensandbox_stubs,
+    server_info,
+    sandbox_routes,
     snapshots,
-    box_tools,
-    box_mcp,
+    tool_calls,
+    mcp_endpoint,
     screenshots,
-    desktops,
-    input,
-    terminal,
+    desktop_control,
+    input_lease,
+    terminals,
     recordings,
     diagnostics,
-    egress,
+    network_policy,
     pools,
-    runs,
-    tasks,
-    demo,
-    agui,
-    events,
+    run_routes,
+    task_routes,
+    demo_session,
+    agui_run,
+    event_routes,
     image_builds,
     images,
     keys,
-    tickets,
-    login,
-    logs,
-    metrics,
-    kinds,
-    moving,
+    websocket_tickets,
+    login_routes,
+    server_log,
+    sandbox_metrics,
+    prometheus_metrics,
+    sandbox_kinds,
+    file_transfer,
     models,
     exchanges,
     usage,
     usage_series,
 )
-"""In this order they are asked whose a request is, so those that are asked for most often are first."""
-SOCKETS = (desktop_socket, terminal, screens, session_socket)
-"""Rooms with WebSockets: `sockets(services)` gives their routes. What these raise before they accept is refused."""
-SHOWN_TO_BROWSERS = ["X-Request-ID", "Retry-After", "Location", "EXECD-COMMANDS-TAIL-CURSOR"]
+"""Route order; the most used routers first."""
+WEBSOCKET_MODULES = (desktop_websocket, terminals, screen_grid_websocket, session_websocket)
+"""Modules with WebSockets. Errors raised before a WebSocket is accepted become refusals."""
+EXPOSED_HEADERS = ["X-Request-ID", "Retry-After", "Location", "EXECD-COMMANDS-TAIL-CURSOR"]
 
 
-def make_app(services: Services) -> ASGIApp:
-    """The whole API as one ASGI application."""
+def create_api_app(services: ApiServices) -> ASGIApp:
+    """Build the complete API as one ASGI application."""
     settings = services.config.server
-    admission = Admission(services.keys, services.logins)
-    proxy, models = Proxy(services.fleet, admission), ModelDoor(services.gateway)
-    routers = make_routers(services)
-    app: ASGIApp = Gate(
-        make_routes(routers),
+    admission = RequestAuthenticator(services.keys, services.logins)
+    proxy, models = PortProxy(services.fleet, admission), ModelProxy(services.gateway)
+    routers = create_routers(services)
+    app: ASGIApp = RequestDispatcher(
+        create_routes_app(routers),
         proxy,
         models,
         admission,
         services.logins,
-        BodyRules(routers, settings.max_body),
-        console=Console(),
-        sockets=make_sockets(services),
+        BodyLimits(routers, settings.max_body),
+        console=WebConsole(),
+        sockets=create_websocket_app(services),
         tickets=services.live.tickets,
-        origins=Origins(settings),
+        origins=AllowedOrigins(settings),
+        loop=services.loop,
     )
     if settings.cors_origins:
         app = CORSMiddleware(
@@ -130,39 +129,42 @@ def make_app(services: Services) -> ASGIApp:
             allow_origins=list(settings.cors_origins),
             allow_methods=["*"],
             allow_headers=["*"],
-            expose_headers=SHOWN_TO_BROWSERS,
+            expose_headers=EXPOSED_HEADERS,
             max_age=600,
         )
-    return Front(app, settings, services.traffic, services.loop)
+    return OuterMiddleware(app, settings, services.traffic, services.loop)
 
 
-def make_sockets(services: Services) -> ASGIApp:
-    """The WebSockets of the server itself. Errors before they are accepted are left to who stands before them."""
+def create_websocket_app(services: ApiServices) -> ASGIApp:
+    """Build the server's own WebSockets. Errors before acceptance are handled by the dispatcher."""
 
-    async def nothing(scope: Scope, receive: Receive, send: Send) -> None:
-        raise NotFound("no WebSocket is here")
+    async def not_found(scope: Scope, receive: Receive, send: Send) -> None:
+        raise NotFound("there is no WebSocket at this address")
 
-    found = [route for room in SOCKETS for route in room.sockets(services)]
-    return Router(found, redirect_slashes=False, default=nothing)
-
-
-def make_routers(services: Services) -> list[APIRouter]:
-    return [room.routes(services) for room in ROOMS]
+    found = [route for module in WEBSOCKET_MODULES for route in module.create_websocket_routes(services)]
+    return Router(found, redirect_slashes=False, default=not_found)
 
 
-def make_routes(routers: Iterable[APIRouter]) -> FastAPI:
-    """The routes alone, without keys, limits and proxy."""
+def create_routers(services: ApiServices) -> list[APIRouter]:
+    return [module.create_router(services) for module in ROUTE_MODULES]
+
+
+def create_routes_app(routers: Iterable[APIRouter]) -> FastAPI:
+    """Build the routes alone, without authentication, limits and proxy."""
     app = FastAPI(title="Paddock", docs_url=None, redoc_url=None, openapi_url=None, redirect_slashes=False)
     for router in routers:
         app.include_router(router)
-    errors.handle_errors(app)
+    error_responses.install_error_handlers(app)
 
     @app.get("/openapi.json", include_in_schema=False)
     def openapi() -> JSONResponse:
-        return JSONResponse(pages.describe(app))
+        return JSONResponse(openapi_document.openapi_document(app))
 
     @app.get("/docs", include_in_schema=False)
     def docs() -> HTMLResponse:
-        return HTMLResponse(pages.page(pages.describe(app)), headers={"Content-Security-Policy": pages.POLICY})
+        return HTMLResponse(
+            openapi_document.render_docs_page(openapi_document.openapi_document(app)),
+            headers={"Content-Security-Policy": openapi_document.DOCS_CONTENT_POLICY},
+        )
 
     return app

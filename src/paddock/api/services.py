@@ -1,4 +1,4 @@
-"""What the routes are handed."""
+"""The services that route modules receive."""
 
 from __future__ import annotations
 
@@ -6,57 +6,57 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from paddock.telemetry.exposition import Traffic
-from paddock.telemetry.logs import LogRing
-from paddock.telemetry.loop import LoopMonitor
+from paddock.telemetry.event_loop_monitor import EventLoopMonitor
+from paddock.telemetry.log_buffer import LogBuffer
+from paddock.telemetry.prometheus import RequestMetrics
 
 if TYPE_CHECKING:
-    from paddock.agents.sessions import Sessions
-    from paddock.auth.keys import Keys
-    from paddock.auth.logins import Logins
+    from paddock.agents.sessions.service import SessionService
+    from paddock.auth.keys import ApiKeys
+    from paddock.auth.logins import BrowserLogins
     from paddock.config.schema import Config
-    from paddock.events.log import EventLog
+    from paddock.events.event_log import EventLog
     from paddock.fleet.fleet import Fleet
-    from paddock.live.live import Live
-    from paddock.llm.archive.archive import Archive
-    from paddock.llm.budgets import Budgets
-    from paddock.llm.gateway import Gateway
-    from paddock.llm.usage import Ledger
-    from paddock.runs.runs import Runs
+    from paddock.live.services import LiveServices
+    from paddock.llm.archive.archive import ExchangeArchive
+    from paddock.llm.gateway.gateway import ModelGateway
+    from paddock.llm.metering.budgets import KeyBudgets
+    from paddock.llm.metering.usage_ledger import UsageLedger
+    from paddock.runs.run_service import RunService
     from paddock.sandbox.images import BuildJobs, ImageStore
-    from paddock.store.counts import Counts
-    from paddock.store.series import SeriesStore
+    from paddock.store.model_exchanges.usage_series import SeriesStore
+    from paddock.store.object_counts import ObjectCounts
 
 
 @dataclass(frozen=True)
-class Services:
+class ApiServices:
     config: Config
     fleet: Fleet
-    keys: Keys
-    logins: Logins
+    keys: ApiKeys
+    logins: BrowserLogins
     images: ImageStore
     builds: BuildJobs
     events: EventLog
-    gateway: Gateway
-    runs: Runs
-    live: Live
-    sessions: Sessions
-    counts: Counts
+    gateway: ModelGateway
+    runs: RunService
+    live: LiveServices
+    sessions: SessionService
+    counts: ObjectCounts
     series: SeriesStore
     ready: Callable[[], Awaitable[None]]
     """Raises `Unavailable` while the database cannot be read and written."""
-    log: LogRing = field(default_factory=LogRing)
-    traffic: Traffic = field(default_factory=Traffic)
-    loop: LoopMonitor = field(default_factory=LoopMonitor)
+    log: LogBuffer = field(default_factory=LogBuffer)
+    traffic: RequestMetrics = field(default_factory=RequestMetrics)
+    loop: EventLoopMonitor = field(default_factory=EventLoopMonitor)
 
     @property
-    def archive(self) -> Archive:
+    def archive(self) -> ExchangeArchive:
         return self.gateway.archive
 
     @property
-    def ledger(self) -> Ledger:
+    def ledger(self) -> UsageLedger:
         return self.gateway.ledger
 
     @property
-    def budgets(self) -> Budgets:
+    def budgets(self) -> KeyBudgets:
         return self.gateway.budgets

@@ -1,1 +1,1 @@
-"""Who a request comes from, and what it may do."""
+"""Authentication: API keys with scopes, browser logins and one-time tickets."""

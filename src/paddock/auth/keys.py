@@ -1,4 +1,4 @@
-"""API keys: made, checked, listed, revoked."""
+"""API keys: create, authenticate, list, revoke."""
 
 from __future__ import annotations
 
@@ -10,29 +10,36 @@ from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from paddock.auth.secrets import digest, looks_like_secret, new_secret, read_secret, shown_prefix, write_secret
+from paddock.auth.key_secrets import (
+    generate_secret,
+    hash_secret,
+    looks_like_secret,
+    read_secret,
+    secret_prefix,
+    write_secret,
+)
 from paddock.errors import Forbidden, InvalidInput, Unauthorized, Unavailable
-from paddock.model.keys import DEFAULT_TENANT, SESSION_KEY, Key, Principal, Scope, Terms
-from paddock.store.keys import KeyStore
+from paddock.model.keys import DEFAULT_TENANT, SESSION_KEY, Key, KeyTerms, Principal, Scope
+from paddock.store.key_store import KeyStore
 
-LOCAL_KEY = "local"
-_CACHED = 1024
-_CACHED_FOR = timedelta(seconds=5)
-"""Bounds how long a revocation that happened elsewhere, or whose caller was cancelled, goes unseen."""
-_USE_NOTED_EVERY = timedelta(minutes=1)
-_OUTSIDE = frozenset({Scope.ADMIN, Scope.KEYS_ADMIN, Scope.SANDBOXES_WRITE, Scope.RUNS_WRITE})
-"""With these a key could make other keys, sandboxes with keys, or runs, that ask models without its bounds."""
+LOCAL_KEY_NAME = "local"
+_CACHE_SIZE = 1024
+_CACHE_TTL = timedelta(seconds=5)
+"""Longest time that a revocation by another process, or by a cancelled caller, goes unnoticed."""
+_LAST_USED_RESOLUTION = timedelta(minutes=1)
+_UNLIMITED_SCOPES = frozenset({Scope.ADMIN, Scope.KEYS_ADMIN, Scope.SANDBOXES_WRITE, Scope.RUNS_WRITE})
+"""Scopes that allow creating keys, sandboxes or runs, which would use models outside this key's limits."""
 
 
-class Keys:
-    """The keys of all tenants. One server has one of these, so that revoking is seen at once."""
+class ApiKeys:
+    """The API keys of all tenants. A server has one instance, so that revocations take effect at once."""
 
     def __init__(self, store: KeyStore, now: Callable[[], datetime] = lambda: datetime.now(UTC)) -> None:
         self._store = store
         self._now = now
         self._cache: OrderedDict[str, tuple[Key, datetime]] = OrderedDict()
         self.changes = 0
-        """Grows whenever keys stop working or work longer; what was known of keys before that may be wrong."""
+        """Incremented whenever keys are revoked or extended; cached keys from before may be outdated."""
 
     async def create(
         self,
@@ -41,15 +48,15 @@ class Keys:
         scopes: Iterable[Scope] = (Scope.SANDBOXES_WRITE,),
         expires_at: datetime | None = None,
         *,
-        terms: Terms | None = None,
+        terms: KeyTerms | None = None,
         granted_by: Principal | None = None,
         owner: str | None = None,
     ) -> tuple[Key, str]:
-        """Make a key. The secret is returned here and never again.
+        """Create a key and return it with its secret, which is not stored.
 
-        A key cannot grant more than its holder has: with `granted_by`, raises `Forbidden` for scopes or a tenant that
-        are not theirs. `owner` is the subject whose sandbox or session the key is for. Raises `InvalidInput` for a key
-        that could never be used, or whose `terms` lead nowhere.
+        A key cannot grant more than its holder has: with `granted_by`, raises `Forbidden` for scopes or a tenant the
+        holder lacks. `owner` is the subject whose sandbox or session the key is for. Raises `InvalidInput` for a key
+        that could never be used, or whose `terms` are contradictory.
         """
         now = self._now()
         wanted = frozenset(scopes)
@@ -61,16 +68,16 @@ class Keys:
             raise InvalidInput("A key needs at least one scope.")
         if expires_at is not None and (expires_at.tzinfo is None or expires_at <= now):
             raise InvalidInput("A key must expire in the future, at a time with a time zone.")
-        terms = terms or Terms()
+        terms = terms or KeyTerms()
         _check_terms(terms, wanted)
-        secret = new_secret()
+        secret = generate_secret()
         try:
             key = Key(
                 id=f"key-{uuid.uuid4().hex[:16]}",
                 name=name,
                 tenant=tenant,
                 scopes=wanted,
-                prefix=shown_prefix(secret),
+                prefix=secret_prefix(secret),
                 created_at=now,
                 expires_at=expires_at,
                 owner=owner,
@@ -80,112 +87,115 @@ class Keys:
             raise InvalidInput(
                 "A key's name has 1 to 100 characters, a tenant's up to 63 letters, digits, dots, dashes, underscores."
             ) from None
-        return await self._store.insert(key, digest(secret)), secret
+        return await self._store.insert(key, hash_secret(secret)), secret
 
     async def authenticate(self, secret: str) -> Principal:
-        """Who holds this secret. Raises `Unauthorized`, saying no more than that for secrets that were never ours."""
-        key = await self.find(secret)
+        """Return the principal of a secret. Raises `Unauthorized`, without details for unknown secrets."""
+        key = await self.find_by_secret(secret)
         if key.sandbox is not None:
-            raise Unauthorized(f"The key {key.name} is for asking models from within sandbox {key.sandbox} only.")
+            raise Unauthorized(f"The key {key.name} is for model requests from within sandbox {key.sandbox} only.")
         return Principal.of(key)
 
-    async def confirm(self, principal: Principal) -> Key:
-        """The key that somebody was let in with. Raises `Unauthorized` if it has stopped working since."""
+    async def confirm_usable(self, principal: Principal) -> Key:
+        """Return the principal's key. Raises `Unauthorized` if it has been revoked or has expired since."""
         key = await self._store.get(principal.key_id, None)
         if key.revoked_at is not None or (key.expires_at is not None and key.expires_at <= self._now()):
-            raise Unauthorized(f"The key {key.name} works no more; use another.")
+            raise Unauthorized(f"The key {key.name} is no longer valid; use another.")
         return key
 
-    async def find(self, secret: str) -> Key:
-        """The key that has this secret, if it works anywhere. Raises `Unauthorized`."""
+    async def find_by_secret(self, secret: str) -> Key:
+        """Return the usable key with this secret. Raises `Unauthorized`."""
         if not looks_like_secret(secret):
             raise Unauthorized("This is not an API key of this server; use one that `paddock key create` printed.")
-        hashed = digest(secret)
+        hashed = hash_secret(secret)
         now = self._now()
-        key = self._cached(hashed, now) or await self._find(secret, hashed, now)
+        key = self._get_cached(hashed, now) or await self._load_key(secret, hashed, now)
         if key is None:
             raise Unauthorized("This is not an API key of this server; use one that `paddock key create` printed.")
         if key.revoked_at is not None:
             raise Unauthorized(f"The key {key.name} has been revoked; use another.")
         if key.expires_at is not None and key.expires_at <= now:
             raise Unauthorized(f"The key {key.name} has expired; make another.")
-        if key.last_used_at is None or now - key.last_used_at >= _USE_NOTED_EVERY:
-            await self._note_use(key, hashed, now)
+        if key.last_used_at is None or now - key.last_used_at >= _LAST_USED_RESOLUTION:
+            await self._record_use(key, hashed, now)
         return key
 
     async def get(self, key_id: str, tenant: str | None = None) -> Key:
-        """One key. Raises `NotFound`, also for another tenant's."""
+        """Return one key. Raises `NotFound`, also for another tenant's."""
         return await self._store.get(key_id, tenant)
 
     async def revoke(self, key_id: str, tenant: str | None = None) -> Key:
-        """Stop a key from working, from now on. Idempotent. Raises `NotFound`, also for another tenant's key."""
+        """Revoke a key, effective immediately. Idempotent.
+
+        Raises `NotFound`, also for another tenant's key.
+        """
         try:
             return await self._store.revoke(key_id, self._now(), tenant)
         finally:
-            # Also when cancelled: the key may be revoked all the same.
-            self._forget(lambda key: key.id == key_id)
+            # Also when cancelled: the key may have been revoked nevertheless.
+            self._drop_from_cache(lambda key: key.id == key_id)
 
     async def revoke_for_sandbox(self, sandbox_id: str) -> int:
-        """Stop all keys of a sandbox from working, and say how many did. Idempotent."""
+        """Revoke all keys of a sandbox and return their number. Idempotent."""
         try:
             return await self._store.revoke_for_sandbox(sandbox_id, self._now())
         finally:
-            self._forget(lambda key: key.sandbox == sandbox_id)
+            self._drop_from_cache(lambda key: key.sandbox == sandbox_id)
 
     async def revoke_for_sessions(self) -> int:
-        """Stop all keys that chat sessions ask with from working, and say how many did. Idempotent."""
+        """Revoke all model keys of chat sessions and return their number. Idempotent."""
         try:
             return await self._store.revoke_for_sessions(self._now())
         finally:
-            self._forget(lambda key: key.session is not None)
+            self._drop_from_cache(lambda key: key.session is not None)
 
-    async def prolong_for_sandbox(self, sandbox_id: str, expires_at: datetime) -> None:
-        """Let the keys of a sandbox work until another time."""
+    async def extend_for_sandbox(self, sandbox_id: str, expires_at: datetime) -> None:
+        """Change the expiry of a sandbox's keys."""
         try:
             await self._store.prolong_for_sandbox(sandbox_id, expires_at)
         finally:
-            self._forget(lambda key: key.sandbox == sandbox_id)
+            self._drop_from_cache(lambda key: key.sandbox == sandbox_id)
 
-    async def sandboxes(self) -> Sequence[str]:
-        """Ids of sandboxes that have a key which is not revoked."""
+    async def sandbox_ids(self) -> Sequence[str]:
+        """Return ids of sandboxes with an unrevoked key."""
         return await self._store.sandboxes()
 
-    async def forget_sandboxes(self, older_than: timedelta) -> int:
-        """Forget keys of sandboxes and chat sessions that were revoked long ago, and say how many."""
+    async def delete_old_revoked(self, older_than: timedelta) -> int:
+        """Delete keys of sandboxes and sessions that were revoked long ago; return their number."""
         return await self._store.forget_sandboxes(self._now() - older_than)
 
     async def list(self, tenant: str | None = None, sandbox: str | None = None) -> Sequence[Key]:
-        """Keys of a tenant, or of all, revoked and expired ones too.
+        """Return the keys of a tenant, or of all tenants, including revoked and expired ones.
 
-        Those of sandboxes come and go with them; they are listed only for the sandbox that is asked for. Those that
-        chat sessions ask with are not listed.
+        Keys of sandboxes come and go with them: they are listed only for the given `sandbox`. Model keys of chat
+        sessions are not listed.
         """
         return await self._store.list(tenant, sandbox)
 
-    async def exist(self) -> bool:
-        """Whether any key would be accepted now, other than from within a sandbox or a chat session."""
+    async def any_usable(self) -> bool:
+        """Return whether any key would be accepted now, except keys of sandboxes and chat sessions."""
         return await self._store.count_usable(self._now()) > 0
 
     async def ensure_local_key(self, path: Path) -> str | None:
-        """The secret for the command line on this machine, kept in a file, made if no key could make others.
+        """Return the secret of this machine's command line, kept in a file; create it if no key could create others.
 
-        Made anew when the file was lost. `None` when the owner has revoked it, or never had it, and administers the
-        server with another key.
+        A new key is created if the file was lost. `None` if the local key was revoked or never existed, and another
+        key administers the server.
         """
         secret = await asyncio.to_thread(read_secret, path)
-        if secret and await self._accepts(secret):
+        if secret and await self._is_accepted(secret):
             return secret
-        lost = [key for key in await self.list(DEFAULT_TENANT) if key.name == LOCAL_KEY and key.revoked_at is None]
-        if not lost and await self._administered():
+        lost = [key for key in await self.list(DEFAULT_TENANT) if key.name == LOCAL_KEY_NAME and key.revoked_at is None]
+        if not lost and await self._has_administrator():
             return None
         for key in lost:
             await self.revoke(key.id)
-        _, secret = await self.create(LOCAL_KEY, DEFAULT_TENANT, [Scope.ADMIN])
+        _, secret = await self.create(LOCAL_KEY_NAME, DEFAULT_TENANT, [Scope.ADMIN])
         await asyncio.to_thread(write_secret, path, secret)
         return secret
 
-    async def _administered(self) -> bool:
-        """Whether somebody holds a key that works and with which this machine's owner could make others."""
+    async def _has_administrator(self) -> bool:
+        """Return whether there is a usable key that can create keys for the default tenant."""
         now = self._now()
         return any(
             Scope.ADMIN in key.scopes or (Scope.KEYS_ADMIN in key.scopes and key.tenant == DEFAULT_TENANT)
@@ -193,64 +203,64 @@ class Keys:
             if key.revoked_at is None and (key.expires_at is None or key.expires_at > now)
         )
 
-    async def _accepts(self, secret: str) -> bool:
+    async def _is_accepted(self, secret: str) -> bool:
         try:
             await self.authenticate(secret)
         except Unauthorized:
             return False
         return True
 
-    def _cached(self, hashed: str, now: datetime) -> Key | None:
+    def _get_cached(self, hashed: str, now: datetime) -> Key | None:
         key, read_at = self._cache.get(hashed, (None, now))
-        return key if now - read_at < _CACHED_FOR else None
+        return key if now - read_at < _CACHE_TTL else None
 
-    async def _find(self, secret: str, hashed: str, now: datetime) -> Key | None:
+    async def _load_key(self, secret: str, hashed: str, now: datetime) -> Key | None:
         changes = self.changes
-        for key, stored in await self._store.by_prefix(shown_prefix(secret)):
+        for key, stored in await self._store.by_prefix(secret_prefix(secret)):
             if hmac.compare_digest(stored, hashed):
-                # What was read before a revocation must not outlive it.
+                # Do not cache a key that was read before a revocation.
                 if changes == self.changes:
-                    self._remember(hashed, key, now)
+                    self._cache_key(hashed, key, now)
                 return key
         return None
 
-    async def _note_use(self, key: Key, hashed: str, now: datetime) -> None:
+    async def _record_use(self, key: Key, hashed: str, now: datetime) -> None:
         if hashed in self._cache:
             _, read_at = self._cache[hashed]
-            self._remember(hashed, key.model_copy(update={"last_used_at": now}), read_at)
+            self._cache_key(hashed, key.model_copy(update={"last_used_at": now}), read_at)
         try:
             await self._store.used(key.id, now)
         except Unavailable:
-            pass  # a full disk must not lock people out
+            pass  # A full disk must not lock users out.
 
-    def _forget(self, concerned: Callable[[Key], bool]) -> None:
+    def _drop_from_cache(self, matches: Callable[[Key], bool]) -> None:
         self.changes += 1
-        for hashed in [hashed for hashed, (key, _) in self._cache.items() if concerned(key)]:
+        for hashed in [hashed for hashed, (key, _) in self._cache.items() if matches(key)]:
             del self._cache[hashed]
 
-    def _remember(self, hashed: str, key: Key, read_at: datetime) -> None:
+    def _cache_key(self, hashed: str, key: Key, read_at: datetime) -> None:
         self._cache[hashed] = key, read_at
         self._cache.move_to_end(hashed)
-        if len(self._cache) > _CACHED:
+        if len(self._cache) > _CACHE_SIZE:
             self._cache.popitem(last=False)
 
 
 def check_grant(granted_by: Principal, tenant: str, scopes: frozenset[Scope]) -> None:
-    """Raise `Forbidden` for what somebody may not grant."""
+    """Raise `Forbidden` for scopes or a tenant that the principal may not grant."""
     granted_by.require(Scope.KEYS_ADMIN)
     if tenant != granted_by.tenant and not granted_by.allows(Scope.ADMIN):
         raise Forbidden("This key can make keys for its own tenant only.")
-    beyond = sorted(scope for scope in scopes if not granted_by.allows(scope))
-    if beyond:
-        raise Forbidden(f"This key lacks {', '.join(beyond)}, so it cannot grant it.")
+    missing = sorted(scope for scope in scopes if not granted_by.allows(scope))
+    if missing:
+        raise Forbidden(f"This key lacks {', '.join(missing)}, so it cannot grant it.")
 
 
-def _check_terms(terms: Terms, scopes: frozenset[Scope]) -> None:
+def _check_terms(terms: KeyTerms, scopes: frozenset[Scope]) -> None:
     if terms.sandbox is not None and scopes != {Scope.LLM_USE}:
         raise InvalidInput("A key of a sandbox has the scope llm:use and no other.")
-    if terms.bounded and (beyond := sorted(scopes & _OUTSIDE)):
+    if terms.bounded and (missing := sorted(scopes & _UNLIMITED_SCOPES)):
         raise InvalidInput(
-            f"A key with models, a budget or limits cannot have {', '.join(beyond)}, which leads around them; "
+            f"A key with models, a budget or limits cannot have {', '.join(missing)}, which would bypass them; "
             "give it llm:use."
         )
     if terms.bounded and Scope.LLM_USE not in scopes:

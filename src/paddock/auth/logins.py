@@ -1,4 +1,4 @@
-"""Browsers that are logged in: a key is shown once, and a cookie and a proof stand for it afterwards."""
+"""Browser logins: after a key or code was shown once, a cookie and a proof replace it."""
 
 from __future__ import annotations
 
@@ -9,190 +9,195 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
-from paddock.auth.keys import Keys
-from paddock.auth.secrets import digest
-from paddock.auth.tickets import Codes
+from paddock.auth.key_secrets import hash_secret
+from paddock.auth.keys import ApiKeys
+from paddock.auth.tickets import LoginCodes
 from paddock.errors import NotFound, PaddockError, QuotaExceeded, Unauthorized, Unavailable
-from paddock.model.keys import Key, Login, Principal
-from paddock.store.logins import LoginStore
+from paddock.model.keys import BrowserLogin, Key, Principal
+from paddock.store.login_store import LoginStore
 
-PREFIX = "pds_"
-IDLE = timedelta(hours=12)
-LIFE = timedelta(days=30)
-MOST = 100
-"""Browsers that one key may be logged in with; the one that was used longest ago makes room."""
-WRONG = 10
-WITHIN = timedelta(minutes=1)
-"""So many wrong keys or codes may come from one address within so long."""
-_CACHED = 1024
-_CACHED_FOR = timedelta(seconds=5)
-_USE_NOTED_EVERY = timedelta(minutes=1)
-_ADDRESSES = 10_000
-_LOOK = 0.5
-_LOOKS = 30
-_OVER = "You are not signed in any more; sign in again."
+COOKIE_PREFIX = "pds_"
+MAX_IDLE = timedelta(hours=12)
+MAX_AGE = timedelta(days=30)
+MAX_PER_KEY = 100
+"""Logins per key; the least recently used one is dropped."""
+MAX_FAILED_ATTEMPTS = 10
+FAILED_ATTEMPTS_WINDOW = timedelta(minutes=1)
+"""Window in which one address may send that many wrong keys or codes."""
+_CACHE_SIZE = 1024
+_CACHE_TTL = timedelta(seconds=5)
+_LAST_USED_RESOLUTION = timedelta(minutes=1)
+_MAX_ADDRESSES = 10_000
+_POLL_SECONDS = 0.5
+_POLLS_PER_CHECK = 30
+_SIGNED_OUT = "You are no longer signed in; sign in again."
 
 
 @dataclass(frozen=True)
-class _Known:
-    login: Login
+class _CachedLogin:
+    login: BrowserLogin
     key: Key
     read_at: datetime
     changes: int
 
 
 @dataclass(frozen=True)
-class Opened:
-    """A login that has just begun. Neither half is worth anything without the other."""
+class NewLogin:
+    """A new login. Cookie and proof are worthless without each other."""
 
     principal: Principal
     cookie: str
     proof: str
 
 
-class Logins:
-    """The logins of all keys. They are kept, so that a server that starts anew logs nobody out."""
+class BrowserLogins:
+    """The logins of all keys, stored in the database so that they survive restarts."""
 
-    def __init__(self, keys: Keys, store: LoginStore, now: Callable[[], datetime] = lambda: datetime.now(UTC)) -> None:
+    def __init__(
+        self, keys: ApiKeys, store: LoginStore, now: Callable[[], datetime] = lambda: datetime.now(UTC)
+    ) -> None:
         self._keys = keys
         self._store = store
         self._now = now
-        self._cache: OrderedDict[str, _Known] = OrderedDict()
-        self._wrong: OrderedDict[str, list[datetime]] = OrderedDict()
-        self.codes = Codes(now)
+        self._cache: OrderedDict[str, _CachedLogin] = OrderedDict()
+        self._failed_attempts: OrderedDict[str, list[datetime]] = OrderedDict()
+        self.codes = LoginCodes(now)
         self.changes = 0
-        """Grows whenever somebody logs out."""
+        """Incremented at each logout."""
 
-    async def by_key(self, secret: str, address: str) -> Opened:
-        """Log in with a key from a client's address.
+    async def log_in_with_key(self, secret: str, address: str) -> NewLogin:
+        """Log in with a key, from a client's address.
 
-        Raises `Unauthorized`, and `QuotaExceeded` for an address that many wrong keys came from.
+        Raises `Unauthorized`, and `QuotaExceeded` for an address with too many failed attempts.
         """
-        self.check_patience(address)
+        self.check_failed_attempts(address)
         try:
             principal = await self._keys.authenticate(secret)
         except Unauthorized:
-            self._note_wrong(address)
+            self._record_failed_attempt(address)
             raise
-        return await self._begin(principal)
+        return await self._create_login(principal)
 
-    async def by_code(self, code: str, address: str) -> Opened:
-        """Log in with a code that stands for a key once. Raises as `by_key` does."""
-        self.check_patience(address)
+    async def log_in_with_code(self, code: str, address: str) -> NewLogin:
+        """Log in with a one-time code. Raises like `log_in_with_key`."""
+        self.check_failed_attempts(address)
         try:
             principal = self.codes.redeem(code, "")
-            await self._keys.confirm(principal)
+            await self._keys.confirm_usable(principal)
         except Unauthorized:
-            self._note_wrong(address)
+            self._record_failed_attempt(address)
             raise
-        return await self._begin(principal)
+        return await self._create_login(principal)
 
-    async def _begin(self, principal: Principal) -> Opened:
+    async def _create_login(self, principal: Principal) -> NewLogin:
         now = self._now()
-        cookie, proof = PREFIX + secrets.token_urlsafe(32), secrets.token_urlsafe(32)
-        login = Login(digest=_digest(cookie, proof), key_id=principal.key_id, created_at=now, used_at=now)
-        await self._store.forget(now - LIFE, now - IDLE)
-        await self._store.insert(login, MOST)
-        return Opened(principal.model_copy(update={"login": login.digest}), cookie, proof)
+        cookie, proof = COOKIE_PREFIX + secrets.token_urlsafe(32), secrets.token_urlsafe(32)
+        login = BrowserLogin(digest=_hash_login(cookie, proof), key_id=principal.key_id, created_at=now, used_at=now)
+        await self._store.forget(now - MAX_AGE, now - MAX_IDLE)
+        await self._store.insert(login, MAX_PER_KEY)
+        return NewLogin(principal.model_copy(update={"login": login.digest}), cookie, proof)
 
     async def authenticate(self, cookie: str, proof: str) -> Principal:
-        """Who both halves stand for. Raises `Unauthorized`, also once the key works no more."""
-        if not cookie.startswith(PREFIX):
-            raise Unauthorized(_OVER)
-        hashed, now = _digest(cookie, proof), self._now()
-        known = self._cached(hashed, now) or await self._find(hashed, now)
-        login, key = known.login, known.key
+        """Return the principal of a cookie and its proof.
+
+        Raises `Unauthorized`, also if the key is no longer valid.
+        """
+        if not cookie.startswith(COOKIE_PREFIX):
+            raise Unauthorized(_SIGNED_OUT)
+        hashed, now = _hash_login(cookie, proof), self._now()
+        cached = self._get_cached(hashed, now) or await self._load_login(hashed, now)
+        login, key = cached.login, cached.key
         if key.expires_at is not None and key.expires_at <= now:
             raise Unauthorized(f"The key {key.name} has expired; sign in with another.")
-        if now - login.used_at >= _USE_NOTED_EVERY:
-            await self._note_use(known, now)
+        if now - login.used_at >= _LAST_USED_RESOLUTION:
+            await self._record_use(cached, now)
         return Principal.of(key, hashed)
 
-    async def end(self, principal: Principal) -> None:
-        """Log out; what was opened by this login ends. Idempotent."""
+    async def log_out(self, principal: Principal) -> None:
+        """Log out and close what this login opened. Idempotent."""
         if principal.login is None:
             return
         try:
             await self._store.delete(principal.login)
         finally:
-            # Also when cancelled: it may be gone all the same.
+            # Also when cancelled: the login may have been deleted nevertheless.
             self.changes += 1
             self._cache.pop(principal.login, None)
 
-    async def confirm(self, principal: Principal) -> None:
-        """Raise `Unauthorized` if the key, or the login, that somebody was let in with works no more."""
-        await self._keys.confirm(principal)
-        if principal.login is not None and not self._holds(await self._store.get(principal.login), self._now()):
-            raise Unauthorized(_OVER)
+    async def confirm_usable(self, principal: Principal) -> None:
+        """Raise `Unauthorized` if the principal's key or login is no longer valid."""
+        await self._keys.confirm_usable(principal)
+        if principal.login is not None and not self._is_valid(await self._store.get(principal.login), self._now()):
+            raise Unauthorized(_SIGNED_OUT)
 
-    async def stopped(self, principal: Principal) -> str:
-        """Wait until the key, or the login, that somebody was let in with works no more, and say so."""
+    async def wait_until_invalid(self, principal: Principal) -> str:
+        """Wait until the principal's key or login becomes invalid, and return the reason."""
         while True:
             changes = (self._keys.changes, self.changes)
             try:
-                await self.confirm(principal)
+                await self.confirm_usable(principal)
             except Unauthorized as error:
                 return error.message
             except NotFound:
-                return "The key is no more; use another."
+                return "The key has been deleted; use another."
             except PaddockError:
-                pass  # What cannot be asked now is asked again.
-            # What ends by this server shows at once; time and other processes are asked now and then.
-            for _ in range(_LOOKS):
-                await asyncio.sleep(_LOOK)
+                pass  # The check is repeated.
+            # Changes by this server are noticed at once; expiry and other processes by polling.
+            for _ in range(_POLLS_PER_CHECK):
+                await asyncio.sleep(_POLL_SECONDS)
                 if (self._keys.changes, self.changes) != changes:
                     break
 
-    def _holds(self, login: Login | None, now: datetime) -> bool:
-        return login is not None and now - login.created_at < LIFE and now - login.used_at < IDLE
+    def _is_valid(self, login: BrowserLogin | None, now: datetime) -> bool:
+        return login is not None and now - login.created_at < MAX_AGE and now - login.used_at < MAX_IDLE
 
-    def _cached(self, hashed: str, now: datetime) -> _Known | None:
-        known = self._cache.get(hashed)
-        fresh = known is not None and known.changes == self._keys.changes and now - known.read_at < _CACHED_FOR
-        return known if fresh else None
+    def _get_cached(self, hashed: str, now: datetime) -> _CachedLogin | None:
+        cached = self._cache.get(hashed)
+        is_current = cached is not None and cached.changes == self._keys.changes and now - cached.read_at < _CACHE_TTL
+        return cached if is_current else None
 
-    async def _find(self, hashed: str, now: datetime) -> _Known:
+    async def _load_login(self, hashed: str, now: datetime) -> _CachedLogin:
         changes, ended = self._keys.changes, self.changes
         login = await self._store.get(hashed)
-        if login is None or not self._holds(login, now):
-            raise Unauthorized(_OVER)
+        if login is None or not self._is_valid(login, now):
+            raise Unauthorized(_SIGNED_OUT)
         try:
             principal = Principal(tenant="", key_id=login.key_id, scopes=frozenset())
-            key = await self._keys.confirm(principal)
+            key = await self._keys.confirm_usable(principal)
         except NotFound:
-            raise Unauthorized(_OVER) from None
-        known = _Known(login, key, now, changes)
+            raise Unauthorized(_SIGNED_OUT) from None
+        cached = _CachedLogin(login, key, now, changes)
         if ended == self.changes:
-            self._remember(known)
-        return known
+            self._cache_login(cached)
+        return cached
 
-    async def _note_use(self, known: _Known, now: datetime) -> None:
-        login = known.login.model_copy(update={"used_at": now})
+    async def _record_use(self, cached: _CachedLogin, now: datetime) -> None:
+        login = cached.login.model_copy(update={"used_at": now})
         if login.digest in self._cache:
-            self._remember(_Known(login, known.key, known.read_at, known.changes))
+            self._cache_login(_CachedLogin(login, cached.key, cached.read_at, cached.changes))
         try:
             await self._store.used(login.digest, now)
         except Unavailable:
-            pass  # a full disk must not lock people out
+            pass  # A full disk must not lock users out.
 
-    def _remember(self, known: _Known) -> None:
-        self._cache[known.login.digest] = known
-        self._cache.move_to_end(known.login.digest)
-        if len(self._cache) > _CACHED:
+    def _cache_login(self, cached: _CachedLogin) -> None:
+        self._cache[cached.login.digest] = cached
+        self._cache.move_to_end(cached.login.digest)
+        if len(self._cache) > _CACHE_SIZE:
             self._cache.popitem(last=False)
 
-    def check_patience(self, address: str) -> None:
-        """Raise `QuotaExceeded` for an address that many wrong keys came from."""
-        recent = [at for at in self._wrong.get(address, ()) if self._now() - at < WITHIN]
-        if len(recent) >= WRONG:
-            raise QuotaExceeded(f"{WRONG} wrong keys came from {address} within a minute; wait a minute")
+    def check_failed_attempts(self, address: str) -> None:
+        """Raise `QuotaExceeded` for an address with too many failed attempts."""
+        recent = [at for at in self._failed_attempts.get(address, ()) if self._now() - at < FAILED_ATTEMPTS_WINDOW]
+        if len(recent) >= MAX_FAILED_ATTEMPTS:
+            raise QuotaExceeded(f"{MAX_FAILED_ATTEMPTS} wrong keys came from {address} within a minute; wait a minute")
 
-    def _note_wrong(self, address: str) -> None:
-        recent = [at for at in self._wrong.pop(address, []) if self._now() - at < WITHIN]
-        self._wrong[address] = [*recent, self._now()][-WRONG:]
-        if len(self._wrong) > _ADDRESSES:
-            self._wrong.popitem(last=False)
+    def _record_failed_attempt(self, address: str) -> None:
+        recent = [at for at in self._failed_attempts.pop(address, []) if self._now() - at < FAILED_ATTEMPTS_WINDOW]
+        self._failed_attempts[address] = [*recent, self._now()][-MAX_FAILED_ATTEMPTS:]
+        if len(self._failed_attempts) > _MAX_ADDRESSES:
+            self._failed_attempts.popitem(last=False)
 
 
-def _digest(cookie: str, proof: str) -> str:
-    return digest(f"{cookie} {proof}")
+def _hash_login(cookie: str, proof: str) -> str:
+    return hash_secret(f"{cookie} {proof}")

@@ -1,4 +1,4 @@
-"""What stands for a key once, and soon: tickets for WebSockets, codes for logging in."""
+"""One-time secrets that stand in for a key: tickets for WebSockets, codes for logins."""
 
 from __future__ import annotations
 
@@ -8,67 +8,69 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
-from paddock.auth.secrets import digest
+from paddock.auth.key_secrets import hash_secret
 from paddock.errors import QuotaExceeded, Unauthorized
 from paddock.model.keys import Principal
 
-LIFE = timedelta(seconds=60)
-MOST = 1000
-"""Tickets that one key may have out at a time."""
+TICKET_LIFETIME = timedelta(seconds=60)
+MAX_PER_KEY = 1000
+"""Unused tickets per key."""
 
 
 @dataclass(frozen=True)
 class Ticket:
-    """Good for one connection, soon."""
+    """A one-time ticket."""
 
     secret: str
     expires_at: datetime
 
 
 @dataclass(frozen=True)
-class _Issued:
+class _IssuedTicket:
     principal: Principal
     path: str | None
     expires_at: datetime
 
 
 class Tickets:
-    """All that are out. They live in memory, so that none outlives the server."""
+    """Issues and redeems tickets. They are kept in memory, so that none outlives the server."""
 
     prefix = "pdt_"
-    life = LIFE
-    invalid = "This ticket is unknown, used or has expired; ask for another at /v1/tickets."
+    lifetime = TICKET_LIFETIME
+    invalid_message = "This ticket is unknown, used or has expired; ask for another at /v1/tickets."
 
     def __init__(self, now: Callable[[], datetime] = lambda: datetime.now(UTC)) -> None:
         self._now = now
-        self._issued: dict[str, _Issued] = {}
-        """By the hash of the secret; in the order in which they expire."""
+        self._issued: dict[str, _IssuedTicket] = {}
+        """By the hash of the secret, ordered by expiry."""
         self._count: Counter[str] = Counter()
 
     def issue(self, principal: Principal, path: str | None = None) -> Ticket:
-        """Make a ticket that stands for a principal once, for one path if it is named.
+        """Issue a ticket for a principal, valid once, and for one path only if given.
 
-        Raises `QuotaExceeded` when a key has too many that nobody used.
+        Raises `QuotaExceeded` if the key has too many unused tickets.
         """
-        self._forget_expired()
-        if self._count[principal.key_id] >= MOST:
-            raise QuotaExceeded(f"this key has {MOST} tickets out; use them, or wait {self.life.seconds} seconds")
-        ticket = Ticket(self.prefix + secrets.token_urlsafe(32), self._now() + self.life)
-        self._issued[digest(ticket.secret)] = _Issued(principal, path, ticket.expires_at)
+        self._remove_expired()
+        if self._count[principal.key_id] >= MAX_PER_KEY:
+            raise QuotaExceeded(
+                f"this key has {MAX_PER_KEY} unused tickets; use them, or wait {self.lifetime.seconds} seconds"
+            )
+        ticket = Ticket(self.prefix + secrets.token_urlsafe(32), self._now() + self.lifetime)
+        self._issued[hash_secret(ticket.secret)] = _IssuedTicket(principal, path, ticket.expires_at)
         self._count[principal.key_id] += 1
         return ticket
 
     def redeem(self, secret: str, path: str) -> Principal:
-        """Whom a ticket stands for; from now on it is worth nothing. Raises `Unauthorized`."""
-        self._forget_expired()
-        issued = self._take(digest(secret))
+        """Use up a ticket and return its principal. Raises `Unauthorized`."""
+        self._remove_expired()
+        issued = self._remove(hash_secret(secret))
         if issued is None:
-            raise Unauthorized(self.invalid)
+            raise Unauthorized(self.invalid_message)
         if issued.path is not None and issued.path != path:
             raise Unauthorized(f"This ticket is for {issued.path} only, and is used up now; ask for another.")
         return issued.principal
 
-    def _take(self, hashed: str) -> _Issued | None:
+    def _remove(self, hashed: str) -> _IssuedTicket | None:
         issued = self._issued.pop(hashed, None)
         if issued is not None:
             key = issued.principal.key_id
@@ -77,18 +79,18 @@ class Tickets:
                 del self._count[key]
         return issued
 
-    def _forget_expired(self) -> None:
+    def _remove_expired(self) -> None:
         now = self._now()
         while self._issued:
             hashed, oldest = next(iter(self._issued.items()))
             if oldest.expires_at > now:
                 return
-            self._take(hashed)
+            self._remove(hashed)
 
 
-class Codes(Tickets):
-    """Codes that log a browser in as whoever asked for them, once."""
+class LoginCodes(Tickets):
+    """One-time codes that log a browser in as the principal that requested them."""
 
     prefix = "pdc_"
-    life = timedelta(minutes=2)
-    invalid = "This code is unknown, used or has expired; ask for another with `paddock console`."
+    lifetime = timedelta(minutes=2)
+    invalid_message = "This code is unknown, used or has expired; ask for another with `paddock console`."

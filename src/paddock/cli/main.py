@@ -1,31 +1,32 @@
-"""The `paddock` command: all commands put together, and what happens when one fails."""
+"""Entry point of the `paddock` command: builds the command tree and turns errors into exit codes."""
 
 from __future__ import annotations
 
 import importlib
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Annotated
 
 import typer
 
-from paddock.cli.commands import WIDTH
-from paddock.cli.failure import BROKEN_PIPE, FAILED, INTERRUPTED, USAGE, exit_code_of, report, show
+from paddock.cli.framework.command_registration import HELP_WIDTH
+from paddock.cli.framework.command_table import COMMANDS, SUMMARIES
+from paddock.cli.output.errors import BROKEN_PIPE, FAILED, INTERRUPTED, USAGE, exit_code_for, print_error, report_error
 
 _HELP = """\
-Runs AI agents in fenced computers, and shows what they do.
+Run AI agents in sandboxes and see what they do.
 
 \b
 Start here:
   paddock doctor                          check this machine
-  paddock run tasks/hello.yaml            have an agent do a task
+  paddock run tasks/hello.yaml            run a task with an agent
   paddock chat                            chat with an agent in sandboxes
   paddock serve                           start the server
-  paddock console                         open its console in a browser
-  paddock sandbox create --image host     make a sandbox
-  paddock sandbox create --kind linux     make one with a desktop
-  paddock sandbox shell SANDBOX           look around in it
+  paddock console                         open the web console
+  paddock sandbox create --image host     create a sandbox
+  paddock sandbox create --kind linux     create one with a desktop
+  paddock sandbox shell SANDBOX           open a shell in it
 """
 
 
@@ -37,80 +38,38 @@ def _show_version(wanted: bool) -> None:
         raise typer.Exit
 
 
-COMMANDS: Mapping[str, tuple[str, ...]] = {
-    "serve": ("serve",),
-    "console": ("console",),
-    "run": ("run",),
-    "runs": ("runs", "runs_watch", "runs_change"),
-    "chat": ("chat",),
-    "session": ("session",),
-    "doctor": ("doctor",),
-    "sandbox": ("sandbox", "execute", "shell", "copy", "logs", "snapshot", "screenshot", "desktop", "record"),
-    "tool": ("tool",),
-    "task": ("task",),
-    "llm": ("llm", "llm_log", "llm_show", "llm_export", "llm_usage", "llm_record", "llm_replay"),
-    "image": ("image",),
-    "kind": ("kind",),
-    "pool": ("pool",),
-    "key": ("key",),
-    "keys": ("key",),
-    "config": ("config",),
-    "events": ("events",),
-    "version": ("version",),
-}
-"""Every command at the top, and the modules that bring it; only those of the command that runs are imported."""
-SUMMARIES: Mapping[str, str] = {
-    "serve": "Start the server.",
-    "console": "Open the console in a browser, signed in.",
-    "run": "Run tasks, and bring back what comes of them.",
-    "runs": "List, show, stop and remove runs of tasks.",
-    "chat": "Chat with an agent that works in sandboxes.",
-    "session": "List, show, search, keep and remove chats with agents.",
-    "doctor": "Check this machine and suggest fixes.",
-    "sandbox": "Make, use and remove sandboxes.",
-    "tool": "List and call the tools of sandboxes.",
-    "task": "Check, list and write task files.",
-    "llm": "Ask models, and look at what was asked of them.",
-    "image": "Build, list and remove images.",
-    "kind": "List the sorts of computer that sandboxes can be.",
-    "pool": "Keep sandboxes ready ahead of need.",
-    "key": "Make, list and revoke API keys.",
-    "config": "Look at the configuration.",
-    "events": "Show what has happened to sandboxes, snapshots, pools and runs.",
-    "version": "Show which Paddock this is.",
-}
-
-
-def build(wanted: str | None = None) -> typer.Typer:
-    """All commands; or only the one `wanted` whole, and of the others the names and what they are for."""
-    app = typer.Typer(name="paddock", help=_HELP, no_args_is_help=True, rich_markup_mode=None, context_settings=WIDTH)
-    app.callback()(_top)
+def build_app(wanted: str | None = None) -> typer.Typer:
+    """Build the command tree. With `wanted`, load only that command and list the others by name and summary."""
+    app = typer.Typer(
+        name="paddock", help=_HELP, no_args_is_help=True, rich_markup_mode=None, context_settings=HELP_WIDTH
+    )
+    app.callback()(_top_level_options)
     for name, summary in SUMMARIES.items():
         modules = COMMANDS[name]
         if wanted is None or modules == COMMANDS.get(wanted):
             place = app
             for module in modules:
-                place = importlib.import_module(f"paddock.cli.{module}").register(place) or place
+                place = importlib.import_module(f"paddock.cli.{module}").register_commands(place) or place
         else:
-            app.command(name, help=summary)(_stub)
+            app.command(name, help=summary)(_unused_command)
     return app
 
 
-def _stub() -> None:
-    raise AssertionError("only the command that was asked for is run")
+def _unused_command() -> None:
+    raise AssertionError("only the requested command is run")
 
 
 def run(arguments: Sequence[str] | None = None) -> int:
-    """Run one command and return its exit code. Errors become one line."""
+    """Run one command and return its exit code; errors are printed as one line."""
     words = list(sys.argv[1:] if arguments is None else arguments)
     own = words[: words.index("--")] if "--" in words else words
     as_json, debug = "--json" in own, "--debug" in own
     try:
-        code = build(_command_of(words))(words, prog_name="paddock", standalone_mode=False)
+        code = build_app(_find_command_name(words))(words, prog_name="paddock", standalone_mode=False)
         sys.stdout.flush()
         return code if isinstance(code, int) else 0
     except BrokenPipeError:
-        # Whoever read our output has left; what is still buffered has nowhere to go.
+        # The reader of our output is gone: discard what is still buffered.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return BROKEN_PIPE
     except (KeyboardInterrupt, typer.Abort):
@@ -118,57 +77,57 @@ def run(arguments: Sequence[str] | None = None) -> int:
     except typer.Exit as done:
         return done.exit_code
     except Exception as error:
-        if hasattr(error, "format_message"):  # what typer raises for arguments it cannot read
-            return _misused(error, as_json)
+        if hasattr(error, "format_message"):  # typer's error for invalid arguments
+            return _report_usage_error(error, as_json)
         if debug:
             raise
-        report(error, as_json=as_json)
-        return exit_code_of(error)
+        report_error(error, as_json=as_json)
+        return exit_code_for(error)
 
 
-def _command_of(words: Sequence[str]) -> str | None:
-    """The command that is asked for, or that is to be completed."""
+def _find_command_name(words: Sequence[str]) -> str | None:
+    """Return the name of the command to run, or of the one being completed in a shell."""
     if "_PADDOCK_COMPLETE" in os.environ:
-        from paddock.cli.completion import words as typed
+        from paddock.cli.framework.shell_completion import typed_words as typed
 
         words = typed()
     return next((word for word in words if word in COMMANDS), "")
 
 
-def _misused(error: Exception, as_json: bool) -> int:
+def _report_usage_error(error: Exception, as_json: bool) -> int:
     context = getattr(error, "ctx", None)
     if type(error).__name__ == "NoArgsIsHelpError":
         sys.stderr.write(f"{error.format_message()}\n")  # type: ignore[attr-defined]
         return USAGE
     path = getattr(context, "command_path", "paddock")
-    message = _wrong_value(error)
+    message = _describe_wrong_value(error)
     if message is None:
         message = str(error.format_message()).rstrip(".").replace("Value error, ", "")  # type: ignore[attr-defined]
         message = message[:1].lower() + message[1:]
     hint = f"see: {path} --help"
     if path.endswith("sandbox exec") and "option" in message:
-        hint = "options of the command itself go behind --, as in: paddock sandbox exec SANDBOX -- ls -l"
-    show("USAGE", message, hint, as_json=as_json)
+        hint = "put the options of the inner command after --, for example: paddock sandbox exec SANDBOX -- ls -l"
+    print_error("USAGE", message, hint, as_json=as_json)
     return getattr(error, "exit_code", FAILED)
 
 
-def _wrong_value(error: Exception) -> str | None:
-    """Say in our own words what an option or argument must be; None if its value is not what is wrong."""
+def _describe_wrong_value(error: Exception) -> str | None:
+    """Describe what value an option or argument expects; None if the value is not the problem."""
     parameter, details = getattr(error, "param", None), getattr(error.__cause__, "errors", None)
     if parameter is None or details is None:
         return None
     detail = details()[0]
     if detail["type"] == "value_error":
         return None
-    from paddock.config.yamls import advice
+    from paddock.config.yaml_files import explain_problem
 
     names = [name for name in parameter.opts if name.startswith("-")]
-    return f"{max(names, key=len, default=parameter.metavar or parameter.name.upper())} {advice(detail)}"
+    return f"{max(names, key=len, default=parameter.metavar or parameter.name.upper())} {explain_problem(detail)}"
 
 
-def _top(
+def _top_level_options(
     version: Annotated[
-        bool, typer.Option("--version", help="Show the version and leave.", is_eager=True, callback=_show_version)
+        bool, typer.Option("--version", help="Show the version and exit.", is_eager=True, callback=_show_version)
     ] = False,
 ) -> None:
     pass

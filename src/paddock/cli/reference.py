@@ -1,4 +1,4 @@
-"""Writes the reference page of all commands: `python -m paddock.cli.reference > docs/reference/cli.md`."""
+"""Generates the command reference: `python -m paddock.cli.reference > docs/reference/cli.md`."""
 
 from __future__ import annotations
 
@@ -12,29 +12,30 @@ _INTRODUCTION = """\
 <!-- Written by `python -m paddock.cli.reference`; edit the commands in src/paddock/cli instead. -->
 # Commands
 
-Every command takes `--help`, and `--json` for output that programs read: one document, or one a line where output goes
-on. With `--json` errors are `{"error": {"code", "message", "hint"?}}` on standard error.
+Every command takes `--help`, and `--json` for machine-readable output: one document, or one per line for streams. With
+`--json`, errors are printed as `{"error": {"code", "message", "hint"?}}` on standard error.
 
 | exit code | |
 |---|---|
-| 0 | done |
-| 1 | failed, for a reason that was printed |
+| 0 | success |
+| 1 | failure; the reason is printed |
 | 2 | usage error |
-| 124, 125 | `sandbox exec`: the command ran into `--timeout`; Paddock itself failed |
+| 124, 125 | `sandbox exec`: the command reached `--timeout`; Paddock itself failed |
 | 130 | interrupted |
 
-Commands that need a server find it by `--server`, else `PADDOCK_URL`, else the one that uses the data directory, and
-show it the key in `PADDOCK_API_KEY`, else the data directory's `local.key`. Where no server runs, commands that list or
-show read the data directory themselves; they start no server and change nothing. Colours are left out when the output
-is not a terminal or `NO_COLOR` is set. `paddock --install-completion` sets up completion for your shell.
+Commands that need a server use `--server`, else `PADDOCK_URL`, else the server of the data directory. They authenticate
+with `PADDOCK_API_KEY`, else with the data directory's `local.key`. If no server is running, commands that only read,
+such as `list` and `show`, read the data directory directly; they start no server and change nothing. Output is not
+coloured if it is not a terminal or if `NO_COLOR` is set. `paddock --install-completion` sets up completion for your
+shell.
 """
 
 
-def reference() -> str:
-    """The page, as Markdown."""
-    from paddock.cli.main import build
+def build_reference_page() -> str:
+    """Return the reference page as Markdown."""
+    from paddock.cli.main import build_app
 
-    root = typer.main.get_command(build())
+    root = typer.main.get_command(build_app())
     return "\n".join([_INTRODUCTION, *_sections(root, "paddock", None)])
 
 
@@ -57,4 +58,4 @@ def _without_trailing(text: str) -> str:
 
 
 if __name__ == "__main__":
-    sys.stdout.write(reference())
+    sys.stdout.write(build_reference_page())

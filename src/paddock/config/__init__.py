@@ -1,6 +1,6 @@
-"""One validated configuration from file, environment and flags."""
+"""Load the validated configuration from file, environment and flags."""
 
-from paddock.config.load import Loaded, describe, load
+from paddock.config.loader import LoadedConfig, list_settings, load_config
 from paddock.config.schema import Config
 
-__all__ = ["Config", "Loaded", "describe", "load"]
+__all__ = ["Config", "LoadedConfig", "list_settings", "load_config"]

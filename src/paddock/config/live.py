@@ -1,4 +1,4 @@
-"""The settings of screens, terminals and tools."""
+"""Settings of desktops, terminals, recordings and sandbox tools."""
 
 from __future__ import annotations
 
@@ -8,41 +8,41 @@ from typing import Literal
 
 from pydantic import Field, field_validator
 
-from paddock.config.base import Section
+from paddock.config.section import ConfigSection
 from paddock.config.units import Bytes, Seconds
 
 
-class LiveConfig(Section):
-    """What is shown of sandboxes, and who touches them."""
+class LiveConfig(ConfigSection):
+    """Live view and control of sandboxes, recordings and sandbox tools."""
 
     clipboard: Literal["both", "in", "out", "none"] = "both"
-    """Which ways copied text may go: `in` from viewers to the box, `out` from the box to viewers."""
+    """Allowed directions of clipboard text: `in` from viewers to the sandbox, `out` from the sandbox to viewers."""
     viewers: int = Field(default=64, ge=1, le=10_000)
-    """Most connections that watch the desktop of one sandbox."""
+    """Maximum number of viewers connected to the desktop of one sandbox."""
     input_wait: Seconds = Field(default=30, ge=0, le=3600)
-    """How long an agent's tool that uses mouse or keyboard waits while a person has them."""
+    """How long an agent's mouse and keyboard tools wait while a person controls the desktop."""
     call_timeout: Seconds = Field(default=600, ge=1, le=86400)
-    """How long a tool may take that sets itself no limit."""
+    """Time limit of tool calls that do not set their own."""
     wall_rate: float = Field(default=5, gt=0, le=30)
-    """Most pictures a second that a wall of screens is shown of one sandbox."""
+    """Maximum frame rate per sandbox on the screen wall, in frames per second."""
     wall_size: int = Field(default=100, ge=1, le=1000)
-    """Most sandboxes on one wall."""
+    """Maximum number of sandboxes on one screen wall."""
     recording_rate: float = Field(default=10, gt=0, le=30)
-    """Most pictures a second that a recording keeps."""
+    """Maximum frame rate of recordings, in frames per second."""
     recording_time: Seconds = Field(default=4 * 3600, ge=1)
-    """Longest recording."""
+    """Maximum length of a recording."""
     recording_size: Bytes = Field(default=2 * 2**30, ge=2**16)
-    """Largest recording."""
+    """Maximum size of a recording."""
     recordings_at_once: int = Field(default=8, ge=0)
-    """Recordings that one tenant may have under way."""
+    """Maximum number of recordings in progress per tenant."""
     recordings_total: Bytes = Field(default=20 * 2**30, ge=0)
-    """Size of all recordings of one tenant together; a new one is refused beyond it."""
+    """Maximum total size of the recordings of one tenant; new recordings are refused when it is reached."""
     export_time: Seconds = Field(default=600, gt=0, le=86400)
-    """How long turning a recording into a film may take."""
+    """Time limit for exporting a recording as a video."""
     devices: Mapping[str, str] = {}
-    """Android devices and emulators that sandboxes may be given by name: `HOST:PORT` where each answers to ADB."""
+    """Android devices and emulators that can be attached to sandboxes: name to `HOST:PORT` of the ADB connection."""
     devices_for: tuple[str, ...] = ("default",)
-    """Tenants whose sandboxes may have `devices`; `*` is all. They can use all that is on one, and its network, too."""
+    """Tenants whose sandboxes may use `devices`; `*` means all. They can access a device's data and its network."""
 
     @field_validator("devices")
     @classmethod
@@ -50,10 +50,12 @@ class LiveConfig(Section):
         for name, address in devices.items():
             if not re.fullmatch(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?", name):
                 raise ValueError(
-                    f"{name[:80]!r} is no name of a device; use small letters, digits and '-', with a letter or digit "
-                    "at both ends"
+                    f"{name[:80]!r} is not a valid device name; use lowercase letters, digits and '-', "
+                    "with a letter or digit at both ends"
                 )
             found = re.fullmatch(r"(?:\[[0-9A-Fa-f:.]+\]|[^\s:\[\]/@]+):([0-9]{1,5})", address)
             if found is None or not 0 < int(found[1]) < 65536:
-                raise ValueError(f"{name}: {address[:80]!r} is no address; write HOST:PORT, such as 192.168.1.20:5555")
+                raise ValueError(
+                    f"{name}: {address[:80]!r} is not an address; write HOST:PORT, such as 192.168.1.20:5555"
+                )
         return devices

@@ -1,4 +1,4 @@
-"""The settings of the LLM proxy."""
+"""Settings of the LLM proxy."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any, Literal, Self
 
 from pydantic import Field, PrivateAttr, SecretStr, field_validator, model_validator
 
-from paddock.config.base import Section
+from paddock.config.section import ConfigSection
 from paddock.config.units import Bytes, Seconds
 
 API_ADDRESSES = {
@@ -17,7 +17,7 @@ API_ADDRESSES = {
     "anthropic": "https://api.anthropic.com",
     "gemini": "https://generativelanguage.googleapis.com",
 }
-_FIELDS_OF = {
+_KINDS_BY_FIELD = {
     "base_url": {"openai", "anthropic", "gemini", "litellm"},
     "key": {"openai", "anthropic", "gemini", "litellm"},
     "headers": {"openai", "anthropic", "gemini"},
@@ -29,104 +29,104 @@ _FIELDS_OF = {
     "timing": {"replay"},
     "miss": {"replay"},
 }
-"""Which kinds of provider each setting that not all have is for."""
-_KINDS = frozenset({"openai", "anthropic", "gemini", "litellm", "script", "replay"})
+"""Provider kinds that support each kind-specific setting."""
+_BUILT_IN_KINDS = frozenset({"openai", "anthropic", "gemini", "litellm", "script", "replay"})
 
 
-class RateConfig(Section):
-    """How much may be asked at once and per minute; `null` sets no bound."""
+class RateLimitsConfig(ConfigSection):
+    """Rate limits; `null` means unlimited."""
 
     concurrency: int | None = Field(default=None, ge=1)
-    """Requests under way at a time."""
+    """Maximum number of concurrent requests."""
     requests_per_minute: int | None = Field(default=None, ge=1)
-    """Requests begun within any minute."""
+    """Maximum number of requests started within any minute."""
     tokens_per_minute: int | None = Field(default=None, ge=1)
-    """Tokens of prompts and answers within any minute, counted when they are known."""
+    """Maximum number of prompt and answer tokens within any minute, counted when usage is known."""
 
 
-class ProviderConfig(Section):
-    """Somebody who answers requests to models."""
+class ProviderConfig(ConfigSection):
+    """A provider: an upstream that answers model requests."""
 
     kind: str
-    """What it speaks: `openai` (any compatible server), `anthropic`, `gemini`, `litellm`, `script`, `replay`, or the
-    kind of a plugin."""
+    """Type of the provider: `openai` (any compatible server), `anthropic`, `gemini`, `litellm`, `script`, `replay`, or
+    the kind of a plugin."""
     base_url: str | None = None
-    """Its address; `null` is the maker's own."""
+    """Base URL; `null` uses the official API of the vendor."""
     key: SecretStr | None = None
-    """Its key, best as `${NAME}` from the environment. It never leaves the server."""
+    """API key. Use `${NAME}` to take it from the environment. It never leaves the server."""
     headers: Mapping[str, SecretStr] = {}
-    """Headers added to every request to it."""
+    """HTTP headers added to every request."""
     api: Literal["chat", "responses", "both"] = "chat"
-    """Which of OpenAI's two APIs an `openai` provider has; `both` relays either as it comes."""
+    """API of an `openai` provider: Chat Completions or Responses; with `both`, either is relayed unchanged."""
     thinking: Literal["effort", "enable_thinking", "type", "none"] = "effort"
-    """How an `openai` provider is told to think: OpenAI's `reasoning_effort`, DashScope's `enable_thinking`, GLM's
-    `thinking.type`, or not at all."""
+    """How reasoning is requested from an `openai` provider: OpenAI's `reasoning_effort`, DashScope's `enable_thinking`,
+    GLM's `thinking.type`, or not at all."""
     ca: Path | None = None
-    """Certificates to trust besides the system's, as a PEM file."""
+    """PEM file with CA certificates to trust in addition to the system's."""
     file: Path | None = None
-    """The scenario of a `script`, or the recording of a `replay`, which otherwise answers from the archive."""
+    """File of a `script` or `replay` provider: the script, or the recording. Without it, `replay` uses the archive."""
     match: Literal["exact", "sequence"] = "exact"
-    """Whether a `replay` answers a request like a recorded one, or the next of its conversation whatever it asks."""
+    """How `replay` finds an answer: `exact` matches the recorded request, `sequence` takes the next answer in order."""
     timing: Literal["instant", "recorded"] = "instant"
-    """Whether a `replay` takes as long as it took."""
+    """Whether `replay` answers at once or with the recorded timing."""
     miss: str | None = None
-    """The model that is asked, and recorded, when a `replay` knows no answer; `null` makes that an error."""
+    """Model that is asked, and recorded, when `replay` has no matching answer; `null` returns an error instead."""
     connect_timeout: Seconds = Field(default=10, gt=0)
-    """How long a connection may take."""
+    """Time limit for connecting."""
     first_byte_timeout: Seconds = Field(default=600, gt=0)
-    """How long it may take until an answer begins."""
+    """Time limit until the answer starts."""
     stall_timeout: Seconds = Field(default=120, gt=0)
-    """How long an answer that has begun may pause."""
+    """Maximum pause within an answer."""
     retries: int = Field(default=2, ge=0, le=10)
-    """How often a request is sent again after passing trouble, before the next fallback."""
+    """Number of retries after transient errors, before the next fallback is tried."""
     default_model: str | None = Field(default=None, pattern=r"^[^\s*]{1,200}$")
-    """The provider's model, by its own name, that chats use if they name none and a pattern leads to it; `null` chooses
-    a current one of middle price from the provider's list."""
-    limits: RateConfig = RateConfig()
+    """Default model for chats that resolve to this provider through a pattern, by the provider's own name; `null` picks
+    a current mid-priced model from the provider's list."""
+    limits: RateLimitsConfig = RateLimitsConfig()
     """How much of it may be used at a time, by all together."""
     options: Mapping[str, Any] = {}
-    """Settings of a plugin's own."""
+    """Additional settings of a provider plugin."""
 
     @field_validator("base_url")
     @classmethod
     def _is_address(cls, url: str | None) -> str | None:
         if url is not None and not re.fullmatch(r"https?://[^\s/?#@]+(/[^\s?#]*)?", url):
-            raise ValueError(f"{url!r} is not an address; write it like https://example.com/v1")
+            raise ValueError(f"{url!r} is not a URL; write it like https://example.com/v1")
         return url.rstrip("/") if url else None
 
     @model_validator(mode="after")
     def _fields_fit_the_kind(self) -> Self:
-        for name, kinds in _FIELDS_OF.items():
-            is_ours = self.kind in _KINDS
+        for name, kinds in _KINDS_BY_FIELD.items():
+            is_ours = self.kind in _BUILT_IN_KINDS
             if is_ours and name in self.model_fields_set and self.kind not in kinds and getattr(self, name) is not None:
-                raise ValueError(f"{name} is not for providers of kind {self.kind}")
+                raise ValueError(f"providers of kind {self.kind} do not support {name}; remove it")
         if self.kind == "script" and self.file is None:
             raise ValueError("a script needs a file")
         return self
 
 
-class ModelConfig(Section):
-    """A name that requests may ask for, and what answers it. `provider/model` may be written instead."""
+class ModelConfig(ConfigSection):
+    """A model name that requests can use, and the provider that serves it. Short form: `provider/model`."""
 
     provider: str
-    """Name of one of `llm.providers`."""
+    """Name of a provider in `llm.providers`."""
     model: str | None = None
-    """The provider's name for the model; `null` is the whole name that was asked for. A `*` is what the name's own `*`
-    stands for."""
+    """The provider's name for the model; `null` passes the requested name unchanged. A `*` is replaced by the part that
+    matched the `*` of the model name."""
     defaults: Mapping[str, Any] = {}
-    """Fields of requests that leave them out: `temperature`, `max_tokens`, `effort`, or any of the provider's own."""
+    """Values for omitted request fields: `temperature`, `max_tokens`, `effort`, or fields specific to the provider."""
     overrides: Mapping[str, Any] = {}
-    """Fields that are set whatever requests say; `null` takes one out."""
+    """Values that replace request fields; `null` removes a field."""
     headers: Mapping[str, SecretStr] = {}
-    """Headers added to requests for this model."""
+    """HTTP headers added to requests for this model."""
     fallbacks: tuple[str, ...] = ()
-    """Other names to try, in this order, while this one cannot answer."""
-    limits: RateConfig = RateConfig()
+    """Model names to try, in order, when this one cannot answer."""
+    limits: RateLimitsConfig = RateLimitsConfig()
     """How much of it may be used at a time, by all together."""
 
-    def provider_model(self, asked: str, part: str) -> str:
-        """The provider's name for the model, for a name asked for and the part of it that the `*` of a pattern fits."""
-        return asked if self.model is None else self.model.replace("*", part)
+    def provider_model_name(self, requested: str, part: str) -> str:
+        """Return the provider's model name for a requested name and the part matched by `*`."""
+        return requested if self.model is None else self.model.replace("*", part)
 
     @model_validator(mode="before")
     @classmethod
@@ -137,106 +137,110 @@ class ModelConfig(Section):
         return value
 
 
-class RedactionConfig(Section):
-    """Something that the archive must not keep."""
+class RedactionConfig(ConfigSection):
+    """A rule that removes text from archived exchanges."""
 
     pattern: str
-    """A regular expression; what it finds is replaced. Not across message boundaries."""
+    """Regular expression; every match is replaced. Matches do not cross message boundaries."""
     replacement: str = "[redacted]"
-    """What stands there instead."""
+    """Replacement text."""
 
     @field_validator("pattern")
     @classmethod
     def _compiles(cls, pattern: str) -> str:
         try:
             if re.compile(pattern).match(""):
-                raise ValueError(f"{pattern!r} matches nothing at all, so it would match everywhere")
+                raise ValueError(
+                    f"{pattern!r} matches the empty string, so it would match everywhere; make it more specific"
+                )
         except re.error as error:
             raise ValueError(f"{pattern!r} is not a regular expression: {error}") from None
         return pattern
 
 
-class ArchiveConfig(Section):
-    """What is kept of conversations."""
+class ArchiveConfig(ConfigSection):
+    """Archive of model requests and answers."""
 
     enabled: bool = True
-    """Whether exchanges are kept. Usage is counted either way."""
+    """Whether exchanges are archived. Usage is counted either way."""
     durability: Literal["behind", "strict"] = "behind"
-    """`behind` writes a moment later; `strict` lets no answer end before it is safely on disk."""
+    """`behind` writes in the background; `strict` completes an answer only after it is stored on disk."""
     keep: Seconds | None = Field(default=None, gt=0)
-    """How long exchanges are kept; `null` is for ever."""
+    """How long exchanges are kept; `null` keeps them forever."""
     redact_keys: bool = True
-    """Whether what looks like a key of a known provider is taken out."""
+    """Whether text that looks like an API key of a known provider is removed."""
     redact: tuple[RedactionConfig, ...] = ()
-    """What else is taken out."""
+    """Additional redaction rules."""
     max_waiting: Bytes = Field(default=256 * 2**20, ge=2**20)
-    """How much may wait to be written; beyond it exchanges are dropped and counted, or refused under `strict`."""
+    """Maximum size of the write queue; beyond it, exchanges are dropped and counted, or refused under `strict`."""
 
 
-class TracingConfig(Section):
-    """Spans for other tools, in OpenTelemetry's words for generative models. Needs the extra `paddock[tracing]`."""
+class TracingConfig(ConfigSection):
+    """Tracing with OpenTelemetry's conventions for generative AI. Requires the extra `paddock[tracing]`."""
 
     endpoint: str | None = None
-    """OTLP over HTTP, such as `http://127.0.0.1:4318/v1/traces`; `null` traces nothing."""
+    """OTLP/HTTP endpoint, such as `http://127.0.0.1:4318/v1/traces`; `null` disables tracing."""
     headers: Mapping[str, SecretStr] = {}
-    """Headers for it."""
+    """HTTP headers sent to the endpoint."""
     content: bool = False
-    """Whether spans carry what was said."""
+    """Whether spans include the text of prompts and answers."""
     langfuse_url: str | None = None
-    """Address of a Langfuse server, as a shorter way to set `endpoint` and `headers`."""
+    """URL of a Langfuse server; sets `endpoint` and `headers` for it."""
     langfuse_public_key: str | None = None
-    """Its public key."""
+    """Langfuse public key."""
     langfuse_secret_key: SecretStr | None = None
-    """Its secret key."""
+    """Langfuse secret key."""
 
 
-class LlmConfig(Section):
-    """The LLM proxy: who answers for which model, and what is kept of it."""
+class LlmConfig(ConfigSection):
+    """The LLM proxy: providers, models, limits, archive and tracing."""
 
     providers: Mapping[str, ProviderConfig] = {}
     """Providers by name."""
     models: Mapping[str, ModelConfig] = {}
-    """What may be asked for; a name may hold one `*`, and the longest match wins."""
+    """Models by name. A name may contain one `*`; the longest match wins."""
     environment: bool = True
-    """Whether providers are taken from the environment (`ANTHROPIC_API_KEY`, `OPENAI_API_KEY`, `GEMINI_API_KEY`,
-    `DASHSCOPE_API_KEY`, `ZHIPUAI_API_KEY`) when `providers` names none."""
+    """Whether to configure providers from the environment (`ANTHROPIC_API_KEY`, `OPENAI_API_KEY`, `GEMINI_API_KEY`,
+    `DASHSCOPE_API_KEY`, `ZHIPUAI_API_KEY`) when `providers` is empty."""
     list_models_every: Seconds | None = Field(default=3600, ge=10)
-    """How long a provider's list of models is kept before the provider is asked for it again. `null` never asks, and
-    offers well-known names instead."""
+    """How long a provider's model list is cached before it is fetched again. `null` never fetches it and lists
+    well-known names instead."""
     demo: bool = True
-    """Whether a script that Paddock brings answers as the model `demo` where there are no providers."""
+    """Whether to offer the built-in scripted model `demo` when no providers are configured."""
     direct: bool = False
-    """Whether `PROVIDER/MODEL` may be asked for as well, past the names, limits and overrides of `models`."""
+    """Whether requests may also use `PROVIDER/MODEL`, bypassing the names, limits and overrides of `models`."""
     listen: str | None = Field(default=None, pattern=r"^(\[[0-9A-Fa-f:.]+\]|[^\s:\[\]]+):\d{1,5}$")
-    """`HOST:PORT` of a listener for models alone, faster than the main one, which serves them too."""
+    """`HOST:PORT` of an additional listener for model requests only. It is faster than the main server."""
     sandboxes: bool = True
-    """Whether sandboxes reach the proxy, each with a key of its own that dies with it."""
+    """Whether sandboxes can use the proxy. Each gets its own key, which is revoked when the sandbox ends."""
     sandbox_models: tuple[str, ...] = ()
-    """Models that sandboxes may ask for, `*` allowed; empty allows all."""
-    sandbox_limits: RateConfig = RateConfig(concurrency=64)
-    """How much each sandbox may ask."""
-    tenant_limits: RateConfig = RateConfig()
-    """How much each tenant may ask."""
+    """Models that sandboxes may use, with `*` as a wildcard; an empty list allows all."""
+    sandbox_limits: RateLimitsConfig = RateLimitsConfig(concurrency=64)
+    """Rate limits per sandbox."""
+    tenant_limits: RateLimitsConfig = RateLimitsConfig()
+    """Rate limits per tenant."""
     max_body: Bytes = Field(default=64 * 2**20, ge=1024)
-    """Largest request."""
+    """Maximum size of a model request."""
     ping_every: Seconds = Field(default=15, gt=0)
-    """How long a translated stream may be silent before the client is sent a sign of life."""
+    """Idle time after which a keep-alive is sent to the client of a translated stream."""
     prices: Path | None = None
-    """A file of prices that completes and overrides the one Paddock brings."""
+    """Price file that extends and overrides the built-in prices."""
     archive: ArchiveConfig = ArchiveConfig()
     tracing: TracingConfig = TracingConfig()
     _found: Mapping[str, str] = PrivateAttr(default_factory=dict)
 
     @property
-    def found(self) -> Mapping[str, str]:
-        """Providers that nobody named and the environment had a key for, with the name of the variable."""
+    def discovered_providers(self) -> Mapping[str, str]:
+        """Providers configured from the environment, with the variable that holds the key."""
         return self._found
 
     @model_validator(mode="after")
     def _names_exist(self) -> Self:
         for name in self.providers:
             if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}", name):
-                raise ValueError(f"{name!r} is no name for a provider; use letters, digits, dots, dashes, underscores")
+                raise ValueError(
+                    f"{name!r} is not a valid provider name; use letters, digits, dots, dashes, underscores"
+                )
         for name, model in self.models.items():
             if name.count("*") > 1 or not name:
                 raise ValueError(f"models: {name!r} has more than one *" if name else "models: a name is empty")
@@ -246,25 +250,25 @@ class LlmConfig(Section):
             for fallback in model.fallbacks:
                 if "*" in fallback:
                     raise ValueError(f"models.{name}.fallbacks: {fallback!r} is a pattern; name one of its models")
-                if not self.serves(fallback):
+                if not self.has_model(fallback):
                     raise ValueError(f"models.{name}.fallbacks: there is no model {fallback!r}")
         for name, provider in self.providers.items():
             if provider.miss is not None and "*" in provider.miss:
                 raise ValueError(f"providers.{name}.miss: {provider.miss!r} is a pattern; name one of its models")
-            if provider.miss is not None and not self.serves(provider.miss):
+            if provider.miss is not None and not self.has_model(provider.miss):
                 raise ValueError(f"providers.{name}.miss: there is no model {provider.miss!r}")
         return self
 
-    def serves(self, name: str) -> bool:
-        """Whether something answers for a name: itself, a pattern, or `PROVIDER/MODEL` where that is allowed."""
-        if any(pattern == name or matched_part(pattern, name) is not None for pattern in self.models):
+    def has_model(self, name: str) -> bool:
+        """Return whether a name is served by an entry, a pattern, or as `PROVIDER/MODEL` if `direct`."""
+        if any(pattern == name or match_model_pattern(pattern, name) is not None for pattern in self.models):
             return True
         provider, slash, model = name.partition("/")
         return self.direct and bool(slash and model) and provider in self.providers
 
 
-def matched_part(pattern: str, name: str) -> str | None:
-    """The part of a name that the one `*` of a pattern stands for; `None` if the name does not fit."""
+def match_model_pattern(pattern: str, name: str) -> str | None:
+    """Return the part of a name matched by the `*` of a pattern; `None` if the name does not match."""
     head, star, tail = pattern.partition("*")
     if not star or len(name) < len(head) + len(tail) or not (name.startswith(head) and name.endswith(tail)):
         return None

@@ -8,9 +8,9 @@ from typing import NamedTuple
 
 from pydantic import field_validator
 
-from paddock.config.base import Section
+from paddock.config.section import ConfigSection
 
-_NAME = re.compile(r"(?=.{1,253}$)[a-z0-9_]([-a-z0-9_]*[a-z0-9_])?(\.[a-z0-9_]([-a-z0-9_]*[a-z0-9_])?)*", re.ASCII)
+_HOST_NAME = re.compile(r"(?=.{1,253}$)[a-z0-9_]([-a-z0-9_]*[a-z0-9_])?(\.[a-z0-9_]([-a-z0-9_]*[a-z0-9_])?)*", re.ASCII)
 _WITH_PORT = re.compile(r"(?:\[(?P<bracketed>[^]]+)\]|(?P<plain>[^][:]+))(?::(?P<port>[0-9]{1,5}))?", re.ASCII)
 
 
@@ -22,7 +22,7 @@ class AllowedTarget(NamedTuple):
     port: int | None
 
 
-def parse_target(text: str) -> AllowedTarget:
+def parse_allowed_target(text: str) -> AllowedTarget:
     """Parse `HOST`, `ADDRESS` or `CIDR` with an optional `:PORT`. Raises `ValueError`."""
     problem = f"{text!r} is not a host name, an address or a network such as 10.0.0.0/8, with or without :PORT"
     try:
@@ -36,22 +36,22 @@ def parse_target(text: str) -> AllowedTarget:
     try:
         return AllowedTarget(None, ip_network(host), port)
     except ValueError:
-        if match["bracketed"] or not _NAME.fullmatch(host) or host.rpartition(".")[2].isdigit():
+        if match["bracketed"] or not _HOST_NAME.fullmatch(host) or host.rpartition(".")[2].isdigit():
             raise ValueError(problem) from None
     return AllowedTarget(host, None, port)
 
 
-class McpConfig(Section):
-    """MCP servers that tasks may use by address."""
+class McpConfig(ConfigSection):
+    """External MCP servers that tasks may use by address."""
 
     allow: tuple[str, ...] = ()
-    """Servers that tasks may use although they are in a private network or on this machine: host names, addresses or
-    networks such as `10.1.0.0/16`, each with or without `:PORT`. Public addresses need no entry. The ports of Paddock
-    and of its sandboxes are refused in any case."""
+    """Servers in private networks or on this machine that tasks may use: host names, addresses or networks such as
+    `10.1.0.0/16`, each with or without `:PORT`. Public addresses need no entry. The ports of Paddock and of its
+    sandboxes are always refused."""
 
     @field_validator("allow")
     @classmethod
     def _are_targets(cls, allow: tuple[str, ...]) -> tuple[str, ...]:
         for entry in allow:
-            parse_target(entry)
+            parse_allowed_target(entry)
         return allow

@@ -1,4 +1,4 @@
-"""Every setting, its default and what it does."""
+"""The whole configuration schema: every setting with its default and description."""
 
 from __future__ import annotations
 
@@ -8,73 +8,74 @@ from typing import Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
-from paddock.config.base import Section
 from paddock.config.chat import ChatConfig
-from paddock.config.kinds import KindConfig
-from paddock.config.limits import LimitsConfig
 from paddock.config.live import LiveConfig
 from paddock.config.llm import LlmConfig
 from paddock.config.mcp import McpConfig
 from paddock.config.runs import RunsConfig
+from paddock.config.sandbox_kinds import KindConfig
+from paddock.config.sandbox_limits import LimitsConfig
+from paddock.config.section import ConfigSection
 from paddock.config.units import Bytes, Cpus, PortRange, Ports, Seconds
 
 
-class ServerConfig(Section):
-    """Where Paddock listens."""
+class ServerConfig(ConfigSection):
+    """The HTTP server."""
 
     host: str = "127.0.0.1"
-    """Address to listen on. Anything but a loopback address needs an API key to exist."""
+    """Address to listen on. The server refuses to listen on a non-loopback address unless an API key exists."""
     port: int = Field(default=8420, ge=0, le=65535)
-    """Port to listen on; 0 takes any free one."""
+    """Port to listen on; 0 picks a free port."""
     allowed_hosts: tuple[str, ...] = ()
-    """Names accepted in the `Host` header besides loopback names, which guards against DNS rebinding."""
+    """Host names accepted in the `Host` header in addition to loopback names. Protects against DNS rebinding."""
     cors_origins: tuple[str, ...] = ()
-    """Web origins that may call the API from a browser."""
+    """Origins allowed to call the API from a browser (CORS)."""
     max_body: Bytes = Field(default=64 * 2**20, ge=1024)
-    """Largest JSON body the API reads; most routes take 1 MiB at most. What passes through to a box is not limited."""
+    """Maximum size of a JSON request body; most routes accept at most 1 MiB. Proxied requests are not limited."""
     shutdown_grace: Seconds = 3
-    """How long open requests may go on after the server is told to stop."""
+    """How long open requests may continue after the server is asked to stop."""
 
 
-class SandboxesConfig(Section):
-    """How sandboxes are made, and how long they live."""
+class SandboxesConfig(ConfigSection):
+    """Defaults, limits and lifetimes of sandboxes."""
 
     default_backend: str = "local"
-    """Backend for sandboxes that name none."""
+    """Backend used when a request does not name one."""
     default_image: str = "code"
-    """Image for sandboxes that name none."""
+    """Image used when a request does not name one."""
     default_timeout: Seconds | None = Field(default=3600, gt=0)
-    """Life of a sandbox that asks for none; `null` keeps it until it is deleted."""
+    """Lifetime of a sandbox when the request does not set one; `null` keeps it until it is deleted."""
     max_timeout: Seconds = Field(default=7 * 86400, gt=0)
-    """Longest life that may be asked for."""
+    """Longest lifetime a request may set."""
     idle_timeout: Seconds | None = Field(default=None, gt=0)
-    """End a sandbox that nobody has used for this long; `null` never does. A call under way is use, a command that goes
-    on by itself is not."""
+    """End sandboxes that have been idle for this long; `null` disables this. An open call counts as use; a command
+    running in the background does not."""
     start_timeout: Seconds = Field(default=30, gt=0)
-    """How long a box may take until it answers."""
+    """How long a sandbox may take to become ready."""
     limits: LimitsConfig = LimitsConfig(cpu=2, memory=2 * 2**30, pids=512, disk=10 * 2**30, files=65536)
-    """Limits of a sandbox that asks for none."""
+    """Resource limits used when a request does not set them."""
     max_limits: LimitsConfig = LimitsConfig()
-    """Most that may be asked for; `null` sets no bound."""
+    """Highest limits a request may set; `null` means unlimited."""
     allowed_host_paths: tuple[Path, ...] = ()
-    """Host directories that sandboxes may mount. Empty allows none."""
+    """Host directories that sandboxes may mount; an empty list allows none."""
     shared: Path | None = None
-    """Directory every box sees read-only as `/shared`; `null` means `shared` in the data directory."""
+    """Directory mounted read-only at `/shared` in every sandbox; `null` means `shared` in the data directory."""
     keep_ended: Seconds = 3600
-    """How long an ended sandbox stays listed."""
+    """How long ended sandboxes remain in the list."""
     min_free_disk: Bytes = 2**30
-    """No sandbox starts while the data directory's disk has less free space than this."""
+    """Minimum free space on the disk of the data directory; no sandbox starts while less is available."""
     port_range: Ports = PortRange(20000, 29999)
-    """Host ports that direct endpoints of sandboxes are taken from."""
+    """Range of host ports used for direct endpoints of sandboxes."""
     direct_endpoints: bool = True
-    """Whether a client on this machine that asks for a port of a sandbox gets a loopback port, which every user of this
-    machine can connect to without a key. `false` has all of them use the server's proxy, which demands one."""
+    """Whether clients on this machine get a loopback port when they request a port of a sandbox. Any user of the
+    machine can connect to such a port without a key. With `false`, all clients use the server's proxy, which requires
+    a key."""
     max_endpoints: int | None = Field(default=32, ge=0)
-    """Direct endpoints of one sandbox, besides its daemon's; `null` sets no bound."""
+    """Maximum number of direct endpoints per sandbox, not counting its daemon's; `null` means unlimited."""
     reconcile_every: Seconds = Field(default=15, gt=0)
-    """How often what is recorded is compared with what exists."""
+    """Interval at which the recorded sandboxes are reconciled with the running ones."""
     max_move: Bytes = Field(default=4 * 2**30, ge=0)
-    """Most that may be moved from one sandbox to another at a time."""
+    """Maximum size of one transfer between sandboxes."""
 
     @field_validator("limits", mode="after")
     @classmethod
@@ -93,123 +94,124 @@ class SandboxesConfig(Section):
         return self
 
 
-class Quota(Section):
-    """What one tenant may have at a time."""
+class TenantQuota(ConfigSection):
+    """Resources one tenant may use at the same time."""
 
     sandboxes: int | None = Field(default=100, ge=0)
-    """Sandboxes that have not ended."""
+    """Maximum number of sandboxes that have not ended."""
     snapshots: int | None = Field(default=100, ge=0)
-    """Snapshots."""
+    """Maximum number of snapshots."""
     volumes: Bytes | None = Field(default=50 * 2**30, ge=0)
-    """Size of all its named volumes together."""
+    """Maximum total size of named volumes."""
     memory: Bytes | None = Field(default=None, ge=0)
-    """Sum of the memory limits of its sandboxes."""
+    """Maximum sum of the memory limits of all sandboxes."""
     cpu: Cpus | None = Field(default=None, ge=0)
-    """Sum of the CPU limits of its sandboxes."""
+    """Maximum sum of the CPU limits of all sandboxes."""
     endpoints: int | None = Field(default=512, ge=0)
-    """Direct endpoints of its sandboxes, besides those of their daemons."""
+    """Maximum number of direct endpoints of all sandboxes, not counting those of their daemons."""
 
 
-class QuotasConfig(Quota):
-    """What each tenant may have at a time; `null` sets no bound."""
+class QuotasConfig(TenantQuota):
+    """Resources each tenant may use at the same time; `null` means unlimited."""
 
-    tenants: Mapping[str, Quota] = {}
-    """Other quotas for single tenants; what one leaves out is as above."""
+    tenants: Mapping[str, TenantQuota] = {}
+    """Quotas of individual tenants, by name; omitted values are taken from the general quota."""
 
-    def of(self, tenant: str) -> Quota:
-        """The quota that holds for one tenant."""
-        own = self.tenants.get(tenant, Quota())
-        return Quota(
-            **{name: getattr(own if name in own.model_fields_set else self, name) for name in Quota.model_fields}
+    def for_tenant(self, tenant: str) -> TenantQuota:
+        """Return the effective quota of one tenant."""
+        own = self.tenants.get(tenant, TenantQuota())
+        return TenantQuota(
+            **{name: getattr(own if name in own.model_fields_set else self, name) for name in TenantQuota.model_fields}
         )
 
 
-class PoolConfig(Section):
-    """Boxes started ahead of need."""
+class PoolConfig(ConfigSection):
+    """A pool of sandboxes started in advance."""
 
     name: str = Field(pattern=r"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$")
-    """Name by which sandboxes ask for the pool."""
+    """Name that requests use to take a sandbox from the pool."""
     image: str | None = None
-    """Image its boxes start from; that of its kind if this is left out."""
+    """Image of the sandboxes; defaults to the image of the kind."""
     kind: str | None = None
-    """Kind of its boxes."""
+    """Kind of the sandboxes."""
     size: int = Field(default=2, ge=0, le=1000)
-    """Boxes kept ready."""
+    """Number of sandboxes kept ready."""
     limits: LimitsConfig = LimitsConfig()
-    """Limits of its boxes; what is left out is as its kind has it, or `sandboxes.limits`."""
+    """Resource limits of the sandboxes; omitted values come from the kind, then from `sandboxes.limits`."""
 
     @model_validator(mode="after")
     def _check(self) -> Self:
         if self.image is None and self.kind is None:
-            raise ValueError("a pool needs an image or a kind; give one")
+            raise ValueError("a pool needs an image or a kind; set one")
         return self
 
 
-class ImagesConfig(Section):
-    """Where images come from."""
+class ImagesConfig(ConfigSection):
+    """Sources of sandbox images."""
 
     recipes: tuple[Path, ...] = ()
-    """Directories with recipes of your own, searched before the ones Paddock brings."""
+    """Directories with your own image recipes, searched before the built-in ones."""
     mirror: str | None = None
-    """Debian mirror to build from; `null` uses the host's own sources where they have the suite."""
+    """Debian mirror used for builds; `null` uses the host's own package sources if they provide the suite."""
     aliases: Mapping[str, str] = {}
-    """Other names for images, such as an OCI reference that a recipe of yours stands in for."""
+    """Alternative names of images, for example an OCI reference that maps to one of your recipes."""
 
 
-class LocalConfig(Section):
-    """The `local` backend."""
+class LocalBackendConfig(ConfigSection):
+    """The `local` sandbox backend."""
 
     uid_base: int = Field(default=1_200_000_000, ge=100_000, le=4_000_000_000)
-    """First host user id given to boxes when Paddock runs as root."""
+    """First host user ID assigned to sandboxes when Paddock runs as root."""
     uid_count: int = Field(default=65536, ge=1)
-    """How many host user ids may be given to boxes."""
+    """Number of host user IDs available for sandboxes."""
     cgroup_parent: Path | None = None
-    """cgroup directory that boxes' cgroups are made in; `null` finds one."""
+    """Parent directory of the sandboxes' cgroups; `null` finds one automatically."""
     disk_check_every: Seconds = Field(default=0.1, gt=0)
-    """How often the host's free space is looked at. Sandboxes are measured when it has shrunk by as much as they may
-    still write. A sandbox can be over its limit by what it writes in this time, and while it is measured."""
+    """Interval at which the host's free disk space is checked. The disk use of sandboxes is measured only when free
+    space has shrunk by as much as they may still write. A sandbox can exceed its limit by the amount it writes within
+    one interval and during the measurement."""
     unsafe_disable_seccomp: bool = False
-    """Run boxes without the system call filter. Only for finding out why a program fails."""
+    """Run sandboxes without the seccomp filter. Use this only to find out why a program fails."""
 
     @model_validator(mode="after")
     def _check(self) -> Self:
         if self.uid_base + self.uid_count > 2**32 - 2:
-            raise ValueError("uid_base plus uid_count is more than the largest user id")
+            raise ValueError("uid_base plus uid_count exceeds the largest user ID")
         return self
 
 
-class SharingConfig(Section):
-    """Who sees what a key makes."""
+class SharingConfig(ConfigSection):
+    """Default visibility of new objects."""
 
     default: Literal["private", "tenant"] = "private"
-    """Visibility of new sessions, runs and sandboxes: their owner's alone, or every key's of the tenant."""
+    """Visibility of new sessions, runs and sandboxes: `private` to the owner, or to every key of the `tenant`."""
 
 
-class LogConfig(Section):
-    """What the server says on standard error."""
+class LogConfig(ConfigSection):
+    """Log messages of the server, written to standard error."""
 
     level: Literal["debug", "info", "warning", "error"] = "info"
-    """Least serious messages shown."""
+    """Minimum severity of the messages shown."""
     format: Literal["auto", "json", "console"] = "auto"
-    """`auto` is `console` on a terminal and `json` elsewhere."""
+    """Log format; `auto` means `console` on a terminal and `json` elsewhere."""
 
 
-class Config(Section):
-    """Everything Paddock can be told."""
+class Config(ConfigSection):
+    """All settings of Paddock."""
 
     data: Path = Field(
         default_factory=lambda: Path("~/.paddock").expanduser(), json_schema_extra={"shown": "~/.paddock"}
     )
-    """Directory for the database, boxes, snapshots, images and the local key."""
+    """Data directory: database, sandboxes, snapshots, images and the local API key."""
     server: ServerConfig = ServerConfig()
     sandboxes: SandboxesConfig = SandboxesConfig()
     quotas: QuotasConfig = QuotasConfig()
     pools: tuple[PoolConfig, ...] = ()
-    """Pools that exist from the start."""
+    """Sandbox pools created when the server starts."""
     kinds: Mapping[str, KindConfig] = {}
-    """Other images and limits for the kinds there are, and kinds of your own, by name."""
+    """Sandbox kinds by name: overrides for built-in kinds, and kinds of your own."""
     images: ImagesConfig = ImagesConfig()
-    local: LocalConfig = LocalConfig()
+    local: LocalBackendConfig = LocalBackendConfig()
     llm: LlmConfig = LlmConfig()
     runs: RunsConfig = RunsConfig()
     mcp: McpConfig = McpConfig()
@@ -224,10 +226,10 @@ class Config(Section):
         names = [pool.name for pool in pools]
         twice = sorted({name for name in names if names.count(name) > 1})
         if twice:
-            raise ValueError(f"more than one pool is named {', '.join(twice)}")
+            raise ValueError(f"several pools are named {', '.join(twice)}; pool names must be unique")
         return pools
 
     @property
     def shared(self) -> Path:
-        """The directory every box sees read-only as `/shared`."""
+        """Directory mounted read-only at `/shared` in every sandbox."""
         return self.sandboxes.shared or self.data / "shared"

@@ -1,4 +1,4 @@
-"""Reads one source of settings, a file, an environment or flags, into a layer that remembers where each value stood."""
+"""Read one source of settings (file, environment or flags) into a layer with the origin of each value."""
 
 from __future__ import annotations
 
@@ -10,63 +10,63 @@ from typing import Any
 
 import yaml
 
-from paddock.config.walk import Key, annotation_at, bare
+from paddock.config.schema_lookup import SettingKey, annotation_at, unwrap_annotation
 
-PREFIX = "PADDOCK_"
-RESERVED = frozenset({"PADDOCK_CONFIG", "PADDOCK_API_KEY", "PADDOCK_URL"})
-"""Variables that are not settings: the file to read, and what the command line client uses."""
+ENVIRONMENT_PREFIX = "PADDOCK_"
+NON_SETTING_VARIABLES = frozenset({"PADDOCK_CONFIG", "PADDOCK_API_KEY", "PADDOCK_URL"})
+"""Variables that are not settings: the configuration file, and options of the command line client."""
 
-_OPTIONS = {"log.level": "log-level", "log.format": "log-format", "sandboxes.default_image": "image"}
+_OPTION_NAMES = {"log.level": "log-level", "log.format": "log-format", "sandboxes.default_image": "image"}
 """Options whose names are not the last part of their settings' names."""
 
-Wanted = frozenset[Key] | None
-"""Keys that are read, with all below them; `None` for all there are."""
+WantedKeys = frozenset[SettingKey] | None
+"""Keys to read, including nested keys; `None` reads all."""
 
 _REFERENCE = re.compile(r"\$\$\{|\$\{(?:([A-Za-z_][A-Za-z0-9_]*)(:-[^}]*)?\})?")
 
 
 @dataclass
-class Layer:
-    """What one source says."""
+class SettingsLayer:
+    """The settings of one source."""
 
     base: Path
-    """Directory that relative paths in this source start from."""
+    """Base directory of relative paths in this source."""
     tree: dict[str, Any] = field(default_factory=dict)
-    origins: dict[Key, str] = field(default_factory=dict)
-    hidden: dict[Key, str] = field(default_factory=dict)
-    """Values that must not be shown, because they were taken from the environment by `${NAME}`."""
+    origins: dict[SettingKey, str] = field(default_factory=dict)
+    hidden: dict[SettingKey, str] = field(default_factory=dict)
+    """Values from `${NAME}` references, which must be masked in output."""
     problems: list[str] = field(default_factory=list)
-    unset: dict[Key, str] = field(default_factory=dict)
-    """Values that refer to a variable which is not set, by the message that says so."""
+    unset: dict[SettingKey, str] = field(default_factory=dict)
+    """Messages about values that refer to an unset variable, by key."""
 
 
-def read_environment(environ: Mapping[str, str], base: Path, wanted: Wanted = None) -> Layer:
-    """Settings from `PADDOCK_SECTION__KEY` variables."""
-    layer = Layer(base)
+def read_environment_layer(environ: Mapping[str, str], base: Path, wanted: WantedKeys = None) -> SettingsLayer:
+    """Read settings from `PADDOCK_SECTION__KEY` variables."""
+    layer = SettingsLayer(base)
     for name in sorted(environ):
-        if name.startswith(PREFIX) and name not in RESERVED:
-            key = tuple(name.removeprefix(PREFIX).lower().split("__"))
+        if name.startswith(ENVIRONMENT_PREFIX) and name not in NON_SETTING_VARIABLES:
+            key = tuple(name.removeprefix(ENVIRONMENT_PREFIX).lower().split("__"))
             if not _is_wanted(key, wanted):
                 continue
-            _put(layer, key, _from_text(environ[name], key), f"environment {name}")
+            _set_value(layer, key, _parse_text(environ[name], key), f"environment {name}")
     return layer
 
 
-def read_flags(flags: Mapping[str, Any], base: Path) -> Layer:
-    """Settings from flags by dotted key; `None` means the flag was not given."""
-    layer = Layer(base)
+def read_flag_layer(flags: Mapping[str, Any], base: Path) -> SettingsLayer:
+    """Read settings from flags by dotted key; `None` means that the flag was not given."""
+    layer = SettingsLayer(base)
     for dotted, value in flags.items():
         if value is not None:
             key = tuple(dotted.split("."))
-            given = _from_text(value, key) if isinstance(value, str) else _plain(value)
-            option = _OPTIONS.get(dotted) or key[-1].replace("_", "-")
-            _put(layer, key, given, f"flag --{option}")
+            given = _parse_text(value, key) if isinstance(value, str) else _to_plain_value(value)
+            option = _OPTION_NAMES.get(dotted) or key[-1].replace("_", "-")
+            _set_value(layer, key, given, f"flag --{option}")
     return layer
 
 
-def read_file(path: Path, shown: str, environ: Mapping[str, str], wanted: Wanted = None) -> Layer:
-    """Settings from a YAML file, with `${NAME}` replaced from the environment."""
-    layer = Layer(path.parent)
+def read_file_layer(path: Path, shown: str, environ: Mapping[str, str], wanted: WantedKeys = None) -> SettingsLayer:
+    """Read settings from a YAML file, replacing `${NAME}` from the environment."""
+    layer = SettingsLayer(path.parent)
     try:
         loader = yaml.SafeLoader(path.read_text(encoding="utf-8"))
         node = loader.get_single_node()
@@ -92,7 +92,7 @@ def read_file(path: Path, shown: str, environ: Mapping[str, str], wanted: Wanted
 
 class _FileReader:
     def __init__(
-        self, layer: Layer, loader: yaml.SafeLoader, shown: str, environ: Mapping[str, str], wanted: Wanted
+        self, layer: SettingsLayer, loader: yaml.SafeLoader, shown: str, environ: Mapping[str, str], wanted: WantedKeys
     ) -> None:
         self.layer = layer
         self.loader = loader
@@ -100,7 +100,7 @@ class _FileReader:
         self.environ = environ
         self.wanted = wanted
 
-    def value(self, node: yaml.Node, key: Key, above: tuple[yaml.Node, ...]) -> Any:
+    def value(self, node: yaml.Node, key: SettingKey, above: tuple[yaml.Node, ...]) -> Any:
         where = self.layer.origins.setdefault(key, f"{self.shown}:{node.start_mark.line + 1}")
         if node in above:
             self.layer.problems.append(f"{where}: {'.'.join(key)} contains itself")
@@ -116,7 +116,7 @@ class _FileReader:
             return None
         return self.replaced(value, key, where) if isinstance(value, str) and "${" in value else value
 
-    def mapping(self, node: yaml.MappingNode, key: Key, above: tuple[yaml.Node, ...]) -> dict[str, Any]:
+    def mapping(self, node: yaml.MappingNode, key: SettingKey, above: tuple[yaml.Node, ...]) -> dict[str, Any]:
         seen: set[str] = set()
         for name, _ in node.value:
             if name.value in seen and _is_wanted((*key, str(name.value)), self.wanted):
@@ -133,7 +133,7 @@ class _FileReader:
             tree[inner[-1]] = self.value(item, inner, above)
         return tree
 
-    def replaced(self, text: str, key: Key, where: str) -> str:
+    def replaced(self, text: str, key: SettingKey, where: str) -> str:
         missing: list[str] = []
 
         def one(match: re.Match[str]) -> str:
@@ -158,12 +158,12 @@ class _FileReader:
         return value
 
 
-def _is_wanted(key: Key, wanted: Wanted) -> bool:
-    """Whether `key` is one of those, or above or below one."""
+def _is_wanted(key: SettingKey, wanted: WantedKeys) -> bool:
+    """Return whether a key equals, contains or is contained in a wanted key."""
     return wanted is None or any(key[: len(each)] == each[: len(key)] for each in wanted)
 
 
-def _put(layer: Layer, key: Key, value: Any, origin: str) -> None:
+def _set_value(layer: SettingsLayer, key: SettingKey, value: Any, origin: str) -> None:
     branch = layer.tree
     for depth, part in enumerate(key[:-1], 1):
         branch = branch.setdefault(part, {})
@@ -174,17 +174,17 @@ def _put(layer: Layer, key: Key, value: Any, origin: str) -> None:
     layer.origins[key] = origin
 
 
-def _from_text(text: str, key: Key) -> Any:
-    """Plain text, but YAML where it is plainly meant: `null`, `[a, b]`, `{a: b}`; `a,b` for lists."""
+def _parse_text(text: str, key: SettingKey) -> Any:
+    """Parse a value given as text: YAML for `null`, `[a, b]` and `{a: b}`, `a,b` for lists."""
     if text == "null" or text[:1] in ("[", "{"):
         try:
             return yaml.safe_load(text)
         except yaml.YAMLError:
             return text
-    if getattr(bare(annotation_at(key)), "__origin__", None) is tuple:
+    if getattr(unwrap_annotation(annotation_at(key)), "__origin__", None) is tuple:
         return [part.strip() for part in text.split(",") if part.strip()]
     return text
 
 
-def _plain(value: Any) -> Any:
+def _to_plain_value(value: Any) -> Any:
     return list(value) if isinstance(value, (tuple, set, frozenset)) else value

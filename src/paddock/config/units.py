@@ -1,4 +1,4 @@
-"""Sizes, durations, CPUs and port ranges as people write them: `2Gi`, `10m`, `500m`, `20000-29999`."""
+"""Parse and format sizes, durations, CPUs and port ranges: `2Gi`, `10m`, `500m`, `20000-29999`."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _DURATION_PART = re.compile(r"(\d{1,30}(?:\.\d{1,30})?)(ms|[smhdw]|)", re.ASCII)
 
 
 class PortRange(NamedTuple):
-    """Ports from `first` to `last`, both included."""
+    """Ports from `first` to `last`, inclusive."""
 
     first: int
     last: int
@@ -30,7 +30,7 @@ class PortRange(NamedTuple):
 
 
 def parse_size(value: object) -> int:
-    """Bytes from `2Gi`, `512Mi`, `10G`, `4096` or a number; `B` may follow the unit.
+    """Parse a size such as `2Gi`, `512Mi`, `10G`, `4096` or a number, in bytes; `B` may follow the unit.
 
     Raises `ValueError` for anything else, and for fractions of a byte.
     """
@@ -42,17 +42,17 @@ def parse_size(value: object) -> int:
             raise ValueError(problem)
         amount = Decimal(match[1]) * factor
     else:
-        amount = _number(value, problem)
+        amount = _parse_number(value, problem)
     if amount != amount.to_integral_value():
         raise ValueError(f"{value!r} is not a whole number of bytes")
     return int(amount)
 
 
 def parse_duration(value: object) -> float:
-    """Seconds from `30s`, `10m`, `1h`, `1d`, `1h30m`, `250ms` or a number of seconds. Raises `ValueError`."""
+    """Parse a duration such as `30s`, `10m`, `1h30m`, `250ms` or a number of seconds. Raises `ValueError`."""
     problem = f"{value!r} is not a duration; write seconds or a number with ms, s, m, h, d or w, such as 10m"
     if not isinstance(value, str):
-        return float(_number(value, problem))
+        return float(_parse_number(value, problem))
     text = value.strip()
     parts = [(number, unit) for number, unit in _DURATION_PART.findall(text)]
     if not parts or "".join(number + unit for number, unit in parts) != text:
@@ -63,17 +63,17 @@ def parse_duration(value: object) -> float:
 
 
 def parse_cpu(value: object) -> float:
-    """CPUs from `2`, `0.5` or `500m` (thousandths, as Kubernetes writes them). Raises `ValueError`."""
+    """Parse CPUs such as `2`, `0.5` or `500m` (thousandths, as in Kubernetes). Raises `ValueError`."""
     problem = f"{value!r} is not a number of CPUs; write a number such as 0.5, or thousandths such as 500m"
     if isinstance(value, str) and (match := _QUANTITY.fullmatch(value)):
         if match[2] not in ("", "m"):
             raise ValueError(problem)
         return float(Decimal(match[1]) / (1000 if match[2] else 1))
-    return float(_number(value, problem))
+    return float(_parse_number(value, problem))
 
 
 def parse_port_range(value: object) -> PortRange:
-    """First and last port from `20000-29999`. Raises `ValueError`."""
+    """Parse a port range such as `20000-29999`. Raises `ValueError`."""
     if isinstance(value, PortRange):
         return value
     match = re.fullmatch(r"\s*(\d{1,5})\s*-\s*(\d{1,5})\s*", str(value), re.ASCII)
@@ -83,7 +83,7 @@ def parse_port_range(value: object) -> PortRange:
 
 
 def format_size(size: int) -> str:
-    """The shortest exact way to write a size; `parse_size` reads it back unchanged."""
+    """Return the shortest exact form of a size, which `parse_size` accepts."""
     for unit in ("Pi", "Ti", "Gi", "Mi", "Ki"):
         if size and size % _SIZE_FACTORS[unit.lower()] == 0:
             return f"{size // _SIZE_FACTORS[unit.lower()]}{unit}"
@@ -91,7 +91,7 @@ def format_size(size: int) -> str:
 
 
 def format_duration(seconds: float) -> str:
-    """The shortest exact way to write a duration; `parse_duration` reads it back unchanged."""
+    """Return the shortest exact form of a duration, which `parse_duration` accepts."""
     for unit in ("d", "h", "m"):
         size = _DURATION_MILLISECONDS[unit] // 1000
         if seconds and seconds % size == 0:
@@ -99,7 +99,7 @@ def format_duration(seconds: float) -> str:
     return f"{int(seconds)}s" if float(seconds).is_integer() else f"{Decimal(repr(float(seconds))):f}s"
 
 
-def _number(value: Any, problem: str) -> Decimal:
+def _parse_number(value: Any, problem: str) -> Decimal:
     if isinstance(value, bool) or not isinstance(value, (int, float, Decimal)):
         raise ValueError(problem)
     try:
@@ -111,13 +111,13 @@ def _number(value: Any, problem: str) -> Decimal:
     return number
 
 
-class Unit(NamedTuple):
-    """Marks a field's type so that output can write it the way people do."""
+class UnitMarker(NamedTuple):
+    """Marks the unit of a field's type, so that output uses the same notation as input."""
 
     name: str
 
 
-Bytes = Annotated[int, BeforeValidator(parse_size), Unit("size")]
-Seconds = Annotated[float, BeforeValidator(parse_duration), Unit("duration")]
-Cpus = Annotated[float, BeforeValidator(parse_cpu), Unit("CPUs")]
-Ports = Annotated[PortRange, BeforeValidator(parse_port_range), Unit("port range")]
+Bytes = Annotated[int, BeforeValidator(parse_size), UnitMarker("size")]
+Seconds = Annotated[float, BeforeValidator(parse_duration), UnitMarker("duration")]
+Cpus = Annotated[float, BeforeValidator(parse_cpu), UnitMarker("CPUs")]
+Ports = Annotated[PortRange, BeforeValidator(parse_port_range), UnitMarker("port range")]

@@ -1,1 +1,1 @@
-"""The append-only log of everything that happens."""
+"""The append-only, durable event log and its followers."""

@@ -1,1 +1,1 @@
-"""Many sandboxes: made, kept, counted and ended."""
+"""Creates, tracks, limits and ends the sandboxes of all tenants."""

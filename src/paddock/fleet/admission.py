@@ -1,4 +1,4 @@
-"""Whether a sandbox may be made: by its request, its tenant's quota and the state of the host."""
+"""Admission control: checks a create request against settings, quotas and the host's free disk."""
 
 from __future__ import annotations
 
@@ -10,37 +10,37 @@ from typing import Literal
 
 from paddock.config.schema import Config
 from paddock.errors import Conflict, HostFull, InvalidInput, QuotaExceeded, Unsupported
-from paddock.fleet.kinds import Kinds
-from paddock.fleet.pools import Pools
+from paddock.fleet.kinds import SandboxKinds
+from paddock.fleet.pools import PoolManager
 from paddock.fleet.requests import CreateSandbox, ImageSource
-from paddock.model.sandbox import Image, Limits, Sandbox, SandboxState, SnapshotState
-from paddock.model.screens import Kind
-from paddock.store.sandboxes import SandboxStore
-from paddock.store.snapshots import SnapshotStore
+from paddock.model.sandbox import Image, Sandbox, SandboxLimits, SandboxState, SnapshotState
+from paddock.model.screens import SandboxKind
+from paddock.store.sandbox_store import SandboxStore
+from paddock.store.snapshot_store import SnapshotStore
 
-ALIVE = [state for state in SandboxState if state.alive]
+ALIVE_STATES = [state for state in SandboxState if state.alive]
 
 
 @dataclass(frozen=True)
-class Admitted:
-    """What a sandbox that may be made is made of."""
+class ResolvedSandbox:
+    """Image, limits and kind of an admitted sandbox."""
 
     image: Image
-    limits: Limits
+    limits: SandboxLimits
     kind: str | None
 
 
-class Admission:
-    """Says no, with a reason, before anything is made."""
+class AdmissionControl:
+    """Rejects invalid or excessive requests before anything is created."""
 
     def __init__(
         self,
         config: Config,
         images: ImageSource,
-        kinds: Kinds,
+        kinds: SandboxKinds,
         sandboxes: SandboxStore,
         snapshots: SnapshotStore,
-        pools: Pools,
+        pools: PoolManager,
     ) -> None:
         self._config = config
         self._images = images
@@ -49,15 +49,15 @@ class Admission:
         self._snapshots = snapshots
         self._pools = pools
 
-    async def check(self, tenant: str, request: CreateSandbox) -> Admitted:
-        """Refuse what cannot or may not be, before anything is made."""
+    async def check_request(self, tenant: str, request: CreateSandbox) -> ResolvedSandbox:
+        """Resolve image, limits and kind of a request; raise if it is invalid or not allowed."""
         if sum(source is not None for source in (request.image, request.snapshot, request.pool)) > 1:
-            raise InvalidInput("give one of image, snapshotId and poolRef, not several")
+            raise InvalidInput("give only one of image, snapshotId and poolRef")
         if request.network_default not in (None, "deny"):
             raise Unsupported("local sandboxes have no network: networkPolicy.defaultAction must be 'deny'")
         kind = None if request.kind is None else self._kinds.get(request.kind)
         name = request.image or (kind.image if kind else self._config.sandboxes.default_image)
-        if kind is not None and name == kind.name:  # OpenSandbox's SDK must name an image, and the kind will do.
+        if kind is not None and name == kind.name:  # OpenSandbox's SDK requires an image; the kind's name is accepted.
             name = kind.image
         if request.snapshot is not None:
             kept = await self._snapshots.get(request.snapshot, tenant)
@@ -68,41 +68,41 @@ class Admission:
             pool = await self._pools.get(tenant, request.pool)
             name = pool.image
             if request.volumes:
-                raise InvalidInput("boxes of a pool are started already; volumes cannot be added")
+                raise InvalidInput("volumes cannot be added: sandboxes of a pool are already running")
             if kind is not None and pool.kind != kind.name:
-                raise InvalidInput(f"pool {pool.name} has boxes of kind {pool.kind or 'none'}, not {kind.name}")
+                raise InvalidInput(f"pool {pool.name} has sandboxes of kind {pool.kind or 'none'}, not {kind.name}")
             kind = kind if pool.kind is None else self._kinds.get(pool.kind)
         elif kind is None:
-            kind = self._kinds.of_image(name)
+            kind = self._kinds.kind_of_image(name)
         image = self._images.resolve(name)
-        limits = self.limits(request.limits, kind)
+        limits = self.resolve_limits(request.limits, kind)
         self.check_disk()
-        return Admitted(image, limits, kind.name if kind else None)
+        return ResolvedSandbox(image, limits, kind.name if kind else None)
 
     def check_disk(self) -> None:
-        """Raise `HostFull` when the host has no room for what a box writes, or for a copy of it."""
+        """Raise `HostFull` when the host has too little free disk space for a sandbox or a snapshot."""
         free = shutil.disk_usage(self._config.data).free
         if free < self._config.sandboxes.min_free_disk:
-            raise HostFull(f"the host has only {free >> 20} MiB of disk free; sandboxes.min_free_disk wants more")
+            raise HostFull(f"the host has only {free >> 20} MiB of disk free; sandboxes.min_free_disk requires more")
 
-    def limits(self, asked: Limits, kind: Kind | None = None) -> Limits:
-        """What a box gets that is asked for with these. Raises `InvalidInput` for more than may be."""
+    def resolve_limits(self, requested: SandboxLimits, kind: SandboxKind | None = None) -> SandboxLimits:
+        """Merge requested limits with the kind's defaults. Raises `InvalidInput` above `sandboxes.max_limits`."""
         bounds = self._config.sandboxes.max_limits.model_dump(exclude_none=True)
-        limits = self._kinds.limits(kind).model_copy(update=asked.model_dump(exclude_none=True))
+        limits = self._kinds.default_limits(kind).model_copy(update=requested.model_dump(exclude_none=True))
         for name, bound in bounds.items():
             if getattr(limits, name) > bound:
                 raise InvalidInput(f"{name} may be at most {bound} (sandboxes.max_limits.{name})")
         return limits
 
-    async def check_quota(self, tenant: str, limits: Limits) -> None:
-        """Raise `QuotaExceeded` unless the tenant may have one more."""
-        quota = self._config.quotas.of(tenant)
+    async def check_quota(self, tenant: str, limits: SandboxLimits) -> None:
+        """Raise `QuotaExceeded` unless the tenant may have one more sandbox with these limits."""
+        quota = self._config.quotas.for_tenant(tenant)
         if quota.memory is None and quota.cpu is None:
             counts = await self._sandboxes.counts(tenant)
             alive = sum(count for (_, state), count in counts.items() if state.alive)
             owned: Sequence[Sandbox] = ()
         else:
-            owned, alive = await self._sandboxes.list(tenant, states=ALIVE, page_size=100_000)
+            owned, alive = await self._sandboxes.list(tenant, states=ALIVE_STATES, page_size=100_000)
         if quota.sandboxes is not None and alive >= quota.sandboxes:
             raise QuotaExceeded(f"tenant {tenant} has its {quota.sandboxes} sandboxes; delete one first")
         for name in ("memory", "cpu"):
@@ -111,7 +111,7 @@ class Admission:
             if bound is not None and used > bound:
                 raise QuotaExceeded(f"tenant {tenant} would use {used} of its {bound} {name}")
 
-    def expiry(self, timeout: float | Literal["default"] | None, now: datetime) -> datetime | None:
+    def expiry_time(self, timeout: float | Literal["default"] | None, now: datetime) -> datetime | None:
         settings = self._config.sandboxes
         seconds = settings.default_timeout if timeout == "default" else timeout
         if seconds is None:

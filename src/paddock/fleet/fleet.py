@@ -1,4 +1,4 @@
-"""What callers use: sandboxes of many tenants, from creation to end."""
+"""The fleet: creates, finds, changes and ends sandboxes and snapshots of many tenants."""
 
 from __future__ import annotations
 
@@ -13,53 +13,53 @@ from weakref import WeakValueDictionary
 
 from paddock.config.schema import Config
 from paddock.errors import (
-    BoxGone,
     Conflict,
     InvalidInput,
     NameTaken,
     PaddockError,
     QuotaExceeded,
+    SandboxGone,
     SandboxNotFound,
     Unavailable,
 )
-from paddock.events.log import EventLog
-from paddock.fleet.admission import ALIVE, Admission, Admitted
-from paddock.fleet.attendance import Attendance, Attendant
-from paddock.fleet.forwards import Forwards
-from paddock.fleet.kinds import Kinds
-from paddock.fleet.pools import Pools, Ready
+from paddock.events.event_log import EventLog
+from paddock.fleet.admission import ALIVE_STATES, AdmissionControl, ResolvedSandbox
+from paddock.fleet.kinds import SandboxKinds
+from paddock.fleet.lifecycle_hooks import LifecycleHook, LifecycleHooks
+from paddock.fleet.pools import PoolManager, ReadySandbox
+from paddock.fleet.port_forwards import PortForwards
 from paddock.fleet.requests import CreateSandbox, ImageSource, new_id
-from paddock.fleet.volumes import Granted, Volumes
+from paddock.fleet.volumes import GrantedVolumes, VolumeRegistry
 from paddock.model.events import EventType, sandbox_stream
-from paddock.model.owners import Owned, Visibility, check_may_share, owner_of_new, request_key_of, subject_of
+from paddock.model.owners import Ownership, Visibility, check_may_share, owner_of_new, request_key_of, subject_of
 from paddock.model.sandbox import (
     KIND_EXTENSION,
     KIND_VARIABLE,
-    BoxSpec,
     Image,
-    Limits,
     Sandbox,
+    SandboxLimits,
+    SandboxSpec,
     SandboxState,
     Snapshot,
     SnapshotState,
 )
 from paddock.sandbox.base import Backend
 from paddock.store.database import Store
-from paddock.store.events import Happening
-from paddock.store.pools import PoolStore
-from paddock.store.sandboxes import SandboxStore
-from paddock.store.snapshots import SnapshotStore
+from paddock.store.event_store import NewEvent
+from paddock.store.pool_store import PoolStore
+from paddock.store.sandbox_store import SandboxStore
+from paddock.store.snapshot_store import SnapshotStore
 
 if TYPE_CHECKING:
-    from paddock.sandbox.client import Inside
+    from paddock.sandbox.daemon.client import DaemonClient
 
-ONGOING = [SandboxState.RUNNING, SandboxState.PAUSED]
+ONGOING_STATES = [SandboxState.RUNNING, SandboxState.PAUSED]
 
 
 class Fleet:
-    """Keeps sandboxes. Every method takes the tenant that asks; another tenant's things do not exist for it.
+    """Manages sandboxes. Methods take the calling tenant and hide the sandboxes of other tenants.
 
-    Raises `SandboxNotFound` and its like for unknown ids, `Conflict` for a state that does not allow the call.
+    Raises `SandboxNotFound` and the like for unknown ids, `Conflict` if the sandbox's state does not allow the call.
     """
 
     def __init__(
@@ -70,7 +70,7 @@ class Fleet:
         store: Store,
         events: EventLog,
         config: Config,
-        attendants: Sequence[Attendant] = (),
+        hooks: Sequence[LifecycleHook] = (),
     ) -> None:
         self.backend = backend
         self.images = images
@@ -78,37 +78,37 @@ class Fleet:
         self.config = config
         self.sandboxes = SandboxStore(store)
         self.snapshots = SnapshotStore(store)
-        self.volumes = Volumes(config.data / "volumes", config.sandboxes.allowed_host_paths)
+        self.volumes = VolumeRegistry(config.data / "volumes", config.sandboxes.allowed_host_paths)
         ports = config.sandboxes.port_range
-        self.forwards = Forwards(
+        self.forwards = PortForwards(
             range(ports.first, ports.last + 1),
             per_sandbox=config.sandboxes.max_endpoints,
-            per_tenant=lambda tenant: config.quotas.of(tenant).endpoints,
+            per_tenant=lambda tenant: config.quotas.for_tenant(tenant).endpoints,
         )
-        self.attendance = Attendance(attendants, backend)
-        self.kinds = Kinds.load(config)
-        self.pools = Pools(backend, images, self.kinds, PoolStore(store), config, self.attendance.holes)
-        self._admission = Admission(config, images, self.kinds, self.sandboxes, self.snapshots, self.pools)
+        self.hooks = LifecycleHooks(hooks, backend)
+        self.kinds = SandboxKinds.load_installed(config)
+        self.pools = PoolManager(backend, images, self.kinds, PoolStore(store), config, self.hooks.uplink_services)
+        self._admission = AdmissionControl(config, images, self.kinds, self.sandboxes, self.snapshots, self.pools)
         self.starting: dict[str, asyncio.Future[Sandbox]] = {}
-        """Sandboxes under way, so that asking again waits for the first and nobody takes them for leftovers."""
-        self._clients: dict[str, Inside] = {}
+        """Sandboxes being started: repeated requests wait for them, and they do not count as leftovers."""
+        self._clients: dict[str, DaemonClient] = {}
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._tasks: set[asyncio.Task[Any]] = set()
 
-    def check_limits(self, asked: Limits) -> None:
+    def check_limits(self, asked: SandboxLimits) -> None:
         """Raise `InvalidInput` for more than a sandbox may have."""
-        self._admission.limits(asked)
+        self._admission.resolve_limits(asked)
 
     async def create(self, tenant: str, request: CreateSandbox) -> Sandbox:
-        """Make a sandbox and return it running.
+        """Create a sandbox and return it running.
 
-        Asking again with the same `request_key` returns the first one. When it raises, nothing is left.
+        Repeating the call with the same `request_key` returns the first sandbox. After an error nothing is left behind.
         """
         if (stored := request_key_of(tenant, request.request_key)) and (
             earlier := await self.sandboxes.by_request_key(tenant, stored, subject_of(tenant))
         ):
-            return await self._settled(earlier)
-        # What is started is finished, even if the caller stops waiting.
+            return await self._wait_until_started(earlier)
+        # Shielded: creation completes even if the caller stops waiting.
         created: Sandbox = await asyncio.shield(self.spawn(self._create(tenant, request)))
         return created
 
@@ -124,61 +124,63 @@ class Fleet:
         page: int = 1,
         page_size: int = 20,
     ) -> tuple[Sequence[Sandbox], int]:
-        """One page, newest first, and how many there are in all."""
+        """Return one page, newest first, and the total count."""
         return await self.sandboxes.list(tenant, states=states, metadata=metadata, page=page, page_size=page_size)
 
     async def delete(self, tenant: str, sandbox_id: str) -> None:
-        """End a sandbox and forget it."""
+        """End a sandbox and delete its record."""
         sandbox = await self.get(tenant, sandbox_id)
-        await self.end(sandbox, "deleted", keep=False)
+        await self.end_sandbox(sandbox, "deleted", keep=False)
 
     async def patch_metadata(self, tenant: str, sandbox_id: str, patch: Mapping[str, str | None]) -> Sandbox:
-        """Change single entries; `None` removes one."""
-        async with self.lock(sandbox_id):
+        """Change single entries; `None` removes an entry."""
+        async with self.sandbox_lock(sandbox_id):
             sandbox = await self.get(tenant, sandbox_id)
             changed = {k: v for k, v in {**sandbox.metadata, **patch}.items() if v is not None}
             return await self.sandboxes.update(sandbox_id, metadata=changed)
 
     async def share(self, tenant: str, sandbox_id: str, visibility: Visibility) -> Sandbox:
-        """Change who sees a sandbox and what hangs on it. Raises `Forbidden` unless it is the caller's to share."""
+        """Change the visibility of a sandbox and its snapshots. Raises `Forbidden` if not the caller's."""
         sandbox = await self.get(tenant, sandbox_id)
         check_may_share(tenant, sandbox)
         kept, _ = await self.snapshots.list(sandbox.tenant, sandbox_id=sandbox_id, page_size=100_000)
         streams = [sandbox_stream(sandbox_id), *(f"snapshot/{each.id}" for each in kept)]
         audience = sandbox.model_copy(update={"visibility": visibility}).audience
-        changed = Happening(sandbox_stream(sandbox_id), EventType.SANDBOX_SHARED, {"visibility": visibility}, tenant)
+        changed = NewEvent(sandbox_stream(sandbox_id), EventType.SANDBOX_SHARED, {"visibility": visibility}, tenant)
         return await self.sandboxes.share(
-            sandbox_id, visibility, lambda work: self.events.readdress(work, lambda _: [changed], streams, audience)
+            sandbox_id,
+            visibility,
+            lambda work: self.events.change_audience(work, lambda _: [changed], streams, audience),
         )
 
-    async def share_all(self, tenant: str, metadata: Mapping[str, str], owned: Owned) -> None:
-        """Show the owner's sandboxes with this metadata, those of a session or a run, to those who see that."""
+    async def share_owned(self, tenant: str, metadata: Mapping[str, str], owned: Ownership) -> None:
+        """Give the owner's sandboxes with this metadata (of a session or run) the visibility of `owned`."""
         found, _ = await self.list(str(tenant), metadata=metadata, page_size=100_000)
         for sandbox in found:
             if sandbox.subject == owned.subject and sandbox.visibility is not owned.visibility:
                 await self.share(str(tenant), sandbox.id, owned.visibility)
 
     async def renew(self, tenant: str, sandbox_id: str, expires_at: datetime) -> Sandbox:
-        """Give a sandbox a new end."""
+        """Change the expiry time of a sandbox."""
         now = datetime.now(UTC)
         if expires_at <= now:
             raise InvalidInput("expiresAt lies in the past")
         if expires_at > now + timedelta(seconds=self.config.sandboxes.max_timeout):
             raise InvalidInput("expiresAt is further away than sandboxes.max_timeout allows")
-        async with self.lock(sandbox_id):
+        async with self.sandbox_lock(sandbox_id):
             sandbox = await self.get(tenant, sandbox_id)
             if not sandbox.state.alive:
                 raise Conflict(f"sandbox {sandbox_id} has ended")
             if sandbox.expires_at is None:
-                raise Conflict(f"sandbox {sandbox_id} lives until it is deleted; there is nothing to renew")
+                raise Conflict(f"sandbox {sandbox_id} has no expiry; there is nothing to renew")
             renewed = await self.sandboxes.update(sandbox_id, expires_at=expires_at)
-            await self.attendance.renewed(renewed)
-        await self.tell(renewed, EventType.SANDBOX_RENEWED, expires_at=expires_at.isoformat())
+            await self.hooks.on_renewed(renewed)
+        await self.publish_event(renewed, EventType.SANDBOX_RENEWED, expires_at=expires_at.isoformat())
         return renewed
 
     async def pause(self, tenant: str, sandbox_id: str) -> Sandbox:
-        """Stop every process where it stands."""
-        # What is begun is finished, even if the caller stops waiting.
+        """Freeze all processes of a sandbox."""
+        # Shielded: the change completes even if the caller stops waiting.
         paused: Sandbox = await asyncio.shield(self.spawn(self._pause(tenant, sandbox_id)))
         return paused
 
@@ -187,26 +189,26 @@ class Fleet:
         return resumed
 
     async def _pause(self, tenant: str, sandbox_id: str) -> Sandbox:
-        async with self._changing(tenant, sandbox_id, SandboxState.RUNNING, SandboxState.PAUSING) as sandbox:
+        async with self._transition(tenant, sandbox_id, SandboxState.RUNNING, SandboxState.PAUSING) as sandbox:
             await self.backend.pause(sandbox.record)
             paused = await self.sandboxes.transition(sandbox_id, [SandboxState.PAUSING], SandboxState.PAUSED)
-        await self.tell(paused, EventType.SANDBOX_PAUSED)
+        await self.publish_event(paused, EventType.SANDBOX_PAUSED)
         return paused
 
     async def _resume(self, tenant: str, sandbox_id: str) -> Sandbox:
-        async with self._changing(tenant, sandbox_id, SandboxState.PAUSED, SandboxState.RESUMING) as sandbox:
+        async with self._transition(tenant, sandbox_id, SandboxState.PAUSED, SandboxState.RESUMING) as sandbox:
             await self.backend.resume(sandbox.record)
             resumed = await self.sandboxes.transition(sandbox_id, [SandboxState.RESUMING], SandboxState.RUNNING)
-        await self.tell(resumed, EventType.SANDBOX_RESUMED)
+        await self.publish_event(resumed, EventType.SANDBOX_RESUMED)
         return resumed
 
     async def snapshot(self, tenant: str, sandbox_id: str, name: str | None = None) -> Snapshot:
-        """Start keeping what a sandbox has written; the snapshot is ready a little later."""
+        """Start a snapshot of a sandbox's files; it becomes ready in the background."""
         sandbox = await self.get(tenant, sandbox_id)
-        if sandbox.state not in ONGOING:
-            raise Conflict(f"sandbox {sandbox_id} is {sandbox.state}; only a running or paused one can be kept")
+        if sandbox.state not in ONGOING_STATES:
+            raise Conflict(f"sandbox {sandbox_id} is {sandbox.state}; only a running or paused one can be snapshotted")
         self._admission.check_disk()
-        quota = self.config.quotas.of(tenant).snapshots
+        quota = self.config.quotas.for_tenant(tenant).snapshots
         if quota is not None and (await self.snapshots.list(sandbox.tenant, page_size=1))[1] >= quota:
             raise QuotaExceeded(f"tenant {tenant} has its {quota} snapshots; delete one first")
         now = datetime.now(UTC)
@@ -224,51 +226,53 @@ class Fleet:
                 changed_at=now,
             )
         )
-        await self._tell_snapshot(snapshot, EventType.SNAPSHOT_CREATED)
-        self.spawn(self._keep(sandbox, snapshot))
+        await self._publish_snapshot_event(snapshot, EventType.SNAPSHOT_CREATED)
+        self.spawn(self._write_snapshot(sandbox, snapshot))
         return snapshot
 
     async def delete_snapshot(self, tenant: str, snapshot_id: str) -> None:
         snapshot = await self.snapshots.get(snapshot_id, tenant)
         if snapshot.state is SnapshotState.CREATING:
-            raise Conflict(f"snapshot {snapshot_id} is still being made")
+            raise Conflict(f"snapshot {snapshot_id} is still being created")
         await self.snapshots.transition(snapshot_id, list(SnapshotState), SnapshotState.DELETING)
         await self.backend.delete_snapshot(snapshot_id)
         await self.snapshots.delete(snapshot_id)
-        await self._tell_snapshot(snapshot, EventType.SNAPSHOT_DELETED)
+        await self._publish_snapshot_event(snapshot, EventType.SNAPSHOT_DELETED)
 
-    async def inside(self, tenant: str, sandbox_id: str) -> Inside:
-        """A client of the sandbox's daemon; the fleet closes it when the sandbox ends."""
+    async def running_client(self, tenant: str, sandbox_id: str) -> DaemonClient:
+        """Return a client of the daemon of a running sandbox; the fleet closes it when the sandbox ends."""
         sandbox = await self.get(tenant, sandbox_id)
         if sandbox.state is not SandboxState.RUNNING:
             raise Conflict(f"sandbox {sandbox_id} is {sandbox.state}, not {SandboxState.RUNNING}")
         return self.client(sandbox)
 
-    async def endpoint(self, tenant: str, sandbox_id: str, port: int) -> tuple[str, str]:
-        """A loopback address of the host that leads to a port of the sandbox, and the daemon's token."""
+    async def open_endpoint(self, tenant: str, sandbox_id: str, port: int) -> tuple[str, str]:
+        """Open a direct endpoint: return a host address for a port of the sandbox, and the daemon's token."""
         sandbox = await self.get(tenant, sandbox_id)
-        if sandbox.state not in ONGOING:
+        if sandbox.state not in ONGOING_STATES:
             raise Conflict(f"sandbox {sandbox_id} is {sandbox.state}")
-        host_port = await self.forwards.open(tenant, sandbox_id, port, self.backend.address(sandbox.record))
+        host_port = await self.forwards.open(tenant, sandbox_id, port, self.backend.daemon_address(sandbox.record))
         return f"127.0.0.1:{host_port}", sandbox.token
 
-    def client(self, sandbox: Sandbox) -> Inside:
-        from paddock.sandbox.client import Inside
+    def client(self, sandbox: Sandbox) -> DaemonClient:
+        from paddock.sandbox.daemon.client import DaemonClient
 
         if sandbox.id not in self._clients:
-            self._clients[sandbox.id] = Inside(self.backend.address(sandbox.record))
+            self._clients[sandbox.id] = DaemonClient(self.backend.daemon_address(sandbox.record))
         return self._clients[sandbox.id]
 
-    async def end(self, sandbox: Sandbox, reason: str, *, keep: bool, message: str | None = None) -> None:
-        """End a sandbox by force. `keep` leaves it listed for a while, with the reason."""
-        async with self.lock(sandbox.id):
+    async def end_sandbox(self, sandbox: Sandbox, reason: str, *, keep: bool, message: str | None = None) -> None:
+        """End a sandbox by force. With `keep` it stays listed for a while, with the reason."""
+        async with self.sandbox_lock(sandbox.id):
             current = await self.sandboxes.get(sandbox.id)
             if current.state is SandboxState.PENDING and sandbox.id in self.starting:
                 raise Conflict(f"sandbox {sandbox.id} is still starting")
             if current.state.alive and current.state is not SandboxState.STOPPING:
-                current = await self.sandboxes.transition(current.id, ALIVE, SandboxState.STOPPING, reason, message)
-                await self.tell(current, EventType.SANDBOX_STOPPING, reason=reason)
-            await self._release(current)
+                current = await self.sandboxes.transition(
+                    current.id, ALIVE_STATES, SandboxState.STOPPING, reason, message
+                )
+                await self.publish_event(current, EventType.SANDBOX_STOPPING, reason=reason)
+            await self._release_resources(current)
             if keep:
                 await self.sandboxes.transition(
                     current.id, [SandboxState.STOPPING], SandboxState.TERMINATED, reason, message
@@ -276,11 +280,11 @@ class Fleet:
             else:
                 await self.sandboxes.delete(current.id)
         if current.state is SandboxState.STOPPING:
-            await self.tell(current, EventType.SANDBOX_ENDED, reason=reason)
+            await self.publish_event(current, EventType.SANDBOX_ENDED, reason=reason)
 
-    async def died(self, sandbox_id: str) -> None:
-        """Take note that a box has ended by itself."""
-        async with self.lock(sandbox_id):
+    async def record_death(self, sandbox_id: str) -> None:
+        """Record that a sandbox has ended by itself."""
+        async with self.sandbox_lock(sandbox_id):
             try:
                 sandbox = await self.sandboxes.get(sandbox_id)
             except SandboxNotFound:
@@ -289,27 +293,27 @@ class Fleet:
                 return
             status = await self.backend.status(sandbox.record)
             failed = await self.sandboxes.transition(
-                sandbox_id, ALIVE, SandboxState.FAILED, status.reason or "lost", status.message
+                sandbox_id, ALIVE_STATES, SandboxState.FAILED, status.reason or "lost", status.message
             )
-            await self.part(sandbox_id)
-        await self.tell(failed, EventType.SANDBOX_FAILED, reason=failed.reason, message=failed.message)
+            await self.disconnect(sandbox_id)
+        await self.publish_event(failed, EventType.SANDBOX_FAILED, reason=failed.reason, message=failed.message)
 
-    async def part(self, sandbox_id: str) -> None:
-        """Close every way into and out of a sandbox that has ended or is about to. Idempotent."""
-        await self._disconnect(sandbox_id)
-        await self.attendance.ended(sandbox_id)
+    async def disconnect(self, sandbox_id: str) -> None:
+        """Close all connections and call the hooks for a sandbox that has ended or is about to. Idempotent."""
+        await self._close_connections(sandbox_id)
+        await self.hooks.on_ended(sandbox_id)
 
-    def watch(self, sandbox: Sandbox) -> None:
-        """Notice when the box ends, from now on."""
+    def watch_sandbox(self, sandbox: Sandbox) -> None:
+        """Record the death of a sandbox when it happens."""
 
         async def waiting() -> None:
             await self.backend.wait(sandbox.record)
-            await self.died(sandbox.id)
+            await self.record_death(sandbox.id)
 
         self.spawn(waiting(), name=f"watch {sandbox.id}")
 
-    def lock(self, sandbox_id: str) -> asyncio.Lock:
-        """What serialises changes of one sandbox."""
+    def sandbox_lock(self, sandbox_id: str) -> asyncio.Lock:
+        """Return the lock that serialises changes of one sandbox."""
         return self._locks.setdefault(sandbox_id, asyncio.Lock())
 
     def spawn(self, work: Any, name: str | None = None) -> asyncio.Task[Any]:
@@ -318,11 +322,11 @@ class Fleet:
         task.add_done_callback(self._tasks.discard)
         return task
 
-    async def tell(self, sandbox: Sandbox, kind: EventType, **data: Any) -> None:
+    async def publish_event(self, sandbox: Sandbox, kind: EventType, **data: Any) -> None:
         await self.events.append(sandbox_stream(sandbox.id), kind, data, tenant=sandbox.tenant)
 
     async def close(self) -> None:
-        """Let go of everything. Boxes go on; the next fleet adopts them."""
+        """Cancel tasks and close connections. Sandboxes keep running; the next fleet adopts them."""
         await asyncio.gather(*list(self.starting.values()), return_exceptions=True)
         for task in list(self._tasks):
             task.cancel()
@@ -333,13 +337,13 @@ class Fleet:
             await client.close()
 
     async def _create(self, tenant: str, request: CreateSandbox) -> Sandbox:
-        self.attendance.check(request)
-        admitted = await self._admission.check(tenant, request)
-        async with self.lock(f"tenant {tenant}"):
-            await self._admission.check_quota(str(tenant), admitted.limits)
+        self.hooks.check_request(request)
+        resolved = await self._admission.check_request(tenant, request)
+        async with self.sandbox_lock(f"tenant {tenant}"):
+            await self._admission.check_quota(str(tenant), resolved.limits)
             await self._check_name(tenant, request)
-            ready = self.pools.take(tenant, request, admitted.image, admitted.limits, admitted.kind)
-            sandbox = self._pending(tenant, request, admitted, ready)
+            ready = self.pools.take_ready(tenant, request, resolved.image, resolved.limits, resolved.kind)
+            sandbox = self._pending_sandbox(tenant, request, resolved, ready)
             this = asyncio.current_task()
             assert this is not None
             self.starting[sandbox.id] = this
@@ -352,11 +356,11 @@ class Fleet:
                 if ready:
                     self.pools.release_claim(ready.id)
         try:
-            if kept.id != sandbox.id:  # The same request came in twice at once, and the other was first.
+            if kept.id != sandbox.id:  # A concurrent request with the same key was first.
                 if ready:
                     await self.backend.remove(ready.id)
-                return await self._settled(kept)
-            return await self._run(sandbox, request, admitted.image, ready)
+                return await self._wait_until_started(kept)
+            return await self._start_sandbox(sandbox, request, resolved.image, ready)
         finally:
             del self.starting[sandbox.id]
 
@@ -364,7 +368,7 @@ class Fleet:
         """Raise `NameTaken` when another live sandbox of the tenant has the requested name."""
         if request.name is None:
             return
-        found, _ = await self.sandboxes.list(tenant, states=ALIVE, metadata={"name": request.name}, page_size=2)
+        found, _ = await self.sandboxes.list(tenant, states=ALIVE_STATES, metadata={"name": request.name}, page_size=2)
         same = request_key_of(tenant, request.request_key)
         others = [each.id for each in found if same is None or each.request_key != same]
         if others:
@@ -372,23 +376,25 @@ class Fleet:
                 f"sandbox {others[0]} is named {request.name} already; choose another name, or delete that sandbox"
             )
 
-    def _pending(self, tenant: str, request: CreateSandbox, admitted: Admitted, ready: Ready | None) -> Sandbox:
+    def _pending_sandbox(
+        self, tenant: str, request: CreateSandbox, resolved: ResolvedSandbox, ready: ReadySandbox | None
+    ) -> Sandbox:
         now = datetime.now(UTC)
         return Sandbox(
             id=ready.id if ready else new_id(),
             tenant=str(tenant),
             **dict(request.owner or owner_of_new(tenant, request.visibility or self.config.sharing.default)),
             backend=self.backend.name,
-            image=admitted.image.name,
+            image=resolved.image.name,
             state=SandboxState.PENDING,
             created_at=now,
             changed_at=now,
-            expires_at=self._admission.expiry(request.timeout, now),
+            expires_at=self._admission.expiry_time(request.timeout, now),
             entrypoint=request.entrypoint,
             env=request.env,
             metadata=request.metadata,
-            extensions={**request.extensions, **({KIND_EXTENSION: admitted.kind} if admitted.kind else {})},
-            limits=admitted.limits,
+            extensions={**request.extensions, **({KIND_EXTENSION: resolved.kind} if resolved.kind else {})},
+            limits=resolved.limits,
             snapshot=request.snapshot,
             pool=ready.pool if ready else None,
             network_default=request.network_default,
@@ -396,48 +402,54 @@ class Fleet:
             token=ready.token if ready else secrets.token_urlsafe(32),
         )
 
-    async def _run(self, sandbox: Sandbox, request: CreateSandbox, image: Image, ready: Ready | None) -> Sandbox:
-        granted = Granted(())
+    async def _start_sandbox(
+        self, sandbox: Sandbox, request: CreateSandbox, image: Image, ready: ReadySandbox | None
+    ) -> Sandbox:
+        granted = GrantedVolumes(())
         try:
-            granted = self.volumes.grant(sandbox.tenant, request.volumes)
-            env = {**await self.attendance.prepare(sandbox), **sandbox.env}
+            granted = self.volumes.grant_volumes(sandbox.tenant, request.volumes)
+            env = {**await self.hooks.environment(sandbox), **sandbox.env}
             if sandbox.kind is not None:
                 env[KIND_VARIABLE] = sandbox.kind
-            record = await self._claim(sandbox, ready, env) if ready else None
+            record = await self._claim_ready(sandbox, ready, env) if ready else None
             if record is None:
-                record = await self._start(sandbox, request, image, granted, env)
+                record = await self._start_new(sandbox, request, image, granted, env)
             running = await self.sandboxes.transition(
                 sandbox.id,
                 [SandboxState.PENDING],
                 SandboxState.RUNNING,
                 record=dict(record),
                 volumes=dict(granted.volumes),
-                write=lambda work: self.events.together(work, _created),
+                write=lambda work: self.events.write_with_events(work, _creation_events),
             )
         except BaseException as error:
-            await asyncio.shield(self._undo(sandbox, granted, error))
+            await asyncio.shield(self._undo_creation(sandbox, granted, error))
             raise
-        self.watch(running)
+        self.watch_sandbox(running)
         return running
 
-    async def _claim(self, sandbox: Sandbox, ready: Ready, env: Mapping[str, str]) -> Mapping[str, Any] | None:
-        """Make a pool's box this sandbox's; None when the box turns out to be broken."""
+    async def _claim_ready(
+        self, sandbox: Sandbox, ready: ReadySandbox, env: Mapping[str, str]
+    ) -> Mapping[str, Any] | None:
+        """Claim a ready sandbox of a pool; return None and remove it if it turns out to be broken."""
         try:
-            await self.attendance.started(sandbox, ready.record)  # Before anything in it runs that may need it.
+            await self.hooks.on_started(
+                sandbox, ready.record
+            )  # Before programs start that may need the hooks' services.
             client = self.client(sandbox.model_copy(update={"record": ready.record}))
             await client.claim(env, sandbox.entrypoint)
             if sandbox.limits != ready.limits:
                 await self.backend.limit(ready.record, sandbox.limits)
             return ready.record
         except PaddockError:
-            await self._disconnect(sandbox.id)
+            await self._close_connections(sandbox.id)
             await self.backend.remove(ready.id)
             return None
 
-    async def _start(
-        self, sandbox: Sandbox, request: CreateSandbox, image: Image, granted: Granted, env: Mapping[str, str]
+    async def _start_new(
+        self, sandbox: Sandbox, request: CreateSandbox, image: Image, granted: GrantedVolumes, env: Mapping[str, str]
     ) -> Mapping[str, Any]:
-        spec = BoxSpec(
+        spec = SandboxSpec(
             id=sandbox.id,
             image=image,
             token=sandbox.token,
@@ -446,80 +458,80 @@ class Fleet:
             entrypoint=sandbox.entrypoint,
             limits=sandbox.limits,
             mounts=granted.mounts,
-            holes=(*self.attendance.holes, *request.holes),
+            uplink_services=(*self.hooks.uplink_services, *request.uplink_services),
             snapshot=sandbox.snapshot,
         )
-        async with self.pools.starting(sandbox.tenant):
+        async with self.pools.start_slot(sandbox.tenant):
             record = await self.backend.start(spec)
-        await self.attendance.started(sandbox, record)
+        await self.hooks.on_started(sandbox, record)
         return record
 
-    async def _undo(self, sandbox: Sandbox, granted: Granted, error: BaseException) -> None:
-        await self.part(sandbox.id)
+    async def _undo_creation(self, sandbox: Sandbox, granted: GrantedVolumes, error: BaseException) -> None:
+        await self.disconnect(sandbox.id)
         await self.backend.remove(sandbox.id)
-        await asyncio.to_thread(self.volumes.take_along, sandbox.tenant, granted.volumes)
+        await asyncio.to_thread(self.volumes.remove_owned_volumes, sandbox.tenant, granted.volumes)
         await self.sandboxes.delete(sandbox.id)
-        await self.tell(sandbox, EventType.SANDBOX_FAILED, reason="start_failed", message=str(error))
+        await self.publish_event(sandbox, EventType.SANDBOX_FAILED, reason="start_failed", message=str(error))
 
-    async def _settled(self, sandbox: Sandbox) -> Sandbox:
+    async def _wait_until_started(self, sandbox: Sandbox) -> Sandbox:
         under_way = self.starting.get(sandbox.id)
         if under_way is not None:
             return await asyncio.shield(under_way)
         return sandbox
 
-    async def _release(self, sandbox: Sandbox) -> None:
-        await self.part(sandbox.id)
+    async def _release_resources(self, sandbox: Sandbox) -> None:
+        await self.disconnect(sandbox.id)
         try:
             await self.backend.remove(sandbox.id)
         except (OSError, TimeoutError) as error:
             raise Unavailable(f"sandbox {sandbox.id} could not be ended yet: {error}") from error
-        await asyncio.to_thread(self.volumes.take_along, sandbox.tenant, sandbox.volumes)
+        await asyncio.to_thread(self.volumes.remove_owned_volumes, sandbox.tenant, sandbox.volumes)
 
-    async def _disconnect(self, sandbox_id: str) -> None:
+    async def _close_connections(self, sandbox_id: str) -> None:
         await self.forwards.close(sandbox_id)
         client = self._clients.pop(sandbox_id, None)
         if client is not None:
             await client.close()
 
-    async def _keep(self, sandbox: Sandbox, snapshot: Snapshot) -> None:
+    async def _write_snapshot(self, sandbox: Sandbox, snapshot: Snapshot) -> None:
         creating = [SnapshotState.CREATING]
         try:
-            async with self.lock(sandbox.id):
+            async with self.sandbox_lock(sandbox.id):
                 await self.backend.snapshot(sandbox.record, snapshot.id)
         except (PaddockError, OSError, CalledProcessError) as error:
             failed = await self.snapshots.transition(
                 snapshot.id, creating, SnapshotState.FAILED, "copy_failed", str(error)
             )
-            await self._tell_snapshot(failed, EventType.SNAPSHOT_FAILED)
+            await self._publish_snapshot_event(failed, EventType.SNAPSHOT_FAILED)
         else:
             ready = await self.snapshots.transition(snapshot.id, creating, SnapshotState.READY)
-            await self._tell_snapshot(ready, EventType.SNAPSHOT_READY)
+            await self._publish_snapshot_event(ready, EventType.SNAPSHOT_READY)
 
-    async def _tell_snapshot(self, snapshot: Snapshot, kind: EventType) -> None:
+    async def _publish_snapshot_event(self, snapshot: Snapshot, kind: EventType) -> None:
         data = {"sandbox_id": snapshot.sandbox_id, "message": snapshot.message}
         await self.events.append(f"snapshot/{snapshot.id}", kind, data, tenant=snapshot.tenant)
 
     @asynccontextmanager
-    async def _changing(
+    async def _transition(
         self, tenant: str, sandbox_id: str, before: SandboxState, meanwhile: SandboxState
     ) -> AsyncIterator[Sandbox]:
-        """Move a sandbox through a passing state, and back to where it was if that fails."""
-        async with self.lock(sandbox_id):
+        """Hold a transitional state during the context; restore the previous state on failure."""
+        async with self.sandbox_lock(sandbox_id):
             await self.get(tenant, sandbox_id)
             sandbox = await self.sandboxes.transition(sandbox_id, [before], meanwhile)
             try:
                 yield sandbox
-            except BoxGone:
+            except SandboxGone:
                 raise
             except BaseException:
                 await asyncio.shield(self.sandboxes.transition(sandbox_id, [meanwhile], before))
                 raise
 
 
-def _created(sandbox: Sandbox) -> list[Happening]:
-    """What is told of a sandbox that has come to be."""
+def _creation_events(sandbox: Sandbox) -> list[NewEvent]:
+    """Return the events of a newly created sandbox."""
     stream, about = sandbox_stream(sandbox.id), {"image": sandbox.image, "metadata": dict(sandbox.metadata)}
     return [
-        Happening(stream, EventType.SANDBOX_CREATED, about, sandbox.tenant),
-        Happening(stream, EventType.SANDBOX_RUNNING, {}, sandbox.tenant),
+        NewEvent(stream, EventType.SANDBOX_CREATED, about, sandbox.tenant),
+        NewEvent(stream, EventType.SANDBOX_RUNNING, {}, sandbox.tenant),
     ]

@@ -1,7 +1,7 @@
-"""The sorts of computer that can be asked for by name.
+"""Kinds of sandboxes (code, linux, browser, …) that can be requested by name.
 
-Kinds are plugins: whatever the entry points of the group `paddock.kinds` lead to, Paddock's own among them. The
-configuration may give a kind another image or other limits, and add kinds of its own.
+Kinds are plugins, loaded from the entry point group `paddock.kinds`, Paddock's own included. The configuration may
+change image and limits of a kind, and add kinds.
 """
 
 from __future__ import annotations
@@ -13,76 +13,76 @@ from typing import Self
 
 from pydantic import ValidationError
 
-from paddock.config.kinds import KindConfig
+from paddock.config.sandbox_kinds import KindConfig
 from paddock.config.schema import Config, SandboxesConfig
 from paddock.errors import ConfigError, InvalidInput
-from paddock.model.sandbox import Limits
-from paddock.model.screens import Kind
+from paddock.model.sandbox import SandboxLimits
+from paddock.model.screens import SandboxKind
 
-GROUP = "paddock.kinds"
+ENTRY_POINT_GROUP = "paddock.kinds"
 
-CODE = Kind(
+CODE = SandboxKind(
     name="code",
     title="Code",
     image="code",
     description="A shell, Python and files, without a screen; for writing and running programs.",
 )
-LINUX = Kind(
+LINUX = SandboxKind(
     name="linux",
     title="Linux (LXDE)",
     image="desktop",
     description="A Linux desktop with mouse, keyboard, windows, an editor, a terminal and a file manager.",
     screen=True,
-    limits=Limits(memory=3 * 2**30, pids=1024),
+    limits=SandboxLimits(memory=3 * 2**30, pids=1024),
 )
-BROWSER = Kind(
+BROWSER = SandboxKind(
     name="browser",
     title="Chromium",
     image="browser",
     description="A Chromium browser: pages, tabs, forms, downloads, and what its user sees.",
     screen=True,
-    limits=Limits(memory=4 * 2**30, pids=2048),
+    limits=SandboxLimits(memory=4 * 2**30, pids=2048),
 )
-WINDOWS = Kind(
+WINDOWS = SandboxKind(
     name="windows",
     title="Windows (Wine)",
     image="windows",
     description="Windows programs of 64 bits under Wine, with cmd, notepad and drive C:. It is not Windows itself.",
     screen=True,
-    limits=Limits(memory=4 * 2**30, pids=2048),
+    limits=SandboxLimits(memory=4 * 2**30, pids=2048),
 )
-MOBILE = Kind(
+MOBILE = SandboxKind(
     name="mobile",
     title="Mobile (web)",
     image="mobile",
     description="A phone's screen that shows web pages and is tapped and swiped. It is not Android.",
     screen=True,
-    limits=Limits(memory=4 * 2**30, pids=2048),
+    limits=SandboxLimits(memory=4 * 2**30, pids=2048),
 )
 
 
-class Kinds:
-    """All kinds there are, by name."""
+class SandboxKinds:
+    """The available kinds by name."""
 
-    def __init__(self, kinds: Iterable[Kind], settings: SandboxesConfig) -> None:
+    def __init__(self, kinds: Iterable[SandboxKind], settings: SandboxesConfig) -> None:
         self._kinds = {kind.name: kind for kind in kinds}
-        self._defaults = Limits(**settings.limits.model_dump())
+        self._defaults = SandboxLimits(**settings.limits.model_dump())
         self._bounds = settings.max_limits.model_dump(exclude_none=True)
 
     @classmethod
-    def load(cls, config: Config) -> Self:
-        """What is installed, as the settings change it. Raises `ConfigError` for settings that make no kind."""
-        found = {entry.name: _load(entry) for entry in entry_points(group=GROUP)}
+    def load_installed(cls, config: Config) -> Self:
+        """Load the installed kinds and apply the configuration. Raises `ConfigError` for invalid kinds."""
+        found = {entry.name: _load_kind(entry) for entry in entry_points(group=ENTRY_POINT_GROUP)}
         for name, own in config.kinds.items():
-            found[name] = _changed(name, found.get(name), own)
+            found[name] = _apply_config(name, found.get(name), own)
         known = {kind.name: place for place, kind in enumerate((CODE, LINUX, BROWSER, WINDOWS, MOBILE))}
         return cls(sorted(found.values(), key=lambda kind: known.get(kind.name, len(known))), config.sandboxes)
 
-    def __iter__(self) -> Iterator[Kind]:
+    def __iter__(self) -> Iterator[SandboxKind]:
         return iter(self._kinds.values())
 
-    def get(self, name: str) -> Kind:
-        """The kind of this name. Raises `InvalidInput` that tells which there are."""
+    def get(self, name: str) -> SandboxKind:
+        """Return the kind of this name. Raises `InvalidInput` listing the known kinds."""
         if name in self._kinds:
             return self._kinds[name]
         known = ", ".join(self._kinds)
@@ -90,29 +90,32 @@ class Kinds:
         hint = f", did you mean {near[0]}?" if near else ";"
         raise InvalidInput(f"there is no kind {name[:80]!r}{hint} known are: {known}")
 
-    def of_image(self, image: str) -> Kind | None:
-        """The kind with a screen that this image is made for, so that asking for the image is enough."""
+    def kind_of_image(self, image: str) -> SandboxKind | None:
+        """Return the kind with a screen that uses this image, so that requests may name only the image."""
         fitting = [kind for kind in self if kind.screen and kind.image == image]
         return fitting[0] if len(fitting) == 1 else None
 
-    def limits(self, kind: Kind | None) -> Limits:
-        """What a box gets that asks for nothing: what suits its kind, but no more than anybody may ask for."""
+    def default_limits(self, kind: SandboxKind | None) -> SandboxLimits:
+        """Return the default limits of a kind, bounded by `sandboxes.max_limits`."""
         own = {} if kind is None else kind.limits.model_dump(exclude_none=True)
         bounded = {name: min(value, self._bounds.get(name, value)) for name, value in own.items()}
         return self._defaults.model_copy(update=bounded)
 
 
-def _load(entry: EntryPoint) -> Kind:
+def _load_kind(entry: EntryPoint) -> SandboxKind:
     try:
         kind = entry.load()
     except (ImportError, AttributeError) as error:
         raise ConfigError(f"the kind {entry.name!r} cannot be loaded: {error}") from error
-    if not isinstance(kind, Kind) or kind.name != entry.name:
-        raise ConfigError(f"the kind {entry.name!r} of {entry.value} is not one; ask who made the package")
+    if not isinstance(kind, SandboxKind) or kind.name != entry.name:
+        raise ConfigError(
+            f"entry point {entry.value} of kind {entry.name!r} is not a Kind of that name; "
+            "report it to the package's authors"
+        )
     return kind
 
 
-def _changed(name: str, known: Kind | None, own: KindConfig) -> Kind:
+def _apply_config(name: str, known: SandboxKind | None, own: KindConfig) -> SandboxKind:
     given = own.model_dump(exclude_none=True, exclude={"limits"})
     limits = own.limits.model_dump(exclude_none=True)
     if known is not None:
@@ -120,6 +123,6 @@ def _changed(name: str, known: Kind | None, own: KindConfig) -> Kind:
     if own.image is None:
         raise ConfigError(f"kinds.{name}: a new kind needs an image; set kinds.{name}.image")
     try:
-        return Kind.model_validate({"title": name, **given, "name": name, "limits": limits})
+        return SandboxKind.model_validate({"title": name, **given, "name": name, "limits": limits})
     except ValidationError:
-        raise ConfigError(f"kinds: {name!r} is no name of a kind; use small letters and digits") from None
+        raise ConfigError(f"kinds: {name!r} is not a valid kind name; use lower-case letters and digits") from None

@@ -1,7 +1,7 @@
-"""Boxes started ahead of need.
+"""Pools of sandboxes that are started ahead of need.
 
-A box of a pool has never been anybody's: it is claimed once and removed when its sandbox ends. Pools of the
-configuration belong to nobody and serve every tenant; the others serve the tenant that made them.
+A pooled sandbox is claimed once and never reused. Pools of the configuration serve every tenant; other pools serve the
+tenant that created them.
 """
 
 from __future__ import annotations
@@ -21,90 +21,90 @@ import structlog
 
 from paddock.config.schema import Config
 from paddock.errors import Conflict, Forbidden, InvalidInput, PaddockError, PoolNotFound
-from paddock.fleet.displays import DISPLAY, wait_until_shown
-from paddock.fleet.kinds import Kinds
+from paddock.fleet.display_ready import DISPLAY_SERVICE, wait_for_display
+from paddock.fleet.kinds import SandboxKinds
 from paddock.fleet.requests import CreateSandbox, ImageSource, new_id
-from paddock.model.sandbox import KIND_VARIABLE, BoxSpec, Hole, Image, Limits, Pool
-from paddock.model.screens import Kind
+from paddock.model.sandbox import KIND_VARIABLE, Image, Pool, SandboxLimits, SandboxSpec, UplinkService
+from paddock.model.screens import SandboxKind
 from paddock.sandbox.base import Backend
-from paddock.store.pools import PoolStore
+from paddock.store.pool_store import PoolStore
 
-EVERYBODY = ""
-RETRY = 5.0
-AT_ONCE = 2
-"""Boxes started ahead of need at the same time."""
+SHARED_TENANT = ""
+RETRY_DELAY = 5.0
+MAX_CONCURRENT_STARTS = 2
+"""Sandboxes started ahead of need at the same time."""
 log = structlog.get_logger()
 
 
 @dataclass(frozen=True)
-class Ready:
-    """A box that waits to be claimed."""
+class ReadySandbox:
+    """A started sandbox that can be claimed."""
 
     id: str
     token: str
     pool: str
     digest: str
-    limits: Limits
+    limits: SandboxLimits
     record: Mapping[str, Any]
 
 
 @dataclass
-class _Reservoir:
+class _PoolState:
     pool: Pool
-    boxes: deque[Ready] = field(default_factory=deque)
+    sandboxes: deque[ReadySandbox] = field(default_factory=deque)
     claims: set[str] = field(default_factory=set)
-    """Boxes taken whose sandboxes are not stored yet."""
+    """Ids of claimed sandboxes whose records are not stored yet."""
     starting: int = 0
     retry_at: float = 0.0
 
 
-class Pools:
-    """Keeps every pool full, behind the backs of those who take from it."""
+class PoolManager:
+    """Refills every pool in the background and hands out ready sandboxes."""
 
     def __init__(
         self,
         backend: Backend,
         images: ImageSource,
-        kinds: Kinds,
+        kinds: SandboxKinds,
         store: PoolStore,
         config: Config,
-        holes: tuple[Hole, ...] = (),
+        uplink_services: tuple[UplinkService, ...] = (),
     ) -> None:
         self._backend = backend
         self._images = images
         self._kinds = kinds
         self._store = store
         self._config = config
-        self._holes = holes
-        """What every box can reach, whosever it becomes."""
-        self._reservoirs: dict[tuple[str, str], _Reservoir] = {}
+        self._uplink_services = uplink_services
+        """Uplink services that every pooled sandbox is started with."""
+        self._states: dict[tuple[str, str], _PoolState] = {}
         self._tasks: set[asyncio.Task[Any]] = set()
         slots = max(4, 2 * (os.cpu_count() or 1))
         self._slots = asyncio.Semaphore(slots)
-        self._share = slots // 2
-        self._shares: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()
-        """What one tenant may take of the slots: a box can take long to start on purpose."""
-        self._wanted = 0
-        """Boxes somebody is waiting for; refilling stands back while there are any."""
+        self._slots_per_tenant = slots // 2
+        self._tenant_slots: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()
+        """Start slots per tenant: a hostile sandbox can be slow to start on purpose."""
+        self._waiting_requests = 0
+        """Requests waiting for a start; refilling pauses meanwhile."""
         self._changed = asyncio.Event()
-        self.being_started: set[str] = set()
+        self.starting_ids: set[str] = set()
 
     async def open(self) -> None:
-        await self.load()
+        await self.load_pools()
         self.spawn(self._refill())
 
-    async def load(self) -> None:
-        """Read which pools there are, without starting anything."""
+    async def load_pools(self) -> None:
+        """Load configured and stored pools without starting sandboxes."""
         now = datetime.now(UTC)
         for settings in self._config.pools:
             kind = None if settings.kind is None else self._kinds.get(settings.kind)
             image = settings.image or (kind.image if kind else "")
-            limits = self._merged(Limits(**settings.limits.model_dump()), kind)
+            limits = self._resolve_limits(SandboxLimits(**settings.limits.model_dump()), kind)
             facts = settings.model_dump(include={"name", "kind", "size"})
-            pool = Pool(tenant=EVERYBODY, image=image, limits=limits, created_at=now, **facts)
-            self._reservoirs[EVERYBODY, pool.name] = _Reservoir(pool)
+            pool = Pool(tenant=SHARED_TENANT, image=image, limits=limits, created_at=now, **facts)
+            self._states[SHARED_TENANT, pool.name] = _PoolState(pool)
         for pool in await self._store.list():
-            self._reservoirs[pool.tenant, pool.name] = _Reservoir(pool)
+            self._states[pool.tenant, pool.name] = _PoolState(pool)
 
     async def create(
         self,
@@ -112,17 +112,17 @@ class Pools:
         name: str,
         image: str | None,
         size: int,
-        limits: Limits,
+        limits: SandboxLimits,
         kind: str | None = None,
         max_total: int | None = None,
     ) -> Pool:
-        """Keep boxes ready, of an image, or of a kind and its image. Raises `InvalidInput` when neither is given."""
+        """Create a pool of an image, or of a kind and its image. Raises `InvalidInput` when neither is given."""
         known = None if kind is None else self._kinds.get(kind)
         image = image or (known.image if known else None)
         if image is None:
             raise InvalidInput("a pool needs an image or a kind; give one")
-        if (EVERYBODY, name) in self._reservoirs:
-            raise Conflict(f"a pool {name} is in the configuration already")
+        if (SHARED_TENANT, name) in self._states:
+            raise Conflict(f"pool {name} is already defined in the configuration")
         self._images.resolve(image)
         pool = Pool(
             name=name,
@@ -131,11 +131,11 @@ class Pools:
             kind=kind,
             size=size,
             max_total=max_total,
-            limits=self._merged(limits, known),
+            limits=self._resolve_limits(limits, known),
             created_at=datetime.now(UTC),
         )
         await self._store.insert(pool)
-        self._reservoirs[tenant, name] = _Reservoir(pool)
+        self._states[tenant, name] = _PoolState(pool)
         self._changed.set()
         return pool
 
@@ -143,70 +143,72 @@ class Pools:
         return self._find(tenant, name).pool
 
     async def list(self, tenant: str) -> Sequence[Pool]:
-        return sorted((reservoir.pool for reservoir in self._open_to(tenant)), key=lambda pool: pool.name)
+        return sorted((state.pool for state in self._states_open_to(tenant)), key=lambda pool: pool.name)
 
     async def resize(self, tenant: str, name: str, size: int, max_total: int | None = None) -> Pool:
-        """Change the size, and the upper bound if one is given."""
-        reservoir = self._own(tenant, name)
+        """Change the size, and the upper bound if given."""
+        state = self._find_own(tenant, name)
         bound = {} if max_total is None else {"max_total": max_total}
-        reservoir.pool = await self._store.update(tenant, name, size=size, **bound)
-        room = await self._room(reservoir)
-        while len(reservoir.boxes) > room:
-            self.spawn(self._backend.remove(reservoir.boxes.popleft().id))
+        state.pool = await self._store.update(tenant, name, size=size, **bound)
+        capacity = await self._capacity(state)
+        while len(state.sandboxes) > capacity:
+            self.spawn(self._backend.remove(state.sandboxes.popleft().id))
         self._changed.set()
-        return reservoir.pool
+        return state.pool
 
     async def delete(self, tenant: str, name: str) -> None:
-        reservoir = self._own(tenant, name)
+        state = self._find_own(tenant, name)
         await self._store.delete(tenant, name)
-        del self._reservoirs[tenant, name]
-        await self._empty(reservoir)
+        del self._states[tenant, name]
+        await self._remove_ready(state)
 
-    async def allocated(self, tenant: str) -> Mapping[str, int]:
+    async def allocated_counts(self, tenant: str) -> Mapping[str, int]:
         """Count the living sandboxes that a tenant took from pools, by pool."""
         return await self._store.allocated(str(tenant))
 
-    def counts(self, tenant: str, name: str) -> tuple[int, int]:
-        """How many boxes are ready, and how many are being started."""
-        reservoir = self._find(tenant, name)
-        return len(reservoir.boxes), reservoir.starting
+    def ready_counts(self, tenant: str, name: str) -> tuple[int, int]:
+        """Return the numbers of ready and of starting sandboxes."""
+        state = self._find(tenant, name)
+        return len(state.sandboxes), state.starting
 
-    def box_ids(self) -> set[str]:
-        return {box.id for reservoir in self._reservoirs.values() for box in reservoir.boxes}
+    def sandbox_ids(self) -> set[str]:
+        return {sandbox.id for state in self._states.values() for sandbox in state.sandboxes}
 
-    def take(self, tenant: str, request: CreateSandbox, image: Image, limits: Limits, kind: str | None) -> Ready | None:
-        """A ready box for this request, if a pool fits it and has one.
+    def take_ready(
+        self, tenant: str, request: CreateSandbox, image: Image, limits: SandboxLimits, kind: str | None
+    ) -> ReadySandbox | None:
+        """Take a ready sandbox for this request, if a matching pool has one.
 
-        It counts as allocated; call `release_claim` once its sandbox is stored.
+        It counts as allocated; call `release_claim` once its record is stored.
         """
-        if request.snapshot or request.volumes or request.holes:
+        if request.snapshot or request.volumes or request.uplink_services:
             return None
-        for reservoir in self._candidates(tenant, request, image, limits, kind):
-            while reservoir.boxes:
-                box = reservoir.boxes.popleft()
+        for state in self._matching_states(tenant, request, image, limits, kind):
+            while state.sandboxes:
+                sandbox = state.sandboxes.popleft()
                 self._changed.set()
-                if box.digest == image.digest:
-                    reservoir.claims.add(box.id)
-                    return box
-                self.spawn(self._backend.remove(box.id))  # Its image has been built anew since.
+                if sandbox.digest == image.digest:
+                    state.claims.add(sandbox.id)
+                    return sandbox
+                self.spawn(self._backend.remove(sandbox.id))  # Its image has been rebuilt since.
         return None
 
-    def release_claim(self, box_id: str) -> None:
-        """Stop counting a box that was taken: its sandbox is stored, or will never be."""
-        for reservoir in self._reservoirs.values():
-            reservoir.claims.discard(box_id)
+    def release_claim(self, sandbox_id: str) -> None:
+        """Stop counting a claim: the sandbox's record is stored, or never will be."""
+        for state in self._states.values():
+            state.claims.discard(sandbox_id)
         self._changed.set()
 
     @asynccontextmanager
-    async def starting(self, tenant: str) -> AsyncIterator[None]:
-        """Room to start a box that somebody waits for."""
-        self._wanted += 1
-        share = self._shares.setdefault(tenant, asyncio.Semaphore(self._share))
+    async def start_slot(self, tenant: str) -> AsyncIterator[None]:
+        """Hold a slot for starting a requested sandbox."""
+        self._waiting_requests += 1
+        tenant_slots = self._tenant_slots.setdefault(tenant, asyncio.Semaphore(self._slots_per_tenant))
         try:
-            async with share, self._slots:
+            async with tenant_slots, self._slots:
                 yield
         finally:
-            self._wanted -= 1
+            self._waiting_requests -= 1
             self._changed.set()
 
     def spawn(self, work: Coroutine[Any, Any, Any]) -> None:
@@ -218,127 +220,133 @@ class Pools:
         for task in list(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        for reservoir in self._reservoirs.values():
-            await self._empty(reservoir)
+        for state in self._states.values():
+            await self._remove_ready(state)
 
-    def _candidates(
-        self, tenant: str, request: CreateSandbox, image: Image, limits: Limits, kind: str | None
-    ) -> Sequence[_Reservoir]:
+    def _matching_states(
+        self, tenant: str, request: CreateSandbox, image: Image, limits: SandboxLimits, kind: str | None
+    ) -> Sequence[_PoolState]:
         if request.pool is not None:
             return [self._find(tenant, request.pool)]
-        alike = [r for r in self._open_to(tenant) if (r.pool.limits, r.pool.kind) == (limits, kind)]
-        # An image has several names; what is in the pool already tells which one its own name means.
-        return [r for r in alike if r.pool.image == image.name or any(box.digest == image.digest for box in r.boxes)]
+        alike = [r for r in self._states_open_to(tenant) if (r.pool.limits, r.pool.kind) == (limits, kind)]
+        # An image has several names; digests of ready sandboxes identify the pool's image.
+        return [
+            r
+            for r in alike
+            if r.pool.image == image.name or any(sandbox.digest == image.digest for sandbox in r.sandboxes)
+        ]
 
-    def _open_to(self, tenant: str) -> Sequence[_Reservoir]:
-        return [reservoir for key, reservoir in self._reservoirs.items() if key[0] in (tenant, EVERYBODY)]
+    def _states_open_to(self, tenant: str) -> Sequence[_PoolState]:
+        return [state for key, state in self._states.items() if key[0] in (tenant, SHARED_TENANT)]
 
-    def _find(self, tenant: str, name: str) -> _Reservoir:
-        found = self._reservoirs.get((tenant, name)) or self._reservoirs.get((EVERYBODY, name))
+    def _find(self, tenant: str, name: str) -> _PoolState:
+        found = self._states.get((tenant, name)) or self._states.get((SHARED_TENANT, name))
         if found is None:
             raise PoolNotFound(f"there is no pool {name}")
         return found
 
-    def _own(self, tenant: str, name: str) -> _Reservoir:
-        reservoir = self._find(tenant, name)
-        if reservoir.pool.tenant != tenant:
-            raise Forbidden(f"pool {name} is set in the configuration; change it there")
-        return reservoir
+    def _find_own(self, tenant: str, name: str) -> _PoolState:
+        state = self._find(tenant, name)
+        if state.pool.tenant != tenant:
+            raise Forbidden(f"pool {name} is defined in the configuration; change it there")
+        return state
 
-    def _merged(self, limits: Limits, kind: Kind | None) -> Limits:
-        return self._kinds.limits(kind).model_copy(update=limits.model_dump(exclude_none=True))
+    def _resolve_limits(self, limits: SandboxLimits, kind: SandboxKind | None) -> SandboxLimits:
+        return self._kinds.default_limits(kind).model_copy(update=limits.model_dump(exclude_none=True))
 
-    async def _empty(self, reservoir: _Reservoir) -> None:
-        while reservoir.boxes:
-            await self._backend.remove(reservoir.boxes.popleft().id)
+    async def _remove_ready(self, state: _PoolState) -> None:
+        while state.sandboxes:
+            await self._backend.remove(state.sandboxes.popleft().id)
 
     async def _refill(self) -> None:
         loop = asyncio.get_running_loop()
         while True:
             self._changed.clear()
-            for reservoir in list(self._reservoirs.values()):
-                if loop.time() < reservoir.retry_at:
+            for state in list(self._states.values()):
+                if loop.time() < state.retry_at:
                     continue
-                lacking = await self._lacking(reservoir)
-                for _ in range(min(lacking, AT_ONCE - len(self.being_started)) if self._wanted == 0 else 0):
-                    box_id = new_id()
-                    self.being_started.add(box_id)
-                    reservoir.starting += 1
-                    self.spawn(self._add(reservoir, box_id))
+                missing = await self._missing_count(state)
+                for _ in range(
+                    min(missing, MAX_CONCURRENT_STARTS - len(self.starting_ids)) if self._waiting_requests == 0 else 0
+                ):
+                    sandbox_id = new_id()
+                    self.starting_ids.add(sandbox_id)
+                    state.starting += 1
+                    self.spawn(self._start_ready(state, sandbox_id))
             try:
-                # Unlike wait_for, this cannot swallow a cancellation that comes in the same moment.
-                async with asyncio.timeout(RETRY):
+                # Unlike wait_for, this cannot swallow a simultaneous cancellation.
+                async with asyncio.timeout(RETRY_DELAY):
                     await self._changed.wait()
             except TimeoutError:
                 continue
 
-    async def _lacking(self, reservoir: _Reservoir) -> int:
-        """Count the boxes to start. A box that is taken meanwhile counts twice rather than not at all."""
-        held = len(reservoir.boxes) + reservoir.starting
-        if held >= reservoir.pool.size:
+    async def _missing_count(self, state: _PoolState) -> int:
+        """Count the sandboxes to start. A sandbox that is taken meanwhile counts twice rather than not at all."""
+        held = len(state.sandboxes) + state.starting
+        if held >= state.pool.size:
             return 0
         try:
-            return await self._room(reservoir) - held
+            return await self._capacity(state) - held
         except PaddockError as error:
-            reservoir.retry_at = asyncio.get_running_loop().time() + RETRY
-            log.warning("could not count allocated sandboxes of pool", pool=reservoir.pool.name, error=str(error))
+            state.retry_at = asyncio.get_running_loop().time() + RETRY_DELAY
+            log.warning("cannot count allocated sandboxes of pool", pool=state.pool.name, error=str(error))
             return 0
 
-    async def _room(self, reservoir: _Reservoir) -> int:
-        """Count the boxes that may be ready or starting, by the pool's size and upper bound."""
-        pool, claims = reservoir.pool, len(reservoir.claims)
+    async def _capacity(self, state: _PoolState) -> int:
+        """Count the sandboxes that may be ready or starting, by the pool's size and upper bound."""
+        pool, claims = state.pool, len(state.claims)
         if pool.max_total is None:
             return pool.size
         allocated = (await self._store.allocated(pool.tenant)).get(pool.name, 0)
         return max(0, min(pool.size, pool.max_total - allocated - claims))
 
-    async def _add(self, reservoir: _Reservoir, box_id: str) -> None:
-        pool = reservoir.pool
+    async def _start_ready(self, state: _PoolState, sandbox_id: str) -> None:
+        pool = state.pool
         try:
             image = self._images.resolve(pool.image)
-            spec = BoxSpec(
-                id=box_id,
+            spec = SandboxSpec(
+                id=sandbox_id,
                 image=image,
                 token=secrets.token_urlsafe(32),
-                hostname=box_id,
+                hostname=sandbox_id,
                 env={} if pool.kind is None else {KIND_VARIABLE: pool.kind},
                 limits=pool.limits,
-                holes=self._holes,
+                uplink_services=self._uplink_services,
             )
             async with self._slots:
                 record = await self._backend.start(spec)
             try:
                 await self._wait_for_display(spec, record)
-                room = await self._room(reservoir)
+                capacity = await self._capacity(state)
             except BaseException:
                 await asyncio.shield(self._backend.remove(spec.id))
                 raise
-            box = Ready(spec.id, spec.token, pool.name, image.digest, pool.limits, record)
-            wanted = self._reservoirs.get((pool.tenant, pool.name)) is reservoir
-            if wanted and len(reservoir.boxes) < room:
-                reservoir.boxes.append(box)
-                self.spawn(self._watch(reservoir, box))
+            sandbox = ReadySandbox(spec.id, spec.token, pool.name, image.digest, pool.limits, record)
+            wanted = self._states.get((pool.tenant, pool.name)) is state
+            if wanted and len(state.sandboxes) < capacity:
+                state.sandboxes.append(sandbox)
+                self.spawn(self._watch(state, sandbox))
             else:
                 await self._backend.remove(spec.id)
         except PaddockError as error:
-            reservoir.retry_at = asyncio.get_running_loop().time() + RETRY
-            log.warning("pool could not be filled", pool=pool.name, error=str(error))
+            state.retry_at = asyncio.get_running_loop().time() + RETRY_DELAY
+            log.warning("cannot fill pool; will retry", pool=pool.name, error=str(error))
         finally:
-            self.being_started.discard(box_id)
-            reservoir.starting -= 1
+            self.starting_ids.discard(sandbox_id)
+            state.starting -= 1
             self._changed.set()
 
-    async def _wait_for_display(self, spec: BoxSpec, record: Mapping[str, Any]) -> None:
-        """Whoever gets a box with a screen from a pool sees a picture at once, so it is not ready before."""
-        if any(service.name == DISPLAY for service in spec.image.services):
-            from paddock.sandbox.client import Inside
+    async def _wait_for_display(self, spec: SandboxSpec, record: Mapping[str, Any]) -> None:
+        """Wait for the display, so that a claimed sandbox with a screen shows a picture at once."""
+        if any(service.name == DISPLAY_SERVICE for service in spec.image.services):
+            from paddock.sandbox.daemon.client import DaemonClient
 
-            async with Inside(self._backend.address(record)) as client:
-                await wait_until_shown(client)
+            async with DaemonClient(self._backend.daemon_address(record)) as client:
+                await wait_for_display(client)
 
-    async def _watch(self, reservoir: _Reservoir, box: Ready) -> None:
-        await self._backend.wait(box.record)
-        if box in reservoir.boxes:
-            reservoir.boxes.remove(box)
-            await self._backend.remove(box.id)
+    async def _watch(self, state: _PoolState, sandbox: ReadySandbox) -> None:
+        await self._backend.wait(sandbox.record)
+        if sandbox in state.sandboxes:
+            state.sandboxes.remove(sandbox)
+            await self._backend.remove(sandbox.id)
             self._changed.set()

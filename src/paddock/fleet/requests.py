@@ -1,4 +1,4 @@
-"""What callers ask of the fleet."""
+"""Requests to the fleet: creating sandboxes and mounting volumes."""
 
 from __future__ import annotations
 
@@ -8,57 +8,57 @@ from typing import Literal, Protocol
 
 from pydantic import Field
 
-from paddock.model.owners import Owned, Visibility
-from paddock.model.sandbox import Frozen, Hole, Image, Limits
+from paddock.model.owners import Ownership, Visibility
+from paddock.model.sandbox import FrozenModel, Image, SandboxLimits, UplinkService
 
 
-class VolumeRequest(Frozen):
-    """A directory the sandbox wants to see: the host's own, or a named one that outlives it."""
+class VolumeRequest(FrozenModel):
+    """A directory to mount: a host path, or a named volume that outlives the sandbox."""
 
     name: str
     host_path: str | None = None
     claim: str | None = None
     """Name of a volume Paddock keeps for the tenant."""
     create: bool = True
-    """Whether a named volume that does not exist is made."""
+    """Create the named volume if it does not exist."""
     delete_with_sandbox: bool = False
-    """Whether a named volume made for this sandbox goes with it."""
+    """Delete a named volume that was created for this sandbox when the sandbox is deleted."""
     target: str = Field(pattern=r"^/")
     read_only: bool = False
     sub_path: str | None = None
 
 
-class CreateSandbox(Frozen):
-    """A sandbox to be made."""
+class CreateSandbox(FrozenModel):
+    """Request to create a sandbox."""
 
     image: str | None = None
     """Name of an image; the configured default when neither this nor `snapshot` nor `pool` is given."""
     snapshot: str | None = None
     pool: str | None = None
     kind: str | None = None
-    """The sort of computer it is to be; its image is that of the kind unless one is given."""
+    """Kind of sandbox; the kind's image is used unless one is given."""
     timeout: float | Literal["default"] | None = "default"
-    """Seconds it may live; `None` until it is deleted."""
+    """Lifetime in seconds; `None` until it is deleted."""
     entrypoint: tuple[str, ...] | None = None
     env: Mapping[str, str] = {}
     name: str | None = None
     """A name that no other live sandbox of the tenant may have; it is in the metadata too."""
     metadata: Mapping[str, str] = {}
     extensions: Mapping[str, str] = {}
-    limits: Limits = Limits()
+    limits: SandboxLimits = SandboxLimits()
     volumes: tuple[VolumeRequest, ...] = ()
-    holes: tuple[Hole, ...] = ()
+    uplink_services: tuple[UplinkService, ...] = ()
     network_default: str | None = None
     visibility: Visibility | None = None
-    """Who sees it; as configured if not given."""
-    owner: Owned | None = None
-    """Owner and visibility of the session or run that it is for."""
+    """Visibility; the configured default if not given."""
+    owner: Ownership | None = None
+    """Owner and visibility of the session or run that the sandbox is for."""
     request_key: str | None = None
-    """The caller's own name for this request: asking again with the same one gives the same sandbox."""
+    """Idempotency key: repeating a request with the same key returns the same sandbox."""
 
 
 class ImageSource(Protocol):
-    """Where images are found by name."""
+    """Resolves image names."""
 
     def resolve(self, reference: str) -> Image: ...
 

@@ -1,4 +1,7 @@
-"""Writes the reference page of tools: `python -m paddock.fleet.tool_reference > docs/reference/tools.md`."""
+"""Generates the reference page of tools.
+
+Run `python -m paddock.fleet.tool_reference > docs/reference/tools.md`.
+"""
 
 from __future__ import annotations
 
@@ -8,9 +11,9 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from paddock.fleet.kinds import BROWSER, CODE, LINUX, MOBILE, WINDOWS
-from paddock.inside.tools.context import Context
-from paddock.inside.tools.registry import Tool, offered
-from paddock.model.screens import Kind
+from paddock.inside.tools.tool_context import ToolContext
+from paddock.inside.tools.tool_registry import CallableTool, tools_for_kind
+from paddock.model.screens import SandboxKind
 
 _INTRODUCTION = """\
 <!-- Written by `python -m paddock.fleet.tool_reference`; edit the tools in src/paddock/inside/tools instead. -->
@@ -18,7 +21,7 @@ _INTRODUCTION = """\
 
 Every sandbox serves tools for what an agent can do in it. Which ones follows from its kind: `paddock tool list SANDBOX`
 shows them, `paddock tool call SANDBOX NAME key=value …` calls one. Programs use `GET /v1/sandboxes/{id}/tools` and
-`POST /v1/sandboxes/{id}/tools/{name}`, MCP clients `/v1/sandboxes/{id}/mcp`, and agents in the box itself
+`POST /v1/sandboxes/{id}/tools/{name}`, MCP clients `/v1/sandboxes/{id}/mcp`, and agents in the sandbox itself
 `http://127.0.0.1:8765/mcp`.
 
 - A result has text for a model to read, pictures where there are some, and the same as data (`structuredContent`). A
@@ -33,43 +36,47 @@ shows them, `paddock tool call SANDBOX NAME key=value …` calls one. Programs u
 _TYPES = {"string": "text", "integer": "whole number", "boolean": "true or false", "array": "list"}
 
 
-def reference() -> str:
-    """The page, as Markdown."""
-    everywhere = _tools(CODE)
-    linux = _tools(LINUX)
-    parts = [_INTRODUCTION, "## Every kind\n", *(_described(tool) for tool in everywhere.values())]
+def render_tool_reference() -> str:
+    """Return the page as Markdown."""
+    everywhere = _tools_of_kind(CODE)
+    linux = _tools_of_kind(LINUX)
+    parts = [_INTRODUCTION, "## Every kind\n", *(_render_tool(tool) for tool in everywhere.values())]
     for kind, known, note in (
         (LINUX, everywhere, "Beside those of every kind:"),
         (BROWSER, everywhere, "Beside those of every kind:"),
         (WINDOWS, linux, "Those of every kind and of linux{but}, of which these are different:"),
         (MOBILE, everywhere, "Beside those of every kind:"),
     ):
-        tools = _tools(kind)
+        tools = _tools_of_kind(kind)
         missing = ", ".join(f"`{name}`" for name in known if name not in tools)
         note = note.format(but=f" but {missing}" if missing else "")
         parts.append(f"## {kind.name}: {kind.title}\n\n{kind.description} {note}\n")
-        own = {name: tool for name, tool in tools.items() if _face(tool) != _face(known.get(name))}
-        parts += [_described(tool) for tool in own.values()]
+        own = {
+            name: tool
+            for name, tool in tools.items()
+            if _public_definition(tool) != _public_definition(known.get(name))
+        }
+        parts += [_render_tool(tool) for tool in own.values()]
     return "\n".join(parts)
 
 
-def _tools(kind: Kind) -> Mapping[str, Tool]:
-    return {tool.name: tool for tool in offered(kind.name, Context("/workspace", kind.name), kind.screen)}
+def _tools_of_kind(kind: SandboxKind) -> Mapping[str, CallableTool]:
+    return {tool.name: tool for tool in tools_for_kind(kind.name, ToolContext("/workspace", kind.name), kind.screen)}
 
 
-def _face(tool: Tool | None) -> object:
-    """What a caller sees of a tool; where it was made does not matter."""
+def _public_definition(tool: CallableTool | None) -> object:
+    """Return the parts of a tool that callers see, for comparison between kinds."""
     return None if tool is None else (tool.description, tool.schema)
 
 
-def _described(tool: Tool) -> str:
+def _render_tool(tool: CallableTool) -> str:
     words = [word for word, holds in (("input", tool.input), ("only looks", tool.read_only)) if holds]
     marks = f" *({', '.join(words)})*" if words else ""
-    lines = [f"### {tool.name}\n", f"{tool.description}{marks}\n", *_arguments(tool.schema)]
+    lines = [f"### {tool.name}\n", f"{tool.description}{marks}\n", *_render_arguments(tool.schema)]
     return "\n".join(lines)
 
 
-def _arguments(schema: Mapping[str, Any]) -> Iterator[str]:
+def _render_arguments(schema: Mapping[str, Any]) -> Iterator[str]:
     if not schema["properties"]:
         return
     yield "| argument | is | default | |"
@@ -79,11 +86,11 @@ def _arguments(schema: Mapping[str, Any]) -> Iterator[str]:
         if "default" in rule:
             default = f"`{json.dumps(rule['default'], ensure_ascii=False)}`"
         about = str(rule.get("description", "")).replace("|", "\\|")
-        yield f"| `{name}` | {_type(rule)} | {default} | {about} |"
+        yield f"| `{name}` | {_render_type(rule)} | {default} | {about} |"
     yield ""
 
 
-def _type(rule: Mapping[str, Any]) -> str:
+def _render_type(rule: Mapping[str, Any]) -> str:
     if "enum" in rule:
         return ", ".join(f"`{value}`" for value in rule["enum"])
     kinds = rule.get("type", "anything")
@@ -97,4 +104,4 @@ def _type(rule: Mapping[str, Any]) -> str:
 
 
 if __name__ == "__main__":
-    sys.stdout.write(reference())
+    sys.stdout.write(render_tool_reference())

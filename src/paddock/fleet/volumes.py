@@ -1,4 +1,4 @@
-"""Which directories a sandbox may see, and where they are on the host."""
+"""Volumes: named volumes of tenants, and host directories that sandboxes may mount."""
 
 from __future__ import annotations
 
@@ -12,44 +12,55 @@ from paddock.errors import Forbidden, InvalidInput, NotFound
 from paddock.fleet.requests import VolumeRequest
 from paddock.model.sandbox import Mount, VolumeUse
 from paddock.sandbox.local.launch import open_in
-from paddock.sandbox.local.layout import disk_used, remove_tree
+from paddock.sandbox.local.sandbox_files import disk_used, remove_tree
 
-CLAIM = re.compile(r"[a-z0-9]([-a-z0-9]{0,251}[a-z0-9])?")
-RESERVED = ("/proc", "/dev", "/sys", "/run/paddock", "/opt/paddock")
-NEEDED = (*RESERVED, "/usr/bin/python3", "/usr/lib/python3", "/bin/sh", "/lib/python3", "/lib64/ld-linux.so")
+VOLUME_NAME = re.compile(r"[a-z0-9]([-a-z0-9]{0,251}[a-z0-9])?")
+RESERVED_PATHS = ("/proc", "/dev", "/sys", "/run/paddock", "/opt/paddock")
+DAEMON_PATHS = (
+    *RESERVED_PATHS,
+    "/usr/bin/python3",
+    "/usr/lib/python3",
+    "/bin/sh",
+    "/lib/python3",
+    "/lib64/ld-linux.so",
+)
 """Paths the sandbox's daemon runs on. A mount must not hide the directories they are in."""
+LIBRARY_PATH = re.compile(r"(/usr)?/lib/(python3[^/]*|[^/]+-linux-[^/]+)(/.*)?")
+"""Libraries of the daemon's interpreter. A mount must not hide any of them."""
+WRITABLE_PATHS = ("/var", "/var/tmp")  # noqa: S108 - in the sandbox
+"""Directories that programs of every sandbox write to."""
 
 
 @dataclass(frozen=True)
-class Granted:
-    """The mounts of one sandbox, and what it may do with the named volumes among them."""
+class GrantedVolumes:
+    """The mounts of one sandbox, and its access to the named volumes among them."""
 
     mounts: tuple[Mount, ...]
     volumes: Mapping[str, VolumeUse] = field(default_factory=dict)
 
 
-class Volumes:
+class VolumeRegistry:
     """Named volumes of every tenant, and the host directories that may be mounted."""
 
     def __init__(self, directory: Path, allowed: Sequence[Path]) -> None:
         self._directory = directory
         self._allowed = [path.resolve() for path in allowed]
 
-    def grant(self, tenant: str, requests: Iterable[VolumeRequest]) -> Granted:
-        """Check what is asked for and make the named volumes that do not exist yet."""
+    def grant_volumes(self, tenant: str, requests: Iterable[VolumeRequest]) -> GrantedVolumes:
+        """Validate volume requests and create missing named volumes."""
         mounts: list[Mount] = []
         volumes: dict[str, VolumeUse] = {}
         targets: set[str] = set()
         for request in requests:
-            target = _target(request.target)
+            target = _target(request.target, request.read_only)
             if target in targets:
                 raise InvalidInput(f"two volumes are to be mounted at {target}")
             targets.add(target)
             if request.host_path is not None:
-                source, sub_path = self._host(request.host_path)
+                source, sub_path = self._resolve_host_path(request.host_path)
                 sub_path = "/".join(part for part in (sub_path, _sub_path(request.sub_path)) if part)
             elif request.claim is not None:
-                source, made = self._named(tenant, request)
+                source, made = self._open_named_volume(tenant, request)
                 sub_path = _sub_path(request.sub_path)
                 own = VolumeUse.OWN if made and request.delete_with_sandbox else VolumeUse.WRITE
                 use = VolumeUse.READ if request.read_only else own
@@ -58,33 +69,33 @@ class Volumes:
                 raise InvalidInput(f"volume {request.name} names neither a host path nor a claim")
             _check_sub_path(source, sub_path, request.sub_path)
             mounts.append(Mount(source=source, target=target, read_only=request.read_only, sub_path=sub_path or None))
-        return Granted(tuple(mounts), volumes)
+        return GrantedVolumes(tuple(mounts), volumes)
 
-    def take_along(self, tenant: str, volumes: Mapping[str, VolumeUse]) -> None:
-        """Delete the volumes that go with their sandbox."""
+    def remove_owned_volumes(self, tenant: str, volumes: Mapping[str, VolumeUse]) -> None:
+        """Delete the volumes that are deleted with their sandbox."""
         for claim, use in volumes.items():
             if use is VolumeUse.OWN:
                 remove_tree(self._directory / tenant / claim)
 
-    def claims(self, tenant: str, prefix: str = "") -> Sequence[str]:
-        """Names of a tenant's volumes that begin so."""
+    def list_volume_names(self, tenant: str, prefix: str = "") -> Sequence[str]:
+        """List names of a tenant's volumes, optionally by prefix."""
         place = self._directory / tenant
         return sorted(path.name for path in place.iterdir() if path.name.startswith(prefix)) if place.is_dir() else []
 
-    def remove(self, tenant: str, claim: str) -> None:
-        """Delete a named volume, if it is there. No sandbox may have it mounted."""
-        if CLAIM.fullmatch(claim):
+    def remove_volume(self, tenant: str, claim: str) -> None:
+        """Delete a named volume if it exists. No sandbox may have it mounted."""
+        if VOLUME_NAME.fullmatch(claim):
             remove_tree(self._directory / tenant / claim)
 
-    def tenants(self) -> Sequence[str]:
+    def list_tenants(self) -> Sequence[str]:
         return [path.name for path in self._directory.iterdir()] if self._directory.is_dir() else []
 
-    def used(self, tenant: str) -> int:
-        """Bytes in all volumes of a tenant."""
+    def used_bytes(self, tenant: str) -> int:
+        """Return the bytes in all volumes of a tenant."""
         return disk_used(self._directory / tenant)
 
-    def _host(self, path: str) -> tuple[Path, str]:
-        """The allowed directory a host path lies below, and the rest of the way, which is walked without leaving it."""
+    def _resolve_host_path(self, path: str) -> tuple[Path, str]:
+        """Return the allowed directory that contains a host path, and the path relative to it."""
         wanted = Path(os.path.realpath(path))
         for allowed in self._allowed:
             if wanted == allowed or allowed in wanted.parents:
@@ -94,10 +105,12 @@ class Volumes:
         listed = ", ".join(map(str, self._allowed)) or "none"
         raise Forbidden(f"{path} may not be mounted; sandboxes.allowed_host_paths has: {listed}")
 
-    def _named(self, tenant: str, request: VolumeRequest) -> tuple[Path, bool]:
+    def _open_named_volume(self, tenant: str, request: VolumeRequest) -> tuple[Path, bool]:
         assert request.claim is not None
-        if not CLAIM.fullmatch(request.claim):
-            raise InvalidInput(f"{request.claim!r} is no name for a volume: use lower-case letters, digits and dashes")
+        if not VOLUME_NAME.fullmatch(request.claim):
+            raise InvalidInput(
+                f"{request.claim!r} is not a valid volume name: use lower-case letters, digits and dashes"
+            )
         path = self._directory / tenant / request.claim
         if path.is_dir():
             return path, False
@@ -108,14 +121,17 @@ class Volumes:
         return path, True
 
 
-def _target(path: str) -> str:
+def _target(path: str, read_only: bool) -> str:
     if "\0" in path or not path.startswith("/"):
         raise InvalidInput(f"{path!r} is no place for a volume: give an absolute path")
     target = os.path.normpath("/" + path.lstrip("/"))
-    if target == "/" or any(target == taken or target.startswith(taken + "/") for taken in RESERVED):
+    if target == "/" or any(target == taken or target.startswith(taken + "/") for taken in RESERVED_PATHS):
         raise InvalidInput(f"nothing can be mounted at {target}")
-    if any(needed.startswith(f"{target}/") or needed == target for needed in NEEDED):
+    hides = any(needed.startswith(f"{target}/") or needed == target for needed in DAEMON_PATHS)
+    if hides or LIBRARY_PATH.fullmatch(target):
         raise InvalidInput(f"nothing can be mounted at {target}: it would hide what the sandbox itself runs on")
+    if read_only and target in WRITABLE_PATHS:
+        raise InvalidInput(f"nothing can be mounted at {target} for reading only: programs write there")
     return target
 
 

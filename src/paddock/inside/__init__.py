@@ -1,3 +1,3 @@
-"""The daemon in every box: runs commands, moves files, opens terminals for whoever holds the box's token."""
+"""The daemon in every sandbox: serves commands, files, terminals, ports and tools over HTTP."""
 
 VERSION = "0.1.0"

@@ -1,4 +1,4 @@
-"""Failures a caller can read: an HTTP status, a stable code, one line that says what to fix."""
+"""Errors of the HTTP API: status, stable code, and a message that says what to fix."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ class ApiError(Exception):
         self.message = message
 
 
-def invalid(message: str) -> ApiError:
+def invalid_body(message: str) -> ApiError:
     return ApiError(400, "INVALID_REQUEST_BODY", message)
 
 
@@ -27,5 +27,5 @@ def file_not_found(path: str) -> ApiError:
     return ApiError(404, "FILE_NOT_FOUND", f"no such file or directory: {path}")
 
 
-def forbidden(message: str) -> ApiError:
+def forbidden_error(message: str) -> ApiError:
     return ApiError(403, "FORBIDDEN", message)

@@ -1,4 +1,4 @@
-"""Starts the daemon, and reaps like an init does until it is told to end."""
+"""Entry point: starts the daemon, then reaps processes as an init does until it is told to stop."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from .box import Box
+    from .daemon import Daemon
 
 USAGE = "usage: python3 -I -S inside.pyz (--config-fd N | --config FILE) [--early PID]"
 THREAD_STACK = 512 * 1024
-SWITCH = 0.001
-"""Seconds after which a thread that is busy, such as with an import, lets another one answer."""
+THREAD_SWITCH_SECONDS = 0.001
+"""Seconds a busy thread, such as one that imports, may run before another thread gets a turn."""
 
 _PR_SET_DUMPABLE = 4
 _PR_SET_CHILD_SUBREAPER = 36
@@ -25,11 +25,11 @@ _PR_SET_CHILD_SUBREAPER = 36
 
 def main(arguments: Sequence[str]) -> int:
     if list(arguments) == ["--kernel"]:
-        from .kernel import serve
+        from .exec.python_kernel import serve_kernel
 
-        return serve()
+        return serve_kernel()
     if len(arguments) == 2 and arguments[0] == "--tools":
-        from .tools.main import serve as serve_tools
+        from .tools.worker_main import serve_tools as serve_tools
 
         return serve_tools(int(arguments[1]))
     early = int(arguments[3]) if len(arguments) == 4 and arguments[2] == "--early" else None
@@ -38,7 +38,7 @@ def main(arguments: Sequence[str]) -> int:
         return 2
     from .settings import SettingsError, read_settings
 
-    hide_from_the_box()
+    protect_daemon_process()
     try:
         source = int(arguments[1]) if arguments[0] == "--config-fd" else os.open(arguments[1], os.O_RDONLY)
         settings = read_settings(source)
@@ -46,33 +46,33 @@ def main(arguments: Sequence[str]) -> int:
         print(f"inside: {error}", file=sys.stderr)
         return 2
 
-    from .box import Box
+    from .daemon import Daemon
 
-    set_limits(settings.rlimits, early)
+    apply_resource_limits(settings.rlimits, early)
     threading.stack_size(THREAD_STACK)
-    sys.setswitchinterval(SWITCH)
-    box = Box(settings, early)
-    init = Init(box)
+    sys.setswitchinterval(THREAD_SWITCH_SECONDS)
+    daemon = Daemon(settings, early)
+    init = InitProcess(daemon)
     if settings.services:
-        box.services.begin()  # They load what they need while we do.
-    from .bridges import open_bridge, open_kernel_port
-    from .server import Server, open_listener
+        daemon.services.start_supervising()  # Services load while the daemon imports the rest.
+    from .server import DaemonServer, open_listener
+    from .services.uplink_ports import open_jupyter_port, open_uplink_port
 
-    server = Server(box, open_listener(settings.listen))
+    server = DaemonServer(daemon, open_listener(settings.listen))
 
-    for bridge in settings.bridges:
-        open_bridge(bridge)
-    open_kernel_port()
+    for bridge in settings.uplink_ports:
+        open_uplink_port(bridge)
+    open_jupyter_port()
     if settings.entrypoint is not None:
-        box.start_entrypoint(settings.entrypoint)
+        daemon.start_entrypoint(settings.entrypoint)
     threading.Thread(target=server.serve_forever, daemon=True).start()
     gc.freeze()
     gc.enable()
     return init.run()
 
 
-def hide_from_the_box() -> None:
-    """Keep other processes of the same user out of our memory and descriptors, and adopt orphans."""
+def protect_daemon_process() -> None:
+    """Deny other processes of the user access to the daemon's memory and descriptors, and adopt orphans."""
     import ctypes
 
     libc = ctypes.CDLL(None, use_errno=True)
@@ -87,8 +87,8 @@ def hide_from_the_box() -> None:
             pass
 
 
-def set_limits(limits: dict[str, int], early: int | None) -> None:
-    """Bound what the box may use where the host has no control groups; processes inherit it, but for an early one."""
+def apply_resource_limits(limits: dict[str, int], early: int | None) -> None:
+    """Set rlimits where the host has no control groups; children inherit them, the `early` process is set too."""
     if not limits:
         return
     import resource
@@ -105,11 +105,11 @@ def set_limits(limits: dict[str, int], early: int | None) -> None:
                 pass
 
 
-class Init:
-    """The main thread: woken by signals, it reaps children and ends the box when asked to."""
+class InitProcess:
+    """The main loop: woken by signals, it reaps children and shuts the sandbox down on SIGTERM or SIGINT."""
 
-    def __init__(self, box: Box) -> None:
-        self._box = box
+    def __init__(self, daemon: Daemon) -> None:
+        self._daemon = daemon
         self._wakeups, writer = os.pipe()
         os.set_blocking(writer, False)
         signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
@@ -121,7 +121,7 @@ class Init:
         ending: threading.Thread | None = None
         while not self._ended.is_set():
             numbers = os.read(self._wakeups, 256)
-            self._box.processes.reap()
+            self._daemon.processes.reap()
             if ending is None and not {signal.SIGTERM, signal.SIGINT}.isdisjoint(numbers):
                 ending = threading.Thread(target=self._shut_down, daemon=True)
                 ending.start()
@@ -129,7 +129,7 @@ class Init:
         os._exit(0)
 
     def _shut_down(self) -> None:
-        self._box.close()
-        self._box.processes.shut_down()
+        self._daemon.close()
+        self._daemon.processes.shut_down()
         self._ended.set()
         os.kill(os.getpid(), signal.SIGCHLD)

@@ -1,82 +1,82 @@
-"""Which handler answers which request; the modules load when they are first needed."""
+"""Route table of the HTTP API; handler modules are imported on first use."""
 
 from __future__ import annotations
 
 from importlib import import_module
 
-from .box import Box
+from .daemon import Daemon
 from .errors import ApiError
-from .http import Reply, Request
+from .http.http11 import HttpReply, IncomingRequest
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    Handler = Callable[[Box, Request], Reply]
+    Handler = Callable[[Daemon, IncomingRequest], HttpReply]
 
-TABLE = """
-GET     /ping                       handlers.general ping
-GET     /paddock/state              handlers.general state
-POST    /paddock/claim              handlers.general claim
-POST    /paddock/collect            handlers.delivery collect
-GET     /paddock/services           handlers.services list_all
-GET     /paddock/services/watch     handlers.services watch
-POST    /paddock/services/start     handlers.services start
-POST    /paddock/services/stop      handlers.services stop
-GET     /paddock/display            handlers.display connect
-*       /mcp                        handlers.tools forward
-GET     /tools                      handlers.tools forward
-POST    /tools/{name}               handlers.tools forward
-GET     /screen/shot                handlers.tools forward
-GET     /screen/frames              handlers.tools stream
-GET     /metrics                    handlers.general metrics
-GET     /metrics/watch              handlers.general watch_metrics
-POST    /command                    handlers.command run
-DELETE  /command                    handlers.command interrupt
-GET     /command/status/{id}        handlers.command status
-GET     /command/{id}/logs          handlers.command logs
-POST    /session                    handlers.session create
-POST    /session/{id}/run           handlers.session run
-DELETE  /session/{id}               handlers.session delete
-POST    /code                       handlers.code run
-DELETE  /code                       handlers.code interrupt
-POST    /code/context               handlers.code create
-GET     /code/contexts              handlers.code list_all
-DELETE  /code/contexts              handlers.code delete_language
-GET     /code/contexts/{id}         handlers.code get
-DELETE  /code/contexts/{id}         handlers.code delete
-GET     /files/info                 handlers.files info
-DELETE  /files                      handlers.files delete
-POST    /files/mv                   handlers.files move
-POST    /files/permissions          handlers.files permissions
-GET     /files/search               handlers.files search
-POST    /files/replace              handlers.files replace
-POST    /files/upload               handlers.transfer upload
-GET     /files/download             handlers.transfer download
-HEAD    /files/download             handlers.transfer download
+ROUTE_TABLE = """
+GET     /ping                       handlers.daemon_state ping
+GET     /paddock/state              handlers.daemon_state get_daemon_state
+POST    /paddock/claim              handlers.daemon_state claim_sandbox
+POST    /paddock/collect            handlers.file_delivery collect_deliverables
+GET     /paddock/services           handlers.services list_services
+GET     /paddock/services/watch     handlers.services watch_services
+POST    /paddock/services/start     handlers.services start_services
+POST    /paddock/services/stop      handlers.services stop_services
+GET     /paddock/display            handlers.display connect_display
+*       /mcp                        handlers.tool_proxy forward_to_tools
+GET     /tools                      handlers.tool_proxy forward_to_tools
+POST    /tools/{name}               handlers.tool_proxy forward_to_tools
+GET     /screen/shot                handlers.tool_proxy forward_to_tools
+GET     /screen/frames              handlers.tool_proxy stream_from_tools
+GET     /metrics                    handlers.daemon_state get_metrics
+GET     /metrics/watch              handlers.daemon_state watch_metrics
+POST    /command                    handlers.commands run_command
+DELETE  /command                    handlers.commands interrupt_command
+GET     /command/status/{id}        handlers.commands get_command_status
+GET     /command/{id}/logs          handlers.commands get_command_logs
+POST    /session                    handlers.bash_sessions create_bash_session
+POST    /session/{id}/run           handlers.bash_sessions run_in_bash_session
+DELETE  /session/{id}               handlers.bash_sessions delete_bash_session
+POST    /code                       handlers.code_contexts run_code
+DELETE  /code                       handlers.code_contexts interrupt_code
+POST    /code/context               handlers.code_contexts create_code_context
+GET     /code/contexts              handlers.code_contexts list_code_contexts
+DELETE  /code/contexts              handlers.code_contexts delete_language_contexts
+GET     /code/contexts/{id}         handlers.code_contexts get_code_context
+DELETE  /code/contexts/{id}         handlers.code_contexts delete_code_context
+GET     /files/info                 handlers.files get_file_info
+DELETE  /files                      handlers.files delete_files
+POST    /files/mv                   handlers.files move_files
+POST    /files/permissions          handlers.files set_permissions
+GET     /files/search               handlers.files search_files
+POST    /files/replace              handlers.files replace_in_files
+POST    /files/upload               handlers.file_transfer upload_files
+GET     /files/download             handlers.file_transfer download_file
+HEAD    /files/download             handlers.file_transfer download_file
 GET     /directories/list           handlers.files list_directory
 POST    /directories                handlers.files make_directories
 DELETE  /directories                handlers.files delete_directories
-GET     /archive                    handlers.archive pack
-PUT     /archive                    handlers.archive unpack
-GET     /pty                        handlers.terminal list_all
-POST    /pty                        handlers.terminal create
-GET     /pty/{id}                   handlers.terminal status
-DELETE  /pty/{id}                   handlers.terminal delete
-GET     /pty/{id}/ws                handlers.terminal attach
-GET     /connect/{port}             handlers.network connect
-*       /proxy/{port}/{rest...}     handlers.network proxy
+GET     /archive                    handlers.archives pack_directory
+PUT     /archive                    handlers.archives unpack_archive
+GET     /pty                        handlers.terminals list_terminals
+POST    /pty                        handlers.terminals create_terminal
+GET     /pty/{id}                   handlers.terminals get_terminal
+DELETE  /pty/{id}                   handlers.terminals delete_terminal
+GET     /pty/{id}/ws                handlers.terminals attach_to_terminal
+GET     /connect/{port}             handlers.port_proxy connect_to_port
+*       /proxy/{port}/{rest...}     handlers.port_proxy proxy_to_port
 """
 
-QUIET = frozenset(
+PASSIVE_PATHS = frozenset(
     {"/ping", "/metrics", "/metrics/watch", "/paddock/state", "/paddock/services", "/paddock/services/watch",
      "/screen/shot", "/screen/frames"}
 )  # fmt: skip
-"""To look is not to use."""
+"""Requests to these paths do not count as use of the sandbox."""
 
 
-class Route:
-    """A method, a path pattern and the handler behind them."""
+class HandlerRoute:
+    """One line of the route table: method, path pattern and handler."""
 
     def __init__(self, line: str) -> None:
         self.method, pattern, self._module, self._function = line.split()
@@ -99,21 +99,21 @@ class Route:
                 return None
         return params if len(segments) == len(self._segments) else None
 
-    def load(self) -> Handler:
+    def load_handler(self) -> Handler:
         if self._handler is None:
             module = import_module(f".{self._module}", __package__)
             self._handler = getattr(module, self._function)
         return self._handler
 
 
-class Router:
+class HandlerRouter:
     def __init__(self) -> None:
-        self._routes = [Route(line) for line in TABLE.split("\n") if line]
+        self._routes = [HandlerRoute(line) for line in ROUTE_TABLE.split("\n") if line]
 
-    def find(self, request: Request) -> Handler:
+    def find_handler(self, request: IncomingRequest) -> Handler:
         if request.method == "CONNECT":
-            return Route("CONNECT / handlers.network tunnel").load()
-        segments = strip_identity(request.path).split("/")[1:]
+            return HandlerRoute("CONNECT / handlers.port_proxy tunnel_to_port").load_handler()
+        segments = strip_identity_prefix(request.path).split("/")[1:]
         methods = set()
         for route in self._routes:
             params = route.match(segments)
@@ -121,21 +121,21 @@ class Router:
                 continue
             if route.method in (request.method, "*"):
                 request.params = params
-                return route.load()
+                return route.load_handler()
             methods.add(route.method)
         if methods:
             allowed = ", ".join(sorted(methods))
-            raise ApiError(405, "METHOD_NOT_ALLOWED", f"{request.path} answers {allowed} only")
-        raise ApiError(404, "NOT_FOUND", f"nothing is served at {request.path}")
+            raise ApiError(405, "METHOD_NOT_ALLOWED", f"{request.path} supports {allowed} only")
+        raise ApiError(404, "NOT_FOUND", f"no such route: {request.path}")
 
 
-def strip_identity(path: str) -> str:
-    """Take `/v1/filesystem/{uid}/{gid}` off a path, after checking that this identity is ours."""
+def strip_identity_prefix(path: str) -> str:
+    """Strip `/v1/filesystem/{uid}/{gid}` off a path; raises `ApiError` for another identity than the daemon's."""
     import os
 
     parts = path.split("/", 5)
     if parts[:3] != ["", "v1", "filesystem"] or len(parts) < 6:
         return path
     if parts[3:5] != [str(os.getuid()), str(os.getgid())]:
-        raise ApiError(400, "NOT_SUPPORTED", f"this sandbox works on files as uid {os.getuid()} only")
+        raise ApiError(400, "NOT_SUPPORTED", f"this sandbox accesses files as uid {os.getuid()} only")
     return "/" + parts[5]

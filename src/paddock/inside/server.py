@@ -1,4 +1,4 @@
-"""Answers what the host asks of the daemon."""
+"""The daemon's HTTP server: checks the token, finds the handler, writes the reply."""
 
 from __future__ import annotations
 
@@ -6,18 +6,18 @@ import os
 import socket
 import sys
 
-from .box import Box
-from .doorway import Doorway
+from .daemon import Daemon
 from .errors import ApiError
-from .http import BadRequest, Reply, Request, error_reply
-from .routes import QUIET, Router
-from .settings import Listen
-from .wire import Disconnected, Wire
+from .http.buffered_socket import BufferedSocket, Disconnected
+from .http.http11 import HttpReply, IncomingRequest, MalformedRequest, error_reply
+from .http.threaded_server import ThreadedHttpServer
+from .routes import PASSIVE_PATHS, HandlerRouter
+from .settings import ListenSettings
 
 MAX_CONNECTIONS = 512
 
 
-def open_listener(listen: Listen) -> socket.socket:
+def open_listener(listen: ListenSettings) -> socket.socket:
     if listen.fd is not None:
         sock = socket.socket(fileno=listen.fd)
         sock.set_inheritable(False)
@@ -35,62 +35,62 @@ def open_listener(listen: Listen) -> socket.socket:
     return sock
 
 
-class Server(Doorway):
-    """The daemon's front door: every request shows the token first."""
+class DaemonServer(ThreadedHttpServer):
+    """HTTP server of the daemon; every request must carry the token."""
 
-    def __init__(self, box: Box, listener: socket.socket) -> None:
-        self._box = box
+    def __init__(self, daemon: Daemon, listener: socket.socket) -> None:
+        self._daemon = daemon
         super().__init__(listener, MAX_CONNECTIONS)
-        self._router = Router()
-        self._token = box.settings.token.encode("utf-8", "surrogateescape")
+        self._router = HandlerRouter()
+        self._token = daemon.settings.token.encode("utf-8", "surrogateescape")
 
-    def _answer(self, request: Request, wire: Wire) -> None:
+    def _handle_request(self, request: IncomingRequest, client: BufferedSocket) -> None:
         try:
             self._authorize(request)
-            handler = self._router.find(request)
+            handler = self._router.find_handler(request)
         except ApiError as error:
-            return self._refuse(request, error, wire)
-        quiet = request.path in QUIET
+            return self._refuse(request, error, client)
+        quiet = request.path in PASSIVE_PATHS
         if not quiet:
-            self._box.activity.begin()
+            self._daemon.idle_tracker.call_started()
         try:
             try:
-                reply: Reply = handler(self._box, request)
-            except BadRequest:
+                reply: HttpReply = handler(self._daemon, request)
+            except MalformedRequest:
                 raise
             except ApiError as error:
-                return self._refuse(request, error, wire)
+                return self._refuse(request, error, client)
             except (Disconnected, ConnectionError):
                 raise Disconnected from None
             except Exception as error:
-                return self._refuse(request, _unexpected(error), wire)
-            reply.write(wire, request)
+                return self._refuse(request, _internal_error(error), client)
+            reply.write(client, request)
         finally:
             if not quiet:
-                self._box.activity.end()
+                self._daemon.idle_tracker.call_ended()
 
-    def _refuse(self, request: Request, error: ApiError, wire: Wire) -> None:
+    def _refuse(self, request: IncomingRequest, error: ApiError, client: BufferedSocket) -> None:
         if not request.body.finished and request.body.length != 0:
             request.keep_alive = request.keep_alive and request.body.drain()
-        error_reply(error).write(wire, request)
+        error_reply(error).write(client, request)
 
-    def _authorize(self, request: Request) -> None:
+    def _authorize(self, request: IncomingRequest) -> None:
         shown = request.header("x-execd-access-token")
         if not shown and request.header("upgrade").lower() == "websocket":
             shown = request.query("token")
-        if not same_secret(shown.encode("utf-8", "surrogateescape"), self._token):
+        if not secrets_equal(shown.encode("utf-8", "surrogateescape"), self._token):
             raise ApiError(401, "UNAUTHORIZED", "the header X-EXECD-ACCESS-TOKEN is missing or wrong")
 
 
-def same_secret(shown: bytes, expected: bytes) -> bool:
-    """Compare in a time that does not depend on where the first difference is."""
+def secrets_equal(shown: bytes, expected: bytes) -> bool:
+    """Compare in constant time."""
     difference = len(shown) ^ len(expected)
     for position in range(len(expected)):
         difference |= (shown[position] if position < len(shown) else 0) ^ expected[position]
     return difference == 0
 
 
-def _unexpected(error: Exception) -> ApiError:
+def _internal_error(error: Exception) -> ApiError:
     from traceback import print_exception
 
     print_exception(type(error), error, error.__traceback__, file=sys.stderr)

@@ -1,6 +1,6 @@
-"""What the host tells the daemon at start, as one JSON document on an inherited descriptor.
+"""Settings that the host passes at start, as one JSON document on an inherited descriptor.
 
-Plain classes on purpose: importing `dataclasses` costs every box 8 ms and 1.5 MB.
+Plain classes on purpose: importing `dataclasses` costs every sandbox 8 ms and 1.5 MB.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ class SettingsError(Exception):
     """The configuration document cannot be used."""
 
 
-class Listen:
-    """Where to accept connections; exactly one of the three is set."""
+class ListenSettings:
+    """Where to accept connections; exactly one field is set."""
 
     __slots__ = ("fd", "tcp", "unix")
 
@@ -31,18 +31,18 @@ class Listen:
         self.tcp: tuple[str, int] | None = (str(address[0]), int(address[1])) if address else None
 
 
-class Bridge:
-    """A loopback port in the box that leads to a Unix socket the host serves."""
+class UplinkPortSettings:
+    """A loopback port in the sandbox that forwards to an uplink service on a Unix socket of the host."""
 
-    __slots__ = ("port", "socket")
+    __slots__ = ("port", "socket_path")
 
     def __init__(self, document: Any) -> None:
         self.port = int(document["port"])
-        self.socket = str(document["socket"])
+        self.socket_path = str(document["socket"])
 
 
-class User:
-    """Who the box's processes appear to be."""
+class UserSettings:
+    """Name, home and shell of the sandbox's user."""
 
     __slots__ = ("home", "name", "shell")
 
@@ -53,14 +53,14 @@ class User:
 
 
 class ServiceSettings:
-    """A program that runs from the start of the box on."""
+    """A supervised service: its command, variables and order."""
 
     __slots__ = ("after", "env", "late", "name", "ready", "words")
 
     def __init__(self, document: Any) -> None:
         self.name = str(document["name"])
         if not self.name or "/" in self.name or "\0" in self.name:
-            raise ValueError(f"{self.name!r} is no name for a service")
+            raise ValueError(f"{self.name!r} is not a valid service name")
         command = document["command"]
         self.words = ["/bin/sh", "-c", command] if isinstance(command, str) else [str(word) for word in command]
         if not self.words or not self.words[-1]:
@@ -71,8 +71,8 @@ class ServiceSettings:
         self.late = document.get("late") is True
 
 
-class Early:
-    """The service that was started before the daemon, and what it was given."""
+class EarlyServiceSettings:
+    """The service that was started before the daemon, with its output descriptor and marker."""
 
     __slots__ = ("marker", "output", "service")
 
@@ -82,41 +82,53 @@ class Early:
         self.marker = str(document["marker"])
 
 
-class Settings:
-    """The whole document, checked; unknown keys are ignored."""
+class DaemonSettings:
+    """The validated settings document; unknown keys are ignored."""
 
     __slots__ = (
-        "bins", "bridges", "cwd", "disk_notice", "early", "entrypoint", "env", "limits", "listen", "rlimits",
-        "services", "state", "token", "user",
+        "cwd",
+        "disk_notice",
+        "early",
+        "entrypoint",
+        "env",
+        "limits",
+        "listen",
+        "path_directories",
+        "rlimits",
+        "services",
+        "state",
+        "token",
+        "uplink_ports",
+        "user",
     )  # fmt: skip
 
     def __init__(self, document: Any) -> None:
         if not isinstance(document, dict):
             raise SettingsError("the configuration must be a JSON object")
         try:
-            self.listen = Listen(document.get("listen"))
+            self.listen = ListenSettings(document.get("listen"))
             self.token = str(document.get("token") or "")
             self.env = {str(name): str(value) for name, value in (document.get("env") or {}).items()}
             self.cwd = str(document.get("cwd") or "/")
             self.disk_notice: str | None = document.get("disk_notice") or None
-            self.user = User(document.get("user") or {})
-            self.entrypoint = entrypoint_of(document)
+            self.user = UserSettings(document.get("user") or {})
+            self.entrypoint = parse_entrypoint(document)
             self.state = str(document.get("state") or "/var/lib/paddock")
-            self.bridges = tuple(Bridge(item) for item in document.get("bridges") or ())
+            self.uplink_ports = tuple(UplinkPortSettings(item) for item in document.get("bridges") or ())
             self.limits = {str(name): float(value) for name, value in (document.get("limits") or {}).items()}
             self.rlimits = {str(name): int(value) for name, value in (document.get("rlimits") or {}).items()}
-            self.bins = tuple(str(item) for item in document.get("bins") or ())
-            self.services = in_order([ServiceSettings(item) for item in document.get("services") or ()])
-            self.early = Early(document["early"]) if document.get("early") else None
+            self.path_directories = tuple(str(item) for item in document.get("bins") or ())
+            self.services = order_services([ServiceSettings(item) for item in document.get("services") or ()])
+            self.early = EarlyServiceSettings(document["early"]) if document.get("early") else None
             if self.early is not None and self.early.service not in {each.name for each in self.services}:
-                raise ValueError(f"there is no service {self.early.service!r} that could be early")
+                raise ValueError(f"the early service {self.early.service!r} is not among the services")
         except (AttributeError, KeyError, TypeError, ValueError, IndexError) as error:
             raise SettingsError(f"the configuration has a value of the wrong shape: {error}") from None
         if not self.token:
-            raise SettingsError("'token' must not be empty: every call to a box needs it")
+            raise SettingsError("'token' must not be empty: every call to a sandbox needs it")
 
 
-def entrypoint_of(document: dict[str, Any]) -> tuple[str, ...] | None:
+def parse_entrypoint(document: dict[str, Any]) -> tuple[str, ...] | None:
     words = document.get("entrypoint")
     if words is None:
         return None
@@ -125,8 +137,8 @@ def entrypoint_of(document: dict[str, Any]) -> tuple[str, ...] | None:
     return tuple(words)
 
 
-def in_order(services: list[ServiceSettings]) -> tuple[ServiceSettings, ...]:
-    """Put services behind those they come after; ValueError when that cannot be."""
+def order_services(services: list[ServiceSettings]) -> tuple[ServiceSettings, ...]:
+    """Sort services so that each follows the ones it comes after. Raises ValueError if that is impossible."""
     ordered: dict[str, ServiceSettings] = {}
     if len({service.name for service in services}) != len(services):
         raise ValueError("two services have the same name")
@@ -134,16 +146,16 @@ def in_order(services: list[ServiceSettings]) -> tuple[ServiceSettings, ...]:
         free = [each for each in services if each.name not in ordered and all(name in ordered for name in each.after)]
         if not free:
             stuck = next(each.name for each in services if each.name not in ordered)
-            raise ValueError(f"the service {stuck!r} comes after one that there is not, or after itself")
+            raise ValueError(f"the service {stuck!r} comes after an unknown service or after itself")
         ordered.update((each.name, each) for each in free)
     return tuple(ordered.values())
 
 
-def read_settings(descriptor: int) -> Settings:
+def read_settings(descriptor: int) -> DaemonSettings:
     """Read the document from `descriptor` and close it."""
     with os.fdopen(descriptor, "rb") as stream:
         data = stream.read()
     try:
-        return Settings(json.loads(data))
+        return DaemonSettings(json.loads(data))
     except ValueError as error:
         raise SettingsError(f"the configuration is not JSON: {error}") from None

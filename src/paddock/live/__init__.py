@@ -1,1 +1,1 @@
-"""Desktops, terminals and screens as they are now, and who holds the input."""
+"""Live desktops, terminals, recordings and tool calls of sandboxes, and the lease on their input."""

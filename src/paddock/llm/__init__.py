@@ -1,1 +1,1 @@
-"""The LLM proxy: wire formats in, providers out."""
+"""The LLM proxy: relay model requests of sandboxes, runs and clients to providers, and archive them."""

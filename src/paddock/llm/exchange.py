@@ -1,4 +1,4 @@
-"""One request to a model and its answer: what the gateway knows of it when it is over, and hands to the archive."""
+"""The exchange: one request to a model with its response, usage and cost, as the gateway hands it to the archive."""
 
 from __future__ import annotations
 
@@ -6,26 +6,26 @@ import os
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from paddock.llm.neutral import Usage
+from paddock.llm.formats.neutral import TokenUsage
 
-MOST_TOKENS = 2**40
-"""No request takes more; a provider that says so must not spoil the sums."""
+MAX_TOKENS = 2**40
+"""Upper bound of a request's tokens; larger values are ignored, so that they cannot spoil the sums."""
 
 
-class Outcome(StrEnum):
+class ExchangeOutcome(StrEnum):
     OK = "ok"
     REFUSED = "refused"
-    """Paddock itself said no: bad request, unknown model, limit, budget."""
+    """Paddock refused the request: invalid, unknown model, limit, budget."""
     FAILED = "failed"
-    """No provider answered, or one answered with an error."""
+    """No provider answered, or the answer was an error."""
     CUT = "cut"
-    """The answer broke off."""
+    """The answer was cut off."""
     CLIENT_GONE = "client_gone"
 
 
 @dataclass(frozen=True, slots=True)
-class Caller:
-    """Who asks. All but the tenant and the key may be unknown."""
+class ModelCaller:
+    """The sender of a request. All fields but tenant and key are optional."""
 
     tenant: str
     key_id: str
@@ -42,61 +42,61 @@ class Exchange:
     id: str
     """Sorts by time."""
     at: float
-    """When it began, in seconds since 1970."""
-    caller: Caller
+    """Start time, in seconds since 1970."""
+    caller: ModelCaller
     format: str
-    """The client's: the `name` of one of `paddock.llm.formats`."""
+    """The client's format: the `name` of one of `paddock.llm.formats`."""
     operation: str
     """`generate`, `count_tokens` or `embed`."""
     model: str
-    """As it was asked for."""
+    """The model name that the client sent."""
     request: bytes
-    """The client's body as it came."""
+    """The client's body, unchanged."""
     stream: bool = False
     client: str = ""
-    """Its User-Agent."""
+    """The client's User-Agent."""
     conversation: str | None = None
-    """What the client itself calls the conversation, where it sends a session id."""
+    """The client's own id of the conversation, if it sends one."""
     trace_parent: str | None = None
     """The client's `traceparent` header."""
     route: str | None = None
-    """The name in `llm.models` that it matched."""
+    """The matching name in `llm.models`."""
     provider: str | None = None
     provider_kind: str | None = None
-    """`script` and `replay` mark answers that no model gave."""
+    """`script` and `replay` mark answers without a model."""
     provider_model: str | None = None
     provider_format: str | None = None
     answered_model: str | None = None
-    """What the provider called its model in a translated answer; the client is told `model`."""
+    """The model name in the provider's answer, if translated; the client is shown `model`."""
     status: int = 0
-    """What the client was told."""
-    outcome: Outcome = Outcome.OK
+    """The status sent to the client."""
+    outcome: ExchangeOutcome = ExchangeOutcome.OK
     error: str | None = None
     response: list[tuple[float, bytes]] = field(default_factory=list)
-    """The body as the client got it: seconds since `at`, and the bytes that came then."""
-    usage: Usage | None = None
+    """The body as sent to the client: pieces with seconds since `at`."""
+    usage: TokenUsage | None = None
     estimated: bool = False
-    """Whether `usage` is a guess, because the provider gave none."""
+    """Whether `usage` is estimated, because the provider reported none."""
     cost: float | None = None
-    """In US dollars; `None` where no price is known."""
+    """In US dollars; `None` if no price is known."""
     first_byte: float | None = None
     """Seconds since `at`."""
     total: float = 0.0
     retries: int = 0
     notes: list[str] = field(default_factory=list)
-    """What translation left out, what was retried, which fallback answered."""
+    """Remarks: parts dropped in translation, retries, the fallback that answered."""
 
 
-class ExchangeIds:
-    """Makes ids that sort by time to the microsecond, and that nobody can guess."""
+class ExchangeIdGenerator:
+    """Generates unguessable ids that sort by time, to the microsecond."""
 
     def __init__(self) -> None:
         self._random = b""
 
-    def new(self, now: float) -> str:
-        """An id for an exchange that begins now, in seconds since 1970."""
+    def new_id(self, now: float) -> str:
+        """Return an id for an exchange that begins now, in seconds since 1970."""
         if not self._random:
-            # Asking the kernel for each would take longer than all the rest.
+            # Random bytes are read in bulk: one system call per id would dominate the cost.
             self._random = os.urandom(6 * 512)
         rest, self._random = self._random[:6], self._random[6:]
         return f"ex-{int(now * 1_000_000):014x}{rest.hex()}"

@@ -1,1 +1,1 @@
-"""Tools over MCP: the servers of a sandbox, of this network and of the internet, reached alike."""
+"""Proxies requests of sandboxes to the MCP servers that their tasks declare."""

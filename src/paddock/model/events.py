@@ -1,4 +1,4 @@
-"""What can happen, and the record of one thing that did."""
+"""Event types, and the record of one event."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 from pydantic import AwareDatetime
 
-from paddock.model.sandbox import Frozen
+from paddock.model.sandbox import FrozenModel
 
 
 class EventType(StrEnum):
@@ -20,7 +20,7 @@ class EventType(StrEnum):
     SANDBOX_ADOPTED = "sandbox.adopted"
     SANDBOX_STOPPING = "sandbox.stopping"
     SANDBOX_SHARED = "sandbox.shared"
-    """Its visibility has changed."""
+    """The visibility changed."""
     SANDBOX_ENDED = "sandbox.ended"
     SANDBOX_FAILED = "sandbox.failed"
     SNAPSHOT_CREATED = "snapshot.created"
@@ -40,54 +40,54 @@ class EventType(StrEnum):
     TERMINAL_CLOSED = "terminal.closed"
     """`name`, `exit_code`, `reason`."""
     SCREENSHOT_UPDATE = "screenshot.update"
-    """The screen has changed: `etag`, `width`, `height`, and the `cause`, a tool's name or `timer`."""
+    """The screen changed: `etag`, `width`, `height`, and `cause`, a tool name or `timer`."""
     INPUT_TAKEN = "input.taken"
-    """A person has taken mouse and keyboard: `viewer`, `name`, and `from`, who had them before."""
+    """A person took control: `viewer`, `name`, and `from`, the previous holder."""
     INPUT_RELEASED = "input.released"
-    """They are the agent's again: `viewer`, `name`, `reason`."""
+    """Control went back to the agent: `viewer`, `name`, `reason`."""
     RECORDING_STARTED = "recording.started"
     """`recording_id`."""
     RECORDING_STOPPED = "recording.stopped"
     """`recording_id`, `frames`, `size`, `reason`."""
     FILE_CHANGED = "file.changed"
-    """A tool has written `paths`: `tool`."""
+    """A tool wrote files: `paths`, `tool`."""
     FILE_MOVED = "file.moved"
-    """Data went from box to box: `source`, `source_path`, `destination`, `destination_path`, `size`, `sha256`."""
+    """Data moved between sandboxes: `source`, `source_path`, `destination`, `destination_path`, `size`, `sha256`."""
     TOOL_CALLED = "tool.called"
-    """`name`, `seconds`, `failed`; not the arguments, which may hold secrets."""
+    """`name`, `seconds`, `failed`; no arguments, which may contain secrets."""
     RUN_QUEUED = "run.queued"
     RUN_STARTED = "run.started"
-    """An attempt has begun: `attempt`, `model`, `scripted`."""
+    """An attempt started: `attempt`, `model`, `scripted`."""
     RUN_STAGE = "run.stage"
-    """`stage` has begun."""
+    """`stage` started."""
     RUN_SANDBOX = "run.sandbox"
-    """It has a sandbox: `sandbox_id`, `image`."""
+    """The run has a sandbox: `sandbox_id`, `image`."""
     RUN_TEXT = "run.text"
-    """The agent said `text`."""
+    """The agent wrote `text`."""
     RUN_THINKING = "run.thinking"
     RUN_TOOL_CALL = "run.tool_call"
     """`id`, `name`, `arguments`."""
     RUN_TOOL_RESULT = "run.tool_result"
     """`id`, `text`, `failed`."""
     RUN_USAGE = "run.usage"
-    """What it has asked of models so far: `turns`, `requests`, `input_tokens`, `output_tokens`, `cost`."""
+    """Model usage so far: `turns`, `requests`, `input_tokens`, `output_tokens`, `cost`."""
     RUN_OUTPUT = "run.output"
-    """The entrypoint wrote `text` to `stream`, and nobody knows what it means."""
+    """The entrypoint wrote `text` to `stream`; no preset rule interprets it."""
     RUN_ERROR = "run.error"
-    """The agent told of an error: `message`."""
+    """The agent reported an error: `message`."""
     RUN_CHECKED = "run.checked"
     RUN_DELIVERED = "run.delivered"
     """`path`, `size`, `sha256`."""
     RUN_MISSING = "run.missing"
     """`path`, `required`, `reason`."""
     RUN_SHARED = "run.shared"
-    """Its visibility has changed."""
+    """The visibility changed."""
     RUN_CANCELLING = "run.cancelling"
     RUN_RETRYING = "run.retrying"
-    """An attempt ended as `state`, `reason`; the next begins after `wait` seconds."""
+    """An attempt ended with `state`, `reason`; the next one starts after `wait` seconds."""
     RUN_ENDED = "run.ended"
     """`state`, `ended_by`, `reason`."""
-    # Those of chat sessions; model/session_events.py says what each holds.
+    # Chat sessions; model/session_events.py defines the data of each.
     SESSION_CREATED = "session.created"
     SESSION_CHANGED = "session.changed"
     SESSION_STATE = "session.state"
@@ -123,8 +123,8 @@ class EventType(StrEnum):
     TURN_ERROR = "turn.error"
 
     @property
-    def last(self) -> bool:
-        """Whether nothing can follow it in its stream, whose name is never used again."""
+    def ends_stream(self) -> bool:
+        """Return whether this ends its stream; stream names are never reused."""
         return self in (
             EventType.SANDBOX_ENDED,
             EventType.SANDBOX_FAILED,
@@ -134,23 +134,23 @@ class EventType(StrEnum):
         )
 
 
-class Event(Frozen):
-    """One thing that happened."""
+class EventRecord(FrozenModel):
+    """One stored event."""
 
     sequence: int
-    """Its place among all events; grows, never reused, may have gaps."""
+    """Position among all events; grows, never reused, may have gaps."""
     stream: str
-    """What it happened to, such as `sandbox/ID`."""
+    """Subject of the event, such as `sandbox/ID`."""
     number: int
-    """Its place in its stream: 1, 2, 3 …"""
+    """Position in its stream: 1, 2, 3 …"""
     type: EventType
     tenant: str
     audience: str | None = None
-    """The only subject that sees it, while what it happened to is private."""
+    """The only owner that sees the event, while its object is private."""
     at: AwareDatetime
     data: Mapping[str, Any] = {}
 
 
 def sandbox_stream(sandbox_id: str) -> str:
-    """The name of the stream in which a sandbox's events are told."""
+    """Return the name of a sandbox's event stream."""
     return f"sandbox/{sandbox_id}"

@@ -1,4 +1,4 @@
-"""What is known of an exchange with a model, apart from what was said."""
+"""Records of model exchanges: list rows, filters, and the packed content as it is stored."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from dataclasses import dataclass, field
 
 
 @dataclass(frozen=True, slots=True)
-class Summary:
-    """One exchange as lists show it."""
+class ExchangeSummary:
+    """List row of an exchange."""
 
     number: int
-    """Its place in the order of writing; grows, never reused, may have gaps."""
+    """Position in the order of writing; grows, never reused, may have gaps."""
     id: str
     """Sorts by time."""
     tenant: str
@@ -21,7 +21,7 @@ class Summary:
     session: str | None
     user: str | None
     at: float
-    """When it began, in seconds since 1970."""
+    """Start time in seconds since 1970."""
     format: str
     operation: str
     model: str
@@ -48,89 +48,89 @@ class Summary:
     retries: int
     notes: Sequence[str]
     request_size: int
-    """Bytes of the request as it came."""
+    """Bytes of the request as received."""
     response_size: int
     preview: str | None = None
-    """The beginning of the newest message of the request."""
+    """Beginning of the newest message of the request."""
 
 
 @dataclass(frozen=True, slots=True)
-class Filters:
-    """Which exchanges are meant; `None` leaves a question open."""
+class ExchangeFilters:
+    """Filters of exchanges; `None` matches everything."""
 
     number: int | None = None
-    """Its place in the order of writing."""
+    """Position in the order of writing."""
     sandbox: str | None = None
     run: str | None = None
     session: str | None = None
     user: str | None = None
     key: str | None = None
     model: str | None = None
-    """As it was asked for, or the provider's name for it."""
+    """The requested name, or the provider's name."""
     provider: str | None = None
     conversation: str | None = None
     outcome: str | None = None
     status: int | None = None
     since: float | None = None
-    """Those that began then or later."""
+    """Inclusive lower bound of the start time."""
     until: float | None = None
-    """Those that began before."""
+    """Exclusive upper bound of the start time."""
     text: str | None = None
-    """Words, "phrases" and begin* that were said."""
+    """Full-text query: words, "phrases" and prefix*."""
 
 
 @dataclass(slots=True)
-class Piece:
-    """Something that is stored once however often it is said."""
+class SharedContent:
+    """Content that is stored once and shared by exchanges."""
 
     digest: bytes
-    """Sixteen bytes that stand for `raw`."""
+    """Digest of `raw`, sixteen bytes."""
     raw: bytes
     packed: bytes | None
-    """`raw` as it is stored; `None` where it was stored before, as far as is known."""
+    """Compressed `raw`; `None` if it is known to be stored already."""
 
 
 @dataclass(slots=True)
-class Fresh:
-    """An exchange on its way into the store."""
+class NewExchange:
+    """An exchange that is about to be stored."""
 
     row: tuple[object, ...]
-    """The fields of its summary but the number, as columns; an empty text or -1 where there is nothing."""
-    prompt: list[Piece]
-    """Whose it is, what the model is told besides the conversation, and how the request is put together."""
-    thread: list[Piece]
-    """Whose it is, and the messages of the conversation."""
+    """Columns of the summary without the number; empty text or -1 stand for missing values."""
+    prompt: list[SharedContent]
+    """Owner, request fields besides the conversation, and the layout of the request."""
+    thread: list[SharedContent]
+    """Owner, and the messages of the conversation."""
     response: bytes
 
 
 @dataclass(frozen=True, slots=True)
-class Stored:
-    """An exchange with all that was said, packed."""
+class StoredExchange:
+    """An exchange with its content, compressed."""
 
-    summary: Summary
+    summary: ExchangeSummary
     prompt: Sequence[bytes]
     thread: Sequence[bytes]
     response: bytes
-    fresh: int = 0
-    """How many of the last messages nobody had sent before in this place."""
+    new_messages: int = 0
+    """Number of trailing messages that no earlier exchange of this conversation contains."""
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
-    """Where an exchange stands in the tree of conversations."""
+class ExchangePosition:
+    """Position of an exchange in the tree of conversations."""
 
-    summary: Summary
+    summary: ExchangeSummary
     prompt: int
     thread: int
 
 
 @dataclass(frozen=True, slots=True)
-class Tree:
-    """Exchanges and the tree of messages they are in."""
+class ConversationTree:
+    """Exchanges and the tree of their messages."""
 
-    places: Sequence[Place]
+    positions: Sequence[ExchangePosition]
     """Oldest first."""
     turns: Mapping[int, tuple[int, int]] = field(default_factory=dict)
-    """Parent and message of each turn; a parent of 0 is none."""
+    """Parent and message of each turn; parent 0 marks a root."""
     messages: Mapping[int, bytes] = field(default_factory=dict)
-    """Packed."""
+    """Compressed messages by id."""

@@ -1,4 +1,4 @@
-"""Tenants, API keys and who a request comes from."""
+"""Tenants, API keys, and the principal of a request."""
 
 from __future__ import annotations
 
@@ -9,21 +9,21 @@ from pydantic import AwareDatetime, Field, model_validator
 
 from paddock.errors import Forbidden
 from paddock.model.owners import TenantView
-from paddock.model.sandbox import Frozen
+from paddock.model.sandbox import FrozenModel
 
 DEFAULT_TENANT = "default"
-NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$"
-LABEL = r"^[A-Za-z0-9][A-Za-z0-9._:@+-]{0,99}$"
-"""Ids of others, mail addresses among them."""
-MODEL = r"^[^\s,]{1,200}$"
+NAME_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$"
+LABEL_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._:@+-]{0,99}$"
+"""Pattern of foreign ids, mail addresses among them."""
+MODEL_PATTERN = r"^[^\s,]{1,200}$"
 SESSION_KEY = "chat session "
-"""How the names of the keys begin that chat sessions ask models with; the id of the session follows."""
-MOST = 10**15
-"""Larger bounds than this are none."""
+"""Prefix of the names of chat sessions' keys; the session id follows."""
+MAX_BUDGET = 10**15
+"""Upper bound of budgets; a larger budget sets no bound."""
 
 
 class Scope(StrEnum):
-    """What a key may do within its tenant."""
+    """Permission of a key within its tenant."""
 
     SANDBOXES_READ = "sandboxes:read"
     SANDBOXES_WRITE = "sandboxes:write"
@@ -36,12 +36,12 @@ class Scope(StrEnum):
     """Chat with agents. Includes reading."""
     IMAGES_WRITE = "images:write"
     LLM_USE = "llm:use"
-    """Ask models."""
+    """Send requests to models."""
     LLM_READ = "llm:read"
-    """Read what was asked and answered."""
+    """Read archived exchanges and usage."""
     KEYS_ADMIN = "keys:admin"
     TENANT_ALL = "tenant:all"
-    """See and use what others of the tenant keep private, as far as the other scopes go."""
+    """See and use private objects of the whole tenant, within the other scopes."""
     ADMIN = "admin"
     """Everything, in every tenant."""
 
@@ -53,61 +53,61 @@ _INCLUDED_IN = {
 }
 
 
-class Tenant(Frozen):
-    """Someone whose sandboxes, snapshots and keys nobody else sees."""
+class Tenant(FrozenModel):
+    """An isolated customer: its sandboxes, snapshots and keys are invisible to other tenants."""
 
-    name: str = Field(pattern=NAME)
+    name: str = Field(pattern=NAME_PATTERN)
     created_at: AwareDatetime
 
 
-class Budget(Frozen):
-    """How much a key may ask of models in all; `None` sets no bound."""
+class Budget(FrozenModel):
+    """Total model usage of a key; `None` sets no bound."""
 
-    requests: int | None = Field(default=None, ge=1, le=MOST)
-    tokens: int | None = Field(default=None, ge=1, le=MOST)
-    """Of prompts and answers."""
-    cost: float | None = Field(default=None, gt=0, le=MOST, allow_inf_nan=False)
+    requests: int | None = Field(default=None, ge=1, le=MAX_BUDGET)
+    tokens: int | None = Field(default=None, ge=1, le=MAX_BUDGET)
+    """Tokens of prompts and answers."""
+    cost: float | None = Field(default=None, gt=0, le=MAX_BUDGET, allow_inf_nan=False)
     """In US dollars."""
 
 
-class Rates(Frozen):
-    """How much a key may ask of models at once and per minute; `None` sets no bound."""
+class KeyRates(FrozenModel):
+    """Model requests of a key at a time and per minute; `None` sets no bound."""
 
-    concurrency: int | None = Field(default=None, ge=1, le=MOST)
-    requests_per_minute: int | None = Field(default=None, ge=1, le=MOST)
-    tokens_per_minute: int | None = Field(default=None, ge=1, le=MOST)
+    concurrency: int | None = Field(default=None, ge=1, le=MAX_BUDGET)
+    requests_per_minute: int | None = Field(default=None, ge=1, le=MAX_BUDGET)
+    tokens_per_minute: int | None = Field(default=None, ge=1, le=MAX_BUDGET)
 
 
-class Terms(Frozen):
-    """Whom a key is for, and what it may ask of models."""
+class KeyTerms(FrozenModel):
+    """Purpose of a key and its bounds on model usage."""
 
-    sandbox: str | None = Field(default=None, pattern=LABEL)
-    """It works only from within this sandbox, and ends with it."""
-    run: str | None = Field(default=None, pattern=LABEL)
-    session: str | None = Field(default=None, pattern=LABEL)
-    user: str | None = Field(default=None, pattern=LABEL)
-    models: tuple[Annotated[str, Field(pattern=MODEL)], ...] = Field(default=(), max_length=100)
-    """Names of models, `*` standing for anything; none allows all."""
+    sandbox: str | None = Field(default=None, pattern=LABEL_PATTERN)
+    """The key works only inside this sandbox and expires with it."""
+    run: str | None = Field(default=None, pattern=LABEL_PATTERN)
+    session: str | None = Field(default=None, pattern=LABEL_PATTERN)
+    user: str | None = Field(default=None, pattern=LABEL_PATTERN)
+    models: tuple[Annotated[str, Field(pattern=MODEL_PATTERN)], ...] = Field(default=(), max_length=100)
+    """Allowed model names, with `*` as wildcard; an empty list allows all."""
     budget: Budget = Budget()
-    limits: Rates = Rates()
+    limits: KeyRates = KeyRates()
 
     @property
     def bounded(self) -> bool:
-        """Whether it may ask less than everything."""
-        return bool(self.models) or self.budget != Budget() or self.limits != Rates()
+        """Return whether the key has any bound on models."""
+        return bool(self.models) or self.budget != Budget() or self.limits != KeyRates()
 
 
-class Key(Terms):
-    """An API key, without its secret, which only its owner has."""
+class Key(KeyTerms):
+    """An API key without its secret, which is not stored."""
 
     id: str
     name: str = Field(min_length=1, max_length=100)
-    tenant: str = Field(pattern=NAME)
+    tenant: str = Field(pattern=NAME_PATTERN)
     scopes: frozenset[Scope]
     prefix: str
-    """How the secret begins, so that its owner recognises it."""
+    """Beginning of the secret, for recognition."""
     owner: str | None = None
-    """Subject of a key that the server made for somebody's sandbox or session."""
+    """Owner of a key that the server created for a sandbox or session."""
     created_at: AwareDatetime
     expires_at: AwareDatetime | None = None
     revoked_at: AwareDatetime | None = None
@@ -115,33 +115,33 @@ class Key(Terms):
 
     @property
     def subject(self) -> str:
-        """Owner of what is made with this key: the user it is for, or the key itself."""
+        """Owner of objects created with this key: its user, or the key itself."""
         return self.owner or (f"user:{self.user}" if self.user else self.id)
 
 
-class Login(Frozen):
-    """A browser that a key was shown to once, and which is let in since."""
+class BrowserLogin(FrozenModel):
+    """A signed-in browser."""
 
     digest: str
-    """Of the secret in its cookie."""
+    """Digest of the secret in the cookie."""
     key_id: str
     created_at: AwareDatetime
     used_at: AwareDatetime
 
 
-class Principal(Frozen):
-    """Who a request comes from, and what it may do."""
+class Principal(FrozenModel):
+    """Caller of a request, with its permissions."""
 
     tenant: str
-    """A `TenantView`: whatever is asked for with it leaves out what others keep private."""
+    """A `TenantView`: queries with it leave out private objects of others."""
     key_id: str
     scopes: frozenset[Scope]
     name: str = ""
-    """That of the key, for others to read."""
+    """Name of the key, as others see it."""
     subject: str = ""
-    """Owner of what it makes; the key itself if not given."""
+    """Owner of objects it creates; the key itself if empty."""
     login: str | None = None
-    """The digest of the login it comes by, if it is a browser that shows no key."""
+    """Digest of the browser login, if the request came with a cookie instead of a key."""
 
     @model_validator(mode="after")
     def _bound_view(self) -> Principal:
@@ -153,11 +153,11 @@ class Principal(Frozen):
 
     @classmethod
     def of(cls, key: Key, login: str | None = None) -> Principal:
-        """The principal that shows a key, or a login by it."""
+        """Return the principal of a key or of a login made with it."""
         return cls(tenant=key.tenant, key_id=key.id, scopes=key.scopes, name=key.name, subject=key.subject, login=login)
 
     def allows(self, scope: Scope) -> bool:
-        """Whether the scope is held, or included in one that is."""
+        """Return whether a held scope is or includes the given one."""
         return bool(self.scopes & {scope, _INCLUDED_IN.get(scope, scope), Scope.ADMIN})
 
     def require(self, scope: Scope) -> None:

@@ -1,4 +1,4 @@
-"""Owners of sessions, runs and sandboxes, and which of a tenant's objects a principal may see."""
+"""Owners and visibility of sessions, runs and sandboxes."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from paddock.errors import Conflict, Forbidden
 
 
 class Visibility(StrEnum):
-    """Who may see and use an object."""
+    """Audience of an object."""
 
     PRIVATE = "private"
     """Its owner, and keys with the scope `tenant:all` or `admin`."""
@@ -19,8 +19,8 @@ class Visibility(StrEnum):
     """Every key of the tenant, as far as its scopes go."""
 
 
-class Owned(BaseModel):
-    """The owner of an object and who else may see it."""
+class Ownership(BaseModel):
+    """Owner and visibility of an object."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -31,9 +31,9 @@ class Owned(BaseModel):
     visibility: Visibility = Visibility.TENANT
 
     @property
-    def ownership(self) -> Owned:
+    def ownership(self) -> Ownership:
         """Owner and visibility alone, for what belongs to the object."""
-        return Owned(subject=self.subject, created_by=self.created_by, visibility=self.visibility)
+        return Ownership(subject=self.subject, created_by=self.created_by, visibility=self.visibility)
 
     @property
     def audience(self) -> str | None:
@@ -62,23 +62,23 @@ class TenantView(str):
         return view
 
 
-def bounded_to(tenant: str | None) -> str | None:
-    """The only subject whose private objects a view has in it, or `None` if it has all of them."""
+def private_subject(tenant: str | None) -> str | None:
+    """Return the subject that limits a view to its own private objects; `None` for an unlimited view."""
     return tenant.subject or "" if isinstance(tenant, TenantView) and not tenant.sees_all else None
 
 
 def may_see(view: str | None, tenant: str, subject: str | None, visibility: str) -> bool:
-    """Whether an object is in a view. `None` is the server's view of all tenants."""
+    """Return whether a view contains an object. `None` is the server's view of all tenants."""
     if view is None:
         return True
-    return view == tenant and (visibility != Visibility.PRIVATE or bounded_to(view) in (None, subject))
+    return view == tenant and (visibility != Visibility.PRIVATE or private_subject(view) in (None, subject))
 
 
-def owner_of_new(view: str, visibility: str) -> Owned:
+def owner_of_new(view: str, visibility: str) -> Ownership:
     """Owner of an object that is created through a view; the server's own objects are the tenant's."""
     if not isinstance(view, TenantView) or view.subject is None:
-        return Owned()
-    return Owned(subject=view.subject, created_by=view.name or None, visibility=Visibility(visibility))
+        return Ownership()
+    return Ownership(subject=view.subject, created_by=view.name or None, visibility=Visibility(visibility))
 
 
 def subject_of(view: str) -> str | None:
@@ -86,9 +86,12 @@ def subject_of(view: str) -> str | None:
     return view.subject if isinstance(view, TenantView) else None
 
 
-def check_may_share(view: str, owned: Owned) -> None:
-    """Raise `Forbidden` unless a view may change who sees an object, `Conflict` for one without an owner."""
-    if bounded_to(view) not in (None, owned.subject):
+def check_may_share(view: str, owned: Ownership) -> None:
+    """Check that a view may change the visibility of an object.
+
+    Raises `Forbidden` for others' objects and `Conflict` for objects without an owner.
+    """
+    if private_subject(view) not in (None, owned.subject):
         raise Forbidden("Only its owner, or a key with the scope tenant:all, can share this or make it private.")
     if owned.subject is None:
         raise Conflict("This was made before owners were recorded, so it stays visible to the whole tenant.")

@@ -1,4 +1,4 @@
-"""What is kept of a screen, and how much of it."""
+"""Screen recordings."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from enum import StrEnum
 from pydantic import AwareDatetime, Field
 
 from paddock.model.owners import Visibility
-from paddock.model.sandbox import Frozen
+from paddock.model.sandbox import FrozenModel
 
 
 class RecordingState(StrEnum):
@@ -15,20 +15,20 @@ class RecordingState(StrEnum):
     STOPPED = "stopped"
 
 
-class RecordingWish(Frozen):
-    """How a screen is to be recorded. `None` means as much as the configuration allows."""
+class RecordingOptions(FrozenModel):
+    """Options of a recording. `None` means the maximum that the configuration allows."""
 
     fps: float = Field(default=5.0, ge=0.1, le=30)
-    """Most pictures a second; a screen that does not change costs none."""
+    """Maximum frames per second; unchanged screens add no frames."""
     quality: int = Field(default=75, ge=1, le=95)
-    """Of the JPEGs."""
+    """JPEG quality."""
     max_time: float | None = Field(default=None, gt=0)
-    """Seconds after which it stops by itself."""
+    """Maximum duration in seconds."""
     max_size: int | None = Field(default=None, ge=2**16)
-    """Bytes after which it stops by itself."""
+    """Maximum size in bytes."""
 
 
-class Recording(Frozen):
+class Recording(FrozenModel):
     """One recording of one sandbox's screen."""
 
     id: str
@@ -37,12 +37,12 @@ class Recording(Frozen):
     subject: str | None = None
     """Owner of its sandbox."""
     visibility: Visibility = Visibility.TENANT
-    """That of its sandbox when the recording began; what counts while the sandbox is there is the sandbox's."""
+    """Visibility of the sandbox at the start; while the sandbox exists, its own visibility counts."""
     state: RecordingState
     started_at: AwareDatetime
     stopped_at: AwareDatetime | None = None
     reason: str | None = None
-    """Why it stopped: `stopped`, `time`, `size`, `disk`, `sandbox`, `server`."""
+    """Reason for the end: `stopped`, `time`, `size`, `disk`, `sandbox`, `server`."""
     fps: float
     quality: int
     frames: int = 0

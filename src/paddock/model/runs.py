@@ -1,4 +1,4 @@
-"""A run of a task: where it stands, and what came of it."""
+"""Runs of tasks: state, stage and result."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from typing import Any
 
 from pydantic import AwareDatetime, Field
 
-from paddock.model.owners import Owned
-from paddock.model.sandbox import Frozen
+from paddock.model.owners import Ownership
+from paddock.model.sandbox import FrozenModel
 from paddock.model.task import Task
 
 
 class RunState(StrEnum):
-    """In the words that users read."""
+    """State of a run, as users read it."""
 
     QUEUED = "queued"
     RUNNING = "running"
@@ -31,8 +31,8 @@ class RunState(StrEnum):
         return self not in (RunState.QUEUED, RunState.RUNNING)
 
 
-class Stage(StrEnum):
-    """What a run goes through, in this order. The stage of a run is the one under way, not the last that was done."""
+class RunStage(StrEnum):
+    """Stages of a run, in order. A run's stage is the current one, not the last completed one."""
 
     ADMIT = "admit"
     SANDBOX = "sandbox"
@@ -45,7 +45,7 @@ class Stage(StrEnum):
 
 
 class EndedBy(StrEnum):
-    """What ended the work."""
+    """Condition that ended the work."""
 
     EXIT = "exit"
     FILE = "file"
@@ -58,18 +58,18 @@ class EndedBy(StrEnum):
     SILENCE = "silence"
     CANCEL = "cancel"
     AGENT_ERROR = "agent_error"
-    """The agent told of an error, whatever its exit code."""
+    """The agent reported an error; its exit code does not count."""
     OUT_OF_MEMORY = "out_of_memory"
     DISK_FULL = "disk_full"
-    BOX_DIED = "box_died"
-    BOX_SILENT = "box_silent"
-    BOX_FROZEN = "box_frozen"
+    SANDBOX_DIED = "sandbox_died"
+    SANDBOX_SILENT = "sandbox_silent"
+    SANDBOX_FROZEN = "sandbox_frozen"
     SETUP = "setup"
-    """It could not be begun: sandbox, inputs or entrypoint."""
+    """Sandbox, inputs or entrypoint could not be set up."""
 
 
 class ReasonCode(StrEnum):
-    """Why the work ended. Work that could not start has the code of its error instead."""
+    """Reason for the end of the work. A run that could not start has the code of its error instead."""
 
     EXITED = "EXITED"
     EXITED_EARLY = "EXITED_EARLY"
@@ -103,28 +103,28 @@ class ReasonCode(StrEnum):
     HOST_ERROR = "HOST_ERROR"
 
 
-class Delivered(Frozen):
-    """One file that came back."""
+class DeliveredFile(FrozenModel):
+    """One file copied out of the sandbox."""
 
     path: str
-    """Below the run's `deliverables/`."""
+    """Path below the run's `deliverables/`."""
     size: int
     sha256: str
     note: str = ""
-    """What is odd about it, such as that it was written to while it was read."""
+    """Caveat, such as a write during the copy."""
 
 
-class Missing(Frozen):
-    """A deliverable that did not come back, or not all of it."""
+class MissingDeliverable(FrozenModel):
+    """A deliverable that is missing or incomplete."""
 
     path: str
-    """In the sandbox; a pattern where the task has one."""
+    """Path or pattern in the sandbox."""
     required: bool
     reason: str
 
 
-class Checked(Frozen):
-    """What became of one of the task's checks."""
+class CheckResult(FrozenModel):
+    """Result of one check of the task."""
 
     name: str
     passed: bool
@@ -133,91 +133,90 @@ class Checked(Frozen):
     exit_code: int | None
     seconds: float
     output: str = ""
-    """The end of what it wrote."""
+    """End of the output."""
 
 
-class Traffic(Frozen):
-    """What a run has asked of models."""
+class ModelUsage(FrozenModel):
+    """Model requests, tokens and cost of a run."""
 
     requests: int = 0
     input_tokens: int = 0
     output_tokens: int = 0
     cost: float | None = None
-    """US dollars; none when nobody knows the price."""
+    """US dollars; `None` if a price is unknown."""
     model: str | None = None
     scripted: bool = False
-    """Whether a script or a recording answered, not a model."""
+    """Whether a scripted model or a recording answered."""
     failed: int = 0
-    """Requests that nobody answered, or not to the end."""
+    """Requests without a complete answer."""
     last_error: str | None = None
     last_at: float | None = None
-    """Seconds since 1970, of the beginning or the end of a request, whichever was later."""
+    """Time of the latest start or end of a request, in seconds since 1970."""
     under_way: int = 0
 
 
-class Result(Frozen):
-    """What came of a run."""
+class RunResult(FrozenModel):
+    """Result of a run."""
 
     state: RunState
     ended_by: EndedBy
     reason: str
-    """A sentence."""
+    """One sentence in English."""
     code: str = ""
     """A `ReasonCode` or the code of an error; empty in results of older versions."""
     params: Mapping[str, str] = {}
     """Values of the reason, for translations."""
     exit_code: int | None = None
     evidence: Mapping[str, Any] = {}
-    """What there is to go by: last output, counters, what the box said last."""
+    """Facts behind the reason: last output, counters, last state of the sandbox."""
     attempt: int = 1
     turns: int = 0
-    traffic: Traffic = Traffic()
+    traffic: ModelUsage = ModelUsage()
     seconds: float = 0.0
     stages: Mapping[str, float] = {}
-    """Seconds that each stage took."""
-    deliverables: tuple[Delivered, ...] = ()
-    missing: tuple[Missing, ...] = ()
-    checks: tuple[Checked, ...] = ()
+    """Seconds per stage."""
+    deliverables: tuple[DeliveredFile, ...] = ()
+    missing: tuple[MissingDeliverable, ...] = ()
+    checks: tuple[CheckResult, ...] = ()
     score: float | None = None
-    """Between 0 and 1: the weight of the checks that passed in that of all."""
+    """Weight of the passed checks divided by the weight of all, 0 to 1."""
 
 
-class Run(Owned):
+class Run(Ownership):
     """One run of a task."""
 
     id: str
     tenant: str
     name: str
-    """The task's, with the agent and the model of its place in a matrix."""
+    """Name of the task, with agent and model for runs of a matrix."""
     group: str | None = None
-    """What the runs of one matrix, or of one request, have in common."""
+    """Id shared by the runs of one matrix or request."""
     task: Task
     inputs: str | None = None
-    """Id of the bundle with what is put into the sandbox."""
+    """Id of the uploaded bundle with the inputs."""
     state: RunState
-    stage: Stage
+    stage: RunStage
     attempt: int = 1
     priority: int = 0
     sandbox_id: str | None = None
     model: str | None = None
-    """The model that the agent is told to ask for."""
+    """Model name given to the agent."""
     scripted: bool = False
     request_key: str | None = None
     owner: str | None = None
-    """The runner that sees to it."""
+    """Runner that holds the lease."""
     owned_until: AwareDatetime | None = None
-    """When another runner may take it over."""
+    """End of the lease."""
     cancelling: str | None = None
-    """Why it is to stop, once somebody has asked for that."""
+    """Reason of a requested cancellation."""
     hard: bool = False
-    """Whether it is to stop at once, and not to be asked first."""
+    """Whether cancellation skips the graceful stop."""
     not_before: AwareDatetime | None = None
-    """When it may be tried again."""
+    """Earliest time of the next attempt."""
     created_at: AwareDatetime
     changed_at: AwareDatetime
     started_at: AwareDatetime | None = None
     ended_at: AwareDatetime | None = None
     progress: Mapping[str, Any] = Field(default_factory=dict)
-    """What the stages have noted for whoever goes on with them: seconds per stage, the place in the output, how the
-    work ended."""
-    result: Result | None = None
+    """State that stages need to resume: seconds per stage, output position, end of the work."""
+    result: RunResult | None = None

@@ -1,4 +1,4 @@
-"""What a sandbox is made from and what it can say about itself."""
+"""Sandboxes, images, snapshots and pools as plain data."""
 
 from __future__ import annotations
 
@@ -9,24 +9,24 @@ from typing import Any
 
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field
 
-from paddock.model.owners import Owned
+from paddock.model.owners import Ownership
 
-SESSION = "session"
-"""Key of a sandbox's metadata: the session that it is for."""
-RUN = "paddock.run"
-"""Key of a sandbox's metadata: the run that it is for."""
+SESSION_KEY = "session"
+"""Metadata key: id of the session that uses the sandbox."""
+RUN_KEY = "paddock.run"
+"""Metadata key: id of the run that uses the sandbox."""
 KIND_EXTENSION = "paddock.kind"
-"""The extension that says of which kind a sandbox is."""
+"""Extension key: kind of the sandbox."""
 KIND_VARIABLE = "PADDOCK_KIND"
-"""The variable that tells a box the same."""
+"""Environment variable with the kind, inside the sandbox."""
 
 
-class Frozen(BaseModel):
+class FrozenModel(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
 class SandboxState(StrEnum):
-    """The life cycle, in OpenSandbox's words."""
+    """Lifecycle states, as OpenSandbox names them."""
 
     PENDING = "Pending"
     RUNNING = "Running"
@@ -49,49 +49,49 @@ class SnapshotState(StrEnum):
     FAILED = "Failed"
 
 
-class Limits(Frozen):
-    """What a box may use. `None` means the configured default."""
+class SandboxLimits(FrozenModel):
+    """Resource limits. `None` means the configured default."""
 
     cpu: float | None = Field(default=None, gt=0)
     """CPUs, fractions allowed."""
     memory: int | None = Field(default=None, ge=16 * 2**20)
-    """Bytes, counting what the box keeps in tmpfs and page cache."""
+    """Bytes, counting what the sandbox keeps in tmpfs and page cache."""
     pids: int | None = Field(default=None, ge=4)
     """Processes and threads."""
     disk: int | None = Field(default=None, ge=2**20)
-    """Bytes written to the box's own layer and workspace."""
+    """Bytes written to the sandbox's own layer and workspace."""
     files: int | None = Field(default=None, ge=64)
     """Open files per process."""
 
 
-class Mount(Frozen):
-    """A host directory or file seen inside the box."""
+class Mount(FrozenModel):
+    """A host directory or file seen inside the sandbox."""
 
     source: Path
     target: str
     read_only: bool = False
     sub_path: str | None = None
-    """A way below `source`, walked without leaving it whatever links lie on it."""
+    """Path below `source`; symbolic links cannot lead out of it."""
 
 
 class VolumeUse(StrEnum):
-    """What a sandbox may do with a named volume."""
+    """Access of a sandbox to a named volume."""
 
     READ = "read"
     WRITE = "write"
     OWN = "own"
-    """It was made for this sandbox, which may write to it and takes it along when it ends."""
+    """The volume belongs to this sandbox and is deleted with it."""
 
 
-class Hole(Frozen):
-    """One host service the box may reach: `127.0.0.1:port` inside leads to the host's Unix socket `name`."""
+class UplinkService(FrozenModel):
+    """A server service the sandbox can reach: `127.0.0.1:port` inside leads to the Unix socket `name`."""
 
     name: str = Field(pattern=r"^[a-z0-9][a-z0-9-]{0,30}$")
     port: int = Field(ge=1, le=65535)
 
 
-class User(Frozen):
-    """Who the box's processes are, as seen inside."""
+class SandboxUser(FrozenModel):
+    """User of the sandbox's processes, as seen inside."""
 
     name: str = "agent"
     uid: int = 1000
@@ -100,64 +100,64 @@ class User(Frozen):
     shell: str = "/bin/bash"
 
 
-class Service(Frozen):
-    """A program that runs in every box of an image, from the box's start on."""
+class ImageService(FrozenModel):
+    """A program started with every sandbox of an image."""
 
     name: str = Field(pattern=r"^[a-z0-9][a-z0-9-]{0,30}$")
     command: str | tuple[str, ...] = Field(min_length=1)
-    """Shell text, or words that no shell sees."""
+    """Shell text, or an argument list."""
     env: Mapping[str, str] = {}
     after: tuple[str, ...] = ()
     """Services that must be ready before it starts."""
     ready: str | None = None
-    """A path that exists once it is ready; without one it is ready as soon as it runs."""
+    """Path that exists once the service is ready; without one, running means ready."""
     late: bool = False
-    """Whether it waits until the display speaks, whose start it would only slow down."""
+    """Whether to start after the display is up, so as not to slow its start down."""
 
 
-class Image(Frozen):
-    """A root file system ready to start boxes from."""
+class Image(FrozenModel):
+    """A root file system that sandboxes start from."""
 
     name: str
     digest: str
     root: Path
     """The read-only lower layer."""
     binds: tuple[Mount, ...] = ()
-    """Host directories that complete the root (only the `host` image has any)."""
-    user: User = User()
+    """Host directories mounted into the root; only the `host` image has any."""
+    user: SandboxUser = SandboxUser()
     env: Mapping[str, str] = {}
-    services: tuple[Service, ...] = ()
+    services: tuple[ImageService, ...] = ()
     nested_namespaces: bool = False
-    """Whether programs in the box may make user namespaces of their own (browsers do)."""
+    """Whether programs in the sandbox may create user namespaces, as browsers do."""
 
 
-class BoxSpec(Frozen):
-    """Everything a backend needs to start one box."""
+class SandboxSpec(FrozenModel):
+    """Input of a backend to start one sandbox."""
 
     id: str = Field(pattern=r"^[a-z0-9][a-z0-9-]{0,62}$")
     image: Image
     token: str
-    """What `inside` will demand on every call."""
+    """Access token of the daemon."""
     hostname: str = "box"
     env: Mapping[str, str] = {}
     entrypoint: tuple[str, ...] | None = None
-    limits: Limits = Limits()
+    limits: SandboxLimits = SandboxLimits()
     mounts: tuple[Mount, ...] = ()
-    holes: tuple[Hole, ...] = ()
+    uplink_services: tuple[UplinkService, ...] = ()
     snapshot: str | None = None
-    """A snapshot id of this backend to start from."""
+    """Id of a snapshot of this backend to start from."""
 
 
-class BoxHealth(StrEnum):
+class SandboxHealth(StrEnum):
     RUNNING = "running"
     PAUSED = "paused"
     GONE = "gone"
 
 
-class BoxStatus(Frozen):
-    """What a backend can see of a box from outside."""
+class SandboxStatus(FrozenModel):
+    """State of a sandbox as its backend sees it from outside."""
 
-    health: BoxHealth
+    health: SandboxHealth
     exit_code: int | None = None
     reason: str | None = None
     """Machine-readable cause of death: `out_of_memory`, `killed`, `exited`."""
@@ -165,8 +165,8 @@ class BoxStatus(Frozen):
     out_of_memory_kills: int = 0
 
 
-class Address(Frozen):
-    """How the host reaches `inside`: a Unix socket or a TCP address, and the token it demands."""
+class DaemonAddress(FrozenModel):
+    """Address of a sandbox's daemon: a Unix socket or TCP address, and the token."""
 
     token: str
     socket: Path | None = None
@@ -174,8 +174,8 @@ class Address(Frozen):
     port: int | None = None
 
 
-class Sandbox(Owned):
-    """A sandbox as its owner sees it."""
+class Sandbox(Ownership):
+    """Stored state of a sandbox."""
 
     id: str
     tenant: str
@@ -191,24 +191,24 @@ class Sandbox(Owned):
     env: Mapping[str, str] = {}
     metadata: Mapping[str, str] = {}
     extensions: Mapping[str, str] = {}
-    limits: Limits = Limits()
+    limits: SandboxLimits = SandboxLimits()
     volumes: Mapping[str, VolumeUse] = {}
-    """Named volumes it has mounted."""
+    """Access per mounted named volume."""
     snapshot: str | None = None
     pool: str | None = None
     network_default: str | None = None
     request_key: str | None = None
     token: str = Field(default="", repr=False)
     record: Mapping[str, Any] = Field(default={}, repr=False)
-    """What the backend needs to find the box again after a restart."""
+    """Backend data to find the sandbox after a restart."""
 
     @property
     def kind(self) -> str | None:
-        """The sort of computer it was asked for as, if it was."""
+        """Requested kind, if any."""
         return self.extensions.get(KIND_EXTENSION)
 
 
-class Snapshot(Owned):
+class Snapshot(Ownership):
     id: str
     tenant: str
     backend: str
@@ -222,8 +222,8 @@ class Snapshot(Owned):
     changed_at: AwareDatetime
 
 
-class Pool(Frozen):
-    """Boxes started ahead of need, all from one image with one set of limits."""
+class Pool(FrozenModel):
+    """Sandboxes started in advance from one image with one set of limits."""
 
     name: str = Field(pattern=r"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$")
     tenant: str
@@ -231,6 +231,6 @@ class Pool(Frozen):
     kind: str | None = None
     size: int = Field(ge=0, le=1000)
     max_total: int | None = Field(default=None, ge=0)
-    """Upper bound of ready and allocated sandboxes together; None is no bound."""
-    limits: Limits = Limits()
+    """Upper bound of ready and allocated sandboxes together; `None` sets no bound."""
+    limits: SandboxLimits = SandboxLimits()
     created_at: AwareDatetime

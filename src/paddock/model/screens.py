@@ -1,4 +1,4 @@
-"""What sandboxes with screens are, show and do, and who holds their mouse and keyboard."""
+"""Kinds, tools, screenshots and input control of sandboxes."""
 
 from __future__ import annotations
 
@@ -7,80 +7,80 @@ from typing import Any, Literal
 
 from pydantic import AwareDatetime, Field
 
-from paddock.model.sandbox import KIND_EXTENSION, KIND_VARIABLE, Frozen, Limits
+from paddock.model.sandbox import KIND_EXTENSION, KIND_VARIABLE, FrozenModel, SandboxLimits
 
 __all__ = [
     "KIND_EXTENSION",
     "KIND_VARIABLE",
-    "Frame",
-    "Holder",
-    "ImagePart",
-    "Kind",
-    "Shot",
-    "TextPart",
-    "Tool",
+    "InputHolder",
+    "SandboxKind",
+    "SandboxTool",
+    "ScreenFrame",
+    "Screenshot",
     "ToolResult",
+    "ToolResultImage",
+    "ToolResultText",
 ]
 
 
-class Kind(Frozen):
-    """A sort of computer that agents may ask for."""
+class SandboxKind(FrozenModel):
+    """A kind of sandbox that agents can request."""
 
     name: str = Field(pattern=r"^[a-z][a-z0-9]{0,30}$")
     title: str
-    """What it is, in honest words, such as `Windows (Wine)`."""
+    """Display name, such as `Windows (Wine)`."""
     image: str
     description: str = ""
-    """What it is good for; agents read this."""
+    """Purpose, written for agents."""
     screen: bool = False
-    """Whether it has a display that can be watched and touched."""
-    limits: Limits = Limits()
+    """Whether it has a display."""
+    limits: SandboxLimits = SandboxLimits()
 
 
-class Holder(Frozen):
-    """The person who has a sandbox's mouse and keyboard; while nobody has, they are the agent's."""
+class InputHolder(FrozenModel):
+    """The person in control of mouse and keyboard; without one, the agent is."""
 
     viewer: str
-    """The id their connections show."""
+    """Viewer id that the person's connections carry."""
     name: str
     since: AwareDatetime
 
 
-class Tool(Frozen):
-    """Something a box can do, as it tells of it."""
+class SandboxTool(FrozenModel):
+    """A tool as the sandbox describes it."""
 
     name: str
     description: str = ""
     input_schema: Mapping[str, Any] = {}
     input: bool = False
-    """Whether it moves the mouse or presses keys, and so waits while a person holds them."""
+    """Whether it uses mouse or keyboard, and so waits while a person is in control."""
     changes_screen: bool = False
     read_only: bool = False
 
 
-class TextPart(Frozen):
+class ToolResultText(FrozenModel):
     type: Literal["text"] = "text"
     text: str
 
 
-class ImagePart(Frozen):
+class ToolResultImage(FrozenModel):
     type: Literal["image"] = "image"
     data: bytes
     mime: str
 
 
-class ToolResult(Frozen):
-    """What came of a call. A tool that failed is a result too, with `failed` set."""
+class ToolResult(FrozenModel):
+    """Result of a tool call; failures have `failed` set."""
 
-    content: tuple[TextPart | ImagePart, ...] = ()
+    content: tuple[ToolResultText | ToolResultImage, ...] = ()
     structured: Mapping[str, Any] | None = None
     failed: bool = False
     files: tuple[str, ...] = ()
-    """Paths in the box that the call has written."""
+    """Paths in the sandbox written by the call."""
 
 
-class Shot(Frozen):
-    """One picture of a screen, and the mark by which an unchanged one is known."""
+class Screenshot(FrozenModel):
+    """One picture of a screen, with an ETag for unchanged screens."""
 
     data: bytes
     mime: str
@@ -89,13 +89,13 @@ class Shot(Frozen):
     height: int
 
 
-class Frame(Frozen):
-    """A picture of a screen that has changed."""
+class ScreenFrame(FrozenModel):
+    """A picture of a changed screen."""
 
     sequence: int
     width: int
     height: int
     at: float
-    """Seconds since 1970, by the box's clock."""
+    """Seconds since 1970 on the sandbox's clock."""
     data: bytes
     """JPEG."""

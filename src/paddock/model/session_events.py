@@ -1,6 +1,6 @@
-"""What happens in a chat session: the data of each event, by its type.
+"""Data of chat session events, by event type.
 
-They are told in the stream `session/ID`. The JSON Schema and the TypeScript types that are published come from here.
+Events are published in the stream `session/ID`. The published JSON Schema and TypeScript types are generated from here.
 """
 
 from __future__ import annotations
@@ -10,27 +10,27 @@ from typing import Any, ClassVar, Literal
 
 from paddock.model.events import EventType
 from paddock.model.owners import Visibility
-from paddock.model.sandbox import Frozen
+from paddock.model.sandbox import FrozenModel
 from paddock.model.sessions import (
     Approval,
     ApprovalState,
-    Call,
     CallResult,
-    Message,
     PlanStep,
     Policy,
+    SessionMessage,
     SessionState,
     SessionUsage,
+    ToolCall,
 )
 
 
-class SessionEvent(Frozen):
-    """One thing that happened in a session."""
+class SessionEvent(FrozenModel):
+    """Base of the session events."""
 
     event: ClassVar[EventType]
 
     def data(self) -> dict[str, Any]:
-        """As the log keeps it."""
+        """Return the data as the event log stores it."""
         return self.model_dump(mode="json", exclude_none=True)
 
 
@@ -43,7 +43,7 @@ class SessionCreated(SessionEvent):
 
 
 class SessionChanged(SessionEvent):
-    """Somebody has changed its settings; what is absent is as it was."""
+    """The settings changed; absent fields are unchanged."""
 
     event = EventType.SESSION_CHANGED
     title: str | None = None
@@ -66,25 +66,25 @@ class SessionDeleted(SessionEvent):
     event = EventType.SESSION_DELETED
 
 
-class Building(Frozen):
-    """How far the image of a sandbox is that has to be built first."""
+class ImageBuildProgress(FrozenModel):
+    """Progress of an image build that a sandbox waits for."""
 
     image: str
     step: str
     fraction: float | None = None
-    """Of the whole build, 0 to 1, where it is known."""
+    """Share of the whole build, 0 to 1, if known."""
 
 
 class SessionSandbox(SessionEvent):
-    """A sandbox of the session was made, found broken or released."""
+    """A sandbox of the session was created, found broken or released."""
 
     event = EventType.SESSION_SANDBOX
     kind: str
     sandbox_id: str
     state: Literal["starting", "ready", "broken", "released"]
     reason: str | None = None
-    building: Building | None = None
-    """What one that is starting waits for; told again while that goes on."""
+    building: ImageBuildProgress | None = None
+    """Image build that a starting sandbox waits for; published repeatedly."""
 
 
 class SessionDesktop(SessionEvent):
@@ -104,7 +104,7 @@ class SessionTerminal(SessionEvent):
 
 
 class SessionScreen(SessionEvent):
-    """The screen of one of its sandboxes has changed, because of a tool or by itself."""
+    """The screen of a sandbox changed, because of a tool or by itself."""
 
     event = EventType.SESSION_SCREEN
     kind: str
@@ -114,19 +114,19 @@ class SessionScreen(SessionEvent):
 
 
 class SessionFile(SessionEvent):
-    """A file was written in one of its sandboxes, came from another, or was kept by the session."""
+    """A file was written in a sandbox, moved from another one, or stored with the session."""
 
     event = EventType.SESSION_FILE
     kind: str | None = None
     sandbox_id: str | None = None
     path: str
     source: str | None = None
-    """Where it came from, `linux:/workspace/a.txt`, if it was moved."""
+    """Origin of a moved file, such as `linux:/workspace/a.txt`."""
     size: int | None = None
 
 
 class SessionCompacted(SessionEvent):
-    """Earlier messages were summed up, because the conversation got too long for the model."""
+    """Earlier messages were summarised, because the conversation became too long for the model."""
 
     event = EventType.SESSION_COMPACTED
     messages: int
@@ -139,7 +139,7 @@ class TurnStarted(SessionEvent):
     event = EventType.TURN_STARTED
     turn: int
     cause: Literal["message", "decisions", "continue", "restart"]
-    """The same turn starts again after decisions, and after a restart of the server."""
+    """A turn starts again after decisions and after a server restart."""
 
 
 class TurnEnded(SessionEvent):
@@ -150,13 +150,13 @@ class TurnEnded(SessionEvent):
 
 
 class StepStarted(SessionEvent):
-    """The model is asked; a step is one question and the calls of its answer."""
+    """A step: one model request and the calls of its answer."""
 
     event = EventType.STEP_STARTED
     turn: int
     step: int
     by: str | None = None
-    """The helper that works, if it is not the agent itself."""
+    """Name of the sub-agent, if any."""
 
 
 class StepEnded(SessionEvent):
@@ -172,12 +172,12 @@ class PlanChanged(SessionEvent):
 
 
 class MessageReceived(SessionEvent):
-    """Somebody, or the server, wrote to the agent."""
+    """A person or the server wrote to the agent."""
 
     event = EventType.MESSAGE_RECEIVED
-    message: Message
+    message: SessionMessage
     waits: bool = False
-    """Whether the agent is at work, and reads it before its next question to the model."""
+    """Whether the agent is working and reads the message before its next model request."""
 
 
 class MessageStarted(SessionEvent):
@@ -195,12 +195,12 @@ class MessageDelta(SessionEvent):
 
 
 class MessageEnded(SessionEvent):
-    """The answer is whole, and kept; or it was cut, and says why."""
+    """The message is complete, or incomplete with the reason in `cut`."""
 
     event = EventType.MESSAGE_ENDED
     message_id: str
     text: str
-    calls: tuple[Call, ...] = ()
+    calls: tuple[ToolCall, ...] = ()
     cut: str | None = None
 
 
@@ -221,7 +221,7 @@ class ThoughtEnded(SessionEvent):
 
 
 class CallStarted(SessionEvent):
-    """The model begins to write a call."""
+    """The model starts to write a call."""
 
     event = EventType.CALL_STARTED
     message_id: str
@@ -233,14 +233,14 @@ class CallDelta(SessionEvent):
     event = EventType.CALL_DELTA
     call_id: str
     text: str
-    """The next piece of its arguments, as JSON."""
+    """Next piece of the arguments, as JSON."""
 
 
 class CallReady(SessionEvent):
-    """The call is whole, and in the ledger."""
+    """The call is complete and stored in the ledger."""
 
     event = EventType.CALL_READY
-    call: Call
+    call: ToolCall
     kind: str | None = None
     tool: str
 
@@ -250,11 +250,11 @@ class CallRunning(SessionEvent):
     call_id: str
     sandbox_id: str | None = None
     arguments: Mapping[str, Any] | None = None
-    """Where a person has edited them: as they are run."""
+    """Arguments as executed, if a person edited them."""
 
 
 class CallOutput(SessionEvent):
-    """What a tool says while it runs, as far as it is told; what comes of it is in the call's result."""
+    """Output of a running tool; the call's result has the final output."""
 
     event = EventType.CALL_OUTPUT
     call_id: str
@@ -295,7 +295,7 @@ class UsageChanged(SessionEvent):
 
 
 class TurnError(SessionEvent):
-    """Something went wrong; the turn goes on if it can."""
+    """An error; the turn continues unless it is fatal."""
 
     event = EventType.TURN_ERROR
     code: str

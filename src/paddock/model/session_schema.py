@@ -1,4 +1,4 @@
-"""The events of chat sessions for programs: as JSON Schema, and as types of TypeScript."""
+"""Generate JSON Schema and TypeScript types of chat session events."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from pydantic.json_schema import models_json_schema
 from paddock.model.session_events import EVENTS
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
-ABOUT = "One thing that happened in a chat session, as `/v1/sessions/ID/events` and `/v1/sessions/ID/ws` tell it."
+ABOUT = "An event of a chat session, as `/v1/sessions/ID/events` and `/v1/sessions/ID/ws` send it."
 _ENVELOPE: Mapping[str, tuple[Mapping[str, Any], str]] = {
-    "sequence": ({"type": "integer"}, "Its place among all events of the server; grows, may have gaps."),
+    "sequence": ({"type": "integer"}, "Position among all events of the server; grows, may have gaps."),
     "stream": ({"type": "string"}, "`session/ID`."),
-    "number": ({"type": "integer"}, "Its place in the session: 1, 2, 3 … The `id:` of server-sent events."),
-    "at": ({"type": "string", "format": "date-time"}, "When it happened."),
+    "number": ({"type": "integer"}, "Position in the session: 1, 2, 3 … The `id:` of server-sent events."),
+    "at": ({"type": "string", "format": "date-time"}, "Time of the event."),
 }
 _SIMPLE = {"string": "string", "integer": "number", "number": "number", "boolean": "boolean", "null": "null"}
 
 
-def schema() -> dict[str, Any]:
-    """The JSON Schema of one event, as it is told. Fields and types may be added; clients pass over unknown ones."""
+def session_event_schema() -> dict[str, Any]:
+    """Return the JSON Schema of an event. Fields and types may be added; clients ignore unknown ones."""
     _, made = models_json_schema([(each, "serialization") for each in EVENTS.values()])
     parts: dict[str, Any] = {name: _told(part) for name, part in made["$defs"].items()}
     return {
@@ -45,25 +45,25 @@ def schema() -> dict[str, Any]:
     }
 
 
-def text() -> str:
-    """The schema, as a file has it."""
-    return json.dumps(schema(), indent=2, ensure_ascii=False) + "\n"
+def session_event_schema_text() -> str:
+    """Return the JSON Schema as the content of a file."""
+    return json.dumps(session_event_schema(), indent=2, ensure_ascii=False) + "\n"
 
 
-def typescript() -> str:
-    """The same as TypeScript types, as a file has it."""
-    return "\n".join(_lines(schema())) + "\n"
+def session_event_typescript() -> str:
+    """Return TypeScript types as the content of a file."""
+    return "\n".join(_lines(session_event_schema())) + "\n"
 
 
 def _told(part: dict[str, Any]) -> dict[str, Any]:
-    """A model as events have it: what is nothing is left out, everything else is always there."""
+    """Adapt a model's schema to events: null fields are absent, all others required."""
     kept = {key: value for key, value in part.items() if key not in ("title", "additionalProperties", "required")}
     if "description" in kept:
         kept["description"] = " ".join(kept["description"].split())
     if "properties" in kept:
         found = kept["properties"].items()
         kept["properties"] = {name: _without_nothing(form) for name, form in found}
-        # What has a default is written too, unless that is nothing.
+        # Fields with a default are always present, unless the default is null.
         kept["required"] = [name for name, form in found if "default" not in form or form["default"] is not None]
     return kept
 
@@ -129,4 +129,4 @@ def _type(form: Mapping[str, Any]) -> str:
 
 
 if __name__ == "__main__":
-    sys.stdout.write(typescript() if "--types" in sys.argv else text())
+    sys.stdout.write(session_event_typescript() if "--types" in sys.argv else session_event_schema_text())

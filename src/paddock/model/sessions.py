@@ -1,4 +1,4 @@
-"""Chat sessions: what was said, what was called, and what a person decided."""
+"""Chat sessions: messages, tool calls, approvals and policies."""
 
 from __future__ import annotations
 
@@ -10,98 +10,98 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AwareDatetime, Field
 
-from paddock.model.keys import NAME
-from paddock.model.owners import Owned
-from paddock.model.sandbox import Frozen
+from paddock.model.keys import NAME_PATTERN
+from paddock.model.owners import Ownership
+from paddock.model.sandbox import FrozenModel
 
 LARGEST_MESSAGE = 2**20
-"""Characters of text in one message of a person."""
+"""Maximum characters of text in a user message."""
 
 
 class SessionState(StrEnum):
-    """In the words that users read."""
+    """State of a session, as users read it."""
 
     IDLE = "idle"
-    """Nothing is under way; the next message begins a turn."""
+    """No turn is running; the next message starts one."""
     RUNNING = "running"
     WAITING = "waiting"
-    """For decisions of a person."""
+    """Waiting for approvals."""
     PARKED = "parked"
-    """A person has the mouse and keyboard of one of its sandboxes."""
+    """Paused while a person controls one of its sandboxes."""
 
 
-class Action(StrEnum):
-    """What a policy says of a call."""
+class PolicyAction(StrEnum):
+    """Action of a policy rule."""
 
     ALLOW = "allow"
     ASK = "ask"
     DENY = "deny"
 
 
-class Rule(Frozen):
-    """Says what becomes of calls that it fits. Patterns know `*` and `?`."""
+class PolicyRule(FrozenModel):
+    """A policy rule: the action for matching calls. Patterns support `*` and `?`."""
 
     tool: str = Field(default="*", min_length=1, max_length=200)
-    """The tool's name with its kind, `linux_run_shell_command`, or without, `run_shell_command`."""
+    """Tool name with its kind, `linux_run_shell_command`, or without, `run_shell_command`."""
     kind: str = Field(default="*", min_length=1, max_length=100)
     arguments: Mapping[str, Annotated[str, Field(max_length=1000)]] = Field(default={}, max_length=20)
-    """Patterns that arguments must fit, each of which must be there; `/etc/*` for `path`, say."""
+    """Patterns of arguments, all of which must be present and match, such as `/etc/*` for `path`."""
     exact: bool = False
-    """Whether calls with other arguments besides do not fit."""
-    action: Action
+    """Whether calls with further arguments do not match."""
+    action: PolicyAction
 
 
-class Policy(Frozen):
-    """What the agent may do by itself. The first rule that fits decides; after them, what the server has as its own:
-    commands and changes of files are asked about, everything else is allowed."""
+class Policy(FrozenModel):
+    """Approval policy. The first matching rule decides; without one, the server's default applies: commands and file
+    changes need approval, everything else is allowed."""
 
-    rules: tuple[Rule, ...] = Field(default=(), max_length=200)
+    rules: tuple[PolicyRule, ...] = Field(default=(), max_length=200)
     allow_all: tuple[str, ...] = Field(default=(), max_length=20)
-    """Kinds of sandbox in which nothing is asked, whatever the rules say, except what they deny; `*` is all."""
+    """Kinds in which calls need no approval; rules that deny still apply. `*` means all."""
 
 
-class TextContent(Frozen):
+class TextContent(FrozenModel):
     type: Literal["text"] = "text"
     text: str
 
 
-class FileContent(Frozen):
-    """A picture or another file that the session keeps."""
+class FileContent(FrozenModel):
+    """An image or another file stored with the session."""
 
     type: Literal["image", "file"] = "file"
     file: str = Field(pattern=r"^[0-9a-f]{64}$")
-    """Its SHA-256, by which it is found: `/v1/sessions/ID/files/SHA`."""
+    """SHA-256; the file is at `/v1/sessions/ID/files/SHA`."""
     name: str = Field(default="", max_length=255)
     mime: str = "application/octet-stream"
     size: int = Field(default=0, ge=0)
 
 
-Content = Annotated[TextContent | FileContent, Field(discriminator="type")]
+MessageContent = Annotated[TextContent | FileContent, Field(discriminator="type")]
 
 
-class Call(Frozen):
-    """A tool that the agent wants to use. Its id is unique in its session."""
+class ToolCall(FrozenModel):
+    """A tool call of the agent. Its id is unique in the session."""
 
     id: str
     name: str
-    """With its kind: `linux_run_shell_command`."""
+    """Tool name with its kind: `linux_run_shell_command`."""
     arguments: Mapping[str, Any] = {}
     malformed: str | None = None
-    """What the model wrote instead of a JSON object, if it did."""
+    """Raw arguments, if the model did not write a JSON object."""
 
     @property
     def digest(self) -> str:
-        return digest(self.name, self.arguments)
+        return call_digest(self.name, self.arguments)
 
 
-def digest(name: str, arguments: Mapping[str, Any]) -> str:
-    """What a decision is bound to: the tool and its arguments, to the letter."""
+def call_digest(name: str, arguments: Mapping[str, Any]) -> str:
+    """Return the digest of tool name and arguments that an approval is bound to."""
     written = json.dumps([name, arguments], sort_keys=True, ensure_ascii=False, separators=(",", ":"))
     return hashlib.sha256(written.encode(errors="surrogatepass")).hexdigest()
 
 
-class ClientTool(Frozen):
-    """A tool that a session's client runs itself, such as a front end that speaks AG-UI."""
+class ClientTool(FrozenModel):
+    """A tool that the client of a session runs itself, such as an AG-UI front end."""
 
     name: str = Field(pattern=r"^[A-Za-z0-9_-]{1,64}$")
     description: str = Field(default="", max_length=10_000)
@@ -110,20 +110,20 @@ class ClientTool(Frozen):
 
 class CallState(StrEnum):
     ASKED = "asked"
-    """A person has to decide first."""
+    """Waiting for approval."""
     RUNNING = "running"
     DONE = "done"
-    """Its result is kept; one that failed or was refused has one too."""
+    """The result is stored; failed and refused calls have one too."""
 
 
-class CallResult(Frozen):
-    """What came of a call, as the model and people are shown it."""
+class CallResult(FrozenModel):
+    """Result of a call, as shown to the model and to people."""
 
-    content: tuple[Content, ...] = ()
-    """Text cut to a budget; what was cut is kept whole as a file."""
+    content: tuple[MessageContent, ...] = ()
+    """Text is truncated to a budget; the full text is stored as a file."""
     failed: bool = False
     refused: bool = False
-    """Whether it was not run at all: rejected, denied, expired, malformed."""
+    """Whether the call did not run: rejected, denied, expired or malformed."""
     seconds: float = 0.0
 
     @property
@@ -131,15 +131,15 @@ class CallResult(Frozen):
         return "\n".join(part.text for part in self.content if isinstance(part, TextContent))
 
 
-class CallRecord(Frozen):
-    """A call in the session's ledger: what was run once is never run again."""
+class LedgerCall(FrozenModel):
+    """A call in the session's ledger, which ensures that no call runs twice."""
 
     session: str
-    call: Call
+    call: ToolCall
     turn: int
     kind: str | None = None
     tool: str
-    """Its name without its kind."""
+    """Tool name without its kind."""
     sandbox_id: str | None = None
     state: CallState
     result: CallResult | None = None
@@ -151,17 +151,17 @@ class ApprovalState(StrEnum):
     PENDING = "pending"
     APPROVED = "approved"
     EDITED = "edited"
-    """Approved with other arguments."""
+    """Approved with edited arguments."""
     REJECTED = "rejected"
     ANSWERED = "answered"
-    """The person's words are the result of the call."""
+    """A person provided the result of the call."""
     EXPIRED = "expired"
     WITHDRAWN = "withdrawn"
-    """The turn was cancelled or the session deleted before anyone decided."""
+    """The turn was cancelled or the session deleted before a decision."""
 
 
-class Choice(Frozen):
-    """One answer that a question offers."""
+class QuestionChoice(FrozenModel):
+    """One choice of a question."""
 
     id: str
     label: str
@@ -170,29 +170,29 @@ class Choice(Frozen):
 CallEffect = Literal["reads", "writes", "deletes", "runs", "network", "unknown"]
 
 
-class CallSummary(Frozen):
-    """What a call would do, in one line: derived from its tool and arguments, not from what the agent says."""
+class CallSummary(FrozenModel):
+    """One-line summary of a call's effect, derived from tool and arguments, not from the agent's words."""
 
     text: str = ""
-    """The line in English. `code` and `params` say the same, to be translated."""
+    """Summary in English; `code` and `params` carry the same for translation."""
     code: str
     params: Mapping[str, str | int] = {}
     effects: tuple[CallEffect, ...] = ()
-    """What it changes, the gravest first."""
+    """Effects, most severe first."""
     writes: tuple[str, ...] = ()
-    """Paths that it names and writes. A program may write more."""
+    """Named paths that it writes; a program may write more."""
     deletes: tuple[str, ...] = ()
     hosts: tuple[str, ...] = ()
     unnamed: int = 0
-    """Paths and hosts that are not in these lists, because they are many."""
+    """Number of paths and hosts left out of these lists."""
     opaque: bool = False
-    """Whether it may run more than the line names, such as what another command puts together."""
+    """Whether it may run more than the summary names, such as a command built by another one."""
     agent_words: str | None = None
-    """What the agent says of it. Nothing vouches for that."""
+    """Unverified description by the agent."""
 
 
-class Approval(Frozen):
-    """Something that waits for a person: a call to be allowed, or a question to be answered."""
+class Approval(FrozenModel):
+    """A pending decision: a call to approve or a question to answer."""
 
     id: str
     session: str
@@ -205,14 +205,14 @@ class Approval(Frozen):
     arguments: Mapping[str, Any] = {}
     digest: str
     summary: CallSummary | None = None
-    """Of a call; not of a question."""
+    """Summary of a call; `None` for questions."""
     question: str = ""
-    choices: tuple[Choice, ...] = ()
+    choices: tuple[QuestionChoice, ...] = ()
     actions: tuple[Literal["approve", "edit", "reject", "answer"], ...] = ("approve", "edit", "reject", "answer")
     state: ApprovalState = ApprovalState.PENDING
     edited: Mapping[str, Any] | None = None
     reason: str | None = None
-    """Why it was rejected; with `answered`, the answer."""
+    """Reason of a rejection; the answer if `answered`."""
     always: Literal["call", "tool"] | None = None
     decided_by: str | None = None
     created_at: AwareDatetime
@@ -220,53 +220,53 @@ class Approval(Frozen):
     decided_at: AwareDatetime | None = None
 
 
-class Decision(Frozen):
-    """What a person decides about an approval."""
+class ApprovalDecision(FrozenModel):
+    """A person's decision about an approval."""
 
     approval: str
     digest: str
-    """That of the approval as it was shown, so that nobody approves what they have not seen."""
+    """Digest of the approval as shown, so that unseen changes cannot be approved."""
     action: Literal["approve", "edit", "reject", "answer"]
     arguments: Mapping[str, Any] | None = None
-    """With `edit`: all arguments, as they shall be."""
+    """With `edit`: the complete new arguments."""
     reason: str | None = Field(default=None, max_length=10_000)
     answer: str | None = Field(default=None, max_length=100_000)
     always: Literal["call", "tool"] | None = None
-    """With `approve`: never ask again in this session about this very call, or about this tool."""
+    """With `approve`: allow this exact call, or this tool, for the rest of the session."""
 
 
-class PlanStep(Frozen):
+class PlanStep(FrozenModel):
     title: str = Field(max_length=500)
     state: Literal["pending", "running", "done", "dropped"] = "pending"
 
 
-class SessionUsage(Frozen):
+class SessionUsage(FrozenModel):
     requests: int = 0
     input_tokens: int = 0
     output_tokens: int = 0
     cost: float | None = None
-    """In US dollars, where the models' prices are known."""
+    """US dollars, if the models' prices are known."""
 
 
-class Message(Frozen):
-    """One message of a session's history."""
+class SessionMessage(FrozenModel):
+    """One message of a session."""
 
     id: str
     session: str
     number: int = 0
-    """Its place in the session: 1, 2, 3 … Zero until it is kept."""
+    """Position in the session: 1, 2, 3 … Zero until it is stored."""
     turn: int
     role: Literal["user", "assistant", "tool", "note"]
-    """A note is told to the agent by the server, such as what a person did who had the mouse."""
-    content: tuple[Content, ...] = ()
+    """A note is written by the server for the agent, such as a person's actions during a takeover."""
+    content: tuple[MessageContent, ...] = ()
     thought: str = ""
-    calls: tuple[Call, ...] = ()
+    calls: tuple[ToolCall, ...] = ()
     call_id: str | None = None
-    """Of a tool's message: which call it answers."""
+    """Call that a tool message answers."""
     cut: str | None = None
-    """Why it ends before its end: cancelled, an error, a restart."""
+    """Reason of an incomplete message: cancelled, an error, a restart."""
     by: str | None = None
-    """Who wrote it."""
+    """Author."""
     at: AwareDatetime
 
     @property
@@ -274,38 +274,38 @@ class Message(Frozen):
         return "\n".join(part.text for part in self.content if isinstance(part, TextContent))
 
 
-class Origin(Frozen):
-    """Where a fork or an import comes from."""
+class SessionOrigin(FrozenModel):
+    """Origin of a fork or an import."""
 
     session: str
     message: str | None = None
 
 
-class Session(Owned):
-    """A conversation with an agent, its sandboxes and its files."""
+class Session(Ownership):
+    """A chat with an agent, its sandboxes and its files."""
 
     id: str
     tenant: str
     title: str = Field(default="", max_length=200)
-    agent: str = Field(pattern=NAME)
-    """Who works: an engine with our tools, such as `langgraph`, or an agent program, such as `claude-code`."""
+    agent: str = Field(pattern=NAME_PATTERN)
+    """Agent: an engine with Paddock's tools, such as `langgraph`, or an agent CLI, such as `claude-code`."""
     engine: str
     model: str = Field(min_length=1, max_length=200)
     instructions: str = Field(default="", max_length=100_000)
     kinds: tuple[str, ...] = Field(default=(), max_length=20)
-    """Kinds of sandbox it may use."""
+    """Kinds of sandbox it can use."""
     policy: Policy = Policy()
     budget: int | None = Field(default=None, ge=1)
-    """Tokens it may use in all."""
+    """Token budget."""
     state: SessionState = SessionState.IDLE
     error: str | None = None
-    """Why the last turn failed."""
+    """Error of the last turn."""
     turn: int = 0
-    """How many turns have begun."""
+    """Number of started turns."""
     plan: tuple[PlanStep, ...] = ()
     usage: SessionUsage = SessionUsage()
     sandboxes: Mapping[str, str] = {}
-    """Ids of the sandboxes it has, by kind."""
-    origin: Origin | None = None
+    """Sandbox ids by kind."""
+    origin: SessionOrigin | None = None
     created_at: AwareDatetime
     changed_at: AwareDatetime

@@ -1,4 +1,4 @@
-"""What a task is: work for an agent, where it is done, when it is over and what must come of it."""
+"""Task files: goal, agent, sandbox, end conditions, deliverables and checks."""
 
 from __future__ import annotations
 
@@ -10,98 +10,116 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, model_validator
 
 from paddock.config.units import Bytes, Cpus, Seconds
-from paddock.model.sandbox import Frozen, Limits
-from paddock.model.words import (
+from paddock.model.sandbox import FrozenModel, SandboxLimits
+from paddock.model.task_fields import (
     WORKSPACE,
-    Address,
-    BoxPath,
-    Flag,
+    Identifier,
     ImageName,
     ModelName,
-    Name,
-    Number,
-    Pattern,
-    Text,
-    Value,
-    Variable,
-    Whole,
-    Words,
-    command,
-    in_the_workspace,
-    one_or_more,
-    words,
+    NonBlankText,
+    PrintableText,
+    RegularExpression,
+    SandboxPath,
+    StrictBoolean,
+    StrictInteger,
+    StrictNumber,
+    VariableName,
+    VariableValue,
+    WebAddress,
+    require_workspace_path,
+    split_words,
+    validate_command,
+    wrap_in_list,
 )
 
 __all__ = [
-    "MOST_RUNS", "WORKSPACE", "BoxPath", "Check", "Conflicts", "Deliverable", "End", "Input", "Location",
-    "Matrix", "McpKind", "McpServer", "Name", "Part", "Pattern", "Resources", "Retries", "Task", "TaskModel",
-    "Value", "Variable",
+    "MOST_RUNS",
+    "WORKSPACE",
+    "Deliverable",
+    "EndConditions",
+    "FieldPath",
+    "Identifier",
+    "McpKind",
+    "McpServer",
+    "RegularExpression",
+    "RetrySettings",
+    "SandboxPath",
+    "Task",
+    "TaskCheck",
+    "TaskConflicts",
+    "TaskInput",
+    "TaskMatrix",
+    "TaskModel",
+    "TaskPart",
+    "TaskResources",
+    "VariableName",
+    "VariableValue",
 ]  # fmt: skip
 
 MOST_RUNS = 256
-"""Runs that one matrix may stand for."""
+"""Maximum runs of one matrix."""
 
-Location = tuple[str | int, ...]
+FieldPath = tuple[str | int, ...]
 
 
-class Conflicts(ValueError):
-    """Parts of a task that do not go together, each with the way to the one that should change."""
+class TaskConflicts(ValueError):
+    """Contradictory fields of a task, each with the path of the field to change."""
 
-    def __init__(self, problems: Sequence[tuple[Location, str]]) -> None:
+    def __init__(self, problems: Sequence[tuple[FieldPath, str]]) -> None:
         super().__init__("; ".join(f"{'.'.join(map(str, way))}: {problem}" for way, problem in problems))
         self.problems = tuple(problems)
 
 
-class Part(Frozen):
-    """Something that a task file says. What is written under a field is its description everywhere."""
+class TaskPart(FrozenModel):
+    """Base of task file sections. Field docstrings are the published descriptions."""
 
     model_config = ConfigDict(use_attribute_docstrings=True)
 
 
-class TaskModel(Part):
-    """Which model the agent asks, and how much of it."""
+class TaskModel(TaskPart):
+    """The model of the agent, and its budget."""
 
     model: ModelName | None = Field(default=None, examples=["fast"])
-    """A name that the server's `llm.models` has. Left out, it is what the agent's preset suggests, or else the
-    server's default model. `script` asks no model, only the script below."""
-    script: Text | None = Field(default=None, max_length=4 * 2**20, examples=["hello.script.yaml"])
-    """A scenario that answers in the model's place on a server that has no such model. In a task file: the path of a
-    scenario file, relative to the task file."""
-    requests: Whole | None = Field(default=None, ge=1, le=10**15, examples=[50])
-    """Requests to the model, in all."""
-    tokens: Whole | None = Field(default=None, ge=1, le=10**15, examples=[200_000])
-    """Tokens of prompts and answers, in all."""
-    cost: Number | None = Field(default=None, gt=0, examples=[0.5])
-    """US dollars, in all."""
+    """A model name of the server. Default: the model that the agent's preset suggests, else the server's default
+    model. `script` uses only the script below."""
+    script: PrintableText | None = Field(default=None, max_length=4 * 2**20, examples=["hello.script.yaml"])
+    """A script that plays the model on servers without that model. In a task file: the path of a script file, relative
+    to the task file."""
+    requests: StrictInteger | None = Field(default=None, ge=1, le=10**15, examples=[50])
+    """Maximum requests to the model."""
+    tokens: StrictInteger | None = Field(default=None, ge=1, le=10**15, examples=[200_000])
+    """Maximum tokens of prompts and answers."""
+    cost: StrictNumber | None = Field(default=None, gt=0, examples=[0.5])
+    """Maximum cost in US dollars."""
 
 
 class McpKind(StrEnum):
-    """Where an MCP server is."""
+    """Location of an MCP server."""
 
     REMOTE = "remote"
-    """Shared servers of the network that this server is in."""
+    """Shared servers in the network of this server."""
     LOCAL = "local"
-    """A program in the sandbox itself."""
+    """A program in the sandbox."""
     INTERNET = "internet"
 
 
-class McpServer(Part):
-    """Tools that the agent is given over MCP: the address of a server alone, or more about one."""
+class McpServer(TaskPart):
+    """An MCP server: its address alone, or a mapping."""
 
-    name: Name = Field(examples=["calculator"])
-    """What the agent's tools are called after."""
+    name: Identifier = Field(examples=["calculator"])
+    """Name that the agent's tools carry."""
     kind: McpKind | None = Field(default=None, examples=["remote"])
-    """`local` for a command, `remote` for an address, unless said otherwise."""
-    url: Address | None = Field(default=None, examples=["https://tools.example.org/mcp"])
-    """Address of a server that speaks streamable HTTP. One in a private network, or on Paddock's own machine, has to be
-    in the setting `mcp.allow`."""
-    headers: Mapping[Text, Value] = Field(default={}, examples=[{"X-Team": "research"}])
-    """Headers of every request to it."""
-    command: Annotated[tuple[Text, ...], BeforeValidator(words)] = Field(
+    """Default: `local` for a command, `remote` for an address."""
+    url: WebAddress | None = Field(default=None, examples=["https://tools.example.org/mcp"])
+    """Address of a streamable HTTP server. Addresses in private networks and on Paddock's own machine must be
+    listed in the setting `mcp.allow`."""
+    headers: Mapping[PrintableText, VariableValue] = Field(default={}, examples=[{"X-Team": "research"}])
+    """Headers of every request to the server."""
+    command: Annotated[tuple[PrintableText, ...], BeforeValidator(split_words)] = Field(
         default=(), examples=[["python3", "/workspace/server.py"]]
     )
-    """A program in the sandbox that speaks MCP on its standard input and output."""
-    env: Mapping[Variable, Value] = Field(default={}, examples=[{"LEVEL": "debug"}])
+    """A program in the sandbox that speaks MCP on standard input and output."""
+    env: Mapping[VariableName, VariableValue] = Field(default={}, examples=[{"LEVEL": "debug"}])
     """Variables of the command."""
 
     @model_validator(mode="before")
@@ -132,21 +150,23 @@ class McpServer(Part):
         return self.kind or (McpKind.LOCAL if self.command else McpKind.REMOTE)
 
 
-class Input(Part):
-    """Something put into the sandbox before the agent starts: a path alone, or more about it."""
+class TaskInput(TaskPart):
+    """A file or directory for the sandbox: its path alone, or a mapping."""
 
-    # In a task file only; a run has them packed already.
+    # In task files only; runs have packed inputs.
 
-    source: Text | None = Field(default=None, min_length=1, examples=["data/sales.csv"])
+    source: PrintableText | None = Field(default=None, min_length=1, examples=["data/sales.csv"])
     """A file or directory, relative to the task file."""
-    git: Text | None = Field(default=None, min_length=1, examples=["project.bundle"])
-    """A git repository or bundle, relative to the task file. What is committed there is cloned into the target."""
-    ref: Text | None = Field(default=None, min_length=1, max_length=255, examples=["main"])
-    """Branch, tag or commit of the git repository; its HEAD if it is left out."""
-    content: Text | None = Field(default=None, max_length=2**20, examples=["Prices are in euros.\n"])
-    """The text itself."""
-    target: Annotated[BoxPath, AfterValidator(in_the_workspace)] | None = Field(default=None, examples=["sales.csv"])
-    """Where it goes, below `/workspace`; by its own name if it is left out. `.` is the workspace itself."""
+    git: PrintableText | None = Field(default=None, min_length=1, examples=["project.bundle"])
+    """A git repository or bundle, relative to the task file. Its committed files are cloned into the target."""
+    ref: PrintableText | None = Field(default=None, min_length=1, max_length=255, examples=["main"])
+    """Branch, tag or commit of the git repository. Default: HEAD."""
+    content: PrintableText | None = Field(default=None, max_length=2**20, examples=["Prices are in euros.\n"])
+    """Inline text."""
+    target: Annotated[SandboxPath, AfterValidator(require_workspace_path)] | None = Field(
+        default=None, examples=["sales.csv"]
+    )
+    """Target path below `/workspace`. Default: the file's own name. `.` is the workspace itself."""
 
     @model_validator(mode="before")
     @classmethod
@@ -154,7 +174,7 @@ class Input(Part):
         return {"source": value} if isinstance(value, str) else value
 
     @model_validator(mode="after")
-    def _one_origin(self) -> Input:
+    def _one_origin(self) -> TaskInput:
         if sum(each is not None for each in (self.source, self.git, self.content)) != 1:
             raise ValueError("needs one of 'source', 'git' and 'content'")
         if self.content is not None and self.target in (None, WORKSPACE):
@@ -166,52 +186,52 @@ class Input(Part):
         return self
 
 
-class Resources(Part):
-    """What the sandbox may use; what is left out is as the server has it."""
+class TaskResources(TaskPart):
+    """Resource limits of the sandbox. Default: the server's limits."""
 
     cpu: Cpus | None = Field(default=None, gt=0, le=10_000, examples=[2])
     """CPUs, fractions allowed."""
     memory: Bytes | None = Field(default=None, ge=16 * 2**20, le=2**50, examples=["2Gi"])
     """Memory, counting what the sandbox keeps in tmpfs and page cache."""
     disk: Bytes | None = Field(default=None, ge=2**20, le=2**50, examples=["10Gi"])
-    """What the sandbox may write."""
-    processes: Whole | None = Field(default=None, ge=4, le=2**22, examples=[512])
+    """Bytes that the sandbox may write."""
+    processes: StrictInteger | None = Field(default=None, ge=4, le=2**22, examples=[512])
     """Processes and threads."""
 
-    def limits(self) -> Limits:
-        return Limits(cpu=self.cpu, memory=self.memory, disk=self.disk, pids=self.processes)
+    def limits(self) -> SandboxLimits:
+        return SandboxLimits(cpu=self.cpu, memory=self.memory, disk=self.disk, pids=self.processes)
 
 
-class End(Part):
-    """When the work is over. Whatever comes first ends it; the first five count as success."""
+class EndConditions(TaskPart):
+    """End conditions. The first one met ends the work; the first five mean success."""
 
-    exit: Flag = Field(default=True, examples=[False])
-    """When the entrypoint exits. `false` for one that serves on until something else ends the run."""
-    file: BoxPath | None = Field(default=None, examples=["done.txt"])
-    """When this file is there."""
-    output: Pattern | None = Field(default=None, examples=["^All tests passed"])
-    """When this regular expression is found in what the entrypoint writes."""
-    says: Pattern | None = Field(default=None, examples=["TASK COMPLETE"])
-    """When this regular expression is found in what the agent says."""
-    verified: Flag = Field(default=False, examples=[True])
-    """When all of `verify` pass; tried after each of the agent's turns."""
-    turns: Whole | None = Field(default=None, ge=1, examples=[30])
-    """Most turns of the agent."""
+    exit: StrictBoolean = Field(default=True, examples=[False])
+    """The entrypoint exits. Set `false` for servers, which another condition ends."""
+    file: SandboxPath | None = Field(default=None, examples=["done.txt"])
+    """This file exists."""
+    output: RegularExpression | None = Field(default=None, examples=["^All tests passed"])
+    """The entrypoint's output matches this regular expression."""
+    says: RegularExpression | None = Field(default=None, examples=["TASK COMPLETE"])
+    """The agent's words match this regular expression."""
+    verified: StrictBoolean = Field(default=False, examples=[True])
+    """All checks of `verify` pass; tested after each turn of the agent."""
+    turns: StrictInteger | None = Field(default=None, ge=1, examples=[30])
+    """Maximum turns of the agent."""
     timeout: Seconds = Field(default=1800, gt=0, le=7 * 86400, examples=["30m"])
-    """Longest time from the entrypoint's start."""
+    """Maximum time since the entrypoint's start."""
     silence: Seconds | None = Field(default=600, gt=0, examples=["5m"])
-    """Longest time without any output and without any request to a model; `null` waits until the timeout."""
+    """Maximum time without output and model requests; `null` disables it."""
 
 
-class Deliverable(Part):
-    """What comes back: a path alone, or more about it."""
+class Deliverable(TaskPart):
+    """An output file: its path alone, or a mapping."""
 
-    path: BoxPath = Field(examples=["report/**/*.md"])
-    """A path or a pattern with `*`, `?`, `[…]` and `**`; a directory stands for all that is in it."""
-    required: Flag = Field(default=True, examples=[False])
-    """Whether the run has failed without it."""
+    path: SandboxPath = Field(examples=["report/**/*.md"])
+    """A path or a pattern with `*`, `?`, `[…]` and `**`; a directory means all files in it."""
+    required: StrictBoolean = Field(default=True, examples=[False])
+    """Whether the run fails without it."""
     max_size: Bytes = Field(default=2 * 2**30, ge=0, examples=["100Mi"])
-    """Most bytes that come back for it."""
+    """Maximum bytes."""
 
     @model_validator(mode="before")
     @classmethod
@@ -219,20 +239,19 @@ class Deliverable(Part):
         return {"path": value} if isinstance(value, str) else value
 
 
-class Check(Part):
-    """A command whose result scores the run: shell text alone, or more about it. It runs in the sandbox after the
-    agent."""
+class TaskCheck(TaskPart):
+    """A command that scores the run: shell text alone, or a mapping. It runs in the sandbox after the agent."""
 
-    run: Words = Field(min_length=1, max_length=100_000, examples=["python3 -m pytest -q"])
+    run: NonBlankText = Field(min_length=1, max_length=100_000, examples=["python3 -m pytest -q"])
     """Shell text; exit code 0 passes."""
-    name: Text | None = Field(default=None, min_length=1, max_length=100, examples=["tests pass"])
-    """What results call it; its first line if it is left out."""
+    name: PrintableText | None = Field(default=None, min_length=1, max_length=100, examples=["tests pass"])
+    """Name in results. Default: the first line of the command."""
     timeout: Seconds = Field(default=120, gt=0, le=86400, examples=["2m"])
-    """Longest time it may take."""
-    weight: Number = Field(default=1, gt=0, le=1_000_000, examples=[3])
-    """Its part in the score, against those of the others."""
-    required: Flag = Field(default=True, examples=[False])
-    """Whether the run has failed without it."""
+    """Time limit."""
+    weight: StrictNumber = Field(default=1, gt=0, le=1_000_000, examples=[3])
+    """Weight in the score."""
+    required: StrictBoolean = Field(default=True, examples=[False])
+    """Whether the run fails without it."""
 
     @model_validator(mode="before")
     @classmethod
@@ -244,17 +263,17 @@ class Check(Part):
         return self.name or (self.run.strip().splitlines() or [""])[0][:100]
 
 
-class Retries(Part):
-    """What is tried again, in a new sandbox: how often, or more about it."""
+class RetrySettings(TaskPart):
+    """Retries in a new sandbox: their number alone, or a mapping."""
 
-    times: Whole = Field(default=0, ge=0, le=20, examples=[2])
-    """How often."""
+    times: StrictInteger = Field(default=0, ge=0, le=20, examples=[2])
+    """Maximum number of retries."""
     backoff: Seconds = Field(default=5, ge=0, le=3600, examples=["10s"])
-    """Time before the first retry; twice as long before each other one."""
-    on: Annotated[tuple[Literal["failed", "timed_out", "lost", "over_budget"], ...], BeforeValidator(one_or_more)] = (
+    """Delay before the first retry; it doubles with each further one."""
+    on: Annotated[tuple[Literal["failed", "timed_out", "lost", "over_budget"], ...], BeforeValidator(wrap_in_list)] = (
         Field(default=("failed", "lost"), examples=[["lost"]])
     )
-    """What became of a run that is tried again."""
+    """Final states that are retried."""
 
     @model_validator(mode="before")
     @classmethod
@@ -262,85 +281,87 @@ class Retries(Part):
         return {"times": value} if isinstance(value, int) and not isinstance(value, bool) else value
 
 
-class Matrix(Part):
-    """The same task by several agents and models; each pair is a run of its own."""
+class TaskMatrix(TaskPart):
+    """Runs of the same task by several agents and models, one run per pair."""
 
-    agents: Annotated[tuple[Name, ...], BeforeValidator(one_or_more)] = Field(
+    agents: Annotated[tuple[Identifier, ...], BeforeValidator(wrap_in_list)] = Field(
         default=(), examples=[["claude-code", "codex"]]
     )
-    """Presets, in the place of `agent`."""
-    models: Annotated[tuple[ModelName, ...], BeforeValidator(one_or_more)] = Field(
+    """Presets, instead of `agent`."""
+    models: Annotated[tuple[ModelName, ...], BeforeValidator(wrap_in_list)] = Field(
         default=(), examples=[["fast", "thorough"]]
     )
-    """Models, in the place of `llm.model`."""
+    """Models, instead of `llm.model`."""
 
     @model_validator(mode="after")
-    def _some(self) -> Matrix:
+    def _some(self) -> TaskMatrix:
         runs = max(1, len(self.agents)) * max(1, len(self.models))
         if not self.agents and not self.models:
             raise ValueError("needs 'agents', 'models' or both")
         if runs > MOST_RUNS:
-            raise ValueError(f"stands for {runs} runs; {MOST_RUNS} is the most")
+            raise ValueError(f"stands for {runs} runs; {MOST_RUNS} is the maximum")
         return self
 
 
-class Task(Part):
+class Task(TaskPart):
     """Work for an agent in a sandbox of its own."""
 
-    name: Name = Field(examples=["hello"])
-    """What runs of it are called."""
-    description: Text = Field(default="", max_length=2000, examples=["Writes a short report about the input."])
-    """What lists of tasks say about it."""
+    name: Identifier = Field(examples=["hello"])
+    """Name of the task and its runs."""
+    description: PrintableText = Field(default="", max_length=2000, examples=["Writes a short report about the input."])
+    """Description in task lists."""
     image: ImageName | None = Field(default=None, examples=["code"])
-    """Image of the sandbox; what `kind` or the agent's preset says if it is left out."""
-    kind: Name | None = Field(default=None, examples=["linux"])
-    """Sort of sandbox, in the place of `image`: code, linux, browser, windows, mobile, or one of the server's own."""
-    goal: Words = Field(min_length=1, max_length=2**20, examples=["Read sales.csv and write report.md about it."])
-    """What the agent is to do. In a task file also `{file: PATH}`, relative to the task file."""
-    agent: Name | None = Field(default=None, examples=["claude-code"])
-    """A preset: claude-code, codex, opencode, gemini-cli, qwen-code, qwen-agent, script, or a file of yours."""
+    """Image of the sandbox. Default: the image of `kind` or of the agent's preset."""
+    kind: Identifier | None = Field(default=None, examples=["linux"])
+    """Kind of sandbox, instead of `image`: code, linux, browser, windows, mobile, or a kind of the server."""
+    goal: NonBlankText = Field(
+        min_length=1, max_length=2**20, examples=["Read sales.csv and write report.md about it."]
+    )
+    """Goal of the agent. In a task file also `{file: PATH}`, relative to the task file."""
+    agent: Identifier | None = Field(default=None, examples=["claude-code"])
+    """A preset: claude-code, codex, opencode, gemini-cli, qwen-code, qwen-agent, script, or the path of your own."""
     llm: TaskModel = Field(default=TaskModel(), examples=["fast"])
-    """The model's name alone, or more about it."""
-    mcp: Annotated[tuple[McpServer, ...], BeforeValidator(one_or_more)] = Field(
+    """The model: its name alone, or a mapping."""
+    mcp: Annotated[tuple[McpServer, ...], BeforeValidator(wrap_in_list)] = Field(
         default=(), max_length=100, examples=[["https://tools.example.org/mcp"]]
     )
-    """MCP servers whose tools the agent has."""
-    entrypoint: Annotated[str | tuple[str, ...] | None, BeforeValidator(command)] = Field(
+    """MCP servers of the agent."""
+    entrypoint: Annotated[str | tuple[str, ...] | None, BeforeValidator(validate_command)] = Field(
         default=None, examples=["python3 work.py"]
     )
     """What is started: shell text, or words that no shell sees; the preset's command if it is left out."""
-    inputs: Annotated[tuple[Input, ...], BeforeValidator(one_or_more)] = Field(
+    inputs: Annotated[tuple[TaskInput, ...], BeforeValidator(wrap_in_list)] = Field(
         default=(), max_length=1000, examples=[["data/sales.csv"]]
     )
-    """What is put into the sandbox."""
-    env: Mapping[Variable, Value] = Field(default={}, examples=[{"LANG": "C.UTF-8"}])
-    """Variables of the entrypoint."""
-    secrets: Annotated[tuple[Variable, ...], BeforeValidator(one_or_more)] = Field(
+    """Input files of the sandbox."""
+    env: Mapping[VariableName, VariableValue] = Field(default={}, examples=[{"LANG": "C.UTF-8"}])
+    """Environment variables of the entrypoint."""
+    secrets: Annotated[tuple[VariableName, ...], BeforeValidator(wrap_in_list)] = Field(
         default=(), examples=[["GITHUB_TOKEN"]]
     )
-    """Names of the server's `runs.secrets`; each is a variable of the entrypoint, and is never stored."""
-    resources: Resources = Field(default=Resources(), examples=[{"cpu": 2, "memory": "2Gi"}])
-    """What the sandbox may use."""
+    """Names of the server's `runs.secrets`; each becomes a variable of the entrypoint and is never stored."""
+    resources: TaskResources = Field(default=TaskResources(), examples=[{"cpu": 2, "memory": "2Gi"}])
+    """Resource limits of the sandbox."""
     network: Literal["none"] = Field(default="none", examples=["none"])
-    """The sandbox reaches the server's models and the MCP servers named here, and nothing else."""
-    end: End = Field(default=End(), examples=[{"timeout": "10m"}])
-    """When the work is over."""
-    deliverables: Annotated[tuple[Deliverable, ...], BeforeValidator(one_or_more)] = Field(
+    """Network access: only the server's models and the MCP servers named here."""
+    end: EndConditions = Field(default=EndConditions(), examples=[{"timeout": "10m"}])
+    """End conditions."""
+    deliverables: Annotated[tuple[Deliverable, ...], BeforeValidator(wrap_in_list)] = Field(
         default=(), max_length=1000, examples=[["report.md"]]
     )
-    """What comes back."""
-    verify: Annotated[tuple[Check, ...], BeforeValidator(one_or_more)] = Field(
+    """Output files to copy out of the sandbox."""
+    verify: Annotated[tuple[TaskCheck, ...], BeforeValidator(wrap_in_list)] = Field(
         default=(), max_length=100, examples=[["test -s report.md"]]
     )
-    """Commands whose result scores the run."""
-    retries: Retries = Field(default=Retries(), examples=[2])
-    """How often it is tried again, or more about that."""
-    concurrency: Whole | None = Field(default=None, ge=1, le=1_000_000, examples=[4])
-    """Most runs of this name at a time."""
-    priority: Whole = Field(default=0, ge=-100, le=100, examples=[10])
-    """Runs of higher priority leave the queue first."""
-    matrix: Matrix | None = Field(default=None, examples=[{"agents": ["claude-code", "codex"]}])
-    """The same task by several agents and models."""
+    """Checks that score the run."""
+    retries: RetrySettings = Field(default=RetrySettings(), examples=[2])
+    """Retries: their number alone, or a mapping."""
+    concurrency: StrictInteger | None = Field(default=None, ge=1, le=1_000_000, examples=[4])
+    """Maximum concurrent runs of this name."""
+    priority: StrictInteger = Field(default=0, ge=-100, le=100, examples=[10])
+    """Runs with higher priority start first."""
+    matrix: TaskMatrix | None = Field(default=None, examples=[{"agents": ["claude-code", "codex"]}])
+    """Runs of the task by several agents and models."""
 
     @model_validator(mode="before")
     @classmethod
@@ -353,14 +374,14 @@ class Task(Part):
     def _whole(self) -> Task:
         problems = [*self._contradictions(), *self._repetitions()]
         if problems:
-            raise Conflicts(problems)
+            raise TaskConflicts(problems)
         return self
 
-    def _contradictions(self) -> list[tuple[Location, str]]:
+    def _contradictions(self) -> list[tuple[FieldPath, str]]:
         agents, models = (self.matrix.agents, self.matrix.models) if self.matrix else ((), ())
         has_agent = self.agent is not None or bool(agents)
         end = self.end
-        rules: list[tuple[bool, Location, str]] = [
+        rules: list[tuple[bool, FieldPath, str]] = [
             (self.image is not None and self.kind is not None, ("kind",), "says the same as 'image'; keep one"),
             (
                 not has_agent and self.entrypoint is None,
@@ -383,9 +404,9 @@ class Task(Part):
         ]
         return [(way, problem) for broken, way, problem in rules if broken]
 
-    def _repetitions(self) -> list[tuple[Location, str]]:
-        matrix = self.matrix or Matrix.model_construct()
-        lists: list[tuple[Location, Sequence[str]]] = [
+    def _repetitions(self) -> list[tuple[FieldPath, str]]:
+        matrix = self.matrix or TaskMatrix.model_construct()
+        lists: list[tuple[FieldPath, Sequence[str]]] = [
             (("mcp",), [server.name for server in self.mcp]),
             (("deliverables",), [each.path for each in self.deliverables]),
             (("secrets",), self.secrets),
@@ -393,7 +414,7 @@ class Task(Part):
             (("matrix", "agents"), matrix.agents),
             (("matrix", "models"), matrix.models),
         ]
-        problems: list[tuple[Location, str]] = []
+        problems: list[tuple[FieldPath, str]] = []
         for way, names in lists:
             for i, name in enumerate(names):
                 if name and name in names[:i]:

@@ -1,1 +1,1 @@
-"""Runs tasks: from a file to a sandbox, an agent at work in it, and what comes back."""
+"""Tasks and runs: task files, agent presets, run execution and results."""

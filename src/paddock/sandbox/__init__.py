@@ -1,1 +1,1 @@
-"""Boxes: the contract, the backends that keep it, and the images they start from."""
+"""Sandboxes: the backend contract, its implementations, the daemon client and images."""

@@ -1,11 +1,11 @@
-"""The contract every sandbox backend keeps.
+"""The contract of sandbox backends.
 
-A backend starts boxes and finds them again; it keeps nothing between calls that it could not rebuild. What it needs
-to find a box after a restart is the *record* that `start` returns: JSON data the caller stores. `conformance.py` is
-the suite that any backend, ours or a plugin's, runs to prove it behaves as written here.
+A backend starts sandboxes and finds them again; it keeps no state between calls that it cannot rebuild. To find a
+sandbox after a restart it needs the *record* that `start` returns: JSON data that the caller stores.
+`paddock.testing.backends` is the conformance suite for any backend, ours or a plugin's.
 
-Two kinds of failure are told apart everywhere. A command that fails inside a box is not an error of the backend: its
-exit code is a result. A `BoxError` means the box itself is broken, and what it was asked to do may not have happened.
+Two kinds of failure are distinct. A command that fails inside a sandbox is not an error: its exit code is a result. A
+`SandboxError` means that the sandbox itself is broken, and the requested operation may not have happened.
 """
 
 from __future__ import annotations
@@ -16,43 +16,43 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any, ClassVar, TypeAlias
 
-from paddock.model.sandbox import Address, BoxSpec, BoxStatus, Frozen, Limits
+from paddock.model.sandbox import DaemonAddress, FrozenModel, SandboxLimits, SandboxSpec, SandboxStatus
 
 TOKEN_HEADER = "X-EXECD-ACCESS-TOKEN"  # noqa: S105
-"""Header that holds the token of a sandbox's daemon."""
+"""Header with the token of a sandbox's daemon."""
 Record: TypeAlias = Mapping[str, Any]
 
 
 class Feature(StrEnum):
-    """What a backend may or may not be able to do on this machine."""
+    """Optional ability of a backend on this machine."""
 
     PAUSE = "pause"
     SNAPSHOT = "snapshot"
     SURVIVE = "survive"
-    """Boxes outlive the process that started them."""
+    """Sandboxes outlive the process that started them."""
     MOUNTS = "mounts"
-    HOLES = "holes"
+    UPLINK = "holes"
     MEMORY_LIMIT = "memory_limit"
-    """Memory is limited for the box as a whole, not only per process."""
+    """The memory limit covers the whole sandbox, not only single processes."""
     CPU_LIMIT = "cpu_limit"
 
 
-class Finding(Frozen):
-    """One thing `paddock doctor` looked at."""
+class HostCheck(FrozenModel):
+    """Result of one check of `paddock doctor`."""
 
     check: str
     ok: bool
     detail: str
     fix: str | None = None
     required: bool = True
-    """Whether boxes cannot run at all without it."""
+    """Whether sandboxes cannot run without it."""
 
 
 class Backend(ABC):
-    """Starts, reaches, freezes, copies and ends boxes of one sort.
+    """Starts, connects, pauses, snapshots and removes sandboxes of one type.
 
-    Every method is a coroutine, may be called concurrently for different boxes, and cleans up when cancelled.
-    Calls for one box are serialised by the caller.
+    Every method is a coroutine, may be called concurrently for different sandboxes, and cleans up when cancelled.
+    Calls for one sandbox are serialised by the caller.
     """
 
     name: ClassVar[str]
@@ -60,94 +60,94 @@ class Backend(ABC):
     @property
     @abstractmethod
     def features(self) -> frozenset[Feature]:
-        """What works on this machine, found out once at construction."""
+        """Features that work on this machine, detected once at construction."""
 
     @abstractmethod
-    async def start(self, spec: BoxSpec) -> Record:
-        """Start a box and return its record once `inside` answers.
+    async def start(self, spec: SandboxSpec) -> Record:
+        """Start a sandbox and return its record once `inside` answers.
 
-        Nothing is left behind when it raises or is cancelled.
-        Raises `BoxStartError` with the end of the box's own log, `Unsupported` for what this backend cannot give.
+        Leaves nothing behind when it raises or is cancelled.
+        Raises `SandboxStartError` with the end of the sandbox's log, `Unsupported` for missing features.
         """
 
     @abstractmethod
-    def address(self, record: Record) -> Address:
-        """How to reach `inside` of this box. Does no I/O; the box may be gone."""
+    def daemon_address(self, record: Record) -> DaemonAddress:
+        """Return the address of the sandbox's daemon. Does no I/O; the sandbox may be gone."""
 
     @abstractmethod
-    def holes(self, record: Record) -> Path:
-        """The directory in which the host serves what this box may reach, each service as the socket `NAME.sock`.
+    def uplink_directory(self, record: Record) -> Path:
+        """Return the directory of the sandbox's uplink services, one socket `NAME.sock` per service.
 
-        The box sees it read-only, and nobody else but the host's own user gets into it. Raises `Unsupported` without
-        `Feature.HOLES`.
+        The sandbox sees it read-only; only the host's own user can enter it otherwise. Raises `Unsupported` without
+        `Feature.UPLINK`.
         """
 
     @abstractmethod
-    async def status(self, record: Record) -> BoxStatus:
-        """Look at the box from outside, without asking `inside`. Never raises for a box that has ended."""
+    async def status(self, record: Record) -> SandboxStatus:
+        """Return the state of the sandbox without asking its daemon. Never raises for an ended sandbox."""
 
     @abstractmethod
-    async def wait(self, record: Record) -> BoxStatus:
-        """Return when the box has ended. Costs nothing while waiting."""
+    async def wait(self, record: Record) -> SandboxStatus:
+        """Wait until the sandbox ends, without polling."""
 
     @abstractmethod
-    async def limit(self, record: Record, limits: Limits) -> None:
-        """Change the limits of a running box; `None` fields stay as they are."""
+    async def limit(self, record: Record, limits: SandboxLimits) -> None:
+        """Change the limits of a running sandbox; `None` fields are unchanged."""
 
     @abstractmethod
     async def pause(self, record: Record) -> None:
-        """Stop every process of the box where it stands. Idempotent. Raises `BoxGone`, `Unsupported`."""
+        """Freeze every process of the sandbox. Idempotent. Raises `SandboxGone`, `Unsupported`."""
 
     @abstractmethod
     async def resume(self, record: Record) -> None:
-        """Let a paused box go on. Idempotent. Raises `BoxGone`, `Unsupported`."""
+        """Resume a paused sandbox. Idempotent. Raises `SandboxGone`, `Unsupported`."""
 
     @abstractmethod
     async def snapshot(self, record: Record, snapshot_id: str) -> None:
-        """Keep what the box has written, as it is now, under `snapshot_id`.
+        """Save the files written by the sandbox as snapshot `snapshot_id`.
 
-        The box is frozen meanwhile and goes on afterwards. All or nothing: on failure no snapshot exists.
-        Processes are not part of it. Raises `BoxGone`, `Unsupported`.
+        The sandbox is frozen meanwhile and resumes afterwards. On failure no snapshot exists.
+        Processes are not part of a snapshot. Raises `SandboxGone`, `Unsupported`.
         """
 
     @abstractmethod
     async def delete_snapshot(self, snapshot_id: str) -> None:
-        """Forget a snapshot. Idempotent."""
+        """Delete a snapshot. Idempotent."""
 
     @abstractmethod
     async def snapshots(self) -> Sequence[str]:
-        """Ids of all snapshots that exist."""
+        """Return ids of all snapshots."""
 
     @abstractmethod
     async def disk_used(self, record: Record) -> int:
-        """Bytes the box has written to its own layer and workspace."""
+        """Return the bytes in the sandbox's writable layer and workspace."""
 
     @abstractmethod
     async def end_commands(self, record: Record) -> None:
-        """Kill every process of the box but `inside`, which then still serves its files."""
+        """Kill every process of the sandbox except the daemon, which still serves files."""
 
     async def refuse_writes(self, record: Record, reason: str | None) -> None:
-        """Keep commands that start from now on from writing to files, and tell them `reason`; `None` lets them again.
+        """Refuse file writes of new commands with `reason`; `None` allows them again.
 
-        They still run and can delete. A backend that cannot do this does nothing.
+        Commands still run and can delete files. A backend without this ability does nothing.
         """
         return
 
     @abstractmethod
-    async def remove(self, box_id: str) -> None:
-        """End the box, by force, and remove all that is left of it: processes, mounts, cgroups, directories.
+    async def remove(self, sandbox_id: str) -> None:
+        """Kill the sandbox and remove its processes, mounts, cgroups and directories.
 
-        Needs no record, so that what a crash left behind can be removed too. Idempotent.
+        Needs no record, so that leftovers of a crash can be removed too. Idempotent.
         """
 
     @abstractmethod
     async def leftovers(self) -> Sequence[str]:
-        """Ids of all boxes of which anything exists on the machine, running or not."""
+        """Return ids of all sandboxes with anything left on the machine, running or not."""
 
     @abstractmethod
-    async def examine(self) -> Sequence[Finding]:
-        """Check the machine for what this backend needs."""
+    async def examine(self) -> Sequence[HostCheck]:
+        """Check the machine for the backend's requirements."""
 
     @abstractmethod
     async def close(self) -> None:
-        """Let go of what this object holds. Boxes go on."""
+        """Release resources of this object. Sandboxes keep running."""

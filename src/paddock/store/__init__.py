@@ -1,1 +1,1 @@
-"""Keeps what must survive a restart."""
+"""Persistence: SQL tables, named queries and migrations."""

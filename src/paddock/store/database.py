@@ -1,6 +1,6 @@
 """Opens the database and runs units of work in it.
 
-A unit of work is a plain function of a connection. Writes go through one thread that runs whatever is waiting as one
+A unit of work is a plain function of a connection. Writes go through one thread that runs all waiting units as one
 transaction, so many writers share one flush to disk; reads go to a few threads of their own and never wait for writes.
 One hop to a thread per unit is also what makes it fast: an async driver takes one hop per statement
 (docs/decisions/0010-sqlite-durability.md has the figures).
@@ -24,8 +24,8 @@ from sqlalchemy.exc import DBAPIError, IntegrityError
 from sqlalchemy.pool import QueuePool
 
 from paddock.errors import ConfigError, Unavailable
-from paddock.store.faults import explained
-from paddock.store.migrate import migrate
+from paddock.store.schema_migration import migrate_schema
+from paddock.store.storage_errors import explain_storage_error
 
 T = TypeVar("T")
 Work: TypeAlias = Callable[[Connection], T]
@@ -34,13 +34,13 @@ _READERS = 4
 _LARGEST_BATCH = 256
 _BUSY_SECONDS = 5.0
 _PROBE_EVERY = 5.0
-"""Seconds between two writes that only find out whether writing works again."""
+"""Minimum seconds between probe writes."""
 _LITTLE = 2**20
-"""Bytes of free disk below which writes are taken to fail."""
+"""Free disk bytes below which writes are expected to fail."""
 
 
 class _Job(Generic[T]):
-    """A write that waits for its turn."""
+    """A queued write."""
 
     def __init__(self, work: Work[T], flush: bool) -> None:
         self.work = work
@@ -68,7 +68,7 @@ class Store:
         self._read_threads = ThreadPoolExecutor(_READERS, "store-read")
         self._inode = path.stat().st_ino
         self._trouble: str | None = None
-        """Why the last write failed, until one succeeds."""
+        """Error of the last write, `None` after a success."""
         self._probe_at = 0.0
         self._closing = threading.Lock()
         self._closed = False
@@ -85,9 +85,9 @@ class Store:
 
     @classmethod
     async def open_to_read(cls, where: str | Path) -> Self:
-        """Open a database that this process does not change, beside a server or without one.
+        """Open a database read-only, with or without a running server.
 
-        One of an older Paddock is brought up to date first. Writes raise `Unavailable`. Raises as `open` does.
+        A database of an older Paddock is migrated first. Writes raise `Unavailable`. Raises as `open` does.
         """
         return await asyncio.to_thread(cls._open, _path(where), read_only=True)
 
@@ -96,10 +96,10 @@ class Store:
         engine = None
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            # SQLite gives its journal the same permissions; both hold tokens of boxes.
+            # SQLite gives its journal the same permissions; both hold tokens of sandboxes.
             os.close(os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600))
             engine = _engine(path)
-            migrate(engine, path)
+            migrate_schema(engine, path)
             if read_only:
                 engine.dispose()
                 engine = _engine(path, read_only=True)
@@ -107,14 +107,14 @@ class Store:
         except (OSError, DBAPIError) as error:
             if engine:
                 engine.dispose()
-            raise explained(error, path) from error
+            raise explain_storage_error(error, path) from error
         except BaseException:
             if engine:
                 engine.dispose()
             raise
 
     async def close(self) -> None:
-        """Finish what is waiting and let go of the file. Later calls raise `Unavailable`."""
+        """Finish queued writes and close the file. Later calls raise `Unavailable`."""
         with self._closing:
             self._closed = True
         await asyncio.to_thread(self._close)
@@ -160,7 +160,7 @@ class Store:
             now = time.monotonic()
             if now >= self._probe_at:
                 self._probe_at = now + _PROBE_EVERY
-                # Writes one page, whose value nothing uses.
+                # Writes one page; the value is unused.
                 await self.write(lambda connection: connection.exec_driver_sql(f"PRAGMA user_version = {int(now)}"))
             if (trouble := self._trouble) is not None:
                 raise Unavailable(trouble)
@@ -174,7 +174,7 @@ class Store:
         except FileNotFoundError:
             raise Unavailable(f"The database {self.path} is gone; stop the server and restore a copy.") from None
         except OSError as error:
-            raise explained(error, self.path) from error
+            raise explain_storage_error(error, self.path) from error
         if disk.f_bavail * disk.f_frsize < _LITTLE and disk.f_blocks:
             raise Unavailable(f"The disk that holds {self.path} is full; free some space and try again.")
 
@@ -191,7 +191,7 @@ class Store:
             with self._engine.connect() as connection, connection.begin():
                 return work(connection)
         except DBAPIError as error:
-            raise explained(error, self.path) from error
+            raise explain_storage_error(error, self.path) from error
 
     def _write_waiting(self) -> None:
         jobs: list[_Job[Any]] = []
@@ -224,15 +224,15 @@ class Store:
                 job.result = job.work(self._writer)
             self._trouble = None
         except DBAPIError as error:
-            job.error = explained(error, self.path)
+            job.error = explain_storage_error(error, self.path)
             job.error.__cause__ = error
             if isinstance(job.error, Unavailable):
                 self._trouble, self._probe_at = job.error.message, time.monotonic() + _PROBE_EVERY
-        except BaseException as error:  # it belongs to whoever asked for the work
+        except BaseException as error:  # the error belongs to the caller
             job.error = error
 
     def _write_together(self, jobs: list[_Job[Any]]) -> bool:
-        """Run all in one transaction. False, with nothing kept, when the database itself fails."""
+        """Run all writes in one transaction; return false and roll back if the database fails."""
         try:
             with self._writer.begin():
                 for job in jobs:
@@ -242,10 +242,10 @@ class Store:
                     except Exception as error:
                         if isinstance(error, DBAPIError) and not isinstance(error, IntegrityError):
                             raise
-                        job.error = explained(error, self.path) if isinstance(error, DBAPIError) else error
+                        job.error = explain_storage_error(error, self.path) if isinstance(error, DBAPIError) else error
                         self._writer.exec_driver_sql("ROLLBACK TO job")
                     self._writer.exec_driver_sql("RELEASE job")
-        except Exception:  # whichever job it was finds out when it runs alone
+        except Exception:  # the failing job gets its error when it runs alone
             return False
         self._trouble = None
         return True

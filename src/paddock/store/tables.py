@@ -1,4 +1,4 @@
-"""The schema as it is now. How it came to be is in `migrations/`."""
+"""The current schema. `migrations/` has its history."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from sqlalchemy import (
 from sqlalchemy.types import TypeDecorator
 
 
-class Instant(TypeDecorator[datetime]):
+class UtcTimestamp(TypeDecorator[datetime]):
     """A moment in UTC as ISO text of fixed width, so that text order is time order on every database."""
 
     impl = String(32)
@@ -58,7 +58,7 @@ tenants = Table(
     "tenants",
     metadata,
     Column("name", String(63), primary_key=True),
-    Column("created_at", Instant, nullable=False),
+    Column("created_at", UtcTimestamp, nullable=False),
 )
 
 keys = Table(
@@ -70,10 +70,10 @@ keys = Table(
     Column("scopes", _json, nullable=False),
     Column("prefix", String(32), nullable=False),
     Column("digest", String(64), nullable=False, unique=True),
-    Column("created_at", Instant, nullable=False),
-    Column("expires_at", Instant),
-    Column("revoked_at", Instant),
-    Column("last_used_at", Instant),
+    Column("created_at", UtcTimestamp, nullable=False),
+    Column("expires_at", UtcTimestamp),
+    Column("revoked_at", UtcTimestamp),
+    Column("last_used_at", UtcTimestamp),
     Column("sandbox", String(100)),
     Column("run", String(100)),
     Column("session", String(100)),
@@ -92,8 +92,8 @@ logins = Table(
     metadata,
     Column("digest", String(64), primary_key=True),
     Column("key_id", String(63), nullable=False),
-    Column("created_at", Instant, nullable=False),
-    Column("used_at", Instant, nullable=False),
+    Column("created_at", UtcTimestamp, nullable=False),
+    Column("used_at", UtcTimestamp, nullable=False),
     Index(None, "key_id"),
 )
 
@@ -107,9 +107,9 @@ sandboxes = Table(
     Column("state", String(32), nullable=False),
     Column("reason", Text),
     Column("message", Text),
-    Column("created_at", Instant, nullable=False),
-    Column("changed_at", Instant, nullable=False),
-    Column("expires_at", Instant),
+    Column("created_at", UtcTimestamp, nullable=False),
+    Column("changed_at", UtcTimestamp, nullable=False),
+    Column("expires_at", UtcTimestamp),
     Column("entrypoint", _json),
     Column("env", _json, nullable=False),
     Column("metadata", _json, nullable=False),
@@ -143,8 +143,8 @@ snapshots = Table(
     Column("state", String(32), nullable=False),
     Column("reason", Text),
     Column("message", Text),
-    Column("created_at", Instant, nullable=False),
-    Column("changed_at", Instant, nullable=False),
+    Column("created_at", UtcTimestamp, nullable=False),
+    Column("changed_at", UtcTimestamp, nullable=False),
     Column("subject", String(110)),
     Column("created_by", Text),
     Column("visibility", String(16), nullable=False, server_default="tenant"),
@@ -162,7 +162,7 @@ pools = Table(
     Column("size", Integer, nullable=False),
     Column("max_total", Integer),
     Column("limits", _json, nullable=False),
-    Column("created_at", Instant, nullable=False),
+    Column("created_at", UtcTimestamp, nullable=False),
 )
 
 events = Table(
@@ -173,7 +173,7 @@ events = Table(
     Column("number", BigInteger, nullable=False),
     Column("type", String(63), nullable=False),
     Column("tenant", String(63), nullable=False),
-    Column("at", Instant, nullable=False),
+    Column("at", UtcTimestamp, nullable=False),
     Column("data", _json, nullable=False),
     Column("audience", String(110)),
     UniqueConstraint("stream", "number"),
@@ -192,7 +192,7 @@ exchange_messages = Table(
     Column("digest", LargeBinary(16), nullable=False, unique=True),
     Column("body", LargeBinary, nullable=False),
 )
-"""Everything that was said, once."""
+"""Messages, each stored once."""
 
 exchange_turns = Table(
     "exchange_turns",
@@ -203,7 +203,7 @@ exchange_turns = Table(
     UniqueConstraint("parent", "message"),
     Index(None, "message"),
 )
-"""A tree of messages: a turn stands for a conversation up to there, so one that goes on takes only what is new."""
+"""Tree of turns. A turn stands for a conversation up to it, so a continued conversation adds only new turns."""
 
 exchanges = Table(
     "exchanges",
@@ -266,7 +266,7 @@ exchange_words = Table(
     Column("number", _number, primary_key=True),
     Column("digest", LargeBinary(16), nullable=False),
 )
-"""A digest of what full-text search was told of each exchange."""
+"""Digest of the indexed text of each exchange."""
 
 usage = Table(
     "usage",
@@ -291,7 +291,7 @@ usage = Table(
     Column("subject", String(110)),
     Index(None, "key_id"),
 )
-"""What was asked of models, added up. Empty text stands for what is not known of a request."""
+"""Sums of model usage. Empty text stands for unknown values."""
 
 runs = Table(
     "runs",
@@ -313,14 +313,14 @@ runs = Table(
     Column("scripted", Boolean, nullable=False),
     Column("request_key", Text),
     Column("owner", String(63)),
-    Column("owned_until", Instant),
+    Column("owned_until", UtcTimestamp),
     Column("cancelling", Text),
     Column("hard", Boolean, nullable=False),
-    Column("not_before", Instant),
-    Column("created_at", Instant, nullable=False),
-    Column("changed_at", Instant, nullable=False),
-    Column("started_at", Instant),
-    Column("ended_at", Instant),
+    Column("not_before", UtcTimestamp),
+    Column("created_at", UtcTimestamp, nullable=False),
+    Column("changed_at", UtcTimestamp, nullable=False),
+    Column("started_at", UtcTimestamp),
+    Column("ended_at", UtcTimestamp),
     Column("progress", _json, nullable=False),
     Column("result", _json),
     Column("subject", String(110)),
@@ -331,7 +331,7 @@ runs = Table(
     Index(None, "group"),
     UniqueConstraint("tenant", "request_key"),
 )
-"""Runs of tasks. The task's name and concurrency stand apart too, for whoever chooses the next."""
+"""Runs of tasks. Task name and concurrency have columns for scheduling."""
 
 sessions = Table(
     "sessions",
@@ -355,8 +355,8 @@ sessions = Table(
     Column("origin", _json),
     Column("created_by", Text),
     Column("request_key", Text),
-    Column("created_at", Instant, nullable=False),
-    Column("changed_at", Instant, nullable=False),
+    Column("created_at", UtcTimestamp, nullable=False),
+    Column("changed_at", UtcTimestamp, nullable=False),
     Column("subject", String(110)),
     Column("visibility", String(16), nullable=False, server_default="tenant"),
     UniqueConstraint("tenant", "request_key"),
@@ -368,7 +368,7 @@ sessions = Table(
 session_messages = Table(
     "session_messages",
     metadata,
-    Column("place", _number, primary_key=True),
+    Column("position", _number, primary_key=True),
     Column("id", String(100), nullable=False),
     Column("session", String(63), nullable=False),
     Column("number", Integer, nullable=False),
@@ -380,7 +380,7 @@ session_messages = Table(
     Column("call_id", String(100)),
     Column("cut", Text),
     Column("by", Text),
-    Column("at", Instant, nullable=False),
+    Column("at", UtcTimestamp, nullable=False),
     UniqueConstraint("session", "id"),
     UniqueConstraint("session", "number"),
     sqlite_autoincrement=True,
@@ -401,11 +401,11 @@ session_calls = Table(
     Column("sandbox_id", String(63)),
     Column("state", String(16), nullable=False),
     Column("result", _json),
-    Column("created_at", Instant, nullable=False),
-    Column("changed_at", Instant, nullable=False),
+    Column("created_at", UtcTimestamp, nullable=False),
+    Column("changed_at", UtcTimestamp, nullable=False),
     Index(None, "session", "turn"),
 )
-"""The ledger of calls: what was run once is never run again."""
+"""Ledger of calls, which ensures that no call runs twice."""
 
 approvals = Table(
     "approvals",
@@ -428,9 +428,9 @@ approvals = Table(
     Column("reason", Text),
     Column("always", String(16)),
     Column("decided_by", Text),
-    Column("created_at", Instant, nullable=False),
-    Column("expires_at", Instant),
-    Column("decided_at", Instant),
+    Column("created_at", UtcTimestamp, nullable=False),
+    Column("expires_at", UtcTimestamp),
+    Column("decided_at", UtcTimestamp),
     Column("schema", _json),
     UniqueConstraint("session", "call_id"),
     Index(None, "tenant", "state"),
@@ -448,14 +448,14 @@ session_replies = Table(
     Column("input_tokens", BigInteger, nullable=False),
     Column("output_tokens", BigInteger, nullable=False),
 )
-"""Which message answers a question to the model, by the question's digest."""
+"""Replies to model requests, by the digest of the request."""
 
 engine_states = Table(
     "engine_states",
     metadata,
     Column("session", String(63), primary_key=True),
     Column("state", LargeBinary, nullable=False),
-    Column("changed_at", Instant, nullable=False),
+    Column("changed_at", UtcTimestamp, nullable=False),
 )
 
 client_tools = Table(
@@ -476,7 +476,7 @@ checkpoints = Table(
     Column("body", LargeBinary, nullable=False),
     Column("details", LargeBinary, nullable=False),
 )
-"""Where LangGraph's threads stand."""
+"""Checkpoints of LangGraph threads."""
 
 checkpoint_writes = Table(
     "checkpoint_writes",
@@ -485,7 +485,7 @@ checkpoint_writes = Table(
     Column("namespace", String(255), primary_key=True),
     Column("checkpoint", String(100), primary_key=True),
     Column("task", String(100), primary_key=True),
-    Column("place", Integer, primary_key=True),
+    Column("position", Integer, primary_key=True),
     Column("channel", Text, nullable=False),
     Column("type", String(32), nullable=False),
     Column("body", LargeBinary, nullable=False),

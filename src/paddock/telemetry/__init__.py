@@ -1,1 +1,1 @@
-"""What the server tells about itself: its log, and numbers."""
+"""The server's own log and metrics."""

@@ -1,10 +1,10 @@
-"""Durations as people write them."""
+"""Parse durations such as `90`, `15m` or `1h30m`."""
 
 UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
 
 def seconds(text: str) -> int:
-    """The seconds in a text such as `90`, `15m` or `1h30m`."""
+    """Return the seconds of a duration."""
     total, number = 0, ""
     for character in text.strip():
         if character.isdigit():

@@ -1,4 +1,4 @@
-"""Boxes driven from plain test functions, and proof that nothing of them is left."""
+"""Sandboxes driven from plain test functions, and proof that nothing of them is left."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
-from paddock.model.sandbox import BoxSpec, BoxStatus, Image
-from paddock.sandbox.client import Command, Inside, Result
-from paddock.sandbox.images.store import ImageStore
-from paddock.sandbox.local import processes
-from paddock.sandbox.local.backend import LocalBackend, LocalSettings
-from paddock.sandbox.local.layout import BoxFiles
+from paddock.model.sandbox import Image, SandboxSpec, SandboxStatus
+from paddock.sandbox.daemon.client import BackgroundCommand, CommandResult, DaemonClient
+from paddock.sandbox.images.image_store import ImageStore
+from paddock.sandbox.local import process_control
+from paddock.sandbox.local.backend import LocalBackend, LocalBackendSettings
+from paddock.sandbox.local.sandbox_files import SandboxFiles
 
 T = TypeVar("T")
 
 REPOSITORY = Path(__file__).resolve().parents[3]
 ORDINARY_UID = 65_533
-UIDS_PER_YARD = 500
+UIDS_PER_DIRECTORY = 500
 
 
 def eventually(condition: Callable[[], T], timeout: float = 10.0) -> T:
@@ -41,8 +41,8 @@ def eventually(condition: Callable[[], T], timeout: float = 10.0) -> T:
 
 
 @dataclass(frozen=True)
-class Pen:
-    """One running box."""
+class RunningSandbox:
+    """One running sandbox."""
 
     backend: LocalBackend
     data: Path
@@ -53,27 +53,27 @@ class Pen:
         return str(self.record["id"])
 
     @property
-    def files(self) -> BoxFiles:
-        return BoxFiles(self.data / "boxes" / self.id)
+    def files(self) -> SandboxFiles:
+        return SandboxFiles(self.data / "boxes" / self.id)
 
     @property
     def first_process(self) -> int:
-        """The host's number of the box's pid 1."""
-        return int(processes.bwrap_report(self.files.report)["child-pid"])
+        """The host's number of the sandbox's pid 1."""
+        return int(process_control.read_bwrap_report(self.files.report)["child-pid"])
 
     @property
     def monitor(self) -> int:
-        """The host's number of the bubblewrap process that waits for the box."""
+        """The host's number of the bubblewrap process that waits for the sandbox."""
         return parent_of(self.first_process)
 
-    def run(self, command: str | Sequence[str], *, stdin: str | None = None, timeout: float = 20.0) -> Result:
-        async def talk() -> Result:
-            async with Inside(self.backend.address(self.record)) as inside:
-                return await inside.run(Command(command, stdin=stdin))
+    def run(self, command: str | Sequence[str], *, stdin: str | None = None, timeout: float = 20.0) -> CommandResult:
+        async def talk() -> CommandResult:
+            async with DaemonClient(self.backend.daemon_address(self.record)) as inside:
+                return await inside.run(BackgroundCommand(command, stdin=stdin))
 
         return asyncio.run(asyncio.wait_for(talk(), timeout))
 
-    def python(self, code: str, *arguments: str, timeout: float = 20.0) -> Result:
+    def python(self, code: str, *arguments: str, timeout: float = 20.0) -> CommandResult:
         return self.run(["/usr/bin/python3", "-I", "-c", code, *arguments], timeout=timeout)
 
     def output(self, command: str | Sequence[str]) -> str:
@@ -84,19 +84,19 @@ class Pen:
 
     def start(self, command: str) -> str:
         async def talk() -> str:
-            async with Inside(self.backend.address(self.record)) as inside:
+            async with DaemonClient(self.backend.daemon_address(self.record)) as inside:
                 return await inside.start(command)
 
         return asyncio.run(asyncio.wait_for(talk(), 10))
 
     def write(self, path: str, content: bytes, mode: int = 755) -> None:
         async def talk() -> None:
-            async with Inside(self.backend.address(self.record)) as inside:
+            async with DaemonClient(self.backend.daemon_address(self.record)) as inside:
                 await inside.write_file(path, content, mode=mode)
 
         asyncio.run(asyncio.wait_for(talk(), 20))
 
-    def status(self) -> BoxStatus:
+    def status(self) -> SandboxStatus:
         return asyncio.run(self.backend.status(self.record))
 
     def answers(self) -> bool:
@@ -104,10 +104,10 @@ class Pen:
 
 
 @dataclass
-class Yard:
-    """A data directory of its own, the boxes started in it, and what must be gone at the end."""
+class LocalBackendHarness:
+    """A data directory of its own, the sandboxes started in it, and what must be gone at the end."""
 
-    settings: LocalSettings
+    settings: LocalBackendSettings
     image: Image
     backend: LocalBackend = field(init=False)
     _number: int = 0
@@ -119,42 +119,44 @@ class Yard:
     def data(self) -> Path:
         return self.settings.data
 
-    def spec(self, **changes: Any) -> BoxSpec:
+    def spec(self, **changes: Any) -> SandboxSpec:
         self._number += 1
-        return BoxSpec(**{"id": f"pen-{self._number}", "image": self.image, "token": secrets.token_hex(8), **changes})
+        return SandboxSpec(
+            **{"id": f"sandbox-{self._number}", "image": self.image, "token": secrets.token_hex(8), **changes}
+        )
 
-    def start(self, **changes: Any) -> Pen:
+    def start(self, **changes: Any) -> RunningSandbox:
         record = self.do(self.backend.start(self.spec(**changes)))
-        return Pen(self.backend, self.data, dict(record))
+        return RunningSandbox(self.backend, self.data, dict(record))
 
-    def remove(self, pen: Pen) -> None:
-        self.do(self.backend.remove(pen.id))
+    def remove(self, running_sandbox: RunningSandbox) -> None:
+        self.do(self.backend.remove(running_sandbox.id))
 
     def do(self, work: Coroutine[Any, Any, T], timeout: float = 60.0) -> T:
         return asyncio.run(asyncio.wait_for(work, timeout))
 
     @contextmanager
-    def box(self, **changes: Any) -> Iterator[Pen]:
-        pen = self.start(**changes)
+    def sandbox(self, **changes: Any) -> Iterator[RunningSandbox]:
+        running_sandbox = self.start(**changes)
         try:
-            yield pen
+            yield running_sandbox
         finally:
-            self.remove(pen)
+            self.remove(running_sandbox)
 
     def close(self) -> None:
-        for box_id in self.do(self.backend.leftovers()):
-            self.do(self.backend.remove(box_id))
+        for sandbox_id in self.do(self.backend.leftovers()):
+            self.do(self.backend.remove(sandbox_id))
         for snapshot in self.do(self.backend.snapshots()):
             self.do(self.backend.delete_snapshot(snapshot))
         self.do(self.backend.close())
 
 
 @contextmanager
-def yard(directory: Path, image: Image, **changes: Any) -> Iterator[Yard]:
-    """A place for boxes that asserts, when it closes, that nothing of them is left on the machine."""
-    data = directory / f"yard-{secrets.token_hex(6)}"
-    base = 1_300_000_000 + secrets.randbelow(1_000_000) * UIDS_PER_YARD
-    made = Yard(replace(LocalSettings(data=data, uid_base=base, uid_count=UIDS_PER_YARD), **changes), image)
+def local_backend(directory: Path, image: Image, **changes: Any) -> Iterator[LocalBackendHarness]:
+    """A place for sandboxes that asserts, when it closes, that nothing of them is left on the machine."""
+    data = directory / f"data-{secrets.token_hex(6)}"
+    base = 1_300_000_000 + secrets.randbelow(1_000_000) * UIDS_PER_DIRECTORY
+    made = LocalBackendHarness(replace(LocalBackendSettings(data=data, uid_base=base, uid_count=UIDS_PER_DIRECTORY), **changes), image)
     try:
         yield made
     finally:
@@ -162,7 +164,7 @@ def yard(directory: Path, image: Image, **changes: Any) -> Iterator[Yard]:
     assert_nothing_left(made.settings)
 
 
-def assert_nothing_left(settings: LocalSettings) -> None:
+def assert_nothing_left(settings: LocalBackendSettings) -> None:
     """No process, mount, control group, directory, user number or socket of a data directory exists any more."""
     mark = settings.data.name
     eventually(lambda: not list(_processes_of(settings)), 5)
@@ -178,7 +180,7 @@ def assert_nothing_left(settings: LocalSettings) -> None:
     assert not [path for path in groups if path.exists()], "a control group is left"
 
 
-def _processes_of(settings: LocalSettings) -> Iterator[int]:
+def _processes_of(settings: LocalBackendSettings) -> Iterator[int]:
     mark = settings.data.name
     uids = range(settings.uid_base, settings.uid_base + settings.uid_count)
     for entry in os.listdir("/proc"):

@@ -8,27 +8,27 @@ from collections.abc import Callable, Iterator
 
 import pytest
 from tests.contract.backends.support import (
-    UIDS_PER_YARD,
+    UIDS_PER_DIRECTORY,
     NoOrdinaryUserError,
     assert_nothing_left,
     run_as_ordinary_user,
 )
 
-from paddock.sandbox.conformance import BackendConformance
-from paddock.sandbox.local.backend import LocalBackend, LocalSettings
+from paddock.sandbox.local.backend import LocalBackend, LocalBackendSettings
+from paddock.testing.backends import BackendConformance
 
 
 @pytest.fixture(scope="module")
-def settings(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalSettings]:
-    data = tmp_path_factory.mktemp("data") / f"yard-{secrets.token_hex(6)}"
-    base = 1_300_000_000 + secrets.randbelow(1_000_000) * UIDS_PER_YARD
-    made = LocalSettings(data=data, uid_base=base, uid_count=UIDS_PER_YARD)
+def settings(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalBackendSettings]:
+    data = tmp_path_factory.mktemp("data") / f"data-{secrets.token_hex(6)}"
+    base = 1_300_000_000 + secrets.randbelow(1_000_000) * UIDS_PER_DIRECTORY
+    made = LocalBackendSettings(data=data, uid_base=base, uid_count=UIDS_PER_DIRECTORY)
     yield made
     assert_nothing_left(made)
 
 
 @pytest.fixture
-def make_backend(settings: LocalSettings) -> Callable[[], LocalBackend]:
+def make_backend(settings: LocalBackendSettings) -> Callable[[], LocalBackend]:
     return lambda: LocalBackend(settings)
 
 

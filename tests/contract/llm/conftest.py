@@ -1,6 +1,6 @@
-"""Two real servers in a row: one that follows scripts, and before it the one that clients talk to.
+"""Two real servers in a row: a scripted one, and in front of it the one that clients use.
 
-What passes between the two is real HTTP in each of the four formats, so the first stands for any provider.
+They communicate over HTTP in each of the four formats, so the scripted server stands for any provider.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from tests.contract.llm.scenarios import SCENARIOS
-from tests.serving import Server, serving
+from tests.contract.llm.cli_scripts import SCRIPTS
+from tests.support.server import Server, serving
 
 PROVIDERS = {
     "chat": {"kind": "openai", "api": "chat"},
@@ -20,29 +20,29 @@ PROVIDERS = {
     "anthropic": {"kind": "anthropic"},
     "gemini": {"kind": "gemini"},
 }
-"""What the front server takes the scripted one for, by the name it has in models' names."""
+"""Provider settings under which the front server uses the scripted one, by name."""
 
 
 @pytest.fixture(scope="package")
 def scripted(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """Answers for the model `work` from the scenario `work`, and so on, in whatever format it is asked."""
+    """Server with one scripted model per script, such as `work`, in every format."""
     directory = tmp_path_factory.mktemp("scripted")
-    for name, scenario in SCENARIOS.items():
-        (directory / f"{name}.yaml").write_text(json.dumps(scenario))
-    providers = {name: {"kind": "script", "file": str(directory / f"{name}.yaml")} for name in SCENARIOS}
-    with serving(directory, {"llm": {"providers": providers, "models": {name: name for name in SCENARIOS}}}) as server:
+    for name, script in SCRIPTS.items():
+        (directory / f"{name}.yaml").write_text(json.dumps(script))
+    providers = {name: {"kind": "script", "file": str(directory / f"{name}.yaml")} for name in SCRIPTS}
+    with serving(directory, {"llm": {"providers": providers, "models": {name: name for name in SCRIPTS}}}) as server:
         yield server
 
 
 @pytest.fixture(scope="package")
 def front(tmp_path_factory: pytest.TempPathFactory, scripted: Server) -> Iterator[Server]:
-    """Asks the scripted one: `via-anthropic-work` is its model `work`, asked in Anthropic's format."""
+    """Server in front of the scripted one: `via-anthropic-work` is its model `work` in Anthropic's format."""
     providers: dict[str, Any] = {}
     models: dict[str, Any] = {}
     for name, settings in PROVIDERS.items():
         base = f"{scripted.url}/v1" if settings["kind"] == "openai" else scripted.url
         reached = {**settings, "base_url": base, "key": scripted.key, "retries": 0}
-        # Faults must not close the way for those that work.
+        # Separate providers for faults, so that their circuit breakers do not affect the other tests.
         providers |= {name: reached, f"{name}-faults": reached}
         models |= {f"via-{name}-*": f"{name}/*", f"faults-{name}-*": f"{name}-faults/*"}
     models["seldom"] = {"provider": "chat", "model": "hello", "limits": {"requests_per_minute": 1}}

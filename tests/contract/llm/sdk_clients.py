@@ -1,4 +1,4 @@
-"""The official SDKs, each holding a conversation in the way its documentation shows."""
+"""Clients of the official SDKs that hold a conversation as their documentation shows."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ SCHEMA: dict[str, Any] = {"type": "object", "properties": {"a": {"type": "intege
 
 
 @dataclass
-class Said:
-    """What the SDK made of an answer."""
+class SdkAnswer:
+    """An answer as parsed by the SDK."""
 
     text: str
     calls: list[tuple[str, dict[str, Any]]]
@@ -25,17 +25,17 @@ class Said:
 
 
 class Client(ABC):
-    """One SDK's conversation about a single tool."""
+    """A conversation through one SDK with a single tool."""
 
     form: str
 
     def __init__(self, url: str) -> None:
         self.url = url
-        self.begin()
+        self.start()
         self.open()
 
-    def begin(self, tool: str = "look") -> None:
-        """Start over, with a tool of this name."""
+    def start(self, tool: str = "look") -> None:
+        """Start a new conversation with a tool of this name."""
         self.tool = tool
         self.history: list[Any] = []
 
@@ -46,11 +46,11 @@ class Client(ABC):
     def close(self) -> None: ...
 
     @abstractmethod
-    def ask(self, text: str, *, stream: bool) -> Said: ...
+    def ask(self, text: str, *, stream: bool) -> SdkAnswer: ...
 
     @abstractmethod
-    def give_results(self, result: str, *, stream: bool) -> Said:
-        """Answer all calls with the same result, and go on."""
+    def give_results(self, result: str, *, stream: bool) -> SdkAnswer:
+        """Answer all calls with the same result and request the next answer."""
 
 
 class AnthropicClient(Client):
@@ -62,17 +62,17 @@ class AnthropicClient(Client):
     def close(self) -> None:
         self.sdk.close()
 
-    def ask(self, text: str, *, stream: bool) -> Said:
+    def ask(self, text: str, *, stream: bool) -> SdkAnswer:
         self.history.append({"role": "user", "content": text})
         return self._go(stream)
 
-    def give_results(self, result: str, *, stream: bool) -> Said:
+    def give_results(self, result: str, *, stream: bool) -> SdkAnswer:
         calls = [block for block in self.history[-1]["content"] if block.type == "tool_use"]
         results = [{"type": "tool_result", "tool_use_id": call.id, "content": result} for call in calls]
         self.history.append({"role": "user", "content": results})
         return self._go(stream)
 
-    def _go(self, stream: bool) -> Said:
+    def _go(self, stream: bool) -> SdkAnswer:
         tools: Any = [{"name": self.tool, "description": "Looks.", "input_schema": SCHEMA}]
         asked: dict[str, Any] = {"model": "m", "max_tokens": 4000, "messages": self.history, "tools": tools}
         if stream:
@@ -83,7 +83,7 @@ class AnthropicClient(Client):
         self.history.append({"role": "assistant", "content": final.content})
         text = "".join(block.text for block in final.content if block.type == "text")
         calls = [(block.name, block.input) for block in final.content if block.type == "tool_use"]
-        return Said(text, calls, final)
+        return SdkAnswer(text, calls, final)
 
 
 class ChatClient(Client):
@@ -95,16 +95,16 @@ class ChatClient(Client):
     def close(self) -> None:
         self.sdk.close()
 
-    def ask(self, text: str, *, stream: bool) -> Said:
+    def ask(self, text: str, *, stream: bool) -> SdkAnswer:
         self.history.append({"role": "user", "content": text})
         return self._go(stream)
 
-    def give_results(self, result: str, *, stream: bool) -> Said:
+    def give_results(self, result: str, *, stream: bool) -> SdkAnswer:
         for call in self.history[-1]["tool_calls"]:
             self.history.append({"role": "tool", "tool_call_id": call["id"], "content": result})
         return self._go(stream)
 
-    def _go(self, stream: bool) -> Said:
+    def _go(self, stream: bool) -> SdkAnswer:
         tools: Any = [{"type": "function", "function": {"name": self.tool, "parameters": SCHEMA}}]
         asked: dict[str, Any] = {"model": "m", "messages": self.history, "tools": tools}
         final: Any
@@ -116,7 +116,7 @@ class ChatClient(Client):
         message = final.choices[0].message
         self.history.append(message.to_dict())
         calls = [(call.function.name, json.loads(call.function.arguments)) for call in message.tool_calls or []]
-        return Said(message.content or "", calls, final)
+        return SdkAnswer(message.content or "", calls, final)
 
 
 class ResponsesClient(Client):
@@ -128,17 +128,17 @@ class ResponsesClient(Client):
     def close(self) -> None:
         self.sdk.close()
 
-    def ask(self, text: str, *, stream: bool) -> Said:
+    def ask(self, text: str, *, stream: bool) -> SdkAnswer:
         self.history.append({"role": "user", "content": text})
         return self._go(stream)
 
-    def give_results(self, result: str, *, stream: bool) -> Said:
+    def give_results(self, result: str, *, stream: bool) -> SdkAnswer:
         calls = [item for item in self.history if not isinstance(item, dict) and item.type == "function_call"]
         for call in calls:
             self.history.append({"type": "function_call_output", "call_id": call.call_id, "output": result})
         return self._go(stream)
 
-    def _go(self, stream: bool) -> Said:
+    def _go(self, stream: bool) -> SdkAnswer:
         tools: Any = [{"type": "function", "name": self.tool, "parameters": SCHEMA, "strict": False}]
         asked: dict[str, Any] = {"model": "m", "input": self.history, "tools": tools, "store": False}
         asked["include"] = ["reasoning.encrypted_content"]
@@ -146,13 +146,13 @@ class ResponsesClient(Client):
             final: Any = None
             with self.sdk.responses.stream(**asked) as events:
                 for event in events:
-                    # The SDK's own helper knows no answer that was cut off.
+                    # The SDK's own helper does not support truncated answers.
                     final = getattr(event, "response", final)
         else:
             final = self.sdk.responses.create(**asked)
         self.history += final.output
         calls = [(item.name, json.loads(item.arguments)) for item in final.output if item.type == "function_call"]
-        return Said(final.output_text, calls, final)
+        return SdkAnswer(final.output_text, calls, final)
 
 
 class GeminiClient(Client):
@@ -164,11 +164,11 @@ class GeminiClient(Client):
     def close(self) -> None:
         self.sdk.close()
 
-    def ask(self, text: str, *, stream: bool) -> Said:
+    def ask(self, text: str, *, stream: bool) -> SdkAnswer:
         self.history.append(types.Content(role="user", parts=[types.Part(text=text)]))
         return self._go(stream)
 
-    def give_results(self, result: str, *, stream: bool) -> Said:
+    def give_results(self, result: str, *, stream: bool) -> SdkAnswer:
         calls = [part.function_call for part in self.history[-1].parts if part.function_call]
         parts = [
             types.Part(
@@ -179,7 +179,7 @@ class GeminiClient(Client):
         self.history.append(types.Content(role="user", parts=parts))
         return self._go(stream)
 
-    def _go(self, stream: bool) -> Said:
+    def _go(self, stream: bool) -> SdkAnswer:
         tool = types.FunctionDeclaration(name=self.tool, description="Looks.", parameters_json_schema=SCHEMA)
         config = types.GenerateContentConfig(tools=[types.Tool(function_declarations=[tool])])
         parts: list[types.Part] = []
@@ -190,12 +190,12 @@ class GeminiClient(Client):
         else:
             final = self.sdk.models.generate_content(model="m", contents=self.history, config=config)
             parts = final.candidates[0].content.parts
-        # As Google's own CLI does: thoughts are shown and not kept.
+        # As Google's own CLI does: thoughts are shown, but not kept.
         kept = [part for part in parts if not part.thought and (part.text != "" or part.thought_signature)]
         self.history.append(types.Content(role="model", parts=kept))
         text = "".join(part.text for part in parts if part.text and not part.thought)
         calls = [(part.function_call.name or "", part.function_call.args or {}) for part in parts if part.function_call]
-        return Said(text, calls, final)
+        return SdkAnswer(text, calls, final)
 
 
 CLIENTS: list[type[Client]] = [ChatClient, ResponsesClient, AnthropicClient, GeminiClient]

@@ -1,7 +1,7 @@
-"""A real HTTP server that the official SDKs talk to, whose answers are made by Paddock's writers.
+"""A real HTTP server for the official SDKs, with answers encoded by Paddock.
 
-It can also stand for a provider that speaks another format than the client: then both requests and answers are
-translated, as the proxy does it.
+It can also simulate a provider with another format than the client: then requests and answers are translated as the
+proxy does.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
-from paddock.llm.collect import answer_events
-from paddock.llm.formats.base import Format
+from paddock.llm.formats.answer_events import events_from_answer
+from paddock.llm.formats.base import WireFormat
+from paddock.llm.formats.neutral import ModelAnswer, ModelFailure, ModelRequest
 from paddock.llm.formats.registry import FORMATS
-from paddock.llm.neutral import Answer, Failure, Request
 
 PATHS = {
     "/v1/chat/completions": "openai-chat",
@@ -26,50 +26,54 @@ PATHS = {
     "/v1/messages": "anthropic",
 }
 MODELS = {"anthropic": "claude-sonnet-4-5", "gemini": "gemini-3-pro", "openai-responses": "gpt-5", "openai-chat": "m"}
-"""A model that each provider has."""
+"""A model of each provider, by format."""
 
 
 @dataclass
 class Upstream:
-    """What was asked, and what is answered next."""
+    """Recorded requests, and the answers to send next."""
 
     url: str
-    answers: list[Answer | Failure] = field(default_factory=list)
+    answers: list[ModelAnswer | ModelFailure] = field(default_factory=list)
     others: dict[str, bytes] = field(default_factory=dict)
-    """Bodies of other addresses, by path."""
+    """Response bodies of other routes, by path."""
     provider: str | None = None
-    """The format of the provider, where it is not the client's."""
-    asked: list[tuple[str, bytes]] = field(default_factory=list)
+    """Format of the provider, if it differs from the client's."""
+    requests: list[tuple[str, bytes]] = field(default_factory=list)
     """Format and body of each request."""
-    told: list[bytes] = field(default_factory=list)
-    """What the provider was sent for each."""
+    provider_requests: list[bytes] = field(default_factory=list)
+    """The translated request for each."""
     notes: list[list[str]] = field(default_factory=list)
     paths: list[str] = field(default_factory=list)
 
     def body(self, place: int = -1) -> Any:
-        return json.loads(self.asked[place][1])
+        return json.loads(self.requests[place][1])
 
-    def request(self, place: int = -1) -> Request:
-        """One of the requests, as Paddock reads it."""
-        form, body = self.asked[place]
+    def request(self, place: int = -1) -> ModelRequest:
+        """Return one of the requests as parsed by Paddock."""
+        form, body = self.requests[place]
         return FORMATS[form].read_request(body, model="gemini-3-pro" if form == "gemini" else None)
 
-    def reply(self, client: Format, request: Request) -> tuple[int, bytes]:
+    def reply(self, client: WireFormat, request: ModelRequest) -> tuple[int, bytes]:
         answer = self.answers.pop(0)
         provider = FORMATS[self.provider] if self.provider is not None else client
-        sent = Request(**{name: getattr(request, name) for name in request.__slots__})
+        sent = ModelRequest(**{name: getattr(request, name) for name in request.__slots__})
         sent.model = MODELS[provider.name]
-        self.told.append(provider.write_request(sent))
+        self.provider_requests.append(provider.write_request(sent))
         self.notes.append(sent.notes)
-        arrived = provider.read_request(self.told[-1], model=sent.model, stream=sent.stream)
-        if isinstance(answer, Failure):
+        arrived = provider.read_request(self.provider_requests[-1], model=sent.model, stream=sent.stream)
+        if isinstance(answer, ModelFailure):
             failure = provider.read_failure(answer.status, provider.write_failure(answer))
             return failure.status, client.write_failure(failure)
         if not request.stream:
             whole = provider.read_answer(provider.write_answer(answer, arrived))
             return 200, client.write_answer(whole, request)
-        upstream, reader, writer = provider.writer(arrived), provider.reader(), client.writer(request)
-        events = reader.feed(b"".join(map(upstream.write, answer_events(answer)))) + reader.close()
+        upstream, reader, writer = (
+            provider.new_stream_writer(arrived),
+            provider.new_stream_reader(),
+            client.new_stream_writer(request),
+        )
+        events = reader.feed(b"".join(map(upstream.write, events_from_answer(answer)))) + reader.close()
         return 200, b"".join(map(writer.write, events))
 
 
@@ -102,12 +106,12 @@ def _handler(known: Callable[[], Upstream]) -> type[BaseHTTPRequestHandler]:
             up.paths.append(self.path)
             path = self.path.partition("?")[0]
             if path in up.others:
-                up.asked.append(("", body))
+                up.requests.append(("", body))
                 self.send(200, "application/json", up.others[path])
                 return
             gemini = re.fullmatch(r"/v1(?:beta)?/models/([^:]+):(\w+)", path)
             client = FORMATS["gemini" if gemini else PATHS[path]]
-            up.asked.append((client.name, body))
+            up.requests.append((client.name, body))
             stream = gemini[2] == "streamGenerateContent" if gemini else None
             request = client.read_request(body, model=gemini[1] if gemini else None, stream=stream)
             status, said = up.reply(client, request)

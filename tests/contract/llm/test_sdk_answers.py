@@ -1,4 +1,4 @@
-"""What the official SDKs make of the answers that Paddock writes: whole, streamed, refused and failed."""
+"""The official SDKs parse Paddock's answers: complete, streamed, refused and failed."""
 
 from __future__ import annotations
 
@@ -14,25 +14,25 @@ from google.genai import errors, types
 from openai.types.responses import ResponseStreamEvent
 from pydantic import BaseModel, TypeAdapter
 
-from paddock.llm.collect import answer_events
-from paddock.llm.formats.embeddings import EMBED_FORMATS, EmbedAnswer
-from paddock.llm.formats.models import Listed, write_model, write_models
-from paddock.llm.formats.registry import FORMATS
-from paddock.llm.neutral import (
-    Answer,
-    Event,
-    Failed,
-    Failure,
-    Finish,
-    Part,
-    Refusal,
-    Request,
-    Signature,
-    Text,
-    Thinking,
-    ToolCall,
-    Usage,
+from paddock.llm.formats.answer_events import events_from_answer
+from paddock.llm.formats.embeddings import EMBEDDING_FORMATS, EmbeddingAnswer
+from paddock.llm.formats.model_list import ListedModel, write_model_entry, write_model_list
+from paddock.llm.formats.neutral import (
+    FinishReason,
+    MessagePart,
+    ModelAnswer,
+    ModelFailure,
+    ModelRefusal,
+    ModelRequest,
+    ModelText,
+    ModelThinking,
+    ModelToolCall,
+    ProviderSignature,
+    StreamEvent,
+    StreamFailed,
+    TokenUsage,
 )
+from paddock.llm.formats.registry import FORMATS
 
 from .sdk_clients import CLIENTS, Client, GeminiClient
 from .sdk_upstream import Upstream, upstream
@@ -43,30 +43,37 @@ class City(BaseModel):
     people: int
 
 
-def answer(*parts: Part, finish: Finish = Finish.STOP, stop_sequence: str | None = None) -> Answer:
-    usage = Usage(input=10, output=7, cache_read=3, cache_write=2, reasoning=4)
-    return Answer("id_1", "some-model", list(parts), finish, stop_sequence, usage)
+def answer(
+    *parts: MessagePart, finish: FinishReason = FinishReason.STOP, stop_sequence: str | None = None
+) -> ModelAnswer:
+    usage = TokenUsage(input=10, output=7, cache_read=3, cache_write=2, reasoning=4)
+    return ModelAnswer("id_1", "some-model", list(parts), finish, stop_sequence, usage)
 
 
 ANSWERS = {
-    "text": answer(Text('Grüße, "you" 🌍\n')),
+    "text": answer(ModelText('Grüße, "you" 🌍\n')),
     "nothing": answer(),
     "calls": answer(
-        Text("I look."), ToolCall("c1", "look", '{"a":1}'), ToolCall("c2", "look", '{"a":2}'), finish=Finish.TOOLS
+        ModelText("I look."),
+        ModelToolCall("c1", "look", '{"a":1}'),
+        ModelToolCall("c2", "look", '{"a":2}'),
+        finish=FinishReason.TOOLS,
     ),
-    "thinking": answer(Thinking("hm, well", Signature("c2VhbA==", "anthropic")), Text("Yes.")),
-    "sealed": answer(Thinking(redacted=Signature("c2VhbA==", "anthropic")), Text("Yes.")),
-    "openai thinking": answer(Thinking("", Signature("c2VhbA==", "openai")), Text("Yes.")),
-    "signed call": answer(ToolCall("c1", "look", '{"a":1}', Signature("c2VhbA==", "gemini")), finish=Finish.TOOLS),
-    "no arguments": answer(ToolCall("c1", "look", "{}"), finish=Finish.TOOLS),
-    "refusal": answer(Refusal("No."), finish=Finish.REFUSAL),
-    "cut": answer(Text("And so"), finish=Finish.LENGTH),
-    "filtered": answer(Text("And"), finish=Finish.FILTERED),
-    "stopped": answer(Text("And"), stop_sequence="."),
-    "json": answer(Text('{"name":"Rome","people":3}')),
+    "thinking": answer(ModelThinking("hm, well", ProviderSignature("c2VhbA==", "anthropic")), ModelText("Yes.")),
+    "sealed": answer(ModelThinking(redacted=ProviderSignature("c2VhbA==", "anthropic")), ModelText("Yes.")),
+    "openai thinking": answer(ModelThinking("", ProviderSignature("c2VhbA==", "openai")), ModelText("Yes.")),
+    "signed call": answer(
+        ModelToolCall("c1", "look", '{"a":1}', ProviderSignature("c2VhbA==", "gemini")), finish=FinishReason.TOOLS
+    ),
+    "no arguments": answer(ModelToolCall("c1", "look", "{}"), finish=FinishReason.TOOLS),
+    "refusal": answer(ModelRefusal("No."), finish=FinishReason.REFUSAL),
+    "cut": answer(ModelText("And so"), finish=FinishReason.LENGTH),
+    "filtered": answer(ModelText("And"), finish=FinishReason.FILTERED),
+    "stopped": answer(ModelText("And"), stop_sequence="."),
+    "json": answer(ModelText('{"name":"Rome","people":3}')),
 }
 OWN = {"annotations", "parsed", "parsed_arguments", "created", "created_at", "function_call", "audio", "stop_details"}
-"""What SDKs add themselves, and what is new each time."""
+"""Fields added by the SDKs, and random values."""
 
 
 @pytest.fixture(scope="module")
@@ -89,7 +96,7 @@ def client(request: pytest.FixtureRequest, server: Upstream) -> Iterator[Client]
 
 
 def plain(value: Any) -> Any:
-    """An SDK's object without what it adds itself."""
+    """Return an SDK object as plain data, without fields that the SDK adds."""
     if isinstance(value, dict):
         return {
             name: plain(inner)
@@ -112,9 +119,9 @@ def test_a_stream_ends_in_the_same_object_as_a_whole_answer(client: Client, up: 
     streamed = client.ask("Go", stream=True)
     assert (streamed.text, streamed.calls) == (whole.text, whole.calls)
     if not isinstance(client, GeminiClient):
-        # Google's SDK puts nothing together; its pieces are compared by what they say.
+        # Google's SDK does not join pieces; their content is compared.
         assert plain(streamed.final.to_dict()) == plain(whole.final.to_dict())
-    texts = [part.text for part in ANSWERS[name].parts if isinstance(part, Text)]
+    texts = [part.text for part in ANSWERS[name].parts if isinstance(part, ModelText)]
     assert whole.text == "".join(texts) or name == "refusal"
 
 
@@ -139,7 +146,7 @@ def stop_of(client: Client, final: Any) -> str:
 def test_stop_reasons_and_usage_arrive(client: Client, up: Upstream, stream: bool) -> None:
     for name, expected in STOPS[client.form].items():
         if client.form == "openai-chat" and stream and name in ("cut", "filtered"):
-            continue  # The SDK raises, which the test above shows.
+            continue  # The SDK raises, see the test above.
         up.answers = [ANSWERS[name]]
         client.history = []
         final = client.ask("Go", stream=stream).final
@@ -151,7 +158,7 @@ def test_stop_reasons_and_usage_arrive(client: Client, up: Upstream, stream: boo
             "anthropic": ("input_tokens", "output_tokens"),
             "gemini": ("prompt_token_count", "candidates_token_count"),
         }[client.form]
-        # Anthropic counts what came from a cache apart, Gemini what was thought.
+        # Anthropic counts cached tokens separately, Gemini thoughts.
         expected_counts = {"anthropic": (5, 7), "gemini": (10, 3)}.get(client.form, (10, 7))
         assert tuple(getattr(usage, field) for field in counted) == expected_counts
 
@@ -188,9 +195,9 @@ ANTHROPIC_ERRORS: dict[int, type[anthropic.APIStatusError]] = {
 @pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
 @pytest.mark.parametrize("status", KINDS)
 @pytest.mark.parametrize("provider", ["openai-chat", "anthropic", "gemini"])
-def test_errors_are_the_sdks_own(client: Client, up: Upstream, provider: str, status: int, stream: bool) -> None:
+def test_errors_are_parsed_by_the_sdk(client: Client, up: Upstream, provider: str, status: int, stream: bool) -> None:
     up.provider = provider
-    up.answers = [Failure(status, "the reason", KINDS[status])]
+    up.answers = [ModelFailure(status, "the reason", KINDS[status])]
     client.history = []
     kinds: dict[str, type[Exception]] = {
         "anthropic": ANTHROPIC_ERRORS.get(status, anthropic.InternalServerError),
@@ -203,11 +210,11 @@ def test_errors_are_the_sdks_own(client: Client, up: Upstream, provider: str, st
 
 
 def test_a_stream_that_fails_midway_raises(up: Upstream) -> None:
-    events: list[Event] = answer_events(ANSWERS["text"])[:-1]
-    events.append(Failed(Failure(529, "too much to do", "overloaded_error")))
+    events: list[StreamEvent] = events_from_answer(ANSWERS["text"])[:-1]
+    events.append(StreamFailed(ModelFailure(529, "too much to do", "overloaded_error")))
 
     def said(form: str) -> bytes:
-        writer = FORMATS[form].writer(Request("m", [], stream=True))
+        writer = FORMATS[form].new_stream_writer(ModelRequest("m", [], stream=True))
         return b"".join(map(writer.write, events))
 
     ask: Any = {"model": "m", "messages": [{"role": "user", "content": "Go"}]}
@@ -262,8 +269,8 @@ def test_structured_outputs_are_parsed(up: Upstream) -> None:
 @pytest.mark.parametrize("name", ANSWERS)
 def test_every_event_is_one_the_sdk_knows(name: str) -> None:
     known: TypeAdapter[Any] = TypeAdapter(ResponseStreamEvent)
-    writer = FORMATS["openai-responses"].writer(Request("m", [], stream=True))
-    data = b"".join(map(writer.write, answer_events(ANSWERS[name]))).decode()
+    writer = FORMATS["openai-responses"].new_stream_writer(ModelRequest("m", [], stream=True))
+    data = b"".join(map(writer.write, events_from_answer(ANSWERS[name]))).decode()
     events = [json.loads(line.removeprefix("data: ")) for line in data.splitlines() if line.startswith("data: ")]
     for event in events:
         known.validate_python(event)
@@ -276,29 +283,29 @@ def test_every_event_is_one_the_sdk_knows(name: str) -> None:
 
 
 def test_models_tokens_and_embeddings(up: Upstream) -> None:
-    models = [Listed("a", context=1000, output=100), Listed("b", created=1_700_000_000, name="Bee")]
-    vectors = EmbedAnswer("e", [[0.5, -1.0], [0.25, 2.0]], 6)
-    openai_embed, gemini_embed = EMBED_FORMATS["openai-chat"], EMBED_FORMATS["gemini"]
+    models = [ListedModel("a", context=1000, output=100), ListedModel("b", created=1_700_000_000, name="Bee")]
+    vectors = EmbeddingAnswer("e", [[0.5, -1.0], [0.25, 2.0]], 6)
+    openai_embed, gemini_embed = EMBEDDING_FORMATS["openai-chat"], EMBEDDING_FORMATS["gemini"]
     packed = openai_embed.read_request(b'{"model":"e","input":["x","y"],"encoding_format":"base64"}')
     up.others = {
-        "/v1/models": write_models("openai-chat", models),
-        "/v1/models/b": write_model("openai-chat", models[1]),
+        "/v1/models": write_model_list("openai-chat", models),
+        "/v1/models/b": write_model_entry("openai-chat", models[1]),
         "/v1/embeddings": openai_embed.write_answer(vectors, packed),
-        "/anthropic/v1/models": write_models("anthropic", models),
-        "/anthropic/v1/models/b": write_model("anthropic", models[1]),
-        "/anthropic/v1/messages/count_tokens": FORMATS["anthropic"].write_count(12),
+        "/anthropic/v1/models": write_model_list("anthropic", models),
+        "/anthropic/v1/models/b": write_model_entry("anthropic", models[1]),
+        "/anthropic/v1/messages/count_tokens": FORMATS["anthropic"].write_token_count(12),
     }
     with openai.OpenAI(base_url=f"{up.url}/v1", api_key="k", max_retries=0) as sdk:
         assert [model.id for model in sdk.models.list()] == ["a", "b"]
         assert sdk.models.retrieve("b").owned_by == "paddock"
         embedded = sdk.embeddings.create(model="e", input=["x", "y"])
         assert [item.embedding for item in embedded.data] == vectors.vectors
-        assert openai_embed.read_request(up.asked[-1][1]).as_base64
+        assert openai_embed.read_request(up.requests[-1][1]).as_base64
     with anthropic.Anthropic(base_url=f"{up.url}/anthropic", api_key="k", max_retries=0) as claude:
         assert [model.display_name for model in claude.models.list()] == ["a", "Bee"]
         assert claude.models.retrieve("b").created_at.year == 2023
         assert claude.messages.count_tokens(model="m", messages=[{"role": "user", "content": "Go"}]).input_tokens == 12
-    single = EMBED_FORMATS["gemini"].read_request(b'{"content":{"parts":[{"text":"x"}]}}', model="e")
+    single = EMBEDDING_FORMATS["gemini"].read_request(b'{"content":{"parts":[{"text":"x"}]}}', model="e")
     both = gemini_embed.read_request(
         b'{"requests":[{"model":"models/e","content":{"parts":[{"text":"x"}]}},{"content":{"parts":[{"text":"y"}]}}]}'
     )
@@ -308,9 +315,9 @@ def test_models_tokens_and_embeddings(up: Upstream) -> None:
     }
     for version in ("v1", "v1beta"):
         up.others |= {
-            f"/g/{version}/models": write_models("gemini", models),
-            f"/g/{version}/models/b": write_model("gemini", models[1]),
-            f"/g/{version}/models/m:countTokens": FORMATS["gemini"].write_count(12),
+            f"/g/{version}/models": write_model_list("gemini", models),
+            f"/g/{version}/models/b": write_model_entry("gemini", models[1]),
+            f"/g/{version}/models/m:countTokens": FORMATS["gemini"].write_token_count(12),
             f"/g/{version}/models/e:batchEmbedContents": gemini_embed.write_answer(vectors, both),
         }
     gemini = genai.Client(api_key="k", http_options=types.HttpOptions(base_url=f"{up.url}/g"))
@@ -319,5 +326,5 @@ def test_models_tokens_and_embeddings(up: Upstream) -> None:
     assert gemini.models.count_tokens(model="m", contents="Go").total_tokens == 12
     found = gemini.models.embed_content(model="e", contents=["x", "y"])
     assert [item.values for item in found.embeddings or []] == vectors.vectors
-    assert gemini_embed.read_request(up.asked[-1][1], model="e").inputs == ["x", "y"]
+    assert gemini_embed.read_request(up.requests[-1][1], model="e").inputs == ["x", "y"]
     gemini.close()

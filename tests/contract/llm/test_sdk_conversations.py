@@ -1,4 +1,4 @@
-"""The official SDKs hold tool-using conversations with providers of every format."""
+"""The official SDKs hold conversations with tools with providers of every format."""
 
 from __future__ import annotations
 
@@ -8,8 +8,17 @@ from itertools import permutations
 
 import pytest
 
+from paddock.llm.formats.neutral import (
+    FinishReason,
+    MessagePart,
+    ModelAnswer,
+    ModelText,
+    ModelThinking,
+    ModelToolCall,
+    ProviderSignature,
+    TokenUsage,
+)
 from paddock.llm.formats.registry import FORMATS
-from paddock.llm.neutral import Answer, Finish, Part, Signature, Text, Thinking, ToolCall, Usage
 
 from .sdk_clients import CLIENTS, Client
 from .sdk_upstream import Upstream, upstream
@@ -27,7 +36,7 @@ def server() -> Iterator[Upstream]:
 
 @pytest.fixture
 def up(server: Upstream) -> Upstream:
-    server.told, server.notes = [], []
+    server.provider_requests, server.notes = [], []
     return server
 
 
@@ -39,7 +48,7 @@ def client(request: pytest.FixtureRequest, server: Upstream) -> Iterator[Client]
 
 
 def provider_tool(name: str) -> str:
-    """The name that the provider got to know it by, and calls it."""
+    """Return the tool name that the provider received."""
     sent = FORMATS["openai-chat"].read_request(
         json.dumps({"model": "m", "messages": [], "tools": [{"type": "function", "function": {"name": name}}]}).encode()
     )
@@ -47,47 +56,52 @@ def provider_tool(name: str) -> str:
     return known
 
 
-def thinking_answer(provider: str, tool: str) -> Answer:
-    """What a model of each provider says when it thinks and calls a tool twice."""
-    calls: list[Part] = [ToolCall("c1", provider_tool(tool), '{"a":1}'), ToolCall("c2", provider_tool(tool), '{"a":2}')]
-    thought = Thinking("hm", Signature("SEAL", provider.replace("-responses", "")))
+def thinking_answer(provider: str, tool: str) -> ModelAnswer:
+    """Return an answer of each provider's model with a thought and two tool calls."""
+    calls: list[MessagePart] = [
+        ModelToolCall("c1", provider_tool(tool), '{"a":1}'),
+        ModelToolCall("c2", provider_tool(tool), '{"a":2}'),
+    ]
+    thought = ModelThinking("hm", ProviderSignature("SEAL", provider.replace("-responses", "")))
     if provider == "openai-chat":
-        thought = Thinking("hm", Signature(CHAT_SEAL, "openai-chat"))
+        thought = ModelThinking("hm", ProviderSignature(CHAT_SEAL, "openai-chat"))
     if provider == "gemini":
-        thought = Thinking("hm")
-        calls[0] = ToolCall("c1", provider_tool(tool), '{"a":1}', Signature("SEAL", "gemini"))
-    return Answer("id_1", "m", [thought, Text("I look."), *calls], Finish.TOOLS, usage=Usage(10, 5))
+        thought = ModelThinking("hm")
+        calls[0] = ModelToolCall("c1", provider_tool(tool), '{"a":1}', ProviderSignature("SEAL", "gemini"))
+    return ModelAnswer(
+        "id_1", "m", [thought, ModelText("I look."), *calls], FinishReason.TOOLS, usage=TokenUsage(10, 5)
+    )
 
 
 @pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
 @pytest.mark.parametrize("tool", ["look", LONG], ids=["short", "long"])
 @pytest.mark.parametrize("provider", PROVIDERS)
-def test_a_tool_is_called_and_the_seal_comes_back(
+def test_a_tool_call_returns_its_signature(
     up: Upstream, client: Client, provider: str, tool: str, stream: bool
 ) -> None:
-    client.begin(tool)
+    client.start(tool)
     up.provider = provider
-    up.answers = [thinking_answer(provider, tool), Answer("id_2", "m", [Text("Sunny.")], Finish.STOP)]
+    up.answers = [thinking_answer(provider, tool), ModelAnswer("id_2", "m", [ModelText("Sunny.")], FinishReason.STOP)]
     said = client.ask("How is the weather?", stream=stream)
     assert said.text == "I look."
     assert said.calls == [(tool, {"a": 1}), (tool, {"a": 2})]
     assert client.give_results("sun", stream=stream).text == "Sunny."
-    second = up.told[1].decode()
-    assert "SEAL" in second, "the provider got no seal back"
+    second = up.provider_requests[1].decode()
+    assert "SEAL" in second, "the provider got no signature back"
     assert "paddock:" not in second
     assert f'"{provider_tool(tool)}"' in second
 
 
 @pytest.mark.parametrize(("first", "second"), list(permutations(PROVIDERS, 2)))
-def test_a_conversation_that_moves_leaves_its_seals_behind(
+def test_signatures_are_dropped_when_the_provider_changes(
     up: Upstream, client: Client, first: str, second: str
 ) -> None:
-    client.begin()
-    up.answers = [thinking_answer(first, "look"), Answer("id_2", "m", [Text("Sunny.")], Finish.STOP)]
+    client.start()
+    up.answers = [thinking_answer(first, "look"), ModelAnswer("id_2", "m", [ModelText("Sunny.")], FinishReason.STOP)]
     up.provider = first
     client.ask("How is the weather?", stream=True)
     up.provider = second
     assert client.give_results("sun", stream=True).text == "Sunny."
-    assert b"SEAL" not in up.told[1]
-    assert b"paddock" not in up.told[1]
-    assert any("seals" in note for note in up.notes[1])
+    assert b"SEAL" not in up.provider_requests[1]
+    assert b"paddock" not in up.provider_requests[1]
+    assert any("thought signatures" in note for note in up.notes[1])

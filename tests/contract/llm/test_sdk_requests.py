@@ -1,4 +1,4 @@
-"""The requests that the official SDKs really send, said in every other format and checked by those SDKs' own types."""
+"""Requests of the official SDKs, translated to every other format and validated by the types of its SDK."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from openai.types.chat.completion_create_params import CompletionCreateParamsNon
 from openai.types.responses.response_create_params import ResponseCreateParamsNonStreaming as ResponsesParams
 from pydantic import BaseModel, TypeAdapter
 
-from paddock.llm.formats.registry import FORMATS
-from paddock.llm.neutral import (
-    Answer,
-    Finish,
-    Media,
-    Request,
-    Role,
-    Text,
-    Thinking,
-    ToolCall,
-    ToolResult,
+from paddock.llm.formats.neutral import (
+    FinishReason,
+    MessageRole,
+    ModelAnswer,
+    ModelMedia,
+    ModelRequest,
+    ModelText,
+    ModelThinking,
+    ModelToolCall,
+    ModelToolResult,
 )
+from paddock.llm.formats.registry import FORMATS
 
 from .sdk_upstream import MODELS, Upstream, upstream
 
@@ -48,11 +48,11 @@ def up() -> Iterator[Upstream]:
 
 
 def done(up: Upstream) -> Upstream:
-    up.asked, up.answers = [], [Answer("id", "m", [Text('{"name":"Rome","people":3}')], Finish.STOP)]
+    up.requests, up.answers = [], [ModelAnswer("id", "m", [ModelText('{"name":"Rome","people":3}')], FinishReason.STOP)]
     return up
 
 
-def from_anthropic(up: Upstream) -> Request:
+def from_anthropic(up: Upstream) -> ModelRequest:
     image: Any = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": PNG}}
     document: Any = {
         "type": "document",
@@ -102,7 +102,7 @@ def from_anthropic(up: Upstream) -> Request:
     return up.request()
 
 
-def from_chat(up: Upstream) -> Request:
+def from_chat(up: Upstream) -> ModelRequest:
     calls: Any = [
         {"id": name, "type": "function", "function": {"name": "look", "arguments": '{"a":1}'}} for name in ("c1", "c2")
     ]
@@ -130,7 +130,7 @@ def from_chat(up: Upstream) -> Request:
     return up.request()
 
 
-def from_responses(up: Upstream) -> Request:
+def from_responses(up: Upstream) -> ModelRequest:
     image: Any = {"type": "input_image", "image_url": f"data:image/png;base64,{PNG}", "detail": "low"}
     file: Any = {"type": "input_file", "filename": "a.pdf", "file_data": f"data:application/pdf;base64,{PDF}"}
     items: Any = [
@@ -164,7 +164,7 @@ def from_responses(up: Upstream) -> Request:
     return up.request()
 
 
-def from_gemini(up: Upstream) -> Request:
+def from_gemini(up: Upstream) -> ModelRequest:
     image = types.Part.from_bytes(data=b"\x89PNG", mime_type="image/png")
     file = types.Part.from_bytes(data=b"%PDF-1.4\n", mime_type="application/pdf")
     call = types.Part(
@@ -214,7 +214,7 @@ SOURCES = {
 
 
 def consumed(value: Any) -> Any:
-    """Everything in it, looked at: pydantic checks iterables only as they are read."""
+    """Iterate over all nested values, because pydantic validates iterables lazily."""
     if isinstance(value, str | bytes | int | float | bool) or value is None:
         return value
     if isinstance(value, dict):
@@ -234,7 +234,7 @@ def check_gemini(body: dict[str, Any]) -> None:
 def check(provider: str, body: dict[str, Any]) -> None:
     for item in body.get("input", ()):
         if item["type"] == "reasoning":
-            # The types want an id; the API does without, and refuses one that does not belong to the seal.
+            # The types require an ID; the API does not, and rejects one that does not belong to the signature.
             item.setdefault("id", "rs_1")
     kinds = {"anthropic": AnthropicParams, "openai-chat": ChatParams, "openai-responses": ResponsesParams}
     if provider == "gemini":
@@ -244,20 +244,20 @@ def check(provider: str, body: dict[str, Any]) -> None:
         consumed(adapter.validate_python(body))
 
 
-def said(request: Request) -> list[str]:
-    """What a conversation says, in its order, whatever shape it has."""
+def said(request: ModelRequest) -> list[str]:
+    """Return the content of a conversation in order, independent of its structure."""
     found: list[str] = []
     for message in request.messages:
         for part in message.parts:
             match part:
-                case Text():
+                case ModelText():
                     found.append(part.text)
-                case Media():
+                case ModelMedia():
                     found.append(part.kind)
-                case ToolCall():
+                case ModelToolCall():
                     found.append(f"{part.name}{json.loads(part.arguments)}")
-                case ToolResult():
-                    found += [piece.text for piece in part.content if isinstance(piece, Text)]
+                case ModelToolResult():
+                    found += [piece.text for piece in part.content if isinstance(piece, ModelText)]
     return found
 
 
@@ -277,8 +277,8 @@ def test_what_an_sdk_sends_reaches_every_provider(up: Upstream, source: str, pro
         assert word in everything, f"{word} is lost"
     assert everything.index("Be brief.") < everything.index("What is it?") < everything.index("I look.")
     assert everything.index("one") < everything.index("two") < everything.index("And?")
-    calls = [part for message in arrived.messages for part in message.parts if isinstance(part, ToolCall)]
-    results = [part for message in arrived.messages for part in message.parts if isinstance(part, ToolResult)]
+    calls = [part for message in arrived.messages for part in message.parts if isinstance(part, ModelToolCall)]
+    results = [part for message in arrived.messages for part in message.parts if isinstance(part, ModelToolResult)]
     assert [part.call_id for part in results] == [part.id for part in calls]
     assert len(calls) == 2
     assert "look" in [tool.name for tool in arrived.tools]
@@ -287,14 +287,14 @@ def test_what_an_sdk_sends_reaches_every_provider(up: Upstream, source: str, pro
         part
         for message in arrived.messages
         for part in message.parts
-        if isinstance(part, Thinking) and (part.signature or part.redacted)
+        if isinstance(part, ModelThinking) and (part.signature or part.redacted)
     ]
     assert bool(sealed) == (source == provider and source in ("anthropic", "openai-responses"))
     if source != "anthropic":
         assert arrived.json_schema is not None or provider == "anthropic"
 
 
-def test_gemini_keeps_its_own_seal_through_its_sdk(up: Upstream) -> None:
+def test_gemini_signatures_survive_the_sdk(up: Upstream) -> None:
     request = from_gemini(up)
     body = json.loads(FORMATS["gemini"].write_request(request))
     [call, _] = [part for content in body["contents"] for part in content["parts"] if "functionCall" in part]
@@ -302,12 +302,12 @@ def test_gemini_keeps_its_own_seal_through_its_sdk(up: Upstream) -> None:
 
 
 @pytest.mark.parametrize("provider", FORMATS)
-def test_googles_sdk_calls_functions_by_itself(up: Upstream, provider: str) -> None:
+def test_googles_sdk_calls_functions_automatically(up: Upstream, provider: str) -> None:
     done(up)
     up.provider = provider
     up.answers = [
-        Answer("i1", "m", [ToolCall("c1", "weather", '{"city":{"name":"Rome"}}')], Finish.TOOLS),
-        Answer("i2", "m", [Text("Sunny.")], Finish.STOP),
+        ModelAnswer("i1", "m", [ModelToolCall("c1", "weather", '{"city":{"name":"Rome"}}')], FinishReason.TOOLS),
+        ModelAnswer("i2", "m", [ModelText("Sunny.")], FinishReason.STOP),
     ]
     asked: list[City] = []
 
@@ -328,11 +328,13 @@ def test_googles_sdk_calls_functions_by_itself(up: Upstream, provider: str) -> N
     assert [city.name for city in asked] == ["Rome"]
     schema = up.request(0).tools[0].parameters or {}
     assert schema["properties"]["city"]["properties"]["name"]["type"] == "string"
-    [result] = [part for message in up.request().messages for part in message.parts if isinstance(part, ToolResult)]
-    assert result.content == [Text("sun")]
+    [result] = [
+        part for message in up.request().messages for part in message.parts if isinstance(part, ModelToolResult)
+    ]
+    assert result.content == [ModelText("sun")]
 
 
-def test_system_messages_stand_where_the_provider_takes_them(up: Upstream) -> None:
+def test_system_messages_are_placed_where_the_provider_accepts_them(up: Upstream) -> None:
     request = from_anthropic(up)
     for model, roles in (
         ("gpt-5", ["system", "user", "system", "assistant", "tool", "tool", "user"]),
@@ -341,4 +343,4 @@ def test_system_messages_stand_where_the_provider_takes_them(up: Upstream) -> No
         request.model = model
         sent = json.loads(FORMATS["openai-chat"].write_request(request))
         assert [message["role"] for message in sent["messages"]] == roles
-    assert [message.role for message in request.messages].count(Role.SYSTEM) == 2
+    assert [message.role for message in request.messages].count(MessageRole.SYSTEM) == 2

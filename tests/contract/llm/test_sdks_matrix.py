@@ -13,8 +13,8 @@ from google.genai import errors, types
 from pydantic import BaseModel
 
 from tests.contract.llm.conftest import PROVIDERS
-from tests.contract.llm.sdk_talks import PICTURE_TEXT, TALKS, Said, talking
-from tests.serving import Server, eventually
+from tests.contract.llm.sdk_conversations import PICTURE_TEXT, TALKS, SdkAnswer, sdk_conversation
+from tests.support.server import Server, eventually
 
 STREAMED = pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
 SDKS = pytest.mark.parametrize("sdk", list(TALKS))
@@ -25,7 +25,7 @@ EVERY_PROVIDER = pytest.mark.parametrize("provider", list(PROVIDERS))
 @EVERY_PROVIDER
 @SDKS
 def test_a_conversation_with_tools(front: Server, sdk: str, provider: str, stream: bool) -> None:
-    with talking(sdk, front.url, front.key, f"via-{provider}-weather") as talk:
+    with sdk_conversation(sdk, front.url, front.key, f"via-{provider}-weather") as talk:
         first, second, last = talk.run("How warm is it?", stream=stream)
     assert first.text == "I look it up."
     assert [(call.name, call.arguments) for call in first.calls] == [
@@ -40,7 +40,7 @@ def test_a_conversation_with_tools(front: Server, sdk: str, provider: str, strea
     assert_counted(sdk, last)
 
 
-def assert_ended(sdk: str, first: Said, second: Said, last: Said) -> None:
+def assert_ended(sdk: str, first: SdkAnswer, second: SdkAnswer, last: SdkAnswer) -> None:
     calls, done = {
         "openai-chat": ("tool_calls", "stop"),
         "openai-responses": ("completed", "completed"),
@@ -50,16 +50,16 @@ def assert_ended(sdk: str, first: Said, second: Said, last: Said) -> None:
     assert (first.finish, second.finish, last.finish) == (calls, calls, done)
 
 
-def assert_counted(sdk: str, last: Said) -> None:
-    """What was used arrives in the client's own way to count: Anthropic leaves out what was cached, Gemini thoughts."""
+def assert_counted(sdk: str, last: SdkAnswer) -> None:
+    """Check usage in the client's convention: Anthropic excludes cached tokens, Gemini thoughts."""
     expected = {"anthropic": (20, 30), "gemini": (120, 25)}.get(sdk, (120, 30))
     assert last.tokens == expected
 
 
 @EVERY_PROVIDER
 @SDKS
-def test_thoughts_are_shown_where_both_sides_have_a_place_for_them(front: Server, sdk: str, provider: str) -> None:
-    with talking(sdk, front.url, front.key, f"via-{provider}-weather") as talk:
+def test_thoughts_are_shown_if_both_formats_support_them(front: Server, sdk: str, provider: str) -> None:
+    with sdk_conversation(sdk, front.url, front.key, f"via-{provider}-weather") as talk:
         first, *_ = talk.run("How warm is it?", stream=True)
     assert first.thought == "Two cities, so two calls."
 
@@ -69,7 +69,7 @@ def test_thoughts_are_shown_where_both_sides_have_a_place_for_them(front: Server
 @SDKS
 def test_a_picture_in_a_tool_result(front: Server, scripted: Server, sdk: str, provider: str, stream: bool) -> None:
     before = datetime.now(UTC)
-    with talking(sdk, front.url, front.key, f"via-{provider}-picture") as talk:
+    with sdk_conversation(sdk, front.url, front.key, f"via-{provider}-picture") as talk:
         called, last = talk.run("What do you see?", stream=stream)
     assert [call.name for call in called.calls] == ["take_picture"]
     assert last.text == "A grey dot."
@@ -78,7 +78,7 @@ def test_a_picture_in_a_tool_result(front: Server, scripted: Server, sdk: str, p
 
 
 def received(server: Server, model: str, since: datetime, number: int) -> list[str]:
-    """The requests for a model that a server has archived, as they came, once there are so many."""
+    """Wait for a number of archived requests for a model and return their bodies."""
     asked: dict[str, Any] = {"model": model, "since": since.isoformat()}
     with server.client() as client:
 
@@ -142,7 +142,7 @@ def test_embeddings(front: Server, provider: str) -> None:
 
 
 def test_models_are_listed(front: Server, scripted: Server) -> None:
-    """Names that stand for many are left out, so the one in front has little to list."""
+    """Patterns are not listed, so the front server lists few models."""
     for server, expected in ((front, {"seldom"}), (scripted, {"hello", "weather", "work"})):
         with openai.OpenAI(base_url=f"{server.url}/v1", api_key=server.key, max_retries=0) as sdk:
             assert expected <= {model.id for model in sdk.models.list()}
@@ -153,7 +153,7 @@ def test_models_are_listed(front: Server, scripted: Server) -> None:
 
 
 @STREAMED
-def test_a_model_that_is_not_there(front: Server, stream: bool) -> None:
+def test_an_unknown_model(front: Server, stream: bool) -> None:
     for sdk in TALKS:
         error = complaint(front, sdk, "nobody-knows-it", stream)
         assert status_of(error) == 404
@@ -163,7 +163,7 @@ def test_a_model_that_is_not_there(front: Server, stream: bool) -> None:
 
 
 @STREAMED
-def test_a_key_that_is_wrong(front: Server, stream: bool) -> None:
+def test_an_invalid_key(front: Server, stream: bool) -> None:
     for sdk in TALKS:
         error = complaint(front, sdk, "via-chat-hello", stream, key="pk-wrong")
         assert status_of(error) == 401
@@ -173,7 +173,7 @@ def test_a_key_that_is_wrong(front: Server, stream: bool) -> None:
 
 @STREAMED
 @EVERY_PROVIDER
-def test_a_provider_that_is_busy(front: Server, provider: str, stream: bool) -> None:
+def test_an_overloaded_provider(front: Server, provider: str, stream: bool) -> None:
     for sdk in TALKS:
         error = complaint(front, sdk, f"faults-{provider}-busy", stream)
         assert status_of(error) == 429
@@ -184,7 +184,7 @@ def test_a_provider_that_is_busy(front: Server, provider: str, stream: bool) -> 
             assert isinstance(error, errors.ClientError)
 
 
-def test_a_limit_of_our_own(front: Server) -> None:
+def test_paddocks_own_rate_limit(front: Server) -> None:
     complained = [error for _ in range(2) if (error := complaint(front, "anthropic", "seldom", False))]
     assert isinstance(complained[-1], anthropic.RateLimitError)
     assert 1 <= int(complained[-1].response.headers["retry-after"]) <= 61
@@ -193,13 +193,13 @@ def test_a_limit_of_our_own(front: Server) -> None:
 @EVERY_PROVIDER
 @SDKS
 def test_a_stream_that_is_cut_is_noticed(front: Server, sdk: str, provider: str) -> None:
-    """Never an answer that looks whole."""
+    """A truncated stream must not look like a complete answer."""
     assert complaint(front, sdk, f"faults-{provider}-cut", stream=True) is not None
 
 
 def complaint(server: Server, sdk: str, model: str, stream: bool, key: str | None = None) -> Any:
-    """The error that an SDK raises; nothing when all is well."""
-    with talking(sdk, server.url, server.key if key is None else key, model) as talk:
+    """Return the error that the SDK raises, or `None`."""
+    with sdk_conversation(sdk, server.url, server.key if key is None else key, model) as talk:
         try:
             talk.run("Hello?", stream=stream)
         except Exception as error:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 from opensandbox.config import ConnectionConfig
 
-from tests.serving import Server, serving
+from tests.support.server import Server, serving
 
 IMAGE = "host"
 

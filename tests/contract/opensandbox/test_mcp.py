@@ -12,7 +12,7 @@ import pytest
 
 from tests.contract.opensandbox.conftest import IMAGE
 from tests.contract.opensandbox.peers import peer
-from tests.serving import Server
+from tests.support.server import Server
 
 MCP = peer("opensandbox-mcp")
 
@@ -74,23 +74,23 @@ def tools(server: Server) -> Iterator[Tools]:
 def test_every_tool(tools: Tools) -> None:
     names = {tool["name"] for tool in tools.ask("tools/list")["tools"]}
     assert {"sandbox_create", "command_run", "file_read"} <= names
-    box = tools.call("sandbox_create", image=IMAGE, metadata={"by": "mcp"})["sandbox_id"]
-    done = tools.call("command_run", sandbox_id=box, command="echo hello; exit 2")
+    sandbox = tools.call("sandbox_create", image=IMAGE, metadata={"by": "mcp"})["sandbox_id"]
+    done = tools.call("command_run", sandbox_id=sandbox, command="echo hello; exit 2")
     assert "hello" in json.dumps(done)
-    tools.call("file_create_directories", sandbox_id=box, entries=[{"path": "/tmp/m"}])
-    tools.call("file_write", sandbox_id=box, path="/tmp/m/a.txt", content="one two")
-    assert "one two" in json.dumps(tools.call("file_read", sandbox_id=box, path="/tmp/m/a.txt"))
+    tools.call("file_create_directories", sandbox_id=sandbox, entries=[{"path": "/tmp/m"}])
+    tools.call("file_write", sandbox_id=sandbox, path="/tmp/m/a.txt", content="one two")
+    assert "one two" in json.dumps(tools.call("file_read", sandbox_id=sandbox, path="/tmp/m/a.txt"))
     replacements = [{"path": "/tmp/m/a.txt", "old_content": "two", "new_content": "three"}]
-    tools.call("file_replace_contents", sandbox_id=box, entries=replacements)
-    tools.call("file_move", sandbox_id=box, entries=[{"src": "/tmp/m/a.txt", "dest": "/tmp/m/b.txt"}])
-    assert "b.txt" in json.dumps(tools.call("file_search", sandbox_id=box, path="/tmp/m", pattern="*.txt"))
-    assert "one three" in json.dumps(tools.call("file_read", sandbox_id=box, path="/tmp/m/b.txt"))
-    tools.call("file_delete", sandbox_id=box, paths=["/tmp/m/b.txt"])
-    tools.call("file_delete_directories", sandbox_id=box, paths=["/tmp/m"])
-    assert "Running" in json.dumps(tools.call("sandbox_get_info", sandbox_id=box))
-    assert box in json.dumps(tools.call("sandbox_list"))
-    tools.call("sandbox_renew", sandbox_id=box, timeout_seconds=1200)
-    tools.call("sandbox_get_metrics", sandbox_id=box)
-    tools.call("sandbox_healthcheck", sandbox_id=box)
-    assert "127.0.0.1" in json.dumps(tools.call("sandbox_get_endpoint", sandbox_id=box, port=8000))
-    tools.call("sandbox_kill", sandbox_id=box)
+    tools.call("file_replace_contents", sandbox_id=sandbox, entries=replacements)
+    tools.call("file_move", sandbox_id=sandbox, entries=[{"src": "/tmp/m/a.txt", "dest": "/tmp/m/b.txt"}])
+    assert "b.txt" in json.dumps(tools.call("file_search", sandbox_id=sandbox, path="/tmp/m", pattern="*.txt"))
+    assert "one three" in json.dumps(tools.call("file_read", sandbox_id=sandbox, path="/tmp/m/b.txt"))
+    tools.call("file_delete", sandbox_id=sandbox, paths=["/tmp/m/b.txt"])
+    tools.call("file_delete_directories", sandbox_id=sandbox, paths=["/tmp/m"])
+    assert "Running" in json.dumps(tools.call("sandbox_get_info", sandbox_id=sandbox))
+    assert sandbox in json.dumps(tools.call("sandbox_list"))
+    tools.call("sandbox_renew", sandbox_id=sandbox, timeout_seconds=1200)
+    tools.call("sandbox_get_metrics", sandbox_id=sandbox)
+    tools.call("sandbox_healthcheck", sandbox_id=sandbox)
+    assert "127.0.0.1" in json.dumps(tools.call("sandbox_get_endpoint", sandbox_id=sandbox, port=8000))
+    tools.call("sandbox_kill", sandbox_id=sandbox)

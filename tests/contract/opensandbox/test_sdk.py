@@ -32,7 +32,7 @@ from opensandbox.models.sandboxes import (
 )
 
 from tests.contract.opensandbox.conftest import IMAGE
-from tests.serving import Server
+from tests.support.server import Server
 
 pytestmark = pytest.mark.anyio
 
@@ -162,7 +162,7 @@ async def test_metrics_info_and_endpoints(sandbox: Sandbox, connection: Connecti
     info = await sandbox.get_info()
     assert info.status.state == "Running"
     assert info.metadata == {"by": "sdk"} and info.image is not None and info.image.image == IMAGE
-    await sandbox.files.write_file("/tmp/page", "hello from the box")
+    await sandbox.files.write_file("/tmp/page", "hello from the sandbox")
     await sandbox.commands.run(
         "cd /tmp && exec python3 -m http.server 8000 --bind 127.0.0.1", opts=RunCommandOpts(background=True)
     )
@@ -173,7 +173,7 @@ async def test_metrics_info_and_endpoints(sandbox: Sandbox, connection: Connecti
     headers = endpoint.build_request_headers(connection)
     async with httpx.AsyncClient(trust_env=False) as client:
         page = await client.get(f"http://{endpoint.endpoint}/page", headers=headers)
-    assert page.text == "hello from the box"
+    assert page.text == "hello from the sandbox"
 
 
 async def test_pause_resume_renew_and_metadata(connection: ConnectionConfig, manager: SandboxManager) -> None:

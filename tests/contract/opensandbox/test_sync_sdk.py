@@ -14,7 +14,7 @@ from opensandbox.models.filesystem import SearchEntry, WriteEntry
 from opensandbox.models.sandboxes import SandboxFilter
 
 from tests.contract.opensandbox.conftest import IMAGE
-from tests.serving import Server, eventually
+from tests.support.server import Server, eventually
 
 
 @pytest.fixture(params=["direct", "proxied"])

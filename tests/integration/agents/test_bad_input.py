@@ -1,4 +1,4 @@
-"""What people may send that makes no sense, or is not theirs to send. Through HTTP, on a real server."""
+"""Invalid and unauthorized requests over HTTP to a real server."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pytest
 from websockets.exceptions import InvalidStatus
 from websockets.sync.client import connect
 
-from tests.integration.agents.chats import (
+from tests.integration.agents.chat_client import (
     CODE,
     SERVER_SIDE,
     Chat,
@@ -24,7 +24,7 @@ from tests.integration.agents.chats import (
     scripted,
     text_of,
 )
-from tests.serving import Server, serving
+from tests.support.server import Server, serving
 
 LARGEST = 2**20
 PATIENCE = 20.0
@@ -99,7 +99,7 @@ def socket_status(server: Server, session: str, key: str) -> int:
 
 
 def asked(chat: Chat) -> dict[str, Any]:
-    """What the agent wants to be allowed next."""
+    """Return the next pending approval."""
     approval: dict[str, Any] = chat.until(lambda event: event["type"] == "approval.required")["data"]["approval"]
     return approval
 
@@ -141,7 +141,7 @@ def test_a_session_that_does_not_exist_is_nowhere(server: Server, client: httpx.
 
 
 def test_somebody_elses_session_does_not_exist(server: Server, client: httpx.Client) -> None:
-    """Not even with the right approval, its digest and a file's name; and nothing of it changes."""
+    """Even with the right approval, digest and file name, nothing is found or changed."""
     chat = Chat.begin(client, model="command", title="Secret pelicans")
     data = base64.b64encode(b"pelicans").decode()
     parts = [{"type": "text", "text": "Pelicans"}, {"type": "file", "name": "p.txt", "data": data}]

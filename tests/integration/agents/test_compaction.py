@@ -10,20 +10,20 @@ from typing import Any
 
 import pytest
 
-from paddock.agents.compaction import clipped, paths_in, tokens
 from paddock.agents.engines.base import FILE_SCHEME
-from paddock.agents.voice import ModelError
+from paddock.agents.model.compaction import clip_messages, estimate_tokens, find_paths
+from paddock.agents.model.session_model import ModelError
 from paddock.model.sessions import PlanStep
-from paddock.store.replies import ReplyStore
-from tests.integration.agents.voices import SHELL, Stage, stage, user
-from tests.upstream import Answer, Received, Upstream, events, upstream, whole
+from paddock.store.chat_sessions.reply_store import ReplyStore
+from tests.integration.agents.model_harness import SHELL_TOOL, ModelHarness, open_model_harness, user_message
+from tests.support.fake_provider import FakeProvider, PlannedAnswer, ReceivedRequest, events, upstream, whole
 
 pytestmark = pytest.mark.anyio
 ROOM = 4000
 PNG = b"\x89PNG\r\n\x1a\n" + b"0" * 20
 
 
-def answer(text: str) -> Answer:
+def answer(text: str) -> PlannedAnswer:
     head = {"id": "x", "object": "chat.completion.chunk", "created": 1, "model": "m"}
     choice = {"index": 0, "delta": {"content": text}, "finish_reason": "stop"}
     usage = {"prompt_tokens": 10, "completion_tokens": 5, "total_tokens": 15}
@@ -34,13 +34,13 @@ def answer(text: str) -> Answer:
 class Model:
     """Says what it is asked for, and counts its summaries."""
 
-    def __init__(self, fake: Upstream) -> None:
+    def __init__(self, fake: FakeProvider) -> None:
         self.fake = fake
         self.summaries = 0
         self.fails = False
         fake.script = self.answer
 
-    def answer(self, request: Received) -> Answer:
+    def answer(self, request: ReceivedRequest) -> PlannedAnswer:
         document = request.document
         if "sum up" in document["messages"][0]["content"]:
             if self.fails:
@@ -69,9 +69,9 @@ def model() -> Iterator[Model]:
 
 
 @asynccontextmanager
-async def small(data: Path, model: Model, **chat: Any) -> AsyncIterator[Stage]:
+async def small(data: Path, model: Model, **chat: Any) -> AsyncIterator[ModelHarness]:
     provider = {"kind": "openai", "base_url": f"{model.fake.url}/v1", "key": "k", "retries": 0}
-    async with stage(data, providers={"m": provider}, chat={"contexts": {"m": ROOM}, **chat}) as here:
+    async with open_model_harness(data, providers={"m": provider}, chat={"contexts": {"m": ROOM}, **chat}) as here:
         yield here
 
 
@@ -79,7 +79,7 @@ def talk(steps: int, start: int = 0) -> list[dict[str, Any]]:
     """Steps of an agent, each a call and its result, of about 300 tokens."""
     said: list[dict[str, Any]] = []
     for number in range(start, start + steps):
-        function = {"name": SHELL.name, "arguments": json.dumps({"command": f"cat /srv/file-{number}.txt"})}
+        function = {"name": SHELL_TOOL.name, "arguments": json.dumps({"command": f"cat /srv/file-{number}.txt"})}
         calls = [{"id": f"call_{number}", "type": "function", "function": function}]
         said.append({"role": "assistant", "content": f"Step {number}.", "tool_calls": calls})
         said.append({"role": "tool", "tool_call_id": f"call_{number}", "content": f"result {number} " + "x" * 1150})
@@ -87,7 +87,7 @@ def talk(steps: int, start: int = 0) -> list[dict[str, Any]]:
 
 
 SYSTEM = {"role": "system", "content": "Be brief."}
-GOAL = user("Read all files in /srv and write /tmp/report.md.")
+GOAL = user_message("Read all files in /srv and write /tmp/report.md.")
 
 
 def check_pairs(said: list[dict[str, Any]]) -> None:
@@ -106,14 +106,14 @@ def check_pairs(said: list[dict[str, Any]]) -> None:
 async def test_what_fits_is_sent_as_it_is(tmp_path: Path, model: Model) -> None:
     async with small(tmp_path, model) as here:
         session = await here.session("m")
-        await here.ask(session, [SYSTEM, GOAL, *talk(5)], [SHELL])
+        await here.ask(session, [SYSTEM, GOAL, *talk(5)], [SHELL_TOOL])
         assert model.last == [SYSTEM, GOAL, *talk(5)] and model.summaries == 0
 
 
 async def test_the_older_part_is_summed_up_once(tmp_path: Path, model: Model) -> None:
     async with small(tmp_path, model) as here:
         session = await here.session("m", plan=(PlanStep(title="Read", state="running"), PlanStep(title="Write")))
-        await here.ask(session, [SYSTEM, GOAL, *talk(20)], [SHELL])
+        await here.ask(session, [SYSTEM, GOAL, *talk(20)], [SHELL_TOOL])
         said = model.last
         assert said[:2] == [SYSTEM, GOAL]
         summary = said[2]["content"]
@@ -122,7 +122,7 @@ async def test_the_older_part_is_summed_up_once(tmp_path: Path, model: Model) ->
         assert "/srv/file-0.txt" in summary and "- [running] Read" in summary and "- [pending] Write" in summary
         assert said[-1] == talk(20)[-1]
         check_pairs(said)
-        assert ROOM // 4 < tokens(said, 3) <= ROOM
+        assert ROOM // 4 < estimate_tokens(said, 3) <= ROOM
         assert "result 0 " in model.to_sum_up and "result 19 " not in model.to_sum_up
         (told,) = [each.data for each in await here.told(session) if each.type == "session.compacted"]
         assert told["messages"] == left_out and told["before"] > ROOM >= told["after"]
@@ -132,7 +132,7 @@ async def test_the_older_part_is_summed_up_once(tmp_path: Path, model: Model) ->
         here.voice, before = here.another_voice(), here.voice
         await before.close()
         await here.voice.open()
-        await here.ask(session, [SYSTEM, GOAL, *talk(21)], [SHELL])
+        await here.ask(session, [SYSTEM, GOAL, *talk(21)], [SHELL_TOOL])
         assert model.last[2]["content"] == summary and model.summaries == 1
         check_pairs(model.last)
 
@@ -141,9 +141,9 @@ async def test_a_summary_goes_on_from_the_one_before(tmp_path: Path, model: Mode
     async with small(tmp_path, model) as here:
         session = await here.session("m")
         for steps in range(12, 40, 2):
-            await here.ask(session, [SYSTEM, GOAL, *talk(steps)], [SHELL])
+            await here.ask(session, [SYSTEM, GOAL, *talk(steps)], [SHELL_TOOL])
             check_pairs(model.last)
-            assert tokens(model.last, 3) <= ROOM
+            assert estimate_tokens(model.last, 3) <= ROOM
         assert 2 <= model.summaries < 10, "not one for each question"
         assert f"A summary of what came before:\nSummary {model.summaries - 1}." in model.to_sum_up
         assert "result 0 " not in model.to_sum_up
@@ -155,21 +155,21 @@ async def test_without_a_summary_the_middle_is_left_out(tmp_path: Path, model: M
     model.fails = True
     async with small(tmp_path, model) as here:
         session = await here.session("m")
-        await here.ask(session, [SYSTEM, GOAL, *talk(20)], [SHELL])
+        await here.ask(session, [SYSTEM, GOAL, *talk(20)], [SHELL_TOOL])
         said = model.last
         assert "left out" in said[2]["content"] and "/srv/file-3.txt" in said[2]["content"]
-        assert said[:2] == [SYSTEM, GOAL] and tokens(said, 3) <= ROOM
+        assert said[:2] == [SYSTEM, GOAL] and estimate_tokens(said, 3) <= ROOM
         check_pairs(said)
         model.fails = False
-        await here.ask(session, [SYSTEM, GOAL, *talk(21)], [SHELL])
+        await here.ask(session, [SYSTEM, GOAL, *talk(21)], [SHELL_TOOL])
         assert "Summary 1." in model.last[2]["content"]
 
 
 async def test_what_the_model_itself_finds_too_long_is_made_shorter(tmp_path: Path, model: Model) -> None:
     usual = model.answer
 
-    def strict(request: Received) -> Answer:
-        if tokens(request.document["messages"], 0) > ROOM // 2:
+    def strict(request: ReceivedRequest) -> PlannedAnswer:
+        if estimate_tokens(request.document["messages"], 0) > ROOM // 2:
             error = {"message": "This model's maximum context length is 2000 tokens", "code": "context_length_exceeded"}
             return whole({"error": error}, 400)
         return usual(request)
@@ -177,31 +177,31 @@ async def test_what_the_model_itself_finds_too_long_is_made_shorter(tmp_path: Pa
     model.fake.script = strict
     async with small(tmp_path, model) as here:
         session = await here.session("m")
-        reply = await here.reply(session, [SYSTEM, GOAL, *talk(10)], tools=[SHELL])
-        assert reply.message.text == "Fine." and tokens(model.last, 0) <= ROOM // 2
+        reply = await here.reply(session, [SYSTEM, GOAL, *talk(10)], tools=[SHELL_TOOL])
+        assert reply.message.text == "Fine." and estimate_tokens(model.last, 0) <= ROOM // 2
         kinds = await here.kinds(session, "message.delta", "usage.changed", "session.compacted")
         assert kinds == ["step.started", "message.started", "message.ended", "step.ended"]
         model.fake.always(whole({"error": {"message": "x", "code": "context_length_exceeded"}}, 400))
         with pytest.raises(ModelError):
-            await here.ask(session, [user("Hi.")])
+            await here.ask(session, [user_message("Hi.")])
 
 
 async def test_a_task_that_is_too_long_by_itself_is_shortened(tmp_path: Path, model: Model) -> None:
     async with small(tmp_path, model) as here:
         session = await here.session("m")
-        await here.ask(session, [SYSTEM, user("Read this: " + "y" * 40_000), *talk(1)], [SHELL])
-        assert model.summaries == 0 and tokens(model.last, 0) <= ROOM
+        await here.ask(session, [SYSTEM, user_message("Read this: " + "y" * 40_000), *talk(1)], [SHELL_TOOL])
+        assert model.summaries == 0 and estimate_tokens(model.last, 0) <= ROOM
         assert "characters left out" in model.last[1]["content"] and model.last[2:] == talk(1)
 
 
 async def test_pictures_are_sent_with_what_is_said(tmp_path: Path, model: Model) -> None:
     async with small(tmp_path, model, pictures=1) as here:
         session = await here.session("m")
-        files = [await here.files.put(session.id, PNG + bytes([number])) for number in (1, 2)]
+        files = [await here.files.store_file(session.id, PNG + bytes([number])) for number in (1, 2)]
         result = [{"type": "image_url", "image_url": {"url": FILE_SCHEME + file.file}} for file in files]
         steps = talk(2)
         steps[1]["content"], steps[3]["content"] = result[:1], result[1:]
-        await here.ask(session, [GOAL, *steps], [SHELL])
+        await here.ask(session, [GOAL, *steps], [SHELL_TOOL])
         said = model.last
         assert "left out" in said[2]["content"]
         assert [each["role"] for each in said] == ["user", "assistant", "tool", "assistant", "tool", "user"]
@@ -209,13 +209,13 @@ async def test_pictures_are_sent_with_what_is_said(tmp_path: Path, model: Model)
 
 
 def test_one_message_that_is_too_long_loses_its_middle() -> None:
-    said = clipped([SYSTEM, user("a" * 50_000 + "z")], ROOM, 0)
-    assert tokens(said, 0) <= ROOM and said[0] == SYSTEM
+    said = clip_messages([SYSTEM, user_message("a" * 50_000 + "z")], ROOM, 0)
+    assert estimate_tokens(said, 0) <= ROOM and said[0] == SYSTEM
     assert said[1]["content"].startswith("aaa") and said[1]["content"].endswith("az")
     assert "characters left out" in said[1]["content"]
 
 
 def test_paths_are_found_in_what_was_said() -> None:
     text = "Wrote `/tmp/a b/c.txt`, ./src/x.py and ~/notes.md (see /etc/hosts). 1/2 http://example.org/x and / too"
-    assert paths_in([text, "again /etc/hosts"]) == ["/tmp/a", "./src/x.py", "~/notes.md", "/etc/hosts"]
-    assert len(paths_in([" ".join(f"/f/{n}" for n in range(1000))])) == 100
+    assert find_paths([text, "again /etc/hosts"]) == ["/tmp/a", "./src/x.py", "~/notes.md", "/etc/hosts"]
+    assert len(find_paths([" ".join(f"/f/{n}" for n in range(1000))])) == 100

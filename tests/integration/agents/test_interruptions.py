@@ -1,4 +1,4 @@
-"""Boxes die, people stop, steer, fork and delete, and servers stop while an agent works. Through HTTP."""
+"""Sandboxes die, people stop, steer, fork and delete, and servers stop while an agent works. Through HTTP."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.integration.agents.chats import (
+from tests.integration.agents.chat_client import (
     CODE,
     SERVER_SIDE,
     Chat,
@@ -23,7 +23,7 @@ from tests.integration.agents.chats import (
     scripted,
     text_of,
 )
-from tests.serving import Server, eventually, run, serving
+from tests.support.server import Server, eventually, run, serving
 
 SHELL, OTHER = "code_run_shell_command", "other_run_shell_command"
 KINDS = {**CODE, "other": {"image": "host", "title": "Another", "description": "A second computer."}}
@@ -81,19 +81,19 @@ def begin(client: httpx.Client, engine: str, model: str) -> Chat:
     return Chat.begin(client, agent=engine, model=model, kinds=kinds, policy={"allow_all": ["*"]})
 
 
-def box(chat: Chat, kind: str = "code") -> str:
+def sandbox_id(chat: Chat, kind: str = "code") -> str:
     return str(eventually(lambda: chat.now()["sandboxes"].get(kind, "")))
 
 
 def begun(chat: Chat, kind: str = "code") -> str:
-    """The sandbox of a kind, once the command that takes long has begun there."""
-    sandbox = box(chat, kind)
+    """Wait until the long command has started, and return the sandbox id."""
+    sandbox = sandbox_id(chat, kind)
     eventually(lambda: run(chat.client, sandbox, "test -e /workspace/begun")[1] == 0)
     return sandbox
 
 
 def let_go(chat: Chat, kind: str = "code") -> None:
-    run(chat.client, box(chat, kind), "touch /workspace/go")
+    run(chat.client, sandbox_id(chat, kind), "touch /workspace/go")
 
 
 def users(question: list[dict[str, Any]]) -> list[str]:
@@ -105,28 +105,28 @@ def said(chat: Chat) -> list[dict[str, Any]]:
     return found
 
 
-def test_a_box_that_dies_is_made_anew_and_the_other_is_left_alone(client: httpx.Client, engine: str) -> None:
+def test_a_sandbox_that_dies_is_made_anew_and_the_other_is_left_alone(client: httpx.Client, engine: str) -> None:
     chat = begin(client, engine, "boxes")
     chat.say("Work in both.")
-    first, other = begun(chat), box(chat, "other")
+    first, other = begun(chat), sandbox_id(chat, "other")
     assert client.delete(f"/v1/sandboxes/{first}").status_code == 204
     assert chat.until_over() == "done"
     results = [text_of(data["result"]) for data in chat.told("call.result")]
     assert any("sandbox was lost" in text for text in results), results
     last = next(text for text in results if "kept" in text)
-    assert "new code sandbox was made" in last and "/tmp/b" in last and "lost\n" not in last
+    assert "new code sandbox was created" in last and "/tmp/b" in last and "lost\n" not in last
     assert sum(text.strip() == "here" for text in results) == 2
-    boxes = chat.now()["sandboxes"]
-    assert boxes["code"] != first and boxes["other"] == other
+    sandboxes = chat.now()["sandboxes"]
+    assert sandboxes["code"] != first and sandboxes["other"] == other
     check(chat)
     assert client.delete(chat.path).status_code == 204
 
 
-def test_a_box_whose_programs_are_all_killed_goes_on(client: httpx.Client, engine: str) -> None:
+def test_a_sandbox_whose_programs_are_all_killed_goes_on(client: httpx.Client, engine: str) -> None:
     chat = begin(client, engine, "boxes")
     chat.say("Work in both.")
     first = begun(chat)
-    # Whoever kills everything gets no answer.
+    # A command that kills all processes gets no reply.
     with suppress(AssertionError, httpx.HTTPError):
         run(client, first, "kill -9 -1")
     assert chat.until_over() == "done"
@@ -138,7 +138,7 @@ def test_a_box_whose_programs_are_all_killed_goes_on(client: httpx.Client, engin
     assert client.delete(chat.path).status_code == 204
 
 
-def test_two_boxes_work_side_by_side(client: httpx.Client, engine: str) -> None:
+def test_two_sandboxes_work_side_by_side(client: httpx.Client, engine: str) -> None:
     chat = begin(client, engine, "apart")
     chat.say("Work in both.")
     assert begun(chat, "code") != begun(chat, "other"), "both are at it"
@@ -279,15 +279,15 @@ def test_a_session_that_is_deleted_while_it_works_leaves_nothing(server: Server,
             chat.until(lambda event: event["type"] == "message.delta")
         assert client.delete(chat.path).status_code == 204
         assert client.get(chat.path).status_code == 404
-        boxes = client.get("/v1/sandboxes", params={"pageSize": 200}).json()["items"]
-        assert not [each for each in boxes if each.get("metadata", {}).get("session") == chat.id]
+        sandboxes = client.get("/v1/sandboxes", params={"pageSize": 200}).json()["items"]
+        assert not [each for each in sandboxes if each.get("metadata", {}).get("session") == chat.id]
         assert client.get("/v1/approvals").json()["items"] == []
     assert not [path for path in server.data.rglob(f"*{chat.id}*") if path.exists()]
     assert rows(server, chat.id) == set()
 
 
 def rows(server: Server, session: str) -> set[str]:
-    """Tables that name a session, but for those that keep what happened, what was asked of models, and by which key."""
+    """Return tables with rows of a session, except events, exchanges and keys."""
     kept = {"events", "streams", "exchanges", "keys"}
     found: set[str] = set()
     with closing(sqlite3.connect(f"file:{server.data / 'paddock.db'}?mode=ro", uri=True)) as database:
@@ -314,7 +314,7 @@ def test_a_server_that_is_stopped_goes_on_when_it_is_back(server: Server, engine
         assert talking.answers()[-1] == LONG
         check_order(talking.all())
         assert waiting.until_over() == "done"
-        assert "under way when the server stopped" in text_of(waiting.results()[SHELL])
+        assert "running when the server stopped" in text_of(waiting.results()[SHELL])
         assert len(waiting.told("call.result")) == 1, "it was not run again"
         for chat in (talking, waiting):
             chat.say("And now?")

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 import httpx
 import pytest
 
-from tests.integration.agents.chats import Chat, check_order, scripted
-from tests.serving import Server, eventually, serving
+from tests.integration.agents.chat_client import Chat, check_order, scripted
+from tests.support.server import Server, eventually, serving
 
 
 @pytest.fixture(scope="module")

@@ -1,1 +1,1 @@
-"""The HTTP API, spoken to over a socket."""
+"""Tests of the HTTP API over real sockets."""

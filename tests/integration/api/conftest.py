@@ -1,4 +1,4 @@
-"""One server for each file, and keys to speak to it with."""
+"""One server per test file, and clients with different keys."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.serving import Server, serving
+from tests.support.server import Server, serving
 
 MakeSandbox = Callable[..., str]
 
@@ -27,14 +27,14 @@ def server(tmp_path_factory: pytest.TempPathFactory, settings: dict[str, Any]) -
 
 @pytest.fixture(scope="module")
 def client(server: Server) -> Iterator[httpx.Client]:
-    """The administrator's."""
+    """A client with the administrator's key."""
     with server.client() as made:
         yield made
 
 
 @pytest.fixture(scope="module")
 def stranger(server: Server, client: httpx.Client) -> Iterator[httpx.Client]:
-    """Another tenant's."""
+    """A client of another tenant."""
     secret = client.post("/v1/keys", json={"name": "stranger", "tenant": "other"}).json()["secret"]
     with server.client(secret) as made:
         yield made
@@ -47,7 +47,7 @@ def create(client: httpx.Client, **body: Any) -> str:
 
 
 @pytest.fixture(scope="module")
-def box(client: httpx.Client) -> Iterator[str]:
+def sandbox(client: httpx.Client) -> Iterator[str]:
     """A sandbox for tests that do not change it."""
     made = create(client)
     yield made

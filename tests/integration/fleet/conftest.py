@@ -1,4 +1,4 @@
-"""A real fleet: real boxes on the host image, a real database, one data directory per test."""
+"""A real fleet: real sandboxes on the host image, a real database, one data directory per test."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from typing import Any
 import pytest
 
 from paddock.config.schema import Config
-from paddock.events.log import EventLog
+from paddock.events.event_log import EventLog
 from paddock.fleet.fleet import Fleet
-from paddock.fleet.keeper import Keeper
+from paddock.fleet.reconciler import Reconciler
 from paddock.sandbox.images import ImageStore
-from paddock.sandbox.local.backend import LocalBackend, LocalSettings
+from paddock.sandbox.local.backend import LocalBackend, LocalBackendSettings
 from paddock.store.database import Store
 
 
 @dataclass
 class Running:
     fleet: Fleet
-    keeper: Keeper
+    keeper: Reconciler
     backend: LocalBackend
 
 
@@ -32,11 +32,11 @@ async def running(data: Path, **settings: Any) -> AsyncIterator[Running]:
     """A fleet at work on a data directory, as a server has it."""
     sandboxes = {"default_image": "host", "min_free_disk": 0, "reconcile_every": 0.2, **settings.pop("sandboxes", {})}
     config = Config.model_validate({"data": data, "sandboxes": sandboxes, **settings})
-    backend = LocalBackend(LocalSettings(data=data))
+    backend = LocalBackend(LocalBackendSettings(data=data))
     store = await Store.open(data / "paddock.db")
     events = await EventLog.open(store)
     fleet = Fleet(backend=backend, images=ImageStore(data / "images"), store=store, events=events, config=config)
-    keeper = Keeper(fleet)
+    keeper = Reconciler(fleet)
     await keeper.open()
     try:
         yield Running(fleet, keeper, backend)
@@ -62,7 +62,7 @@ async def data(tmp_path: Path) -> AsyncIterator[Path]:
     async with running(tmp_path) as machine:
         listed, _ = await machine.fleet.sandboxes.list(page_size=1000)
         for sandbox in listed:
-            await machine.fleet.end(sandbox, "test over", keep=False)
+            await machine.fleet.end_sandbox(sandbox, "test over", keep=False)
         await until(lambda: _nothing_left(machine.backend))
 
 

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import os
 import signal
 import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping
+from contextlib import ExitStack
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import aiohttp
 import pytest
 import structlog
 from structlog.testing import LogCapture
@@ -31,11 +34,11 @@ from paddock.errors import (
     Unsupported,
 )
 from paddock.fleet.fleet import Fleet
-from paddock.fleet.forwards import EXECD_PORT
+from paddock.fleet.port_forwards import EXECD_PORT
 from paddock.fleet.requests import CreateSandbox, VolumeRequest
 from paddock.model.events import EventType
-from paddock.model.sandbox import BoxSpec, Limits, SandboxState, SnapshotState
-from paddock.sandbox.client import Command
+from paddock.model.sandbox import SandboxLimits, SandboxSpec, SandboxState, SnapshotState
+from paddock.sandbox.daemon.client import BackgroundCommand
 
 from .conftest import running, until
 
@@ -48,7 +51,7 @@ async def test_a_sandbox_runs_commands_and_is_forgotten_when_deleted(data: Path)
         fleet = machine.fleet
         sandbox = await fleet.create(ME, CreateSandbox(env={"GREETING": "hello"}, metadata={"purpose": "test"}))
         assert sandbox.state is SandboxState.RUNNING
-        inside = await fleet.inside(ME, sandbox.id)
+        inside = await fleet.running_client(ME, sandbox.id)
         result = await inside.run('echo "$GREETING from $PADDOCK_SANDBOX_ID"')
         assert result.stdout.decode() == f"hello from {sandbox.id}\n"
         await fleet.delete(ME, sandbox.id)
@@ -64,7 +67,7 @@ async def test_another_tenants_sandbox_does_not_exist(data: Path) -> None:
     async with running(data) as machine:
         fleet = machine.fleet
         sandbox = await fleet.create(ME, CreateSandbox())
-        for call in (fleet.get, fleet.delete, fleet.pause, fleet.resume, fleet.inside, fleet.snapshot):
+        for call in (fleet.get, fleet.delete, fleet.pause, fleet.resume, fleet.running_client, fleet.snapshot):
             with pytest.raises(SandboxNotFound):
                 await call("somebody else", sandbox.id)
         assert (await fleet.list("somebody else"))[1] == 0
@@ -96,7 +99,7 @@ async def test_a_second_live_sandbox_of_one_name_is_refused(data: Path) -> None:
         assert (await fleet.create(ME, desk)).metadata == {"name": "desk"}
 
 
-async def test_what_cannot_be_made_is_refused_and_leaves_nothing(data: Path) -> None:
+async def test_invalid_requests_are_rejected_and_leave_nothing(data: Path) -> None:
     async with running(data) as machine:
         for request, error in (
             (CreateSandbox(image="no-such-image"), ImageNotFound),
@@ -163,7 +166,7 @@ async def test_an_unused_sandbox_ends_but_a_busy_one_stays(data: Path) -> None:
     async with running(data, sandboxes={"idle_timeout": 1}) as machine:
         fleet = machine.fleet
         busy = await fleet.create(ME, CreateSandbox())
-        working = asyncio.create_task((await fleet.inside(ME, busy.id)).run("sleep 60"))
+        working = asyncio.create_task((await fleet.running_client(ME, busy.id)).run("sleep 60"))
         idle = await fleet.create(ME, CreateSandbox())
 
         async def ended() -> bool:
@@ -176,7 +179,7 @@ async def test_an_unused_sandbox_ends_but_a_busy_one_stays(data: Path) -> None:
         await asyncio.wait([working])
 
 
-async def test_a_killed_box_is_reported_and_its_files_are_kept_for_a_while(data: Path) -> None:
+async def test_a_killed_sandbox_is_reported_and_its_files_are_kept_for_a_while(data: Path) -> None:
     async with running(data) as machine:
         fleet = machine.fleet
         sandbox = await fleet.create(ME, CreateSandbox())
@@ -190,21 +193,21 @@ async def test_a_killed_box_is_reported_and_its_files_are_kept_for_a_while(data:
         await until(failed)
         assert (await fleet.get(ME, sandbox.id)).reason == "killed"
         with pytest.raises(Conflict):
-            await fleet.inside(ME, sandbox.id)
+            await fleet.running_client(ME, sandbox.id)
         assert list(await machine.backend.leftovers()) == [sandbox.id]
         await fleet.delete(ME, sandbox.id)
 
 
-async def test_pause_stops_the_clock_of_a_box(data: Path) -> None:
+async def test_pause_stops_the_clock_of_a_sandbox(data: Path) -> None:
     async with running(data) as machine:
         fleet = machine.fleet
         sandbox = await fleet.create(ME, CreateSandbox())
-        inside = await fleet.inside(ME, sandbox.id)
+        inside = await fleet.running_client(ME, sandbox.id)
         assert (await fleet.pause(ME, sandbox.id)).state is SandboxState.PAUSED
         with pytest.raises(Conflict):
             await fleet.pause(ME, sandbox.id)
         with pytest.raises(Conflict):
-            await fleet.inside(ME, sandbox.id)
+            await fleet.running_client(ME, sandbox.id)
         assert (await fleet.resume(ME, sandbox.id)).state is SandboxState.RUNNING
         assert (await inside.run("true")).exit_code == 0
 
@@ -213,7 +216,7 @@ async def test_a_snapshot_starts_new_sandboxes_with_what_the_first_had_written(d
     async with running(data) as machine:
         fleet = machine.fleet
         first = await fleet.create(ME, CreateSandbox())
-        await (await fleet.inside(ME, first.id)).run("echo kept > /workspace/a; echo kept > ~/b; mkdir /tmp/d")
+        await (await fleet.running_client(ME, first.id)).run("echo kept > /workspace/a; echo kept > ~/b; mkdir /tmp/d")
         snapshot = await fleet.snapshot(ME, first.id, "before lunch")
 
         async def ready() -> bool:
@@ -222,7 +225,7 @@ async def test_a_snapshot_starts_new_sandboxes_with_what_the_first_had_written(d
         await until(ready)
         await fleet.delete(ME, first.id)
         second = await fleet.create(ME, CreateSandbox(snapshot=snapshot.id))
-        inside = await fleet.inside(ME, second.id)
+        inside = await fleet.running_client(ME, second.id)
         result = await inside.run("cat /workspace/a ~/b && rm /workspace/a && rmdir /tmp/d && touch ~/c")
         assert (result.exit_code, result.stdout) == (0, b"kept\nkept\n"), result
         with pytest.raises(SnapshotNotFound):
@@ -231,13 +234,13 @@ async def test_a_snapshot_starts_new_sandboxes_with_what_the_first_had_written(d
         assert await machine.backend.snapshots() == []
 
 
-async def test_a_box_that_writes_too_much_loses_its_commands_and_lives(data: Path) -> None:
+async def test_a_sandbox_that_writes_too_much_loses_its_commands_and_lives(data: Path) -> None:
     async with running(data, local={"disk_check_every": 0.05}) as machine:
         fleet = machine.fleet
-        sandbox = await fleet.create(ME, CreateSandbox(limits=Limits(disk=32 * 2**20)))
-        inside = await fleet.inside(ME, sandbox.id)
+        sandbox = await fleet.create(ME, CreateSandbox(limits=SandboxLimits(disk=32 * 2**20)))
+        inside = await fleet.running_client(ME, sandbox.id)
         filler = "i=0; while true; do head -c 4M /dev/zero > /workspace/f$i; i=$((i+1)); done"
-        result = await inside.run(Command(filler, timeout=30))
+        result = await inside.run(BackgroundCommand(filler, timeout=30))
         assert result.exit_code == 137, result
         kinds = [event.type for event in await fleet.events.read(f"sandbox/{sandbox.id}")]
         assert EventType.DISK_FULL in kinds
@@ -258,14 +261,14 @@ def with_logs() -> Iterator[LogCapture]:
 
 
 async def test_a_disk_limit_cannot_be_passed_again_and_again(data: Path, with_logs: LogCapture) -> None:
-    limit, bound = 32 * 2**20, 2**30
+    limit, bound = 32 * 2**20, 2**29
     attack = "i=0; while true; do head -c 30M /dev/zero >f$1-$i || exit 7; i=$((i+1)); done"
     async with running(data) as machine:
         fleet = machine.fleet
-        sandbox = await fleet.create(ME, CreateSandbox(limits=Limits(disk=limit)))
+        sandbox = await fleet.create(ME, CreateSandbox(limits=SandboxLimits(disk=limit)))
         lines = with_logs.entries
-        inside = await fleet.inside(ME, sandbox.id)
-        assert (await inside.run(Command(["sh", "-c", attack, "sh", "0"], timeout=30))).exit_code == 137
+        inside = await fleet.running_client(ME, sandbox.id)
+        assert (await inside.run(BackgroundCommand(["sh", "-c", attack, "sh", "0"], timeout=30))).exit_code == 137
 
         async def stopped() -> bool:  # What starts while the first commands are being killed is killed with them.
             return "sandbox over its disk limit; commands ended" in [line["event"] for line in lines]
@@ -273,7 +276,7 @@ async def test_a_disk_limit_cannot_be_passed_again_and_again(data: Path, with_lo
         await until(stopped)
         first = await machine.backend.disk_used(sandbox.record)
         for number in ("1", "2", "3"):
-            result = await inside.run(Command(["sh", "-c", attack, "sh", number], timeout=30))
+            result = await inside.run(BackgroundCommand(["sh", "-c", attack, "sh", number], timeout=30))
             assert result.exit_code == 7
             assert b"nothing can be written until files are deleted" in result.stderr
         assert limit < await machine.backend.disk_used(sandbox.record) < first + 2**20
@@ -303,15 +306,15 @@ async def test_a_sandbox_that_gets_around_the_refusal_is_ended(data: Path) -> No
     )
     async with running(data) as machine:
         fleet = machine.fleet
-        sandbox = await fleet.create(ME, CreateSandbox(limits=Limits(disk=32 * 2**20)))
-        inside = await fleet.inside(ME, sandbox.id)
-        assert (await inside.run(Command(["python3", "-c", holes]))).exit_code == 0
+        sandbox = await fleet.create(ME, CreateSandbox(limits=SandboxLimits(disk=32 * 2**20)))
+        inside = await fleet.running_client(ME, sandbox.id)
+        assert (await inside.run(BackgroundCommand(["python3", "-c", holes]))).exit_code == 0
 
         async def ended() -> bool:
             if (await fleet.get(ME, sandbox.id)).state is not SandboxState.RUNNING:
                 return True
             with contextlib.suppress(PaddockError):
-                await inside.run(Command(["python3", "-c", fill], timeout=20))
+                await inside.run(BackgroundCommand(["python3", "-c", fill], timeout=20))
             return False
 
         await until(ended)
@@ -324,13 +327,13 @@ async def test_a_tenants_volumes_are_bounded_together(data: Path) -> None:
         volume = VolumeRequest(name="v", claim="v", target="/v")
         writer = await fleet.create(ME, CreateSandbox(volumes=(volume,)))
         reader = await fleet.create(ME, CreateSandbox(volumes=(volume.model_copy(update={"read_only": True}),)))
-        reading = await (await fleet.inside(ME, reader.id)).start("sleep 60")
+        reading = await (await fleet.running_client(ME, reader.id)).start("sleep 60")
         filler = "i=0; while true; do head -c 4M /dev/zero > /v/f$i; i=$((i+1)); done"
-        result = await (await fleet.inside(ME, writer.id)).run(Command(filler, timeout=30))
+        result = await (await fleet.running_client(ME, writer.id)).run(BackgroundCommand(filler, timeout=30))
         assert result.exit_code == 137, result
         told = [event for event in await fleet.events.read(f"sandbox/{writer.id}") if event.type is EventType.DISK_FULL]
         assert told[0].data["volumes"] > told[0].data["limit"] == 32 * 2**20
-        assert (await (await fleet.inside(ME, reader.id)).status(reading))["running"]
+        assert (await (await fleet.running_client(ME, reader.id)).status(reading))["running"]
 
 
 async def test_a_named_volume_outlives_its_sandbox_unless_it_was_temporary(data: Path) -> None:
@@ -339,7 +342,7 @@ async def test_a_named_volume_outlives_its_sandbox_unless_it_was_temporary(data:
         kept = VolumeRequest(name="a", claim="kept", target="/kept")
         gone = VolumeRequest(name="b", claim="gone", target="/gone", delete_with_sandbox=True)
         first = await fleet.create(ME, CreateSandbox(volumes=(kept, gone)))
-        result = await (await fleet.inside(ME, first.id)).run(
+        result = await (await fleet.running_client(ME, first.id)).run(
             "mkdir /kept/sub && echo 1 > /kept/sub/x && echo 2 > /gone/y"
         )
         assert result.exit_code == 0, result
@@ -347,7 +350,7 @@ async def test_a_named_volume_outlives_its_sandbox_unless_it_was_temporary(data:
         assert not (data / "volumes" / ME / "gone").exists()
         part = VolumeRequest(name="a", claim="kept", target="/part", sub_path="sub", read_only=True)
         second = await fleet.create(ME, CreateSandbox(volumes=(part,)))
-        result = await (await fleet.inside(ME, second.id)).run("cat /part/x; echo 3 > /part/x")
+        result = await (await fleet.running_client(ME, second.id)).run("cat /part/x; echo 3 > /part/x")
         assert result.stdout == b"1\n"
         assert b"Read-only" in result.stderr
 
@@ -358,7 +361,9 @@ async def test_a_volume_of_any_depth_is_removed_and_keeps_no_other_sandbox_from_
         fleet = machine.fleet
         deep = VolumeRequest(name="a", claim="deep", target="/deep", delete_with_sandbox=True)
         first = await fleet.create(ME, CreateSandbox(volumes=(deep,), timeout=5))
-        result = await (await fleet.inside(ME, first.id)).run(Command(["python3", "-c", dig], cwd="/deep"))
+        result = await (await fleet.running_client(ME, first.id)).run(
+            BackgroundCommand(["python3", "-c", dig], cwd="/deep")
+        )
         assert result.exit_code == 0, result
         second = await fleet.create(ME, CreateSandbox(timeout=5))
 
@@ -379,10 +384,10 @@ async def test_a_sandbox_that_cannot_be_ended_keeps_no_other_from_ending(
         stuck, *others = [await fleet.create(ME, CreateSandbox(timeout=1)) for _ in range(3)]
         remove = machine.backend.remove
 
-        async def refuse(box_id: str) -> None:
-            if box_id == stuck.id:
+        async def refuse(sandbox_id: str) -> None:
+            if sandbox_id == stuck.id:
                 raise RecursionError
-            await remove(box_id)
+            await remove(sandbox_id)
 
         monkeypatch.setattr(machine.backend, "remove", refuse)
 
@@ -394,7 +399,7 @@ async def test_a_sandbox_that_cannot_be_ended_keeps_no_other_from_ending(
         monkeypatch.undo()
 
 
-async def test_what_a_box_says_of_its_idleness_breaks_nothing(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_invalid_idle_report_is_ignored(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async with running(data, sandboxes={"idle_timeout": 30}) as machine:
         fleet = machine.fleet
         liar = await fleet.create(ME, CreateSandbox())
@@ -421,7 +426,7 @@ async def test_a_host_directory_is_mounted_only_from_allowed_places(
         fleet = machine.fleet
         project = VolumeRequest(name="p", host_path=f"{allowed}/project", target="/project")
         sandbox = await fleet.create(ME, CreateSandbox(volumes=(project,)))
-        result = await (await fleet.inside(ME, sandbox.id)).run("cat /project/file && echo new > /project/made")
+        result = await (await fleet.running_client(ME, sandbox.id)).run("cat /project/file && echo new > /project/made")
         assert (result.exit_code, result.stdout) == (0, b"mine"), result
         made = (allowed / "project" / "made").stat()
         assert (made.st_uid, made.st_gid) == (os.getuid(), os.getgid())
@@ -434,38 +439,61 @@ async def test_a_host_directory_is_mounted_only_from_allowed_places(
 
 
 async def test_a_link_in_a_volume_cannot_lead_out_of_it(data: Path) -> None:
-    """The box of an earlier sandbox may have left anything in a named volume."""
+    """The sandbox of an earlier sandbox may have left anything in a named volume."""
     async with running(data) as machine:
         fleet = machine.fleet
         volume = VolumeRequest(name="v", claim="trap", target="/v")
         first = await fleet.create(ME, CreateSandbox(volumes=(volume,)))
-        await (await fleet.inside(ME, first.id)).run("ln -s /etc /v/absolute; ln -s ../../../../../etc /v/relative")
+        await (await fleet.running_client(ME, first.id)).run(
+            "ln -s /etc /v/absolute; ln -s ../../../../../etc /v/relative"
+        )
         for name in ("absolute", "relative"):
             with pytest.raises(InvalidInput, match="is a link out of it"):
                 await fleet.create(ME, CreateSandbox(volumes=(volume.model_copy(update={"sub_path": name}),)))
-        for target in ("/usr", "/usr/bin", "/lib", "/bin", "/run", "/opt"):
+
+
+async def test_a_volume_cannot_be_mounted_over_what_the_sandbox_needs(data: Path) -> None:
+    hiding = ("/usr", "/usr/bin", "/lib", "/bin", "/run", "/opt", "/usr/lib/python3.11", "/usr/lib/python3.11/json")
+    libraries = ("/usr/lib/x86_64-linux-gnu", "/lib/x86_64-linux-gnu", "/usr/lib/aarch64-linux-gnu/libc.so.6")
+    async with running(data) as machine:
+        fleet = machine.fleet
+        volume = VolumeRequest(name="v", claim="trap", target="/v")
+        for target in (*hiding, *libraries, "/etc/passwd", "/etc/passwd/x"):
             with pytest.raises(InvalidInput, match=f"nothing can be mounted at {target}"):
                 await fleet.create(ME, CreateSandbox(volumes=(volume.model_copy(update={"target": target}),)))
+        for target in ("/var", "/var/tmp"):
+            change = {"target": target, "read_only": True}
+            with pytest.raises(InvalidInput, match=f"nothing can be mounted at {target} for reading only"):
+                await fleet.create(ME, CreateSandbox(volumes=(volume.model_copy(update=change),)))
+        written = volume.model_copy(update={"target": "/var/tmp"})
+        sandbox = await fleet.create(ME, CreateSandbox(volumes=(written,)))
+        assert (await (await fleet.running_client(ME, sandbox.id)).run("echo x > /var/tmp/file")).exit_code == 0
 
 
 async def test_an_owner_that_a_file_cannot_have_is_named(data: Path) -> None:
     async with running(data) as machine:
         sandbox = await machine.fleet.create(ME, CreateSandbox())
-        inside = await machine.fleet.inside(ME, sandbox.id)
+        inside = await machine.fleet.running_client(ME, sandbox.id)
         await inside.run("echo x > f")
         for owner in ({"owner": "root"}, {"owner": "12345"}, {"group": "root"}):
-            with pytest.raises(InvalidInput, match=r"files of this sandbox belong to .*; none can be given to the "):
+            with pytest.raises(InvalidInput, match=r"files of this sandbox can only belong to .*, not to the "):
                 await inside._ask("POST", "/files/permissions", json={"/workspace/f": owner})
+        form = aiohttp.FormData()
+        metadata = json.dumps({"path": "/workspace/g", "owner": "root"})
+        form.add_field("metadata", metadata, filename="metadata", content_type="application/json")
+        form.add_field("file", b"x", filename="g", content_type="application/octet-stream")
+        with pytest.raises(InvalidInput, match=r"not to the user root"):
+            await inside._ask("POST", "/files/upload", data=form)
 
 
-async def test_a_port_of_a_box_is_reached_on_loopback(data: Path) -> None:
+async def test_a_port_of_a_sandbox_is_reached_on_loopback(data: Path) -> None:
     async with running(data) as machine:
         fleet = machine.fleet
         sandbox = await fleet.create(ME, CreateSandbox())
-        inside = await fleet.inside(ME, sandbox.id)
-        await inside.write_file("/workspace/page", b"from the box")
+        inside = await fleet.running_client(ME, sandbox.id)
+        await inside.write_file("/workspace/page", b"from the sandbox")
         await inside.start("cd /workspace && exec python3 -m http.server 8000 --bind 127.0.0.1")
-        address, _ = await fleet.endpoint(ME, sandbox.id, 8000)
+        address, _ = await fleet.open_endpoint(ME, sandbox.id, 8000)
         host, port = address.split(":")
 
         async def fetch() -> bytes:
@@ -479,10 +507,10 @@ async def test_a_port_of_a_box_is_reached_on_loopback(data: Path) -> None:
                 writer.close()
 
         async def answered() -> bool:
-            return (await fetch()).endswith(b"from the box")
+            return (await fetch()).endswith(b"from the sandbox")
 
         await until(answered)
-        assert await fleet.endpoint(ME, sandbox.id, 8000) == (address, sandbox.token)
+        assert await fleet.open_endpoint(ME, sandbox.id, 8000) == (address, sandbox.token)
         await fleet.delete(ME, sandbox.id)
         with pytest.raises(ConnectionRefusedError):
             await fetch()
@@ -491,25 +519,29 @@ async def test_a_port_of_a_box_is_reached_on_loopback(data: Path) -> None:
 async def test_half_open_connections_do_not_lock_the_owner_out(data: Path) -> None:
     async with running(data) as machine:
         sandbox = await machine.fleet.create(ME, CreateSandbox())
-        address, token = await machine.fleet.endpoint(ME, sandbox.id, EXECD_PORT)
+        address, token = await machine.fleet.open_endpoint(ME, sandbox.id, EXECD_PORT)
         host, port = address.split(":")
-        held = []
-        for _ in range(600):
-            held.append(await asyncio.open_connection(host, int(port)))
-            held[-1][1].write(b"GET /ping HT")
-        inside = await machine.fleet.inside(ME, sandbox.id)
-        assert (await asyncio.wait_for(inside.run("echo here"), 10)).stdout == b"here\n"
-        reader, writer = await asyncio.open_connection(host, int(port))
-        writer.write(f"GET /ping HTTP/1.1\r\nHost: x\r\nX-EXECD-ACCESS-TOKEN: {token}\r\n\r\n".encode())
-        assert (await asyncio.wait_for(reader.readline(), 10)).startswith(b"HTTP/1.1 200 ")
-        for _, each in (*held, (reader, writer)):
-            each.close()
+        with ExitStack() as held:
+
+            async def connect() -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+                reader, writer = await asyncio.open_connection(host, int(port))
+                held.callback(writer.close)
+                return reader, writer
+
+            for _ in range(600):
+                _, writer = await connect()
+                writer.write(b"GET /ping HT")
+            inside = await machine.fleet.running_client(ME, sandbox.id)
+            assert (await asyncio.wait_for(inside.run("echo here"), 10)).stdout == b"here\n"
+            reader, writer = await connect()
+            writer.write(f"GET /ping HTTP/1.1\r\nHost: x\r\nX-EXECD-ACCESS-TOKEN: {token}\r\n\r\n".encode())
+            assert (await asyncio.wait_for(reader.readline(), 10)).startswith(b"HTTP/1.1 200 ")
 
 
-async def test_boxes_outlive_the_fleet_and_are_adopted_by_the_next(data: Path) -> None:
+async def test_sandboxes_outlive_the_fleet_and_are_adopted_by_the_next(data: Path) -> None:
     async with running(data) as machine:
         kept = [await machine.fleet.create(ME, CreateSandbox()) for _ in range(3)]
-        inside = await machine.fleet.inside(ME, kept[0].id)
+        inside = await machine.fleet.running_client(ME, kept[0].id)
         command = await inside.start("for i in $(seq 1 200); do echo $i; sleep 0.01; done")
         await machine.fleet.pause(ME, kept[1].id)
         identity = machine.backend._identity(kept[2].id)
@@ -518,12 +550,12 @@ async def test_boxes_outlive_the_fleet_and_are_adopted_by_the_next(data: Path) -
     async with running(data) as machine:
         states = [(await machine.fleet.get(ME, sandbox.id)).state for sandbox in kept]
         assert states == [SandboxState.RUNNING, SandboxState.PAUSED, SandboxState.FAILED]
-        inside = await machine.fleet.inside(ME, kept[0].id)
+        inside = await machine.fleet.running_client(ME, kept[0].id)
         output = b"".join([event.data async for event in inside.follow(command) if hasattr(event, "data")])
         assert output.split() == [str(number).encode() for number in range(1, 201)]
 
 
-async def test_what_has_no_owner_is_removed(data: Path) -> None:
+async def test_sandboxes_without_owner_are_removed(data: Path) -> None:
     async with running(data) as machine:
         sandbox = await machine.fleet.create(ME, CreateSandbox())
         await machine.fleet.sandboxes.delete(sandbox.id)
@@ -534,16 +566,16 @@ async def test_what_has_no_owner_is_removed(data: Path) -> None:
         await until(gone)
 
 
-async def test_a_pool_hands_out_each_box_once_and_fills_up_again(data: Path) -> None:
+async def test_a_pool_hands_out_each_sandbox_once_and_fills_up_again(data: Path) -> None:
     pools = [{"name": "ready", "image": "host", "size": 2}]
     async with running(data, pools=pools) as machine:
         fleet = machine.fleet
 
         async def full() -> bool:
-            return fleet.pools.counts(ME, "ready") == (2, 0)
+            return fleet.pools.ready_counts(ME, "ready") == (2, 0)
 
         await until(full)
-        waiting = fleet.pools.box_ids()
+        waiting = fleet.pools.sandbox_ids()
         started = time.monotonic()
         sandboxes = [
             await fleet.create(tenant, CreateSandbox(pool="ready", env={"WHO": tenant})) for tenant in ("a", "b")
@@ -551,13 +583,13 @@ async def test_a_pool_hands_out_each_box_once_and_fills_up_again(data: Path) -> 
         assert {sandbox.id for sandbox in sandboxes} == waiting
         assert time.monotonic() - started < 1.0
         for tenant, sandbox in zip("ab", sandboxes, strict=True):
-            inside = await fleet.inside(tenant, sandbox.id)
+            inside = await fleet.running_client(tenant, sandbox.id)
             assert (await inside.run("echo $WHO; ls -A /workspace")).stdout.decode() == f"{tenant}\n"
         third = await fleet.create("a", CreateSandbox())
         assert third.state is SandboxState.RUNNING
         await until(full)
-        for box_id in fleet.pools.box_ids():
-            identity = machine.backend._identity(box_id)
+        for sandbox_id in fleet.pools.sandbox_ids():
+            identity = machine.backend._identity(sandbox_id)
             assert identity is not None
             os.kill(identity.pid, signal.SIGKILL)
         assert (await fleet.create("a", CreateSandbox(pool="ready"))).state is SandboxState.RUNNING
@@ -567,14 +599,14 @@ async def test_a_pool_hands_out_each_box_once_and_fills_up_again(data: Path) -> 
 async def test_a_tenants_own_pool_is_resized_and_deleted(data: Path) -> None:
     async with running(data, pools=[{"name": "shared", "image": "host", "size": 0}]) as machine:
         pools = machine.fleet.pools
-        await pools.create(ME, "mine", "host", 1, Limits())
+        await pools.create(ME, "mine", "host", 1, SandboxLimits())
         with pytest.raises(Conflict):
-            await pools.create(ME, "shared", "host", 1, Limits())
+            await pools.create(ME, "shared", "host", 1, SandboxLimits())
         with pytest.raises(Forbidden):
             await pools.delete(ME, "shared")
 
         async def grown() -> bool:
-            return pools.counts(ME, "mine") == (2, 0)
+            return pools.ready_counts(ME, "mine") == (2, 0)
 
         await pools.resize(ME, "mine", 2)
         await until(grown)
@@ -587,25 +619,25 @@ async def test_a_pool_starts_no_more_than_its_upper_bound(data: Path, monkeypatc
         fleet = machine.fleet
         start, starts = machine.backend.start, []
 
-        async def counted(spec: BoxSpec) -> Mapping[str, Any]:
+        async def counted(spec: SandboxSpec) -> Mapping[str, Any]:
             starts.append(spec.id)
             return await start(spec)
 
         monkeypatch.setattr(machine.backend, "start", counted)
 
-        def ready(boxes: int) -> Callable[[], Awaitable[bool]]:
+        def ready(sandboxes: int) -> Callable[[], Awaitable[bool]]:
             async def reached() -> bool:
-                return fleet.pools.counts(ME, "bound") == (boxes, 0)
+                return fleet.pools.ready_counts(ME, "bound") == (sandboxes, 0)
 
             return reached
 
-        await fleet.pools.create(ME, "bound", "host", 2, Limits(), max_total=2)
+        await fleet.pools.create(ME, "bound", "host", 2, SandboxLimits(), max_total=2)
         await until(ready(2))
         first, second = [await fleet.create(ME, CreateSandbox(pool="bound")) for _ in range(2)]
         assert (first.pool, second.pool) == ("bound", "bound")
         await fleet.delete(ME, first.id)
         await until(ready(1))
-        assert await fleet.pools.allocated(ME) == {"bound": 1}
+        assert await fleet.pools.allocated_counts(ME) == {"bound": 1}
         third = await fleet.create(ME, CreateSandbox(pool="bound"))
         beyond = await fleet.create(ME, CreateSandbox(pool="bound"))
         assert (third.pool, beyond.pool, beyond.state) == ("bound", None, SandboxState.RUNNING)
@@ -617,9 +649,7 @@ async def test_a_pool_starts_no_more_than_its_upper_bound(data: Path, monkeypatc
 
 
 @pytest.mark.parametrize("after", [0.0, 0.05])
-async def test_who_stops_waiting_leaves_no_box_half_paused_or_half_resumed(
-    data: Path, monkeypatch: pytest.MonkeyPatch, after: float
-) -> None:
+async def test_cancelled_pause_or_resume_completes(data: Path, monkeypatch: pytest.MonkeyPatch, after: float) -> None:
     async with running(data) as machine:
         fleet = machine.fleet
         sandbox = await fleet.create(ME, CreateSandbox())

@@ -9,7 +9,7 @@ import pytest
 
 from paddock.errors import ImageNotFound, InvalidInput
 from paddock.fleet.requests import CreateSandbox
-from paddock.model.sandbox import Limits
+from paddock.model.sandbox import SandboxLimits
 
 from .conftest import Running, running, until
 
@@ -22,7 +22,7 @@ KINDS: dict[str, Any] = {
 
 
 async def output(machine: Running, sandbox_id: str, command: str) -> str:
-    return (await (await machine.fleet.inside(ME, sandbox_id)).run(command)).stdout.decode().strip()
+    return (await (await machine.fleet.running_client(ME, sandbox_id)).run(command)).stdout.decode().strip()
 
 
 async def test_a_kind_brings_its_image_its_limits_and_its_name(data: Path) -> None:
@@ -37,7 +37,7 @@ async def test_a_kind_brings_its_image_its_limits_and_its_name(data: Path) -> No
 async def test_what_is_asked_for_stands_above_what_the_kind_brings(data: Path) -> None:
     kinds = {**KINDS, "linux": {**KINDS["linux"], "image": "none"}}
     async with running(data, kinds=kinds) as machine:
-        request = CreateSandbox(kind="linux", image="host", limits=Limits(pids=55))
+        request = CreateSandbox(kind="linux", image="host", limits=SandboxLimits(pids=55))
         sandbox = await machine.fleet.create(ME, request)
         assert (sandbox.kind, sandbox.image) == ("linux", "host")
         assert (sandbox.limits.memory, sandbox.limits.pids) == (256 * 2**20, 55)
@@ -67,11 +67,11 @@ async def test_unknown_kinds_and_images_that_are_not_built_say_what_to_do(data: 
 async def test_a_pool_of_a_kind_serves_that_kind_alone(data: Path) -> None:
     async with running(data, kinds=KINDS) as machine:
         pools = machine.fleet.pools
-        pool = await pools.create(ME, "desks", None, 1, Limits(), "linux")
+        pool = await pools.create(ME, "desks", None, 1, SandboxLimits(), "linux")
         assert (pool.image, pool.kind, pool.limits.pids) == ("host", "linux", 99)
 
         async def filled() -> bool:
-            return pools.counts(ME, "desks")[0] == 1
+            return pools.ready_counts(ME, "desks")[0] == 1
 
         await until(filled)
         other = await machine.fleet.create(ME, CreateSandbox(kind="code", limits=pool.limits))
@@ -86,7 +86,7 @@ async def test_a_pool_of_the_configuration_may_be_for_a_kind(data: Path) -> None
     async with running(data, kinds=KINDS, pools=[{"name": "desks", "kind": "linux", "size": 1}]) as machine:
 
         async def filled() -> bool:
-            return machine.fleet.pools.counts(ME, "desks")[0] == 1
+            return machine.fleet.pools.ready_counts(ME, "desks")[0] == 1
 
         await until(filled)
         taken = await machine.fleet.create(ME, CreateSandbox(pool="desks"))
@@ -96,15 +96,15 @@ async def test_a_pool_of_the_configuration_may_be_for_a_kind(data: Path) -> None
 
 async def test_a_pool_and_a_kind_that_disagree_are_refused(data: Path) -> None:
     async with running(data, kinds=KINDS) as machine:
-        await machine.fleet.pools.create(ME, "desks", None, 0, Limits(), "linux")
+        await machine.fleet.pools.create(ME, "desks", None, 0, SandboxLimits(), "linux")
         with pytest.raises(InvalidInput, match="kind linux, not code"):
             await machine.fleet.create(ME, CreateSandbox(pool="desks", kind="code"))
         with pytest.raises(InvalidInput, match="an image or a kind"):
-            await machine.fleet.pools.create(ME, "none", None, 0, Limits())
+            await machine.fleet.pools.create(ME, "none", None, 0, SandboxLimits())
 
 
 async def test_pools_of_a_kind_are_there_again_after_a_restart(data: Path) -> None:
     async with running(data, kinds=KINDS) as machine:
-        await machine.fleet.pools.create(ME, "desks", None, 0, Limits(), "linux")
+        await machine.fleet.pools.create(ME, "desks", None, 0, SandboxLimits(), "linux")
     async with running(data, kinds=KINDS) as machine:
         assert (await machine.fleet.pools.get(ME, "desks")).kind == "linux"

@@ -21,7 +21,7 @@ import pytest
 
 from paddock.errors import BuildError, Conflict, ImageNotFound
 from paddock.model.sandbox import Image
-from paddock.sandbox.images import BuildCancelled, ImageStore, Progress
+from paddock.sandbox.images import BuildCancelled, BuildProgress, ImageStore
 
 if TYPE_CHECKING:
     from .conftest import Workshop
@@ -30,7 +30,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
 
 def inside(image: Image, *command: str) -> str:
-    """Run a program in an image as a box would, and return what it prints."""
+    """Run a program in an image as a sandbox would, and return what it prints."""
     words = ["bwrap", "--unshare-all", "--ro-bind", str(image.root), "/", "--dev", "/dev", "--proc", "/proc"]
     return subprocess.run([*words, *command], check=True, capture_output=True, text=True, timeout=60).stdout
 
@@ -62,7 +62,7 @@ def test_nothing_of_the_host_or_the_build_stays(tiny: Image) -> None:
 
 
 def test_building_again_is_instant(workshop: Workshop, tiny: Image) -> None:
-    steps: list[Progress] = []
+    steps: list[BuildProgress] = []
     before = time.perf_counter()
     assert workshop.store().build("tiny", steps.append) == tiny
     assert time.perf_counter() - before < 1
@@ -99,7 +99,7 @@ run:
   - grep CapEff /proc/self/status >/etc/build-capabilities
 """,
     )
-    steps: list[Progress] = []
+    steps: list[BuildProgress] = []
     image = workshop.store().build("layer", steps.append)
     assert image.user.name == "worker"
     assert image.env == {"COLOUR": "blue"}
@@ -118,18 +118,18 @@ run:
     assert not (tiny.root / "etc/greeting").exists()
     fractions = [step.fraction for step in steps if step.fraction is not None]
     assert fractions == sorted(fractions)
-    assert steps[-1] == Progress("done", 1.0)
+    assert steps[-1] == BuildProgress("done", 1.0)
 
 
 def test_an_image_and_its_base_are_built_in_one_progress(workshop: Workshop, tiny: Image) -> None:
     workshop.write("ground", "base: tiny\nfiles: {/etc/ground: {content: low}}\n")
     workshop.write("storey", "base: ground\nfiles: {/etc/storey: {content: high}}\n")
-    steps: list[Progress] = []
+    steps: list[BuildProgress] = []
     workshop.store().build("storey", steps.append)
     fractions = [step.fraction for step in steps if step.fraction is not None]
     assert fractions == sorted(fractions)
     assert [step.step for step in steps if step.step.endswith("done")] == ["ground: done", "done"]
-    assert steps[-1] == Progress("done", 1.0)
+    assert steps[-1] == BuildProgress("done", 1.0)
 
 
 def test_an_image_that_only_says_other_things_of_its_base_takes_no_room(workshop: Workshop, tiny: Image) -> None:
@@ -225,7 +225,7 @@ def processes_naming(text: str) -> list[int]:
 def test_of_two_builders_one_builds_and_the_other_waits(workshop: Workshop, tiny: Image) -> None:
     workshop.write("contended", "base: tiny\nrun: ['date +%N >/etc/built']\n")
     images: list[Image] = []
-    steps: list[Progress] = []
+    steps: list[BuildProgress] = []
 
     def build() -> None:
         images.append(workshop.store().build("contended", steps.append))
@@ -245,7 +245,7 @@ def test_cancelling_ends_the_build_and_leaves_nothing(workshop: Workshop, tiny: 
     workshop.write("cancelled", "base: tiny\nrun: ['echo under way; exec sleep 600']\n")
     cancel = threading.Event()
 
-    def watch(now: Progress) -> None:
+    def watch(now: BuildProgress) -> None:
         if now.line == "under way":
             cancel.set()
 
@@ -260,7 +260,7 @@ def test_cancelling_the_awaiting_task_ends_the_build(workshop: Workshop, tiny: I
     async def cancel_when_under_way() -> None:
         under_way = asyncio.Event()
 
-        def watch(now: Progress) -> None:
+        def watch(now: BuildProgress) -> None:
             if now.line == "under way":
                 under_way.set()
 

@@ -13,8 +13,8 @@ import pytest
 
 from paddock.model.sandbox import Image
 from paddock.sandbox.images import ImageStore
-from paddock.sandbox.images.host import HostImage
-from paddock.sandbox.images.shelf import Shelf
+from paddock.sandbox.images.host_image import HostImage
+from paddock.sandbox.images.image_directory import ImageDirectory
 
 
 @pytest.fixture(scope="module")
@@ -93,7 +93,7 @@ def test_private_files_dangling_links_and_devices_are_left_out(tmp_path: Path) -
     (fonts / "closed/file").write_text("x")
     (machine / "etc/alternatives/python").symlink_to("/bin/python3")
     (machine / "etc/alternatives/gone").symlink_to("/usr/bin/gone")
-    image = HostImage(Shelf(tmp_path / "images"), machine).resolve()
+    image = HostImage(ImageDirectory(tmp_path / "images"), machine).resolve()
     assert sorted(path.name for path in (image.root / "etc/fonts").iterdir()) == ["open"]
     assert [path.name for path in (image.root / "etc/alternatives").iterdir()] == ["python"]
     assert [bind.target for bind in image.binds] == ["/usr", "/lib"]
@@ -101,7 +101,7 @@ def test_private_files_dangling_links_and_devices_are_left_out(tmp_path: Path) -
 
 def test_its_digest_follows_what_it_copies(tmp_path: Path) -> None:
     machine = make_host(tmp_path / "host")
-    host_image = HostImage(Shelf(tmp_path / "images"), machine)
+    host_image = HostImage(ImageDirectory(tmp_path / "images"), machine)
     before = host_image.resolve()
     (machine / "etc/ssl/certs/new.pem").write_text("x")
     after = host_image.resolve()

@@ -14,7 +14,7 @@ from pydantic import SecretStr
 
 from paddock.errors import ImageNotFound, InvalidInput, Unavailable
 from paddock.model.sandbox import Image
-from paddock.sandbox.images import Credentials, ImageStore
+from paddock.sandbox.images import ImageStore, RegistryCredentials
 
 if TYPE_CHECKING:
     from .conftest import Workshop
@@ -95,7 +95,7 @@ def test_credentials_never_show_in_the_process_list(tmp_path: Path, monkeypatch:
     ):
         store.build(
             "registry.test/me/thing:1",
-            credentials=Credentials(username="me", password=SecretStr("open sesame")),
+            credentials=RegistryCredentials(username="me", password=SecretStr("open sesame")),
             platform="linux/arm64/v8",
         )
     words = (tmp_path / "words").read_text()
@@ -104,6 +104,25 @@ def test_credentials_never_show_in_the_process_list(tmp_path: Path, monkeypatch:
     assert (tmp_path / "mode").read_text() == "600\n"
     assert json.loads((tmp_path / "auth").read_text())["auths"].keys() == {"registry.test"}
     assert not list((tmp_path / "images").glob(".building-*"))
+
+
+def test_an_unreachable_registry_is_named_without_network_details(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    programs = tmp_path / "bin"
+    programs.mkdir()
+    fake = programs / "skopeo"
+    fake.write_text(
+        "#!/bin/sh\n"
+        'echo \'pinging container registry docker.io: Get "https://docker.io/v2/": dial tcp: lookup docker.io: '
+        "no such host' >&2\nexit 1\n"
+    )
+    fake.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{programs}:/usr/bin:/bin")
+    with pytest.raises(ImageNotFound) as caught:
+        ImageStore(tmp_path / "images", []).build("nosuch")
+    assert "docker.io cannot be reached from here" in caught.value.message
+    assert "dial tcp" not in caught.value.message and "\n" not in caught.value.message
 
 
 @needs_programs

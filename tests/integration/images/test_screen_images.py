@@ -1,4 +1,4 @@
-"""The images with a screen: what is in them, what runs in their boxes, and that it comes back when it dies."""
+"""The images with a screen: what is in them, what runs in their sandboxes, and that it comes back when it dies."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import pytest
-from tests.contract.backends.support import Pen, eventually
-from tests.screens import IMAGES, screen_box, screen_yard
+from tests.contract.backends.support import RunningSandbox, eventually
+from tests.support.screen_images import IMAGES, screen_box, screen_yard
 
-from paddock.sandbox.client import Inside
+from paddock.sandbox.daemon.client import DaemonClient
 
 T = TypeVar("T")
 
@@ -71,97 +71,97 @@ with sync_playwright() as playwright:
 """
 
 
-class Boxes:
-    """One box of each image, started when a test first needs it."""
+class SessionSandboxes:
+    """One sandbox of each image, started when a test first needs it."""
 
     def __init__(self, directory: Path, stack: ExitStack) -> None:
         self._directory = directory
         self._stack = stack
-        self._made: dict[str, Pen] = {}
+        self._made: dict[str, RunningSandbox] = {}
 
-    def __getitem__(self, kind: str) -> Pen:
+    def __getitem__(self, kind: str) -> RunningSandbox:
         if kind not in self._made:
             place = self._stack.enter_context(screen_yard(self._directory, kind))
-            self._made[kind] = self._stack.enter_context(place.box())
+            self._made[kind] = self._stack.enter_context(place.sandbox())
         return self._made[kind]
 
 
 @pytest.fixture(scope="module")
-def boxes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Boxes]:
+def sandboxes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SessionSandboxes]:
     with ExitStack() as stack:
-        yield Boxes(tmp_path_factory.mktemp("screens"), stack)
+        yield SessionSandboxes(tmp_path_factory.mktemp("screens"), stack)
 
 
 @pytest.fixture
-def box(boxes: Boxes, kind: str) -> Pen:
-    return boxes[kind]
+def sandbox(sandboxes: SessionSandboxes, kind: str) -> RunningSandbox:
+    return sandboxes[kind]
 
 
-def ask(box: Pen, question: Callable[[Inside], Awaitable[T]]) -> T:
+def ask(sandbox: RunningSandbox, question: Callable[[DaemonClient], Awaitable[T]]) -> T:
     async def talk() -> T:
-        async with Inside(box.backend.address(box.record)) as inside:
+        async with DaemonClient(sandbox.backend.daemon_address(sandbox.record)) as inside:
             return await question(inside)
 
     return asyncio.run(asyncio.wait_for(talk(), 20))
 
 
-def services(box: Pen) -> dict[str, dict[str, Any]]:
-    return {service["name"]: service for service in ask(box, Inside.services)}
+def services(sandbox: RunningSandbox) -> dict[str, dict[str, Any]]:
+    return {service["name"]: service for service in ask(sandbox, DaemonClient.services)}
 
 
-def all_ready(box: Pen) -> dict[str, dict[str, Any]]:
+def all_ready(sandbox: RunningSandbox) -> dict[str, dict[str, Any]]:
     """Wait until everything of the image runs."""
 
     def ready() -> dict[str, dict[str, Any]]:
-        found = services(box)
+        found = services(sandbox)
         return found if all(service["ready"] for service in found.values()) else {}
 
     return eventually(ready, 30)
 
 
-def drawn(box: Pen) -> dict[str, Any]:
+def drawn(sandbox: RunningSandbox) -> dict[str, Any]:
     """Wait until the window manager has the screen and somebody has drawn on it."""
 
     def seen() -> dict[str, Any]:
-        result = box.run(["/usr/bin/python3", "-c", LOOK])
+        result = sandbox.run(["/usr/bin/python3", "-c", LOOK])
         found: dict[str, Any] = json.loads(result.stdout) if result.exit_code == 0 else {}
         return found if found and found["manager"] and found["colours"] > 50 else {}
 
     return eventually(seen, 20)
 
 
-def evaluate(box: Pen, page: str, code: str) -> Any:
-    """What a script says in a page of the box's browser."""
-    result = box.run(["/usr/bin/python3", "-c", EVALUATE, "http://127.0.0.1:9222", page, code], timeout=40)
+def evaluate(sandbox: RunningSandbox, page: str, code: str) -> Any:
+    """What a script says in a page of the sandbox's browser."""
+    result = sandbox.run(["/usr/bin/python3", "-c", EVALUATE, "http://127.0.0.1:9222", page, code], timeout=40)
     assert result.exit_code == 0, result.stderr.decode(errors="replace")
     return json.loads(result.stdout)
 
 
 @each
-def test_everything_of_the_image_runs_from_the_start(box: Pen, kind: str) -> None:
-    found = all_ready(box)
+def test_everything_of_the_image_runs_from_the_start(sandbox: RunningSandbox, kind: str) -> None:
+    found = all_ready(sandbox)
     assert sorted(found) == sorted(UP[kind])
     assert {service["starts"] for service in found.values()} == {1}, found
 
 
 @each
-def test_the_display_shows_something_and_speaks_rfb(box: Pen, kind: str) -> None:
-    seen = drawn(box)
+def test_the_display_shows_something_and_speaks_rfb(sandbox: RunningSandbox, kind: str) -> None:
+    seen = drawn(sandbox)
     assert seen["manager"] == "Openbox"
     assert tuple(seen["size"]) == SIZES[kind]
     assert seen["greeting"] == "RFB 003.008\n"
 
 
 def test_a_screen_is_as_large_as_the_one_who_creates_it_says(tmp_path: Path) -> None:
-    with screen_box(tmp_path, "desktop", env={"PADDOCK_SCREEN": "1024x600"}) as box:
-        assert tuple(drawn(box)["size"]) == (1024, 600)
+    with screen_box(tmp_path, "desktop", env={"PADDOCK_SCREEN": "1024x600"}) as sandbox:
+        assert tuple(drawn(sandbox)["size"]) == (1024, 600)
 
 
 @each
-def test_nothing_runs_as_root_or_listens_to_the_world(box: Pen) -> None:
-    all_ready(box)
-    assert set(box.output("ps -eo user=").split()) == {"agent"}
-    listening = box.output("cat /proc/net/tcp /proc/net/tcp6")
+def test_nothing_runs_as_root_or_listens_to_the_world(sandbox: RunningSandbox) -> None:
+    all_ready(sandbox)
+    assert set(sandbox.output("ps -eo user=").split()) == {"agent"}
+    listening = sandbox.output("cat /proc/net/tcp /proc/net/tcp6")
     addresses = {line.split()[1] for line in listening.splitlines() if " 0A " in line}
     assert all(address.startswith("0100007F:") for address in addresses), addresses
 
@@ -178,107 +178,107 @@ def test_nothing_runs_as_root_or_listens_to_the_world(box: Pen) -> None:
         ("monospace", "DejaVu Sans Mono"),
     ],
 )
-def test_every_letter_has_a_font(boxes: Boxes, asked: str, family: str) -> None:
-    box = boxes["desktop"]
-    assert box.output(["fc-match", "--format=%{family[0]}", asked]) == family
+def test_every_letter_has_a_font(sandboxes: SessionSandboxes, asked: str, family: str) -> None:
+    sandbox = sandboxes["desktop"]
+    assert sandbox.output(["fc-match", "--format=%{family[0]}", asked]) == family
 
 
 @each
-def test_a_box_starts_without_a_copy_of_its_image(box: Pen) -> None:
-    all_ready(box)
-    assert asyncio.run(box.backend.disk_used(box.record)) < 64 * MIB
+def test_a_sandbox_starts_without_a_copy_of_its_image(sandbox: RunningSandbox) -> None:
+    all_ready(sandbox)
+    assert asyncio.run(sandbox.backend.disk_used(sandbox.record)) < 64 * MIB
 
 
 @each
-def test_a_display_that_was_killed_comes_back_with_all_that_was_on_it(box: Pen, kind: str) -> None:
-    before = all_ready(box)
-    box.output("pkill -KILL -x Xvnc")
-    eventually(lambda: services(box)["display"]["starts"] > before["display"]["starts"], 10)
-    found = all_ready(box)
+def test_a_display_that_was_killed_comes_back_with_all_that_was_on_it(sandbox: RunningSandbox, kind: str) -> None:
+    before = all_ready(sandbox)
+    sandbox.output("pkill -KILL -x Xvnc")
+    eventually(lambda: services(sandbox)["display"]["starts"] > before["display"]["starts"], 10)
+    found = all_ready(sandbox)
     assert found["bus"]["starts"] == before["bus"]["starts"]
-    seen = drawn(box)
+    seen = drawn(sandbox)
     assert (seen["manager"], tuple(seen["size"])) == ("Openbox", SIZES[kind])
 
 
-def test_the_desktop_has_what_a_desktop_has(boxes: Boxes) -> None:
-    box = boxes["desktop"]
-    box.output("command -v lxterminal mousepad gpicview pcmanfm lxpanel")
-    assert box.output("xdg-mime query default text/plain").strip() == "org.xfce.mousepad.desktop"
+def test_the_desktop_has_what_a_desktop_has(sandboxes: SessionSandboxes) -> None:
+    sandbox = sandboxes["desktop"]
+    sandbox.output("command -v lxterminal mousepad gpicview pcmanfm lxpanel")
+    assert sandbox.output("xdg-mime query default text/plain").strip() == "org.xfce.mousepad.desktop"
     # A dialog of it would ask for a password that nobody has.
-    assert box.run("command -v lxpolkit").exit_code != 0
+    assert sandbox.run("command -v lxpolkit").exit_code != 0
 
 
-def test_programs_of_the_desktop_say_what_they_show(boxes: Boxes) -> None:
-    box = boxes["desktop"]
-    all_ready(box)
-    box.start("mousepad")
-    eventually(lambda: "mousepad" in box.output(["/usr/bin/python3", "-c", TREE]), 20)
-    box.output("pkill -x mousepad")
+def test_programs_of_the_desktop_say_what_they_show(sandboxes: SessionSandboxes) -> None:
+    sandbox = sandboxes["desktop"]
+    all_ready(sandbox)
+    sandbox.start("mousepad")
+    eventually(lambda: "mousepad" in sandbox.output(["/usr/bin/python3", "-c", TREE]), 20)
+    sandbox.output("pkill -x mousepad")
 
 
 @browsers
-def test_the_browser_is_fenced_in_its_own_sandbox_too(box: Pen) -> None:
-    all_ready(box)
-    version = json.loads(box.output("curl -s --max-time 10 $PADDOCK_CDP/json/version"))
+def test_the_browser_is_fenced_in_its_own_sandbox_too(sandbox: RunningSandbox) -> None:
+    all_ready(sandbox)
+    version = json.loads(sandbox.output("curl -s --max-time 10 $PADDOCK_CDP/json/version"))
     assert version["Browser"].startswith("Chrome/")
-    assert "--no-sandbox" not in box.output("ps -eo args=")
-    assert evaluate(box, "chrome://sandbox", "document.body.innerText.includes('You are adequately sandboxed')")
+    assert "--no-sandbox" not in sandbox.output("ps -eo args=")
+    assert evaluate(sandbox, "chrome://sandbox", "document.body.innerText.includes('You are adequately sandboxed')")
 
 
 @browsers
-def test_pages_are_as_large_as_the_screen_lets_them_be(box: Pen, kind: str) -> None:
-    all_ready(box)
+def test_pages_are_as_large_as_the_screen_lets_them_be(sandbox: RunningSandbox, kind: str) -> None:
+    all_ready(sandbox)
     start = "file:///usr/share/paddock/start.html"
-    width, height = evaluate(box, start, "[innerWidth, innerHeight]")
+    width, height = evaluate(sandbox, start, "[innerWidth, innerHeight]")
     assert width == SIZES[kind][0]
     # A phone has no bar of tabs and addresses.
     assert height == SIZES[kind][1] if kind == "mobile" else 600 < height < SIZES[kind][1]
 
 
 @browsers
-def test_a_browser_that_was_killed_comes_back(box: Pen) -> None:
-    before = all_ready(box)["browser"]["starts"]
-    box.output("pkill -KILL -o -f /usr/lib/chromium/chromium")
-    eventually(lambda: services(box)["browser"]["starts"] > before, 10)
-    all_ready(box)
-    assert "webSocketDebuggerUrl" in box.output("curl -s --max-time 10 $PADDOCK_CDP/json/version")
+def test_a_browser_that_was_killed_comes_back(sandbox: RunningSandbox) -> None:
+    before = all_ready(sandbox)["browser"]["starts"]
+    sandbox.output("pkill -KILL -o -f /usr/lib/chromium/chromium")
+    eventually(lambda: services(sandbox)["browser"]["starts"] > before, 10)
+    all_ready(sandbox)
+    assert "webSocketDebuggerUrl" in sandbox.output("curl -s --max-time 10 $PADDOCK_CDP/json/version")
 
 
-def test_wine_runs_programs_and_has_its_drive(boxes: Boxes) -> None:
-    box = boxes["windows"]
-    assert "Microsoft Windows 10" in box.output("wine cmd /c ver")
-    box.output(r"wine cmd /c 'echo hello> C:\users\agent\Documents\note.txt'")
-    assert box.output("cat ~/Documents/note.txt").strip() == "hello"
-    box.output(r"wine cmd /c 'mkdir C:\work & echo hello> C:\work\note.txt'")
-    assert box.output(r"wine cmd /c 'type C:\work\note.txt'").strip() == "hello"
+def test_wine_runs_programs_and_has_its_drive(sandboxes: SessionSandboxes) -> None:
+    sandbox = sandboxes["windows"]
+    assert "Microsoft Windows 10" in sandbox.output("wine cmd /c ver")
+    sandbox.output(r"wine cmd /c 'echo hello> C:\users\agent\Documents\note.txt'")
+    assert sandbox.output("cat ~/Documents/note.txt").strip() == "hello"
+    sandbox.output(r"wine cmd /c 'mkdir C:\work & echo hello> C:\work\note.txt'")
+    assert sandbox.output(r"wine cmd /c 'type C:\work\note.txt'").strip() == "hello"
 
 
-def test_wine_has_letters_of_all_languages_and_no_dialogs(boxes: Boxes) -> None:
-    box = boxes["windows"]
-    fonts = box.output(r"wine reg query 'HKCU\Software\Wine\Fonts\Replacements' /v SimSun")
+def test_wine_has_letters_of_all_languages_and_no_dialogs(sandboxes: SessionSandboxes) -> None:
+    sandbox = sandboxes["windows"]
+    fonts = sandbox.output(r"wine reg query 'HKCU\Software\Wine\Fonts\Replacements' /v SimSun")
     assert "WenQuanYi Micro Hei" in fonts
-    crashes = box.output(r"wine reg query 'HKCU\Software\Wine\WineDbg' /v ShowCrashDialog")
+    crashes = sandbox.output(r"wine reg query 'HKCU\Software\Wine\WineDbg' /v ShowCrashDialog")
     assert "0x0" in crashes
 
 
 def test_keys_are_those_that_any_display_has_and_can_be_changed(tmp_path: Path) -> None:
     """The display's keymap is put together when its image is built."""
-    with screen_box(tmp_path, "desktop") as box:
-        all_ready(box)
-        box.output("Xvnc :7 -rfbport=-1 -rfbunixpath=/tmp/plain -SecurityTypes=None -ac >/tmp/plain.log 2>&1 &")
-        eventually(lambda: box.run("test -S /tmp/plain").exit_code == 0)
+    with screen_box(tmp_path, "desktop") as sandbox:
+        all_ready(sandbox)
+        sandbox.output("Xvnc :7 -rfbport=-1 -rfbunixpath=/tmp/plain -SecurityTypes=None -ac >/tmp/plain.log 2>&1 &")
+        eventually(lambda: sandbox.run("test -S /tmp/plain").exit_code == 0)
         # Parts have other names, and what a type does not speak of is its first level.
         keys = "xkbcomp -w 0 -xkb :{} - | sed -e '/^xkb_/s/ \".*//' -e '/ map.*= Level1;/d'"
-        ours, theirs = box.output(keys.format(1)), box.output(keys.format(7))
+        ours, theirs = sandbox.output(keys.format(1)), sandbox.output(keys.format(7))
         assert ours == theirs
         assert len(ours.splitlines()) > 1000
-        box.output("setxkbmap -display :1 de")
-        assert "adiaeresis" in box.output(keys.format(1))
+        sandbox.output("setxkbmap -display :1 de")
+        assert "adiaeresis" in sandbox.output(keys.format(1))
 
 
 @pytest.mark.parametrize("asked", [False, True])
 def test_a_desktop_has_opengl_unless_somebody_does_without(tmp_path: Path, asked: bool) -> None:
     look = "from Xlib import display; print('GLX' in display.Display().list_extensions())"
-    with screen_box(tmp_path, "desktop", env={} if asked else {"PADDOCK_OPENGL": ""}) as box:
-        found = eventually(lambda: box.run(["python3", "-c", look]).stdout.decode().strip(), 30)
+    with screen_box(tmp_path, "desktop", env={} if asked else {"PADDOCK_OPENGL": ""}) as sandbox:
+        found = eventually(lambda: sandbox.run(["python3", "-c", look]).stdout.decode().strip(), 30)
         assert found == str(asked)

@@ -6,14 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from paddock.sandbox.zipapp import pack
+from paddock.sandbox.daemon.zipapp_builder import build_daemon_zipapp
 
 from .daemon import Daemon, running_daemon
 
 
 @pytest.fixture(scope="session")
 def zipapp(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return pack(tmp_path_factory.mktemp("zipapp"))
+    return build_daemon_zipapp(tmp_path_factory.mktemp("zipapp"))
 
 
 @pytest.fixture

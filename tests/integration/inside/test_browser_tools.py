@@ -1,4 +1,4 @@
-"""The browser's tools, on real chromium in a real box, looking at pages that mean well and pages that do not."""
+"""Browser tools on real chromium in a real sandbox, with benign and hostile pages."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ from typing import Any
 import pytest
 
 from paddock.errors import InvalidInput
-from paddock.sandbox.client import Inside
-from tests.browsing import URL, Desk, desk
+from paddock.sandbox.daemon.client import DaemonClient
 from tests.contract.backends.support import eventually
+from tests.support.browser_sandboxes import URL, BrowserSandbox, desk
 
 UNICODE = "Ærøskøbing 你好世界 😀👩‍👩‍👧 𝒳𐍈 عربي"
 LIMIT = 20_000_000
 
 
 @pytest.fixture(scope="module")
-def room() -> Iterator[Desk]:
+def room() -> Iterator[BrowserSandbox]:
     with desk("browser", env={"PADDOCK_DOWNLOAD_LIMIT": str(LIMIT)}) as made:
         yield made
 
 
 @pytest.fixture
-def web(room: Desk) -> Iterator[Desk]:
+def web(room: BrowserSandbox) -> Iterator[BrowserSandbox]:
     """The browser with one tab."""
     yield room
     for tab in room.do("browser_tabs").data["tabs"][1:]:
@@ -50,12 +50,12 @@ def refs(snapshot: str) -> dict[str, str]:
     return dict(re.findall(r'"([^"\n]+)"[^\n]*?\[ref=(\w+)\]', snapshot))
 
 
-def test_fills_and_submits_a_form_extracts_the_result_and_shows_it(web: Desk) -> None:
+def test_fills_and_submits_a_form_extracts_the_result_and_shows_it(web: BrowserSandbox) -> None:
     opened = web.do("browser_navigate", url=f"{URL}/form.html")
     assert opened.data["title"] == "Sign up" and opened.data["changed"]["url"]
     known = refs(web.do("browser_snapshot").text)
     entered = web.do("browser_input", ref=known["Name"], value=UNICODE)
-    assert 'The focus is on input "Name"' in entered.text
+    assert 'The focus is now on input "Name"' in entered.text
     web.do("browser_select", ref=known["Country"], options=["China"])
     web.do("browser_click", text="Send me news")
     before = web.do("browser_screenshot", format="png").images[0]["data"]
@@ -65,7 +65,7 @@ def test_fills_and_submits_a_form_extracts_the_result_and_shows_it(web: Desk) ->
     assert web.do("browser_screenshot", format="png").images[0]["data"] != before
 
 
-def test_a_part_of_the_page_has_refs_too(web: Desk) -> None:
+def test_a_part_of_the_page_has_refs_too(web: BrowserSandbox) -> None:
     web.do("browser_navigate", url=f"{URL}/form.html")
     part = web.do("browser_snapshot", selector="label:has(#name)").text
     assert "Sign up" in part.splitlines()[0] and "Country" not in part
@@ -73,14 +73,14 @@ def test_a_part_of_the_page_has_refs_too(web: Desk) -> None:
     assert web.do("browser_evaluate", script="document.querySelector('#name').value").text.startswith('"part"')
 
 
-def test_types_key_by_key_and_submits_with_enter(web: Desk) -> None:
+def test_types_key_by_key_and_submits_with_enter(web: BrowserSandbox) -> None:
     web.do("browser_navigate", url=f"{URL}/form.html")
     web.do("browser_input", selector="#name", value="a")
     web.do("browser_input", selector="#name", value="漢字😀 b", type=True, submit=True)
     assert "Welcome, a漢字😀 b of" in web.do("browser_get_text").text
 
 
-def test_types_into_what_has_the_focus(web: Desk) -> None:
+def test_types_into_the_focused_element(web: BrowserSandbox) -> None:
     web.do("browser_navigate", url=f"{URL}/form.html")
     web.do("browser_click", selector="#name")
     web.do("browser_input", value="somebody")
@@ -89,18 +89,18 @@ def test_types_into_what_has_the_focus(web: Desk) -> None:
     assert web.do("browser_evaluate", script="document.querySelector('#name').value").text.startswith('""')
 
 
-def test_uploads_files_into_a_field_and_into_a_chooser(web: Desk) -> None:
-    web.box.write("/workspace/one.txt", b"1")
+def test_uploads_files_into_a_field_and_into_a_chooser(web: BrowserSandbox) -> None:
+    web.sandbox.write("/workspace/one.txt", b"1")
     web.do("browser_navigate", url=f"{URL}/form.html")
     web.do("browser_upload", selector="input[type=file]", paths=["one.txt"])
     web.do("browser_click", text="Send")
     assert "one.txt" in web.do("browser_get_text", selector="#result").text
     web.do("browser_navigate", url=f"{URL}/tricks.html")
     assert web.do("browser_upload", text="choose file", paths=["/workspace/one.txt"]).data["title"] == "one.txt"
-    assert "there is no file /workspace/none" in web.fails("browser_upload", paths=["none"])
+    assert "the file /workspace/none does not exist" in web.fails("browser_upload", paths=["none"])
 
 
-def test_goes_back_forward_and_reloads(web: Desk) -> None:
+def test_goes_back_forward_and_reloads(web: BrowserSandbox) -> None:
     web.do("browser_navigate", url=f"{URL}/form.html")
     web.do("browser_navigate", url=f"{URL}/tricks.html")
     assert web.do("browser_back").data["title"] == "Sign up"
@@ -109,7 +109,7 @@ def test_goes_back_forward_and_reloads(web: Desk) -> None:
     assert "there is no next page" in web.fails("browser_forward")
 
 
-def test_says_when_a_tab_was_opened_and_works_in_it(web: Desk) -> None:
+def test_new_tab_is_reported_and_becomes_current(web: BrowserSandbox) -> None:
     web.do("browser_navigate", url=f"{URL}/tricks.html")
     first = web.do("browser_tabs").data["tabs"][0]["id"]
     opened = web.do("browser_click", text="new tab")
@@ -119,16 +119,16 @@ def test_says_when_a_tab_was_opened_and_works_in_it(web: Desk) -> None:
     assert web.do("browser_tabs", action="select", tab=first).data["title"] == "Tricks"
     closed = web.do("browser_tabs", action="close", tab=tabs[1]["id"])
     assert [tab["id"] for tab in closed.data["tabs"]] == [first]
-    assert "there is no tab 't99'" in web.fails("browser_tabs", action="close", tab="t99")
+    assert "unknown tab 't99'" in web.fails("browser_tabs", action="close", tab="t99")
 
 
-def test_closing_the_last_tab_leaves_another(web: Desk) -> None:
+def test_closing_the_last_tab_opens_another(web: BrowserSandbox) -> None:
     web.do("browser_tabs", action="close")
     assert len(web.do("browser_tabs").data["tabs"]) == 1
     assert web.do("browser_navigate", url=f"{URL}/form.html").data["title"] == "Sign up"
 
 
-def test_clicks_hovers_scrolls_and_drags(web: Desk) -> None:
+def test_clicks_hovers_scrolls_and_drags(web: BrowserSandbox) -> None:
     web.do("browser_navigate", url=f"{URL}/tricks.html")
     web.do("browser_hover", selector="#hovered")
     assert "hovered" in web.do("browser_get_text", selector="#hovered").text
@@ -140,7 +140,7 @@ def test_clicks_hovers_scrolls_and_drags(web: Desk) -> None:
     assert "framed click" in web.do("browser_snapshot").text
 
 
-def test_a_picture_maps_back_to_the_page(web: Desk) -> None:
+def test_screenshot_pixels_map_to_the_page(web: BrowserSandbox) -> None:
     web.do("browser_navigate", url=f"{URL}/tricks.html")
     shot = web.do("browser_screenshot", full_page=True, scale=0.5)
     size = jpeg_size(base64.b64decode(shot.images[0]["data"]))
@@ -155,7 +155,7 @@ def test_a_picture_maps_back_to_the_page(web: Desk) -> None:
     assert clicked.data["title"] == "bottom clicked"
 
 
-def test_pictures_of_elements_and_of_what_is_visible(web: Desk) -> None:
+def test_screenshots_of_elements_and_of_the_viewport(web: BrowserSandbox) -> None:
     web.do("browser_navigate", url=f"{URL}/tricks.html")
     element = web.do("browser_screenshot", selector="#source")
     assert (element.data["width"], element.data["height"]) == (80, 80)
@@ -164,7 +164,7 @@ def test_pictures_of_elements_and_of_what_is_visible(web: Desk) -> None:
     assert abs(visible.data["width"] - inner[0] / 4) <= 1 and abs(visible.data["height"] - inner[1] / 4) <= 1
 
 
-def test_a_dialog_waits_for_its_answer(web: Desk) -> None:
+def test_a_dialog_waits_for_its_answer(web: BrowserSandbox) -> None:
     web.do("browser_navigate", url=f"{URL}/tricks.html")
     asked = web.do("browser_click", text="delete")
     assert 'confirm "Really delete?"' in asked.text and asked.data["dialog"] == 'confirm "Really delete?"'
@@ -173,24 +173,24 @@ def test_a_dialog_waits_for_its_answer(web: Desk) -> None:
     assert web.do("browser_dialog", text="李").data["title"] == "named 李"
 
 
-def test_a_dialog_never_blocks_another_tool(web: Desk) -> None:
+def test_a_dialog_never_blocks_another_tool(web: BrowserSandbox) -> None:
     web.do("browser_navigate", url=f"{URL}/tricks.html")
     web.do("browser_click", text="delete")
     started = time.monotonic()
     read = web.do("browser_screenshot")
     assert time.monotonic() - started < 4
-    assert "was dismissed, because browser_screenshot was called" in read.text
+    assert "was dismissed because browser_screenshot was called" in read.text
     assert web.do("browser_evaluate", script="document.title").text.startswith('"confirmed false"')
 
 
-def test_the_next_dialog_is_answered_as_planned(web: Desk) -> None:
+def test_the_next_dialog_is_answered_as_planned(web: BrowserSandbox) -> None:
     web.do("browser_navigate", url=f"{URL}/tricks.html")
     assert "the next one will be accepted" in web.do("browser_dialog", text="Ole").text
     answered = web.do("browser_click", text="name")
     assert answered.data["title"] == "named Ole" and "dialog" not in answered.data
 
 
-def test_a_page_that_asks_for_ever_can_be_left(web: Desk) -> None:
+def test_page_with_endless_dialogs_can_be_left(web: BrowserSandbox) -> None:
     web.do("browser_navigate", url=f"{URL}/tricks.html")
     web.call("browser_click", text="nag")
     started = time.monotonic()
@@ -198,7 +198,7 @@ def test_a_page_that_asks_for_ever_can_be_left(web: Desk) -> None:
     assert time.monotonic() - started < 15
 
 
-def test_a_page_that_never_answers_is_given_up_in_time(web: Desk) -> None:
+def test_unresponsive_server_times_out(web: BrowserSandbox) -> None:
     web.do("browser_navigate", url=f"{URL}/form.html")
     started = time.monotonic()
     said = web.fails("browser_navigate", url=f"{URL}/silent", timeout=1)
@@ -207,7 +207,7 @@ def test_a_page_that_never_answers_is_given_up_in_time(web: Desk) -> None:
     assert web.do("browser_get_text").text.startswith("Sign up")
 
 
-def test_a_page_that_never_finishes_is_shown_as_far_as_it_got(web: Desk) -> None:
+def test_page_that_never_finishes_loading_is_shown_partially(web: BrowserSandbox) -> None:
     started = time.monotonic()
     shown = web.do("browser_navigate", url=f"{URL}/half", timeout=1)
     assert time.monotonic() - started < 5
@@ -215,7 +215,7 @@ def test_a_page_that_never_finishes_is_shown_as_far_as_it_got(web: Desk) -> None
     assert "The first half" in web.do("browser_get_text").text
 
 
-def test_a_page_caught_in_its_own_script_says_so_and_can_be_left(web: Desk) -> None:
+def test_busy_page_is_reported_and_can_be_left(web: BrowserSandbox) -> None:
     web.do("browser_navigate", url=f"{URL}/tricks.html")
     button = "<button onclick='for (;;);'>caught</button>"
     web.do("browser_evaluate", script=f'document.body.insertAdjacentHTML("beforeend", "{button}")')
@@ -233,34 +233,34 @@ def test_a_page_caught_in_its_own_script_says_so_and_can_be_left(web: Desk) -> N
     assert web.do("browser_navigate", url=f"{URL}/form.html").data["title"] == "Sign up"
 
 
-def test_a_script_that_runs_for_ever_is_ended(web: Desk) -> None:
+def test_a_script_that_runs_for_ever_is_ended(web: BrowserSandbox) -> None:
     web.do("browser_navigate", url=f"{URL}/form.html")
     assert "was ended" in web.fails("browser_evaluate", script="while (true);", timeout=0.5)
     assert web.do("browser_get_text").text.startswith("Sign up")
 
 
-def test_downloads_land_in_the_workspace(web: Desk) -> None:
+def test_downloads_land_in_the_workspace(web: BrowserSandbox) -> None:
     web.do("browser_navigate", url=f"{URL}/tricks.html")
     clicked = web.do("browser_click", text="download")
     waited = web.do("browser_downloads", wait=True)
     (path,) = {*clicked.files, *waited.files}
     assert f"is complete: {path} (11 bytes)" in clicked.text + waited.text and path.startswith("/workspace/downloads/")
-    assert web.box.output(["cat", path]) == "downloaded\n"
+    assert web.sandbox.output(["cat", path]) == "downloaded\n"
     done = waited.data["downloads"][-1]
     assert (done["state"], done["path"], done["size"]) == ("done", path, 11)
 
 
 @pytest.mark.parametrize("name", ["huge", "endless"])
-def test_a_download_past_the_limit_is_cancelled(web: Desk, name: str) -> None:
+def test_a_download_past_the_limit_is_cancelled(web: BrowserSandbox, name: str) -> None:
     web.do("browser_navigate", url=f"{URL}/tricks.html")
     web.do("browser_click", text=name)
     done = web.do("browser_downloads", wait=True, timeout=20)
     assert done.data["downloads"][-1]["state"] == "cancelled"
     assert "it is larger than the limit of 20.0 MB" in done.text
-    eventually(lambda: int(web.box.output("du -sm /workspace/downloads | cut -f1")) < 2)
+    eventually(lambda: int(web.sandbox.output("du -sm /workspace/downloads | cut -f1")) < 2)
 
 
-def test_evaluates_expressions_functions_and_statements(web: Desk) -> None:
+def test_evaluates_expressions_functions_and_statements(web: BrowserSandbox) -> None:
     web.do("browser_navigate", url=f"{URL}/form.html")
 
     def value(script: str, **more: str) -> str:
@@ -276,7 +276,7 @@ def test_evaluates_expressions_functions_and_statements(web: Desk) -> None:
     assert "SyntaxError" in web.fails("browser_evaluate", script="(((")
 
 
-def test_what_pages_say_is_bounded(web: Desk) -> None:
+def test_text_of_pages_is_bounded(web: BrowserSandbox) -> None:
     web.do("browser_navigate", url=f"{URL}/form.html")
     web.do("browser_evaluate", script="document.title = 't'.repeat(1e6); document.body.textContent = 'x'.repeat(3e6)")
     text = web.do("browser_get_text", max_chars=1000).text
@@ -288,7 +288,7 @@ def test_what_pages_say_is_bounded(web: Desk) -> None:
     assert 100_000 < len(long) < 110_000
 
 
-def test_a_page_that_talks_too_much_is_remembered_in_part(web: Desk) -> None:
+def test_console_log_is_bounded(web: BrowserSandbox) -> None:
     web.do("browser_navigate", url=f"{URL}/tricks.html")
     web.do("browser_click", text="talk")
     found = eventually(lambda: web.do("browser_console", count=500, contains="line 1499").data["messages"], 20)
@@ -296,7 +296,7 @@ def test_a_page_that_talks_too_much_is_remembered_in_part(web: Desk) -> None:
     assert len(web.do("browser_console", count=500).data["messages"]) == 500
 
 
-def test_tells_of_the_console_and_the_network(web: Desk) -> None:
+def test_console_and_network_logs(web: BrowserSandbox) -> None:
     web.do("browser_navigate", url=f"{URL}/form.html")
     web.do("browser_console", clear=True)
     web.do("browser_evaluate", script="console.warn('careful'); setTimeout(() => { throw new Error('oops') })")
@@ -307,7 +307,7 @@ def test_tells_of_the_console_and_the_network(web: Desk) -> None:
     assert (request["method"], request["status"]) == ("GET", 404)
 
 
-def test_gets_sets_and_clears_cookies(web: Desk) -> None:
+def test_gets_sets_and_clears_cookies(web: BrowserSandbox) -> None:
     web.do("browser_navigate", url=f"{URL}/form.html")
     web.do("browser_cookies", action="set", cookies=[{"name": "a", "value": "1"}, {"name": "b", "value": "2"}])
     assert web.do("browser_evaluate", script="document.cookie").text.startswith('"a=1; b=2"')
@@ -316,47 +316,47 @@ def test_gets_sets_and_clears_cookies(web: Desk) -> None:
     assert web.do("browser_cookies").data["cookies"] == []
 
 
-def test_prints_a_pdf(web: Desk) -> None:
+def test_prints_a_pdf(web: BrowserSandbox) -> None:
     web.do("browser_navigate", url=f"{URL}/form.html")
     printed = web.do("browser_pdf", path="out/form.pdf")
     assert printed.files == ["/workspace/out/form.pdf"]
-    assert web.box.output("head -c 5 /workspace/out/form.pdf") == "%PDF-"
+    assert web.sandbox.output("head -c 5 /workspace/out/form.pdf") == "%PDF-"
 
 
-def test_waits_for_what_comes_later(web: Desk) -> None:
+def test_waits_for_later_elements(web: BrowserSandbox) -> None:
     web.do("browser_navigate", url=f"{URL}/tricks.html")
     web.do("browser_click", text="later")
     web.do("browser_wait_for", text="Here at last")
     web.do("browser_wait_for", selector="#late")
     web.do("browser_wait_for", until="load")
     assert "has not appeared after 0.3 s" in web.fails("browser_wait_for", text="never", timeout=0.3)
-    assert "is still there after 0.3 s" in web.fails("browser_wait_for", selector="#late", gone=True, timeout=0.3)
+    assert "is still visible after 0.3 s" in web.fails("browser_wait_for", selector="#late", gone=True, timeout=0.3)
 
 
-def test_errors_say_what_to_do(web: Desk) -> None:
+def test_errors_say_what_to_do(web: BrowserSandbox) -> None:
     web.do("browser_navigate", url=f"{URL}/tricks.html")
     size = web.do("browser_evaluate", script="innerWidth + 'x' + innerHeight").text.split('"')[1]
     assert f"which is {size}" in web.fails("browser_click", x=99999, y=1)
     assert "which is" in web.fails("browser_click", x=-1, y=1)
-    assert "nothing on the page has the text" in web.fails("browser_click", text="not there", timeout=0.3)
-    assert "nothing matches the selector" in web.fails("browser_click", selector="#nope", timeout=0.3)
+    assert "no element has the text" in web.fails("browser_click", text="not there", timeout=0.3)
+    assert "no element matches the selector" in web.fails("browser_click", selector="#nope", timeout=0.3)
     assert "take a new browser_snapshot" in web.fails("browser_click", ref="e9999")
     assert "give one of ref, selector, text" in web.fails("browser_click")
     assert "not several" in web.fails("browser_click", ref="e1", text="x")
     assert "did you mean" in web.fails("browser_press_keys", keys="ctrl+entr")
     assert "is not an address" in web.fails("browser_navigate", url="two words")
     assert "use browser_evaluate" in web.fails("browser_navigate", url="javascript:alert(1)")
-    assert "nothing listens there" in web.fails("browser_navigate", url="http://127.0.0.1:9999/")
+    assert "the connection was refused" in web.fails("browser_navigate", url="http://127.0.0.1:9999/")
     assert "HTTP 404" in web.do("browser_navigate", url=f"{URL}/missing").text
 
 
-def test_says_what_covers_an_element(web: Desk) -> None:
+def test_covering_element_is_reported(web: BrowserSandbox) -> None:
     web.do("browser_navigate", url=f"{URL}/tricks.html")
     web.do("browser_click", text="cover")
     assert 'covered by <div id="cover">' in web.fails("browser_click", text="later", timeout=0.5)
 
 
-def test_checks_arguments(web: Desk) -> None:
+def test_checks_arguments(web: BrowserSandbox) -> None:
     wrong: dict[str, tuple[str, dict[str, Any]]] = {
         "'url' is missing": ("browser_navigate", {}),
         "'url' must be text": ("browser_navigate", {"url": 7}),
@@ -368,35 +368,35 @@ def test_checks_arguments(web: Desk) -> None:
             web.call(name, **arguments)
 
 
-def test_a_tab_that_crashed_is_replaced(web: Desk) -> None:
+def test_a_tab_that_crashed_is_replaced(web: BrowserSandbox) -> None:
     web.do("browser_navigate", url=f"{URL}/form.html")
-    web.box.run("pkill -f -- '--type=renderer'")
+    web.sandbox.run("pkill -f -- '--type=renderer'")
     eventually(lambda: not web.call("browser_navigate", url=f"{URL}/form.html", timeout=3).failed, 30)
     assert web.do("browser_get_text").text.startswith("Sign up")
 
 
-def test_chromium_killed_is_said_and_the_next_call_finds_it_restarted(web: Desk) -> None:
+def test_killed_chromium_is_reported_and_restarted(web: BrowserSandbox) -> None:
     web.do("browser_navigate", url=f"{URL}/form.html")
-    chromium = web.box.output("pgrep -o chromium").strip()
-    web.box.start(f"sleep 0.2; kill -9 {chromium}")
+    chromium = web.sandbox.output("pgrep -o chromium").strip()
+    web.sandbox.start(f"sleep 0.2; kill -9 {chromium}")
     said = web.fails("browser_wait_for", text="never", timeout=10)
-    assert "chromium has ended" in said
+    assert "chromium has crashed or was killed" in said
     assert web.do("browser_navigate", url=f"{URL}/form.html").data["title"] == "Sign up"
 
 
-def test_chromium_killed_between_two_calls_is_told_by_the_next(web: Desk) -> None:
+def test_chromium_killed_between_calls_is_reported_by_the_next_call(web: BrowserSandbox) -> None:
     web.do("browser_navigate", url=f"{URL}/form.html")
-    web.box.run("kill -9 $(pgrep -o chromium)")
-    lost = "Chromium had ended and was started again; the tabs it had are lost."
+    web.sandbox.run("kill -9 $(pgrep -o chromium)")
+    lost = "Chromium had ended and was restarted; its tabs are lost."
     assert lost in web.do("browser_snapshot").text
     assert lost not in web.do("browser_snapshot").text
 
 
-def test_a_desktop_that_was_stopped_is_told_soon(web: Desk) -> None:
+def test_stopped_desktop_is_reported_quickly(web: BrowserSandbox) -> None:
     web.do("browser_snapshot")
 
     async def services(start: bool) -> None:
-        async with Inside(web.box.backend.address(web.box.record)) as inside:
+        async with DaemonClient(web.sandbox.backend.daemon_address(web.sandbox.record)) as inside:
             await (inside.start_services() if start else inside.stop_services())
 
     asyncio.run(services(False))
@@ -406,25 +406,25 @@ def test_a_desktop_that_was_stopped_is_told_soon(web: Desk) -> None:
         assert time.monotonic() - started < 6
     finally:
         asyncio.run(services(True))
-    assert "tabs it had are lost" in web.do("browser_snapshot").text
+    assert "its tabs are lost" in web.do("browser_snapshot").text
 
 
-def test_a_path_is_opened_as_a_file(web: Desk) -> None:
-    web.box.write("/workspace/my shop.html", b"<title>Shop</title>")
+def test_a_path_is_opened_as_a_file(web: BrowserSandbox) -> None:
+    web.sandbox.write("/workspace/my shop.html", b"<title>Shop</title>")
     opened = web.do("browser_navigate", url="/workspace/my shop.html")
     assert opened.data["title"] == "Shop" and opened.data["url"] == "file:///workspace/my%20shop.html"
 
 
-def test_the_driver_killed_comes_back(web: Desk) -> None:
+def test_killed_driver_is_restarted(web: BrowserSandbox) -> None:
     web.do("browser_navigate", url=f"{URL}/form.html")
-    assert web.box.run("pkill -9 -f run-driver").exit_code == 0
-    assert "tabs it had are lost" not in web.call("browser_get_text").text
+    assert web.sandbox.run("pkill -9 -f run-driver").exit_code == 0
+    assert "its tabs are lost" not in web.call("browser_get_text").text
     assert web.do("browser_navigate", url=f"{URL}/form.html").data["title"] == "Sign up"
 
 
-def test_a_page_that_hangs_keeps_nobody_out_who_comes_anew(web: Desk) -> None:
+def test_hung_page_does_not_block_a_new_connection(web: BrowserSandbox) -> None:
     web.do("browser_navigate", url=f"{URL}/tricks.html")
     web.call("browser_click", text="hang")
-    web.box.run("pkill -9 -f run-driver")
+    web.sandbox.run("pkill -9 -f run-driver")
     assert eventually(lambda: not web.call("browser_navigate", url=f"{URL}/form.html").failed, 60)
     assert web.do("browser_get_text").text.startswith("Sign up")

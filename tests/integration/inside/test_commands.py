@@ -15,7 +15,7 @@ from .daemon import TOKEN, Answer, Daemon, alive, eventually, next_event, runnin
 
 
 def rebuild(events: list[dict[str, Any]], stream: str) -> bytes:
-    """What our own client does: the exact bytes of a stream from its events."""
+    """Rebuild the exact bytes of a stream from its events, as the client does."""
     out = b""
     for event in events:
         if event["type"] == stream:
@@ -83,12 +83,12 @@ def test_bad_requests_say_what_to_fix(daemon: Daemon, document: dict[str, Any]) 
     assert (answer.status, answer.error()) == (400, "INVALID_REQUEST_BODY")
 
 
-def test_our_own_identity_is_accepted(daemon: Daemon) -> None:
+def test_own_identity_is_accepted(daemon: Daemon) -> None:
     assert daemon.run("id -u", uid=os.getuid(), gid=os.getgid()).text() == [str(os.getuid())]
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can take another identity")
-def test_root_takes_another_identity(daemon: Daemon) -> None:
+def test_root_can_switch_to_another_identity(daemon: Daemon) -> None:
     assert daemon.run("id -u; id -g", uid=12345, gid=12346, cwd="/").text() == ["12345", "12346"]
 
 
@@ -99,7 +99,7 @@ def test_bytes_that_are_not_text_survive(daemon: Daemon) -> None:
     assert rebuild(daemon.run("cat bytes >&2", raw=True).events(), "stderr") == every
 
 
-def test_characters_and_long_lines_are_not_torn(daemon: Daemon) -> None:
+def test_characters_and_long_lines_are_not_split(daemon: Daemon) -> None:
     text = ("é世🙂" * 60000 + "\n") * 2 + "end"
     (daemon.directory / "text").write_text(text)
     events = daemon.run("cat text").events()
@@ -137,7 +137,7 @@ def test_a_command_that_ignores_sigterm_dies_anyway(daemon: Daemon) -> None:
     assert not alive(int(answer.text()[0]))
 
 
-def test_interrupt_ends_the_whole_family(daemon: Daemon) -> None:
+def test_interrupt_ends_all_descendants(daemon: Daemon) -> None:
     command = "setsid sleep 300 & (setsid sh -c 'echo $$; exec sleep 300' &) ; sleep 300"
     with daemon.stream("POST", "/command", {"command": command}) as response:
         identifier = next_event(response)["text"]
@@ -149,7 +149,7 @@ def test_interrupt_ends_the_whole_family(daemon: Daemon) -> None:
     assert daemon.call("DELETE", "/command").error() == "MISSING_QUERY"
 
 
-def test_a_client_that_leaves_ends_its_command(daemon: Daemon) -> None:
+def test_client_disconnect_ends_its_command(daemon: Daemon) -> None:
     with daemon.stream("POST", "/command", {"command": "echo $$; exec sleep 300"}) as response:
         identifier = next_event(response)["text"]
         pid = int(next_event(response)["text"])
@@ -158,14 +158,14 @@ def test_a_client_that_leaves_ends_its_command(daemon: Daemon) -> None:
     eventually(lambda: not daemon.call("GET", f"/command/status/{identifier}").json()["running"])
 
 
-def test_a_client_that_leaves_in_the_middle_of_much_output(daemon: Daemon) -> None:
+def test_client_disconnect_during_heavy_output(daemon: Daemon) -> None:
     with daemon.stream("POST", "/command", {"command": "echo $$; exec yes"}) as response:
         next_event(response)
         pid = int(next_event(response)["text"])
     eventually(lambda: not alive(pid))
 
 
-def test_what_a_command_leaves_running_can_go_on_writing(daemon: Daemon) -> None:
+def test_leftover_processes_can_go_on_writing(daemon: Daemon) -> None:
     leave = "(while [ ! -e go ]; do sleep 0.01; done; echo more; echo survived > proof) & echo started"
     assert daemon.run(leave).text() == ["started"]
     (daemon.directory / "go").touch()
@@ -186,7 +186,7 @@ def test_a_slow_reader_slows_the_command_down(daemon: Daemon) -> None:
 
 
 @pytest.mark.slow
-def test_a_gigabyte_of_output_passes_in_flat_memory(daemon: Daemon) -> None:
+def test_gigabyte_of_output_needs_constant_memory(daemon: Daemon) -> None:
     before = daemon.rss_mib()
     command = "head -c 1073741824 /dev/zero | tr '\\0' x"
     buffer = bytearray(1 << 20)
@@ -214,7 +214,7 @@ def test_commands_inherit_nothing_but_their_streams(daemon: Daemon) -> None:
     assert daemon.run("ls /proc/self/fd | tr '\\n' ' '").text() == ["0 1 2 3 "]
 
 
-def test_the_daemon_is_closed_to_other_processes_of_the_box(daemon: Daemon) -> None:
+def test_daemon_is_protected_from_other_processes(daemon: Daemon) -> None:
     owner = Path(f"/proc/{daemon.pid}/fd").stat().st_uid
     assert owner == 0
     assert TOKEN.encode() not in daemon.run(f"cat /proc/{daemon.pid}/cmdline; env").body
@@ -237,7 +237,7 @@ def test_background_status_logs_and_cursor(daemon: Daemon) -> None:
     assert daemon.call("GET", f"/command/{identifier}/logs?cursor=999999").body == b""
 
 
-def test_a_follower_that_comes_back_misses_nothing(daemon: Daemon) -> None:
+def test_reconnecting_follower_misses_nothing(daemon: Daemon) -> None:
     command = "for i in $(seq 200); do echo out $i; echo err $i >&2; printf '\\377\\n'; sleep 0.002; done; exit 7"
     identifier = daemon.start(command)
     events: list[dict[str, Any]] = []
@@ -261,7 +261,7 @@ def test_a_background_timeout(daemon: Daemon) -> None:
     assert "timed out" in daemon.call("GET", f"/command/status/{identifier}").json()["error"]
 
 
-def test_finished_commands_are_forgotten_in_the_end(daemon: Daemon, directory: Path) -> None:
+def test_oldest_finished_commands_are_dropped(daemon: Daemon, directory: Path) -> None:
     first = daemon.start("echo kept")
     eventually(lambda: not daemon.call("GET", f"/command/status/{first}").json()["running"])
     assert (directory / "state" / first).is_dir()
@@ -271,7 +271,7 @@ def test_finished_commands_are_forgotten_in_the_end(daemon: Daemon, directory: P
     assert not (directory / "state" / first).exists()
 
 
-def test_termination_takes_the_commands_along(zipapp: Path, directory: Path) -> None:
+def test_shutdown_terminates_commands(zipapp: Path, directory: Path) -> None:
     with running_daemon(zipapp, directory) as daemon:
         daemon.start("trap '' TERM; echo $$ > pid; while :; do sleep 0.05; done")
         eventually(lambda: (daemon.directory / "pid").exists() and (daemon.directory / "pid").read_text())
@@ -281,7 +281,7 @@ def test_termination_takes_the_commands_along(zipapp: Path, directory: Path) -> 
         assert not alive(pid)
 
 
-def test_a_command_with_an_id_of_its_own_is_started_once(daemon: Daemon) -> None:
+def test_command_with_client_id_is_started_once(daemon: Daemon) -> None:
     script = 'echo started >> "$HOME_FILE"; sleep 0.1; exit 7'
     body = {"command": script, "background": True, "id": "task", "envs": {"HOME_FILE": str(daemon.directory / "f")}}
     ids = [daemon.call("POST", "/command", body).events()[0]["text"] for _ in range(3)]
@@ -292,7 +292,7 @@ def test_a_command_with_an_id_of_its_own_is_started_once(daemon: Daemon) -> None
     assert (daemon.directory / "f").read_text() == "started\n"
 
 
-def test_a_command_with_an_id_of_its_own_is_remembered(daemon: Daemon) -> None:
+def test_command_with_client_id_is_never_dropped(daemon: Daemon) -> None:
     daemon.call("POST", "/command", {"argv": ["no-such-program"], "background": True, "id": "task"})
     for _ in range(210):
         daemon.run("true")

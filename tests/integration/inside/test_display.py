@@ -1,4 +1,4 @@
-"""The display of a box, reached from outside: as a descriptor, or through the daemon."""
+"""The display of a sandbox, reached from outside: as a descriptor, or through the daemon."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from typing import Any
 import pytest
 import uvloop
 
-from paddock.errors import BoxError, BoxGone, BoxTimeout, InvalidInput, Unavailable
-from paddock.model.sandbox import Address
-from paddock.sandbox.client import Inside
-from paddock.sandbox.display_socket import DisplaySocket
+from paddock.errors import InvalidInput, SandboxError, SandboxGone, SandboxTimeout, Unavailable
+from paddock.model.sandbox import DaemonAddress
+from paddock.sandbox.daemon.client import DaemonClient
+from paddock.sandbox.daemon.display_socket import DisplaySocket
 
 from .daemon import TOKEN, Daemon, eventually, running_daemon
 
@@ -43,8 +43,8 @@ def listens(port: int) -> bool:
         return probe.connect_ex(("127.0.0.1", port)) == 0
 
 
-def client(daemon: Daemon) -> Inside:
-    return Inside(Address(token=TOKEN, socket=daemon.socket_path))
+def client(daemon: Daemon) -> DaemonClient:
+    return DaemonClient(DaemonAddress(token=TOKEN, socket=daemon.socket_path))
 
 
 async def read(display: DisplaySocket, size: int) -> bytes:
@@ -57,7 +57,7 @@ async def read(display: DisplaySocket, size: int) -> bytes:
     return data
 
 
-async def shake_hands(display: DisplaySocket) -> tuple[int, int]:
+async def rfb_handshake(display: DisplaySocket) -> tuple[int, int]:
     """Speak RFB until the display says how large it is."""
     loop = asyncio.get_running_loop()
     assert await read(display, 12) == GREETING
@@ -81,14 +81,14 @@ def test_several_viewers_reach_the_display(
             for display in displays:
                 assert display.gettimeout() == 0
                 assert not display.get_inheritable()
-                assert await shake_hands(display) == (320, 200)
+                assert await rfb_handshake(display) == (320, 200)
                 display.close()
 
     with screen(zipapp, directory) as daemon, asyncio.Runner(loop_factory=loop) as runner:
         runner.run(talk(daemon))
 
 
-def test_a_viewer_that_comes_with_the_box_waits_for_its_display(zipapp: Path, directory: Path) -> None:
+def test_early_viewer_waits_for_the_display(zipapp: Path, directory: Path) -> None:
     """The daemon is asked before the display can be up."""
 
     async def talk(daemon: Daemon) -> None:
@@ -100,7 +100,7 @@ def test_a_viewer_that_comes_with_the_box_waits_for_its_display(zipapp: Path, di
         asyncio.run(talk(daemon))
 
 
-def test_a_box_that_is_watched_is_used(zipapp: Path, directory: Path) -> None:
+def test_watched_sandbox_is_not_idle(zipapp: Path, directory: Path) -> None:
     async def talk(daemon: Daemon) -> None:
         async with client(daemon) as inside:
             display = await inside.open_display()
@@ -114,11 +114,11 @@ def test_a_box_that_is_watched_is_used(zipapp: Path, directory: Path) -> None:
         asyncio.run(talk(daemon))
 
 
-def test_a_display_that_is_killed_hangs_up_and_comes_back(zipapp: Path, directory: Path) -> None:
+def test_killed_display_disconnects_viewers_and_restarts(zipapp: Path, directory: Path) -> None:
     async def talk(daemon: Daemon) -> None:
         async with client(daemon) as inside:
             display = await inside.open_display()
-            await shake_hands(display)
+            await rfb_handshake(display)
             watch = inside.watch_services()
             first = await anext(watch)
             assert (first["name"], first["state"]) == ("display", "ready")
@@ -130,30 +130,30 @@ def test_a_display_that_is_killed_hangs_up_and_comes_back(zipapp: Path, director
             await watch.aclose()
             display.close()
             with await inside.open_display() as again:
-                assert await shake_hands(again) == (320, 200)
+                assert await rfb_handshake(again) == (320, 200)
 
     with screen(zipapp, directory) as daemon:
         asyncio.run(talk(daemon))
 
 
 @pytest.mark.parametrize("direct", [True, False])
-def test_a_display_that_was_stopped_is_not_there(zipapp: Path, directory: Path, direct: bool) -> None:
+def test_stopped_display_is_unavailable(zipapp: Path, directory: Path, direct: bool) -> None:
     async def talk(daemon: Daemon) -> None:
         async with client(daemon) as inside:
             assert [each["state"] for each in await inside.start_services()] == ["ready"]
             assert [each["state"] for each in await inside.stop_services(["display"])] == ["stopped"]
-            with pytest.raises(Unavailable, match="no display runs in this box"):
+            with pytest.raises(Unavailable, match="no display runs in this sandbox"):
                 await inside.open_display(direct=direct)
             await inside.start_services(["display"])
             (await inside.open_display(direct=direct)).close()
-            with pytest.raises(InvalidInput, match="no service 'nope'"):
+            with pytest.raises(InvalidInput, match="unknown service 'nope'"):
                 await inside.stop_services(["nope"])
 
     with screen(zipapp, directory) as daemon:
         asyncio.run(talk(daemon))
 
 
-def test_a_box_without_a_display_says_so(daemon: Daemon) -> None:
+def test_missing_display_is_reported(daemon: Daemon) -> None:
     async def talk() -> None:
         async with client(daemon) as inside:
             with pytest.raises(Unavailable, match="use an image with a screen"):
@@ -163,15 +163,15 @@ def test_a_box_without_a_display_says_so(daemon: Daemon) -> None:
     assert daemon.call("GET", "/paddock/display").status == 426
 
 
-def test_a_daemon_on_another_machine_stays_in_between(zipapp: Path, directory: Path) -> None:
+def test_remote_daemon_forwards_bytes(zipapp: Path, directory: Path) -> None:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
 
     async def talk() -> None:
-        async with Inside(Address(token=TOKEN, host="127.0.0.1", port=port)) as inside:
+        async with DaemonClient(DaemonAddress(token=TOKEN, host="127.0.0.1", port=port)) as inside:
             with await inside.open_display() as display:
-                assert await shake_hands(display) == (320, 200)
+                assert await rfb_handshake(display) == (320, 200)
 
     with screen(zipapp, directory, listen={"tcp": ["127.0.0.1", port]}):
         eventually(lambda: listens(port))
@@ -182,13 +182,13 @@ def test_a_daemon_on_another_machine_stays_in_between(zipapp: Path, directory: P
             assert raw.recv(100).startswith(b"HTTP/1.1 400 ")
 
 
-def test_the_box_cannot_make_its_viewer_wait(zipapp: Path, directory: Path) -> None:
-    """Whoever else holds the connection may say that calls on it wait; ours do not."""
+def test_sandbox_cannot_block_its_viewer(zipapp: Path, directory: Path) -> None:
+    """Another holder of the connection may make it blocking; the viewer's reads still do not block."""
 
     async def talk(daemon: Daemon) -> None:
         async with client(daemon) as inside:
             with await inside.open_display() as display:
-                await shake_hands(display)
+                await rfb_handshake(display)
                 with socket.socket(fileno=os.dup(display.fileno())) as other:
                     other.setblocking(True)
                     assert os.get_blocking(display.fileno())
@@ -205,9 +205,9 @@ def test_the_box_cannot_make_its_viewer_wait(zipapp: Path, directory: Path) -> N
 
 
 @asynccontextmanager
-async def liar(directory: Path, act: Callable[[socket.socket], Awaitable[None]]) -> AsyncIterator[Inside]:
+async def fake_daemon(directory: Path, act: Callable[[socket.socket], Awaitable[None]]) -> AsyncIterator[DaemonClient]:
     """A daemon that answers a call for its display as it likes."""
-    path = directory / "liar.sock"
+    path = directory / "fake_daemon.sock"
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(str(path))
         listener.listen()
@@ -224,23 +224,23 @@ async def liar(directory: Path, act: Callable[[socket.socket], Awaitable[None]])
 
         task = asyncio.create_task(respond())
         try:
-            async with Inside(Address(token="x", socket=path)) as inside:
+            async with DaemonClient(DaemonAddress(token="x", socket=path)) as inside:
                 yield inside
         finally:
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
 
 
-def refused(directory: Path, send: Callable[[socket.socket], None], match: str, timeout: float = 10.0) -> None:
-    """What a liar sends is refused, and no descriptor of it stays open."""
+def assert_refused(directory: Path, send: Callable[[socket.socket], None], match: str, timeout: float = 10.0) -> None:
+    """Assert that the reply of a fake daemon is refused and that no descriptor stays open."""
 
     async def act(connection: socket.socket) -> None:
         send(connection)
 
     async def talk() -> None:
-        async with liar(directory, act) as inside:
+        async with fake_daemon(directory, act) as inside:
             before = len(os.listdir("/proc/self/fd"))
-            with pytest.raises(BoxError, match=match):
+            with pytest.raises(SandboxError, match=match):
                 await inside.open_display(timeout=timeout)
             deadline = time.monotonic() + 5
             while len(os.listdir("/proc/self/fd")) > before:
@@ -250,16 +250,16 @@ def refused(directory: Path, send: Callable[[socket.socket], None], match: str, 
     asyncio.run(talk())
 
 
-def test_a_file_is_no_display(tmp_path: Path) -> None:
+def test_regular_file_descriptor_is_refused(tmp_path: Path) -> None:
     def send(connection: socket.socket) -> None:
         with (tmp_path / "file").open("w+") as file:
             socket.send_fds(connection, [HEAD], [file.fileno()])
 
-    refused(tmp_path, send, "not a display's")
+    assert_refused(tmp_path, send, "not a display's")
 
 
 @pytest.mark.parametrize("kind", ["datagram", "listening", "unconnected", "tcp", "pipe"])
-def test_nor_is_another_kind_of_socket(tmp_path: Path, kind: str) -> None:
+def test_datagram_socket_descriptor_is_refused(tmp_path: Path, kind: str) -> None:
     def send(connection: socket.socket) -> None:
         if kind == "pipe":
             ends = os.pipe()
@@ -281,27 +281,27 @@ def test_nor_is_another_kind_of_socket(tmp_path: Path, kind: str) -> None:
         with left, right:
             socket.send_fds(connection, [HEAD], [left.fileno()])
 
-    refused(tmp_path, send, "not a display's")
+    assert_refused(tmp_path, send, "not a display's")
 
 
 @pytest.mark.parametrize("count", [2, 5, 50])
-def test_more_than_one_descriptor_is_too_many(tmp_path: Path, count: int) -> None:
+def test_several_descriptors_are_refused(tmp_path: Path, count: int) -> None:
     def send(connection: socket.socket) -> None:
         left, right = socket.socketpair()
         with left, right:
             socket.send_fds(connection, [HEAD], [left.fileno()] * count)
 
-    refused(tmp_path, send, "descriptors instead of that of its display")
+    assert_refused(tmp_path, send, "descriptors instead of that of its display")
 
 
-def test_a_descriptor_with_every_byte_is_too_many(tmp_path: Path) -> None:
+def test_one_descriptor_per_byte_is_refused(tmp_path: Path) -> None:
     def send(connection: socket.socket) -> None:
         left, right = socket.socketpair()
         with left, right:
             for byte in HEAD:
                 socket.send_fds(connection, [bytes([byte])], [left.fileno()])
 
-    refused(tmp_path, send, "descriptors instead of that of its display")
+    assert_refused(tmp_path, send, "descriptors instead of that of its display")
 
 
 @pytest.mark.parametrize(
@@ -316,50 +316,50 @@ def test_a_descriptor_with_every_byte_is_too_many(tmp_path: Path) -> None:
         (b'HTTP/1.1 502 Bad\r\n\r\n{"message": "broken"}', "broken"),
     ],
 )
-def test_answers_that_are_none(tmp_path: Path, said: bytes, match: str) -> None:
-    refused(tmp_path, lambda connection: connection.sendall(said), match)
+def test_malformed_replies_are_refused(tmp_path: Path, said: bytes, match: str) -> None:
+    assert_refused(tmp_path, lambda connection: connection.sendall(said), match)
 
 
-def test_bytes_behind_the_head_are_no_display(tmp_path: Path) -> None:
+def test_bytes_after_the_head_are_refused(tmp_path: Path) -> None:
     def send(connection: socket.socket) -> None:
         left, right = socket.socketpair()
         with left, right:
             socket.send_fds(connection, [HEAD + b"more"], [left.fileno()])
 
-    refused(tmp_path, send, "instead of that of its display")
+    assert_refused(tmp_path, send, "instead of that of its display")
 
 
 @pytest.mark.parametrize("direct", [True, False])
-def test_a_daemon_that_says_nothing_is_not_waited_for(tmp_path: Path, direct: bool) -> None:
+def test_silent_daemon_times_out(tmp_path: Path, direct: bool) -> None:
     async def act(connection: socket.socket) -> None:
         connection.sendall(b"HTTP/1.1 ")
         await asyncio.sleep(60)
 
     async def talk() -> None:
-        async with liar(tmp_path, act) as inside:
-            with pytest.raises(BoxTimeout):
+        async with fake_daemon(tmp_path, act) as inside:
+            with pytest.raises(SandboxTimeout):
                 await inside.open_display(direct=direct, timeout=0.1)
 
     asyncio.run(talk())
 
 
-def test_a_box_that_is_gone(tmp_path: Path) -> None:
+def test_gone_sandbox_is_reported(tmp_path: Path) -> None:
     async def talk() -> None:
-        async with Inside(Address(token="x", socket=tmp_path / "none.sock")) as inside:
-            with pytest.raises(BoxGone):
+        async with DaemonClient(DaemonAddress(token="x", socket=tmp_path / "none.sock")) as inside:
+            with pytest.raises(SandboxGone):
                 await inside.open_display()
 
     asyncio.run(talk())
 
 
-def test_whoever_comes_while_the_display_dies_gets_the_next_one(zipapp: Path, directory: Path) -> None:
+def test_viewer_during_display_restart_gets_the_new_display(zipapp: Path, directory: Path) -> None:
     async def talk(daemon: Daemon) -> None:
         async with client(daemon) as inside:
             for _ in range(3):
                 await inside.start_services()
                 os.kill((await inside.services())[0]["pid"], signal.SIGKILL)
                 with await inside.open_display() as display:
-                    assert await shake_hands(display) == (320, 200)
+                    assert await rfb_handshake(display) == (320, 200)
 
     with screen(zipapp, directory) as daemon:
         asyncio.run(talk(daemon))

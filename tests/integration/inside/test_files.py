@@ -119,7 +119,7 @@ def test_lines(daemon: Daemon) -> None:
     assert download(daemon, "lines", "&offset=x").status == 400
 
 
-def test_what_cannot_be_downloaded(daemon: Daemon) -> None:
+def test_undownloadable_paths_are_refused(daemon: Daemon) -> None:
     os.mkfifo(daemon.directory / "pipe")
     assert (download(daemon, "none").status, download(daemon, "none").error()) == (404, "FILE_NOT_FOUND")
     assert download(daemon, daemon.directory).error() == "INVALID_FILE"
@@ -220,7 +220,7 @@ def root(daemon: Daemon) -> Path:
     return root
 
 
-def test_a_root_holds_what_is_beneath_it(daemon: Daemon, root: Path) -> None:
+def test_paths_below_the_root_are_accessible(daemon: Daemon, root: Path) -> None:
     for path in ("inner", "relative", "absolute", f"{root}/inner", "sub/../inner", "./sub/.././inner"):
         assert download(daemon, path, X_Paddock_Root=str(root)).body == b"inner"
     listing = daemon.call("GET", "/directories/list?path=.&depth=5", X_Paddock_Root=str(root))
@@ -231,7 +231,7 @@ def test_a_root_holds_what_is_beneath_it(daemon: Daemon, root: Path) -> None:
     "path",
     ["/etc/passwd", "../secret", "sub/../../secret", "out-file", "out-relative", "out-directory/passwd", "loop"],
 )
-def test_a_root_lets_nothing_out(daemon: Daemon, root: Path, path: str) -> None:
+def test_paths_outside_the_root_are_refused(daemon: Daemon, root: Path, path: str) -> None:
     for answer in (
         download(daemon, path, X_Paddock_Root=str(root)),
         upload(daemon, form(({"path": path}, b"evil")), X_Paddock_Root=str(root)),
@@ -261,7 +261,7 @@ def archive(*members: tuple[str, bytes, str | bytes]) -> bytes:
 
 
 @pytest.mark.parametrize("gzip", ["0", "1"])
-def test_ten_thousand_small_files_there_and_back(daemon: Daemon, gzip: str) -> None:
+def test_ten_thousand_small_files_round_trip(daemon: Daemon, gzip: str) -> None:
     for number in range(10_000):
         if number % 100 == 0:
             (daemon.directory / f"many/{number // 100}").mkdir(parents=True)
@@ -274,7 +274,7 @@ def test_ten_thousand_small_files_there_and_back(daemon: Daemon, gzip: str) -> N
     assert found == {str(number): str(number) for number in range(10_000)}
 
 
-def test_unpacking_joins_directories_and_replaces_files(daemon: Daemon) -> None:
+def test_unpacking_merges_directories_and_replaces_files(daemon: Daemon) -> None:
     target = daemon.directory / "target"
     (target / "both/kept").mkdir(parents=True)
     (target / "both/file").write_text("old")
@@ -308,7 +308,7 @@ def test_unpacking_joins_directories_and_replaces_files(daemon: Daemon) -> None:
         b"",
     ],
 )
-def test_no_archive_writes_outside_its_directory(daemon: Daemon, data: bytes) -> None:
+def test_archives_cannot_write_outside_the_directory(daemon: Daemon, data: bytes) -> None:
     victim = daemon.directory / "victim"
     victim.mkdir()
     (daemon.directory / "secret").write_text("secret")

@@ -1,4 +1,4 @@
-"""Bash sessions and code contexts: state that lasts, whatever the code does."""
+"""Bash sessions and code contexts keep their state."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def context(daemon: Daemon) -> Context:
     return Context(daemon)
 
 
-def test_a_session_remembers(session: Session) -> None:
+def test_session_keeps_its_state(session: Session) -> None:
     learn = "cd /usr; export A=1; B='two words'; f() { echo \"$A $B\"; }; alias hi='echo hello'"
     assert session.run(learn).exit_code() == 0
     assert session.run("pwd; f; hi").text() == ["/usr", "1 two words", "hello"]
@@ -66,7 +66,7 @@ def test_a_session_survives_exit(session: Session) -> None:
     assert session.run("echo back").text() == ["back"]
 
 
-def test_nothing_a_command_prints_ends_it(session: Session) -> None:
+def test_command_output_cannot_end_the_session(session: Session) -> None:
     zeros = "printf '0\\0'; printf '0\\0' >&2; printf '0\\0' >&3 2>/dev/null"
     answer = session.run(f"{zeros}; head -c 300000 /dev/urandom; echo end")
     assert answer.text()[-1].endswith("end")
@@ -80,7 +80,7 @@ def test_syntax_errors_and_here_documents(session: Session) -> None:
     assert session.run("echo fine").text() == ["fine"]
 
 
-def test_a_session_times_out_and_goes_on(session: Session) -> None:
+def test_session_continues_after_timeout(session: Session) -> None:
     session.run("KEPT=yes")
     assert session.run("while :; do :; done", timeout=100).exit_code() == 124
     assert session.run("echo $KEPT").text() == ["yes"]
@@ -109,7 +109,7 @@ def test_a_session_is_busy_interrupted_and_deleted(daemon: Daemon, session: Sess
     assert daemon.call("DELETE", f"/session/{session.id}").status == 404
 
 
-def test_a_client_that_leaves_frees_the_session(daemon: Daemon, session: Session) -> None:
+def test_client_disconnect_frees_the_session(daemon: Daemon, session: Session) -> None:
     with daemon.stream("POST", f"/session/{session.id}/run", {"command": "echo hi; sleep 300"}) as response:
         next_event(response)
         next_event(response)
@@ -124,7 +124,7 @@ def test_bad_sessions(daemon: Daemon, session: Session) -> None:
     assert session.run("true").exit_code() == 0
 
 
-def test_python_remembers_and_shows_the_last_value(context: Context) -> None:
+def test_python_keeps_state_and_shows_the_last_value(context: Context) -> None:
     assert context.run("x = 20\nimport math").events()[-1]["type"] == "execution_complete"
     answer = context.run("print('printed')\nx + 22")
     events = {event["type"]: event for event in answer.events()}
@@ -136,7 +136,7 @@ def test_python_remembers_and_shows_the_last_value(context: Context) -> None:
     assert "result" not in [event["type"] for event in context.run("x;").events()]
 
 
-def test_contexts_do_not_share_and_the_default_does(daemon: Daemon, context: Context) -> None:
+def test_contexts_are_separate_and_the_default_is_shared(daemon: Daemon, context: Context) -> None:
     context.run("secret = 1")
     assert Context(daemon).error("secret")["ename"] == "NameError"
     daemon.call("POST", "/code", {"code": "shared = 5"})
@@ -213,7 +213,7 @@ def test_interrupt_and_timeout_keep_the_variables(daemon: Daemon, context: Conte
     assert context.result("x")["text"] == "1"
 
 
-def test_an_interrupt_that_comes_before_the_kernel_is_ready_is_not_lost(daemon: Daemon) -> None:
+def test_early_interrupt_is_not_lost(daemon: Daemon) -> None:
     with daemon.stream("POST", "/code", {"code": "while True: pass", "context": {"language": "python"}}) as response:
         identifier = next_event(response)["text"]
         assert daemon.call("DELETE", f"/code?id={identifier}").status == 200

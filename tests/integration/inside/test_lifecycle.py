@@ -1,4 +1,4 @@
-"""The box as a whole: entrypoint, claims, metrics, state."""
+"""The sandbox as a whole: entrypoint, claims, metrics, state."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from paddock.sandbox.zipapp import pack
+from paddock.sandbox.daemon.zipapp_builder import build_daemon_zipapp
 
 from .daemon import Daemon, eventually, next_event, running_daemon
 
 
-def test_state_tells_who_is_there_and_since_when(daemon: Daemon) -> None:
+def test_state_reports_pid_and_uptime(daemon: Daemon) -> None:
     state = daemon.call("GET", "/paddock/state").json()
     assert state["pid"] == daemon.pid
     assert state["entrypoint"] is None
@@ -38,7 +38,7 @@ def test_the_entrypoint_runs_and_the_daemon_outlives_it(zipapp: Path, directory:
         assert daemon.run("echo alive").text() == ["alive"]
 
 
-def test_a_box_is_claimed_once(daemon: Daemon) -> None:
+def test_sandbox_can_be_claimed_once(daemon: Daemon) -> None:
     claim = {"env": {"OWNER": "me"}, "entrypoint": ["sh", "-c", "echo $OWNER $BOX"], "cwd": "/usr"}
     assert daemon.call("POST", "/paddock/claim", {"entrypoint": "sh"}).status == 400
     assert daemon.call("POST", "/paddock/claim", claim).status == 200
@@ -67,7 +67,7 @@ def test_programs_on_the_extra_path(zipapp: Path, directory: Path) -> None:
 
 
 @pytest.mark.parametrize("document", ["", "[]", '{"token": "x"}', '{"token": "x", "listen": {"fd": 3, "unix": "/x"}}'])
-def test_unusable_settings_end_with_one_line(zipapp: Path, directory: Path, document: str) -> None:
+def test_invalid_settings_are_reported_in_one_line(zipapp: Path, directory: Path, document: str) -> None:
     config = directory / "config.json"
     config.write_text(document)
     words = ["/usr/bin/python3", "-I", "-S", str(zipapp), "--config", str(config)]
@@ -75,14 +75,14 @@ def test_unusable_settings_end_with_one_line(zipapp: Path, directory: Path, docu
     assert (done.returncode, done.stderr.count("\n")) == (2, 1)
 
 
-def test_the_zipapp_is_the_same_every_time(zipapp: Path, tmp_path: Path) -> None:
-    again = pack(tmp_path)
+def test_zipapp_is_reproducible(zipapp: Path, tmp_path: Path) -> None:
+    again = build_daemon_zipapp(tmp_path)
     assert again.name == zipapp.name
-    assert pack(tmp_path) == again
+    assert build_daemon_zipapp(tmp_path) == again
     assert os.listdir(tmp_path) == [again.name]
 
 
-def test_the_zipapp_holds_only_the_standard_library_and_us(zipapp: Path) -> None:
+def test_zipapp_imports_only_the_standard_library(zipapp: Path) -> None:
     """Tools may also use what the images bring; the daemon must not, as no image has to have it."""
     brought = {"PIL", "Xlib", "gi", "playwright"}
     with zipfile.ZipFile(zipapp) as archive:

@@ -1,4 +1,4 @@
-"""Services: programs that run in a box from its start on."""
+"""Supervised services of a sandbox."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def sleeper(name: str, **more: Any) -> dict[str, Any]:
     return {"name": name, "command": ["sleep", "300"], **more}
 
 
-def test_services_start_in_order_once_what_they_need_is_ready(zipapp: Path, directory: Path) -> None:
+def test_services_start_in_dependency_order(zipapp: Path, directory: Path) -> None:
     mark, gate, trace = directory / "mark", directory / "gate", directory / "trace"
     mark.write_text("left behind by an earlier life")
     os.mkfifo(gate)
@@ -87,7 +87,7 @@ def test_ready_is_seen_within_milliseconds(zipapp: Path, directory: Path) -> Non
         assert min(took) < 0.05
 
 
-def test_what_dies_comes_back_and_leaves_the_others_alone(zipapp: Path, directory: Path) -> None:
+def test_dead_service_restarts_without_touching_others(zipapp: Path, directory: Path) -> None:
     with serving(zipapp, directory, sleeper("display"), sleeper("panel", after=["display"])) as daemon:
         wait_for(daemon, display="ready", panel="ready")
         panel = listed(daemon)["panel"]["pid"]
@@ -99,7 +99,7 @@ def test_what_dies_comes_back_and_leaves_the_others_alone(zipapp: Path, director
         assert (now["panel"]["pid"], now["panel"]["starts"]) == (panel, 1)
 
 
-def test_what_dies_with_a_service_waits_until_that_is_ready_again(zipapp: Path, directory: Path) -> None:
+def test_dependent_service_waits_for_the_restarted_one(zipapp: Path, directory: Path) -> None:
     mark, gate = directory / "mark", directory / "gate"
     mark.touch()
     os.mkfifo(gate)
@@ -115,7 +115,7 @@ def test_what_dies_with_a_service_waits_until_that_is_ready_again(zipapp: Path, 
         assert listed(daemon)["panel"]["starts"] == 2
 
 
-def test_what_keeps_dying_is_tried_less_and_less_often(zipapp: Path, directory: Path) -> None:
+def test_restart_delay_grows(zipapp: Path, directory: Path) -> None:
     service = {"name": "broken", "command": "date +%s.%N; echo cannot >&2; exit 3"}
     with serving(zipapp, directory, service) as daemon:
         eventually(lambda: listed(daemon)["broken"]["log"].count("cannot") == 4)
@@ -128,7 +128,7 @@ def test_what_keeps_dying_is_tried_less_and_less_often(zipapp: Path, directory: 
         eventually(lambda: listed(daemon)["broken"]["starts"] >= 5)
 
 
-def test_a_program_that_there_is_not(zipapp: Path, directory: Path) -> None:
+def test_missing_program_is_reported(zipapp: Path, directory: Path) -> None:
     with serving(zipapp, directory, {"name": "lost", "command": ["no-such-program"]}) as daemon:
         wait_for(daemon, lost="failed")
         found = listed(daemon)["lost"]
@@ -136,7 +136,7 @@ def test_a_program_that_there_is_not(zipapp: Path, directory: Path) -> None:
         assert "no-such-program: No such file or directory" in found["log"]
 
 
-def test_stopped_means_stopped_until_started(zipapp: Path, directory: Path) -> None:
+def test_stopped_service_stays_stopped(zipapp: Path, directory: Path) -> None:
     stubborn = {"name": "stubborn", "command": "trap '' TERM; sleep 300 & wait"}
     with serving(zipapp, directory, sleeper("one"), sleeper("two", after=["one"]), stubborn) as daemon:
         wait_for(daemon, one="ready", two="ready", stubborn="ready")
@@ -168,14 +168,14 @@ def test_stopping_and_starting_at_once_leaves_it_running(zipapp: Path, directory
 @pytest.mark.parametrize(
     ("body", "said"),
     [
-        ({"names": ["nope"]}, "no service 'nope'"),
+        ({"names": ["nope"]}, "unknown service 'nope'"),
         ({"names": "one"}, "'names' must be a list"),
         ({"names": [1]}, "'names' must be a list"),
         ({"timeout": "soon"}, "'timeout' must be a number"),
         ({"timeout": -1}, "'timeout' must be a number"),
     ],
 )
-def test_wishes_that_make_no_sense(zipapp: Path, directory: Path, body: dict[str, Any], said: str) -> None:
+def test_invalid_requests_are_refused(zipapp: Path, directory: Path, body: dict[str, Any], said: str) -> None:
     with serving(zipapp, directory, sleeper("one")) as daemon:
         for verb in ("start", "stop"):
             answer = daemon.call("POST", f"/paddock/services/{verb}", body)
@@ -183,12 +183,12 @@ def test_wishes_that_make_no_sense(zipapp: Path, directory: Path, body: dict[str
         assert daemon.call("GET", "/paddock/services/start").status == 405
 
 
-def test_a_box_without_services(daemon: Daemon) -> None:
+def test_a_sandbox_without_services(daemon: Daemon) -> None:
     assert daemon.call("GET", "/paddock/services").json()["services"] == []
     assert daemon.call("POST", "/paddock/services/start", {}).json()["services"] == []
 
 
-def test_watching_tells_what_is_and_what_changes(zipapp: Path, directory: Path) -> None:
+def test_watch_reports_states_and_changes(zipapp: Path, directory: Path) -> None:
     with serving(zipapp, directory, sleeper("display")) as daemon:
         wait_for(daemon, display="ready")
         with daemon.stream("GET", "/paddock/services/watch") as watch:
@@ -200,7 +200,7 @@ def test_watching_tells_what_is_and_what_changes(zipapp: Path, directory: Path) 
             assert [next_event(watch)["state"] for _ in range(2)] == ["stopping", "stopped"]
 
 
-def test_services_are_no_commands_and_watching_is_no_use(zipapp: Path, directory: Path) -> None:
+def test_services_do_not_count_as_commands_or_use(zipapp: Path, directory: Path) -> None:
     with serving(zipapp, directory, sleeper("display")) as daemon:
         wait_for(daemon, display="ready")
         with daemon.stream("GET", "/paddock/services/watch") as watch:
@@ -214,7 +214,7 @@ def test_services_are_no_commands_and_watching_is_no_use(zipapp: Path, directory
             eventually(lambda: daemon.call("GET", "/paddock/state").json()["idle_seconds"] > idle)
 
 
-def test_their_output_is_kept_within_bounds(zipapp: Path, directory: Path) -> None:
+def test_service_logs_are_bounded(zipapp: Path, directory: Path) -> None:
     service = {"name": "chatty", "command": "seq 200000; echo the end; exec sleep 300"}
     with serving(zipapp, directory, service) as daemon:
         eventually(lambda: listed(daemon)["chatty"]["log"][-1:] == ["the end"])
@@ -222,7 +222,7 @@ def test_their_output_is_kept_within_bounds(zipapp: Path, directory: Path) -> No
         assert (directory / "state/services/chatty.log").stat().st_size <= 256 * 1024
 
 
-def test_services_run_before_a_box_is_claimed_and_go_on(zipapp: Path, directory: Path) -> None:
+def test_services_survive_a_claim(zipapp: Path, directory: Path) -> None:
     with serving(zipapp, directory, sleeper("display")) as daemon:
         wait_for(daemon, display="ready")
         pid = listed(daemon)["display"]["pid"]
@@ -230,7 +230,7 @@ def test_services_run_before_a_box_is_claimed_and_go_on(zipapp: Path, directory:
         assert listed(daemon)["display"]["pid"] == pid
 
 
-def test_the_end_of_the_box_ends_them(zipapp: Path, directory: Path) -> None:
+def test_shutdown_ends_services(zipapp: Path, directory: Path) -> None:
     with serving(zipapp, directory, sleeper("one"), sleeper("two", after=["one"])) as daemon:
         wait_for(daemon, one="ready", two="ready")
         pids = [service["pid"] for service in listed(daemon).values()]
@@ -248,7 +248,7 @@ def test_the_end_of_the_box_ends_them(zipapp: Path, directory: Path) -> None:
         '[{"name": "a", "command": "x"}, {"name": "a", "command": "y"}]',
     ],
 )
-def test_services_that_cannot_be(zipapp: Path, directory: Path, services: str) -> None:
+def test_invalid_service_settings_are_refused(zipapp: Path, directory: Path, services: str) -> None:
     config = directory / "config.json"
     config.write_text(f'{{"token": "x", "listen": {{"fd": 3}}, "services": {services}}}')
     words = ["/usr/bin/python3", "-I", "-S", str(zipapp), "--config", str(config)]

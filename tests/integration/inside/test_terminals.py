@@ -24,7 +24,7 @@ def handshake(daemon: Daemon, identifier: str, query: str = "", **headers: str) 
         return client.status
 
 
-def test_a_shell_on_a_real_terminal(daemon: Daemon) -> None:
+def test_shell_runs_on_a_real_terminal(daemon: Daemon) -> None:
     identifier = create(daemon, cwd="/usr")
     assert not daemon.call("GET", f"/pty/{identifier}").json()["launch_attempted"]
     with attach(daemon, identifier) as client:
@@ -76,7 +76,7 @@ def test_replay_from_an_offset(daemon: Daemon) -> None:
         assert client.receive() == (BINARY, b"\x01more\n")
 
 
-def test_pipe_mode_tells_stdout_from_stderr(daemon: Daemon) -> None:
+def test_pipe_mode_separates_stdout_and_stderr(daemon: Daemon) -> None:
     with attach(daemon, create(daemon, command="echo out; read x; echo err >&2"), "?pty=0") as client:
         client.receive_json()
         assert client.receive() == (BINARY, b"\x01out\n")
@@ -98,7 +98,7 @@ def test_one_client_at_a_time_unless_it_takes_over(daemon: Daemon) -> None:
             second.output_until(b"mine")
 
 
-def test_a_client_that_does_not_read_can_be_taken_over(daemon: Daemon) -> None:
+def test_stalled_client_can_be_taken_over(daemon: Daemon) -> None:
     identifier = create(daemon, command="yes")
     with attach(daemon, identifier), attach(daemon, identifier, "?takeover=1") as second:
         assert second.status == 101
@@ -153,7 +153,7 @@ def test_fragments_pings_and_the_closing_handshake(daemon: Daemon) -> None:
         (b"\x82\xff" + struct.pack("!Q", 1 << 40) + b"abcd", 1009),
     ],
 )
-def test_broken_frames_end_the_conversation(daemon: Daemon, frame: bytes, code: int) -> None:
+def test_malformed_frames_close_the_connection(daemon: Daemon, frame: bytes, code: int) -> None:
     with attach(daemon, create(daemon, command="cat"), "?pty=0") as client:
         client.receive_json()
         client.send_raw(frame)
@@ -171,7 +171,7 @@ def test_handshakes_and_the_token_in_the_query(daemon: Daemon) -> None:
     assert handshake(daemon, identifier, f"?token={token}", X_EXECD_ACCESS_TOKEN="") == 101
 
 
-def test_a_terminal_with_a_name_is_made_once(daemon: Daemon) -> None:
+def test_named_terminal_is_created_once(daemon: Daemon) -> None:
     first = daemon.call("POST", "/pty", {"id": "main", "command": "echo $$; exec cat"}).json()
     assert (first["session_id"], first["running"], first["output_offset"]) == ("main", False, 0)
     with attach(daemon, "main", "?pty=0") as client:
@@ -199,7 +199,7 @@ def test_terminals_are_listed(daemon: Daemon) -> None:
         assert [(each["running"], each["cols"], each["rows"]) for each in found] == [(False, 80, 24), (True, 101, 31)]
 
 
-def test_one_client_after_another_misses_nothing_and_sees_nothing_twice(daemon: Daemon) -> None:
+def test_reconnecting_clients_see_all_output_exactly_once(daemon: Daemon) -> None:
     """Each says how far the one before it has read, as a server does that was started anew."""
     daemon.call("POST", "/pty", {"id": "main", "command": "exec cat"})
     seen = b""
@@ -219,7 +219,7 @@ def test_one_client_after_another_misses_nothing_and_sees_nothing_twice(daemon: 
     assert seen == b"".join(b"line %d\nunseen\n" % number for number in range(5))
 
 
-def test_a_flood_comes_in_large_pieces_and_whole(daemon: Daemon) -> None:
+def test_heavy_output_arrives_completely_in_large_pieces(daemon: Daemon) -> None:
     size = 8 * 2**20
     command = f"stty -opost; read go; head -c {size} /dev/zero | tr '\\0' x; exec cat"
     daemon.call("POST", "/pty", {"id": "flood", "command": command})
@@ -237,7 +237,7 @@ def test_a_flood_comes_in_large_pieces_and_whole(daemon: Daemon) -> None:
     assert size / pieces > 4096
 
 
-def test_keys_typed_one_by_one_do_not_make_a_long_history_slow(daemon: Daemon) -> None:
+def test_long_history_of_single_keys_stays_fast(daemon: Daemon) -> None:
     daemon.call("POST", "/pty", {"id": "keys", "command": "stty raw -echo; echo ready; exec cat"})
     with attach(daemon, "keys") as client:
         client.output_until(b"ready")
@@ -248,8 +248,8 @@ def test_keys_typed_one_by_one_do_not_make_a_long_history_slow(daemon: Daemon) -
         assert client.output_until(b"x" * 3000).endswith(b"x" * 3000)
 
 
-def test_a_program_that_does_not_read_does_not_hold_its_client(daemon: Daemon) -> None:
-    """What was typed waits in vain; the next client is let in all the same."""
+def test_program_that_does_not_read_does_not_block_clients(daemon: Daemon) -> None:
+    """Input waits for a program that never reads; the next client can connect nevertheless."""
     daemon.call("POST", "/pty", {"id": "deaf", "command": "stty raw -echo; echo ready; exec sleep 300"})
     with attach(daemon, "deaf") as first:
         first.output_until(b"ready")
@@ -262,7 +262,7 @@ def test_a_program_that_does_not_read_does_not_hold_its_client(daemon: Daemon) -
         assert third.status == 101
 
 
-def test_what_is_typed_into_a_program_that_reads_slowly_arrives_whole(daemon: Daemon) -> None:
+def test_input_for_a_slow_program_arrives_completely(daemon: Daemon) -> None:
     text = "".join(f"{number:07}\n" for number in range(20_000))
     command = "sleep 0.1; wc -c"
     daemon.call("POST", "/pty", {"id": "slow", "command": f"head -c {len(text)} | ({command})"})

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from .daemon import TOKEN, Daemon, alive, eventually, running_daemon
-from .toolbox import Toolbox, pictures_of
+from .tool_client import ToolClient, pictures_of
 
 CELL = {"timeout": 20}
 SHELL = """
@@ -47,7 +47,7 @@ class InteractiveShell:
 
 @pytest.fixture
 def daemon(zipapp: Path, directory: Path) -> Iterator[Daemon]:
-    """Whether this machine has IPython makes no difference to these tests."""
+    """Hide IPython, so that the tests do not depend on it."""
     hidden = directory / "site/IPython"
     hidden.mkdir(parents=True)
     (hidden / "__init__.py").write_text("raise ImportError('hidden')")
@@ -56,11 +56,11 @@ def daemon(zipapp: Path, directory: Path) -> Iterator[Daemon]:
 
 
 @pytest.fixture
-def tools(daemon: Daemon) -> Toolbox:
-    return Toolbox(daemon.socket_path, TOKEN)
+def tools(daemon: Daemon) -> ToolClient:
+    return ToolClient(daemon.socket_path, TOKEN)
 
 
-def test_a_command_tells_its_outputs_and_exit_code(tools: Toolbox, daemon: Daemon) -> None:
+def test_command_returns_output_and_exit_code(tools: ToolClient, daemon: Daemon) -> None:
     result = tools.result("run_shell_command", command="pwd; echo oh >&2; exit 3")
     assert result["isError"] is False
     assert result["content"][0]["text"] == f"{daemon.directory}\n[stderr]\noh\n[exit code 3]"
@@ -69,37 +69,37 @@ def test_a_command_tells_its_outputs_and_exit_code(tools: Toolbox, daemon: Daemo
     assert tools.call("run_shell_command", command="true") == "[no output]"
 
 
-def test_a_command_has_its_directory_input_and_variables(tools: Toolbox) -> None:
+def test_a_command_has_its_directory_input_and_variables(tools: ToolClient) -> None:
     assert tools.shell("pwd", cwd="/usr") == "/usr\n"
     assert tools.shell("tr a-z A-Z", stdin="grüße") == "GRüßE"
     assert tools.shell("echo $BOX") == "yes\n"
     assert "does not exist" in tools.fails("run_shell_command", command="true", cwd="/nowhere")
 
 
-def test_ten_megabytes_are_cut(tools: Toolbox) -> None:
+def test_ten_megabytes_are_cut(tools: ToolClient) -> None:
     result = tools.data("run_shell_command", command="echo first; head -c 10000000 /dev/zero | tr '\\0' x; echo last")
     assert result["stdout"].startswith("first\nxxx") and result["stdout"].endswith("xxxlast\n")
     assert result["cut"] is True and "bytes left out" in result["stdout"] and len(result["stdout"]) < 60_000
 
 
-def test_a_command_that_takes_too_long_is_ended_with_all_it_started(tools: Toolbox, daemon: Daemon) -> None:
+def test_timeout_kills_the_command_and_its_children(tools: ToolClient, daemon: Daemon) -> None:
     told = tools.fails("run_shell_command", command="sleep 600 & echo $! > child; echo begun; wait", timeout=0.5)
-    assert told == "begun\n[ended after 0.5 seconds, as timeout says]"
+    assert told == "begun\n[killed after 0.5 seconds (timeout)]"
     eventually(lambda: not alive(int((daemon.directory / "child").read_text())))
 
 
-def test_a_command_that_ignores_signals_is_ended_too(tools: Toolbox) -> None:
-    assert "ended after" in tools.fails("run_shell_command", command="trap '' TERM; sleep 600", timeout=0.2)
+def test_timeout_kills_a_command_that_ignores_sigterm(tools: ToolClient) -> None:
+    assert "killed after" in tools.fails("run_shell_command", command="trap '' TERM; sleep 600", timeout=0.2)
 
 
-def test_what_goes_on_in_the_background_holds_nobody_up(tools: Toolbox, daemon: Daemon) -> None:
+def test_background_processes_do_not_delay_the_result(tools: ToolClient, daemon: Daemon) -> None:
     begun = time.monotonic()
     said = tools.shell("sleep 600 & echo $!")
     assert time.monotonic() - begun < 5
     os.kill(int(said), 9)
 
 
-def test_cells_keep_their_variables(tools: Toolbox) -> None:
+def test_cells_keep_their_variables(tools: ToolClient) -> None:
     assert tools.call("run_ipython_cell", code="x = 20\nprint('hello')", **CELL) == "hello"
     assert tools.call("run_ipython_cell", code="x * 2 + 2") == "42"
     assert tools.data("run_ipython_cell", code="[x]")["value"] == "[20]"
@@ -108,19 +108,19 @@ def test_cells_keep_their_variables(tools: Toolbox) -> None:
     assert "NameError" in tools.fails("run_ipython_cell", code="x", restart=True)
 
 
-def test_an_error_shows_the_cells_own_lines(tools: Toolbox) -> None:
+def test_traceback_shows_only_the_cells_lines(tools: ToolClient) -> None:
     told = tools.fails("run_ipython_cell", code="def f():\n    return 1 / 0\nf()", **CELL)
     assert "return 1 / 0" in told and "ZeroDivisionError: division by zero" in told and "inside/" not in told
     assert "SyntaxError" in tools.fails("run_ipython_cell", code="def f(:")
     assert "EOFError" in tools.fails("run_ipython_cell", code="input()")
 
 
-def test_pictures_of_values_are_shown(tools: Toolbox) -> None:
+def test_pictures_of_values_are_shown(tools: ToolClient) -> None:
     code = "class Dot:\n    def _repr_png_(self): return b'\\x89PNG'\nDot()"
     assert pictures_of(tools.result("run_ipython_cell", code=code, **CELL)) == [b"\x89PNG"]
 
 
-def test_figures_are_shown_where_matplotlib_is_loaded(tools: Toolbox) -> None:
+def test_figures_are_shown_where_matplotlib_is_loaded(tools: ToolClient) -> None:
     pyplot = (
         "import sys, types\nplot = types.ModuleType('matplotlib.pyplot')\nshown = [1]\n"
         "plot.get_fignums = lambda: list(shown)\nplot.close = lambda which: shown.clear()\n"
@@ -131,25 +131,25 @@ def test_figures_are_shown_where_matplotlib_is_loaded(tools: Toolbox) -> None:
     assert pictures_of(tools.result("run_ipython_cell", code="1")) == []
 
 
-def test_a_cell_that_takes_too_long_is_interrupted_and_its_variables_stay(tools: Toolbox) -> None:
+def test_timed_out_cell_is_interrupted_and_keeps_variables(tools: ToolClient) -> None:
     tools.call("run_ipython_cell", code="x = 5", **CELL)
     told = tools.fails("run_ipython_cell", code="print('begun')\nwhile True: pass", timeout=0.3)
     assert "begun" in told and "interrupted after 0.3 seconds" in told and "KeyboardInterrupt" in told
     assert tools.call("run_ipython_cell", code="x") == "5"
 
 
-def test_a_process_that_dies_is_told_and_started_anew(tools: Toolbox) -> None:
+def test_dead_python_process_is_reported_and_restarted(tools: ToolClient) -> None:
     told = tools.fails("run_ipython_cell", code="import os\nos._exit(3)", **CELL)
     assert "its variables are lost" in told
     assert tools.call("run_ipython_cell", code="1 + 1", **CELL) == "2"
 
 
-def test_output_of_a_cell_is_bounded(tools: Toolbox) -> None:
+def test_output_of_a_cell_is_bounded(tools: ToolClient) -> None:
     text = tools.call("run_ipython_cell", code="print('x' * 10_000_000)\n'y' * 10_000_000", **CELL)
     assert len(text) < 250_000 and "left out" in text
 
 
-def test_cells_wait_for_each_other(tools: Toolbox) -> None:
+def test_cells_run_one_at_a_time(tools: ToolClient) -> None:
     tools.call("run_ipython_cell", code="import time", **CELL)
     slow = threading.Thread(target=tools.result, args=("run_ipython_cell",), kwargs={"code": "time.sleep(1)\ny = 7"})
     slow.start()
@@ -165,16 +165,16 @@ def test_ipython_is_used_where_it_is_installed(zipapp: Path, directory: Path) ->
         (place / "__init__.py").touch()
     (package / "interactiveshell.py").write_text(SHELL)
     with running_daemon(zipapp, directory, env={"PYTHONPATH": str(directory / "site")}) as daemon:
-        tools = Toolbox(daemon.socket_path, TOKEN)
+        tools = ToolClient(daemon.socket_path, TOKEN)
         assert tools.call("run_ipython_cell", code="%magic", **CELL) == "magic"
         assert tools.call("run_ipython_cell", code="?help") == "'shown'"
         told = tools.fails("run_ipython_cell", code="broken")
         assert "line 3, in cell" in told and "KeyError: 'x'" in told and "run_cell" not in told
 
 
-def test_a_box_without_a_screen_says_so(zipapp: Path, directory: Path) -> None:
+def test_missing_screen_is_reported(zipapp: Path, directory: Path) -> None:
     with running_daemon(zipapp, directory, env={"DISPLAY": "", "PADDOCK_KIND": "linux"}) as daemon:
-        tools = Toolbox(daemon.socket_path, TOKEN)
+        tools = ToolClient(daemon.socket_path, TOKEN)
         names = {tool["name"] for tool in tools.ask("GET", "/tools").json()["tools"]}
         assert "read_file" in names and not names & {"screenshot", "click_mouse", "start_app"}
         for target in ("/screen/shot", "/screen/frames"):
@@ -184,7 +184,7 @@ def test_a_box_without_a_screen_says_so(zipapp: Path, directory: Path) -> None:
         assert tools.ask("POST", "/tools/screenshot", {}).error() == "TOOL_NOT_FOUND"
 
 
-def test_what_is_no_call_is_refused(tools: Toolbox) -> None:
+def test_malformed_calls_are_refused(tools: ToolClient) -> None:
     assert tools.ask("POST", "/tools/read_file", b"{").error() == "INVALID_REQUEST_BODY"
     assert tools.ask("POST", "/tools/read_file", b"[" * 100_000).status == 400
     assert tools.ask("POST", "/tools/read_file", [1]).error() == "INVALID_ARGUMENTS"

@@ -9,24 +9,24 @@ from collections.abc import Iterator
 import pytest
 
 from .daemon import eventually
-from .probe import BLINKER, PROBE, RESIZE
-from .toolbox import Toolbox, desktop, pictures_of
+from .probe_window import BLINKER, PROBE, RESIZE
+from .tool_client import ToolClient, desktop, pictures_of
 
 SHIFT, CONTROL, ALT = 1, 4, 8
 
 
 @pytest.fixture(scope="module")
-def tools(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Toolbox]:
-    with desktop(tmp_path_factory.mktemp("desktop")) as box:
+def tools(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ToolClient]:
+    with desktop(tmp_path_factory.mktemp("desktop")) as sandbox:
         for name, source in (("probe", PROBE), ("blinker", BLINKER), ("resize", RESIZE)):
-            box.call("write_file", path=f"/tmp/{name}.py", content=source)
-        yield box
+            sandbox.call("write_file", path=f"/tmp/{name}.py", content=source)
+        yield sandbox
 
 
 class Probe:
     """A window that keeps a diary."""
 
-    def __init__(self, tools: Toolbox, title: str) -> None:
+    def __init__(self, tools: ToolClient, title: str) -> None:
         self._tools = tools
         self._log = f"/tmp/{title}.log"
         self._read = 0
@@ -51,7 +51,7 @@ class Probe:
 
 
 @pytest.fixture
-def probe(tools: Toolbox, request: pytest.FixtureRequest) -> Iterator[Probe]:
+def probe(tools: ToolClient, request: pytest.FixtureRequest) -> Iterator[Probe]:
     made = Probe(tools, f"probe-{abs(hash(request.node.name)) % 10**6}")
     yield made
     tools.result("stop_app", app=str(made.pid), force=True)
@@ -69,7 +69,7 @@ def size_of(picture: bytes) -> tuple[int, int]:
     return width, height
 
 
-def test_a_screenshot_shows_the_screen(tools: Toolbox) -> None:
+def test_a_screenshot_shows_the_screen(tools: ToolClient) -> None:
     result = tools.result("screenshot")
     (picture,) = pictures_of(result)
     assert picture.startswith(b"\xff\xd8") and size_of(picture) == (1280, 800)
@@ -78,7 +78,7 @@ def test_a_screenshot_shows_the_screen(tools: Toolbox) -> None:
     assert result["_meta"]["paddock"]["shot"] == said["shot"]
 
 
-def test_a_screenshot_has_the_size_format_and_region_asked_for(tools: Toolbox) -> None:
+def test_a_screenshot_has_the_size_format_and_region_asked_for(tools: ToolClient) -> None:
     region = {"x": 100, "y": 50, "width": 200, "height": 100}
     for arguments, size, magic in (
         ({"scale": 0.25}, (320, 200), b"\xff\xd8"),
@@ -91,7 +91,7 @@ def test_a_screenshot_has_the_size_format_and_region_asked_for(tools: Toolbox) -
     assert picture[8:12] == b"WEBP"
 
 
-def test_a_screenshot_shows_the_pointer_when_asked(tools: Toolbox, probe: Probe) -> None:
+def test_a_screenshot_shows_the_pointer_when_asked(tools: ToolClient, probe: Probe) -> None:
     region = {"x": probe.x + 100, "y": probe.y + 100, "width": 40, "height": 40}
     tools.call("move_mouse", x=probe.x + 120, y=probe.y + 120)
     plain, again = (pictures_of(tools.result("screenshot", region=region, format="png")) for _ in range(2))
@@ -101,13 +101,13 @@ def test_a_screenshot_shows_the_pointer_when_asked(tools: Toolbox, probe: Probe)
     assert pictures_of(tools.result("screenshot", region=region, format="png", pointer=True)) != pointed
 
 
-def test_a_screenshot_is_saved_where_told(tools: Toolbox) -> None:
+def test_screenshot_is_saved_to_a_path(tools: ToolClient) -> None:
     result = tools.result("screenshot", path="~/shots/one.jpg", max_width=320)
     assert result["_meta"]["paddock"]["files"] == ["/home/agent/shots/one.jpg"]
     assert pictures_of(tools.result("read_file", path="~/shots/one.jpg")) == pictures_of(result)
 
 
-def test_clicks_arrive_where_they_are_meant_to(tools: Toolbox, probe: Probe) -> None:
+def test_clicks_hit_their_points(tools: ToolClient, probe: Probe) -> None:
     x, y = probe.x + 50, probe.y + 60
     text = tools.call("click_mouse", x=x, y=y)
     assert f"clicked the left button at {x}, {y}; the screen changed" in text
@@ -121,7 +121,7 @@ def test_clicks_arrive_where_they_are_meant_to(tools: Toolbox, probe: Probe) -> 
     assert probe.events(2)[0] == f"press 1 {x} {y} 0"
 
 
-def test_points_of_a_picture_are_found_on_the_screen(tools: Toolbox, probe: Probe) -> None:
+def test_screenshot_points_map_to_the_screen(tools: ToolClient, probe: Probe) -> None:
     small = tools.data("screenshot", scale=0.5)["shot"]
     tools.call("click_mouse", x=(probe.x + 100) / 2, y=(probe.y + 100) / 2, shot=small)
     pressed = probe.events(2)[0].split()
@@ -131,10 +131,10 @@ def test_points_of_a_picture_are_found_on_the_screen(tools: Toolbox, probe: Prob
     tools.call("click_mouse", x=40, y=80, shot=zoomed)
     assert probe.events(2)[0] == f"press 1 {probe.x + 10} {probe.y + 20} 0"
     assert "outside the picture, which is 400x200" in tools.fails("click_mouse", x=400, y=5, shot=zoomed)
-    assert "take a new screenshot" in tools.fails("click_mouse", x=1, y=1, shot="none")
+    assert "take a new one" in tools.fails("click_mouse", x=1, y=1, shot="none")
 
 
-def test_the_mouse_drags_and_scrolls(tools: Toolbox, probe: Probe) -> None:
+def test_the_mouse_drags_and_scrolls(tools: ToolClient, probe: Probe) -> None:
     x, y = probe.x + 20, probe.y + 30
     tools.call("drag_mouse", x=x, y=y, to_x=x + 100, to_y=y + 50, seconds=0.1)
     events = probe.events(3)
@@ -147,7 +147,7 @@ def test_the_mouse_drags_and_scrolls(tools: Toolbox, probe: Probe) -> None:
 
 
 @pytest.mark.parametrize("point", [(1280, 5), (5, 800), (-1, 5), (1e9, 1e9)])
-def test_points_off_the_screen_are_refused_with_its_size(tools: Toolbox, point: tuple[float, float]) -> None:
+def test_points_off_the_screen_are_refused_with_its_size(tools: ToolClient, point: tuple[float, float]) -> None:
     where = tools.data("get_cursor_position")
     for tool in ("click_mouse", "move_mouse", "scroll"):
         assert "off the screen, which is 1280x800" in tools.fails(tool, x=point[0], y=point[1])
@@ -155,15 +155,15 @@ def test_points_off_the_screen_are_refused_with_its_size(tools: Toolbox, point: 
     assert tools.data("get_cursor_position") == where
 
 
-def test_points_that_are_none_are_refused(tools: Toolbox) -> None:
-    assert "x and y belong together" in tools.fails("click_mouse", x=5)
+def test_invalid_points_are_refused(tools: ToolClient) -> None:
+    assert "give both x and y" in tools.fails("click_mouse", x=5)
     assert tools.refuses("click_mouse", x="5", y=5) == "'x' must be a number, not the text '5'"
     assert "must be one of left, middle" in tools.refuses("click_mouse", button="top")
-    assert "is not a modifier; there are: ctrl" in tools.fails("click_mouse", modifiers=["q"])
+    assert "is not a modifier; the modifiers are: ctrl" in tools.fails("click_mouse", modifiers=["q"])
     assert "off the screen" in tools.fails("screenshot", region={"x": 2000, "y": 0, "width": 5, "height": 5})
 
 
-def test_keys_are_pressed_together_and_one_after_another(tools: Toolbox, probe: Probe) -> None:
+def test_keys_are_pressed_together_and_one_after_another(tools: ToolClient, probe: Probe) -> None:
     tools.call("press_keys", keys="ctrl+shift+t F5 enter")
     assert probe.events(5) == [
         "key Control_L 0", f"key Shift_L {CONTROL}", f"key T {CONTROL | SHIFT}", "key F5 0", "key Return 0",
@@ -185,27 +185,27 @@ def test_keys_are_pressed_together_and_one_after_another(tools: Toolbox, probe: 
         ("   ", "the space bar is called space"),
     ],
 )
-def test_keys_that_are_not_there_get_a_suggestion(tools: Toolbox, probe: Probe, keys: str, told: str) -> None:
+def test_unknown_keys_get_a_suggestion(tools: ToolClient, probe: Probe, keys: str, told: str) -> None:
     assert told in tools.fails("press_keys", keys=keys)
     tools.call("press_keys", keys="x")
     assert probe.events(1) == ["key x 0"]
 
 
-def test_plain_text_is_typed(tools: Toolbox, probe: Probe) -> None:
+def test_plain_text_is_typed(tools: ToolClient, probe: Probe) -> None:
     result = tools.data("input_text", text="Az 1!\t\n")
     assert result["method"] == "keys" and result["focus"]["window"] == probe.window
     keys = [line.split()[1] for line in probe.events(9) if "Shift_L" not in line]
     assert keys == ["A", "z", "space", "1", "exclam", "Tab", "Return"]
 
 
-def test_a_window_that_takes_no_text_is_told(tools: Toolbox, probe: Probe) -> None:
+def test_window_that_takes_no_text_is_reported(tools: ToolClient, probe: Probe) -> None:
     tools.call("set_clipboard", text="kept")
     assert "did not take the text; click into a text field" in tools.fails("input_text", text="你好")
     assert tools.data("get_clipboard")["text"] == "kept"
     assert "has no key for '你'" in tools.fails("input_text", text="a你", method="keys")
 
 
-def test_windows_are_listed_and_changed(tools: Toolbox, probe: Probe) -> None:
+def test_windows_are_listed_and_changed(tools: ToolClient, probe: Probe) -> None:
     def now() -> dict[str, object]:
         windows = tools.data("list_windows")["windows"]
         return next(dict(window) for window in windows if window["window"] == probe.window)
@@ -229,20 +229,20 @@ def test_windows_are_listed_and_changed(tools: Toolbox, probe: Probe) -> None:
     assert "several windows" in tools.fails("activate_window", window="o")
     assert "no window has 'nothing' in its title" in tools.fails("activate_window", window="nothing")
     assert tools.data("close_window", window="other")["closed"] is True
-    assert "not there (any more)" in tools.fails("activate_window", window=other.window)
-    assert "say which width" in tools.fails("resize_window", window=probe.window)
+    assert "there is no window" in tools.fails("activate_window", window=other.window)
+    assert "give width and height" in tools.fails("resize_window", window=probe.window)
 
 
-def test_a_window_that_vanishes_is_told(tools: Toolbox) -> None:
+def test_vanished_window_is_reported(tools: ToolClient) -> None:
     probe = Probe(tools, "vanishing")
     tools.shell(f"kill -9 {probe.pid}")
     eventually(lambda: "vanishing" not in tools.call("list_windows"))
     for tool in ("activate_window", "close_window", "window_maximize", "window_minimize", "resize_window"):
         more = {"width": 100} if tool == "resize_window" else {}
-        assert "not there (any more)" in tools.fails(tool, window=probe.window, **more)
+        assert "there is no window" in tools.fails(tool, window=probe.window, **more)
 
 
-def test_programs_are_started_listed_and_stopped(tools: Toolbox) -> None:
+def test_programs_are_started_listed_and_stopped(tools: ToolClient) -> None:
     names = [app["name"] for app in tools.data("list_installed_apps")["apps"]]
     assert "LXTerminal" in names and "Mousepad" in names
     started = tools.data("start_app", app="LXTerminal")
@@ -252,17 +252,17 @@ def test_programs_are_started_listed_and_stopped(tools: Toolbox) -> None:
     assert tools.data("list_apps")["apps"] == []
 
 
-def test_programs_that_do_not_start_say_why(tools: Toolbox) -> None:
+def test_start_failures_are_explained(tools: ToolClient) -> None:
     assert "list_installed_apps" in tools.fails("start_app", app="nonsense")
     told = tools.fails("start_app", app="sh -c 'echo no such thing >&2; exit 4'")
-    assert told == "sh ended at once with exit code 4: no such thing"
+    assert told == "sh exited at once with code 4: no such thing"
     assert "No closing quotation" in tools.fails("start_app", app="sh -c 'oh")
     assert "no window yet" in tools.call("start_app", app="sleep 30", wait=0.1)
     assert tools.data("stop_app", app="sleep", force=True)["stopped"]
     assert "no program 'sleep' is running" in tools.fails("stop_app", app="sleep")
 
 
-def test_a_program_that_hands_its_job_to_one_that_runs_names_the_window(tools: Toolbox) -> None:
+def test_start_handled_by_a_running_instance_names_its_window(tools: ToolClient) -> None:
     tools.call("write_file", path="/workspace/a.txt", content="a")
     tools.call("write_file", path="/workspace/b.txt", content="b")
     window = tools.data("start_app", app="mousepad", arguments=["/workspace/a.txt"])["window"]["window"]
@@ -272,21 +272,21 @@ def test_a_program_that_hands_its_job_to_one_that_runs_names_the_window(tools: T
         assert time.monotonic() - begun < 8
         taken = told["structuredContent"]["window"]
         assert "b.txt" in taken["title"] and taken["active"] is True
-        assert taken["window"] != window or "runs already" in told["content"][0]["text"]
+        assert taken["window"] != window or "was already running" in told["content"][0]["text"]
     finally:
         tools.call("stop_app", app="mousepad", force=True)
 
 
-def test_a_program_that_ends_without_a_window_is_not_waited_for(tools: Toolbox) -> None:
+def test_program_that_exits_without_a_window_is_reported(tools: ToolClient) -> None:
     begun = time.monotonic()
-    assert tools.call("start_app", app="true") == "true has ended already (exit code 0), without a window"
+    assert tools.call("start_app", app="true") == "true has already exited (exit code 0) without a window"
     assert time.monotonic() - begun < 5
     left = tools.call("start_app", app="sh -c 'sleep 30 & exit 0'", wait=2.5)
-    assert "has ended already" in left and time.monotonic() - begun > 2.5, "what it left may still show something"
+    assert "has already exited" in left and time.monotonic() - begun > 2.5, "what it left may still show something"
     tools.call("stop_app", app="sleep", force=True)
 
 
-def test_a_dialog_that_stands_in_the_way_is_brought_to_the_front(tools: Toolbox) -> None:
+def test_blocking_dialog_is_activated(tools: ToolClient) -> None:
     tools.call("start_app", app="mousepad")
     tools.call("input_text", text="not saved")
     tools.call("start_app", app="lxterminal")
@@ -294,7 +294,7 @@ def test_a_dialog_that_stands_in_the_way_is_brought_to_the_front(tools: Toolbox)
     try:
         told = tools.result("close_window", window="Mousepad")
         dialog = told["structuredContent"]["dialog"]
-        assert "wants an answer first, and is in front now" in told["content"][0]["text"]
+        assert "must be answered first and is now in front" in told["content"][0]["text"]
         assert dialog["active"] is True and tools.data("list_windows")["windows"][-1]["window"] == dialog["window"]
         tools.call("activate_window", window="lxterminal")
         again = tools.data("stop_app", app="mousepad")
@@ -304,14 +304,14 @@ def test_a_dialog_that_stands_in_the_way_is_brought_to_the_front(tools: Toolbox)
         tools.call("stop_app", app="lxterminal", force=True)
 
 
-def test_a_window_that_opens_without_the_focus_is_told(tools: Toolbox, probe: Probe) -> None:
+def test_new_window_without_focus_is_reported(tools: ToolClient, probe: Probe) -> None:
     assert "has opened" not in tools.call("press_keys", keys="a")
     told = tools.call("press_keys", keys="F9", wait=5)
-    assert "'back\\slash' (0x" in told and "has opened, and is not active" in told
+    assert "'back\\slash' (0x" in told and "has opened but is not active" in told
     assert "'back\\slash'" in tools.call("list_windows"), "a title is shown as it is"
 
 
-def test_the_screen_settles_or_does_not(tools: Toolbox) -> None:
+def test_waiting_for_a_settled_screen(tools: ToolClient) -> None:
     settled = tools.data("wait_for_settled_screen", quiet=0.1)
     assert settled["settled"] is True and settled["seconds"] >= 0.1
     pid = tools.data("start_app", app="python3 /tmp/blinker.py", wait=0)["pid"]
@@ -322,14 +322,14 @@ def test_the_screen_settles_or_does_not(tools: Toolbox) -> None:
     assert tools.data("wait_for_settled_screen", quiet=0.1)["settled"] is True
 
 
-def test_the_screen_may_change_its_size(tools: Toolbox) -> None:
+def test_the_screen_may_change_its_size(tools: ToolClient) -> None:
     old = tools.data("screenshot")["shot"]
     tools.shell("python3 /tmp/resize.py 1024x768")
     try:
         assert tools.data("get_screen_size") == {"width": 1024, "height": 768}
         (picture,) = pictures_of(tools.result("screenshot"))
         assert size_of(picture) == (1024, 768)
-        assert "the screen is 1024x768 by now" in tools.fails("click_mouse", x=5, y=5, shot=old)
+        assert "the screen is now 1024x768" in tools.fails("click_mouse", x=5, y=5, shot=old)
         assert "off the screen, which is 1024x768" in tools.fails("move_mouse", x=1100, y=5)
     finally:
         tools.shell("python3 /tmp/resize.py 1280x800")

@@ -1,4 +1,4 @@
-"""The tools for files, as every kind of box has them."""
+"""The tools for files, as every kind of sandbox has them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from .daemon import TOKEN, Daemon
-from .toolbox import Toolbox, pictures_of
+from .tool_client import ToolClient, pictures_of
 
 PNG = base64.b64decode(
     "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
@@ -18,11 +18,11 @@ PNG = base64.b64decode(
 
 
 @pytest.fixture
-def tools(daemon: Daemon) -> Toolbox:
-    return Toolbox(daemon.socket_path, TOKEN)
+def tools(daemon: Daemon) -> ToolClient:
+    return ToolClient(daemon.socket_path, TOKEN)
 
 
-def test_what_is_written_is_read(tools: Toolbox, daemon: Daemon) -> None:
+def test_written_file_is_read_back(tools: ToolClient, daemon: Daemon) -> None:
     text = "第一行\nsecond 🦄\n"
     result = tools.result("write_file", path="notes/一.txt", content=text)
     path = daemon.directory / "notes/一.txt"
@@ -33,7 +33,7 @@ def test_what_is_written_is_read(tools: Toolbox, daemon: Daemon) -> None:
     assert tools.call("read_file", path="notes/一.txt") == text
 
 
-def test_a_file_is_replaced_whole_and_keeps_its_mode(tools: Toolbox, daemon: Daemon) -> None:
+def test_file_is_replaced_atomically_and_keeps_its_mode(tools: ToolClient, daemon: Daemon) -> None:
     path = daemon.directory / "script"
     path.write_text("old and longer")
     path.chmod(0o755)
@@ -44,7 +44,7 @@ def test_a_file_is_replaced_whole_and_keeps_its_mode(tools: Toolbox, daemon: Dae
     assert [entry.name for entry in daemon.directory.iterdir()] == ["script"]
 
 
-def test_bytes_go_both_ways_as_base64(tools: Toolbox, daemon: Daemon) -> None:
+def test_base64_round_trip(tools: ToolClient, daemon: Daemon) -> None:
     content = bytes(range(256)) * 5
     tools.call("write_file", path="data", content=base64.b64encode(content).decode(), encoding="base64")
     assert (daemon.directory / "data").read_bytes() == content
@@ -53,52 +53,52 @@ def test_bytes_go_both_ways_as_base64(tools: Toolbox, daemon: Daemon) -> None:
     assert "not base64" in tools.fails("write_file", path="x", content="*", encoding="base64")
 
 
-def test_data_is_not_shown_as_text(tools: Toolbox, daemon: Daemon) -> None:
+def test_binary_data_is_not_returned_as_text(tools: ToolClient, daemon: Daemon) -> None:
     (daemon.directory / "program").write_bytes(b"\x7fELF\0\0\0")
     assert "read it with encoding base64" in tools.fails("read_file", path="program")
 
 
-def test_bytes_that_are_not_utf8_are_marked(tools: Toolbox, daemon: Daemon) -> None:
+def test_bytes_that_are_not_utf8_are_marked(tools: ToolClient, daemon: Daemon) -> None:
     (daemon.directory / "latin").write_bytes("grün".encode("latin-1"))
     assert tools.call("read_file", path="latin") == "gr�n"
     assert "not UTF-8" in tools.data("read_file", path="latin")["note"]
 
 
-def test_a_picture_is_shown(tools: Toolbox, daemon: Daemon) -> None:
+def test_a_picture_is_shown(tools: ToolClient, daemon: Daemon) -> None:
     (daemon.directory / "dot.png").write_bytes(PNG)
     assert pictures_of(tools.result("read_file", path="dot.png")) == [PNG]
 
 
-def test_a_long_file_is_read_by_lines(tools: Toolbox, daemon: Daemon) -> None:
+def test_a_long_file_is_read_by_lines(tools: ToolClient, daemon: Daemon) -> None:
     lines = [f"line {number}\n" for number in range(1, 50_001)]
     (daemon.directory / "long").write_text("".join(lines))
     first = tools.result("read_file", path="long")
     read = first["structuredContent"]["lines"]
     assert 5_000 < read < 50_000 and first["structuredContent"]["end"] is False
-    assert f"go on with start_line {read + 1}]" in first["content"][0]["text"]
+    assert f"continue with start_line {read + 1}]" in first["content"][0]["text"]
     assert tools.call("read_file", path="long", start_line=read + 1, lines=2).startswith(lines[read] + lines[read + 1])
     assert tools.call("read_file", path="long", start_line=50_000) == lines[-1]
     assert "has 50000 lines" in tools.fails("read_file", path="long", start_line=60_000)
 
 
-def test_a_line_without_end_is_cut(tools: Toolbox, daemon: Daemon) -> None:
+def test_a_line_without_end_is_cut(tools: ToolClient, daemon: Daemon) -> None:
     (daemon.directory / "one").write_text("x" * 3_000_000)
     result = tools.result("read_file", path="one")
     assert len(result["content"][0]["text"]) < 110_000 and result["structuredContent"]["end"] is False
 
 
-def test_a_huge_file_costs_no_memory(tools: Toolbox, daemon: Daemon) -> None:
+def test_a_huge_file_costs_no_memory(tools: ToolClient, daemon: Daemon) -> None:
     with (daemon.directory / "huge").open("wb") as stream:
         stream.write(b"beginning\n" * 100_000)
         stream.truncate(5 * 2**30)
-    assert "go on with start_line" in tools.call("read_file", path="huge")
+    assert "continue with start_line" in tools.call("read_file", path="huge")
     assert tools.data("read_file", path="huge", encoding="base64", start_byte=2**32, bytes=10)["bytes"] == 10
     pid = daemon.call("GET", "/paddock/services").json()["tools"]["pid"]
     resident = Path(f"/proc/{pid}/status").read_text().split("VmRSS:")[1].split()[0]
     assert int(resident) < 100_000
 
 
-def test_what_is_no_file_is_not_read(tools: Toolbox, daemon: Daemon) -> None:
+def test_only_regular_files_are_read(tools: ToolClient, daemon: Daemon) -> None:
     os.mkfifo(daemon.directory / "pipe")
     assert "not a regular file" in tools.fails("read_file", path="pipe")
     assert "not a regular file" in tools.fails("read_file", path="/dev/zero")
@@ -109,7 +109,7 @@ def test_what_is_no_file_is_not_read(tools: Toolbox, daemon: Daemon) -> None:
     assert "NUL" in tools.fails("read_file", path="a\0b")
 
 
-def test_directories_are_listed(tools: Toolbox, daemon: Daemon) -> None:
+def test_directories_are_listed(tools: ToolClient, daemon: Daemon) -> None:
     (daemon.directory / "a/b").mkdir(parents=True)
     (daemon.directory / "a/b/deep.txt").write_text("12345")
     (daemon.directory / "link").symlink_to("a/b/deep.txt")
@@ -120,26 +120,26 @@ def test_directories_are_listed(tools: Toolbox, daemon: Daemon) -> None:
     assert "no such file" in tools.fails("list_directory", path="nowhere")
 
 
-def test_a_crowded_directory_is_cut(tools: Toolbox, daemon: Daemon) -> None:
+def test_large_directory_listing_is_cut(tools: ToolClient, daemon: Daemon) -> None:
     for number in range(1200):
         (daemon.directory / f"{number:04}").touch()
     listing = tools.data("list_directory")
     assert len(listing["entries"]) == 1000 and listing["complete"] is False
 
 
-def test_names_that_are_no_text_do_no_harm(tools: Toolbox, daemon: Daemon) -> None:
+def test_names_that_are_not_utf8_are_handled(tools: ToolClient, daemon: Daemon) -> None:
     Path(os.fsdecode(os.fsencode(daemon.directory) + b"/\xff\xfe")).touch()
     assert tools.data("list_directory")["entries"][0]["name"] == "??"
 
 
-def test_directories_are_made_once(tools: Toolbox, daemon: Daemon) -> None:
+def test_existing_directory_is_accepted(tools: ToolClient, daemon: Daemon) -> None:
     assert tools.data("create_directory", path="x/y/z")["created"] is True
     assert tools.data("create_directory", path="x/y/z")["created"] is False
     (daemon.directory / "file").touch()
     assert "is not a directory" in tools.fails("create_directory", path="file")
 
 
-def test_files_are_moved_and_nothing_is_overwritten_by_chance(tools: Toolbox, daemon: Daemon) -> None:
+def test_move_does_not_overwrite_by_default(tools: ToolClient, daemon: Daemon) -> None:
     (daemon.directory / "a").write_text("a")
     (daemon.directory / "b").write_text("b")
     (daemon.directory / "d").mkdir()
@@ -153,7 +153,7 @@ def test_files_are_moved_and_nothing_is_overwritten_by_chance(tools: Toolbox, da
     assert "no such file" in tools.fails("move_file", source="gone", destination="x")
 
 
-def test_files_are_deleted_and_full_directories_only_when_told(tools: Toolbox, daemon: Daemon) -> None:
+def test_full_directories_are_deleted_only_recursively(tools: ToolClient, daemon: Daemon) -> None:
     (daemon.directory / "d/e").mkdir(parents=True)
     (daemon.directory / "d/f").touch()
     (daemon.directory / "link").symlink_to("d")
@@ -164,10 +164,10 @@ def test_files_are_deleted_and_full_directories_only_when_told(tools: Toolbox, d
     tools.call("delete_file", path="d", recursive=True)
     assert list(daemon.directory.iterdir()) == []
     assert "no such file" in tools.fails("delete_file", path="d")
-    assert "stays" in tools.fails("delete_file", path="/", recursive=True)
+    assert "cannot be deleted" in tools.fails("delete_file", path="/", recursive=True)
 
 
-def test_wrong_arguments_are_told(tools: Toolbox) -> None:
+def test_invalid_arguments_are_reported(tools: ToolClient) -> None:
     assert tools.refuses("read_file") == "the argument 'path' is missing"
     assert tools.refuses("read_file", path=3) == "'path' must be text, not 3"
     assert "unknown argument 'file'" in tools.refuses("read_file", path="x", file="y")

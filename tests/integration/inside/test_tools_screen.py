@@ -13,18 +13,18 @@ from typing import Any
 import pytest
 
 from .daemon import eventually
-from .probe import BLINKER
-from .toolbox import Toolbox, desktop
+from .probe_window import BLINKER
+from .tool_client import ToolClient, desktop
 
 
 @pytest.fixture(scope="module")
-def tools(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Toolbox]:
-    with desktop(tmp_path_factory.mktemp("desktop")) as box:
-        box.call("write_file", path="/tmp/blinker.py", content=BLINKER)
+def tools(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ToolClient]:
+    with desktop(tmp_path_factory.mktemp("desktop")) as sandbox:
+        sandbox.call("write_file", path="/tmp/blinker.py", content=BLINKER)
         # The clock in the panel changes the screen when it pleases.
-        box.ask("POST", "/paddock/services/stop", {"names": ["panel"]})
-        box.call("wait_for_settled_screen", quiet=0.3)
-        yield box
+        sandbox.ask("POST", "/paddock/services/stop", {"names": ["panel"]})
+        sandbox.call("wait_for_settled_screen", quiet=0.3)
+        yield sandbox
 
 
 def next_frame(response: http.client.HTTPResponse) -> dict[str, Any]:
@@ -46,12 +46,12 @@ def frames_until_silence(response: http.client.HTTPResponse) -> int:
         return count
 
 
-def blink(tools: Toolbox) -> int:
+def blink(tools: ToolClient) -> int:
     pid: int = tools.data("start_app", app="python3 /tmp/blinker.py", wait=0)["pid"]
     return pid
 
 
-def test_a_screen_that_has_not_changed_is_not_sent_again(tools: Toolbox) -> None:
+def test_a_screen_that_has_not_changed_is_not_sent_again(tools: ToolClient) -> None:
     first = tools.ask("GET", "/screen/shot")
     assert first.status == 200 and first.headers["Content-Type"] == "image/jpeg"
     assert (first.headers["X-Paddock-Width"], first.headers["X-Paddock-Height"]) == ("1280", "800")
@@ -77,17 +77,17 @@ def test_a_screen_that_has_not_changed_is_not_sent_again(tools: Toolbox) -> None
         ("region=-1,0,5,5", "region must be x,y,width,height"),
     ],
 )
-def test_pictures_that_make_no_sense_are_refused(tools: Toolbox, query: str, told: str) -> None:
+def test_invalid_screenshot_options_are_refused(tools: ToolClient, query: str, told: str) -> None:
     answer = tools.ask("GET", f"/screen/shot?{query}")
     assert answer.status == 400 and told in answer.json()["message"]
 
 
-def test_a_region_off_the_screen_is_refused(tools: Toolbox) -> None:
+def test_a_region_off_the_screen_is_refused(tools: ToolClient) -> None:
     answer = tools.ask("GET", "/screen/shot?region=5000,0,10,10")
     assert answer.status == 400 and "which is 1280x800" in answer.json()["message"]
 
 
-def test_frames_come_when_the_screen_changes_and_not_else(tools: Toolbox) -> None:
+def test_frames_are_sent_only_when_the_screen_changes(tools: ToolClient) -> None:
     with tools.stream("/screen/frames?width=320&fps=20", timeout=0.6) as response:
         first = next_frame(response)
         assert (first["width"], first["height"]) == (320, 200) and abs(first["at"] - time.time()) < 60
@@ -101,7 +101,7 @@ def test_frames_come_when_the_screen_changes_and_not_else(tools: Toolbox) -> Non
         tools.call("stop_app", app=str(pid), force=True)
 
 
-def test_frames_keep_to_their_rate_and_are_shared(tools: Toolbox) -> None:
+def test_frames_keep_to_their_rate_and_are_shared(tools: ToolClient) -> None:
     pid = blink(tools)
     seen: dict[int, list[tuple[int, float]]] = {0: [], 1: []}
 
@@ -126,19 +126,19 @@ def test_frames_keep_to_their_rate_and_are_shared(tools: Toolbox) -> None:
 
 
 @pytest.mark.parametrize("query", ["width=99999", "quality=100", "fps=61", "width=x"])
-def test_frames_that_make_no_sense_are_refused(tools: Toolbox, query: str) -> None:
+def test_invalid_frame_options_are_refused(tools: ToolClient, query: str) -> None:
     assert tools.ask("GET", f"/screen/frames?{query}").status == 400
 
 
-def test_text_needs_a_window_to_go_to(tools: Toolbox) -> None:
+def test_text_input_needs_an_active_window(tools: ToolClient) -> None:
     tools.ask("POST", "/paddock/services/stop", {"names": ["files"]})
     eventually(lambda: tools.data("get_screen_size"))
     eventually(lambda: "use activate_window first" in str(tools.result("input_text", text="x")))
-    assert "no window is active; say which: none" in tools.fails("window_maximize")
+    assert "no window is active; choose one: none" in tools.fails("window_maximize")
     tools.ask("POST", "/paddock/services/start", {"names": ["files"]})
 
 
-def test_an_x_server_that_is_killed_is_told_of_and_its_successor_used(tools: Toolbox) -> None:
+def test_killed_x_server_is_reported_and_the_new_one_used(tools: ToolClient) -> None:
     tools.call("screenshot")
     with tools.stream("/screen/frames?width=64&fps=5", timeout=20) as response:
         next_frame(response)
@@ -157,7 +157,7 @@ def test_an_x_server_that_is_killed_is_told_of_and_its_successor_used(tools: Too
         next_frame(response)
 
 
-def test_tools_say_when_the_desktop_is_stopped(tools: Toolbox) -> None:
+def test_stopped_desktop_is_reported(tools: ToolClient) -> None:
     tools.ask("POST", "/paddock/services/stop", {})
     try:
         for tool, arguments in (
@@ -177,7 +177,7 @@ def test_tools_say_when_the_desktop_is_stopped(tools: Toolbox) -> None:
     assert not tools.result("screenshot")["isError"]
 
 
-def test_a_picture_of_a_desktop_that_has_just_started_waits_until_it_is_drawn(tools: Toolbox) -> None:
+def test_screenshot_waits_until_a_new_desktop_is_drawn(tools: ToolClient) -> None:
     tools.ask("POST", "/paddock/services/stop", {})
     tools.ask("POST", "/paddock/services/start", {"names": ["display"]})
     pid = blink(tools)
@@ -196,7 +196,7 @@ def test_a_picture_of_a_desktop_that_has_just_started_waits_until_it_is_drawn(to
     assert time.monotonic() - begun < 0.8
 
 
-def test_an_x_server_that_hangs_is_given_up(tools: Toolbox) -> None:
+def test_hung_x_server_times_out(tools: ToolClient) -> None:
     tools.call("screenshot")
     tools.shell("kill -STOP $(pidof Xvnc)")
     begun = time.monotonic()

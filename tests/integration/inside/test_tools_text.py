@@ -7,8 +7,8 @@ from collections.abc import Iterator
 import pytest
 
 from .daemon import eventually
-from .probe import DEAF_OWNER, GREEDY
-from .toolbox import Toolbox, desktop
+from .probe_window import DEAF_OWNER, GREEDY
+from .tool_client import ToolClient, desktop
 
 PLANES = "".join(
     chr(plane * 0x10000 + place)
@@ -20,24 +20,24 @@ CHINESE = "你好世界。\n这是第二行。🦄👩‍👩‍👧‍👦 e\u0
 
 
 @pytest.fixture(scope="module")
-def tools(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Toolbox]:
-    with desktop(tmp_path_factory.mktemp("desktop")) as box:
-        yield box
+def tools(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ToolClient]:
+    with desktop(tmp_path_factory.mktemp("desktop")) as sandbox:
+        yield sandbox
 
 
 @pytest.fixture
-def editor(tools: Toolbox) -> Iterator[int]:
+def editor(tools: ToolClient) -> Iterator[int]:
     started = tools.data("start_app", app="Mousepad")
     yield started["pid"]
     tools.result("stop_app", app=str(started["pid"]), force=True)
     tools.shell("rm -rf ~/.local/share/Mousepad")  # It would ask whether to restore what was not saved.
 
 
-def active_title(tools: Toolbox) -> str:
+def active_title(tools: ToolClient) -> str:
     return next((str(w["title"]) for w in tools.data("list_windows")["windows"] if w["active"]), "")
 
 
-def save_as(tools: Toolbox, path: str) -> None:
+def save_as(tools: ToolClient, path: str) -> None:
     """Do what a person does: ctrl+s, the name, enter."""
     tools.call("press_keys", keys="ctrl+s")
     eventually(lambda: active_title(tools) == "Save As")
@@ -49,20 +49,20 @@ def save_as(tools: Toolbox, path: str) -> None:
     eventually(lambda: path.rpartition("/")[2] in active_title(tools))
 
 
-def test_chinese_text_is_written_in_the_editor_saved_and_read_back(tools: Toolbox, editor: int) -> None:
+def test_chinese_text_is_written_in_the_editor_saved_and_read_back(tools: ToolClient, editor: int) -> None:
     said = tools.data("input_text", text=CHINESE)
     assert said["method"] == "clipboard" and said["characters"] == len(CHINESE) and said["screen_changed"] is True
     save_as(tools, "/home/agent/Documents/报告.txt")
     assert tools.call("read_file", path="~/Documents/报告.txt").rstrip("\n") == CHINESE.rstrip("\n")
 
 
-def test_every_plane_of_unicode_arrives_in_the_editor(tools: Toolbox, editor: int) -> None:
+def test_every_plane_of_unicode_arrives_in_the_editor(tools: ToolClient, editor: int) -> None:
     tools.call("input_text", text=PLANES)
     save_as(tools, "/home/agent/planes.txt")
     assert tools.call("read_file", path="~/planes.txt").rstrip("\n") == PLANES
 
 
-def test_every_plane_of_unicode_arrives_in_a_terminal(tools: Toolbox) -> None:
+def test_every_plane_of_unicode_arrives_in_a_terminal(tools: ToolClient) -> None:
     text = PLANES.replace(chr(0xFFFD), "")
     pid = tools.data("start_app", app="lxterminal -e 'cat > /tmp/typed'")["pid"]
     try:
@@ -75,14 +75,14 @@ def test_every_plane_of_unicode_arrives_in_a_terminal(tools: Toolbox) -> None:
         tools.result("stop_app", app=str(pid), force=True)
 
 
-def test_long_text_arrives_whole(tools: Toolbox, editor: int) -> None:
+def test_long_text_arrives_completely(tools: ToolClient, editor: int) -> None:
     text = "".join(f"{number} 号 🦄\n" for number in range(30_000))
     tools.call("input_text", text=text, wait=2)
     save_as(tools, "/home/agent/long.txt")
     assert tools.shell("sha256sum < ~/long.txt") == tools.shell("sha256sum", stdin=text)
 
 
-def test_the_clipboard_gets_its_contents_back(tools: Toolbox, editor: int) -> None:
+def test_clipboard_is_restored(tools: ToolClient, editor: int) -> None:
     tools.call("set_clipboard", text="before 之前")
     tools.call("input_text", text="pasted 粘贴")
     assert tools.data("get_clipboard")["text"] == "before 之前"
@@ -93,7 +93,7 @@ def test_the_clipboard_gets_its_contents_back(tools: Toolbox, editor: int) -> No
     assert tools.data("get_clipboard")["text"] == "pasted 粘贴"
 
 
-def test_a_program_pastes_what_was_put_on_the_clipboard(tools: Toolbox, editor: int) -> None:
+def test_a_program_pastes_what_was_put_on_the_clipboard(tools: ToolClient, editor: int) -> None:
     big = "字" * 200_000  # More than X sends in one piece.
     assert tools.data("set_clipboard", text=big)["length"] == len(big)
     tools.call("press_keys", keys="ctrl+v", wait=2)
@@ -102,24 +102,24 @@ def test_a_program_pastes_what_was_put_on_the_clipboard(tools: Toolbox, editor: 
     assert tools.data("get_clipboard")["length"] == len(big)
 
 
-def test_a_dialog_that_asks_back_is_told(tools: Toolbox, editor: int) -> None:
+def test_blocking_dialog_is_reported(tools: ToolClient, editor: int) -> None:
     tools.call("input_text", text="unsaved")
     eventually(lambda: active_title(tools).startswith("*"))
     main = next(w["window"] for w in tools.data("list_windows")["windows"])
     told = tools.result("close_window", window=main)
-    assert told["structuredContent"]["closed"] is False and "wants an answer first" in told["content"][0]["text"]
+    assert told["structuredContent"]["closed"] is False and "must be answered first" in told["content"][0]["text"]
     dialog = told["structuredContent"]["dialog"]
     assert dialog["dialog"] is True and dialog["dialog_of"] == main
     blocked = tools.result("activate_window", window=main)
     assert blocked["structuredContent"]["blocked_by"]["window"] == dialog["window"]
-    assert "must be answered before it takes input" in blocked["content"][0]["text"]
+    assert "must be answered before the window takes input" in blocked["content"][0]["text"]
     asked = tools.data("stop_app", app=str(editor))
     assert asked["stopped"] == [] and asked["dialog"]["window"] == dialog["window"]
     assert tools.data("stop_app", app=str(editor), force=True)["stopped"] == [editor]
     assert tools.data("list_windows")["windows"] == []
 
 
-def test_programs_tell_of_their_buttons_and_texts(tools: Toolbox, editor: int) -> None:
+def test_accessibility_tree_has_buttons_and_texts(tools: ToolClient, editor: int) -> None:
     tools.call("input_text", text="readable 可读")
     elements = tools.data("accessibility_tree", app="mousepad")["elements"]
     assert any(element["role"] == "menu" and element["name"] == "File" for element in elements)
@@ -127,14 +127,14 @@ def test_programs_tell_of_their_buttons_and_texts(tools: Toolbox, editor: int) -
     assert text["text"] == "readable 可读" and "editable" in text["states"] and text["width"] > 100
     few = tools.result("accessibility_tree", limit=3)
     assert len(few["structuredContent"]["elements"]) == 3 and "cut after 3 elements" in few["content"][0]["text"]
-    assert tools.call("accessibility_tree", app="nobody") == "no program tells about itself"
+    assert tools.call("accessibility_tree", app="nobody") == "no program exposes an accessibility tree"
     menu = next(element for element in elements if element["name"] == "Edit")
     tools.call("click_mouse", x=menu["x"] + 5, y=menu["y"] + 5)
     eventually(lambda: "'Undo'" in tools.call("accessibility_tree", app="mousepad"))
     tools.call("press_keys", keys="escape")
 
 
-def test_a_program_that_keeps_the_clipboard_to_itself_is_told(tools: Toolbox, editor: int) -> None:
+def test_unresponsive_clipboard_owner_is_reported(tools: ToolClient, editor: int) -> None:
     tools.call("write_file", path="/tmp/deaf.py", content=DEAF_OWNER)
     tools.shell("python3 /tmp/deaf.py > /tmp/deaf.out &")
     try:
@@ -145,7 +145,7 @@ def test_a_program_that_keeps_the_clipboard_to_itself_is_told(tools: Toolbox, ed
         tools.shell("pkill -f deaf.py")
 
 
-def test_windows_with_monstrous_titles_do_no_harm(tools: Toolbox) -> None:
+def test_huge_window_titles_are_cut(tools: ToolClient) -> None:
     tools.call("write_file", path="/tmp/greedy.py", content=GREEDY)
     started = tools.data("start_app", app="python3 /tmp/greedy.py")
     try:

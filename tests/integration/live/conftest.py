@@ -1,4 +1,4 @@
-"""What the tests of one server share; each module says which server that is."""
+"""Fixtures for tests that share one server; each module defines its `server` fixture."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import httpx
 import pytest
 
-from tests.serving import Server
+from tests.support.server import Server
 
 
 @pytest.fixture(scope="module")

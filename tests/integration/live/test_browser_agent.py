@@ -1,4 +1,4 @@
-"""A model works a browser sandbox from inside: asked through the proxy, with the key that the box has for itself."""
+"""A model drives a browser sandbox from inside, through the proxy and with the sandbox's own key."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.integration.live.boxes import Box, box_of, screens_server, text_of
-from tests.integration.live.sites import DONE, FORM, serve_site
-from tests.serving import eventually
+from tests.integration.live.screen_sandboxes import Sandbox, sandbox_of, screens_server, text_of
+from tests.integration.live.web_sites import DONE, FORM, serve_site
+from tests.support.server import eventually
 
 SECRET = "very secret 李"
 
@@ -52,19 +52,19 @@ def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[httpx.Client]:
 
 
 @pytest.fixture(scope="module")
-def box(client: httpx.Client) -> Iterator[Box]:
-    with box_of(client, "browser") as made:
+def sandbox(client: httpx.Client) -> Iterator[Sandbox]:
+    with sandbox_of(client, "browser") as made:
         serve_site(made, form=FORM, done=DONE)
         yield made
 
 
 @pytest.fixture
-def form(box: Box) -> Box:
-    box.call("browser_navigate", url="http://127.0.0.1:8000/form.html")
-    return box
+def form(sandbox: Sandbox) -> Sandbox:
+    sandbox.call("browser_navigate", url="http://127.0.0.1:8000/form.html")
+    return sandbox
 
 
-def test_acts_step_by_step_and_never_tells_the_model_a_secret(form: Box, client: httpx.Client) -> None:
+def test_acts_step_by_step_and_never_tells_the_model_a_secret(form: Sandbox, client: httpx.Client) -> None:
     done = form.call("browser_agent_act", instruction="fill in the order", variables={"who": SECRET})
     assert done["structuredContent"]["done"] and len(done["structuredContent"]["steps"]) == 3
     assert f"Thank you, {SECRET}: 7" in form.text("browser_get_text")
@@ -78,14 +78,14 @@ def test_acts_step_by_step_and_never_tells_the_model_a_secret(form: Box, client:
     assert "%who%" in kept and "very" not in kept
 
 
-def test_finds_its_way_to_a_page(box: Box) -> None:
-    box.call("browser_navigate", url="http://127.0.0.1:8000/done.html")
-    found = box.call("browser_agent_navigate", instruction="find the form")
+def test_finds_its_way_to_a_page(sandbox: Sandbox) -> None:
+    sandbox.call("browser_navigate", url="http://127.0.0.1:8000/done.html")
+    found = sandbox.call("browser_agent_navigate", instruction="find the form")
     assert found["structuredContent"]["answer"] == "There it is."
-    assert "Amount" in box.text("browser_get_text")
+    assert "Amount" in sandbox.text("browser_get_text")
 
 
-def test_extracts_after_a_schema(form: Box) -> None:
+def test_extracts_after_a_schema(form: Sandbox) -> None:
     schema = {
         "type": "object",
         "properties": {"name": {"type": "string"}, "amount": {"type": "integer"}},
@@ -94,29 +94,29 @@ def test_extracts_after_a_schema(form: Box) -> None:
     found = form.call("browser_agent_extract", instruction="who has ordered", schema=schema)
     assert found["structuredContent"] == {"data": {"name": "Li", "amount": 7}}
     said = form.fails("browser_agent_extract", instruction="a wrong shape", schema=schema)
-    assert "does not fit the schema: 'name' must be text" in said
+    assert "do not fit the schema: 'name' must be text" in said
 
 
-def test_observes_what_can_be_used(form: Box) -> None:
+def test_observes_what_can_be_used(form: Sandbox) -> None:
     found = form.call("browser_agent_observe", instruction="what can be filled in")
     assert found["structuredContent"]["elements"][0]["description"] == "the name"
     assert text_of(found) == "e1: the name"
 
 
-def test_ends_after_its_steps(form: Box) -> None:
+def test_ends_after_its_steps(form: Sandbox) -> None:
     said = form.fails("browser_agent_act", instruction="go on for ever", max_steps=2)
     assert "Not done: it was not done after 2 steps" in said
 
 
-def test_a_model_has_only_the_hands_it_was_given(form: Box) -> None:
+def test_model_gets_only_the_allowed_tools(form: Sandbox) -> None:
     said = form.fails("browser_agent_act", instruction="steal the cookies", max_steps=1)
     assert "there is no tool 'browser_cookies'" in said
 
 
-def test_a_model_that_talks_instead_is_refused(form: Box) -> None:
-    assert "did not answer in JSON" in form.fails("browser_agent_observe", instruction="talk about it")
+def test_a_model_that_talks_instead_is_refused(form: Sandbox) -> None:
+    assert "did not reply with JSON" in form.fails("browser_agent_observe", instruction="talk about it")
 
 
-def test_a_box_without_models_says_so(client: httpx.Client) -> None:
-    with box_of(client, "browser", extensions={"paddock.llm": "off"}) as bare:
-        assert "no model can be asked from this box" in bare.fails("browser_agent_observe", instruction="anything")
+def test_a_sandbox_without_models_says_so(client: httpx.Client) -> None:
+    with sandbox_of(client, "browser", extensions={"paddock.llm": "off"}) as bare:
+        assert "this sandbox has no model" in bare.fails("browser_agent_observe", instruction="anything")

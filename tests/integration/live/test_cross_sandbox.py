@@ -10,9 +10,9 @@ from contextlib import ExitStack
 import httpx
 import pytest
 
-from tests.integration.live.boxes import Box, box_of, data_of, screens_server
-from tests.integration.live.sites import DONE, FORM, GREEN, PHONE, serve_site
-from tests.serving import Server, eventually
+from tests.integration.live.screen_sandboxes import Sandbox, data_of, sandbox_of, screens_server
+from tests.integration.live.web_sites import DONE, FORM, GREEN, PHONE, serve_site
+from tests.support.server import Server, eventually
 
 C = "/home/agent/.wine/drive_c"
 
@@ -24,20 +24,20 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 
 
 @pytest.fixture(scope="module")
-def boxes(server: Server) -> Iterator[dict[str, Box]]:
+def sandboxes(server: Server) -> Iterator[dict[str, Sandbox]]:
     """One sandbox of each kind."""
     with server.client() as client, ExitStack() as held:
         client.timeout = httpx.Timeout(120)
-        yield {kind: held.enter_context(box_of(client, kind)) for kind in ("linux", "windows", "browser", "mobile")}
+        yield {kind: held.enter_context(sandbox_of(client, kind)) for kind in ("linux", "windows", "browser", "mobile")}
 
 
-def sha256(box: Box, path: str) -> str:
+def sha256(sandbox: Sandbox, path: str) -> str:
     """The digest of a file, as the sandbox itself sees it."""
-    said = base64.b64decode(box.text("read_file", path=path, encoding="base64").splitlines()[-1])
+    said = base64.b64decode(sandbox.text("read_file", path=path, encoding="base64").splitlines()[-1])
     return hashlib.sha256(said).hexdigest()
 
 
-def analyse(box: Box, path: str) -> tuple[int, int, tuple[int, int, int]]:
+def analyse(sandbox: Sandbox, path: str) -> tuple[int, int, tuple[int, int, int]]:
     """Size of a picture and its commonest colour, found out by a program in the sandbox."""
     code = (
         "from PIL import Image\n"
@@ -46,7 +46,7 @@ def analyse(box: Box, path: str) -> tuple[int, int, tuple[int, int, int]]:
         "common = max(small.getcolors(4096))[1]\n"
         "print('found', *picture.size, *common)"
     )
-    line = next(line for line in box.text("run_ipython_cell", code=code).splitlines() if line.startswith("found"))
+    line = next(line for line in sandbox.text("run_ipython_cell", code=code).splitlines() if line.startswith("found"))
     width, height, *colour = map(int, line.split()[1:])
     return width, height, (colour[0], colour[1], colour[2])
 
@@ -55,8 +55,8 @@ def near(one: tuple[int, int, int], other: tuple[int, int, int]) -> bool:
     return all(abs(a - b) <= 16 for a, b in zip(one, other, strict=True))
 
 
-def test_a_file_goes_from_linux_to_windows(boxes: dict[str, Box]) -> None:
-    linux, windows = boxes["linux"], boxes["windows"]
+def test_a_file_goes_from_linux_to_windows(sandboxes: dict[str, Sandbox]) -> None:
+    linux, windows = sandboxes["linux"], sandboxes["windows"]
     linux.call("run_shell_command", command="printf '姓名,数量\\r\\n李雷,12\\r\\n' > /tmp/table.csv")
     moved = linux.move("/tmp/table.csv", windows, f"{C}/table.csv")
     assert moved["sha256"] == sha256(linux, "/tmp/table.csv")
@@ -66,8 +66,8 @@ def test_a_file_goes_from_linux_to_windows(boxes: dict[str, Box]) -> None:
     assert told[-1]["data"]["sha256"] == moved["sha256"]
 
 
-def test_a_picture_of_a_web_page_is_kept_on_windows(boxes: dict[str, Box]) -> None:
-    browser, windows = boxes["browser"], boxes["windows"]
+def test_a_picture_of_a_web_page_is_kept_on_windows(sandboxes: dict[str, Sandbox]) -> None:
+    browser, windows = sandboxes["browser"], sandboxes["windows"]
     site = serve_site(browser, form=FORM, done=DONE)
     browser.call("browser_navigate", url=f"{site}/done.html?name=Ann&amount=3&colour=red")
     picture = data_of(browser.call("browser_screenshot", format="png"))
@@ -80,8 +80,8 @@ def test_a_picture_of_a_web_page_is_kept_on_windows(boxes: dict[str, Box]) -> No
     assert "page.png" in listed and "screen.png" in listed
 
 
-def test_a_picture_of_a_phone_is_looked_into_on_linux(boxes: dict[str, Box]) -> None:
-    mobile, linux = boxes["mobile"], boxes["linux"]
+def test_a_picture_of_a_phone_is_looked_into_on_linux(sandboxes: dict[str, Sandbox]) -> None:
+    mobile, linux = sandboxes["mobile"], sandboxes["linux"]
     site = serve_site(mobile, done=DONE, shop=PHONE)
     mobile.call("mobile_start_app", app=f"{site}/done.html?name=Bo&amount=1&colour=green")
     moved = mobile.move({"screenshot": True}, linux, "/tmp/phone.png")
@@ -94,8 +94,8 @@ def test_a_picture_of_a_phone_is_looked_into_on_linux(boxes: dict[str, Box]) -> 
     assert near(analyse(linux, "/tmp/tool.jpg")[2], GREEN)
 
 
-def test_what_a_browser_finds_becomes_a_report_on_a_phone(boxes: dict[str, Box]) -> None:
-    browser, linux, windows, mobile = (boxes[kind] for kind in ("browser", "linux", "windows", "mobile"))
+def test_what_a_browser_finds_becomes_a_report_on_a_phone(sandboxes: dict[str, Sandbox]) -> None:
+    browser, linux, windows, mobile = (sandboxes[kind] for kind in ("browser", "linux", "windows", "mobile"))
     site = serve_site(browser, form=FORM, done=DONE)
     browser.call("browser_navigate", url=f"{site}/done.html?name=Ann&amount=41&colour=green")
     found = browser.text("browser_evaluate", script="document.querySelector('#result').textContent")
@@ -126,8 +126,8 @@ def test_what_a_browser_finds_becomes_a_report_on_a_phone(boxes: dict[str, Box])
     eventually(lambda: mobile.screen(scale=0.1).share(GREEN) > 0.5)
 
 
-def test_one_that_ends_takes_no_other_along(server: Server, boxes: dict[str, Box]) -> None:
-    with server.client() as client, box_of(client, "linux") as short:
+def test_ending_one_sandbox_leaves_the_others_running(server: Server, sandboxes: dict[str, Sandbox]) -> None:
+    with server.client() as client, sandbox_of(client, "linux") as short:
         short.call("run_shell_command", command="true")
-    for kind, box in boxes.items():
-        assert "here" in box.text("run_shell_command", command="echo here"), kind
+    for kind, sandbox in sandboxes.items():
+        assert "here" in sandbox.text("run_shell_command", command="echo here"), kind

@@ -1,4 +1,4 @@
-"""Real Android in a box: the `mobile` image, its own `adb`, and a device on the network that only one box was given."""
+"""Android devices: the `mobile` image, its `adb`, and a device that only one sandbox may reach."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from pathlib import Path
 import httpx
 import pytest
 
-from tests.fake_adbd import PNG, Device, fake_android
-from tests.integration.live.boxes import Box, box_of, data_of, screens_server
-from tests.serving import PROGRAM, Server, eventually, run
+from tests.integration.live.screen_sandboxes import Sandbox, data_of, sandbox_of, screens_server
+from tests.support.fake_adbd import PNG, FakeDevice, fake_android
+from tests.support.server import PROGRAM, Server, eventually, run
 
 PYTHON = "python3 - <<'END'\n{}\nEND"
 HOSTILE = """
@@ -73,7 +73,7 @@ except OSError as error:
 
 @contextmanager
 def listening(handler: type[socketserver.BaseRequestHandler]) -> Iterator[str]:
-    """Something else on the network that takes connections."""
+    """Another server on the network."""
     with socketserver.ThreadingTCPServer(("127.0.0.1", 0), handler) as server:
         server.daemon_threads = True
         thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True)
@@ -101,19 +101,19 @@ class Deaf(socketserver.BaseRequestHandler):
 
 
 @pytest.fixture(scope="module")
-def pixel() -> Iterator[Device]:
+def pixel() -> Iterator[FakeDevice]:
     with fake_android() as device:
         yield device
 
 
 @pytest.fixture(scope="module")
-def crowded() -> Iterator[Device]:
+def crowded() -> Iterator[FakeDevice]:
     with fake_android() as device:
         yield device
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory, pixel: Device, crowded: Device) -> Iterator[Server]:
+def server(tmp_path_factory: pytest.TempPathFactory, pixel: FakeDevice, crowded: FakeDevice) -> Iterator[Server]:
     directory = tmp_path_factory.mktemp("paddock")
     with listening(Echo) as echo, listening(Deaf) as deaf:
         devices = {"pixel": pixel.address, "crowded": crowded.address, "echo": echo, "deaf": deaf}
@@ -123,23 +123,23 @@ def server(tmp_path_factory: pytest.TempPathFactory, pixel: Device, crowded: Dev
 
 
 @pytest.fixture(scope="module")
-def phone(client: httpx.Client) -> Iterator[Box]:
-    with box_of(client, "mobile", extensions={"paddock.device": "pixel"}) as made:
+def phone(client: httpx.Client) -> Iterator[Sandbox]:
+    with sandbox_of(client, "mobile", extensions={"paddock.device": "pixel"}) as made:
         yield made
 
 
 @pytest.fixture
-def device(pixel: Device) -> Device:
+def device(pixel: FakeDevice) -> FakeDevice:
     pixel.write("calls", "")
     pixel.write("field", "")
     return pixel
 
 
-def test_the_tools_of_a_phone_work_the_device(phone: Box, device: Device) -> None:
+def test_the_tools_of_a_phone_work_the_device(phone: Sandbox, device: FakeDevice) -> None:
     offered = {tool["name"] for tool in phone.client.get(f"{phone.path}/tools").json()["items"]}
     assert {"mobile_click", "mobile_swipe", "mobile_screenshot", "mobile_ui_elements"} <= offered
     assert "1080x2400 (Android)" in phone.text("mobile_get_size")
-    assert "In front is com.android.launcher/.Home" in phone.text("mobile_click", x=100, y=200)
+    assert "The app in front is com.android.launcher/.Home" in phone.text("mobile_click", x=100, y=200)
     phone.call("mobile_click", text="send & go")
     phone.call("mobile_swipe", direction="up")
     phone.call("mobile_input_text", value="it's 100% $HOME")
@@ -152,16 +152,16 @@ def test_the_tools_of_a_phone_work_the_device(phone: Box, device: Device) -> Non
     assert data_of(phone.call("mobile_screenshot", format="png")) == PNG
 
 
-def test_the_sandbox_says_which_device_it_has(phone: Box) -> None:
+def test_the_sandbox_says_which_device_it_has(phone: Sandbox) -> None:
     assert phone.client.get(phone.path).json()["extensions"]["paddock.device"] == "pixel"
 
 
-def test_adb_itself_works_in_the_box(phone: Box) -> None:
+def test_adb_itself_works_in_the_sandbox(phone: Sandbox) -> None:
     said, code = run(phone.client, phone.id, "adb connect $PADDOCK_ADB && adb shell wm size")
     assert code == 0 and said.endswith("Physical size: 1080x2400")
 
 
-def test_a_device_that_dies_is_offline_and_found_again(phone: Box, device: Device) -> None:
+def test_a_device_that_dies_is_offline_and_found_again(phone: Sandbox, device: FakeDevice) -> None:
     phone.call("mobile_click", x=1, y=1)
     device.switch_off()
     try:
@@ -174,52 +174,52 @@ def test_a_device_that_dies_is_offline_and_found_again(phone: Box, device: Devic
     assert device.calls("input") == [["tap", "1", "1"], ["tap", "3", "3"]]
 
 
-def test_a_device_that_does_not_trust_the_box_is_unauthorized(phone: Box, device: Device) -> None:
+def test_a_device_that_does_not_trust_the_sandbox_is_unauthorized(phone: Sandbox, device: FakeDevice) -> None:
     device.switch_off()
     device.trusting = False
     device.switch_on()
     try:
-        assert "the device pixel is unauthorized: accept the question" in phone.fails("mobile_click", x=1, y=1)
+        assert "the device pixel is unauthorized: accept the request" in phone.fails("mobile_click", x=1, y=1)
     finally:
         device.accept()
     phone.call("mobile_click", x=2, y=2)
     assert device.calls("input") == [["tap", "2", "2"]]
 
 
-def test_a_box_that_opens_a_thousand_connections_keeps_eight(
-    server: Server, client: httpx.Client, crowded: Device
+def test_a_sandbox_that_opens_a_thousand_connections_keeps_eight(
+    server: Server, client: httpx.Client, crowded: FakeDevice
 ) -> None:
-    with box_of(client, "mobile", extensions={"paddock.device": "crowded"}) as box:
-        assert run(client, box.id, PYTHON.format(HOSTILE)) == ("8", 0)
+    with sandbox_of(client, "mobile", extensions={"paddock.device": "crowded"}) as sandbox:
+        assert run(client, sandbox.id, PYTHON.format(HOSTILE)) == ("8", 0)
         assert 0 < crowded.most <= 8
-        # The device is free again for those who behave.
+        # The device is available again to other connections.
         eventually(lambda: not crowded.connections)
-        box.call("mobile_click", x=5, y=5)
+        sandbox.call("mobile_click", x=5, y=5)
     assert crowded.calls("input") == [["tap", "5", "5"]]
     assert "Traceback" not in server.log()
 
 
 def test_bytes_pass_whole_both_ways(client: httpx.Client) -> None:
-    with box_of(client, "mobile", extensions={"paddock.device": "echo"}) as box:
-        assert run(client, box.id, PYTHON.format(ECHO)) == ("whole", 0)
+    with sandbox_of(client, "mobile", extensions={"paddock.device": "echo"}) as sandbox:
+        assert run(client, sandbox.id, PYTHON.format(ECHO)) == ("whole", 0)
 
 
-def test_a_device_that_does_not_read_stops_who_writes(client: httpx.Client) -> None:
-    with box_of(client, "mobile", extensions={"paddock.device": "deaf"}) as box:
-        said, code = run(client, box.id, PYTHON.format(FLOOD))
+def test_device_that_does_not_read_stops_the_writer(client: httpx.Client) -> None:
+    with sandbox_of(client, "mobile", extensions={"paddock.device": "deaf"}) as sandbox:
+        said, code = run(client, sandbox.id, PYTHON.format(FLOOD))
         assert code == 0 and int(said) < 2**26
 
 
-def test_a_box_without_a_device_reaches_none(client: httpx.Client) -> None:
-    with box_of(client, "mobile") as box:
-        assert run(client, box.id, PYTHON.format(TRY)) == ("ConnectionRefusedError", 0)
-        assert run(client, box.id, "ls /run/paddock/holes | grep -c device; env | grep -c PADDOCK_ADB")[0] == "0\n0"
-        assert "Mobile (web)" in box.text("mobile_get_size")
+def test_a_sandbox_without_a_device_reaches_none(client: httpx.Client) -> None:
+    with sandbox_of(client, "mobile") as sandbox:
+        assert run(client, sandbox.id, PYTHON.format(TRY)) == ("ConnectionRefusedError", 0)
+        assert run(client, sandbox.id, "ls /run/paddock/holes | grep -c device; env | grep -c PADDOCK_ADB")[0] == "0\n0"
+        assert "Mobile (web)" in sandbox.text("mobile_get_size")
 
 
-def test_the_connections_of_a_box_end_with_it(client: httpx.Client, crowded: Device) -> None:
-    with box_of(client, "mobile", extensions={"paddock.device": "crowded"}) as box:
-        box.call("mobile_click", x=1, y=1)
+def test_the_connections_of_a_sandbox_end_with_it(client: httpx.Client, crowded: FakeDevice) -> None:
+    with sandbox_of(client, "mobile", extensions={"paddock.device": "crowded"}) as sandbox:
+        sandbox.call("mobile_click", x=1, y=1)
         assert crowded.connections
     eventually(lambda: not crowded.connections)
 
@@ -250,18 +250,18 @@ def test_other_tenants_have_no_device_unless_the_settings_say_so(server: Server,
     with server.client(secret) as stranger:
         wish = {"paddock.kind": "mobile", "paddock.device": "pixel"}
         answer = stranger.post("/v1/sandboxes", json={"extensions": wish})
-        assert answer.status_code == 403 and "live.devices_for says whose may" in answer.text
+        assert answer.status_code == 403 and "add the tenant to live.devices_for" in answer.text
         assert stranger.get("/v1/sandboxes").json()["items"] == []
 
 
-def test_the_device_works_without_the_desktop(phone: Box, device: Device) -> None:
+def test_the_device_works_without_the_desktop(phone: Sandbox, device: FakeDevice) -> None:
     assert phone.client.delete(f"{phone.path}/desktop").is_success
     phone.call("mobile_click", x=9, y=9)
     assert device.calls("input") == [["tap", "9", "9"]]
     assert data_of(phone.call("mobile_screenshot", format="png")) == PNG
 
 
-def test_the_command_line_gives_a_device(server: Server, client: httpx.Client, device: Device) -> None:
+def test_the_command_line_gives_a_device(server: Server, client: httpx.Client, device: FakeDevice) -> None:
     def paddock(*words: str) -> subprocess.CompletedProcess[str]:
         environment = {"PATH": os.environ["PATH"], "HOME": str(server.data.parent), "PADDOCK_DATA": str(server.data)}
         return subprocess.run([PROGRAM, *words], env=environment, capture_output=True, text=True, timeout=60)
@@ -282,15 +282,15 @@ def test_the_next_server_leads_to_the_device_again(tmp_path: Path) -> None:
             made = client.post(
                 "/v1/sandboxes", json={"extensions": {"paddock.kind": "mobile", "paddock.device": "it"}}
             ).json()["id"]
-            Box(client, made).call("mobile_click", x=1, y=1)
+            Sandbox(client, made).call("mobile_click", x=1, y=1)
         here.stop(signal.SIGKILL)
         here.start()
         with here.client() as client:
-            Box(client, made).call("mobile_click", x=2, y=2)
+            Sandbox(client, made).call("mobile_click", x=2, y=2)
         assert device.calls("input") == [["tap", "1", "1"], ["tap", "2", "2"]]
         here.stop()
         here.settings = {**here.settings, "live": {"devices": {}}}
         here.start()
         with here.client() as client:
-            assert "the device it is offline" in Box(client, made).fails("mobile_click", x=3, y=3)
+            assert "the device it is offline" in Sandbox(client, made).fails("mobile_click", x=3, y=3)
         assert not device.connections

@@ -8,9 +8,9 @@ from collections.abc import Iterator
 import httpx
 import pytest
 
-from tests.integration.live.boxes import Box, box_of, screens_server
-from tests.integration.live.sites import serve_site
-from tests.serving import Server, eventually, run
+from tests.integration.live.screen_sandboxes import Sandbox, sandbox_of, screens_server
+from tests.integration.live.web_sites import serve_site
+from tests.support.server import Server, eventually, run
 
 DRIVEN = 9222
 TOOLS = "http://127.0.0.1:8765/mcp"
@@ -47,33 +47,37 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 
 
 @pytest.fixture(scope="module")
-def box(server: Server) -> Iterator[Box]:
-    with server.client() as client, box_of(client, "browser") as made:
+def sandbox(server: Server) -> Iterator[Sandbox]:
+    with server.client() as client, sandbox_of(client, "browser") as made:
         yield made
 
 
-def curl(client: httpx.Client, box: Box, words: str) -> str:
-    return run(client, box.id, f"curl -s --noproxy '*' --max-time 10 {words}")[0]
+def curl(client: httpx.Client, sandbox: Sandbox, words: str) -> str:
+    return run(client, sandbox.id, f"curl -s --noproxy '*' --max-time 10 {words}")[0]
 
 
-def test_a_page_takes_over_neither_the_tools_nor_the_browser(box: Box) -> None:
+def test_a_page_takes_over_neither_the_tools_nor_the_browser(sandbox: Sandbox) -> None:
     # The page is even told the secret address, which it could not know.
     asked = f"http://127.0.0.1:{DRIVEN}/json/version"
-    devtools = json.loads(eventually(lambda: curl(box.client, box, asked)))["webSocketDebuggerUrl"]
-    site = serve_site(box, page=PAGE.replace("TOOLS", TOOLS).replace("DEVTOOLS", devtools))
-    box.call("browser_navigate", url=f"{site}/page.html")
-    text = eventually(lambda: (found := box.text("browser_get_text")) and "said" in found and found)
+    devtools = json.loads(eventually(lambda: curl(sandbox.client, sandbox, asked)))["webSocketDebuggerUrl"]
+    site = serve_site(sandbox, page=PAGE.replace("TOOLS", TOOLS).replace("DEVTOOLS", devtools))
+    sandbox.call("browser_navigate", url=f"{site}/page.html")
+    text = eventually(lambda: (found := sandbox.text("browser_get_text")) and "said" in found and found)
     said = json.loads(str(text).partition("said ")[2].partition("}")[0] + "}")
     assert said.pop("blind") in ("sent", "refused")  # It learns nothing of what became of it.
     assert said == dict.fromkeys(("tools", "pages", "new", "devtools"), "refused")
-    assert run(box.client, box.id, "ls /tmp/taken")[1] != 0
+    assert run(sandbox.client, sandbox.id, "ls /tmp/taken")[1] != 0
 
 
-def test_a_name_that_leads_to_the_box_is_not_answered(box: Box) -> None:
-    assert "passwd" not in curl(box.client, box, "-H 'Host: evil.example' -X PUT http://127.0.0.1:9222/json/new?x")
-    assert "webSocketDebuggerUrl" not in curl(box.client, box, "-H 'Host: evil.example' http://127.0.0.1:9222/json")
+def test_a_name_that_leads_to_the_sandbox_is_not_answered(sandbox: Sandbox) -> None:
+    assert "passwd" not in curl(
+        sandbox.client, sandbox, "-H 'Host: evil.example' -X PUT http://127.0.0.1:9222/json/new?x"
+    )
+    assert "webSocketDebuggerUrl" not in curl(
+        sandbox.client, sandbox, "-H 'Host: evil.example' http://127.0.0.1:9222/json"
+    )
     body = json.dumps({"jsonrpc": "2.0", "id": 1, "method": "tools/list"})
     for header in ("Host: evil.example:8765", "Origin: null", "Origin: http://127.0.0.1:8765"):
-        said = json.loads(curl(box.client, box, f"-H '{header}' -d '{body}' {TOOLS}"))
+        said = json.loads(curl(sandbox.client, sandbox, f"-H '{header}' -d '{body}' {TOOLS}"))
         assert "web pages" in said["error"]["message"]
-    assert "result" in json.loads(curl(box.client, box, f"-d '{body}' {TOOLS}"))
+    assert "result" in json.loads(curl(sandbox.client, sandbox, f"-d '{body}' {TOOLS}"))

@@ -1,4 +1,4 @@
-"""Boxes, viewers, tenants and web pages that mean harm get nowhere, and nobody else notices them."""
+"""Hostile sandboxes, viewers, tenants and web pages are contained and do not affect others."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ import httpx
 import pytest
 from websockets.exceptions import ConnectionClosed
 
-from tests.integration.live.boxes import Box, box_of, screens_server
-from tests.integration.live.hostile import attentive, hostile_box, memory, open_files
-from tests.integration.live.viewer import Closed, Refused, Viewer, watching
-from tests.integration.live.viewers import TerminalViewer
-from tests.serving import Server, eventually, run
+from tests.integration.live.hostile_daemon import attentive, hostile_sandbox, memory, open_files
+from tests.integration.live.rfb_client import Closed, Refused, RfbClient, watching
+from tests.integration.live.screen_sandboxes import Sandbox, sandbox_of, screens_server
+from tests.integration.live.websocket_clients import TerminalClient
+from tests.support.server import Server, eventually, run
 
 NOTHING = "sb-0123456789abcdef"
 
@@ -30,22 +30,22 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 
 
 @pytest.fixture(scope="module")
-def box(client: httpx.Client) -> Iterator[Box]:
-    with box_of(client, "linux") as made:
+def sandbox(client: httpx.Client) -> Iterator[Sandbox]:
+    with sandbox_of(client, "linux") as made:
         yield made
 
 
 @pytest.fixture(scope="module")
-def enemy(client: httpx.Client) -> Iterator[Box]:
-    made = Box(client, hostile_box(client))
+def enemy(client: httpx.Client) -> Iterator[Sandbox]:
+    made = Sandbox(client, hostile_sandbox(client))
     yield made
     client.delete(made.path)
 
 
-# A box whose daemon lies.
+# A sandbox whose daemon lies.
 
 
-def test_of_what_a_box_lists_only_tools_are_shown(enemy: Box) -> None:
+def test_of_what_a_sandbox_lists_only_tools_are_shown(enemy: Sandbox) -> None:
     tools = enemy.client.get(f"{enemy.path}/tools").json()["items"]
     assert all(tool["name"].replace("_", "").isalpha() for tool in tools)
     assert all(tool["inputSchema"] == {"type": "object"} for tool in tools)
@@ -53,7 +53,7 @@ def test_of_what_a_box_lists_only_tools_are_shown(enemy: Box) -> None:
 
 @pytest.mark.parametrize("tool", ["lists", "keys", "digits", "endless", "slowly", "nothing", "picture", "half_length"])
 @pytest.mark.parametrize("way", ["tools", "mcp"])
-def test_an_answer_that_is_none_is_the_boxs_error(server: Server, enemy: Box, way: str, tool: str) -> None:
+def test_an_answer_that_is_none_is_the_sandboxs_error(server: Server, enemy: Sandbox, way: str, tool: str) -> None:
     before = memory(server)
     with attentive(server):
         if way == "tools":
@@ -66,7 +66,7 @@ def test_an_answer_that_is_none_is_the_boxs_error(server: Server, enemy: Box, wa
     assert memory(server) - before < 100 * 2**20
 
 
-def test_what_json_cannot_hold_is_left_out_of_a_result(enemy: Box) -> None:
+def test_what_json_cannot_hold_is_left_out_of_a_result(enemy: Sandbox) -> None:
     for tool in ("deep", "infinite"):
         answer = enemy.post(tool)
         assert answer.status_code == 200, answer.text[:200]
@@ -75,21 +75,21 @@ def test_what_json_cannot_hold_is_left_out_of_a_result(enemy: Box) -> None:
     assert answer.json()["content"] == [{"type": "text", "text": "?"}]
 
 
-def test_paths_with_newlines_are_only_data(enemy: Box) -> None:
+def test_paths_with_newlines_are_only_data(enemy: Sandbox) -> None:
     answer = enemy.post("newlines")
     assert answer.status_code == 200 and "set-cookie" not in answer.headers
     changed = eventually(lambda: enemy.events("file.changed"))[-1]
     assert sum(map(len, changed["data"]["paths"])) < 2**14
 
 
-def test_a_flood_of_files_fills_no_log(enemy: Box) -> None:
+def test_a_flood_of_files_fills_no_log(enemy: Sandbox) -> None:
     before, began = len(enemy.events("file.changed")), time.monotonic()
     with ThreadPoolExecutor(8) as pool:
         list(pool.map(lambda _: enemy.post("newlines"), range(200)))
     assert len(enemy.events("file.changed")) - before <= 51 + 10 * (time.monotonic() - began)
 
 
-def test_mcp_passes_nothing_on_but_the_answer(enemy: Box) -> None:
+def test_mcp_passes_nothing_on_but_the_answer(enemy: Sandbox) -> None:
     for tool in ("text", "deep"):
         body = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": tool}}
         answer = enemy.client.post(f"{enemy.path}/mcp", json=body)
@@ -99,20 +99,20 @@ def test_mcp_passes_nothing_on_but_the_answer(enemy: Box) -> None:
 
 
 @pytest.mark.parametrize("quality", range(1, 7))
-def test_a_picture_that_is_none_is_not_shown(server: Server, enemy: Box, quality: int) -> None:
+def test_a_picture_that_is_none_is_not_shown(server: Server, enemy: Sandbox, quality: int) -> None:
     with attentive(server):
         answer = enemy.client.get(f"{enemy.path}/screenshot", params={"quality": quality})
     assert answer.status_code in (400, 502), answer.headers
     assert answer.headers["content-type"] == "application/json"
 
 
-def test_services_that_are_none_are_still_told_of(enemy: Box) -> None:
+def test_services_that_are_none_are_still_told_of(enemy: Sandbox) -> None:
     said = enemy.client.get(f"{enemy.path}/desktop").json()
     assert len(said["services"][0]["state"]) == 64
     assert said["services"][0]["starts"] == 0
 
 
-def test_pictures_of_claimed_sizes_end_the_reading(server: Server, enemy: Box) -> None:
+def test_pictures_of_claimed_sizes_end_the_reading(server: Server, enemy: Sandbox) -> None:
     before = memory(server)
     with attentive(server):
         answer = enemy.client.post(f"{enemy.path}/recordings", timeout=40)
@@ -121,10 +121,12 @@ def test_pictures_of_claimed_sizes_end_the_reading(server: Server, enemy: Box) -
 
 
 @pytest.mark.parametrize("terminal", ["pings", "nothing", "words", "letters"])
-def test_a_terminal_that_never_stops_talking_keeps_nobody_waiting(server: Server, enemy: Box, terminal: str) -> None:
+def test_a_terminal_that_never_stops_talking_keeps_nobody_waiting(
+    server: Server, enemy: Sandbox, terminal: str
+) -> None:
     before, files = memory(server), open_files(server)
     with attentive(server):
-        with TerminalViewer(server, enemy.id, name=terminal) as viewer:
+        with TerminalClient(server, enemy.id, name=terminal) as viewer:
             viewer.word("connected")
             time.sleep(0.2)
         # A hub stays for a while when its last viewer has gone; then there is nothing left of it.
@@ -132,10 +134,12 @@ def test_a_terminal_that_never_stops_talking_keeps_nobody_waiting(server: Server
     assert memory(server) - before < 100 * 2**20
 
 
-# A program in a box.
+# A program in a sandbox.
 
 
-def test_a_flood_from_within_a_box_harms_only_itself(server: Server, client: httpx.Client, box: Box) -> None:
+def test_a_flood_from_within_a_sandbox_harms_only_itself(
+    server: Server, client: httpx.Client, sandbox: Sandbox
+) -> None:
     program = (
         "import socket, threading\n"
         "def attack(head, body):\n"
@@ -154,8 +158,8 @@ def test_a_flood_from_within_a_box_harms_only_itself(server: Server, client: htt
     )
     before, files = memory(server), open_files(server)
     with attentive(server):
-        run(client, box.id, f"cat > /tmp/flood.py <<'END'\n{program}\nEND\npython3 /tmp/flood.py")
-        assert "x" in box.text("run_shell_command", command="echo x")
+        run(client, sandbox.id, f"cat > /tmp/flood.py <<'END'\n{program}\nEND\npython3 /tmp/flood.py")
+        assert "x" in sandbox.text("run_shell_command", command="echo x")
     assert memory(server) - before < 200 * 2**20
     eventually(lambda: open_files(server) <= files + 5)
 
@@ -163,15 +167,15 @@ def test_a_flood_from_within_a_box_harms_only_itself(server: Server, client: htt
 @pytest.mark.parametrize(
     "said", [b"", b"POST /mcp HTTP/1.1\\r\\nContent-Length: 9\\r\\n\\r\\n{", b"GET /mcp HTTP/1.1\\r\\n\\r\\n"]
 )
-def test_a_box_that_holds_on_to_its_tools_is_deleted_all_the_same(client: httpx.Client, said: bytes) -> None:
-    with box_of(client, "code", image={"uri": "host"}) as box:
+def test_a_sandbox_that_holds_on_to_its_tools_is_deleted_all_the_same(client: httpx.Client, said: bytes) -> None:
+    with sandbox_of(client, "code", image={"uri": "host"}) as sandbox:
         program = (
             "import socket, time; s = socket.create_connection(('127.0.0.1', 8765)); "
             f"s.sendall(b'{said.decode()}'); open('/tmp/held', 'w'); time.sleep(100)"
         )
-        run(client, box.id, f'python3 -c "{program}" >/dev/null 2>&1 & until [ -e /tmp/held ]; do sleep 0.01; done')
+        run(client, sandbox.id, f'python3 -c "{program}" >/dev/null 2>&1 & until [ -e /tmp/held ]; do sleep 0.01; done')
         began = time.monotonic()
-        assert client.delete(box.path, timeout=20).status_code == 204
+        assert client.delete(sandbox.path, timeout=20).status_code == 204
         assert time.monotonic() - began < 10
 
 
@@ -204,11 +208,11 @@ READS = {"GET"}
 
 
 @pytest.fixture(scope="module")
-def recording(box: Box) -> str:
-    answer = box.client.post(f"{box.path}/recordings")
+def recording(sandbox: Sandbox) -> str:
+    answer = sandbox.client.post(f"{sandbox.path}/recordings")
     assert answer.status_code == 201, answer.text
     found = str(answer.json()["id"])
-    assert box.client.post(f"{box.path}/recordings/{found}/stop").status_code == 200
+    assert sandbox.client.post(f"{sandbox.path}/recordings/{found}/stop").status_code == 200
     return found
 
 
@@ -223,7 +227,9 @@ def secret_of(made: dict[str, Any]) -> str:
     return str(made["secret"])
 
 
-def test_another_tenant_gets_nothing_anywhere(server: Server, client: httpx.Client, box: Box, recording: str) -> None:
+def test_another_tenant_gets_nothing_anywhere(
+    server: Server, client: httpx.Client, sandbox: Sandbox, recording: str
+) -> None:
     with server.client(secret_of(key(client, tenant="other"))) as stranger:
         own = stranger.post("/v1/sandboxes", json={}).json()["id"]
         try:
@@ -231,31 +237,31 @@ def test_another_tenant_gets_nothing_anywhere(server: Server, client: httpx.Clie
                 text = json.dumps(body).replace("{own}", own) if body is not None else None
                 where = path.format(recording=recording)
                 answer = stranger.request(
-                    method, box.path + where, content=text, headers={"Content-Type": "application/json"}
+                    method, sandbox.path + where, content=text, headers={"Content-Type": "application/json"}
                 )
                 assert answer.status_code == 404, (method, path, answer.status_code, answer.text[:200])
                 assert "passwd" not in answer.text and "root:" not in answer.text
                 if "{recording}" in path:  # Nor by way of a sandbox of one's own.
                     answer = stranger.request(method, f"/v1/sandboxes/{own}{where}")
                     assert answer.status_code == 404, (method, path, answer.status_code)
-            theirs = {"from": "/etc/hostname", "to": {"sandbox": box.id, "path": "/tmp/x"}}
+            theirs = {"from": "/etc/hostname", "to": {"sandbox": sandbox.id, "path": "/tmp/x"}}
             assert stranger.post(f"/v1/sandboxes/{own}/move", json=theirs).status_code == 404
             assert stranger.get("/v1/recordings").json()["items"] == []
-            assert stranger.get(f"{box.path}/recordings").json().get("items", []) == []
+            assert stranger.get(f"{sandbox.path}/recordings").json().get("items", []) == []
             ticket = stranger.post("/v1/tickets").json()["ticket"]
             for path in ("/desktop", "/terminal"):
                 with pytest.raises(Refused) as refused:
-                    Viewer(server, box.path + path, key="", ticket=ticket)
+                    RfbClient(server, sandbox.path + path, key="", ticket=ticket)
                 assert refused.value.status in (401, 404)
                 ticket = stranger.post("/v1/tickets").json()["ticket"]
         finally:
             stranger.delete(f"/v1/sandboxes/{own}")
 
 
-def test_who_may_only_read_changes_nothing(server: Server, client: httpx.Client, box: Box, recording: str) -> None:
+def test_read_only_keys_change_nothing(server: Server, client: httpx.Client, sandbox: Sandbox, recording: str) -> None:
     with server.client(secret_of(key(client, scopes=["sandboxes:read", "tenant:all"]))) as reader:
         for method, path, body in ROUTES:
-            answer = reader.request(method, box.path + path.format(recording=recording), json=body)
+            answer = reader.request(method, sandbox.path + path.format(recording=recording), json=body)
             expected = 200 if method in READS else 403
             assert answer.status_code == expected, (method, path, answer.text[:200])
         for path, body in (("/v1/pools", {"name": "x", "size": 1}), ("/v1/sandboxes", {})):
@@ -263,50 +269,50 @@ def test_who_may_only_read_changes_nothing(server: Server, client: httpx.Client,
 
 
 @pytest.mark.parametrize("path", ["..%2f..%2fx", "rec-0123456789abcdef%00", "rec-0123456789abcdeg", "%2e%2e", "x" * 90])
-def test_a_recordings_id_is_no_path(box: Box, path: str) -> None:
+def test_a_recordings_id_is_no_path(sandbox: Sandbox, path: str) -> None:
     for rest in ("", "/file", "/frames", "/frames/0", "/export?format=mkv"):
-        assert box.client.get(f"{box.path}/recordings/{path}{rest}").status_code == 404
-    assert box.client.delete(f"{box.path}/recordings/{path}").status_code == 404
+        assert sandbox.client.get(f"{sandbox.path}/recordings/{path}{rest}").status_code == 404
+    assert sandbox.client.delete(f"{sandbox.path}/recordings/{path}").status_code == 404
 
 
 @pytest.mark.parametrize("name", ["..", "a%2f..%2fb", "a%0d%0aX:%20y", "-x", "x" * 64, "A", "main%3ftakeover=1"])
-def test_a_terminals_name_is_no_path(server: Server, box: Box, name: str) -> None:
+def test_a_terminals_name_is_no_path(server: Server, sandbox: Sandbox, name: str) -> None:
     with pytest.raises(Refused) as refused:
-        Viewer(server, f"{box.path}/terminal?name={name}")
+        RfbClient(server, f"{sandbox.path}/terminal?name={name}")
     assert refused.value.status == 400
 
 
 @pytest.mark.parametrize("path", ["relative", "/a\0b", "", "/\ud800", "/" + "x" * 5000])
-def test_a_path_to_move_is_one(box: Box, path: str) -> None:
+def test_a_path_to_move_is_one(sandbox: Sandbox, path: str) -> None:
     for body in (
-        {"from": path, "to": {"sandbox": box.id, "path": "/tmp/x"}},
-        {"from": "/etc/hostname", "to": {"sandbox": box.id, "path": path}},
+        {"from": path, "to": {"sandbox": sandbox.id, "path": "/tmp/x"}},
+        {"from": "/etc/hostname", "to": {"sandbox": sandbox.id, "path": path}},
     ):
-        answer = box.client.post(
-            f"{box.path}/move", content=json.dumps(body), headers={"Content-Type": "application/json"}
+        answer = sandbox.client.post(
+            f"{sandbox.path}/move", content=json.dumps(body), headers={"Content-Type": "application/json"}
         )
         assert answer.status_code in (400, 422), answer.text
 
 
-def test_a_file_may_have_newlines_in_its_name(box: Box) -> None:
-    run(box.client, box.id, "printf hello > $'/tmp/a\\nb: c'")
-    moved = box.move("/tmp/a\nb: c", box, "/tmp/d\r\ne")
+def test_a_file_may_have_newlines_in_its_name(sandbox: Sandbox) -> None:
+    run(sandbox.client, sandbox.id, "printf hello > $'/tmp/a\\nb: c'")
+    moved = sandbox.move("/tmp/a\nb: c", sandbox, "/tmp/d\r\ne")
     assert moved["size"] == 5
-    assert "hello" in box.text("read_file", path="/tmp/d\r\ne")
+    assert "hello" in sandbox.text("read_file", path="/tmp/d\r\ne")
 
 
-def test_a_name_of_who_takes_the_input_is_one_line(box: Box) -> None:
+def test_name_of_the_holder_is_one_line(sandbox: Sandbox) -> None:
     for name in ("a\nb", "\x1b[2J", "\u202e", ""):
-        answer = box.client.post(f"{box.path}/input", json={"viewer": "v", "name": name})
+        answer = sandbox.client.post(f"{sandbox.path}/input", json={"viewer": "v", "name": name})
         assert answer.status_code in (400, 422), answer.text
 
 
-def test_lists_by_the_million_are_not_read(server: Server, box: Box) -> None:
+def test_lists_by_the_million_are_not_read(server: Server, sandbox: Sandbox) -> None:
     body = b'{"path": [' + b"[]," * 4_000_000 + b"[]]}"
     with attentive(server):
         for path in ("/tools/read_file", "/mcp", "/input"):
             headers = {"Content-Type": "application/json"}
-            assert box.client.post(box.path + path, content=body, headers=headers).status_code == 413
+            assert sandbox.client.post(sandbox.path + path, content=body, headers=headers).status_code == 413
 
 
 # Web pages.
@@ -314,16 +320,16 @@ def test_lists_by_the_million_are_not_read(server: Server, box: Box) -> None:
 
 @pytest.mark.parametrize("path", ["/desktop", "/terminal", "/v1/screens"])
 @pytest.mark.parametrize("origin", ["null", "https://evil.example", "http://localhost.evil.example", "http://[::1"])
-def test_no_page_of_others_opens_a_websocket(server: Server, box: Box, path: str, origin: str) -> None:
-    where = path if path.startswith("/v1") else box.path + path
+def test_no_page_of_others_opens_a_websocket(server: Server, sandbox: Sandbox, path: str, origin: str) -> None:
+    where = path if path.startswith("/v1") else sandbox.path + path
     with pytest.raises(Refused) as refused:
-        Viewer(server, where, origin=origin)
+        RfbClient(server, where, origin=origin)
     assert refused.value.status == 403
 
 
-def test_a_name_that_was_rebound_to_this_machine_is_not_answered(server: Server, box: Box) -> None:
+def test_a_name_that_was_rebound_to_this_machine_is_not_answered(server: Server, sandbox: Sandbox) -> None:
     host, _, port = server.domain.partition(":")
-    for path in (f"{box.path}/desktop", f"{box.path}/terminal", "/v1/screens", f"{box.path}/tools"):
+    for path in (f"{sandbox.path}/desktop", f"{sandbox.path}/terminal", "/v1/screens", f"{sandbox.path}/tools"):
         with socket.create_connection((host, int(port)), 10) as connection:
             connection.sendall(
                 f"GET {path} HTTP/1.1\r\nHost: evil.example:{port}\r\nOrigin: http://evil.example:{port}\r\n"
@@ -336,72 +342,74 @@ def test_a_name_that_was_rebound_to_this_machine_is_not_answered(server: Server,
 # Keys that work no more.
 
 
-def test_a_revoked_key_closes_what_it_has_opened(server: Server, client: httpx.Client, box: Box) -> None:
+def test_a_revoked_key_closes_what_it_has_opened(server: Server, client: httpx.Client, sandbox: Sandbox) -> None:
     made = key(client)
     secret = secret_of(made)
     with (
-        Viewer(server, f"{box.path}/desktop", key=secret) as desktop,
-        TerminalViewer(server, box.id, key=secret) as terminal,
-        watching(server, box.id) as other,
+        RfbClient(server, f"{sandbox.path}/desktop", key=secret) as desktop,
+        TerminalClient(server, sandbox.id, key=secret) as terminal,
+        watching(server, sandbox.id) as other,
     ):
         desktop.login()
         terminal.word("connected")
         assert client.delete(f"/v1/keys/{made['id']}").status_code in (200, 204)
         code, reason = desktop.closed()
-        assert code == 1008 and "works no more" in reason
+        assert code == 1008 and "is no longer valid" in reason
         assert terminal.read_to_the_end() == 1008
         other.send(b"\x03\0\0\0\0\0\0\1\0\1")
         assert other.read(4)[0] == 0  # Others are shown what they were shown.
 
 
-def test_an_expired_key_or_a_revoked_one_opens_nothing(server: Server, client: httpx.Client, box: Box) -> None:
+def test_an_expired_key_or_a_revoked_one_opens_nothing(server: Server, client: httpx.Client, sandbox: Sandbox) -> None:
     made = key(client)
     with server.client(secret_of(made)) as brief:
         ticket = brief.post("/v1/tickets").json()["ticket"]
         client.delete(f"/v1/keys/{made['id']}")
         for method, path, body in ROUTES:
-            assert brief.request(method, box.path + path.format(recording="x"), json=body).status_code == 401
-    for path in (f"{box.path}/desktop", f"{box.path}/terminal", "/v1/screens"):
+            assert brief.request(method, sandbox.path + path.format(recording="x"), json=body).status_code == 401
+    for path in (f"{sandbox.path}/desktop", f"{sandbox.path}/terminal", "/v1/screens"):
         for shown in ({"key": "", "ticket": ticket}, {"key": secret_of(made)}, {"key": "", "token": secret_of(made)}):
             with pytest.raises(Refused) as refused:
-                Viewer(server, path, **shown)
+                RfbClient(server, path, **shown)
             assert refused.value.status == 401
 
 
-def test_five_hundred_tickets_are_forgotten_with_their_use(server: Server, client: httpx.Client, box: Box) -> None:
+def test_five_hundred_tickets_are_forgotten_with_their_use(
+    server: Server, client: httpx.Client, sandbox: Sandbox
+) -> None:
     tickets = [client.post("/v1/tickets").json()["ticket"] for _ in range(500)]
     assert len(set(tickets)) == 500
     for ticket in tickets[:20]:
         with pytest.raises(Refused):
-            Viewer(server, f"/v1/sandboxes/{NOTHING}/desktop", key="", ticket=ticket)
+            RfbClient(server, f"/v1/sandboxes/{NOTHING}/desktop", key="", ticket=ticket)
         with pytest.raises(Refused) as refused:  # It is used up, though it opened nothing.
-            Viewer(server, f"{box.path}/desktop", key="", ticket=ticket)
+            RfbClient(server, f"{sandbox.path}/desktop", key="", ticket=ticket)
         assert refused.value.status == 401
 
 
 # Viewers that come and vanish.
 
 
-def half_a_handshake(server: Server, box: Box) -> None:
-    with Viewer(server, f"{box.path}/desktop") as viewer:
+def half_a_handshake(server: Server, sandbox: Sandbox) -> None:
+    with RfbClient(server, f"{sandbox.path}/desktop") as viewer:
         viewer.send(b"RFB 003")
 
 
-def no_word(server: Server, box: Box) -> None:
-    with Viewer(server, f"{box.path}/desktop"):
+def no_word(server: Server, sandbox: Sandbox) -> None:
+    with RfbClient(server, f"{sandbox.path}/desktop"):
         pass
 
 
-def in_the_middle(server: Server, box: Box) -> None:
-    with watching(server, box.id) as viewer:
+def in_the_middle(server: Server, sandbox: Sandbox) -> None:
+    with watching(server, sandbox.id) as viewer:
         viewer.send(b"\x03\0\0\0\0\0\x05\0\x03\x20")
 
 
-def a_terminal(server: Server, box: Box) -> None:
-    vanish_from(server, f"{box.path}/terminal")
+def a_terminal(server: Server, sandbox: Sandbox) -> None:
+    vanish_from(server, f"{sandbox.path}/terminal")
 
 
-def a_wall(server: Server, box: Box) -> None:
+def a_wall(server: Server, sandbox: Sandbox) -> None:
     vanish_from(server, "/v1/screens")
 
 
@@ -417,18 +425,18 @@ def vanish_from(server: Server, path: str) -> None:
         assert connection.recv(100)
 
 
-def half_a_request(server: Server, box: Box) -> None:
+def half_a_request(server: Server, sandbox: Sandbox) -> None:
     host, _, port = server.domain.partition(":")
     with socket.create_connection((host, int(port)), 10) as connection:
-        connection.sendall(f"GET {box.path}/desktop HTTP/1.1\r\nHost: {server.domain}\r\nUpgr".encode())
+        connection.sendall(f"GET {sandbox.path}/desktop HTTP/1.1\r\nHost: {server.domain}\r\nUpgr".encode())
 
 
-def a_call(server: Server, box: Box) -> None:
+def a_call(server: Server, sandbox: Sandbox) -> None:
     host, _, port = server.domain.partition(":")
     with socket.create_connection((host, int(port)), 10) as connection:
         body = b'{"command": "sleep 3"}'
         connection.sendall(
-            f"POST {box.path}/tools/run_shell_command HTTP/1.1\r\nHost: {server.domain}\r\n"
+            f"POST {sandbox.path}/tools/run_shell_command HTTP/1.1\r\nHost: {server.domain}\r\n"
             f"Authorization: Bearer {server.key}\r\nContent-Type: application/json\r\n"
             f"Content-Length: {len(body)}\r\n\r\n".encode()
             + body
@@ -439,10 +447,12 @@ def a_call(server: Server, box: Box) -> None:
 @pytest.mark.parametrize(
     "vanish", [no_word, half_a_handshake, in_the_middle, a_terminal, a_wall, half_a_request, a_call]
 )
-def test_viewers_that_vanish_leave_nothing(server: Server, box: Box, vanish: Callable[[Server, Box], None]) -> None:
+def test_viewers_that_vanish_leave_nothing(
+    server: Server, sandbox: Sandbox, vanish: Callable[[Server, Sandbox], None]
+) -> None:
     def attempt(_: int) -> None:
         try:
-            vanish(server, box)
+            vanish(server, sandbox)
         except (Refused, OSError):
             pass  # There may be too many at once, which is said.
 
@@ -458,26 +468,26 @@ def test_viewers_that_vanish_leave_nothing(server: Server, box: Box, vanish: Cal
     assert memory(server) - before < 100 * 2**20
 
 
-def test_a_box_that_is_deleted_ends_every_stream(server: Server, client: httpx.Client, enemy: Box) -> None:
+def test_a_sandbox_that_is_deleted_ends_every_stream(server: Server, client: httpx.Client, enemy: Sandbox) -> None:
     def streams() -> None:
-        with box_of(client, "linux") as box:
-            recorded = client.post(f"{box.path}/recordings").json()["id"]
+        with sandbox_of(client, "linux") as sandbox:
+            recorded = client.post(f"{sandbox.path}/recordings").json()["id"]
             with (
-                watching(server, box.id) as desktop,
-                TerminalViewer(server, box.id) as terminal,
+                watching(server, sandbox.id) as desktop,
+                TerminalClient(server, sandbox.id) as terminal,
                 ThreadPoolExecutor(2) as pool,
             ):
                 terminal.word("connected")
-                calling = pool.submit(box.post, "run_shell_command", {"command": "sleep 30"})
-                moving = {"from": "/dev/zero", "to": {"sandbox": box.id, "path": "/tmp/zero"}}
-                also = pool.submit(client.post, f"{box.path}/move", json=moving)
-                client.delete(box.path)
+                calling = pool.submit(sandbox.post, "run_shell_command", {"command": "sleep 30"})
+                moving = {"from": "/dev/zero", "to": {"sandbox": sandbox.id, "path": "/tmp/zero"}}
+                also = pool.submit(client.post, f"{sandbox.path}/move", json=moving)
+                client.delete(sandbox.path)
                 with pytest.raises((Closed, ConnectionError)):
                     desktop.read(2**30)
                 assert terminal.read_to_the_end() in (1000, 1001)
                 assert calling.result().status_code >= 400
                 assert also.result().status_code >= 400
-            stopped = eventually(lambda: _stopped(client, box, recorded))
+            stopped = eventually(lambda: _stopped(client, sandbox, recorded))
             assert stopped is not None and stopped["reason"] == "sandbox"
 
     streams()
@@ -486,52 +496,52 @@ def test_a_box_that_is_deleted_ends_every_stream(server: Server, client: httpx.C
     eventually(lambda: open_files(server) <= files + 5)
 
 
-def _stopped(client: httpx.Client, box: Box, recording: str) -> dict[str, Any] | None:
-    said: dict[str, Any] = client.get(f"{box.path}/recordings/{recording}").json()
+def _stopped(client: httpx.Client, sandbox: Sandbox, recording: str) -> dict[str, Any] | None:
+    said: dict[str, Any] = client.get(f"{sandbox.path}/recordings/{recording}").json()
     return said if said["state"] == "stopped" else None
 
 
 # Mouse and keyboard.
 
 
-def test_nobody_types_without_the_input_however_it_changes_hands(
-    server: Server, client: httpx.Client, box: Box
-) -> None:
+def test_only_the_holder_types_while_the_lease_moves(server: Server, client: httpx.Client, sandbox: Sandbox) -> None:
     def hands(number: int) -> None:
         viewer = f"v{number}"
         for turn in range(15):
-            answer = client.post(f"{box.path}/input", json={"viewer": viewer, "force": turn % 2 == 0})
+            answer = client.post(f"{sandbox.path}/input", json={"viewer": viewer, "force": turn % 2 == 0})
             assert answer.status_code in (200, 409), answer.text
             if answer.status_code == 200:
                 assert answer.json()["holder"]["viewer"] == viewer
-            answer = client.delete(f"{box.path}/input", params={"viewer": viewer, "force": turn % 3 == 0})
+            answer = client.delete(f"{sandbox.path}/input", params={"viewer": viewer, "force": turn % 3 == 0})
             assert answer.status_code in (204, 409), answer.text
 
     with ThreadPoolExecutor(8) as pool, attentive(server):
         list(pool.map(hands, range(8)))
-    client.delete(f"{box.path}/input", params={"viewer": "v0", "force": "true"})
-    assert client.get(f"{box.path}/input").json()["holder"] is None
-    told = [event for event in box.events("input.taken") if event["data"]["viewer"].startswith("v")]
+    client.delete(f"{sandbox.path}/input", params={"viewer": "v0", "force": "true"})
+    assert client.get(f"{sandbox.path}/input").json()["holder"] is None
+    told = [event for event in sandbox.events("input.taken") if event["data"]["viewer"].startswith("v")]
     assert told
-    assert not box.call("click_mouse", x=5, y=5)["isError"]
+    assert not sandbox.call("click_mouse", x=5, y=5)["isError"]
 
 
-def test_keys_that_are_held_are_lifted_when_the_holder_vanishes(server: Server, client: httpx.Client, box: Box) -> None:
-    with watching(server, box.id, viewer="ada") as viewer:
-        assert client.post(f"{box.path}/input", json={"viewer": "ada"}).status_code == 200
+def test_pressed_keys_are_released_when_the_holder_disconnects(
+    server: Server, client: httpx.Client, sandbox: Sandbox
+) -> None:
+    with watching(server, sandbox.id, viewer="ada") as viewer:
+        assert client.post(f"{sandbox.path}/input", json={"viewer": "ada"}).status_code == 200
         viewer.send(b"\x04\1\0\0\0\0\xff\xe1")  # Shift goes down.
-        eventually(lambda: _mask(box) & 1)
-    eventually(lambda: not _mask(box) & 1)
-    client.delete(f"{box.path}/input", params={"viewer": "ada", "force": "true"})
+        eventually(lambda: _mask(sandbox) & 1)
+    eventually(lambda: not _mask(sandbox) & 1)
+    client.delete(f"{sandbox.path}/input", params={"viewer": "ada", "force": "true"})
 
 
-def _mask(box: Box) -> int:
+def _mask(sandbox: Sandbox) -> int:
     program = "from Xlib.display import Display; print(Display().screen().root.query_pointer().mask)"
-    return int(box.text("run_shell_command", command=f"python3 -c '{program}'").strip().splitlines()[0])
+    return int(sandbox.text("run_shell_command", command=f"python3 -c '{program}'").strip().splitlines()[0])
 
 
-def test_a_connection_that_ends_is_an_end(server: Server, box: Box) -> None:
-    with TerminalViewer(server, box.id, name="brief") as terminal:
+def test_a_connection_that_ends_is_an_end(server: Server, sandbox: Sandbox) -> None:
+    with TerminalClient(server, sandbox.id, name="brief") as terminal:
         terminal.word("connected")
         terminal.socket.close()
         # What was there before the end is read first.

@@ -15,8 +15,8 @@ from mcp.client.client import Client
 from mcp.client.streamable_http import streamable_http_client
 from mcp.shared.exceptions import MCPError
 
-from tests.integration.live.boxes import Box, box_of, screens_server
-from tests.serving import Server, run
+from tests.integration.live.screen_sandboxes import Sandbox, sandbox_of, screens_server
+from tests.support.server import Server, run
 
 pytestmark = pytest.mark.anyio
 EVERYWHERE = {"read_file", "write_file", "list_directory", "create_directory", "move_file", "delete_file"}
@@ -69,18 +69,20 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 
 
 @pytest.fixture(scope="module")
-def box(client: httpx.Client) -> Iterator[Box]:
-    with box_of(client, "code", image={"uri": "host"}) as made:
+def sandbox(client: httpx.Client) -> Iterator[Sandbox]:
+    with sandbox_of(client, "code", image={"uri": "host"}) as made:
         yield made
 
 
 @asynccontextmanager
-async def connected(server: Server, box: Box, mode: Literal["auto", "legacy"] = "auto") -> AsyncIterator[Client]:
+async def connected(
+    server: Server, sandbox: Sandbox, mode: Literal["auto", "legacy"] = "auto"
+) -> AsyncIterator[Client]:
     """MCP's own client, with nothing of ours but the address and the key."""
     headers = {"Authorization": f"Bearer {server.key}"}
     async with (
         httpx2.AsyncClient(headers=headers, timeout=60, trust_env=False) as http,
-        Client(streamable_http_client(f"{server.url}{box.path}/mcp", http_client=http), mode=mode) as client,
+        Client(streamable_http_client(f"{server.url}{sandbox.path}/mcp", http_client=http), mode=mode) as client,
     ):
         yield client
 
@@ -89,8 +91,8 @@ async def connected(server: Server, box: Box, mode: Literal["auto", "legacy"] = 
 async def test_tools_of_each_kind_are_listed_and_called(server: Server, client: httpx.Client, kind: str) -> None:
     expected, pictures = KINDS[kind]
     more = {"image": {"uri": "host"}} if kind == "code" else {}
-    with box_of(client, kind, **more) as box:
-        async with connected(server, box) as session:
+    with sandbox_of(client, kind, **more) as sandbox:
+        async with connected(server, sandbox) as session:
             listed = {tool.name: tool for tool in (await session.list_tools()).tools}
             assert listed.keys() >= EVERYWHERE | expected
             assert all(tool.description and tool.input_schema["type"] == "object" for tool in listed.values())
@@ -106,8 +108,10 @@ async def test_tools_of_each_kind_are_listed_and_called(server: Server, client: 
 
 
 @pytest.mark.parametrize("mode", ["auto", "legacy"])
-async def test_clients_of_both_ages_are_answered(server: Server, box: Box, mode: Literal["auto", "legacy"]) -> None:
-    async with connected(server, box, mode) as session:
+async def test_clients_of_both_ages_are_answered(
+    server: Server, sandbox: Sandbox, mode: Literal["auto", "legacy"]
+) -> None:
+    async with connected(server, sandbox, mode) as session:
         assert {tool.name for tool in (await session.list_tools()).tools} >= EVERYWHERE
         failed = await session.call_tool("read_file", {"path": "/no/such/file"})
         assert failed.is_error and "/no/such/file" in str(failed.content)
@@ -115,15 +119,17 @@ async def test_clients_of_both_ages_are_answered(server: Server, box: Box, mode:
             await session.call_tool("fly", {})
 
 
-async def test_wrong_arguments_are_told_to_the_model(server: Server, box: Box) -> None:
-    async with connected(server, box, "legacy") as session:
+async def test_wrong_arguments_are_told_to_the_model(server: Server, sandbox: Sandbox) -> None:
+    async with connected(server, sandbox, "legacy") as session:
         failed = await session.call_tool("read_file", {"path": 3})
         assert failed.is_error and "'path'" in str(failed.content)
 
 
-def post(box: Box, body: bytes | Any, **headers: str) -> httpx.Response:
+def post(sandbox: Sandbox, body: bytes | Any, **headers: str) -> httpx.Response:
     content = body if isinstance(body, bytes) else json.dumps(body).encode()
-    return box.client.post(f"{box.path}/mcp", content=content, headers={"Content-Type": "application/json", **headers})
+    return sandbox.client.post(
+        f"{sandbox.path}/mcp", content=content, headers={"Content-Type": "application/json", **headers}
+    )
 
 
 def error_of(answer: httpx.Response) -> dict[str, Any]:
@@ -138,72 +144,72 @@ def error_of(answer: httpx.Response) -> dict[str, Any]:
 PING = {"jsonrpc": "2.0", "id": 1, "method": "ping"}
 
 
-def test_one_message_is_answered_with_one(box: Box) -> None:
-    assert post(box, PING).json() == {"jsonrpc": "2.0", "id": 1, "result": {}}
-    taken = post(box, {"jsonrpc": "2.0", "method": "notifications/initialized"})
+def test_one_message_is_answered_with_one(sandbox: Sandbox) -> None:
+    assert post(sandbox, PING).json() == {"jsonrpc": "2.0", "id": 1, "result": {}}
+    taken = post(sandbox, {"jsonrpc": "2.0", "method": "notifications/initialized"})
     assert taken.status_code == 202 and taken.content == b""
-    assert error_of(post(box, {**PING, "method": "prompts/list"}))["code"] == -32601
+    assert error_of(post(sandbox, {**PING, "method": "prompts/list"}))["code"] == -32601
 
 
-def test_nothing_is_sent_unasked_and_there_are_no_sessions(box: Box) -> None:
+def test_nothing_is_sent_unasked_and_there_are_no_sessions(sandbox: Sandbox) -> None:
     for method in ("GET", "DELETE"):
-        answer = box.client.request(method, f"{box.path}/mcp", headers={"Accept": "text/event-stream"})
+        answer = sandbox.client.request(method, f"{sandbox.path}/mcp", headers={"Accept": "text/event-stream"})
         assert answer.status_code == 405 and answer.headers["Allow"] == "POST"
 
 
-def test_what_is_no_message_is_refused_in_words_of_mcp(box: Box) -> None:
+def test_what_is_no_message_is_refused_in_words_of_mcp(sandbox: Sandbox) -> None:
     for body, status in ((b"", 400), (b"{", 400), ([PING], 400), ({**PING, "id": {}}, 400), (b" " * (17 << 20), 413)):
-        answer = post(box, body)
+        answer = post(sandbox, body)
         assert answer.status_code == status
         error_of(answer)
 
 
-def test_revisions_of_mcp_are_checked(box: Box) -> None:
-    assert post(box, PING, **{"MCP-Protocol-Version": "2025-06-18"}).status_code == 200
-    refused = post(box, PING, **{"MCP-Protocol-Version": "1999-01-01"})
+def test_revisions_of_mcp_are_checked(sandbox: Sandbox) -> None:
+    assert post(sandbox, PING, **{"MCP-Protocol-Version": "2025-06-18"}).status_code == 200
+    refused = post(sandbox, PING, **{"MCP-Protocol-Version": "1999-01-01"})
     assert refused.status_code == 400
     assert "2025-06-18" in error_of(refused)["message"]
 
 
-def test_a_call_without_a_tool_is_refused(box: Box) -> None:
+def test_a_call_without_a_tool_is_refused(sandbox: Sandbox) -> None:
     for params in ({}, {"name": 3}, {"name": None}):
-        answer = post(box, {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params})
+        answer = post(sandbox, {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params})
         assert "params.name" in error_of(answer)["message"]
 
 
 def test_a_sandbox_that_is_not_there_or_paused_is_told_in_words_of_mcp(client: httpx.Client) -> None:
-    answer = post(Box(client, "sb-0000000000000000"), PING)
+    answer = post(Sandbox(client, "sb-0000000000000000"), PING)
     assert answer.status_code == 404
     error_of(answer)
-    with box_of(client, "code", image={"uri": "host"}) as paused:
+    with sandbox_of(client, "code", image={"uri": "host"}) as paused:
         client.post(f"{paused.path}/pause")
         answer = post(paused, PING)
         assert answer.status_code == 409 and answer.json()["id"] == 1
         error_of(answer)
 
 
-def test_a_box_that_answers_nonsense_harms_nobody(client: httpx.Client) -> None:
-    with nonsense(client) as box:
-        answer = post(box, PING)
-        assert answer.status_code == 502 and "nonsense" in error_of(answer)["message"]
-        listed = client.get(f"{box.path}/tools")
+def test_invalid_answers_of_a_sandbox_are_contained(client: httpx.Client) -> None:
+    with nonsense(client) as sandbox:
+        answer = post(sandbox, PING)
+        assert answer.status_code == 502 and "invalid MCP response" in error_of(answer)["message"]
+        listed = client.get(f"{sandbox.path}/tools")
         assert [tool["name"] for tool in listed.json()["items"]] == ["ok"]
-        called = box.post("ok")
-        assert called.status_code == 502 and "nonsense" in called.json()["message"]
-        shown = client.get(f"{box.path}/screenshot")
+        called = sandbox.post("ok")
+        assert called.status_code == 502 and "invalid tool result" in called.json()["message"]
+        shown = client.get(f"{sandbox.path}/screenshot")
         assert shown.status_code == 502 and shown.headers["Content-Type"] == "application/json"
-        assert client.get(f"{box.path}/desktop").status_code == 502
+        assert client.get(f"{sandbox.path}/desktop").status_code == 502
 
 
 @contextmanager
-def nonsense(client: httpx.Client) -> Iterator[Box]:
+def nonsense(client: httpx.Client) -> Iterator[Sandbox]:
     """A sandbox in which another program has taken the daemon's place: a volume lies over the image's Python."""
 
     def volume(name: str, path: str, **part: str) -> dict[str, Any]:
         return {"name": name, "pvc": {"claimName": "nonsense"}, "mountPath": path, **part}
 
     program = base64.b64encode(NONSENSE.encode()).decode()
-    with box_of(client, "code", image={"uri": "host"}, volumes=[volume("made", "/made")]) as maker:
+    with sandbox_of(client, "code", image={"uri": "host"}, volumes=[volume("made", "/made")]) as maker:
         python, _ = run(
             client,
             maker.id,
@@ -213,5 +219,5 @@ def nonsense(client: httpx.Client) -> Iterator[Box]:
             "readlink -f /usr/bin/python3",
         )
     volumes = [volume("made", "/made"), volume("python", python, subPath="start")]
-    with box_of(client, "code", image={"uri": "host"}, volumes=volumes) as box:
-        yield box
+    with sandbox_of(client, "code", image={"uri": "host"}, volumes=volumes) as sandbox:
+        yield sandbox

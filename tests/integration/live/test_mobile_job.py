@@ -7,9 +7,9 @@ from collections.abc import Iterator
 import httpx
 import pytest
 
-from tests.integration.live.boxes import Box, box_of, data_of, read_png, screens_server
-from tests.integration.live.sites import PHONE, serve_site
-from tests.serving import Server
+from tests.integration.live.screen_sandboxes import Sandbox, data_of, read_png, sandbox_of, screens_server
+from tests.integration.live.web_sites import PHONE, serve_site
+from tests.support.server import Server
 
 
 @pytest.fixture(scope="module")
@@ -19,54 +19,54 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 
 
 @pytest.fixture(scope="module")
-def box(client: httpx.Client) -> Iterator[Box]:
-    with box_of(client, "mobile") as made:
+def sandbox(client: httpx.Client) -> Iterator[Sandbox]:
+    with sandbox_of(client, "mobile") as made:
         yield made
 
 
 @pytest.fixture(scope="module")
-def shop(box: Box) -> str:
-    return serve_site(box, shop=PHONE) + "/shop.html"
+def shop(sandbox: Sandbox) -> str:
+    return serve_site(sandbox, shop=PHONE) + "/shop.html"
 
 
-def on_screen(box: Box, text: str) -> bool:
-    return text in box.text("mobile_ui_elements", contains=text)
+def on_screen(sandbox: Sandbox, text: str) -> bool:
+    return text in sandbox.text("mobile_ui_elements", contains=text)
 
 
-def test_a_page_is_opened_tapped_swiped_and_typed_in(box: Box, shop: str) -> None:
-    box.call("mobile_start_app", app=shop)
-    box.call("mobile_wait_for", text="Menu", timeout=30)
-    box.call("mobile_click", text="Menu")
-    box.call("mobile_wait_for", text="the menu is open", timeout=30)
+def test_a_page_is_opened_tapped_swiped_and_typed_in(sandbox: Sandbox, shop: str) -> None:
+    sandbox.call("mobile_start_app", app=shop)
+    sandbox.call("mobile_wait_for", text="Menu", timeout=30)
+    sandbox.call("mobile_click", text="Menu")
+    sandbox.call("mobile_wait_for", text="the menu is open", timeout=30)
     swipes = 0
-    while not on_screen(box, "Your note"):
-        box.call("mobile_swipe", direction="up")
+    while not on_screen(sandbox, "Your note"):
+        sandbox.call("mobile_swipe", direction="up")
         swipes += 1
         assert swipes < 30, "the field never came"
     assert swipes > 1, "it was there without swiping"
     for _ in range(3):
         # A page that still moves may take the tap for something else.
-        box.call("mobile_click", text="Your note")
-        typed = box.post("mobile_input_text", {"value": "牛奶 🥛"}).json()
+        sandbox.call("mobile_click", text="Your note")
+        typed = sandbox.post("mobile_input_text", {"value": "牛奶 🥛"}).json()
         if not typed["isError"]:
             break
-    box.call("mobile_wait_for", text="noted: 牛奶 🥛", timeout=30)
-    shown = read_png(data_of(box.call("mobile_screenshot", format="png", scale=0.2)))
+    sandbox.call("mobile_wait_for", text="noted: 牛奶 🥛", timeout=30)
+    shown = read_png(data_of(sandbox.call("mobile_screenshot", format="png", scale=0.2)))
     assert shown.height > shown.width
     assert len({shown.at(x, y) for x in range(shown.width) for y in range(shown.height)}) > 5
 
 
-def test_a_phone_that_is_turned_is_wider_than_high(box: Box, shop: str) -> None:
-    box.call("mobile_start_app", app=shop)
-    box.call("mobile_rotate", orientation="landscape")
+def test_a_phone_that_is_turned_is_wider_than_high(sandbox: Sandbox, shop: str) -> None:
+    sandbox.call("mobile_start_app", app=shop)
+    sandbox.call("mobile_rotate", orientation="landscape")
     try:
-        shown = read_png(data_of(box.call("mobile_screenshot", format="png", scale=0.2)))
+        shown = read_png(data_of(sandbox.call("mobile_screenshot", format="png", scale=0.2)))
         assert shown.width > shown.height
     finally:
-        box.call("mobile_rotate", orientation="portrait")
+        sandbox.call("mobile_rotate", orientation="portrait")
 
 
-def test_a_tap_beside_the_screen_is_told(box: Box, shop: str) -> None:
-    box.call("mobile_start_app", app=shop)
-    assert "5000" in box.fails("mobile_click", x=5000, y=5000)
-    assert "nowhere" in box.fails("mobile_click", text="nowhere at all")
+def test_a_tap_beside_the_screen_is_told(sandbox: Sandbox, shop: str) -> None:
+    sandbox.call("mobile_start_app", app=shop)
+    assert "5000" in sandbox.fails("mobile_click", x=5000, y=5000)
+    assert "nowhere" in sandbox.fails("mobile_click", text="nowhere at all")

@@ -1,4 +1,4 @@
-"""Desktops that are started ahead of need: who takes one sees it at once."""
+"""Pooled desktops: a claimed one shows its picture at once."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from collections.abc import Iterator
 import httpx
 import pytest
 
-from tests.integration.live.boxes import Box, read_png, screens_server
-from tests.serving import Server, eventually
+from tests.integration.live.screen_sandboxes import Sandbox, read_png, screens_server
+from tests.support.server import Server, eventually
 
 
 @pytest.fixture(scope="module")
@@ -31,9 +31,9 @@ def test_a_desktop_of_the_pool_has_its_picture_when_it_is_taken(client: httpx.Cl
     picture = read_png(shot.content)
     assert sum(picture.at(picture.width // 2, picture.height - 3)) < 200
     assert took < 2, "200 ms on a machine that is at rest"
-    box = Box(client, str(made["id"]))
-    assert box.text("run_shell_command", command="echo $PADDOCK_KIND $DISPLAY") == "linux :1"
-    services = client.get(f"{box.path}/proxy/44772/paddock/services").json()["services"]
+    sandbox = Sandbox(client, str(made["id"]))
+    assert sandbox.text("run_shell_command", command="echo $PADDOCK_KIND $DISPLAY") == "linux :1"
+    services = client.get(f"{sandbox.path}/proxy/44772/paddock/services").json()["services"]
     assert {service["state"] for service in services} == {"ready"}
 
 

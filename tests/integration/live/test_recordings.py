@@ -12,9 +12,9 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.integration.live.boxes import Box, box_of, screens_server
-from tests.integration.live.paint import BLUE, GREEN, RED, Colour, is_like, paint
-from tests.serving import Server, eventually
+from tests.integration.live.painted_screens import BLUE, GREEN, RED, Colour, is_like, paint
+from tests.integration.live.screen_sandboxes import Sandbox, sandbox_of, screens_server
+from tests.support.server import Server, eventually
 
 
 @pytest.fixture(scope="module")
@@ -24,48 +24,48 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 
 
 @pytest.fixture(scope="module")
-def box(client: httpx.Client) -> Iterator[Box]:
-    with box_of(client, "linux") as made:
+def sandbox(client: httpx.Client) -> Iterator[Sandbox]:
+    with sandbox_of(client, "linux") as made:
         yield made
 
 
-def start(box: Box, **wishes: Any) -> dict[str, Any]:
-    answer = box.client.post(f"{box.path}/recordings", json=wishes)
+def start(sandbox: Sandbox, **wishes: Any) -> dict[str, Any]:
+    answer = sandbox.client.post(f"{sandbox.path}/recordings", json=wishes)
     assert answer.status_code == 201, answer.text
     recording: dict[str, Any] = answer.json()
     assert recording["state"] == "recording" and recording["frames"] == 1
     return recording
 
 
-def stop(box: Box, recording: dict[str, Any]) -> dict[str, Any]:
-    answer = box.client.post(f"{box.path}/recordings/{recording['id']}/stop")
+def stop(sandbox: Sandbox, recording: dict[str, Any]) -> dict[str, Any]:
+    answer = sandbox.client.post(f"{sandbox.path}/recordings/{recording['id']}/stop")
     assert answer.status_code == 200, answer.text
     stopped: dict[str, Any] = answer.json()
     return stopped
 
 
-def shown(box: Box, recording: dict[str, Any]) -> list[bytes]:
+def shown(sandbox: Sandbox, recording: dict[str, Any]) -> list[bytes]:
     """All pictures, one by one."""
-    path = f"{box.path}/recordings/{recording['id']}/frames"
-    listed = box.client.get(path).json()["items"]
-    pictures = [box.client.get(f"{path}/{number}").content for number in range(len(listed))]
+    path = f"{sandbox.path}/recordings/{recording['id']}/frames"
+    listed = sandbox.client.get(path).json()["items"]
+    pictures = [sandbox.client.get(f"{path}/{number}").content for number in range(len(listed))]
     assert [len(each) for each in pictures] == [each["size"] for each in listed]
-    assert box.client.get(f"{path}/{len(listed)}").status_code == 404
+    assert sandbox.client.get(f"{path}/{len(listed)}").status_code == 404
     return pictures
 
 
 @pytest.fixture(scope="module")
-def recorded(box: Box) -> dict[str, Any]:
+def recorded(sandbox: Sandbox) -> dict[str, Any]:
     """A recording in which the screen becomes red, green and blue."""
-    recording = start(box, fps=10, quality=80)
-    paint(box.client, box.id, RED, GREEN, BLUE, pause=0.4)
-    return stop(box, recording)
+    recording = start(sandbox, fps=10, quality=80)
+    paint(sandbox.client, sandbox.id, RED, GREEN, BLUE, pause=0.4)
+    return stop(sandbox, recording)
 
 
-def test_it_has_what_was_on_the_screen_and_no_more(box: Box, recorded: dict[str, Any]) -> None:
+def test_recording_contains_the_screen_changes(sandbox: Sandbox, recorded: dict[str, Any]) -> None:
     assert recorded["state"] == "stopped" and recorded["reason"] == "stopped"
     assert (recorded["width"], recorded["height"]) == (1280, 800)
-    pictures = shown(box, recorded)
+    pictures = shown(sandbox, recorded)
     assert len(pictures) == recorded["frames"]
     assert [colour for colour in (RED, GREEN, BLUE) if any(is_like(each, colour) for each in pictures[1:])] == [
         RED,
@@ -77,31 +77,31 @@ def test_it_has_what_was_on_the_screen_and_no_more(box: Box, recorded: dict[str,
     assert recorded["frames"] < 12
 
 
-def test_events_tell_of_it(box: Box, recorded: dict[str, Any]) -> None:
-    assert {"recording_id": recorded["id"]} in [event["data"] for event in box.events("recording.started")]
+def test_recording_publishes_events(sandbox: Sandbox, recorded: dict[str, Any]) -> None:
+    assert {"recording_id": recorded["id"]} in [event["data"] for event in sandbox.events("recording.started")]
     told = {"recording_id": recorded["id"], "frames": recorded["frames"], "size": recorded["size"]}
-    assert {**told, "reason": "stopped"} in [event["data"] for event in box.events("recording.stopped")]
+    assert {**told, "reason": "stopped"} in [event["data"] for event in sandbox.events("recording.stopped")]
 
 
-def test_the_file_is_as_documented_and_can_be_had_in_parts(box: Box, recorded: dict[str, Any]) -> None:
-    path = f"{box.path}/recordings/{recorded['id']}/file"
-    whole = box.client.get(path).content
+def test_the_file_is_as_documented_and_can_be_had_in_parts(sandbox: Sandbox, recorded: dict[str, Any]) -> None:
+    path = f"{sandbox.path}/recordings/{recorded['id']}/file"
+    whole = sandbox.client.get(path).content
     assert len(whole) == recorded["size"]
     head, rest = whole.split(b"\n", 1)
     assert json.loads(head)["format"] == "padrec"
     line, rest = rest.split(b"\n", 1)
     first = json.loads(line)
-    assert rest[: first["bytes"]] == shown(box, recorded)[0]
+    assert rest[: first["bytes"]] == shown(sandbox, recorded)[0]
     assert rest[first["bytes"] : first["bytes"] + 1] == b"\n"
-    part = box.client.get(path, headers={"Range": "bytes=10-19"})
+    part = sandbox.client.get(path, headers={"Range": "bytes=10-19"})
     assert (part.status_code, part.content) == (206, whole[10:20])
 
 
 @pytest.mark.parametrize(("form", "codec"), [("mp4", "h264"), ("gif", "gif"), ("mkv", "mjpeg")])
-def test_it_is_exported_as_a_film(
-    server: Server, box: Box, recorded: dict[str, Any], tmp_path: Path, form: str, codec: str
+def test_recording_is_exported_as_video(
+    server: Server, sandbox: Sandbox, recorded: dict[str, Any], tmp_path: Path, form: str, codec: str
 ) -> None:
-    answer = box.client.get(f"{box.path}/recordings/{recorded['id']}/export", params={"format": form})
+    answer = sandbox.client.get(f"{sandbox.path}/recordings/{recorded['id']}/export", params={"format": form})
     assert answer.status_code == 200, answer.text
     film = tmp_path / f"film.{form}"
     film.write_bytes(answer.content)
@@ -121,57 +121,61 @@ def probe(film: Path) -> dict[str, Any]:
     return found
 
 
-def test_it_stops_by_itself(box: Box) -> None:
-    path = f"{box.path}/recordings"
-    short = start(box, maxMinutes=0.002)
-    ended = eventually(lambda: (now := box.client.get(f"{path}/{short['id']}").json())["state"] == "stopped" and now)
+def test_it_stops_by_itself(sandbox: Sandbox) -> None:
+    path = f"{sandbox.path}/recordings"
+    short = start(sandbox, maxMinutes=0.002)
+    ended = eventually(
+        lambda: (now := sandbox.client.get(f"{path}/{short['id']}").json())["state"] == "stopped" and now
+    )
     assert ended["reason"] == "time"
-    small = start(box, fps=10, maxSize=2**16)
-    paint(box.client, box.id, *(RED, GREEN, BLUE) * 4, pause=0.15)
-    ended = eventually(lambda: (now := box.client.get(f"{path}/{small['id']}").json())["state"] == "stopped" and now)
+    small = start(sandbox, fps=10, maxSize=2**16)
+    paint(sandbox.client, sandbox.id, *(RED, GREEN, BLUE) * 4, pause=0.15)
+    ended = eventually(
+        lambda: (now := sandbox.client.get(f"{path}/{small['id']}").json())["state"] == "stopped" and now
+    )
     assert ended["reason"] == "size" and ended["size"] <= 2**16
-    assert stop(box, small) == ended
+    assert stop(sandbox, small) == ended
 
 
-def test_wishes_that_make_no_sense_are_refused(box: Box) -> None:
-    path = f"{box.path}/recordings"
+def test_invalid_recording_options_are_rejected(sandbox: Sandbox) -> None:
+    path = f"{sandbox.path}/recordings"
 
     def said(**wishes: Any) -> tuple[int, str]:
-        answer = box.client.post(path, json=wishes)
+        answer = sandbox.client.post(path, json=wishes)
         return answer.status_code, answer.json()["message"]
 
     assert said(fps=0)[0] == said(fps=1000)[0] == said(fps="fast")[0] == said(quality=0)[0] == said(maxSize=1)[0] == 400
     assert said(fps=11) == (400, "fps: at most 10 (live.recording_rate)")
     assert said(maxMinutes=9999) == (400, "maxMinutes: at most 240 (live.recording_time)")
     assert said(speed=1)[0] == 400
-    assert box.client.get(f"{path}/rec-0123456789abcdef").status_code == 404
-    assert box.client.get(f"{path}/..%2f..%2fsecret").status_code == 404
-    assert box.client.get("/v1/sandboxes/sb-0123456789abcdef/recordings").status_code == 404
+    assert sandbox.client.get(f"{path}/rec-0123456789abcdef").status_code == 404
+    assert sandbox.client.get(f"{path}/..%2f..%2fsecret").status_code == 404
+    assert sandbox.client.get("/v1/sandboxes/sb-0123456789abcdef/recordings").status_code == 404
 
 
-def test_one_recording_of_a_screen_at_a_time(box: Box) -> None:
-    first = start(box)
-    again = box.client.post(f"{box.path}/recordings", json={})
+def test_one_recording_of_a_screen_at_a_time(sandbox: Sandbox) -> None:
+    first = start(sandbox)
+    again = sandbox.client.post(f"{sandbox.path}/recordings", json={})
     assert again.status_code == 409 and first["id"] in again.json()["message"]
-    stop(box, first)
+    stop(sandbox, first)
 
 
-def test_a_sandbox_without_a_screen_is_not_recorded(box: Box) -> None:
-    with box_of(box.client, "code", image={"uri": "host"}) as other:
-        answer = box.client.post(f"{other.path}/recordings", json={})
+def test_a_sandbox_without_a_screen_is_not_recorded(sandbox: Sandbox) -> None:
+    with sandbox_of(sandbox.client, "code", image={"uri": "host"}) as other:
+        answer = sandbox.client.post(f"{other.path}/recordings", json={})
         assert answer.status_code == 404 and "has no screen" in answer.json()["message"]
-        assert box.client.get(f"{other.path}/recordings").json() == {"items": []}
+        assert sandbox.client.get(f"{other.path}/recordings").json() == {"items": []}
 
 
-def test_others_see_nothing_of_it(server: Server, box: Box, recorded: dict[str, Any]) -> None:
-    secret = box.client.post("/v1/keys", json={"name": "stranger", "tenant": "other"}).json()["secret"]
+def test_other_tenants_do_not_see_a_recording(server: Server, sandbox: Sandbox, recorded: dict[str, Any]) -> None:
+    secret = sandbox.client.post("/v1/keys", json={"name": "stranger", "tenant": "other"}).json()["secret"]
     with server.client(secret) as stranger:
-        assert stranger.get(f"{box.path}/recordings/{recorded['id']}/file").status_code == 404
+        assert stranger.get(f"{sandbox.path}/recordings/{recorded['id']}/file").status_code == 404
         assert stranger.get("/v1/recordings").json() == {"items": []}
 
 
 def test_it_ends_with_its_sandbox_and_outlives_it(client: httpx.Client) -> None:
-    with box_of(client, "linux") as made:
+    with sandbox_of(client, "linux") as made:
         recording = start(made)
     path = f"{made.path}/recordings/{recording['id']}"
     ended = eventually(lambda: (now := client.get(path).json())["state"] == "stopped" and now)
@@ -189,12 +193,12 @@ def test_it_is_closed_properly_when_the_server_ends(
     with screens_server(tmp_path_factory.mktemp("crash"), "linux") as server:
         with server.client() as client:
             answer = client.post("/v1/sandboxes", json={"extensions": {"paddock.kind": "linux"}})
-            box = Box(client, answer.json()["id"])
-            eventually(lambda: client.get(f"{box.path}/desktop").json().get("up"))
-            recording = start(box)
-            paint(client, box.id, RED)
-            path = f"{box.path}/recordings/{recording['id']}"
-            eventually(lambda: _last_is(box, path, RED))
+            sandbox = Sandbox(client, answer.json()["id"])
+            eventually(lambda: client.get(f"{sandbox.path}/desktop").json().get("up"))
+            recording = start(sandbox)
+            paint(client, sandbox.id, RED)
+            path = f"{sandbox.path}/recordings/{recording['id']}"
+            eventually(lambda: _last_is(sandbox, path, RED))
         server.stop(number)
         if number is signal.SIGKILL:
             with (server.data / "recordings/default" / f"{recording['id']}.padrec").open("ab") as file:
@@ -203,7 +207,7 @@ def test_it_is_closed_properly_when_the_server_ends(
         with server.client() as client:
             ended = client.get(path).json()
             assert ended["state"] == "stopped" and ended["reason"] == "server"
-            again = Box(client, box.id)
+            again = Sandbox(client, sandbox.id)
             pictures = shown(again, recording)
             assert len(pictures) == ended["frames"]
             assert any(is_like(each, RED) for each in pictures)
@@ -211,6 +215,6 @@ def test_it_is_closed_properly_when_the_server_ends(
             assert told == [recording["id"]]
 
 
-def _last_is(box: Box, path: str, colour: Colour) -> bool:
-    frames = box.client.get(path).json()["frames"]
-    return frames > 0 and is_like(box.client.get(f"{path}/frames/{frames - 1}").content, colour)
+def _last_is(sandbox: Sandbox, path: str, colour: Colour) -> bool:
+    frames = sandbox.client.get(path).json()["frames"]
+    return frames > 0 and is_like(sandbox.client.get(f"{path}/frames/{frames - 1}").content, colour)

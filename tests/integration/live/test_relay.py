@@ -1,4 +1,4 @@
-"""Desktops through the server: seen by many, touched by one, whatever clients and displays do."""
+"""Desktops through the server: many viewers, one holder of the input, hostile clients and displays."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from pathlib import Path
 import httpx
 import pytest
 
-from tests.integration.live.viewer import CONTROL, SHIFT, Closed, Refused, Viewer, pointer, watching
-from tests.screens import share_screens
-from tests.serving import Server, eventually, run, serving
+from tests.integration.live.rfb_client import CONTROL, SHIFT, Closed, Refused, RfbClient, pointer, watching
+from tests.support.screen_images import share_screens
+from tests.support.server import Server, eventually, run, serving
 
 IMAGE = "screen-base"
 WITNESS = """
@@ -69,7 +69,7 @@ def desktop(client: httpx.Client) -> Iterator[str]:
 
 
 @pytest.fixture(scope="module")
-def box(server: Server, client: httpx.Client) -> Iterator[str]:
+def sandbox(server: Server, client: httpx.Client) -> Iterator[str]:
     with desktop(client) as made:
         with watching(server, made):
             pass  # The display is up.
@@ -81,45 +81,51 @@ def box(server: Server, client: httpx.Client) -> Iterator[str]:
         yield made
 
 
-def seen(client: httpx.Client, box: str) -> list[str]:
-    """What the X client in the box has been sent."""
-    return run(client, box, "cat /tmp/seen 2>/dev/null; true")[0].splitlines()
+def seen(client: httpx.Client, sandbox: str) -> list[str]:
+    """Return the events that the X client in the sandbox received."""
+    return run(client, sandbox, "cat /tmp/seen 2>/dev/null; true")[0].splitlines()
 
 
-def take(client: httpx.Client, box: str, viewer: str, *, force: bool = True) -> httpx.Response:
-    return client.post(f"/v1/sandboxes/{box}/input", json={"viewer": viewer, "name": viewer.title(), "force": force})
+def take(client: httpx.Client, sandbox: str, viewer: str, *, force: bool = True) -> httpx.Response:
+    return client.post(
+        f"/v1/sandboxes/{sandbox}/input", json={"viewer": viewer, "name": viewer.title(), "force": force}
+    )
 
 
-def where(client: httpx.Client, box: str) -> tuple[int, int]:
+def where(client: httpx.Client, sandbox: str) -> tuple[int, int]:
     """Where the mouse is, by the X server's own word."""
-    x, y = run(client, box, f"python3 -c '{WHERE}'")[0].split()
+    x, y = run(client, sandbox, f"python3 -c '{WHERE}'")[0].split()
     return int(x), int(y)
 
 
-def expect(client: httpx.Client, box: str, *lines: str) -> list[str]:
+def expect(client: httpx.Client, sandbox: str, *lines: str) -> list[str]:
     """Wait until an X client has been sent these, and return all it was."""
 
     def found() -> list[str]:
-        lately = seen(client, box)
+        lately = seen(client, sandbox)
         return lately if all(line in lately for line in lines) else []
 
     return eventually(found)
 
 
-def test_a_viewer_sees_the_screen(server: Server, box: str) -> None:
-    with watching(server, box) as viewer:
+def test_a_viewer_sees_the_screen(server: Server, sandbox: str) -> None:
+    with watching(server, sandbox) as viewer:
         assert (viewer.width, viewer.height) == (1280, 800)
-        # The window of the program in the box is all of the screen.
+        # The window of the program in the sandbox is all of the screen.
         assert set(struct.unpack("<64I", viewer.update())) == {0x204060}
 
 
 def test_what_the_holder_does_reaches_x_and_what_others_do_does_not(
-    server: Server, client: httpx.Client, box: str
+    server: Server, client: httpx.Client, sandbox: str
 ) -> None:
-    with watching(server, box, "ada") as ada, watching(server, box, "eve") as eve, watching(server, box) as nobody:
-        assert take(client, box, "ada").json()["holder"]["name"] == "Ada"
+    with (
+        watching(server, sandbox, "ada") as ada,
+        watching(server, sandbox, "eve") as eve,
+        watching(server, sandbox) as nobody,
+    ):
+        assert take(client, sandbox, "ada").json()["holder"]["name"] == "Ada"
         ada.point(100, 100)
-        expect(client, box, "move 100,100")
+        expect(client, sandbox, "move 100,100")
         for intruder in (eve, nobody):
             intruder.point(300, 300)
             intruder.point(300, 300, 1)
@@ -130,69 +136,75 @@ def test_what_the_holder_does_reaches_x_and_what_others_do_does_not(
         ada.press("a")
         ada.point(110, 120, 1)
         ada.point(110, 120, 0)
-        lately = expect(client, box, f"down {ord('a')}", f"up {ord('a')}", "press 1 at 110,120", "release 1 at 110,120")
+        lately = expect(
+            client, sandbox, f"down {ord('a')}", f"up {ord('a')}", "press 1 at 110,120", "release 1 at 110,120"
+        )
         assert not [line for line in lately if "300" in line or line.endswith(f" {ord('e')}")]
-        assert where(client, box) == (110, 120)
+        assert where(client, sandbox) == (110, 120)
 
 
-def test_nobody_touches_anything_while_nobody_has_the_input(server: Server, client: httpx.Client, box: str) -> None:
-    client.delete(f"/v1/sandboxes/{box}/input", params={"viewer": "x", "force": True})
-    with watching(server, box, "ada") as ada:
+def test_no_input_passes_without_a_holder(server: Server, client: httpx.Client, sandbox: str) -> None:
+    client.delete(f"/v1/sandboxes/{sandbox}/input", params={"viewer": "x", "force": True})
+    with watching(server, sandbox, "ada") as ada:
         ada.point(400, 400)
         ada.press("q")
         ada.update()
-        take(client, box, "ada")
+        take(client, sandbox, "ada")
         ada.press("w")
-        lately = expect(client, box, f"up {ord('w')}")
+        lately = expect(client, sandbox, f"up {ord('w')}")
     assert f"down {ord('q')}" not in lately and "move 400,400" not in lately
 
 
-def test_an_id_alone_gives_no_input_to_a_key_that_may_only_read(server: Server, client: httpx.Client, box: str) -> None:
+def test_an_id_alone_gives_no_input_to_a_key_that_may_only_read(
+    server: Server, client: httpx.Client, sandbox: str
+) -> None:
     secret = client.post("/v1/keys", json={"name": "reader", "scopes": ["sandboxes:read", "tenant:all"]}).json()[
         "secret"
     ]
-    path = f"/v1/sandboxes/{box}/desktop"
-    with watching(server, box, "ada") as ada, Viewer(server, path, key=secret, viewer="ada") as eve:
-        take(client, box, "ada")
+    path = f"/v1/sandboxes/{sandbox}/desktop"
+    with watching(server, sandbox, "ada") as ada, RfbClient(server, path, key=secret, viewer="ada") as eve:
+        take(client, sandbox, "ada")
         eve.login()
         eve.press("z")
         eve.update()
         ada.press("x")
-        assert f"down {ord('z')}" not in expect(client, box, f"up {ord('x')}")
+        assert f"down {ord('z')}" not in expect(client, sandbox, f"up {ord('x')}")
 
 
-def test_keys_that_are_down_are_lifted_when_another_takes_over(server: Server, client: httpx.Client, box: str) -> None:
-    with watching(server, box, "ada") as ada, watching(server, box, "bob") as bob:
-        take(client, box, "ada")
+def test_keys_that_are_down_are_lifted_when_another_takes_over(
+    server: Server, client: httpx.Client, sandbox: str
+) -> None:
+    with watching(server, sandbox, "ada") as ada, watching(server, sandbox, "bob") as bob:
+        take(client, sandbox, "ada")
         ada.send(struct.pack(">BBxxI", 4, 1, SHIFT))
         ada.point(200, 210, 4)
-        expect(client, box, f"down {SHIFT}", "press 3 at 200,210")
-        take(client, box, "bob")
-        lately = expect(client, box, f"up {SHIFT}", "release 3 at 200,210")
+        expect(client, sandbox, f"down {SHIFT}", "press 3 at 200,210")
+        take(client, sandbox, "bob")
+        lately = expect(client, sandbox, f"up {SHIFT}", "release 3 at 200,210")
         assert lately.index(f"up {SHIFT}") > lately.index(f"down {SHIFT}")
         ada.point(201, 211)
         ada.update()
         bob.point(220, 230)
-        assert "move 201,211" not in expect(client, box, "move 220,230")
+        assert "move 201,211" not in expect(client, sandbox, "move 220,230")
 
 
 def test_a_holder_who_vanishes_leaves_nothing_pressed_and_loses_the_input(
-    server: Server, client: httpx.Client, box: str
+    server: Server, client: httpx.Client, sandbox: str
 ) -> None:
-    with watching(server, box, "ghost") as ghost:
-        take(client, box, "ghost")
+    with watching(server, sandbox, "ghost") as ghost:
+        take(client, sandbox, "ghost")
         ghost.send(struct.pack(">BBxxI", 4, 1, CONTROL))
         ghost.point(333, 334, 2)
-        expect(client, box, f"down {CONTROL}", "press 2 at 333,334")
+        expect(client, sandbox, f"down {CONTROL}", "press 2 at 333,334")
         ghost.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-    expect(client, box, f"up {CONTROL}", "release 2 at 333,334")
-    assert client.get(f"/v1/sandboxes/{box}/input").json()["holder"]["viewer"] == "ghost"  # They may come back.
-    eventually(lambda: client.get(f"/v1/sandboxes/{box}/input").json() == {"holder": None})
+    expect(client, sandbox, f"up {CONTROL}", "release 2 at 333,334")
+    assert client.get(f"/v1/sandboxes/{sandbox}/input").json()["holder"]["viewer"] == "ghost"  # They may come back.
+    eventually(lambda: client.get(f"/v1/sandboxes/{sandbox}/input").json() == {"holder": None})
 
 
-def test_ten_thousand_moves_a_second_do_not_lag(server: Server, client: httpx.Client, box: str) -> None:
-    with watching(server, box, "ada") as ada:
-        take(client, box, "ada")
+def test_ten_thousand_moves_a_second_do_not_lag(server: Server, client: httpx.Client, sandbox: str) -> None:
+    with watching(server, sandbox, "ada") as ada:
+        take(client, sandbox, "ada")
         batches = [b"".join(ada.frame(pointer(i % 1000, (i + j) % 700)) for j in range(100)) for i in range(100)]
         started = time.monotonic()
         for number, batch in enumerate(batches):
@@ -201,7 +213,7 @@ def test_ten_thousand_moves_a_second_do_not_lag(server: Server, client: httpx.Cl
         ada.point(777, 555)
         ada.update()  # Answered in the order of what was sent.
         took = time.monotonic() - started
-        assert where(client, box) == (777, 555)
+        assert where(client, sandbox) == (777, 555)
         assert took < 3, took
 
 
@@ -209,60 +221,60 @@ def test_ten_thousand_moves_a_second_do_not_lag(server: Server, client: httpx.Cl
     ("said", "code", "reason"),
     [
         (b"\x16\x03\x01 this is TLS", 1002, "not RFB"),
-        (b"RFB 003.008\n\1\1\xfa", 1002, "no message 250"),
+        (b"RFB 003.008\n\1\1\xfa", 1002, "message 250 is not supported"),
         (b"RFB 003.008\n\1\1" + struct.pack(">B3xi", 6, 2**30), 1009, "clipboard"),
     ],
 )
-def test_garbage_is_told_to_go(server: Server, box: str, said: bytes, code: int, reason: str) -> None:
-    with Viewer(server, f"/v1/sandboxes/{box}/desktop") as viewer:
+def test_invalid_rfb_is_disconnected(server: Server, sandbox: str, said: bytes, code: int, reason: str) -> None:
+    with RfbClient(server, f"/v1/sandboxes/{sandbox}/desktop") as viewer:
         viewer.send(said)
         told = viewer.closed()
     assert told[0] == code and reason in told[1]
 
 
-def test_frames_that_are_none_are_told_to_go(server: Server, box: str) -> None:
-    with Viewer(server, f"/v1/sandboxes/{box}/desktop") as viewer:
+def test_invalid_frames_are_disconnected(server: Server, sandbox: str) -> None:
+    with RfbClient(server, f"/v1/sandboxes/{sandbox}/desktop") as viewer:
         viewer.socket.sendall(b"\xff" * 100)
         assert viewer.closed()[0] == 1002
-    with Viewer(server, f"/v1/sandboxes/{box}/desktop") as viewer:
+    with RfbClient(server, f"/v1/sandboxes/{sandbox}/desktop") as viewer:
         viewer.socket.sendall(viewer.frame(b"hello", opcode=1))
         assert viewer.closed()[0] == 1003
 
 
-def test_twenty_viewers_at_once_and_one_that_does_not_read(server: Server, client: httpx.Client, box: str) -> None:
+def test_twenty_viewers_at_once_and_one_that_does_not_read(server: Server, client: httpx.Client, sandbox: str) -> None:
     with ExitStack() as held, ThreadPoolExecutor(20) as pool:
-        lazy = Viewer(server, f"/v1/sandboxes/{box}/desktop", receive_buffer=2**14)
+        lazy = RfbClient(server, f"/v1/sandboxes/{sandbox}/desktop", receive_buffer=2**14)
         held.enter_context(lazy)
         lazy.login()
         for _ in range(20):
             lazy.ask(1280, 800)  # Four megabytes each, and not one is read.
-        viewers = [held.enter_context(watching(server, box)) for _ in range(20)]
+        viewers = [held.enter_context(watching(server, sandbox)) for _ in range(20)]
         pictures = list(pool.map(lambda viewer: viewer.update(1280, 800), viewers))
         assert len({len(picture) for picture in pictures}) == 1
         assert len(pictures[0]) == 1280 * 800 * 4
         assert client.get("/healthz").elapsed.total_seconds() < 1
-        # And whoever reads again later has missed nothing.
+        # A viewer that resumes reading has missed nothing.
         assert lazy.read(4)[:1] == b"\0"
 
 
 def test_there_are_not_more_viewers_than_allowed(server: Server, client: httpx.Client) -> None:
-    with desktop(client) as box, ExitStack() as held:
+    with desktop(client) as sandbox, ExitStack() as held:
         for _ in range(24):
-            held.enter_context(watching(server, box))
+            held.enter_context(watching(server, sandbox))
         with pytest.raises(Refused, match=r"live\.viewers") as refused:
-            Viewer(server, f"/v1/sandboxes/{box}/desktop")
+            RfbClient(server, f"/v1/sandboxes/{sandbox}/desktop")
         assert refused.value.status == 429
 
 
 def test_a_display_that_is_killed_comes_back(server: Server, client: httpx.Client) -> None:
-    with desktop(client) as box:
-        with watching(server, box) as viewer:
-            run(client, box, "pkill -KILL -x Xvnc")
+    with desktop(client) as sandbox:
+        with watching(server, sandbox) as viewer:
+            run(client, sandbox, "pkill -KILL -x Xvnc")
             assert viewer.closed() == (1012, "the display has ended; connect again")
 
         def shown() -> bool:
             try:
-                with watching(server, box) as viewer:
+                with watching(server, sandbox) as viewer:
                     return bool(viewer.update())
             except Closed as closed:
                 if closed.code != 1012:
@@ -273,67 +285,67 @@ def test_a_display_that_is_killed_comes_back(server: Server, client: httpx.Clien
 
 
 def test_viewers_of_a_sandbox_that_is_deleted_are_told(server: Server, client: httpx.Client) -> None:
-    with desktop(client) as box, watching(server, box) as one, watching(server, box) as other:
-        client.delete(f"/v1/sandboxes/{box}")
+    with desktop(client) as sandbox, watching(server, sandbox) as one, watching(server, sandbox) as other:
+        client.delete(f"/v1/sandboxes/{sandbox}")
         assert one.closed() == other.closed() == (1000, "the sandbox has ended")
         with pytest.raises(Refused) as refused:
-            Viewer(server, f"/v1/sandboxes/{box}/desktop")
+            RfbClient(server, f"/v1/sandboxes/{sandbox}/desktop")
         assert refused.value.status == 404
 
 
 def test_a_sandbox_without_a_display_says_so(server: Server, client: httpx.Client) -> None:
     made = client.post("/v1/sandboxes", json={"image": {"uri": "host"}}).json()["id"]
     with pytest.raises(Refused, match="no display") as refused:
-        Viewer(server, f"/v1/sandboxes/{made}/desktop")
+        RfbClient(server, f"/v1/sandboxes/{made}/desktop")
     assert refused.value.status == 503
     client.delete(f"/v1/sandboxes/{made}")
 
 
-def test_who_has_no_key_is_not_let_in(server: Server, client: httpx.Client, box: str) -> None:
-    path = f"/v1/sandboxes/{box}/desktop"
+def test_connection_without_key_is_rejected(server: Server, client: httpx.Client, sandbox: str) -> None:
+    path = f"/v1/sandboxes/{sandbox}/desktop"
     stranger = client.post("/v1/keys", json={"name": "stranger", "tenant": "other"}).json()["secret"]
     for key, status in (("", 401), ("pdk_nonsense", 401), (stranger, 404)):
         with pytest.raises(Refused) as refused:
-            Viewer(server, path, key=key)
+            RfbClient(server, path, key=key)
         assert refused.value.status == status
 
 
-def test_a_ticket_opens_one_connection(server: Server, client: httpx.Client, box: str) -> None:
-    path = f"/v1/sandboxes/{box}/desktop"
+def test_a_ticket_opens_one_connection(server: Server, client: httpx.Client, sandbox: str) -> None:
+    path = f"/v1/sandboxes/{sandbox}/desktop"
     ticket = client.post("/v1/tickets", json={"path": path}).json()["ticket"]
-    with Viewer(server, path, key="", ticket=ticket) as viewer:
+    with RfbClient(server, path, key="", ticket=ticket) as viewer:
         viewer.login().update()
     with pytest.raises(Refused, match="used") as refused:
-        Viewer(server, path, key="", ticket=ticket)
+        RfbClient(server, path, key="", ticket=ticket)
     assert refused.value.status == 401
     elsewhere = client.post("/v1/tickets", json={"path": "/v1/screens"}).json()["ticket"]
     with pytest.raises(Refused, match="only"):
-        Viewer(server, path, key="", ticket=elsewhere)
+        RfbClient(server, path, key="", ticket=elsewhere)
     # It is good for WebSockets alone.
     whole = client.post("/v1/tickets").json()["ticket"]
     with server.client(key="") as nobody:
         assert nobody.get("/v1/sandboxes", params={"ticket": whole}).status_code == 401
 
 
-def test_a_ticket_dies_with_its_key(server: Server, client: httpx.Client, box: str) -> None:
+def test_a_ticket_dies_with_its_key(server: Server, client: httpx.Client, sandbox: str) -> None:
     made = client.post("/v1/keys", json={"name": "brief"}).json()
     with server.client(made["secret"]) as brief:
         ticket = brief.post("/v1/tickets").json()["ticket"]
     client.delete(f"/v1/keys/{made['id']}")
     with pytest.raises(Refused) as refused:
-        Viewer(server, f"/v1/sandboxes/{box}/desktop", key="", ticket=ticket)
+        RfbClient(server, f"/v1/sandboxes/{sandbox}/desktop", key="", ticket=ticket)
     assert refused.value.status == 401
 
 
 @pytest.mark.parametrize("origin", ["https://evil.example", "null", "file://", "http://127.0.0.1:1"])
-def test_pages_of_others_may_not_connect(server: Server, box: str, origin: str) -> None:
+def test_pages_of_others_may_not_connect(server: Server, sandbox: str, origin: str) -> None:
     with pytest.raises(Refused, match="cors_origins") as refused:
-        Viewer(server, f"/v1/sandboxes/{box}/desktop", origin=origin)
+        RfbClient(server, f"/v1/sandboxes/{sandbox}/desktop", origin=origin)
     assert refused.value.status == 403
 
 
-def test_pages_of_the_server_itself_may(server: Server, box: str) -> None:
-    with Viewer(server, f"/v1/sandboxes/{box}/desktop", origin=server.url) as viewer:
+def test_pages_of_the_server_itself_may(server: Server, sandbox: str) -> None:
+    with RfbClient(server, f"/v1/sandboxes/{sandbox}/desktop", origin=server.url) as viewer:
         viewer.login().update()
 
 
@@ -341,9 +353,9 @@ def test_a_server_that_stops_says_so_and_is_not_held_up(tmp_path: Path) -> None:
     share_screens(tmp_path / "data", IMAGE)
     with serving(tmp_path, {"sandboxes": {"min_free_disk": 0, "default_image": IMAGE}}) as server:
         with server.client() as client:
-            box = str(client.post("/v1/sandboxes", json={}).json()["id"])
-            take(client, box, "ada")
-        with watching(server, box, "ada") as viewer, Viewer(server, f"/v1/sandboxes/{box}/desktop") as lazy:
+            sandbox = str(client.post("/v1/sandboxes", json={}).json()["id"])
+            take(client, sandbox, "ada")
+        with watching(server, sandbox, "ada") as viewer, RfbClient(server, f"/v1/sandboxes/{sandbox}/desktop") as lazy:
             lazy.login()
             for _ in range(20):
                 lazy.ask(1280, 800)
@@ -352,11 +364,11 @@ def test_a_server_that_stops_says_so_and_is_not_held_up(tmp_path: Path) -> None:
             assert time.monotonic() - started < 4
             assert viewer.closed()[0] == 1001
         server.start()
-        with watching(server, box) as viewer, server.client() as client:
+        with watching(server, sandbox) as viewer, server.client() as client:
             viewer.update()
-            # Whoever had the input has it no more, and the log says so.
-            assert client.get(f"/v1/sandboxes/{box}/input").json() == {"holder": None}
-            path, plain = f"/v1/sandboxes/{box}/events", {"Accept": "application/json"}
+            # The holder has lost the input, and the event log says so.
+            assert client.get(f"/v1/sandboxes/{sandbox}/input").json() == {"holder": None}
+            path, plain = f"/v1/sandboxes/{sandbox}/events", {"Accept": "application/json"}
             told = [event for event in client.get(path, headers=plain).json()["items"] if "input" in event["type"]]
             assert [event["type"] for event in told] == ["input.taken", "input.released"]
             assert told[1]["data"]["reason"] == "server_stopped"

@@ -1,4 +1,4 @@
-"""Terminals of sandboxes that several people see, through the real server and boxes."""
+"""Terminals of sandboxes that several people see, through the real server and sandboxes."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ import httpx
 import pytest
 from websockets.exceptions import InvalidStatus
 
-from tests.integration.live.viewers import PATIENCE, TerminalViewer
-from tests.serving import Server, eventually, serving
+from tests.integration.live.websocket_clients import PATIENCE, TerminalClient
+from tests.support.server import Server, eventually, serving
 
 PROMPT = r"\$ "
 
@@ -27,25 +27,25 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 
 
 @pytest.fixture
-def box(client: httpx.Client) -> Iterator[str]:
+def sandbox(client: httpx.Client) -> Iterator[str]:
     made = str(client.post("/v1/sandboxes", json={}).json()["id"])
     yield made
     client.delete(f"/v1/sandboxes/{made}")
 
 
-def events(client: httpx.Client, box: str, kind: str) -> list[dict[str, Any]]:
-    answer = client.get(f"/v1/sandboxes/{box}/events", headers={"Accept": "application/json"})
+def events(client: httpx.Client, sandbox: str, kind: str) -> list[dict[str, Any]]:
+    answer = client.get(f"/v1/sandboxes/{sandbox}/events", headers={"Accept": "application/json"})
     return [event["data"] for event in answer.json()["items"] if event["type"] == kind]
 
 
-def refused(server: Server, box: str, **query: object) -> tuple[int, dict[str, Any]]:
+def refused(server: Server, sandbox: str, **query: object) -> tuple[int, dict[str, Any]]:
     with pytest.raises(InvalidStatus) as caught:
-        TerminalViewer(server, box, **query)  # type: ignore[arg-type]
+        TerminalClient(server, sandbox, **query)  # type: ignore[arg-type]
     return caught.value.response.status_code, json.loads(caught.value.response.body or b"{}")
 
 
-def test_a_shell_with_its_size_exit_code_and_events(server: Server, client: httpx.Client, box: str) -> None:
-    with TerminalViewer(server, box, cols=100, rows=30) as viewer:
+def test_a_shell_with_its_size_exit_code_and_events(server: Server, client: httpx.Client, sandbox: str) -> None:
+    with TerminalClient(server, sandbox, cols=100, rows=30) as viewer:
         viewer.expect(PROMPT)
         assert viewer.word("connected")["name"] == "main"
         viewer.run("stty size; echo 'grün 日本 🦆' | tr a-z A-Z", r"\r30 100\r\n")
@@ -57,57 +57,57 @@ def test_a_shell_with_its_size_exit_code_and_events(server: Server, client: http
         viewer.run("exit 7", "exit")
         assert viewer.word("exit")["exit_code"] == 7
         assert viewer.read_to_the_end() == 1000
-    assert events(client, box, "terminal.ready") == [{"name": "main"}]
-    assert events(client, box, "terminal.closed") == [{"name": "main", "exit_code": 7, "reason": "exited"}]
+    assert events(client, sandbox, "terminal.ready") == [{"name": "main"}]
+    assert events(client, sandbox, "terminal.closed") == [{"name": "main", "exit_code": 7, "reason": "exited"}]
 
 
-def test_a_terminal_that_has_ended_begins_anew_for_who_comes_anew(server: Server, box: str) -> None:
-    with TerminalViewer(server, box) as viewer:
+def test_ended_terminal_restarts_for_a_new_viewer(server: Server, sandbox: str) -> None:
+    with TerminalClient(server, sandbox) as viewer:
         viewer.expect(PROMPT)
         viewer.run("before=1; echo a-lo''t; exit 3", "a-lot")
         viewer.word("exit")
-    with TerminalViewer(server, box, since=viewer.position) as back:
+    with TerminalClient(server, sandbox, since=viewer.position) as back:
         assert back.word("exit")["exit_code"] == 3
-    with TerminalViewer(server, box) as anew:
+    with TerminalClient(server, sandbox) as anew:
         anew.expect(PROMPT)
         anew.run("echo before=$before.", r"before=\.")
 
 
-def test_several_see_the_same_and_all_may_type(server: Server, box: str) -> None:
-    with TerminalViewer(server, box) as one:
+def test_several_see_the_same_and_all_may_type(server: Server, sandbox: str) -> None:
+    with TerminalClient(server, sandbox) as one:
         one.expect(PROMPT)
         one.run("answer=42; echo on''e", "one")
-        with TerminalViewer(server, box) as two:
+        with TerminalClient(server, sandbox) as two:
             two.expect("one")
             two.run("echo the-answer=$answer", "the-answer=42")
             one.expect("the-answer=42")
             assert one.position == two.position
 
 
-def test_names_are_terminals_of_their_own(server: Server, client: httpx.Client, box: str) -> None:
-    with TerminalViewer(server, box, name="one") as one, TerminalViewer(server, box, name="two") as two:
+def test_names_are_terminals_of_their_own(server: Server, client: httpx.Client, sandbox: str) -> None:
+    with TerminalClient(server, sandbox, name="one") as one, TerminalClient(server, sandbox, name="two") as two:
         one.expect(PROMPT)
         two.expect(PROMPT)
         one.run("me=first; echo go''od", "good")
         two.run("echo me=$me.", r"me=\.")
-        listed = client.get(f"/v1/sandboxes/{box}/terminals").json()["items"]
+        listed = client.get(f"/v1/sandboxes/{sandbox}/terminals").json()["items"]
         assert sorted(listed, key=lambda each: str(each["name"])) == [
             {"name": "one", "running": True, "viewers": 1},
             {"name": "two", "running": True, "viewers": 1},
         ]
-        assert client.delete(f"/v1/sandboxes/{box}/terminals/one").status_code == 204
+        assert client.delete(f"/v1/sandboxes/{sandbox}/terminals/one").status_code == 204
         assert one.word("exit")["reason"] == "deleted"
-    assert client.delete(f"/v1/sandboxes/{box}/terminals/one").status_code == 404
-    closed = events(client, box, "terminal.closed")
+    assert client.delete(f"/v1/sandboxes/{sandbox}/terminals/one").status_code == 404
+    closed = events(client, sandbox, "terminal.closed")
     assert [(each["name"], each["reason"]) for each in closed] == [("one", "deleted")]
 
 
-def test_who_comes_back_sees_what_they_missed_and_nothing_twice(server: Server, box: str) -> None:
-    with TerminalViewer(server, box) as viewer:
+def test_reconnecting_viewer_gets_missed_output_once(server: Server, sandbox: str) -> None:
+    with TerminalClient(server, sandbox) as viewer:
         viewer.expect(PROMPT)
         viewer.run("echo fi''rst; (sleep 0.2; echo sec''ond) & wait", "first")
         place = viewer.position
-    with TerminalViewer(server, box, since=place) as back:
+    with TerminalClient(server, sandbox, since=place) as back:
         back.expect("second")
         assert b"first" not in b"".join(data for _, data in back.replays)
 
@@ -118,8 +118,8 @@ def test_a_terminal_goes_on_when_the_server_restarts(
 ) -> None:
     with serving(tmp_path_factory.mktemp("restart"), {"sandboxes": {"min_free_disk": 0}}) as server:
         with server.client() as client:
-            box = str(client.post("/v1/sandboxes", json={}).json()["id"])
-        with TerminalViewer(server, box) as viewer:
+            sandbox = str(client.post("/v1/sandboxes", json={}).json()["id"])
+        with TerminalClient(server, sandbox) as viewer:
             viewer.expect(PROMPT)
             viewer.run("answer=42; echo re''ady", "ready")
             viewer.expect(PROMPT)
@@ -128,16 +128,16 @@ def test_a_terminal_goes_on_when_the_server_restarts(
             server.stop(number)
             viewer.read_to_the_end()
         server.start(int(server.url.rpartition(":")[2]))
-        with TerminalViewer(server, box, since=viewer.position) as back:
+        with TerminalClient(server, sandbox, since=viewer.position) as back:
             if b"meanwhile" not in viewer.shown:
                 back.expect("meanwhile")
             back.run("echo the-answer=$answer", "the-answer=42")
             assert b"ready" not in b"".join(data for _, data in back.replays)
 
 
-def test_while_a_person_has_the_input_only_they_type(server: Server, client: httpx.Client, box: str) -> None:
-    path = f"/v1/sandboxes/{box}/input"
-    with TerminalViewer(server, box, viewer="ada") as ada, TerminalViewer(server, box, viewer="bob") as bob:
+def test_while_a_person_has_the_input_only_they_type(server: Server, client: httpx.Client, sandbox: str) -> None:
+    path = f"/v1/sandboxes/{sandbox}/input"
+    with TerminalClient(server, sandbox, viewer="ada") as ada, TerminalClient(server, sandbox, viewer="bob") as bob:
         ada.expect(PROMPT)
         bob.expect(PROMPT)
         assert client.post(path, json={"viewer": "ada", "name": "Ada"}).status_code == 200
@@ -146,7 +146,7 @@ def test_while_a_person_has_the_input_only_they_type(server: Server, client: htt
         assert bob.word("held") == {"type": "held", "by": "Ada", "viewer": "ada"}
         bob.say(type="resize", cols=50, rows=10)
         ada.run("stty size; echo ada-was-he''re", "ada-was-here")
-        with TerminalViewer(server, box, viewer="eve") as eve:
+        with TerminalClient(server, sandbox, viewer="eve") as eve:
             assert eve.word("connected")["held"] == {"by": "Ada", "viewer": "ada"}
         assert client.delete(path, params={"viewer": "ada"}).status_code == 204
         bob.run("echo now-it-is-b''ob", "now-it-is-bob")
@@ -154,10 +154,10 @@ def test_while_a_person_has_the_input_only_they_type(server: Server, client: htt
         assert b"bob-was-here" not in b"".join(data for _, data in ada.replays) + ada.shown + bob.shown
 
 
-def test_the_window_of_who_types_counts(server: Server, box: str) -> None:
+def test_terminal_has_the_window_size_of_the_typing_viewer(server: Server, sandbox: str) -> None:
     with (
-        TerminalViewer(server, box, cols=100, rows=30) as one,
-        TerminalViewer(server, box, cols=60, rows=20) as two,
+        TerminalClient(server, sandbox, cols=100, rows=30) as one,
+        TerminalClient(server, sandbox, cols=60, rows=20) as two,
     ):
         two.expect(PROMPT)
         two.say(type="resize", cols=61, rows=21)
@@ -166,10 +166,10 @@ def test_the_window_of_who_types_counts(server: Server, box: str) -> None:
         assert one.word("size", cols=61)["rows"] == 21
 
 
-def test_one_who_stops_reading_slows_nobody(server: Server, box: str) -> None:
-    """Twenty megabytes pass by; who sleeps is shown the end of them, whole characters only."""
+def test_stalled_viewer_does_not_slow_the_others(server: Server, sandbox: str) -> None:
+    """A viewer that sleeps through twenty megabytes gets the end of them, in whole characters."""
     lines = "yes 日本語🦆 | head -c 20000000; echo; echo fin''ished"
-    with TerminalViewer(server, box) as awake, TerminalViewer(server, box) as sleeper:
+    with TerminalClient(server, sandbox) as awake, TerminalClient(server, sandbox) as sleeper:
         awake.expect(PROMPT)
         sleeper.expect(PROMPT)
         paused = threading.Event()
@@ -188,7 +188,7 @@ def test_one_who_stops_reading_slows_nobody(server: Server, box: str) -> None:
             assert data.decode().startswith("日本語🦆\r\n")
 
 
-def _stop_reading(viewer: TerminalViewer, until: threading.Event) -> None:
+def _stop_reading(viewer: TerminalClient, until: threading.Event) -> None:
     """Have the client's own thread, which reads ahead, wait."""
     receive = viewer.socket.protocol.receive_data
 
@@ -199,15 +199,15 @@ def _stop_reading(viewer: TerminalViewer, until: threading.Event) -> None:
     viewer.socket.protocol.receive_data = wait  # type: ignore[method-assign]
 
 
-def test_a_program_waits_for_the_only_viewer_and_not_for_one_who_is_stuck(server: Server, box: str) -> None:
-    with TerminalViewer(server, box) as viewer:
+def test_program_waits_for_a_slow_viewer_but_not_for_a_stalled_one(server: Server, sandbox: str) -> None:
+    with TerminalClient(server, sandbox) as viewer:
         viewer.expect(PROMPT)
         paused = threading.Event()
         _stop_reading(viewer, paused)
         viewer.type("head -c 50000000 /dev/zero | tr '\\0' x; touch /tmp/through\r")
         with server.client() as client:
             through = {"path": "/tmp/through"}
-            there = f"/v1/sandboxes/{box}/proxy/44772/files/info"
+            there = f"/v1/sandboxes/{sandbox}/proxy/44772/files/info"
             time.sleep(0.2)
             assert client.get(there, params=through).status_code == 404
             eventually(lambda: client.get(there, params=through).status_code == 200)
@@ -215,8 +215,8 @@ def test_a_program_waits_for_the_only_viewer_and_not_for_one_who_is_stuck(server
         viewer.expect(PROMPT)
 
 
-def test_bad_input_is_answered_and_does_no_harm(server: Server, box: str) -> None:
-    with TerminalViewer(server, box) as viewer:
+def test_bad_input_is_answered_and_does_no_harm(server: Server, sandbox: str) -> None:
+    with TerminalClient(server, sandbox) as viewer:
         viewer.expect(PROMPT)
         for nonsense in ("{", "[]", "7", '{"type": "dance"}', '{"type": "stdin"}', '{"type": {"a": 1}}', "[" * 100_000):
             viewer.socket.send(nonsense)
@@ -231,25 +231,27 @@ def test_bad_input_is_answered_and_does_no_harm(server: Server, box: str) -> Non
         viewer.run("echo al''ive", "alive")
 
 
-def test_what_makes_no_sense_is_refused_before_it_begins(server: Server, client: httpx.Client, box: str) -> None:
-    assert refused(server, box, name="No/Way")[0] == 400
-    assert refused(server, box, since="-1")[0] == 400
-    assert refused(server, box, cols=0, rows=5)[0] == 400
-    assert refused(server, box, viewer="a%20b")[0] == 400
-    assert refused(server, box, name="0" * 32)[0] == 404
+def test_invalid_requests_are_rejected_before_the_terminal_opens(
+    server: Server, client: httpx.Client, sandbox: str
+) -> None:
+    assert refused(server, sandbox, name="No/Way")[0] == 400
+    assert refused(server, sandbox, since="-1")[0] == 400
+    assert refused(server, sandbox, cols=0, rows=5)[0] == 400
+    assert refused(server, sandbox, viewer="a%20b")[0] == 400
+    assert refused(server, sandbox, name="0" * 32)[0] == 404
     assert refused(server, "sb-0123456789abcdef")[1]["code"] == "SANDBOX_NOT_FOUND"
     stranger = client.post("/v1/keys", json={"name": "stranger", "tenant": "other"}).json()["secret"]
-    assert refused(server, box, key=stranger)[1]["code"] == "SANDBOX_NOT_FOUND"
-    assert refused(server, box, key="")[0] == 401
+    assert refused(server, sandbox, key=stranger)[1]["code"] == "SANDBOX_NOT_FOUND"
+    assert refused(server, sandbox, key="")[0] == 401
 
 
-def test_who_may_only_read_only_watches(server: Server, client: httpx.Client, box: str) -> None:
+def test_read_only_viewer_cannot_type(server: Server, client: httpx.Client, sandbox: str) -> None:
     body = {"name": "watcher", "scopes": ["sandboxes:read", "tenant:all"]}
     key = client.post("/v1/keys", json=body).json()["secret"]
-    assert refused(server, box, key=key)[0] == 403
-    with TerminalViewer(server, box) as owner:
+    assert refused(server, sandbox, key=key)[0] == 403
+    with TerminalClient(server, sandbox) as owner:
         owner.expect(PROMPT)
-        with TerminalViewer(server, box, key=key) as watcher:
+        with TerminalClient(server, sandbox, key=key) as watcher:
             watcher.expect(PROMPT)
             watcher.type("echo no''pe\r")
             assert watcher.word("error")["code"] == "FORBIDDEN"
@@ -258,25 +260,25 @@ def test_who_may_only_read_only_watches(server: Server, client: httpx.Client, bo
             assert b"nope" not in owner.shown
             # Without another viewer the terminal would follow this window, if the key could change anything.
             owner.socket.close()
-            terminals = f"/v1/sandboxes/{box}/terminals"
+            terminals = f"/v1/sandboxes/{sandbox}/terminals"
             eventually(lambda: [each["viewers"] for each in client.get(terminals).json()["items"]] == [1])
             watcher.say(type="resize", cols=33, rows=7)
             watcher.say(type="ping")
             watcher.word("pong")
-            with TerminalViewer(server, box) as again:
+            with TerminalClient(server, sandbox) as again:
                 again.run("[ \"$(stty size)\" = '7 33' ] && echo chan''ged || echo ke''pt", "kept")
 
 
-def test_a_box_that_is_deleted_lets_its_viewers_go(server: Server, client: httpx.Client, box: str) -> None:
-    with TerminalViewer(server, box) as viewer:
+def test_a_sandbox_that_is_deleted_lets_its_viewers_go(server: Server, client: httpx.Client, sandbox: str) -> None:
+    with TerminalClient(server, sandbox) as viewer:
         viewer.expect(PROMPT)
-        assert client.delete(f"/v1/sandboxes/{box}").status_code == 204
+        assert client.delete(f"/v1/sandboxes/{sandbox}").status_code == 204
         assert viewer.read_to_the_end() in (1000, 1001)
-    assert refused(server, box)[0] == 404
+    assert refused(server, sandbox)[0] == 404
 
 
-def test_a_paste_of_a_megabyte_arrives_whole(server: Server, box: str) -> None:
-    with TerminalViewer(server, box) as viewer:
+def test_a_paste_of_a_megabyte_arrives_whole(server: Server, sandbox: str) -> None:
+    with TerminalClient(server, sandbox) as viewer:
         viewer.expect(PROMPT)
         viewer.run("stty -echo raw; echo re''ady; head -c 1000000 | sha256sum; stty echo cooked", "ready")
         paste = b"0123456789" * 100_000
@@ -284,8 +286,8 @@ def test_a_paste_of_a_megabyte_arrives_whole(server: Server, box: str) -> None:
         viewer.expect(hashlib.sha256(paste).hexdigest())
 
 
-def test_a_flood_of_single_keys_arrives_in_order(server: Server, box: str) -> None:
-    with TerminalViewer(server, box) as viewer:
+def test_a_flood_of_single_keys_arrives_in_order(server: Server, sandbox: str) -> None:
+    with TerminalClient(server, sandbox) as viewer:
         viewer.expect(PROMPT)
         viewer.run("stty -echo raw; echo re''ady; head -c 5000 | sha256sum; stty echo cooked", "ready")
         keys = [f"{number % 10}" for number in range(5000)]

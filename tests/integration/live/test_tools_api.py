@@ -12,8 +12,8 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.integration.live.boxes import Box, box_of, data_of, screens_server, text_of
-from tests.serving import Server, eventually, run
+from tests.integration.live.screen_sandboxes import Sandbox, data_of, sandbox_of, screens_server, text_of
+from tests.support.server import Server, eventually, run
 
 EVERYWHERE = {"read_file", "write_file", "list_directory", "create_directory", "move_file", "delete_file"}
 LOOKS = 5
@@ -34,13 +34,13 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 
 
 @pytest.fixture(scope="module")
-def box(client: httpx.Client) -> Iterator[Box]:
-    with box_of(client, "linux") as made:
+def sandbox(client: httpx.Client) -> Iterator[Sandbox]:
+    with sandbox_of(client, "linux") as made:
         yield made
 
 
-def test_a_sandbox_lists_what_it_can_do(box: Box) -> None:
-    answer = box.client.get(f"{box.path}/tools")
+def test_a_sandbox_lists_what_it_can_do(sandbox: Sandbox) -> None:
+    answer = sandbox.client.get(f"{sandbox.path}/tools")
     tools = {tool["name"]: tool for tool in answer.json()["items"]}
     assert tools.keys() >= LINUX
     assert tools["click_mouse"]["input"] and tools["click_mouse"]["changesScreen"]
@@ -48,14 +48,14 @@ def test_a_sandbox_lists_what_it_can_do(box: Box) -> None:
     assert tools["read_file"]["inputSchema"]["required"] == ["path"]
 
 
-def test_what_one_call_writes_another_reads(box: Box) -> None:
-    box.call("write_file", path="/tmp/notes/a.txt", content="第一行\n🙂")
-    assert "第一行\n🙂" in box.text("read_file", path="/tmp/notes/a.txt")
-    assert "a.txt" in box.text("list_directory", path="/tmp/notes")
+def test_what_one_call_writes_another_reads(sandbox: Sandbox) -> None:
+    sandbox.call("write_file", path="/tmp/notes/a.txt", content="第一行\n🙂")
+    assert "第一行\n🙂" in sandbox.text("read_file", path="/tmp/notes/a.txt")
+    assert "a.txt" in sandbox.text("list_directory", path="/tmp/notes")
 
 
-def test_a_tool_that_fails_is_a_result_that_says_why(box: Box) -> None:
-    assert "/no/such/file" in box.fails("read_file", path="/no/such/file")
+def test_a_tool_that_fails_is_a_result_that_says_why(sandbox: Sandbox) -> None:
+    assert "/no/such/file" in sandbox.fails("read_file", path="/no/such/file")
 
 
 @pytest.mark.parametrize(
@@ -69,9 +69,9 @@ def test_a_tool_that_fails_is_a_result_that_says_why(box: Box) -> None:
     ],
 )
 def test_wrong_arguments_are_refused_in_one_line_that_names_them(
-    box: Box, tool: str, arguments: dict[str, Any], named: str
+    sandbox: Sandbox, tool: str, arguments: dict[str, Any], named: str
 ) -> None:
-    answer = box.post(tool, arguments)
+    answer = sandbox.post(tool, arguments)
     assert answer.status_code == 400, answer.text
     assert answer.json()["code"] == "INVALID_INPUT"
     message = answer.json()["message"]
@@ -79,68 +79,68 @@ def test_wrong_arguments_are_refused_in_one_line_that_names_them(
 
 
 @pytest.mark.parametrize("body", [b"[]", b"3", b'"x"', b"{", b'{"path": NaN}'])
-def test_arguments_that_are_no_object_are_refused(box: Box, body: bytes) -> None:
+def test_arguments_that_are_no_object_are_refused(sandbox: Sandbox, body: bytes) -> None:
     headers = {"Content-Type": "application/json"}
-    answer = box.client.post(f"{box.path}/tools/read_file", content=body, headers=headers)
+    answer = sandbox.client.post(f"{sandbox.path}/tools/read_file", content=body, headers=headers)
     assert answer.status_code == 400, answer.text
 
 
-def test_an_unknown_tool_is_not_found_and_the_nearest_is_named(box: Box) -> None:
-    answer = box.post("read_fil", {"path": "/tmp"})
+def test_an_unknown_tool_is_not_found_and_the_nearest_is_named(sandbox: Sandbox) -> None:
+    answer = sandbox.post("read_fil", {"path": "/tmp"})
     assert answer.status_code == 404
     assert "read_file" in answer.json()["message"]
-    assert box.post("x" * 200).status_code == 400
-    assert box.client.post(f"{box.path}/tools/a%2Fb", json={}).status_code in (400, 404)
+    assert sandbox.post("x" * 200).status_code == 400
+    assert sandbox.client.post(f"{sandbox.path}/tools/a%2Fb", json={}).status_code in (400, 404)
 
 
-def test_coordinates_outside_the_screen_are_told(box: Box) -> None:
-    assert "1280" in box.fails("click_mouse", x=5000, y=10)
+def test_coordinates_outside_the_screen_are_told(sandbox: Sandbox) -> None:
+    assert "1280" in sandbox.fails("click_mouse", x=5000, y=10)
 
 
-def test_strangers_and_readers_call_nothing(server: Server, client: httpx.Client, box: Box) -> None:
+def test_strangers_and_readers_call_nothing(server: Server, client: httpx.Client, sandbox: Sandbox) -> None:
     secret = client.post("/v1/keys", json={"name": "stranger", "tenant": "other"}).json()["secret"]
     with server.client(secret) as stranger:
-        assert stranger.get(f"{box.path}/tools").status_code == 404
-        assert stranger.post(f"{box.path}/tools/read_file", json={"path": "/etc"}).status_code == 404
-        assert stranger.get(f"{box.path}/screenshot").status_code == 404
-        assert stranger.post(f"{box.path}/mcp", json={}).status_code in (400, 404)
+        assert stranger.get(f"{sandbox.path}/tools").status_code == 404
+        assert stranger.post(f"{sandbox.path}/tools/read_file", json={"path": "/etc"}).status_code == 404
+        assert stranger.get(f"{sandbox.path}/screenshot").status_code == 404
+        assert stranger.post(f"{sandbox.path}/mcp", json={}).status_code in (400, 404)
     body = {"name": "reader", "scopes": ["sandboxes:read", "tenant:all"]}
     with server.client(client.post("/v1/keys", json=body).json()["secret"]) as reader:
-        assert reader.get(f"{box.path}/tools").status_code == 200
-        assert reader.get(f"{box.path}/screenshot").status_code == 200
-        assert reader.post(f"{box.path}/tools/read_file", json={"path": "/etc"}).status_code == 403
-        assert reader.post(f"{box.path}/mcp", json={}).status_code == 403
-        assert reader.delete(f"{box.path}/desktop").status_code == 403
+        assert reader.get(f"{sandbox.path}/tools").status_code == 200
+        assert reader.get(f"{sandbox.path}/screenshot").status_code == 200
+        assert reader.post(f"{sandbox.path}/tools/read_file", json={"path": "/etc"}).status_code == 403
+        assert reader.post(f"{sandbox.path}/mcp", json={}).status_code == 403
+        assert reader.delete(f"{sandbox.path}/desktop").status_code == 403
 
 
 def test_a_sandbox_without_a_screen_has_no_screenshot(client: httpx.Client) -> None:
-    with box_of(client, "code", image={"uri": "host"}) as plain:
+    with sandbox_of(client, "code", image={"uri": "host"}) as plain:
         answer = client.get(f"{plain.path}/screenshot")
         assert answer.status_code == 404, answer.text
-        assert answer.json()["message"].startswith("this sandbox has no screen; make one of a kind that has")
+        assert answer.json()["message"].startswith("this sandbox has no screen; create one of a kind with a screen")
 
 
 # What is on the screen
 
 
-def test_a_screenshot_is_jpeg_or_png_at_a_scale(box: Box) -> None:
-    answer = box.client.get(f"{box.path}/screenshot")
+def test_a_screenshot_is_jpeg_or_png_at_a_scale(sandbox: Sandbox) -> None:
+    answer = sandbox.client.get(f"{sandbox.path}/screenshot")
     assert answer.headers["Content-Type"] == "image/jpeg" and answer.content[:3] == b"\xff\xd8\xff"
     assert (answer.headers["X-Paddock-Width"], answer.headers["X-Paddock-Height"]) == ("1280", "800")
     assert answer.headers["Cache-Control"] == "no-cache"
-    small = box.screen(scale=0.1)
+    small = sandbox.screen(scale=0.1)
     assert (small.width, small.height) == (128, 80)
-    part = box.screen(region="0,0,40,30")
+    part = sandbox.screen(region="0,0,40,30")
     assert (part.width, part.height) == (40, 30)
     assert len({small.at(x, y) for x in range(0, 128, 8) for y in range(0, 80, 8)}) > 3, "nothing is on it"
 
 
-def test_an_unchanged_screen_costs_no_body(box: Box) -> None:
-    box.call("wait_for_settled_screen")
+def test_an_unchanged_screen_costs_no_body(sandbox: Sandbox) -> None:
+    sandbox.call("wait_for_settled_screen")
 
     def look(tag: str = "") -> httpx.Response:
         headers = {"If-None-Match": tag} if tag else {}
-        return box.client.get(f"{box.path}/screenshot", params={"scale": 0.5}, headers=headers)
+        return sandbox.client.get(f"{sandbox.path}/screenshot", params={"scale": 0.5}, headers=headers)
 
     first = look()
     # The panel's clock may go on between two looks, or a window paint itself anew, but not between all of them.
@@ -149,11 +149,11 @@ def test_an_unchanged_screen_costs_no_body(box: Box) -> None:
         if again.status_code == 304:
             break
         assert again.headers["ETag"] != first.headers["ETag"], "the same screen was sent twice"
-        box.call("wait_for_settled_screen")
+        sandbox.call("wait_for_settled_screen")
         first = look()
     assert again.status_code == 304 and again.content == b"" and again.headers["ETag"] == first.headers["ETag"]
-    other = box.client.get(
-        f"{box.path}/screenshot", params={"scale": 0.4}, headers={"If-None-Match": first.headers["ETag"]}
+    other = sandbox.client.get(
+        f"{sandbox.path}/screenshot", params={"scale": 0.4}, headers={"If-None-Match": first.headers["ETag"]}
     )
     assert other.status_code == 200, "another view has another tag"
 
@@ -170,101 +170,101 @@ def test_an_unchanged_screen_costs_no_body(box: Box) -> None:
         ({"region": "9000,9000,5,5"}, "region"),
     ],
 )
-def test_a_view_that_makes_no_sense_is_refused(box: Box, query: dict[str, str], named: str) -> None:
-    answer = box.client.get(f"{box.path}/screenshot", params=query)
+def test_a_view_that_makes_no_sense_is_refused(sandbox: Sandbox, query: dict[str, str], named: str) -> None:
+    answer = sandbox.client.get(f"{sandbox.path}/screenshot", params=query)
     assert answer.status_code == 400, answer.text
     assert named in answer.json()["message"] and "\n" not in answer.json()["message"]
 
 
-def test_the_screenshot_tool_gives_the_same_picture(box: Box) -> None:
-    result = box.call("screenshot", format="png", scale=0.1)
+def test_the_screenshot_tool_gives_the_same_picture(sandbox: Sandbox) -> None:
+    result = sandbox.call("screenshot", format="png", scale=0.1)
     assert data_of(result)[:4] == b"\x89PNG"
 
 
 # What is told
 
 
-def test_calls_are_told_without_their_arguments(box: Box) -> None:
-    box.call("write_file", path="/tmp/secret.txt", content="hunter2")
-    called = eventually(lambda: [e for e in box.events("tool.called") if e["data"]["name"] == "write_file"])
+def test_calls_are_told_without_their_arguments(sandbox: Sandbox) -> None:
+    sandbox.call("write_file", path="/tmp/secret.txt", content="hunter2")
+    called = eventually(lambda: [e for e in sandbox.events("tool.called") if e["data"]["name"] == "write_file"])
     assert called[-1]["data"].keys() == {"name", "seconds", "failed"}
-    assert "hunter2" not in str(box.events("tool.called"))
+    assert "hunter2" not in str(sandbox.events("tool.called"))
     wanted = {"tool": "write_file", "paths": ["/tmp/secret.txt"]}
-    eventually(lambda: wanted in [event["data"] for event in box.events("file.changed")])
+    eventually(lambda: wanted in [event["data"] for event in sandbox.events("file.changed")])
 
 
-def test_a_call_that_changes_the_screen_tells_of_it_at_a_bounded_rate(box: Box) -> None:
-    before = len(box.events("screenshot.update"))
+def test_a_call_that_changes_the_screen_tells_of_it_at_a_bounded_rate(sandbox: Sandbox) -> None:
+    before = len(sandbox.events("screenshot.update"))
     began = time.monotonic()
     for x in range(40):
-        box.call("move_mouse", x=100 + x, y=300)
-    told = eventually(lambda: box.events("screenshot.update")[before:])
+        sandbox.call("move_mouse", x=100 + x, y=300)
+    told = eventually(lambda: sandbox.events("screenshot.update")[before:])
     assert told[0]["data"]["cause"] in ("move_mouse", "timer")
     assert len(told) <= 2 + (time.monotonic() - began)
 
 
-def test_a_desktop_that_is_stopped_and_started_is_told(box: Box) -> None:
-    assert eventually(lambda: box.events("desktop.started")), "it was up when the sandbox was made"
-    stopped = box.client.delete(f"{box.path}/desktop")
+def test_a_desktop_that_is_stopped_and_started_is_told(sandbox: Sandbox) -> None:
+    assert eventually(lambda: sandbox.events("desktop.started")), "it was up when the sandbox was made"
+    stopped = sandbox.client.delete(f"{sandbox.path}/desktop")
     assert stopped.status_code == 200 and stopped.json()["up"] is False, stopped.text
-    assert eventually(lambda: box.events("desktop.stopped"))[-1]["data"]["reason"] == "stopped"
-    assert box.client.get(f"{box.path}/screenshot").status_code in (409, 503)
-    started = box.client.post(f"{box.path}/desktop")
+    assert eventually(lambda: sandbox.events("desktop.stopped"))[-1]["data"]["reason"] == "stopped"
+    assert sandbox.client.get(f"{sandbox.path}/screenshot").status_code in (409, 503)
+    started = sandbox.client.post(f"{sandbox.path}/desktop")
     assert started.status_code == 200 and started.json()["up"] is True, started.text
-    eventually(lambda: len(box.events("desktop.started")) == 2)
-    eventually(lambda: box.client.get(f"{box.path}/screenshot").status_code == 200)
+    eventually(lambda: len(sandbox.events("desktop.started")) == 2)
+    eventually(lambda: sandbox.client.get(f"{sandbox.path}/screenshot").status_code == 200)
 
 
-def test_a_display_that_is_killed_comes_back_and_is_told(box: Box) -> None:
-    before = len(box.events("desktop.stopped")), len(box.events("desktop.started"))
-    run(box.client, box.id, "kill -9 $(pidof Xvnc)")
-    eventually(lambda: len(box.events("desktop.stopped")) > before[0])
-    eventually(lambda: len(box.events("desktop.started")) > before[1])
-    eventually(lambda: box.client.get(f"{box.path}/screenshot").status_code == 200)
-    box.call("move_mouse", x=10, y=10)
+def test_a_display_that_is_killed_comes_back_and_is_told(sandbox: Sandbox) -> None:
+    before = len(sandbox.events("desktop.stopped")), len(sandbox.events("desktop.started"))
+    run(sandbox.client, sandbox.id, "kill -9 $(pidof Xvnc)")
+    eventually(lambda: len(sandbox.events("desktop.stopped")) > before[0])
+    eventually(lambda: len(sandbox.events("desktop.started")) > before[1])
+    eventually(lambda: sandbox.client.get(f"{sandbox.path}/screenshot").status_code == 200)
+    sandbox.call("move_mouse", x=10, y=10)
 
 
-# Who has the mouse
+# The holder of the input
 
 
-def take(box: Box, name: str = "Ann") -> dict[str, Any]:
-    answer = box.client.post(f"{box.path}/input", json={"viewer": "tab-1", "name": name})
+def take(sandbox: Sandbox, name: str = "Ann") -> dict[str, Any]:
+    answer = sandbox.client.post(f"{sandbox.path}/input", json={"viewer": "tab-1", "name": name})
     assert answer.status_code == 200, answer.text
     taken: dict[str, Any] = answer.json()
     return taken
 
 
-def hand_back(box: Box) -> None:
-    answer = box.client.request("DELETE", f"{box.path}/input", params={"viewer": "tab-1"})
+def hand_back(sandbox: Sandbox) -> None:
+    answer = sandbox.client.request("DELETE", f"{sandbox.path}/input", params={"viewer": "tab-1"})
     assert answer.status_code in (200, 204), answer.text
 
 
-def test_input_waits_for_a_person_and_then_says_who_has_it(box: Box) -> None:
-    box.call("move_mouse", x=50, y=50)
-    take(box)
+def test_input_waits_for_a_person_and_then_says_who_has_it(sandbox: Sandbox) -> None:
+    sandbox.call("move_mouse", x=50, y=50)
+    take(sandbox)
     try:
         began = time.monotonic()
-        refused = box.post("move_mouse", {"x": 700, "y": 50}, wait=0.1)
+        refused = sandbox.post("move_mouse", {"x": 700, "y": 50}, wait=0.1)
         assert time.monotonic() - began < 5
         assert refused.status_code == 409 and refused.json()["code"] == "INPUT_HELD"
         assert "Ann has control of this sandbox since" in refused.json()["message"]
-        box.call("screenshot", scale=0.1)
-        assert "'x': 50" in str(box.call("get_cursor_position").get("structuredContent"))
+        sandbox.call("screenshot", scale=0.1)
+        assert "'x': 50" in str(sandbox.call("get_cursor_position").get("structuredContent"))
     finally:
-        hand_back(box)
+        hand_back(sandbox)
 
 
-def waits_and_goes_on(box: Box, call: Callable[[], dict[str, Any]]) -> None:
+def waits_and_goes_on(sandbox: Sandbox, call: Callable[[], dict[str, Any]]) -> None:
     """Check that a call does nothing while a person has control, and is told of them when it goes on."""
 
     def waited() -> bool:
-        take(box)
+        take(sandbox)
         results: list[dict[str, Any]] = []
         waiting = threading.Thread(target=lambda: results.append(call()))
         waiting.start()
         time.sleep(0.15)
         assert not results, "it did not wait"
-        hand_back(box)
+        hand_back(sandbox)
         waiting.join(20)
         assert results, "it did not go on"
         # On a busy machine it may not even have begun before control was handed back.
@@ -273,23 +273,23 @@ def waits_and_goes_on(box: Box, call: Callable[[], dict[str, Any]]) -> None:
     eventually(waited)
 
 
-def test_a_call_goes_on_when_control_is_handed_back(box: Box) -> None:
-    waits_and_goes_on(box, lambda: box.call("move_mouse", x=333, y=222))
-    assert "333" in str(box.call("get_cursor_position").get("structuredContent"))
+def test_a_call_goes_on_when_control_is_handed_back(sandbox: Sandbox) -> None:
+    waits_and_goes_on(sandbox, lambda: sandbox.call("move_mouse", x=333, y=222))
+    assert "333" in str(sandbox.call("get_cursor_position").get("structuredContent"))
 
 
-def test_a_client_that_leaves_while_it_waits_moves_nothing(box: Box) -> None:
-    box.call("move_mouse", x=60, y=60)
-    take(box)
+def test_a_client_that_leaves_while_it_waits_moves_nothing(sandbox: Sandbox) -> None:
+    sandbox.call("move_mouse", x=60, y=60)
+    take(sandbox)
     with pytest.raises(httpx.ReadTimeout):
-        box.client.post(f"{box.path}/tools/move_mouse", json={"x": 900, "y": 700}, timeout=0.15)
+        sandbox.client.post(f"{sandbox.path}/tools/move_mouse", json={"x": 900, "y": 700}, timeout=0.15)
     time.sleep(0.1)
-    hand_back(box)
-    assert "'x': 60" in str(box.call("get_cursor_position").get("structuredContent"))
+    hand_back(sandbox)
+    assert "'x': 60" in str(sandbox.call("get_cursor_position").get("structuredContent"))
 
 
 def test_calls_of_a_sandbox_that_is_deleted_end_with_it(client: httpx.Client) -> None:
-    with box_of(client, "linux") as short:
+    with sandbox_of(client, "linux") as short:
         take(short)
         answers: list[httpx.Response] = []
         calls = [("move_mouse", {"x": 1, "y": 1}), ("run_shell_command", {"command": "sleep 60"})]
@@ -305,29 +305,29 @@ def test_calls_of_a_sandbox_that_is_deleted_end_with_it(client: httpx.Client) ->
         assert {answer.status_code for answer in answers} <= {404, 409, 502} and len(answers) == 2
 
 
-# What programs in the box do with its tools
+# What programs in the sandbox do with its tools
 
 
-def ask_inside(box: Box, **message: Any) -> Any:
+def ask_inside(sandbox: Sandbox, **message: Any) -> Any:
     command = f"python3 -c {shlex.quote(ASK)} {shlex.quote(json.dumps(message))}"
-    said, code = run(box.client, box.id, command)
+    said, code = run(sandbox.client, sandbox.id, command)
     assert code == 0, said
     return json.loads(said)
 
 
-def test_programs_in_the_box_call_its_tools_without_a_key(box: Box) -> None:
-    assert run(box.client, box.id, "printenv PADDOCK_TOOLS_URL")[0] == "http://127.0.0.1:8765/mcp"
-    listed = ask_inside(box, method="tools/list")
+def test_programs_in_the_sandbox_call_its_tools_without_a_key(sandbox: Sandbox) -> None:
+    assert run(sandbox.client, sandbox.id, "printenv PADDOCK_TOOLS_URL")[0] == "http://127.0.0.1:8765/mcp"
+    listed = ask_inside(sandbox, method="tools/list")
     assert {tool["name"] for tool in listed["result"]["tools"]} >= LINUX
-    called = ask_inside(box, method="tools/call", params={"name": "screenshot", "arguments": {"scale": 0.1}})
+    called = ask_inside(sandbox, method="tools/call", params={"name": "screenshot", "arguments": {"scale": 0.1}})
     assert data_of(called["result"])
 
 
-def test_programs_in_the_box_wait_for_a_person_too(box: Box) -> None:
+def test_programs_in_the_sandbox_wait_for_a_person_too(sandbox: Sandbox) -> None:
     call = {"name": "move_mouse", "arguments": {"x": 444, "y": 111}}
 
     def ask() -> dict[str, Any]:
-        answer: dict[str, Any] = ask_inside(box, method="tools/call", params=call)["result"]
+        answer: dict[str, Any] = ask_inside(sandbox, method="tools/call", params=call)["result"]
         return answer
 
-    waits_and_goes_on(box, ask)
+    waits_and_goes_on(sandbox, ask)

@@ -1,12 +1,12 @@
-"""Tools and screens outlive the server: the next one serves the boxes it finds."""
+"""Tools and screens outlive the server: the next one serves the sandboxes it finds."""
 
 from __future__ import annotations
 
 import signal
 from pathlib import Path
 
-from tests.integration.live.boxes import Box, screens_server
-from tests.serving import eventually, run
+from tests.integration.live.screen_sandboxes import Sandbox, screens_server
+from tests.support.server import eventually, run
 
 LIST = (
     "import json, urllib.request as r; "
@@ -20,17 +20,17 @@ def test_a_new_server_serves_tools_and_watches_screens_again(tmp_path: Path) -> 
     with screens_server(tmp_path, "linux") as server:
         with server.client() as client:
             made = client.post("/v1/sandboxes", json={"extensions": {"paddock.kind": "linux"}}).json()["id"]
-            box = Box(client, made)
-            eventually(lambda: box.events("desktop.started"))
-            box.call("move_mouse", x=321, y=123)
+            sandbox = Sandbox(client, made)
+            eventually(lambda: sandbox.events("desktop.started"))
+            sandbox.call("move_mouse", x=321, y=123)
         server.stop(signal.SIGKILL)
         server.start()
         with server.client() as client:
-            box = Box(client, made)
-            said = box.call("get_cursor_position")["structuredContent"]
+            sandbox = Sandbox(client, made)
+            said = sandbox.call("get_cursor_position")["structuredContent"]
             assert (said["x"], said["y"]) == (321, 123)
             count, code = run(client, made, f"python3 -c '{LIST}'")
             assert code == 0 and int(count) > 20
             run(client, made, "kill -9 $(pidof Xvnc)")
-            eventually(lambda: box.events("desktop.stopped"))
-            eventually(lambda: len(box.events("desktop.started")) == 2)
+            eventually(lambda: sandbox.events("desktop.stopped"))
+            eventually(lambda: len(sandbox.events("desktop.started")) == 2)

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 import httpx
 import pytest
 
-from tests.integration.live.boxes import Box, box_of, data_of, read_png, screens_server
-from tests.serving import Server, eventually
+from tests.integration.live.screen_sandboxes import Sandbox, data_of, read_png, sandbox_of, screens_server
+from tests.support.server import Server, eventually
 
 WORDS = "你好世界\nGrüße aus Wine"
 WHITE = (255, 255, 255)
@@ -23,60 +23,60 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 
 
 @pytest.fixture(scope="module")
-def box(client: httpx.Client) -> Iterator[Box]:
-    with box_of(client, "windows") as made:
+def sandbox(client: httpx.Client) -> Iterator[Sandbox]:
+    with sandbox_of(client, "windows") as made:
         yield made
 
 
 @pytest.fixture(autouse=True)
-def closed(box: Box) -> Iterator[None]:
+def closed(sandbox: Sandbox) -> Iterator[None]:
     yield
-    for app in box.call("list_apps")["structuredContent"]["apps"]:
-        box.post("stop_app", {"app": str(app["pid"]), "force": True})
+    for app in sandbox.call("list_apps")["structuredContent"]["apps"]:
+        sandbox.post("stop_app", {"app": str(app["pid"]), "force": True})
 
 
-def titles(box: Box) -> list[str]:
-    return [window["title"] for window in box.call("list_windows")["structuredContent"]["windows"]]
+def titles(sandbox: Sandbox) -> list[str]:
+    return [window["title"] for window in sandbox.call("list_windows")["structuredContent"]["windows"]]
 
 
-def white(box: Box) -> float:
-    """How much of the screen is."""
-    return read_png(data_of(box.call("screenshot", format="png", scale=0.25))).share(WHITE)
+def white(sandbox: Sandbox) -> float:
+    """Return the white share of the screen."""
+    return read_png(data_of(sandbox.call("screenshot", format="png", scale=0.25))).share(WHITE)
 
 
-def test_text_written_in_notepad_is_in_the_file(box: Box) -> None:
-    started = box.call("start_app", app="notepad")
+def test_text_written_in_notepad_is_in_the_file(sandbox: Sandbox) -> None:
+    started = sandbox.call("start_app", app="notepad")
     assert "Notepad" in started["structuredContent"]["window"]["title"]
-    box.call("input_text", text=WORDS)
-    box.call("press_keys", keys="ctrl+s")
-    eventually(lambda: "Save As" in titles(box))
-    box.call("activate_window", window="Save As")
+    sandbox.call("input_text", text=WORDS)
+    sandbox.call("press_keys", keys="ctrl+s")
+    eventually(lambda: "Save As" in titles(sandbox))
+    sandbox.call("activate_window", window="Save As")
 
     def named() -> bool:
         """A dialog is there a moment before it takes keys."""
-        box.call("press_keys", keys="ctrl+a")
-        return not box.post("input_text", {"text": NOTES}).json()["isError"]
+        sandbox.call("press_keys", keys="ctrl+a")
+        return not sandbox.post("input_text", {"text": NOTES}).json()["isError"]
 
     eventually(named)
-    box.call("press_keys", keys="enter")
-    eventually(lambda: "笔记.txt - Notepad" in titles(box))
-    assert box.text("read_file", path=NOTES).replace("\r\n", "\n") == WORDS
-    assert box.text("run_shell_command", command=f"type {NOTES}") == WORDS
-    box.call("stop_app", app="notepad")
-    assert titles(box) == []
+    sandbox.call("press_keys", keys="enter")
+    eventually(lambda: "笔记.txt - Notepad" in titles(sandbox))
+    assert sandbox.text("read_file", path=NOTES).replace("\r\n", "\n") == WORDS
+    assert sandbox.text("run_shell_command", command=f"type {NOTES}") == WORDS
+    sandbox.call("stop_app", app="notepad")
+    assert titles(sandbox) == []
 
 
-def test_a_window_is_maximised_minimised_and_restored(box: Box) -> None:
-    box.call("start_app", app=r"C:\windows\notepad.exe")
-    usual = box.call("list_windows")["structuredContent"]["windows"][0]
-    box.call("window_maximize")
-    eventually(lambda: white(box) > 0.6)  # An empty page fills the screen.
-    box.call("window_minimize")
-    eventually(lambda: white(box) < 0.2)
-    box.call("window_restore", window="Notepad")
+def test_a_window_is_maximised_minimised_and_restored(sandbox: Sandbox) -> None:
+    sandbox.call("start_app", app=r"C:\windows\notepad.exe")
+    usual = sandbox.call("list_windows")["structuredContent"]["windows"][0]
+    sandbox.call("window_maximize")
+    eventually(lambda: white(sandbox) > 0.6)  # An empty page fills the screen.
+    sandbox.call("window_minimize")
+    eventually(lambda: white(sandbox) < 0.2)
+    sandbox.call("window_restore", window="Notepad")
 
     def restored() -> bool:
-        now = box.call("list_windows")["structuredContent"]["windows"][0]
+        now = sandbox.call("list_windows")["structuredContent"]["windows"][0]
         return (now["width"], now["height"]) == (usual["width"], usual["height"])
 
     eventually(restored)
@@ -93,80 +93,80 @@ def test_a_window_is_maximised_minimised_and_restored(box: Box) -> None:
         ("cd", "Z:\\workspace"),
     ],
 )
-def test_cmd_runs_and_its_output_is_text(box: Box, command: str, output: str) -> None:
-    assert box.text("run_shell_command", command=command).strip() == output
+def test_cmd_runs_and_its_output_is_text(sandbox: Sandbox, command: str, output: str) -> None:
+    assert sandbox.text("run_shell_command", command=command).strip() == output
 
 
-def test_cmd_tells_its_exit_code_and_complaints(box: Box) -> None:
-    result = box.call("run_shell_command", command="exit /b 7")
+def test_cmd_tells_its_exit_code_and_complaints(sandbox: Sandbox) -> None:
+    result = sandbox.call("run_shell_command", command="exit /b 7")
     assert result["structuredContent"]["exit_code"] == 7
-    assert "Can't recognize" in box.text("run_shell_command", command="no-such-program")
+    assert "Can't recognize" in sandbox.text("run_shell_command", command="no-such-program")
 
 
-def test_a_command_that_does_not_end_is_ended(box: Box) -> None:
-    assert "as timeout says" in box.fails("run_shell_command", command="ping -n 60 127.0.0.1", timeout=0.5)
-    left = box.text("run_shell_command", command="ps -eo comm | grep -ci '^ping' || true", shell="bash")
+def test_a_command_that_does_not_end_is_ended(sandbox: Sandbox) -> None:
+    assert "(timeout)" in sandbox.fails("run_shell_command", command="ping -n 60 127.0.0.1", timeout=0.5)
+    left = sandbox.text("run_shell_command", command="ps -eo comm | grep -ci '^ping' || true", shell="bash")
     assert left.splitlines()[0] == "0"
 
 
-def test_a_warm_cmd_answers_quickly(box: Box) -> None:
-    box.call("run_shell_command", command="ver")
+def test_a_warm_cmd_answers_quickly(sandbox: Sandbox) -> None:
+    sandbox.call("run_shell_command", command="ver")
 
     def seconds() -> float:
         began = time.perf_counter()
-        box.call("run_shell_command", command="ver")
+        sandbox.call("run_shell_command", command="ver")
         return time.perf_counter() - began
 
     assert min(seconds() for _ in range(5)) < 0.5
 
 
-def test_files_are_the_same_by_both_sorts_of_path(box: Box) -> None:
-    written = box.call("write_file", path=r"C:\data\Zahlen.csv", content="1;2")
+def test_files_are_the_same_by_both_sorts_of_path(sandbox: Sandbox) -> None:
+    written = sandbox.call("write_file", path=r"C:\data\Zahlen.csv", content="1;2")
     assert written["content"][0]["text"] == r"wrote 3 bytes to C:\data\Zahlen.csv"
-    assert box.text("read_file", path=r"c:\DATA\zahlen.CSV") == "1;2"
-    moved = box.call("move_file", source=r"C:\data\Zahlen.csv", destination="/workspace/zahlen.csv")
+    assert sandbox.text("read_file", path=r"c:\DATA\zahlen.CSV") == "1;2"
+    moved = sandbox.call("move_file", source=r"C:\data\Zahlen.csv", destination="/workspace/zahlen.csv")
     assert moved["content"][0]["text"] == r"moved C:\data\Zahlen.csv to /workspace/zahlen.csv"
-    assert box.text("run_shell_command", command=r"type Z:\workspace\zahlen.csv") == "1;2"
-    assert "windows/" in box.text("list_directory", path="C:\\")
-    assert "there is no drive Q:" in box.fails("read_file", path=r"Q:\x")
+    assert sandbox.text("run_shell_command", command=r"type Z:\workspace\zahlen.csv") == "1;2"
+    assert "windows/" in sandbox.text("list_directory", path="C:\\")
+    assert "there is no drive Q:" in sandbox.fails("read_file", path=r"Q:\x")
 
 
-def test_a_document_is_opened_and_named_by_its_window(box: Box) -> None:
-    box.call("write_file", path=r"C:\报告.txt", content="report")
-    started = box.call("start_app", app=r"C:\报告.txt")
+def test_a_document_is_opened_and_named_by_its_window(sandbox: Sandbox) -> None:
+    sandbox.call("write_file", path=r"C:\报告.txt", content="report")
+    started = sandbox.call("start_app", app=r"C:\报告.txt")
     assert "报告.txt" in started["structuredContent"]["window"]["title"]
 
 
-def test_nothing_is_offered_that_cannot_work(client: httpx.Client, box: Box) -> None:
-    names = {tool["name"] for tool in client.get(f"{box.path}/tools").json()["items"]}
+def test_nothing_is_offered_that_cannot_work(client: httpx.Client, sandbox: Sandbox) -> None:
+    names = {tool["name"] for tool in client.get(f"{sandbox.path}/tools").json()["items"]}
     assert "list_windows" in names and "accessibility_tree" not in names
 
 
-def test_what_cannot_be_started_or_stopped_says_so(box: Box) -> None:
-    assert "list_directory" in box.fails("start_app", app=r"C:\no\such.exe")
-    assert "list_installed_apps" in box.fails("start_app", app="no-such-program")
-    assert "no program 'solitaire' is running" in box.fails("stop_app", app="solitaire")
+def test_what_cannot_be_started_or_stopped_says_so(sandbox: Sandbox) -> None:
+    assert "list_directory" in sandbox.fails("start_app", app=r"C:\no\such.exe")
+    assert "list_installed_apps" in sandbox.fails("start_app", app="no-such-program")
+    assert "no program 'solitaire' is running" in sandbox.fails("stop_app", app="solitaire")
 
 
-def test_a_program_for_the_console_gets_a_window(box: Box) -> None:
-    started = box.call("start_app", app="cmd")
+def test_a_program_for_the_console_gets_a_window(sandbox: Sandbox) -> None:
+    started = sandbox.call("start_app", app="cmd")
     assert "cmd.exe" in started["structuredContent"]["window"]["title"]
     assert r"'C:\windows\system32\cmd.exe'" in started["content"][0]["text"], "as it is written there"
-    box.call("input_text", text=r"echo typed> C:\typed.txt", enter=True)
-    eventually(lambda: not box.post("read_file", {"path": r"C:\typed.txt"}).json()["isError"])
-    assert box.text("read_file", path=r"C:\typed.txt").strip() == "typed"
-    box.call("stop_app", app="cmd", force=True)
+    sandbox.call("input_text", text=r"echo typed> C:\typed.txt", enter=True)
+    eventually(lambda: not sandbox.post("read_file", {"path": r"C:\typed.txt"}).json()["isError"])
+    assert sandbox.text("read_file", path=r"C:\typed.txt").strip() == "typed"
+    sandbox.call("stop_app", app="cmd", force=True)
 
 
-def test_a_box_is_ready_within_seconds(client: httpx.Client) -> None:
+def test_a_sandbox_is_ready_within_seconds(client: httpx.Client) -> None:
     began = time.monotonic()
-    with box_of(client, "windows") as fresh:
+    with sandbox_of(client, "windows") as fresh:
         assert "Microsoft Windows" in fresh.text("run_shell_command", command="ver")
         assert time.monotonic() - began < 15, "five seconds on a machine that is at rest"
 
 
-def test_data_moves_by_windows_paths(box: Box) -> None:
-    box.call("write_file", path=r"C:\data\from.txt", content="数据")
-    moved = box.move(r"C:\data\from.txt", box, r"C:\data\to.txt")
+def test_data_moves_by_windows_paths(sandbox: Sandbox) -> None:
+    sandbox.call("write_file", path=r"C:\data\from.txt", content="数据")
+    moved = sandbox.move(r"C:\data\from.txt", sandbox, r"C:\data\to.txt")
     assert (moved["sourcePath"], moved["destinationPath"]) == (r"C:\data\from.txt", r"C:\data\to.txt")
-    assert box.text("run_shell_command", command=r"type C:\data\to.txt") == "数据"
+    assert sandbox.text("run_shell_command", command=r"type C:\data\to.txt") == "数据"

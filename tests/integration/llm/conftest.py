@@ -1,4 +1,4 @@
-"""A provider that does as it is told, and a real server of ours before it."""
+"""A scriptable fake provider behind a real Paddock server."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.serving import Server, serving
-from tests.upstream import Upstream, upstream
+from tests.support.fake_provider import FakeProvider, upstream
+from tests.support.server import Server, serving
 
 PROVIDER_KEY = "sk-provider-0123456789abcdefghijklmnop"
-"""Must be seen nowhere but by the provider."""
+"""Must reach the provider only."""
 QUICK = {"connect_timeout": 2, "first_byte_timeout": 1, "stall_timeout": 0.5, "retries": 0}
 
 
@@ -22,21 +22,21 @@ def provider(url: str, kind: str, **more: Any) -> dict[str, Any]:
 
 
 @pytest.fixture(scope="module")
-def fake() -> Iterator[Upstream]:
+def fake() -> Iterator[FakeProvider]:
     with upstream() as running:
         yield running
 
 
 @pytest.fixture(scope="module")
-def other() -> Iterator[Upstream]:
-    """A second provider, to fall back on."""
+def other() -> Iterator[FakeProvider]:
+    """A second provider, used as fallback."""
     with upstream() as running:
         yield running
 
 
 @pytest.fixture(scope="module")
-def settings(fake: Upstream, other: Upstream) -> dict[str, Any]:
-    """Configuration of this file's server: one model for each format, and some that differ."""
+def settings(fake: FakeProvider, other: FakeProvider) -> dict[str, Any]:
+    """Configuration of the server: one model per format, and some special ones."""
     return {
         "llm": {
             "providers": {
@@ -99,7 +99,7 @@ def client(server: Server) -> Iterator[httpx.Client]:
 
 
 @pytest.fixture(autouse=True)
-def _start_afresh(fake: Upstream, other: Upstream) -> None:
+def _start_afresh(fake: FakeProvider, other: FakeProvider) -> None:
     for each in (fake, other):
         each.received.clear()
         each.hung_up = 0

@@ -1,4 +1,4 @@
-"""What other people's clients send that the proxy once refused or relayed wrongly."""
+"""Requests of third-party clients that the proxy once refused or relayed wrongly."""
 
 from __future__ import annotations
 
@@ -10,11 +10,13 @@ from typing import Any
 import httpx
 import openai
 import pytest
+from websockets.exceptions import InvalidStatus
+from websockets.sync.client import connect
 
 from tests.integration.llm.conftest import provider
-from tests.integration.llm.recorded import WHOLE
-from tests.serving import Server
-from tests.upstream import Answer, Upstream
+from tests.integration.llm.provider_samples import WHOLE
+from tests.support.fake_provider import FakeProvider, PlannedAnswer
+from tests.support.server import Server
 
 SCRIPT = {
     "turns": [{"call": {"tool": "look", "arguments": {}}}, {"say": "Seen."}],
@@ -24,7 +26,7 @@ TOOL = {"type": "function", "name": "look", "parameters": {"type": "object", "pr
 
 
 @pytest.fixture(scope="module")
-def settings(fake: Upstream, other: Upstream, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+def settings(fake: FakeProvider, other: FakeProvider, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     file = tmp_path_factory.mktemp("script") / "look.script.yaml"
     file.write_text(json.dumps(SCRIPT))
     return {
@@ -68,18 +70,18 @@ def test_items_of_a_scripted_answer_can_be_referred_to(sdk: openai.OpenAI, strea
     assert ask(sdk, "scripted", again, stream).output_text == "Seen."
 
 
-def test_items_of_a_translated_answer_can_be_referred_to(sdk: openai.OpenAI, fake: Upstream) -> None:
-    fake.always(Answer(pieces=[WHOLE["openai-chat"]]))
+def test_items_of_a_translated_answer_can_be_referred_to(sdk: openai.OpenAI, fake: FakeProvider) -> None:
+    fake.always(PlannedAnswer(pieces=[WHOLE["openai-chat"]]))
     first = ask(sdk, "chat-model", [{"role": "user", "content": "Hi"}], False)
     ask(sdk, "chat-model", [{"role": "user", "content": "Hi"}, *references(first.output)], False)
     told = fake.received[-1].document["messages"]
     assert told[-1]["role"] == "assistant" and told[-1]["content"].startswith("Hello")
 
 
-def test_items_are_sent_whole_to_a_provider_that_did_not_write_them(sdk: openai.OpenAI, fake: Upstream) -> None:
-    fake.always(Answer(pieces=[WHOLE["openai-chat"]]))
+def test_items_are_sent_whole_to_a_provider_that_did_not_write_them(sdk: openai.OpenAI, fake: FakeProvider) -> None:
+    fake.always(PlannedAnswer(pieces=[WHOLE["openai-chat"]]))
     first = ask(sdk, "chat-model", [{"role": "user", "content": "Hi"}], False)
-    fake.always(Answer(pieces=[WHOLE["openai-responses"]]))
+    fake.always(PlannedAnswer(pieces=[WHOLE["openai-responses"]]))
     foreign = {"type": "item_reference", "id": "msg_67c9a81dea8c8190b79651a2b3adf91e0b1a7c1e2d3f4a5b"}
     ask(sdk, "responses-model", [*references(first.output), foreign, {"role": "user", "content": "Go on"}], False)
     item, kept, _ = fake.received[-1].document["input"]
@@ -87,8 +89,20 @@ def test_items_are_sent_whole_to_a_provider_that_did_not_write_them(sdk: openai.
     assert kept == foreign
 
 
-def test_items_of_another_key_cannot_be_referred_to(server: Server, sdk: openai.OpenAI, fake: Upstream) -> None:
-    fake.always(Answer(pieces=[WHOLE["openai-chat"]]))
+def test_long_items_can_be_referenced_up_to_a_limit(sdk: openai.OpenAI, fake: FakeProvider) -> None:
+    text = "Hello, " * 150_000
+    fake.always(PlannedAnswer(pieces=[WHOLE["openai-chat"].replace(b"Hello", text.encode())]))
+    first = ask(sdk, "chat-model", [{"role": "user", "content": "Hi"}], False)
+    fake.always(PlannedAnswer(pieces=[WHOLE["openai-chat"]]))
+    ask(sdk, "chat-model", [*references(first.output), {"role": "user", "content": "Go on"}], False)
+    assert fake.received[-1].document["messages"][0]["content"].startswith(text)
+    with pytest.raises(openai.APIStatusError, match="the referenced items have more than") as refused:
+        ask(sdk, "chat-model", references(first.output) * 70, False)
+    assert refused.value.status_code == 413
+
+
+def test_items_of_another_key_cannot_be_referred_to(server: Server, sdk: openai.OpenAI, fake: FakeProvider) -> None:
+    fake.always(PlannedAnswer(pieces=[WHOLE["openai-chat"]]))
     first = ask(sdk, "chat-model", [{"role": "user", "content": "A secret"}], False)
     with server.client() as client:
         made = client.post("/v1/keys", json={"name": "other", "scopes": ["llm:use"]}).json()
@@ -107,8 +121,8 @@ def ask(sdk: openai.OpenAI, model: str, items: list[Any], stream: bool) -> Any:
 
 
 @pytest.mark.parametrize("model", ["chat-model", "gemini-model"])
-def test_a_repeated_user_agent_is_relayed_once(server: Server, fake: Upstream, model: str) -> None:
-    fake.always(Answer(pieces=[WHOLE["gemini" if model == "gemini-model" else "openai-chat"]]))
+def test_a_repeated_user_agent_is_relayed_once(server: Server, fake: FakeProvider, model: str) -> None:
+    fake.always(PlannedAnswer(pieces=[WHOLE["gemini" if model == "gemini-model" else "openai-chat"]]))
     body = json.dumps({"contents": [{"role": "user", "parts": [{"text": "Hi"}]}]}).encode()
     lines = [
         f"POST /v1beta/models/{model}:generateContent HTTP/1.1",
@@ -160,6 +174,24 @@ def test_apis_that_are_not_served_say_so_in_their_own_format(server: Server, pat
 
 
 @pytest.mark.parametrize(
+    ("path", "status", "kind"),
+    [("/v1/realtime", 404, "openai"), ("/v1/responses", 426, ""), ("/v1/realtime/x", 404, "openai")],
+)
+def test_a_websocket_to_an_api_that_is_not_served_is_refused(server: Server, path: str, status: int, kind: str) -> None:
+    headers = {"Authorization": f"Bearer {server.key}"}
+    with (
+        pytest.raises(InvalidStatus) as refused,
+        connect(f"ws://{server.domain}{path}?model=m", additional_headers=headers, proxy=None),
+    ):
+        pass
+    answer = refused.value.response
+    document = json.loads(answer.body or b"")
+    assert answer.status_code == status and answer.headers["content-type"] == "application/json"
+    if kind:
+        assert document["error"]["type"] and "Paddock does not serve realtime" in document["error"]["message"]
+
+
+@pytest.mark.parametrize(
     ("path", "body"),
     [
         ("/messages", {"model": "chat-model", "max_tokens": 9, "messages": [{"role": "user", "content": "a"}]}),
@@ -169,9 +201,9 @@ def test_apis_that_are_not_served_say_so_in_their_own_format(server: Server, pat
     ],
 )
 def test_clients_whose_base_url_lacks_the_version_are_served(
-    client: httpx.Client, fake: Upstream, path: str, body: dict[str, Any]
+    client: httpx.Client, fake: FakeProvider, path: str, body: dict[str, Any]
 ) -> None:
-    fake.always(Answer(pieces=[WHOLE["openai-chat"]]))
+    fake.always(PlannedAnswer(pieces=[WHOLE["openai-chat"]]))
     answer = client.post(path, json=body)
     assert answer.status_code == 200, answer.text
     assert "Hello" in answer.text

@@ -1,4 +1,4 @@
-"""Requests to models on the main port: small ones go a shorter way, and nobody can tell."""
+"""Model requests on the main port: small ones take a fast path with identical results."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import httpx
 import pytest
 
-from tests.serving import Server, eventually, serving
+from tests.support.server import Server, eventually, serving
 
 BODY = json.dumps({"model": "demo", "messages": [{"role": "user", "content": "Hello."}]}).encode()
 
@@ -81,7 +81,7 @@ def test_one_connection_serves_models_and_everything_else_in_turn(server: Server
         assert status == 200 and "items" in json.loads(body) and headers["x-content-type-options"] == "nosniff"
 
 
-def test_it_does_not_matter_how_a_request_is_cut(server: Server, line: Line) -> None:
+def test_requests_may_arrive_in_any_pieces(server: Server, line: Line) -> None:
     whole = question(server)
     for place in (1, 10, 60, len(whole) - len(BODY), len(whole) - 1):
         line.send(question(server))
@@ -100,7 +100,7 @@ def test_two_requests_in_one_piece_are_both_answered(server: Server, line: Line)
     assert status == 200 and "items" in json.loads(body)
 
 
-def test_what_comes_while_an_answer_is_made_is_answered_next(server: Server, line: Line) -> None:
+def test_request_during_an_answer_is_answered_next(server: Server, line: Line) -> None:
     line.send(question(server))
     line.send(head(server, "/v1/sandboxes", "GET"))
     assert line.read()[0] == 200
@@ -115,7 +115,7 @@ def test_the_names_of_requests_are_kept(server: Server, line: Line) -> None:
     assert line.read()[1]["x-request-id"] != "not allowed!"
 
 
-def test_only_our_own_names_are_answered_to(server: Server, line: Line) -> None:
+def test_unknown_host_names_are_refused(server: Server, line: Line) -> None:
     line.send(question(server).replace(f"Host: {server.domain}".encode(), b"Host: evil.example"))
     status, _, body = line.read()
     assert status == 421 and b"evil.example" in body
@@ -128,7 +128,7 @@ def test_a_key_is_needed(server: Server, line: Line, key: str) -> None:
     assert status == 401 and "error" in json.loads(body) and headers["x-request-id"]
 
 
-def test_an_ordinary_client_notices_nothing(server: Server) -> None:
+def test_ordinary_client_works_on_the_main_port(server: Server) -> None:
     with server.client() as client:
         for _ in range(2):
             answer = client.post("/v1/chat/completions", content=BODY)
@@ -142,7 +142,7 @@ def test_an_ordinary_client_notices_nothing(server: Server) -> None:
             assert "data: [DONE]" in answer.read().decode()
 
 
-def test_who_leaves_with_the_last_event_has_the_whole_answer(server: Server) -> None:
+def test_client_that_leaves_after_the_last_event_has_the_whole_answer(server: Server) -> None:
     """Some clients end the connection as soon as they have read that the answer is over."""
     body = json.dumps({**json.loads(BODY), "stream": True}).encode()
     with server.client() as client:
@@ -156,13 +156,13 @@ def test_who_leaves_with_the_last_event_has_the_whole_answer(server: Server) -> 
         assert [item["outcome"] for item in items] == ["ok"] * 20
 
 
-def test_pages_of_others_get_no_further_than_before(server: Server) -> None:
+def test_foreign_origins_are_still_refused(server: Server) -> None:
     with server.client(Origin="https://evil.example") as client:
         answer = client.post("/v1/chat/completions", content=BODY)
     assert "access-control-allow-origin" not in answer.headers
 
 
-def test_a_server_that_stops_lets_connections_that_rest_go(tmp_path_factory: pytest.TempPathFactory) -> None:
+def test_stopping_server_closes_idle_connections(tmp_path_factory: pytest.TempPathFactory) -> None:
     directory = tmp_path_factory.mktemp("stopping")
     (directory / "demo.yaml").write_text(json.dumps([{"say": "Hello."}]))
     provider = {"kind": "script", "file": str(directory / "demo.yaml")}

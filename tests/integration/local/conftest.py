@@ -1,4 +1,4 @@
-"""Boxes that tests try to break out of."""
+"""Sandboxes that tests try to break out of."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.contract.backends.support import Pen, Yard, host_image, yard
+from tests.contract.backends.support import RunningSandbox, LocalBackendHarness, host_image, local_backend
 
 from paddock.model.sandbox import Image
 
@@ -17,30 +17,30 @@ def image(tmp_path_factory: pytest.TempPathFactory) -> Image:
 
 
 @pytest.fixture(scope="module")
-def place(tmp_path_factory: pytest.TempPathFactory, image: Image) -> Iterator[Yard]:
-    """Where this module's boxes are; when the module ends nothing of them may be left."""
-    with yard(tmp_path_factory.mktemp("data"), image) as made:
+def place(tmp_path_factory: pytest.TempPathFactory, image: Image) -> Iterator[LocalBackendHarness]:
+    """Where this module's sandboxes are; when the module ends nothing of them may be left."""
+    with local_backend(tmp_path_factory.mktemp("data"), image) as made:
         yield made
 
 
 @pytest.fixture(scope="module")
-def pen(place: Yard) -> Iterator[Pen]:
-    with place.box() as box:
-        yield box
+def running_sandbox(place: LocalBackendHarness) -> Iterator[RunningSandbox]:
+    with place.sandbox() as sandbox:
+        yield sandbox
 
 
 @pytest.fixture(scope="module")
-def neighbour(place: Yard) -> Iterator[Pen]:
-    """A second box beside the first."""
-    with place.box() as box:
-        yield box
+def neighbour(place: LocalBackendHarness) -> Iterator[RunningSandbox]:
+    """A second sandbox beside the first."""
+    with place.sandbox() as sandbox:
+        yield sandbox
 
 
 @pytest.fixture(scope="module")
-def nested(place: Yard, image: Image) -> Iterator[Pen]:
-    """A box whose programs may make namespaces of their own, as browsers do."""
-    with place.box(image=image.model_copy(update={"nested_namespaces": True})) as box:
-        yield box
+def nested(place: LocalBackendHarness, image: Image) -> Iterator[RunningSandbox]:
+    """A sandbox whose programs may make namespaces of their own, as browsers do."""
+    with place.sandbox(image=image.model_copy(update={"nested_namespaces": True})) as sandbox:
+        yield sandbox
 
 
 @pytest.fixture

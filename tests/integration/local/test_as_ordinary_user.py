@@ -1,4 +1,4 @@
-"""The same attempts against boxes that an ordinary user runs."""
+"""The same attempts against sandboxes that an ordinary user runs."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.contract.backends.support import NoOrdinaryUserError, run_as_ordinary
 
 @pytest.mark.timeout(300)
 @pytest.mark.skipif(os.geteuid() != 0, reason="already run as an ordinary user; root's half needs root")
-def test_no_attempt_succeeds_against_an_ordinary_users_boxes() -> None:
+def test_no_attempt_succeeds_against_an_ordinary_users_sandboxes() -> None:
     directory = Path(__file__).parent
     for_root = (f"--ignore={each}" for each in (__file__, directory / "test_owners.py"))
     try:

@@ -17,9 +17,9 @@ def parents() -> set[Path]:
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root makes groups without being given one")
-def test_nothing_is_left_in_any_hierarchy_once_no_box_needs_it() -> None:
+def test_nothing_is_left_in_any_hierarchy_once_no_sandbox_needs_it() -> None:
     before = parents()
-    found = cgroups.find(INSTANCE)
+    found = cgroups.find_cgroups(INSTANCE)
     assert all(hierarchy.path.is_dir() for hierarchy in found.hierarchies)
     assert parents() - before == {hierarchy.path.parent for hierarchy in found.hierarchies} - before
     found.dissolve()

@@ -1,4 +1,4 @@
-"""A box that takes all it can get takes it from itself."""
+"""A sandbox that takes all it can get takes it from itself."""
 
 from __future__ import annotations
 
@@ -9,48 +9,48 @@ import time
 from collections.abc import Iterator
 
 import pytest
-from tests.contract.backends.support import Pen, Yard, eventually
+from tests.contract.backends.support import RunningSandbox, LocalBackendHarness, eventually
 
-from paddock.errors import BoxGone
-from paddock.model.sandbox import BoxHealth, Limits
+from paddock.errors import SandboxGone
+from paddock.model.sandbox import SandboxHealth, SandboxLimits
 from paddock.sandbox.base import Feature
-from paddock.sandbox.local import processes
+from paddock.sandbox.local import process_control
 
 MIB = 2**20
-SMALL = Limits(memory=128 * MIB, pids=64, files=256, disk=64 * MIB, cpu=1)
+SMALL = SandboxLimits(memory=128 * MIB, pids=64, files=256, disk=64 * MIB, cpu=1)
 
 
 @pytest.fixture
-def small(place: Yard) -> Iterator[Pen]:
-    with place.box(limits=SMALL) as box:
-        yield box
+def small(place: LocalBackendHarness) -> Iterator[RunningSandbox]:
+    with place.sandbox(limits=SMALL) as sandbox:
+        yield sandbox
 
 
-def needs_memory_limit(place: Yard) -> None:
+def needs_memory_limit(place: LocalBackendHarness) -> None:
     if Feature.MEMORY_LIMIT not in place.backend.features:
         pytest.skip("no memory control group on this machine for this user")
 
 
-def test_a_fork_bomb_burns_out_in_its_box(place: Yard, neighbour: Pen) -> None:
-    pen = place.start(limits=SMALL)
-    pen.start("bomb() { bomb | bomb & }; bomb; while :; do bomb; done")
+def test_a_fork_bomb_burns_out_in_its_sandbox(place: LocalBackendHarness, neighbour: RunningSandbox) -> None:
+    running_sandbox = place.start(limits=SMALL)
+    running_sandbox.start("bomb() { bomb | bomb & }; bomb; while :; do bomb; done")
     host = len(os.listdir("/proc"))
     begin = time.monotonic()
     assert neighbour.answers()
     assert time.monotonic() - begin < 3
     assert len(os.listdir("/proc")) < host + 200
     begin = time.monotonic()
-    place.remove(pen)
+    place.remove(running_sandbox)
     assert time.monotonic() - begin < 3
-    assert pen.status().health is BoxHealth.GONE
+    assert running_sandbox.status().health is SandboxHealth.GONE
 
 
-def test_a_box_whose_processes_are_used_up_can_still_be_ended(place: Yard) -> None:
-    with place.box(limits=SMALL) as pen:
-        pen.start("for i in $(seq 200); do sleep 600 & done; wait")
-        eventually(lambda: _members(pen) >= 40)
-        asyncio.run(place.backend.end_commands(pen.record))
-        assert pen.answers()
+def test_a_sandbox_whose_processes_are_used_up_can_still_be_ended(place: LocalBackendHarness) -> None:
+    with place.sandbox(limits=SMALL) as running_sandbox:
+        running_sandbox.start("for i in $(seq 200); do sleep 600 & done; wait")
+        eventually(lambda: _members(running_sandbox) >= 40)
+        asyncio.run(place.backend.end_commands(running_sandbox.record))
+        assert running_sandbox.answers()
 
 
 PREALLOCATING = """
@@ -70,10 +70,10 @@ print(os.fstat(fd).st_size, attempt(0x3))
 """
 
 
-def test_space_is_taken_by_writing_only(pen: Pen) -> None:
-    """What a box may write is measured, and space that is set aside without writing could not be kept up with."""
+def test_space_is_taken_by_writing_only(running_sandbox: RunningSandbox) -> None:
+    """What a sandbox may write is measured, and space that is set aside without writing could not be kept up with."""
     refused = f"{errno.EOPNOTSUPP}"
-    assert pen.python(PREALLOCATING).stdout.decode().split("\n") == [
+    assert running_sandbox.python(PREALLOCATING).stdout.decode().split("\n") == [
         f"[{', '.join([refused] * 6)}]",
         *[refused] * 3,
         "0 0",
@@ -82,7 +82,7 @@ def test_space_is_taken_by_writing_only(pen: Pen) -> None:
     ]
 
 
-def test_a_memory_bomb_is_stopped(place: Yard, small: Pen) -> None:
+def test_a_memory_bomb_is_stopped(place: LocalBackendHarness, small: RunningSandbox) -> None:
     needs_memory_limit(place)
     result = small.python("keep = []\nwhile True: keep.append(bytearray(2**20))")
     assert result.exit_code != 0
@@ -90,7 +90,7 @@ def test_a_memory_bomb_is_stopped(place: Yard, small: Pen) -> None:
     assert small.answers()
 
 
-def test_memory_in_many_processes_counts_together(place: Yard, small: Pen) -> None:
+def test_memory_in_many_processes_counts_together(place: LocalBackendHarness, small: RunningSandbox) -> None:
     needs_memory_limit(place)
     code = (
         "import os\n"
@@ -102,7 +102,7 @@ def test_memory_in_many_processes_counts_together(place: Yard, small: Pen) -> No
 
 
 @pytest.mark.parametrize("way", ["inodes", "memfd", "sysv"])
-def test_memory_outside_of_processes_counts(place: Yard, small: Pen, way: str) -> None:
+def test_memory_outside_of_processes_counts(place: LocalBackendHarness, small: RunningSandbox, way: str) -> None:
     needs_memory_limit(place)
     code = {
         "inodes": "n = 0\nwhile True: open(f'/dev/shm/{n}', 'w').close(); n += 1",
@@ -114,12 +114,41 @@ def test_memory_outside_of_processes_counts(place: Yard, small: Pen, way: str) -
     }[way]
     try:
         assert small.python(code).exit_code != 0
-    except BoxGone:
+    except SandboxGone:
         assert eventually(lambda: small.status().reason == "out_of_memory")
     assert small.status().out_of_memory_kills >= 1
 
 
-def test_the_boxs_memory_file_systems_are_bounded(small: Pen) -> None:
+SOCKET_PAIRS = """
+import os, socket
+pairs = []
+def fill():
+    while True:
+        pair = socket.socketpair()
+        pairs.append(pair)
+        pair[0].setblocking(False)
+        for option in (socket.SO_SNDBUF, socket.SO_RCVBUF):
+            for end in pair: end.setsockopt(socket.SOL_SOCKET, option, 2**20)
+        try:
+            while True: pair[0].send(bytes(2**16))
+        except BlockingIOError: pass
+for _ in range(30):
+    if os.fork() == 0: break
+while True:
+    try: fill()
+    except OSError: pass
+"""
+
+
+def test_the_daemon_outlives_memory_in_sockets(place: LocalBackendHarness, small: RunningSandbox) -> None:
+    needs_memory_limit(place)
+    small.start(f"exec python3 -c '{SOCKET_PAIRS}'")
+    assert eventually(lambda: small.status().out_of_memory_kills >= 1)
+    assert small.answers()
+    assert small.status().health is SandboxHealth.RUNNING
+
+
+def test_the_sandboxs_memory_file_systems_are_bounded(small: RunningSandbox) -> None:
     for place_ in ("/dev", "/dev/pts", "/proc", "/run/paddock/holes"):
         assert small.run(f"head -c 1M /dev/zero > {place_}/fill").exit_code != 0, place_
     full = small.run("head -c 256M /dev/zero > /dev/shm/fill")
@@ -127,20 +156,20 @@ def test_the_boxs_memory_file_systems_are_bounded(small: Pen) -> None:
     assert small.python("import os; s = os.statvfs('/dev/shm'); print(s.f_blocks * s.f_frsize)").stdout == b"67108864\n"
 
 
-def test_open_files_are_bounded_per_process(small: Pen) -> None:
+def test_open_files_are_bounded_per_process(small: RunningSandbox) -> None:
     code = "import os\nn = 0\ntry:\n    while True: os.open('/dev/null', 0); n += 1\nexcept OSError: print(n)"
     assert int(small.python(code).stdout) < 256
     raised = small.python("import resource; resource.setrlimit(resource.RLIMIT_NOFILE, (9999, 9999))")
     assert raised.exit_code != 0
 
 
-def test_one_file_cannot_outgrow_the_disk_limit(small: Pen) -> None:
+def test_one_file_cannot_outgrow_the_disk_limit(small: RunningSandbox) -> None:
     assert small.run("head -c 80M /dev/zero > /workspace/big").exit_code != 0
     assert small.run("truncate -s 1T /workspace/sparse").exit_code != 0
     assert (small.files.workspace / "big").stat().st_size <= 64 * MIB
 
 
-def test_many_empty_files_count_as_disk_use(place: Yard, small: Pen) -> None:
+def test_many_empty_files_count_as_disk_use(place: LocalBackendHarness, small: RunningSandbox) -> None:
     """A file system's inodes run out too."""
     before = place.do(place.backend.disk_used(small.record))
     made = small.python("for n in range(5000): open(f'/workspace/{n}', 'w').close()")
@@ -150,15 +179,15 @@ def test_many_empty_files_count_as_disk_use(place: Yard, small: Pen) -> None:
     assert place.do(place.backend.disk_used(small.record)) - before >= 4000 * share
 
 
-def test_closed_directories_count_as_disk_use(place: Yard, small: Pen) -> None:
-    """Also where the host's user is the box's, and so is kept out by the same permission bits."""
+def test_closed_directories_count_as_disk_use(place: LocalBackendHarness, small: RunningSandbox) -> None:
+    """Also where the host's user is the sandbox's, and so is kept out by the same permission bits."""
     small.output(
         "mkdir /workspace/d && head -c 8M /dev/urandom > /workspace/d/f && sync /workspace/d/f && chmod 0 /workspace/d"
     )
     assert place.do(place.backend.disk_used(small.record)) >= 8 * MIB
 
 
-def test_output_does_not_fill_the_boxs_log(small: Pen) -> None:
+def test_output_does_not_fill_the_sandboxs_log(small: RunningSandbox) -> None:
     flood = "yes | head -c 9M; head -c 2M /dev/zero >&2; echo spam > /proc/1/fd/1; echo spam > /dev/console"
     result = small.run(flood)
     assert len(result.stdout) <= 16 * MIB
@@ -167,7 +196,7 @@ def test_output_does_not_fill_the_boxs_log(small: Pen) -> None:
     assert small.answers()
 
 
-def _members(pen: Pen) -> int:
-    namespace = processes.pid_namespace(pen.first_process)
+def _members(running_sandbox: RunningSandbox) -> int:
+    namespace = process_control.pid_namespace(running_sandbox.first_process)
     assert namespace is not None
-    return len(processes.members(namespace))
+    return len(process_control.namespace_members(namespace))

@@ -1,4 +1,4 @@
-"""Who calls a tool of a box and hangs up ends what it is at; who stays is not disturbed by that."""
+"""Who calls a tool of a sandbox and hangs up ends what it is at; who stays is not disturbed by that."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from functools import partial
 from typing import Any
 
 import pytest
-from tests.contract.backends.support import Pen
+from tests.contract.backends.support import RunningSandbox
 
-from paddock.sandbox.client import Inside
+from paddock.sandbox.daemon.client import DaemonClient
 
 SOON = 2.0
 SHELL, CELL = "run_shell_command", "run_ipython_cell"
@@ -34,39 +34,39 @@ while not os.path.exists("/workspace/go"):
 
 
 @asynccontextmanager
-async def talking(pen: Pen) -> AsyncIterator[Inside]:
-    async with asyncio.timeout(40), Inside(pen.backend.address(pen.record)) as inside:
+async def talking(running_sandbox: RunningSandbox) -> AsyncIterator[DaemonClient]:
+    async with asyncio.timeout(40), DaemonClient(running_sandbox.backend.daemon_address(running_sandbox.record)) as inside:
         yield inside
 
 
-async def said(inside: Inside, tool: str, **arguments: Any) -> str:
+async def said(inside: DaemonClient, tool: str, **arguments: Any) -> str:
     result = await inside.call_tool(tool, arguments, 30)
     assert result["isError"] is False, result
     return str(result["content"][0]["text"])
 
 
-async def shell(inside: Inside, command: str) -> str:
+async def shell(inside: DaemonClient, command: str) -> str:
     return await said(inside, SHELL, command=command)
 
 
 async def becomes(holds: Callable[[], Awaitable[bool]], within: float = 10.0) -> None:
-    """Wait for something in the box, which cannot tell when it happens."""
+    """Wait for something in the sandbox, which cannot tell when it happens."""
     deadline = time.monotonic() + within
     while not await holds():
         assert time.monotonic() < deadline, f"it did not happen within {within} s"
         await asyncio.sleep(0.01)
 
 
-async def running(inside: Inside, words: str) -> int:
-    """How many processes of the box have these words for their whole command line."""
+async def running(inside: DaemonClient, words: str) -> int:
+    """How many processes of the sandbox have these words for their whole command line."""
     return int(await shell(inside, f"ps -eo args | grep -cFx '{words}'; true"))
 
 
-async def runs(inside: Inside, words: str, number: int) -> bool:
+async def runs(inside: DaemonClient, words: str, number: int) -> bool:
     return await running(inside, words) == number
 
 
-async def says(inside: Inside, command: str, text: str) -> bool:
+async def says(inside: DaemonClient, command: str, text: str) -> bool:
     return await shell(inside, command) == text
 
 
@@ -80,15 +80,15 @@ def begin(work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
     return asyncio.create_task(work)
 
 
-def mcp(inside: Inside, tool: str, **arguments: Any) -> Coroutine[Any, Any, Any]:
+def mcp(inside: DaemonClient, tool: str, **arguments: Any) -> Coroutine[Any, Any, Any]:
     params = {"name": tool, "arguments": arguments}
     return inside.mcp(json.dumps({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}).encode())
 
 
 @pytest.mark.parametrize("way", ["tools", "mcp"])
-def test_a_command_ends_with_all_it_started(pen: Pen, way: str) -> None:
+def test_a_command_ends_with_all_it_started(running_sandbox: RunningSandbox, way: str) -> None:
     async def scene() -> None:
-        async with talking(pen) as inside:
+        async with talking(running_sandbox) as inside:
             command = "sleep 77771 & sleep 77772"
             work = (
                 inside.call_tool(SHELL, {"command": command}) if way == "tools" else mcp(inside, SHELL, command=command)
@@ -103,9 +103,9 @@ def test_a_command_ends_with_all_it_started(pen: Pen, way: str) -> None:
     asyncio.run(scene())
 
 
-def test_a_command_may_clean_up_and_is_killed_if_it_takes_too_long(pen: Pen) -> None:
+def test_a_command_may_clean_up_and_is_killed_if_it_takes_too_long(running_sandbox: RunningSandbox) -> None:
     async def scene() -> None:
-        async with talking(pen) as inside:
+        async with talking(running_sandbox) as inside:
             tidy = "trap 'echo tidied > /workspace/tidied; exit' TERM; touch /workspace/tidy; sleep 77773 & wait"
             deaf = "(trap '' TERM; touch /workspace/deaf; exec sleep 77774) & wait"
             calls = [begin(inside.call_tool(SHELL, {"command": command})) for command in (tidy, deaf)]
@@ -119,9 +119,9 @@ def test_a_command_may_clean_up_and_is_killed_if_it_takes_too_long(pen: Pen) -> 
     asyncio.run(scene())
 
 
-def test_what_a_command_left_running_goes_on(pen: Pen) -> None:
+def test_what_a_command_left_running_goes_on(running_sandbox: RunningSandbox) -> None:
     async def scene() -> None:
-        async with talking(pen) as inside:
+        async with talking(running_sandbox) as inside:
             await shell(inside, "sleep 77775 >/dev/null 2>&1 &")
             call = begin(inside.call_tool(SHELL, {"command": "sleep 77776"}))
             await becomes(partial(runs, inside, "sleep 77776", 1))
@@ -132,9 +132,9 @@ def test_what_a_command_left_running_goes_on(pen: Pen) -> None:
     asyncio.run(scene())
 
 
-def test_abandoned_calls_fill_nothing_and_disturb_nobody(pen: Pen) -> None:
+def test_abandoned_calls_fill_nothing_and_disturb_nobody(running_sandbox: RunningSandbox) -> None:
     async def scene() -> None:
-        async with talking(pen) as inside:
+        async with talking(running_sandbox) as inside:
             worker = await shell(inside, "mkfifo /workspace/pipe; echo $PPID")
             stays = begin(shell(inside, "read line < /workspace/pipe; echo $line"))
             for words in (f"sleep 7778{number}" for number in range(5)):
@@ -153,9 +153,9 @@ def test_abandoned_calls_fill_nothing_and_disturb_nobody(pen: Pen) -> None:
     asyncio.run(scene())
 
 
-def test_a_cell_is_interrupted_and_its_variables_stay(pen: Pen) -> None:
+def test_a_cell_is_interrupted_and_its_variables_stay(running_sandbox: RunningSandbox) -> None:
     async def scene() -> None:
-        async with talking(pen) as inside:
+        async with talking(running_sandbox) as inside:
             await said(inside, CELL, code="kept = 'as it was'; done = []")
             call = begin(inside.call_tool(CELL, {"code": SLEEPS}))
             await becomes(partial(says, inside, "ls /workspace/sleeps 2>/dev/null | wc -l", "1"))
@@ -166,9 +166,9 @@ def test_a_cell_is_interrupted_and_its_variables_stay(pen: Pen) -> None:
     asyncio.run(scene())
 
 
-def test_a_cell_is_interrupted_however_soon_it_is_abandoned(pen: Pen) -> None:
+def test_a_cell_is_interrupted_however_soon_it_is_abandoned(running_sandbox: RunningSandbox) -> None:
     async def scene() -> None:
-        async with talking(pen) as inside:
+        async with talking(running_sandbox) as inside:
             await said(inside, CELL, code="kept = 'still'")
             for number in range(40):
                 call = begin(inside.call_tool(CELL, {"code": "import time; time.sleep(300)"}))
@@ -179,9 +179,9 @@ def test_a_cell_is_interrupted_however_soon_it_is_abandoned(pen: Pen) -> None:
     asyncio.run(scene())
 
 
-def test_a_cell_that_waits_for_another_is_never_run(pen: Pen) -> None:
+def test_a_cell_that_waits_for_another_is_never_run(running_sandbox: RunningSandbox) -> None:
     async def scene() -> None:
-        async with talking(pen) as inside:
+        async with talking(running_sandbox) as inside:
             await said(inside, CELL, code="ran = []")
             first = begin(said(inside, CELL, code=HOLDS))
             await becomes(partial(says, inside, "ls /workspace/holds 2>/dev/null | wc -l", "1"))

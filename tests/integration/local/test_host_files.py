@@ -1,4 +1,4 @@
-"""Nothing on the host's disks can be read or written from a box but what it was given."""
+"""Nothing on the host's disks can be read or written from a sandbox but what it was given."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from tests.contract.backends.support import Pen, Yard, yard
+from tests.contract.backends.support import RunningSandbox, LocalBackendHarness, local_backend
 
-from paddock.errors import BoxStartError, InvalidInput
+from paddock.errors import InvalidInput, SandboxStartError
 from paddock.model.sandbox import Image, Mount
 
 SETUID_ATTEMPTS = """
@@ -65,46 +65,46 @@ for version, more in ((0x02000000, b""), (0x03000000, struct.pack("<I", 0))):
 """
 
 
-def test_the_hosts_secrets_are_not_in_the_box(pen: Pen, tmp_path: Path) -> None:
+def test_the_hosts_secrets_are_not_in_the_sandbox(running_sandbox: RunningSandbox, tmp_path: Path) -> None:
     secret = tmp_path / "secret"
     secret.write_text("the host's own")
     assert Path("/etc/shadow").exists()
-    for path in ("/etc/shadow", str(secret), str(pen.data), str(pen.files.facts), "/root/.ssh", "/boot", "/sys/kernel"):
-        assert pen.run(["cat", path]).exit_code != 0, path
-        assert pen.run(["ls", "-A", path]).stdout in (b"", f"{path}\n".encode()), path
+    for path in ("/etc/shadow", str(secret), str(running_sandbox.data), str(running_sandbox.files.facts), "/root/.ssh", "/boot", "/sys/kernel"):
+        assert running_sandbox.run(["cat", path]).exit_code != 0, path
+        assert running_sandbox.run(["ls", "-A", path]).stdout in (b"", f"{path}\n".encode()), path
 
 
-def test_climbing_out_of_the_root_stays_inside(pen: Pen, tmp_path: Path) -> None:
+def test_climbing_out_of_the_root_stays_inside(running_sandbox: RunningSandbox, tmp_path: Path) -> None:
     (tmp_path / "marked").touch()
     climb = "/" + "../" * 40
-    assert pen.run(["ls", f"{climb}{tmp_path}/marked"]).exit_code != 0
-    assert len(set(pen.output(["stat", "-c", "%d:%i", "/", climb]).split())) == 1
+    assert running_sandbox.run(["ls", f"{climb}{tmp_path}/marked"]).exit_code != 0
+    assert len(set(running_sandbox.output(["stat", "-c", "%d:%i", "/", climb]).split())) == 1
 
 
-def test_another_boxs_workspace_is_out_of_reach(pen: Pen, neighbour: Pen) -> None:
+def test_another_sandboxs_workspace_is_out_of_reach(running_sandbox: RunningSandbox, neighbour: RunningSandbox) -> None:
     neighbour.write("/workspace/diary", b"private")
     assert (neighbour.files.workspace / "diary").read_bytes() == b"private"
-    found = pen.run("cat /workspace/diary /proc/*/root/workspace/diary /proc/*/cwd/diary; find / -xdev -name diary")
+    found = running_sandbox.run("cat /workspace/diary /proc/*/root/workspace/diary /proc/*/cwd/diary; find / -xdev -name diary")
     assert b"private" not in found.stdout
     assert b"diary" not in found.stdout
 
 
-def test_the_images_files_cannot_be_changed(pen: Pen, image: Image) -> None:
+def test_the_images_files_cannot_be_changed(running_sandbox: RunningSandbox, image: Image) -> None:
     before = (image.root / "etc/passwd").read_bytes()
-    pen.run("echo evil:x:0:0::/:/bin/sh >> /etc/passwd; rm -rf /etc/ssl; mv /etc/hosts /etc/hosts2")
+    running_sandbox.run("echo evil:x:0:0::/:/bin/sh >> /etc/passwd; rm -rf /etc/ssl; mv /etc/hosts /etc/hosts2")
     assert (image.root / "etc/passwd").read_bytes() == before
-    assert pen.run("touch /usr/evil /usr/bin/python3 /opt/paddock/inside.pyz /run/paddock/holes/x").exit_code != 0
+    assert running_sandbox.run("touch /usr/evil /usr/bin/python3 /opt/paddock/inside.pyz /run/paddock/holes/x").exit_code != 0
     assert not Path("/usr/evil").exists()
 
 
 @pytest.mark.parametrize(
     "device", ["/dev/mem", "/dev/kmem", "/dev/port", "/dev/kvm", "/dev/vda", "/dev/sda", "/dev/fuse"]
 )
-def test_raw_devices_are_absent(pen: Pen, device: str) -> None:
-    assert pen.run(["test", "-e", device]).exit_code == 1
+def test_raw_devices_are_absent(running_sandbox: RunningSandbox, device: str) -> None:
+    assert running_sandbox.run(["test", "-e", device]).exit_code == 1
 
 
-def test_device_nodes_cannot_be_made(pen: Pen, nested: Pen) -> None:
+def test_device_nodes_cannot_be_made(running_sandbox: RunningSandbox, nested: RunningSandbox) -> None:
     code = (
         "import os, stat\n"
         "for kind, major, minor in ((stat.S_IFBLK, 254, 0), (stat.S_IFBLK, 8, 0), (stat.S_IFCHR, 1, 1)):\n"
@@ -112,12 +112,12 @@ def test_device_nodes_cannot_be_made(pen: Pen, nested: Pen) -> None:
         "        try: os.mknod(f'{place}/node', kind | 0o666, os.makedev(major, minor)); print('made')\n"
         "        except PermissionError: pass\n"
     )
-    assert pen.python(code).stdout == b""
+    assert running_sandbox.python(code).stdout == b""
     inner = nested.run(["unshare", "--user", "--map-root-user", "--mount", "python3", "-c", code])
     assert (inner.exit_code, inner.stdout) == (0, b"")
 
 
-def test_device_nodes_of_a_hostile_image_do_not_work(place: Yard, image: Image, tmp_path: Path) -> None:
+def test_device_nodes_of_a_hostile_image_do_not_work(place: LocalBackendHarness, image: Image, tmp_path: Path) -> None:
     if os.geteuid() != 0:
         pytest.skip("only root can make an image with a device in it")
     root = tmp_path / "image"
@@ -125,13 +125,13 @@ def test_device_nodes_of_a_hostile_image_do_not_work(place: Yard, image: Image, 
     os.mknod(root / "zero", 0o020666, os.makedev(1, 5))
     with open(root / "zero", "rb") as device:
         assert device.read(1) == b"\0"
-    with place.box(image=image.model_copy(update={"root": root})) as pen:
-        refused = pen.run("head -c 1 /zero")
+    with place.sandbox(image=image.model_copy(update={"root": root})) as running_sandbox:
+        refused = running_sandbox.run("head -c 1 /zero")
         assert refused.exit_code != 0
         assert b"Permission denied" in refused.stderr
 
 
-def test_a_hostile_images_links_lead_nowhere_outside(place: Yard, image: Image, tmp_path: Path) -> None:
+def test_a_hostile_images_links_lead_nowhere_outside(place: LocalBackendHarness, image: Image, tmp_path: Path) -> None:
     """An image in which every mount point is a link to the host's /etc."""
     root = tmp_path / "image"
     subprocess.run(["cp", "-a", image.root, root], check=True)
@@ -141,16 +141,16 @@ def test_a_hostile_images_links_lead_nowhere_outside(place: Yard, image: Image, 
     links = {"workspace": "/etc", "run/paddock": "/srv", "opt/paddock": "../../../../../mnt", "data": "/var/../etc"}
     for name, destination in links.items():
         (root / name).symlink_to(destination)
-    with place.box(
+    with place.sandbox(
         image=image.model_copy(update={"root": root}), mounts=(Mount(source=target, target="/data/volume"),)
-    ) as pen:
-        pen.output("echo mine > /workspace/mine; echo box > /data/volume/file")
+    ) as running_sandbox:
+        running_sandbox.output("echo mine > /workspace/mine; echo sandbox > /data/volume/file")
         assert (target / "file").read_text() == "box\n"
     assert sorted(os.listdir("/etc")) == before
     assert os.listdir(target) == ["file"]
 
 
-def test_files_written_at_start_do_not_follow_an_images_links(place: Yard, image: Image, tmp_path: Path) -> None:
+def test_files_written_at_start_do_not_follow_an_images_links(place: LocalBackendHarness, image: Image, tmp_path: Path) -> None:
     root = tmp_path / "image"
     subprocess.run(["cp", "-a", image.root, root], check=True)
     victim = tmp_path / "victim"
@@ -159,47 +159,49 @@ def test_files_written_at_start_do_not_follow_an_images_links(place: Yard, image
     (root / "etc/hosts").symlink_to(victim)
     (root / "etc/hostname").unlink()
     (root / "etc/hostname").symlink_to("/proc/self/root" + str(victim))
-    with place.box(image=image.model_copy(update={"root": root})) as pen:
-        assert "localhost" in pen.output("cat /etc/hosts")
+    with place.sandbox(image=image.model_copy(update={"root": root})) as running_sandbox:
+        assert "localhost" in running_sandbox.output("cat /etc/hosts")
     assert victim.read_text() == "untouched"
 
 
 @pytest.mark.parametrize("target", ["workspace", "/no/such/place", "/proc/self/root/tmp", "/etc/hosts"])
 def test_an_image_whose_mount_point_leads_nowhere_fails_cleanly(
-    place: Yard, image: Image, tmp_path: Path, target: str
+    place: LocalBackendHarness, image: Image, tmp_path: Path, target: str
 ) -> None:
     root = tmp_path / "image"
     subprocess.run(["cp", "-a", image.root, root], check=True)
     (root / "workspace").symlink_to(target)
     before = place.do(place.backend.leftovers())
-    with pytest.raises(BoxStartError):
+    with pytest.raises(SandboxStartError):
         place.start(image=image.model_copy(update={"root": root}))
     assert place.do(place.backend.leftovers()) == before
 
 
-def test_links_in_a_volume_are_the_boxs_own(place: Yard, volume: Path) -> None:
-    with place.box(mounts=(Mount(source=volume, target="/vol"),)) as pen:
-        pen.output(
+def test_links_in_a_volume_are_the_sandboxs_own(place: LocalBackendHarness, volume: Path) -> None:
+    with place.sandbox(mounts=(Mount(source=volume, target="/vol"),)) as running_sandbox:
+        running_sandbox.output(
             "ln -s /etc/shadow /vol/shadow; ln -s / /vol/root; ln -s /workspace/x /vol/x; echo in > /workspace/x"
         )
-        assert pen.run("cat /vol/shadow").exit_code != 0
-        assert pen.output("cat /vol/x") == "in\n"
-        assert pen.output("ls /vol/root/workspace") == "x\n"
-    with place.box(mounts=(Mount(source=volume, target="/vol"), Mount(source=volume, target="/vol/root/sub"))) as pen:
-        assert pen.output("ls /sub").split() == ["root", "shadow", "x"]
+        assert running_sandbox.run("cat /vol/shadow").exit_code != 0
+        assert running_sandbox.output("cat /vol/x") == "in\n"
+        assert running_sandbox.output("ls /vol/root/workspace") == "x\n"
+    with place.sandbox(
+        mounts=(Mount(source=volume, target="/vol"), Mount(source=volume, target="/vol/root/sub"))
+    ) as running_sandbox:
+        assert running_sandbox.output("ls /sub").split() == ["root", "shadow", "x"]
     assert not Path("/sub").exists()
 
 
-def test_removing_a_box_follows_no_link(place: Yard, tmp_path: Path) -> None:
+def test_removing_a_sandbox_follows_no_link(place: LocalBackendHarness, tmp_path: Path) -> None:
     kept = tmp_path / "kept"
     kept.mkdir()
     (kept / "file").write_text("kept")
-    with place.box() as pen:
-        pen.output(
+    with place.sandbox() as running_sandbox:
+        running_sandbox.output(
             f"ln -s {kept} /workspace/out; ln -s {kept} $HOME/out; mkdir /workspace/d; ln -s {kept}/file /workspace/d/f"
         )
-        place.do(place.backend.snapshot(pen.record, "links"))
-    with place.box(snapshot="links") as copy:
+        place.do(place.backend.snapshot(running_sandbox.record, "links"))
+    with place.sandbox(snapshot="links") as copy:
         assert copy.output("readlink /workspace/out").strip() == str(kept)
     place.do(place.backend.delete_snapshot("links"))
     assert (kept / "file").read_text() == "kept"
@@ -207,10 +209,10 @@ def test_removing_a_box_follows_no_link(place: Yard, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("where", ["/workspace", "/vol"])
-def test_no_file_gets_a_set_id_bit(place: Yard, volume: Path, where: str) -> None:
+def test_no_file_gets_a_set_id_bit(place: LocalBackendHarness, volume: Path, where: str) -> None:
     """A set-uid file on a mounted directory would belong to the directory's owner outside: root's, if root's."""
-    with place.box(mounts=(Mount(source=volume, target="/vol"),)) as pen:
-        result = pen.python(SETUID_ATTEMPTS, where)
+    with place.sandbox(mounts=(Mount(source=volume, target="/vol"),)) as running_sandbox:
+        result = running_sandbox.python(SETUID_ATTEMPTS, where)
         assert (result.exit_code, result.stdout) == (0, b"[]\n"), result
     assert [path for path in volume.iterdir() if path.stat().st_mode & 0o6000] == []
 
@@ -223,31 +225,31 @@ def test_the_set_id_attempts_would_work_without_the_filter(tmp_path: Path) -> No
     assert "openat" in done.stdout
 
 
-def test_an_archive_brings_no_set_id_bit(pen: Pen) -> None:
+def test_an_archive_brings_no_set_id_bit(running_sandbox: RunningSandbox) -> None:
     code = (
         "import io, tarfile\n"
         "with tarfile.open('/tmp/t.tar', 'w') as tar:\n"
         "    entry = tarfile.TarInfo('set'); entry.mode = 0o4755; tar.addfile(entry)\n"
     )
-    assert pen.python(code).exit_code == 0
-    pen.run("cd /workspace && tar -xpf /tmp/t.tar; cp -p /usr/bin/su su; install -m 4755 /usr/bin/su su2")
-    assert pen.output("find /workspace /tmp /dev/shm -perm /6000") == ""
+    assert running_sandbox.python(code).exit_code == 0
+    running_sandbox.run("cd /workspace && tar -xpf /tmp/t.tar; cp -p /usr/bin/su su; install -m 4755 /usr/bin/su su2")
+    assert running_sandbox.output("find /workspace /tmp /dev/shm -perm /6000") == ""
 
 
-def test_set_uid_programs_gain_nothing(pen: Pen) -> None:
+def test_set_uid_programs_gain_nothing(running_sandbox: RunningSandbox) -> None:
     programs = [path for path in ("/usr/bin/su", "/usr/bin/mount", "/usr/bin/passwd") if os.path.exists(path)]
     assert any(os.stat(path).st_mode & 0o4000 for path in programs)
-    assert pen.run("su -c id root </dev/null").exit_code != 0
-    assert pen.run("mount -t tmpfs none /mnt").exit_code != 0
-    assert "NoNewPrivs:\t1" in pen.output("cat /proc/self/status")
+    assert running_sandbox.run("su -c id root </dev/null").exit_code != 0
+    assert running_sandbox.run("mount -t tmpfs none /mnt").exit_code != 0
+    assert "NoNewPrivs:\t1" in running_sandbox.output("cat /proc/self/status")
 
 
-def test_root_of_an_inner_namespace_gives_no_program_capabilities(place: Yard, image: Image, volume: Path) -> None:
+def test_root_of_an_inner_namespace_gives_no_program_capabilities(place: LocalBackendHarness, image: Image, volume: Path) -> None:
     """On an idmapped mount of root's directory they would count outside, for whoever runs the program."""
-    with place.box(
+    with place.sandbox(
         image=image.model_copy(update={"nested_namespaces": True}), mounts=(Mount(source=volume, target="/vol"),)
-    ) as pen:
-        inner = pen.run(["unshare", "--user", "--map-root-user", "python3", "-c", CAPABILITY_ATTEMPT])
+    ) as running_sandbox:
+        inner = running_sandbox.run(["unshare", "--user", "--map-root-user", "python3", "-c", CAPABILITY_ATTEMPT])
         assert inner.exit_code == 0, inner
         assert b"given" not in inner.stdout
     assert (volume / "tool").exists()
@@ -263,7 +265,7 @@ def test_root_of_an_inner_namespace_gives_no_program_capabilities(place: Yard, i
     ],
     ids=["value", "name", "hostname"],
 )
-def test_no_text_becomes_an_argument_of_bubblewrap(place: Yard, changes: dict[str, object]) -> None:
+def test_no_text_becomes_an_argument_of_bubblewrap(place: LocalBackendHarness, changes: dict[str, object]) -> None:
     """A NUL ends an argument; what follows it would be a mount of the host's root."""
     before = place.do(place.backend.leftovers())
     with pytest.raises(InvalidInput):
@@ -273,5 +275,5 @@ def test_no_text_becomes_an_argument_of_bubblewrap(place: Yard, changes: dict[st
 
 @pytest.mark.parametrize("name", ["a:b,c=d e", "ä" * 60 + "x" * 100, "line\nbreak", "back\\slash"])
 def test_any_name_of_a_data_directory_will_do(image: Image, tmp_path: Path, name: str) -> None:
-    with yard(tmp_path / name, image) as place, place.box() as pen:
-        assert pen.output("echo in > /workspace/f; cat /workspace/f") == "in\n"
+    with local_backend(tmp_path / name, image) as place, place.sandbox() as running_sandbox:
+        assert running_sandbox.output("echo in > /workspace/f; cat /workspace/f") == "in\n"

@@ -1,4 +1,4 @@
-"""A box has no network, and no way to the sockets of anybody else."""
+"""A sandbox has no network, and no way to the sockets of anybody else."""
 
 from __future__ import annotations
 
@@ -8,24 +8,24 @@ import socket
 from pathlib import Path
 
 import pytest
-from tests.contract.backends.support import Pen, eventually
+from tests.contract.backends.support import RunningSandbox, eventually
 
 OPEN = "import socket, sys; socket.socket(*map(int, sys.argv[1:]))"
 
 
-def test_the_hosts_loopback_is_not_the_boxs(pen: Pen) -> None:
+def test_the_hosts_loopback_is_not_the_sandboxs(running_sandbox: RunningSandbox) -> None:
     with socket.create_server(("127.0.0.1", 0)) as service:
         port = service.getsockname()[1]
         socket.create_connection(("127.0.0.1", port)).close()
         for address in ("127.0.0.1", "0.0.0.0", "localhost"):
-            refused = pen.python(f"import socket; socket.create_connection(('{address}', {port}), 2)")
+            refused = running_sandbox.python(f"import socket; socket.create_connection(('{address}', {port}), 2)")
             assert b"ConnectionRefusedError" in refused.stderr
         for address in ("10.0.0.1", "169.254.169.254", "8.8.8.8"):
-            refused = pen.python(f"import socket; socket.create_connection(('{address}', {port}), 2)")
+            refused = running_sandbox.python(f"import socket; socket.create_connection(('{address}', {port}), 2)")
             assert b"unreachable" in refused.stderr
 
 
-def test_abstract_sockets_of_the_host_and_of_other_boxes_are_out_of_reach(pen: Pen, neighbour: Pen) -> None:
+def test_abstract_sockets_of_the_host_and_of_other_sandboxes_are_out_of_reach(running_sandbox: RunningSandbox, neighbour: RunningSandbox) -> None:
     name = f"paddock-test-{secrets.token_hex(4)}"
     connect = f"import socket; socket.socket(socket.AF_UNIX).connect('\\0{name}')"
     with socket.socket(socket.AF_UNIX) as service:
@@ -33,26 +33,26 @@ def test_abstract_sockets_of_the_host_and_of_other_boxes_are_out_of_reach(pen: P
         service.listen()
         with socket.socket(socket.AF_UNIX) as client:
             client.connect(f"\0{name}")
-        assert b"ConnectionRefusedError" in pen.python(connect).stderr
+        assert b"ConnectionRefusedError" in running_sandbox.python(connect).stderr
     serve = f"import socket,time; s=socket.socket(socket.AF_UNIX); s.bind('\\\\0{name}'); s.listen(); time.sleep(60)"
     neighbour.start(f'exec python3 -c "{serve}"')
     eventually(lambda: neighbour.python(connect).exit_code == 0)
-    assert b"ConnectionRefusedError" in pen.python(connect).stderr
+    assert b"ConnectionRefusedError" in running_sandbox.python(connect).stderr
 
 
-def test_control_sockets_are_not_in_any_box(pen: Pen, neighbour: Pen) -> None:
-    sockets = pen.data / "sockets"
-    assert {pen.id, neighbour.id} <= set(os.listdir(sockets))
-    for box_id in (pen.id, neighbour.id):
-        assert pen.run(["test", "-e", str(sockets / box_id)]).exit_code == 1
-    assert pen.output("find / -xdev -type s 2>/dev/null; true") == ""
-    assert pen.output("cat /proc/net/unix | grep -c sockets; true") == "0\n"
+def test_control_sockets_are_not_in_any_sandbox(running_sandbox: RunningSandbox, neighbour: RunningSandbox) -> None:
+    sockets = running_sandbox.data / "sockets"
+    assert {running_sandbox.id, neighbour.id} <= set(os.listdir(sockets))
+    for sandbox_id in (running_sandbox.id, neighbour.id):
+        assert running_sandbox.run(["test", "-e", str(sockets / sandbox_id)]).exit_code == 1
+    assert running_sandbox.output("find / -xdev -type s 2>/dev/null; true") == ""
+    assert running_sandbox.output("cat /proc/net/unix | grep -c sockets; true") == "0\n"
 
 
-def test_the_directory_of_holes_cannot_be_filled_from_inside(pen: Pen) -> None:
-    refused = pen.python("import socket; socket.socket(socket.AF_UNIX).bind('/run/paddock/holes/llm.sock')")
+def test_the_directory_of_holes_cannot_be_filled_from_inside(running_sandbox: RunningSandbox) -> None:
+    refused = running_sandbox.python("import socket; socket.socket(socket.AF_UNIX).bind('/run/paddock/holes/llm.sock')")
     assert refused.exit_code == 1
-    assert os.listdir(pen.files.holes) == []
+    assert os.listdir(running_sandbox.files.holes) == []
 
 
 @pytest.mark.parametrize(
@@ -62,18 +62,18 @@ def test_the_directory_of_holes_cannot_be_filled_from_inside(pen: Pen) -> None:
     ids=["vsock", "packet", "packet-dgram", "uevent", "audit", "netfilter", "alg", "rds", "tipc", "can", "bluetooth",
          "xdp", "key", "mctp"],
 )  # fmt: skip
-def test_unusual_sockets_are_refused(pen: Pen, family: int, kind: int, protocol: int) -> None:
-    refused = pen.python(OPEN, str(family), str(kind), str(protocol))
+def test_unusual_sockets_are_refused(running_sandbox: RunningSandbox, family: int, kind: int, protocol: int) -> None:
+    refused = running_sandbox.python(OPEN, str(family), str(kind), str(protocol))
     assert b"Address family not supported" in refused.stderr
 
 
-def test_unusual_pairs_of_sockets_are_refused(pen: Pen) -> None:
+def test_unusual_pairs_of_sockets_are_refused(running_sandbox: RunningSandbox) -> None:
     code = "import socket; socket.socketpair(30, socket.SOCK_STREAM)"
-    assert b"Address family not supported" in pen.python(code).stderr
-    assert pen.python("import socket; socket.socketpair()").exit_code == 0
+    assert b"Address family not supported" in running_sandbox.python(code).stderr
+    assert running_sandbox.python("import socket; socket.socketpair()").exit_code == 0
 
 
-def test_bits_above_the_family_do_not_pass_the_filter(pen: Pen) -> None:
+def test_bits_above_the_family_do_not_pass_the_filter(running_sandbox: RunningSandbox) -> None:
     code = (
         "import ctypes\n"
         "libc = ctypes.CDLL(None, use_errno=True)\n"
@@ -81,27 +81,27 @@ def test_bits_above_the_family_do_not_pass_the_filter(pen: Pen) -> None:
         "    print(libc.syscall(ctypes.c_long(41), ctypes.c_long(family), ctypes.c_long(3), ctypes.c_long(0)))\n"
         "print(libc.syscall(ctypes.c_long(41), ctypes.c_long(16), ctypes.c_long(3), ctypes.c_long(15 | 1 << 32)))\n"
     )
-    assert pen.python(code).stdout == b"-1\n" * 4
+    assert running_sandbox.python(code).stdout == b"-1\n" * 4
 
 
-def test_raw_sockets_and_interfaces_need_what_a_box_lacks(pen: Pen) -> None:
-    assert b"PermissionError" in pen.python(OPEN, "2", "3", "1").stderr
-    assert pen.run("ip link add dummy0 type dummy").exit_code != 0
-    assert pen.run("ip link set lo down").exit_code != 0
+def test_raw_sockets_and_interfaces_need_what_a_sandbox_lacks(running_sandbox: RunningSandbox) -> None:
+    assert b"PermissionError" in running_sandbox.python(OPEN, "2", "3", "1").stderr
+    assert running_sandbox.run("ip link add dummy0 type dummy").exit_code != 0
+    assert running_sandbox.run("ip link set lo down").exit_code != 0
 
 
-def test_ordinary_sockets_work_inside(pen: Pen) -> None:
+def test_ordinary_sockets_work_inside(running_sandbox: RunningSandbox) -> None:
     code = (
         "import socket\n"
         "with socket.create_server(('127.0.0.1', 0)) as s: socket.create_connection(s.getsockname()).close()\n"
         "socket.socket(socket.AF_INET6).close()\n"
         "print([n for _, n in socket.if_nameindex()])\n"
     )
-    assert pen.python(code).stdout == b"['lo']\n"
+    assert running_sandbox.python(code).stdout == b"['lo']\n"
 
 
-def test_the_hosts_socket_table_is_hidden(pen: Pen) -> None:
+def test_the_hosts_socket_table_is_hidden(running_sandbox: RunningSandbox) -> None:
     with socket.create_server(("127.0.0.1", 0)) as service:
         port = f":{service.getsockname()[1]:04X}"
         assert port in Path("/proc/net/tcp").read_text()
-        assert port not in pen.output("cat /proc/net/tcp")
+        assert port not in running_sandbox.output("cat /proc/net/tcp")

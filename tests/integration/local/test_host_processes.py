@@ -1,4 +1,4 @@
-"""A box sees and touches no process but its own, and of those not the first."""
+"""A sandbox sees and touches no process but its own, and of those not the first."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from tests.contract.backends.support import Pen, Yard, descends, eventually, running, yard
+from tests.contract.backends.support import RunningSandbox, LocalBackendHarness, descends, eventually, running, local_backend
 
-from paddock.model.sandbox import BoxHealth
+from paddock.model.sandbox import SandboxHealth
 
 PTRACE = """
 import ctypes, os
@@ -32,15 +32,15 @@ print(libc.syscall(438, fd, 0, 0), ctypes.get_errno())
 """
 
 
-def test_only_the_boxs_own_processes_are_listed(pen: Pen) -> None:
-    listed = {int(line) for line in pen.output("ls /proc | grep '^[0-9]'").split()}
+def test_only_the_sandboxs_own_processes_are_listed(running_sandbox: RunningSandbox) -> None:
+    listed = {int(line) for line in running_sandbox.output("ls /proc | grep '^[0-9]'").split()}
     assert 1 in listed
     assert max(listed) < 2000
     assert os.getpid() not in listed or os.getpid() < 2000
-    assert str(pen.data).encode() not in pen.run("cat /proc/[0-9]*/cmdline /proc/[0-9]*/environ").stdout
+    assert str(running_sandbox.data).encode() not in running_sandbox.run("cat /proc/[0-9]*/cmdline /proc/[0-9]*/environ").stdout
 
 
-def test_no_process_of_the_host_can_be_signalled(pen: Pen) -> None:
+def test_no_process_of_the_host_can_be_signalled(running_sandbox: RunningSandbox) -> None:
     with subprocess.Popen(["sleep", "60"]) as victim:
         try:
             code = (
@@ -52,40 +52,40 @@ def test_no_process_of_the_host_can_be_signalled(pen: Pen) -> None:
                 "    except OSError: pass\n"
                 "print(all(os.path.exists(f'/proc/{pid}') for pid in hit), len(hit) < 50)\n"
             )
-            assert pen.python(code).stdout == b"True True\n"
-            pen.run("kill -9 -1")
+            assert running_sandbox.python(code).stdout == b"True True\n"
+            running_sandbox.run("kill -9 -1")
             assert victim.poll() is None
         finally:
             victim.kill()
-    assert pen.answers()
+    assert running_sandbox.answers()
 
 
-def test_the_first_process_cannot_be_killed_or_stopped_from_within(pen: Pen) -> None:
+def test_the_first_process_cannot_be_killed_or_stopped_from_within(running_sandbox: RunningSandbox) -> None:
     for name in ("KILL", "STOP", "SEGV", "TSTP", "HUP", "USR1", "ALRM"):
-        pen.run(f"kill -{name} 1")
-    assert pen.status().health is BoxHealth.RUNNING
-    assert pen.answers()
+        running_sandbox.run(f"kill -{name} 1")
+    assert running_sandbox.status().health is SandboxHealth.RUNNING
+    assert running_sandbox.answers()
 
 
-def test_the_first_process_keeps_its_secrets(pen: Pen) -> None:
-    assert Path(f"/proc/{pen.first_process}/fd").exists()
+def test_the_first_process_keeps_its_secrets(running_sandbox: RunningSandbox) -> None:
+    assert Path(f"/proc/{running_sandbox.first_process}/fd").exists()
     for name in ("mem", "environ", "maps", "auxv", "stack", "syscall", "pagemap", "fd/0", "fdinfo/0", "map_files"):
-        assert pen.run(["cat", f"/proc/1/{name}"]).exit_code != 0, name
+        assert running_sandbox.run(["cat", f"/proc/1/{name}"]).exit_code != 0, name
     for name in ("root", "cwd", "exe", "ns/pid", "ns/mnt"):
-        assert pen.run(["readlink", f"/proc/1/{name}"]).exit_code != 0, name
-    assert pen.run("ls /proc/1/fd /proc/1/root/").stdout == b""
-    assert str(pen.record["token"]).encode() not in pen.run("cat /proc/*/cmdline /proc/*/environ; env").stdout
+        assert running_sandbox.run(["readlink", f"/proc/1/{name}"]).exit_code != 0, name
+    assert running_sandbox.run("ls /proc/1/fd /proc/1/root/").stdout == b""
+    assert str(running_sandbox.record["token"]).encode() not in running_sandbox.run("cat /proc/*/cmdline /proc/*/environ; env").stdout
 
 
-def test_the_first_process_cannot_be_traced_or_read(pen: Pen, nested: Pen) -> None:
+def test_the_first_process_cannot_be_traced_or_read(running_sandbox: RunningSandbox, nested: RunningSandbox) -> None:
     refused = b"1 1\n-1 1\n-1 1\n-1 1\n"
-    assert pen.python(PTRACE).stdout == refused
+    assert running_sandbox.python(PTRACE).stdout == refused
     inner = nested.run(["unshare", "--user", "--map-root-user", "python3", "-c", PTRACE])
     assert inner.stdout == refused, inner
 
 
-def test_tracing_ones_own_children_works(pen: Pen) -> None:
-    """Debuggers are for the box's own programs."""
+def test_tracing_ones_own_children_works(running_sandbox: RunningSandbox) -> None:
+    """Debuggers are for the sandbox's own programs."""
     code = (
         "import ctypes, os, signal\n"
         "child = os.fork()\n"
@@ -94,57 +94,57 @@ def test_tracing_ones_own_children_works(pen: Pen) -> None:
         "print(libc.ptrace(0x4206, child, None, None))\n"
         "os.kill(child, 9)\n"
     )
-    assert pen.python(code).stdout == b"0\n"
+    assert running_sandbox.python(code).stdout == b"0\n"
 
 
-def test_only_the_first_process_is_handed_what_leads_out(pen: Pen) -> None:
-    """Neither the report that `remove` trusts nor the program filter is open in the box."""
-    directory = f"/proc/{pen.first_process}/fd"
+def test_only_the_first_process_is_handed_what_leads_out(running_sandbox: RunningSandbox) -> None:
+    """Neither the report that `remove` trusts nor the program filter is open in the sandbox."""
+    directory = f"/proc/{running_sandbox.first_process}/fd"
     if not os.access(directory, os.R_OK):
         pytest.skip("the first process hides its descriptors from its own user outside, too")
     links = [os.readlink(path) for name in os.listdir(directory) if os.path.lexists(path := f"{directory}/{name}")]
     assert not [link for link in links if link.endswith("report.jsonl") or "memfd" in link], links
-    assert not [link for link in links if str(pen.data) in link and not link.endswith("/log")], links
-    shown = pen.output("ls -l /proc/self/fd")
+    assert not [link for link in links if str(running_sandbox.data) in link and not link.endswith("/log")], links
+    shown = running_sandbox.output("ls -l /proc/self/fd")
     assert "log" not in shown
     assert "socket" not in shown
 
 
-def test_a_box_has_no_capabilities(pen: Pen) -> None:
-    sets = [line.split()[1] for line in pen.output("grep ^Cap /proc/self/status").splitlines()]
+def test_a_sandbox_has_no_capabilities(running_sandbox: RunningSandbox) -> None:
+    sets = [line.split()[1] for line in running_sandbox.output("grep ^Cap /proc/self/status").splitlines()]
     assert sets == ["0" * 16] * 5
     for name in ("self", "1"):
-        assert "Seccomp:\t2" in pen.output(f"cat /proc/{name}/status")
+        assert "Seccomp:\t2" in running_sandbox.output(f"cat /proc/{name}/status")
 
 
-def test_other_boxes_are_other_users(pen: Pen, neighbour: Pen) -> None:
-    uids = [os.stat(f"/proc/{box.monitor}").st_uid for box in (pen, neighbour)]
+def test_other_sandboxes_are_other_users(running_sandbox: RunningSandbox, neighbour: RunningSandbox) -> None:
+    uids = [os.stat(f"/proc/{sandbox.monitor}").st_uid for sandbox in (running_sandbox, neighbour)]
     if os.geteuid() == 0:
         assert len({0, *uids}) == 3
     else:
         assert set(uids) == {os.geteuid()}
     namespaces = [
-        {os.readlink(f"/proc/{pid}/ns/{kind}") for pid in (os.getpid(), pen.first_process, neighbour.first_process)}
+        {os.readlink(f"/proc/{pid}/ns/{kind}") for pid in (os.getpid(), running_sandbox.first_process, neighbour.first_process)}
         for kind in ("user", "pid", "mnt", "net", "ipc", "uts")
     ]
     assert [len(found) for found in namespaces] == [3] * 6
 
 
-def test_no_process_of_a_sandbox_has_the_servers_environment(place: Yard, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_process_of_a_sandbox_has_the_servers_environment(place: LocalBackendHarness, monkeypatch: pytest.MonkeyPatch) -> None:
     if os.geteuid() != 0:
         pytest.skip("without root the server and its sandboxes are the same user, who may read its own processes")
     monkeypatch.setenv("PADDOCK_TEST_SECRET", "of-the-server")
-    with yard(place.data.parent, place.image) as fresh, fresh.box() as box:  # Starts a launcher of its own.
-        box.start("sleep 60")
-        user = int(box.record["uid"])
+    with local_backend(place.data.parent, place.image) as fresh, fresh.sandbox() as sandbox:  # Starts a launcher of its own.
+        sandbox.start("sleep 60")
+        user = int(sandbox.record["uid"])
         found = [Path("/proc", name) for name in os.listdir("/proc") if name.isdigit()]
         owned = [process for process in found if process.is_dir() and process.stat().st_uid == user]
         environments = [(process / "environ").read_bytes() for process in owned]
-        assert Path(f"/proc/{box.monitor}") in owned
+        assert Path(f"/proc/{sandbox.monitor}") in owned
         assert not [text for text in environments if b"of-the-server" in text]
 
 
-def test_ending_commands_reaches_processes_in_namespaces_of_their_own(nested: Pen) -> None:
+def test_ending_commands_reaches_processes_in_namespaces_of_their_own(nested: RunningSandbox) -> None:
     """A process must not outlive `end_commands` in a pid namespace it made."""
     nested.start(
         "unshare --user --map-root-user --pid --fork --mount-proc sh -c 'while :; do sleep 0.05; date > /tmp/b; done'"
@@ -155,7 +155,7 @@ def test_ending_commands_reaches_processes_in_namespaces_of_their_own(nested: Pe
     assert nested.answers()
 
 
-def test_pausing_reaches_processes_in_namespaces_of_their_own(nested: Pen) -> None:
+def test_pausing_reaches_processes_in_namespaces_of_their_own(nested: RunningSandbox) -> None:
     nested.start("exec unshare --user --map-root-user --pid --fork sh -c 'while :; do :; done'")
     first = nested.first_process
 

@@ -1,4 +1,4 @@
-"""A box whose daemon lies is an error of that box, and of nothing else."""
+"""A sandbox whose daemon lies is an error of that sandbox, and of nothing else."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from pathlib import Path
 
 import pytest
 
-from paddock.errors import BoxGone, BoxTimeout, InvalidInput, PaddockError
-from paddock.model.sandbox import Address
-from paddock.sandbox.client import Ended, Inside
+from paddock.errors import InvalidInput, PaddockError, SandboxGone, SandboxTimeout
+from paddock.model.sandbox import DaemonAddress
+from paddock.sandbox.daemon.client import CommandEnded, DaemonClient
 
 GUID = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
 HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n"
@@ -56,7 +56,9 @@ ENDS = {
 
 
 @asynccontextmanager
-async def daemon(directory: Path, act: Callable[[asyncio.StreamWriter], Awaitable[None]]) -> AsyncIterator[Inside]:
+async def daemon(
+    directory: Path, act: Callable[[asyncio.StreamWriter], Awaitable[None]]
+) -> AsyncIterator[DaemonClient]:
     path = directory / "inside.sock"
 
     async def respond(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -69,12 +71,12 @@ async def daemon(directory: Path, act: Callable[[asyncio.StreamWriter], Awaitabl
             writer.close()
 
     server = await asyncio.start_unix_server(respond, path)
-    async with server, Inside(Address(token="x", socket=path)) as inside:
+    async with server, DaemonClient(DaemonAddress(token="x", socket=path)) as inside:
         yield inside
 
 
 @pytest.mark.parametrize("case", NONSENSE)
-def test_nonsense_is_an_error_of_the_box(tmp_path: Path, case: str) -> None:
+def test_nonsense_is_an_error_of_the_sandbox(tmp_path: Path, case: str) -> None:
     async def act(writer: asyncio.StreamWriter) -> None:
         writer.write(NONSENSE[case])
         await writer.drain()
@@ -97,7 +99,7 @@ def test_an_odd_end_of_a_command_is_still_its_end(tmp_path: Path, case: str) -> 
     async def talk() -> None:
         async with daemon(tmp_path, act) as inside:
             events = [event async for event in inside.stream("true")]
-            assert [event.exit_code for event in events if isinstance(event, Ended)] == [code]
+            assert [event.exit_code for event in events if isinstance(event, CommandEnded)] == [code]
 
     asyncio.run(talk())
 
@@ -113,7 +115,7 @@ def test_an_endless_answer_is_broken_off(tmp_path: Path) -> None:
         async with daemon(tmp_path, act) as inside:
             with pytest.raises(InvalidInput, match="larger"):
                 await inside.state()
-            with pytest.raises(BoxGone, match="endless"):
+            with pytest.raises(SandboxGone, match="endless"):
                 await inside.run("true")
             with pytest.raises(InvalidInput, match="larger"):
                 await inside.read_file("/x", limit=1000)
@@ -129,7 +131,7 @@ def test_interim_answers_without_end_are_broken_off(tmp_path: Path) -> None:
 
     async def talk() -> None:
         async with daemon(tmp_path, act) as inside:
-            with pytest.raises(BoxGone, match="nonsense"):
+            with pytest.raises(SandboxGone, match="nonsense"):
                 await asyncio.wait_for(inside.state(), 10)
 
     asyncio.run(talk())
@@ -175,7 +177,7 @@ def test_an_event_in_many_pieces_costs_no_more_than_its_size(tmp_path: Path) -> 
     async def talk() -> float:
         async with daemon(tmp_path, act) as inside:
             begin = time.process_time()
-            with pytest.raises(BoxGone):
+            with pytest.raises(SandboxGone):
                 await inside.run("true")
             return time.process_time() - begin
 
@@ -188,7 +190,7 @@ def test_silence_is_a_timeout(tmp_path: Path) -> None:
 
     async def talk() -> None:
         async with daemon(tmp_path, act) as inside:
-            with pytest.raises(BoxTimeout):
+            with pytest.raises(SandboxTimeout):
                 await inside.ping(timeout=0.1)
 
     asyncio.run(talk())
@@ -203,7 +205,7 @@ TALK = {
 
 
 @pytest.mark.parametrize("case", TALK)
-def test_a_box_that_never_stops_talking_keeps_nobody_waiting(tmp_path: Path, case: str) -> None:
+def test_a_sandbox_that_never_stops_talking_keeps_nobody_waiting(tmp_path: Path, case: str) -> None:
     socket_of = case in ("pings", "empty messages")
 
     def serve(listener: socket.socket) -> None:
@@ -224,7 +226,7 @@ def test_a_box_that_never_stops_talking_keeps_nobody_waiting(tmp_path: Path, cas
         except OSError:
             connection.close()
 
-    async def listen(inside: Inside) -> None:
+    async def listen(inside: DaemonClient) -> None:
         if socket_of:
             async with inside.websocket("/x") as conversation:
                 while True:
@@ -235,14 +237,14 @@ def test_a_box_that_never_stops_talking_keeps_nobody_waiting(tmp_path: Path, cas
 
     async def talk() -> float:
         longest = 0.0
-        async with Inside(Address(token="x", socket=tmp_path / "inside.sock")) as inside:
+        async with DaemonClient(DaemonAddress(token="x", socket=tmp_path / "inside.sock")) as inside:
             listening = asyncio.create_task(listen(inside))
             end = time.monotonic() + 0.5
             while (began := time.monotonic()) < end:
                 await asyncio.sleep(0.001)
                 longest = max(longest, time.monotonic() - began)
             listening.cancel()
-            # Also the goodbye is short, though the box never says its own.
+            # Also the goodbye is short, though the sandbox never says its own.
             async with asyncio.timeout(5):
                 await asyncio.gather(listening, return_exceptions=True)
         return longest
@@ -271,7 +273,7 @@ def test_lists_by_the_million_are_not_read(tmp_path: Path) -> None:
     async def talk() -> float:
         async with daemon(tmp_path, act) as inside:
             begin = time.process_time()
-            with pytest.raises(BoxGone, match="more than"):
+            with pytest.raises(SandboxGone, match="more than"):
                 await inside.call_tool("x", {})
             return time.process_time() - begin
 

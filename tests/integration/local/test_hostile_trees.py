@@ -1,4 +1,4 @@
-"""Whatever a box leaves on the disk can be measured, kept, restored and removed."""
+"""Whatever a sandbox leaves on the disk can be measured, kept, restored and removed."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ import os
 import time
 
 import pytest
-from tests.contract.backends.support import Yard
+from tests.contract.backends.support import LocalBackendHarness
 
-from paddock.errors import BoxError
+from paddock.errors import SandboxError
 
 DEEP = """
 import os
@@ -50,14 +50,14 @@ os.chmod(os.path.expanduser("~/x"), 0)
 
 
 @pytest.mark.parametrize("code", [DEEP, NAMES, CLOSED], ids=["deep", "names", "closed"])
-def test_a_hostile_tree_is_measured_kept_restored_and_removed(place: Yard, code: str) -> None:
-    with place.box() as pen:
-        made = pen.python(code, "/workspace", "1100")
+def test_a_hostile_tree_is_measured_kept_restored_and_removed(place: LocalBackendHarness, code: str) -> None:
+    with place.sandbox() as running_sandbox:
+        made = running_sandbox.python(code, "/workspace", "1100")
         assert made.exit_code == 0, made.stderr
-        assert place.do(place.backend.disk_used(pen.record)) > 0
-        place.do(place.backend.snapshot(pen.record, "hostile"))
-    assert not pen.files.directory.exists()
-    with place.box(snapshot="hostile") as copy:
+        assert place.do(place.backend.disk_used(running_sandbox.record)) > 0
+        place.do(place.backend.snapshot(running_sandbox.record, "hostile"))
+    assert not running_sandbox.files.directory.exists()
+    with place.sandbox(snapshot="hostile") as copy:
         assert copy.answers()
         if code is CLOSED:
             assert (
@@ -68,49 +68,49 @@ def test_a_hostile_tree_is_measured_kept_restored_and_removed(place: Yard, code:
     assert place.do(place.backend.snapshots()) == []
 
 
-def test_a_deep_tree_in_the_home_directory_does_not_keep_a_copy_from_starting(place: Yard) -> None:
-    with place.box() as pen:
-        made = pen.python(DEEP, "/home/agent", "1100")
+def test_a_deep_tree_in_the_home_directory_does_not_keep_a_copy_from_starting(place: LocalBackendHarness) -> None:
+    with place.sandbox() as running_sandbox:
+        made = running_sandbox.python(DEEP, "/home/agent", "1100")
         assert made.exit_code == 0, made.stderr
-        place.do(place.backend.snapshot(pen.record, "deep-home"))
-    with place.box(snapshot="deep-home") as copy:
+        place.do(place.backend.snapshot(running_sandbox.record, "deep-home"))
+    with place.sandbox(snapshot="deep-home") as copy:
         assert copy.answers()
     place.do(place.backend.delete_snapshot("deep-home"))
 
 
-def test_a_tree_too_deep_for_any_path_is_refused_and_removed(place: Yard) -> None:
-    with place.box() as pen:
-        made = pen.python(DEEP, "/workspace", "5000")
+def test_a_tree_too_deep_for_any_path_is_refused_and_removed(place: LocalBackendHarness) -> None:
+    with place.sandbox() as running_sandbox:
+        made = running_sandbox.python(DEEP, "/workspace", "5000")
         assert made.exit_code == 0, made.stderr
-        assert place.do(place.backend.disk_used(pen.record)) > 5000 * 4096
-        with pytest.raises(BoxError, match="could not be copied"):
-            place.do(place.backend.snapshot(pen.record, "too-deep"))
+        assert place.do(place.backend.disk_used(running_sandbox.record)) > 5000 * 4096
+        with pytest.raises(SandboxError, match="could not be copied"):
+            place.do(place.backend.snapshot(running_sandbox.record, "too-deep"))
         assert place.do(place.backend.snapshots()) == []
-        assert pen.answers()
-    assert not pen.files.directory.exists()
+        assert running_sandbox.answers()
+    assert not running_sandbox.files.directory.exists()
 
 
-def test_many_files_go_quickly(place: Yard) -> None:
-    pen = place.start()
-    assert pen.python("for n in range(20000): open(f'/workspace/{n}', 'w').close()").exit_code == 0
+def test_many_files_go_quickly(place: LocalBackendHarness) -> None:
+    running_sandbox = place.start()
+    assert running_sandbox.python("for n in range(20000): open(f'/workspace/{n}', 'w').close()").exit_code == 0
     begin = time.monotonic()
-    place.remove(pen)
+    place.remove(running_sandbox)
     assert time.monotonic() - begin < 5
 
 
-def test_times_in_the_far_future_change_nothing(place: Yard) -> None:
-    with place.box() as pen:
-        pen.output("touch -d 2099-01-01 /workspace/f /workspace; touch -d 1901-01-01 /workspace/g")
-        place.do(place.backend.snapshot(pen.record, "times"))
-        assert place.do(place.backend.disk_used(pen.record)) > 0
-    with place.box(snapshot="times") as copy:
+def test_times_in_the_far_future_change_nothing(place: LocalBackendHarness) -> None:
+    with place.sandbox() as running_sandbox:
+        running_sandbox.output("touch -d 2099-01-01 /workspace/f /workspace; touch -d 1901-01-01 /workspace/g")
+        place.do(place.backend.snapshot(running_sandbox.record, "times"))
+        assert place.do(place.backend.disk_used(running_sandbox.record)) > 0
+    with place.sandbox(snapshot="times") as copy:
         assert copy.output("stat -c %y /workspace/f").startswith("2099-01-01")
     place.do(place.backend.delete_snapshot("times"))
 
 
-def test_a_box_cannot_pass_its_files_off_as_somebody_elses(place: Yard) -> None:
-    with place.box() as pen:
-        pen.run("chown 0:0 /workspace; touch /workspace/f; chown 0 /workspace/f; chgrp 5 /workspace/f")
-        owner = (pen.files.workspace / "f").stat().st_uid
-        assert owner == (pen.record["uid"] or os.geteuid())
-        assert (pen.files.workspace / "f").stat().st_gid == (pen.record["uid"] or os.getegid())
+def test_a_sandbox_cannot_pass_its_files_off_as_somebody_elses(place: LocalBackendHarness) -> None:
+    with place.sandbox() as running_sandbox:
+        running_sandbox.run("chown 0:0 /workspace; touch /workspace/f; chown 0 /workspace/f; chgrp 5 /workspace/f")
+        owner = (running_sandbox.files.workspace / "f").stat().st_uid
+        assert owner == (running_sandbox.record["uid"] or os.geteuid())
+        assert (running_sandbox.files.workspace / "f").stat().st_gid == (running_sandbox.record["uid"] or os.getegid())

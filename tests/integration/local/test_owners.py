@@ -1,4 +1,4 @@
-"""Whose the files of an image are in a box of it."""
+"""Whose the files of an image are in a sandbox of it."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from tests.contract.backends.support import Pen, Yard, yard
+from tests.contract.backends.support import RunningSandbox, LocalBackendHarness, local_backend
 
-from paddock.model.sandbox import Image, User
+from paddock.model.sandbox import Image, SandboxUser
 from paddock.sandbox.local import launcher
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root can make an image of many owners")
@@ -33,32 +33,32 @@ def peopled(image: Image, tmp_path: Path) -> Image:
     return image.model_copy(update={"root": root})
 
 
-def written(pen: Pen, *names: str) -> list[str]:
-    """Those of the files that the box can change."""
-    return pen.output(
-        "for each in {}; do echo the box >>/$each && echo $each; done; true".format(" ".join(names))
+def written(running_sandbox: RunningSandbox, *names: str) -> list[str]:
+    """Those of the files that the sandbox can change."""
+    return running_sandbox.output(
+        "for each in {}; do echo the sandbox >>/$each && echo $each; done; true".format(" ".join(names))
     ).split()
 
 
-def kept(pen: Pen) -> set[str]:
-    """What the box has on disk besides its image."""
-    return {str(path.relative_to(pen.files.upper)) for path in pen.files.upper.rglob("*") if path.is_file()}
+def kept(running_sandbox: RunningSandbox) -> set[str]:
+    """What the sandbox has on disk besides its image."""
+    return {str(path.relative_to(running_sandbox.files.upper)) for path in running_sandbox.files.upper.rglob("*") if path.is_file()}
 
 
-def test_what_is_the_image_users_is_the_boxs_without_a_copy(place: Yard, peopled: Image) -> None:
-    with place.box(image=peopled) as pen:
+def test_what_is_the_image_users_is_the_sandboxs_without_a_copy(place: LocalBackendHarness, peopled: Image) -> None:
+    with place.sandbox(image=peopled) as running_sandbox:
         home = peopled.user.home.lstrip("/")
-        assert not [path for path in kept(pen) if path.startswith(home)]
-        assert pen.output(["stat", "-c", "%u:%g", f"/{home}/.config/settings", "/opt/own"]).split() == ["1000:1000"] * 2
-        assert written(pen, f"{home}/.config/settings", *OTHERS) == [f"{home}/.config/settings", "opt/own"]
-        assert pen.output(["cat", "/opt/own"]) == "the image'sthe box\n"
-        assert kept(pen) >= {f"{home}/.config/settings", "opt/own"}
-        assert os.stat(pen.files.upper / "opt/own").st_uid == pen.record["uid"]
+        assert not [path for path in kept(running_sandbox) if path.startswith(home)]
+        assert running_sandbox.output(["stat", "-c", "%u:%g", f"/{home}/.config/settings", "/opt/own"]).split() == ["1000:1000"] * 2
+        assert written(running_sandbox, f"{home}/.config/settings", *OTHERS) == [f"{home}/.config/settings", "opt/own"]
+        assert running_sandbox.output(["cat", "/opt/own"]) == "the image'sthe sandbox\n"
+        assert kept(running_sandbox) >= {f"{home}/.config/settings", "opt/own"}
+        assert os.stat(running_sandbox.files.upper / "opt/own").st_uid == running_sandbox.record["uid"]
     assert (peopled.root / "opt/own").read_text() == "the image's"
 
 
-def test_two_boxes_of_an_image_share_no_change(place: Yard, peopled: Image) -> None:
-    with place.box(image=peopled) as one, place.box(image=peopled) as other:
+def test_two_sandboxes_of_an_image_share_no_change(place: LocalBackendHarness, peopled: Image) -> None:
+    with place.sandbox(image=peopled) as one, place.sandbox(image=peopled) as other:
         assert one.record["uid"] != other.record["uid"]
         assert written(one, "opt/own") == ["opt/own"]
         assert other.output(["cat", "/opt/own"]) == "the image's"
@@ -66,68 +66,71 @@ def test_two_boxes_of_an_image_share_no_change(place: Yard, peopled: Image) -> N
 
 
 def test_where_owners_cannot_be_mapped_the_home_is_copied(peopled: Image, tmp_path: Path) -> None:
-    """Numbers of boxes below the image user's leave no room for a map, which is what an old kernel says as well."""
-    with yard(tmp_path, peopled, uid_base=500, uid_count=3) as low, low.box() as pen:
+    """Numbers of sandboxes below the image user's leave no room for a map, which is what an old kernel says as well."""
+    with local_backend(tmp_path, peopled, uid_base=500, uid_count=3) as low, low.sandbox() as running_sandbox:
         settings = f"{peopled.user.home.lstrip('/')}/.config/settings"
-        assert os.stat(pen.files.upper / settings).st_uid == pen.record["uid"] == 500
-        assert written(pen, settings, *OTHERS) == [settings]
+        assert os.stat(running_sandbox.files.upper / settings).st_uid == running_sandbox.record["uid"] == 500
+        assert written(running_sandbox, settings, *OTHERS) == [settings]
 
 
 def test_where_overlays_refuse_mapped_layers_the_home_is_copied(
     peopled: Image, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As before Linux 5.19: after the overlay has marked its working directory. Here it is refused a layer twice."""
-    mapped = "mount_overlay(plan, handed_over(image, plan, box))"
+    mapped = "mount_overlay(plan, handed_over(image, plan, sandbox))"
     program = Path(launcher.PROGRAM).read_text()
     assert program.count(mapped) == 1
     older = tmp_path / "launch.py"
     older.write_text(program.replace(mapped, mapped.replace("(plan,", "({**plan, 'below': plan['upper']},", 1)))
     monkeypatch.setattr(launcher, "PROGRAM", str(older))
-    with yard(tmp_path, peopled) as place, place.box() as pen:
+    with local_backend(tmp_path, peopled) as place, place.sandbox() as running_sandbox:
         settings = f"{peopled.user.home.lstrip('/')}/.config/settings"
-        assert os.stat(pen.files.upper / settings).st_uid == pen.record["uid"]
-        assert written(pen, settings, *OTHERS) == [settings]
+        assert os.stat(running_sandbox.files.upper / settings).st_uid == running_sandbox.record["uid"]
+        assert written(running_sandbox, settings, *OTHERS) == [settings]
 
 
 @pytest.mark.parametrize("home", ["missing", "root's"])
-def test_a_home_is_there_and_the_boxs_whatever_the_image_has(place: Yard, peopled: Image, home: str) -> None:
+def test_a_home_is_there_and_the_sandboxs_whatever_the_image_has(place: LocalBackendHarness, peopled: Image, home: str) -> None:
     path = peopled.root / peopled.user.home.lstrip("/")
     if home == "missing":
         shutil.rmtree(path)
     else:
         os.chown(path, 0, 0)
-    with place.box(image=peopled) as pen:
-        assert pen.output("cd && touch here && stat -c %u:%g ~ here").split() == ["1000:1000"] * 2
+    with place.sandbox(image=peopled) as running_sandbox:
+        assert running_sandbox.output("cd && touch here && stat -c %u:%g ~ here").split() == ["1000:1000"] * 2
 
 
-def test_an_image_whose_user_is_root_gives_away_its_home_only(place: Yard, peopled: Image) -> None:
+def test_an_image_whose_user_is_root_gives_away_its_home_only(place: LocalBackendHarness, peopled: Image) -> None:
     home = peopled.root / "root"
     home.joinpath("notes").write_text("the image's")
-    roots = peopled.model_copy(update={"user": User(name="root", uid=0, gid=0, home="/root")})
-    with place.box(image=roots) as pen:
-        assert pen.output(["id", "-u"]) == "0\n"
-        assert written(pen, "root/notes", *OTHERS) == ["root/notes"]
+    roots = peopled.model_copy(update={"user": SandboxUser(name="root", uid=0, gid=0, home="/root")})
+    with place.sandbox(image=roots) as running_sandbox:
+        assert running_sandbox.output(["id", "-u"]) == "0\n"
+        assert written(running_sandbox, "root/notes", *OTHERS) == ["root/notes"]
 
 
-def test_what_a_snapshot_keeps_is_the_next_boxs(place: Yard, peopled: Image) -> None:
+def test_what_a_snapshot_keeps_is_the_next_sandboxs(place: LocalBackendHarness, peopled: Image) -> None:
     settings = f"{peopled.user.home.lstrip('/')}/.config/settings"
-    with place.box(image=peopled) as pen:
-        assert written(pen, settings) == [settings]
-        place.do(place.backend.snapshot(pen.record, "owned"))
-    with place.box(image=peopled), place.box(image=peopled, snapshot="owned") as later:  # It gets another number.
-        assert later.output(["cat", f"/{settings}"]) == "the image'sthe box\n"
+    with place.sandbox(image=peopled) as running_sandbox:
+        assert written(running_sandbox, settings) == [settings]
+        place.do(place.backend.snapshot(running_sandbox.record, "owned"))
+    with (
+        place.sandbox(image=peopled),
+        place.sandbox(image=peopled, snapshot="owned") as later,
+    ):  # It gets another number.
+        assert later.output(["cat", f"/{settings}"]) == "the image'sthe sandbox\n"
         assert written(later, settings, "opt/own", "opt/roots") == [settings, "opt/own"]
 
 
-def test_so_is_what_has_only_its_user_or_its_group_from_the_box(place: Yard, peopled: Image) -> None:
+def test_so_is_what_has_only_its_user_or_its_group_from_the_sandbox(place: LocalBackendHarness, peopled: Image) -> None:
     for name, user, group in (("opt/users", 1000, 33), ("opt/groups", 0, 1000)):
         path = peopled.root / name
         path.write_text("the image's")
         os.chown(path, user, group)
         path.chmod(0o664)
-    with place.box(image=peopled) as pen:
-        assert written(pen, "opt/users", "opt/groups") == ["opt/users", "opt/groups"]
-        place.do(place.backend.snapshot(pen.record, "mixed"))
-    with place.box(image=peopled), place.box(image=peopled, snapshot="mixed") as later:
+    with place.sandbox(image=peopled) as running_sandbox:
+        assert written(running_sandbox, "opt/users", "opt/groups") == ["opt/users", "opt/groups"]
+        place.do(place.backend.snapshot(running_sandbox.record, "mixed"))
+    with place.sandbox(image=peopled), place.sandbox(image=peopled, snapshot="mixed") as later:
         assert written(later, "opt/users", "opt/groups") == ["opt/users", "opt/groups"]
-        assert later.output(["cat", "/opt/groups"]) == "the image'sthe box\nthe box\n"
+        assert later.output(["cat", "/opt/groups"]) == "the image'sthe sandbox\nthe sandbox\n"

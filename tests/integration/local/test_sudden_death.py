@@ -12,25 +12,25 @@ import time
 from pathlib import Path
 
 import pytest
-from tests.contract.backends.support import Pen, Yard, descends, eventually, kill, running
+from tests.contract.backends.support import RunningSandbox, LocalBackendHarness, descends, eventually, kill, running
 
-from paddock.errors import BoxStartError
-from paddock.model.sandbox import BoxHealth, BoxSpec
-from paddock.sandbox.local import processes
+from paddock.errors import SandboxStartError
+from paddock.model.sandbox import SandboxHealth, SandboxSpec
+from paddock.sandbox.local import process_control
 from paddock.sandbox.local.backend import LocalBackend
 from paddock.sandbox.local.launcher import PROGRAM
 
 SERVER = """
 import asyncio, json, os, sys
 from pathlib import Path
-from paddock.model.sandbox import BoxSpec
+from paddock.model.sandbox import SandboxSpec
 from paddock.sandbox.local.backend import LocalBackend, LocalSettings
 
 async def main():
     data, base, count, spec = json.loads(sys.stdin.readline())
     backend = LocalBackend(LocalSettings(data=Path(data), uid_base=base, uid_count=count))
     print("starting", flush=True)
-    record = await backend.start(BoxSpec.model_validate(spec))
+    record = await backend.start(SandboxSpec.model_validate(spec))
     print(json.dumps(dict(record)), flush=True)
     await asyncio.sleep(600)
 
@@ -38,42 +38,42 @@ asyncio.run(main())
 """
 
 
-def test_killing_inside_ends_the_box_and_says_so(place: Yard) -> None:
-    with place.box() as pen:
-        pen.start("sleep 600")
-        kill(pen.first_process)
-        status = place.do(place.backend.wait(pen.record))
-        assert status.health is BoxHealth.GONE
-        eventually(lambda: pen.status().exit_code is not None)
-        assert (pen.status().exit_code, pen.status().reason) == (137, "killed")
+def test_killing_inside_ends_the_sandbox_and_says_so(place: LocalBackendHarness) -> None:
+    with place.sandbox() as running_sandbox:
+        running_sandbox.start("sleep 600")
+        kill(running_sandbox.first_process)
+        status = place.do(place.backend.wait(running_sandbox.record))
+        assert status.health is SandboxHealth.GONE
+        eventually(lambda: running_sandbox.status().exit_code is not None)
+        assert (running_sandbox.status().exit_code, running_sandbox.status().reason) == (137, "killed")
 
 
-def test_killing_the_monitor_leaves_the_box_running(place: Yard) -> None:
-    pen = place.start()
-    monitor, first = pen.monitor, pen.first_process
+def test_killing_the_monitor_leaves_the_sandbox_running(place: LocalBackendHarness) -> None:
+    running_sandbox = place.start()
+    monitor, first = running_sandbox.monitor, running_sandbox.first_process
     assert Path(f"/proc/{monitor}/comm").read_text() == "bwrap\n"
     kill(monitor)
     eventually(lambda: not Path(f"/proc/{monitor}").exists())
-    assert pen.status().health is BoxHealth.RUNNING
-    assert pen.answers()
-    place.remove(pen)
-    eventually(lambda: processes.state(first) in processes.ENDED)
-    assert pen.status().health is BoxHealth.GONE
+    assert running_sandbox.status().health is SandboxHealth.RUNNING
+    assert running_sandbox.answers()
+    place.remove(running_sandbox)
+    eventually(lambda: process_control.process_state(first) in process_control.ENDED)
+    assert running_sandbox.status().health is SandboxHealth.GONE
 
 
-def test_a_stopped_monitor_does_not_keep_a_box_from_being_removed(place: Yard) -> None:
-    pen = place.start()
-    os.kill(pen.monitor, signal.SIGSTOP)
+def test_a_stopped_monitor_does_not_keep_a_sandbox_from_being_removed(place: LocalBackendHarness) -> None:
+    running_sandbox = place.start()
+    os.kill(running_sandbox.monitor, signal.SIGSTOP)
     begin = time.monotonic()
-    place.remove(pen)
+    place.remove(running_sandbox)
     assert time.monotonic() - begin < 3
 
 
 @pytest.mark.parametrize("moment", [0.0, 0.002, 0.005, 0.01, 0.02, 0.04])
-def test_a_launcher_killed_on_its_way_fails_the_start(place: Yard, moment: float) -> None:
-    """At any moment: nothing is left, or the box has started."""
+def test_a_launcher_killed_on_its_way_fails_the_start(place: LocalBackendHarness, moment: float) -> None:
+    """At any moment: nothing is left, or the sandbox has started."""
 
-    async def start_and_kill() -> Pen | None:
+    async def start_and_kill() -> RunningSandbox | None:
         task = asyncio.create_task(place.backend.start(place.spec()))
         while not task.done() and not (launchers := _launchers()):
             await asyncio.sleep(0)
@@ -84,21 +84,21 @@ def test_a_launcher_killed_on_its_way_fails_the_start(place: Yard, moment: float
             except ProcessLookupError:
                 pass
         try:
-            return Pen(place.backend, place.data, dict(await task))
-        except BoxStartError:
+            return RunningSandbox(place.backend, place.data, dict(await task))
+        except SandboxStartError:
             return None
 
-    pen = place.do(start_and_kill())
-    if pen is not None:
-        assert pen.answers()
-        place.remove(pen)
+    running_sandbox = place.do(start_and_kill())
+    if running_sandbox is not None:
+        assert running_sandbox.answers()
+        place.remove(running_sandbox)
     assert place.do(place.backend.leftovers()) == []
-    with place.box() as following:
+    with place.sandbox() as following:
         assert following.answers()
 
 
 @pytest.mark.parametrize("moment", [0.0, 0.01, 0.02, 0.04, 0.06, 0.1])
-def test_what_a_killed_server_was_starting_can_be_removed(place: Yard, moment: float) -> None:
+def test_what_a_killed_server_was_starting_can_be_removed(place: LocalBackendHarness, moment: float) -> None:
     spec = place.spec()
     with _server(place, spec) as server:
         assert server.stdout is not None
@@ -112,71 +112,71 @@ def test_what_a_killed_server_was_starting_can_be_removed(place: Yard, moment: f
     eventually(lambda: not _holding(place.data / "boxes" / spec.id))
 
 
-def test_a_box_outlives_the_server_that_started_it(place: Yard) -> None:
+def test_a_sandbox_outlives_the_server_that_started_it(place: LocalBackendHarness) -> None:
     spec = place.spec()
     with _server(place, spec) as server:
         assert server.stdout is not None
         assert server.stdout.readline() == "starting\n"
         record = json.loads(server.stdout.readline())
         server.kill()
-    pen = Pen(place.backend, place.data, record)
-    assert pen.answers()
-    assert pen.status().health is BoxHealth.RUNNING
-    place.remove(pen)
+    running_sandbox = RunningSandbox(place.backend, place.data, record)
+    assert running_sandbox.answers()
+    assert running_sandbox.status().health is SandboxHealth.RUNNING
+    place.remove(running_sandbox)
 
 
-def test_a_number_used_again_is_not_taken_for_the_box(place: Yard) -> None:
-    """After the box has died another process may have its number; it must be left alone."""
-    with place.box() as pen:
-        kill(pen.first_process)
-        place.do(place.backend.wait(pen.record))
+def test_a_number_used_again_is_not_taken_for_the_sandbox(place: LocalBackendHarness) -> None:
+    """After the sandbox has died another process may have its number; it must be left alone."""
+    with place.sandbox() as running_sandbox:
+        kill(running_sandbox.first_process)
+        place.do(place.backend.wait(running_sandbox.record))
         with subprocess.Popen(["sleep", "60"]) as bystander:
-            report = processes.bwrap_report(pen.files.report)
-            pen.files.report.write_text(json.dumps({**report, "child-pid": bystander.pid}))
-            assert pen.status().health is BoxHealth.GONE
-            place.remove(pen)
+            report = process_control.read_bwrap_report(running_sandbox.files.report)
+            running_sandbox.files.report.write_text(json.dumps({**report, "child-pid": bystander.pid}))
+            assert running_sandbox.status().health is SandboxHealth.GONE
+            place.remove(running_sandbox)
             assert bystander.poll() is None
             bystander.kill()
 
 
-def test_a_box_of_before_a_reboot_is_gone(place: Yard) -> None:
-    with place.box() as pen:
-        facts = pen.files.read_facts()
-        pen.files.facts.write_text(json.dumps({**facts, "boot": "another"}))
-        assert pen.status().health is BoxHealth.GONE
-        pen.files.facts.write_text(json.dumps(facts))
-        assert pen.answers()
+def test_a_sandbox_of_before_a_reboot_is_gone(place: LocalBackendHarness) -> None:
+    with place.sandbox() as running_sandbox:
+        facts = running_sandbox.files.read_facts()
+        running_sandbox.files.facts.write_text(json.dumps({**facts, "boot": "another"}))
+        assert running_sandbox.status().health is SandboxHealth.GONE
+        running_sandbox.files.facts.write_text(json.dumps(facts))
+        assert running_sandbox.answers()
 
 
 @pytest.mark.parametrize("damage", ["report", "facts", "log", "sockets"])
-def test_a_damaged_box_can_be_removed(place: Yard, damage: str) -> None:
-    pen = place.start()
-    first = pen.first_process
-    victims = {"report": pen.files.report, "facts": pen.files.facts, "log": pen.files.log}
+def test_a_damaged_sandbox_can_be_removed(place: LocalBackendHarness, damage: str) -> None:
+    running_sandbox = place.start()
+    first = running_sandbox.first_process
+    victims = {"report": running_sandbox.files.report, "facts": running_sandbox.files.facts, "log": running_sandbox.files.log}
     if damage == "sockets":
-        (place.data / "sockets" / pen.id).unlink()
+        (place.data / "sockets" / running_sandbox.id).unlink()
     elif damage == "log":
         victims["log"].unlink()
     else:
         victims[damage].write_text("{ nonsense")
-    place.remove(pen)
+    place.remove(running_sandbox)
     assert place.do(place.backend.leftovers()) == []
-    eventually(lambda: processes.state(first) in processes.ENDED)
+    eventually(lambda: process_control.process_state(first) in process_control.ENDED)
     if damage == "facts" and place.backend._uids is not None:
-        place.backend._uids.release(pen.record["uid"])
+        place.backend._uids.release(running_sandbox.record["uid"])
 
 
-def test_a_removal_broken_off_is_finished_by_the_next(place: Yard) -> None:
-    pen = place.start()
-    kill(pen.first_process)
-    place.do(place.backend.wait(pen.record))
-    pen.files.directory.rename(pen.files.directory.with_name(f".trash-{pen.id}"))
-    assert place.do(place.backend.leftovers()) == [pen.id]
-    place.remove(pen)
+def test_a_removal_broken_off_is_finished_by_the_next(place: LocalBackendHarness) -> None:
+    running_sandbox = place.start()
+    kill(running_sandbox.first_process)
+    place.do(place.backend.wait(running_sandbox.record))
+    running_sandbox.files.directory.rename(running_sandbox.files.directory.with_name(f".trash-{running_sandbox.id}"))
+    assert place.do(place.backend.leftovers()) == [running_sandbox.id]
+    place.remove(running_sandbox)
     assert place.do(place.backend.leftovers()) == []
 
 
-def _server(place: Yard, spec: BoxSpec) -> subprocess.Popen[str]:
+def _server(place: LocalBackendHarness, spec: SandboxSpec) -> subprocess.Popen[str]:
     server = subprocess.Popen(
         [sys.executable, "-c", SERVER], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, start_new_session=True
     )
@@ -189,7 +189,7 @@ def _server(place: Yard, spec: BoxSpec) -> subprocess.Popen[str]:
 
 
 def _launchers() -> list[int]:
-    """The process that starts boxes for this one, and what it has forked for one of them."""
+    """The process that starts sandboxes for this one, and what it has forked for one of them."""
     return [pid for pid in running(PROGRAM) if descends(pid, os.getpid())]
 
 
@@ -206,15 +206,17 @@ def _holding(directory: Path) -> list[int]:
 
 def test_a_first_process_that_ends_just_before_it_is_killed_has_ended(monkeypatch: pytest.MonkeyPatch) -> None:
     child = subprocess.Popen(["sleep", "60"])
-    identity = processes.Identity(child.pid, processes.pid_namespace(child.pid) or 0, processes.boot_id())
+    identity = process_control.ProcessIdentity(
+        child.pid, process_control.pid_namespace(child.pid) or 0, process_control.boot_id()
+    )
     looked = identity.alive
 
-    def alive_when_looked_at(self: processes.Identity) -> bool:
+    def alive_when_looked_at(self: process_control.ProcessIdentity) -> bool:
         found = looked()
         child.kill()
         child.wait(10)
         return found
 
-    monkeypatch.setattr(processes.Identity, "alive", alive_when_looked_at)
-    processes.kill_first(identity, thaw=lambda: None)
+    monkeypatch.setattr(process_control.ProcessIdentity, "alive", alive_when_looked_at)
+    process_control.kill_init_process(identity, thaw=lambda: None)
     assert child.returncode == -signal.SIGKILL

@@ -1,4 +1,4 @@
-"""Calls into the kernel that a box does not need are refused, whichever way they are made."""
+"""Calls into the kernel that a sandbox does not need are refused, whichever way they are made."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pyseccomp
 import pytest
-from tests.contract.backends.support import Pen
+from tests.contract.backends.support import RunningSandbox
 
 CALL = """
 import ctypes, json, sys
@@ -96,8 +96,8 @@ def numbered(names: list[str]) -> str:
     return json.dumps([call for call in calls if call[1] is not None])
 
 
-def test_dangerous_calls_are_refused(pen: Pen) -> None:
-    result = pen.python(CALL, numbered(list(HARMLESS)))
+def test_dangerous_calls_are_refused(running_sandbox: RunningSandbox) -> None:
+    result = running_sandbox.python(CALL, numbered(list(HARMLESS)))
     answers = json.loads(result.stdout)
     assert len(answers) > 40
     assert {name: answer for name, answer in answers.items() if answer != errno.EPERM} == {}
@@ -112,15 +112,15 @@ def test_they_would_be_let_through_outside() -> None:
     assert len([name for name, answer in outside.items() if answer != errno.EPERM]) >= 6
 
 
-def test_calls_newer_than_the_list_do_not_exist(pen: Pen) -> None:
+def test_calls_newer_than_the_list_do_not_exist(running_sandbox: RunningSandbox) -> None:
     calls = [(name, value, [-1, 0, 0, 0, 0]) for name, value in NEW.items()]
     calls += [(f"number {value}", value, [-1, 0, 0, 0, 0]) for value in range(470, 560)]
-    answers = json.loads(pen.python(CALL, json.dumps(calls)).stdout)
+    answers = json.loads(running_sandbox.python(CALL, json.dumps(calls)).stdout)
     assert set(answers.values()) == {errno.ENOSYS}
 
 
 @pytest.mark.parametrize("kind", NAMESPACES)
-def test_no_namespace_can_be_made(pen: Pen, kind: str) -> None:
+def test_no_namespace_can_be_made(running_sandbox: RunningSandbox, kind: str) -> None:
     flag = NAMESPACES[kind]
     clone = number("clone")
     calls = [
@@ -129,25 +129,25 @@ def test_no_namespace_can_be_made(pen: Pen, kind: str) -> None:
         ("with user", clone, [flag | NEW_USER | 17, 0, 0, 0, 0]),
         ("high bits", clone, [flag | 17 | 1 << 40, 0, 0, 0, 0]),
     ]
-    answers = json.loads(pen.python(CALL, json.dumps(calls)).stdout)
+    answers = json.loads(running_sandbox.python(CALL, json.dumps(calls)).stdout)
     assert set(answers.values()) == {errno.EPERM}
 
 
-def test_programs_that_make_namespaces_fail(pen: Pen) -> None:
+def test_programs_that_make_namespaces_fail(running_sandbox: RunningSandbox) -> None:
     for command in ("unshare -U true", "unshare -Ur true", "unshare -m true", "bwrap --ro-bind / / true"):
-        assert pen.run(command).exit_code != 0, command
+        assert running_sandbox.run(command).exit_code != 0, command
 
 
-def test_threads_and_children_work(pen: Pen) -> None:
+def test_threads_and_children_work(running_sandbox: RunningSandbox) -> None:
     code = (
         "import subprocess, threading\n"
         "thread = threading.Thread(target=subprocess.run, args=(['true'],)); thread.start(); thread.join()\n"
         "print('both')\n"
     )
-    assert pen.python(code).stdout == b"both\n"
+    assert running_sandbox.python(code).stdout == b"both\n"
 
 
-def test_an_image_may_allow_namespaces(nested: Pen) -> None:
+def test_an_image_may_allow_namespaces(nested: RunningSandbox) -> None:
     assert nested.output("unshare --user --map-root-user --pid --fork --mount-proc sh -c 'id -u; echo $$'") == "0\n1\n"
 
 
@@ -178,13 +178,13 @@ def test_an_image_may_allow_namespaces(nested: Pen) -> None:
         "mknod /tmp/disk b 254 0",
     ],
 )
-def test_root_of_an_inner_namespace_stays_in_the_box(nested: Pen, attempt: str) -> None:
+def test_root_of_an_inner_namespace_stays_in_the_sandbox(nested: RunningSandbox, attempt: str) -> None:
     inner = nested.run(["unshare", "--user", "--map-root-user", "--mount", "--net", "--ipc", "sh", "-c", attempt])
     assert inner.exit_code != 0, (inner.stdout, inner.stderr)
     assert not Path("/usr/evil").exists()
 
 
-def test_an_inner_namespace_cannot_change_the_boxs_limits(nested: Pen) -> None:
+def test_an_inner_namespace_cannot_change_the_sandboxs_limits(nested: RunningSandbox) -> None:
     """What it can mount of the control groups is below them, or not its to write."""
     limits = {
         path: path.read_text()
@@ -203,9 +203,9 @@ def test_an_inner_namespace_cannot_change_the_boxs_limits(nested: Pen) -> None:
     assert {path: path.read_text() for path in limits} == limits
 
 
-def test_no_control_group_file_system_is_there(pen: Pen) -> None:
-    assert pen.output("ls -A /sys") == ""
-    assert "cgroup" not in pen.output("cat /proc/mounts")
+def test_no_control_group_file_system_is_there(running_sandbox: RunningSandbox) -> None:
+    assert running_sandbox.output("ls -A /sys") == ""
+    assert "cgroup" not in running_sandbox.output("cat /proc/mounts")
 
 
 @pytest.mark.parametrize(
@@ -213,24 +213,24 @@ def test_no_control_group_file_system_is_there(pen: Pen) -> None:
     ["kernel/core_pattern", "kernel/hostname", "kernel/modprobe", "kernel/sysrq", "vm/overcommit_memory", "fs/file-max",
      "net/ipv4/ip_forward", "kernel/pid_max", "user/max_user_namespaces"],
 )  # fmt: skip
-def test_kernel_settings_cannot_be_written(pen: Pen, path: str) -> None:
+def test_kernel_settings_cannot_be_written(running_sandbox: RunningSandbox, path: str) -> None:
     host = Path("/proc/sys", path)
     before = host.read_text() if host.exists() else None
-    assert pen.run(f"echo 1 > /proc/sys/{path}").exit_code != 0
+    assert running_sandbox.run(f"echo 1 > /proc/sys/{path}").exit_code != 0
     assert (host.read_text() if host.exists() else None) == before
 
 
-def test_the_clock_cannot_be_set(pen: Pen) -> None:
-    assert pen.run("date -s 2001-01-01").exit_code != 0
-    assert pen.run("unshare --time true").exit_code != 0
+def test_the_clock_cannot_be_set(running_sandbox: RunningSandbox) -> None:
+    assert running_sandbox.run("date -s 2001-01-01").exit_code != 0
+    assert running_sandbox.run("unshare --time true").exit_code != 0
 
 
-def test_nothing_can_be_typed_into_a_terminal(pen: Pen) -> None:
-    lines = pen.python(HIGH_BITS).stdout.decode().splitlines()
+def test_nothing_can_be_typed_into_a_terminal(running_sandbox: RunningSandbox) -> None:
+    lines = running_sandbox.python(HIGH_BITS).stdout.decode().splitlines()
     assert lines == [f"-1 {errno.EPERM}"] * 5 + ["True"]
 
 
-def test_other_system_call_tables_are_closed(pen: Pen, tmp_path: Path) -> None:
+def test_other_system_call_tables_are_closed(running_sandbox: RunningSandbox, tmp_path: Path) -> None:
     """The 32-bit and x32 tables have other numbers, which the filter would misread."""
     if shutil.which("gcc") is None:
         pytest.skip("no C compiler on this machine")
@@ -239,11 +239,11 @@ def test_other_system_call_tables_are_closed(pen: Pen, tmp_path: Path) -> None:
     compiled = subprocess.run(["gcc", "-static", "-o", built, tmp_path / "abis.c"], capture_output=True, check=False)
     if compiled.returncode:
         pytest.skip("the C compiler makes no static programs for this machine")
-    pen.write("/workspace/abis", built.read_bytes())
-    i386, x32 = pen.output("/workspace/abis").split()
+    running_sandbox.write("/workspace/abis", built.read_bytes())
+    i386, x32 = running_sandbox.output("/workspace/abis").split()
     assert i386 in ("31", "11")
     assert x32 in ("31", "0")
 
 
-def test_no_key_of_the_host_is_listed(pen: Pen) -> None:
-    assert b"_uid.0:" not in pen.run("cat /proc/keys").stdout
+def test_no_key_of_the_host_is_listed(running_sandbox: RunningSandbox) -> None:
+    assert b"_uid.0:" not in running_sandbox.run("cat /proc/keys").stdout

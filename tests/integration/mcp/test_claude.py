@@ -1,4 +1,4 @@
-"""The real claude-code in a real box, with no network but a scripted model and one MCP server."""
+"""The real claude-code in a real sandbox, with no network but a scripted model and one MCP server."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from paddock.app import build
+from paddock.app import build_server
 from paddock.config.schema import Config
 from paddock.fleet.requests import CreateSandbox, VolumeRequest
-from paddock.mcp.declared import address, declare
+from paddock.mcp.declared_servers import server_address, servers_extension
 from paddock.model.task import McpServer
-from paddock.sandbox.client import Command
+from paddock.sandbox.daemon.client import BackgroundCommand
 
 from ..fleet.conftest import data
-from .servers import mcp_servers
+from .upstream_servers import mcp_servers
 
 __all__ = ["data"]
 pytestmark = pytest.mark.anyio
@@ -30,7 +30,7 @@ otherwise: {say: This was not to be said.}
 """
 
 
-async def test_claude_uses_a_tool_of_a_server_outside_its_box(data: Path) -> None:
+async def test_claude_uses_a_tool_of_a_server_outside_its_sandbox(data: Path) -> None:
     if not INSTALLED.exists():
         pytest.fail("claude is not installed; run `make setup-test`")
     config = Config.model_validate(
@@ -42,23 +42,23 @@ async def test_claude_uses_a_tool_of_a_server_outside_its_box(data: Path) -> Non
         }
     )
     with mcp_servers() as servers:
-        async with build(config) as paddock:
+        async with build_server(config) as paddock:
             calc = McpServer(name="calc", url=servers.calculator, headers={"Authorization": "Bearer ${TOKEN}"})
-            paddock.gateway.routes.scripted.add("run-1", SCRIPT, "me")
-            paddock.gateway.traffics.start("run-1", "me")
-            wishes = {"paddock.llm.run": "run-1", "paddock.llm.models": "script-run-1", **declare([calc])}
+            paddock.gateway.routes.run_scripts.add("run-1", SCRIPT, "me")
+            paddock.gateway.run_traffic.start_counting("run-1", "me")
+            wishes = {"paddock.llm.run": "run-1", "paddock.llm.models": "script-run-1", **servers_extension([calc])}
             volume = VolumeRequest(name="clis", host_path=str(INSTALLED), target="/clis", read_only=True)
             sandbox = await paddock.fleet.create("me", CreateSandbox(extensions=wishes, volumes=(volume,)))
-            inside = await paddock.fleet.inside("me", sandbox.id)
-            servers_file = json.dumps({"mcpServers": {"calc": {"type": "http", "url": address("calc")}}})
+            inside = await paddock.fleet.running_client("me", sandbox.id)
+            servers_file = json.dumps({"mcpServers": {"calc": {"type": "http", "url": server_address("calc")}}})
             words = [
                 "/clis/claude-code-linux-x64/claude", "-p", "Add 2 and 40 with the tool.", "--output-format",
                 "stream-json", "--verbose", "--dangerously-skip-permissions", "--model", "script-run-1",
                 "--mcp-config", servers_file, "--strict-mcp-config",
             ]  # fmt: skip
             quiet = {"CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1", "IS_SANDBOX": "1"}
-            done = await inside.run(Command(words, env=quiet, timeout=60))
-            traffic = paddock.gateway.traffics.of("run-1")
+            done = await inside.run(BackgroundCommand(words, env=quiet, timeout=60))
+            traffic = paddock.gateway.run_traffic.traffic_of("run-1")
     output = done.stdout.decode()
     events = [json.loads(line) for line in output.splitlines() if line.startswith("{")]
     assert events and events[-1].get("result") == 'The tool says {"result":42}.', output + done.stderr.decode()

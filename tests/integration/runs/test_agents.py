@@ -1,4 +1,4 @@
-"""The sample tasks by the real agents, in their images, in boxes that reach only the proxy; and with it in trouble.
+"""The sample tasks by the real agents, in their images, in sandboxes that reach only the proxy; and with it in trouble.
 
 The first time, the images are built, which takes some minutes and needs a network. They are kept, in `TEST_IMAGES` or
 `~/.paddock/images`.
@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 
-from tests.serving import Server, serving
-from tests.upstream import Upstream, upstream, whole
+from tests.support.fake_provider import FakeProvider, upstream, whole
+from tests.support.server import Server, serving
 
-from .agents import OUR_KEY, ROOT, Called, Done, paddock_run, share_images
+from .agent_images import OUR_KEY, ROOT, Called, Done, paddock_run, share_images
 
 pytestmark = pytest.mark.timeout(1500)
 AGENTS = {
@@ -44,7 +44,7 @@ April had the most visitors, 3310; there were 9945 in all.
 
 
 @pytest.fixture(scope="module")
-def refusing() -> Iterator[Upstream]:
+def refusing() -> Iterator[FakeProvider]:
     """A provider that refuses its key for good."""
     with upstream() as provider:
         provider.always(whole({"error": {"message": "no such key", "type": "authentication_error"}}, status=401))
@@ -52,7 +52,7 @@ def refusing() -> Iterator[Upstream]:
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory, refusing: Upstream) -> Iterator[Server]:
+def server(tmp_path_factory: pytest.TempPathFactory, refusing: FakeProvider) -> Iterator[Server]:
     directory = tmp_path_factory.mktemp("agents")
     share_images(directory / "data", [f"agent-{agent}" for agent in AGENTS.values()])
     providers = {
@@ -112,9 +112,9 @@ class TestEachAgent:
     def test_has_its_exchanges_in_the_archive(self, server: Server, done: Done) -> None:
         with server.client() as client:
             by_run = client.get("/v1/exchanges", params={"run": done.run["id"]}).json()["items"]
-            by_box = client.get("/v1/exchanges", params={"sandbox": done.run["sandboxId"]}).json()["items"]
+            by_sandbox = client.get("/v1/exchanges", params={"sandbox": done.run["sandboxId"]}).json()["items"]
         assert len(by_run) == done.result["traffic"]["requests"] >= 3
-        assert [each["id"] for each in by_run] == [each["id"] for each in by_box]
+        assert [each["id"] for each in by_run] == [each["id"] for each in by_sandbox]
         assert {(each["outcome"], each["sandbox"]) for each in by_run} == {("ok", done.run["sandboxId"])}
 
     def test_tells_what_it_says_and_does(self, done: Done) -> None:
@@ -225,7 +225,7 @@ json.dump({
 
 @pytest.fixture(scope="module")
 def troubled(server: Server, tmp_path_factory: pytest.TempPathFactory) -> Called:
-    """Tasks whose model is in trouble, and one that looks for a way out of its box; run by one command."""
+    """Tasks whose model is in trouble, and one that looks for a way out of its sandbox; run by one command."""
     directory = tmp_path_factory.mktemp("troubled")
     files = []
     for name, more in TROUBLES.items():
@@ -259,7 +259,7 @@ def places(server: Server) -> list[str]:
     ]
 
 
-def test_an_error_is_told_where_the_exit_code_lies(troubled: Called, refusing: Upstream) -> None:
+def test_an_error_is_told_where_the_exit_code_lies(troubled: Called, refusing: FakeProvider) -> None:
     done = troubled["refused"]
     assert (done.run["state"], done.result["endedBy"]) == ("failed", "agent_error")
     assert REFUSAL in done.result["reason"]
@@ -303,7 +303,7 @@ def test_an_agent_that_goes_on_asking_in_vain_ends_in_time(troubled: Called) -> 
     assert "gone" in done.result["traffic"]["lastError"]
 
 
-def test_a_box_reaches_the_models_and_nothing_else(server: Server, troubled: Called) -> None:
+def test_a_sandbox_reaches_the_models_and_nothing_else(server: Server, troubled: Called) -> None:
     done = troubled["nosy"]
     assert done.run["state"] == "succeeded", done.result
     seen = json.loads(done.delivered("seen.json"))

@@ -10,9 +10,9 @@ import pytest
 from fsspec.implementations.memory import MemoryFileSystem
 
 from paddock.errors import ConfigError
-from paddock.model.runs import EndedBy, Result, RunState
-from paddock.runs.artifacts import Artifacts
-from paddock.runs.folder import RunFolder
+from paddock.model.runs import EndedBy, RunResult, RunState
+from paddock.runs.results.artifact_publisher import ArtifactPublisher
+from paddock.runs.results.run_folder import RunFolder
 
 pytestmark = pytest.mark.anyio
 
@@ -24,21 +24,21 @@ def folder(tmp_path: Path) -> RunFolder:
     (made.deliverables / "out").mkdir()
     (made.deliverables / "out" / "a b#?*.txt").write_text("aa")
     (made.deliverables / "report.md").write_text("# Report")
-    made.write_result(Result(state=RunState.SUCCEEDED, ended_by=EndedBy.EXIT, reason="done"))
+    made.write_result(RunResult(state=RunState.SUCCEEDED, ended_by=EndedBy.EXIT, reason="done"))
     return made
 
 
 async def test_without_an_address_the_folder_is_all(folder: RunFolder) -> None:
-    artifacts = Artifacts(None)
-    artifacts.check()
+    artifacts = ArtifactPublisher(None)
+    artifacts.check_address()
     assert await artifacts.publish(folder) is None
     await artifacts.remove("run-1")
 
 
 @pytest.mark.parametrize("scheme", ["file://", ""])
 async def test_to_a_directory(folder: RunFolder, tmp_path: Path, scheme: str) -> None:
-    artifacts = Artifacts(f"{scheme}{tmp_path}/share/")
-    artifacts.check()
+    artifacts = ArtifactPublisher(f"{scheme}{tmp_path}/share/")
+    artifacts.check_address()
     published = await artifacts.publish(folder)
     assert published is not None and published.problem is None and published.files == 3
     copied = tmp_path / "share" / "run-1"
@@ -48,7 +48,7 @@ async def test_to_a_directory(folder: RunFolder, tmp_path: Path, scheme: str) ->
 
 
 async def test_copying_again_replaces_what_was_there(folder: RunFolder) -> None:
-    artifacts = Artifacts("memory://again")
+    artifacts = ArtifactPublisher("memory://again")
     await artifacts.publish(folder)
     (folder.deliverables / "report.md").write_text("newer")
     (folder.deliverables / "out" / "a b#?*.txt").unlink()
@@ -65,7 +65,7 @@ async def test_copying_again_replaces_what_was_there(folder: RunFolder) -> None:
 @pytest.mark.parametrize("address", ["nosuch://bucket", "s3-but-not-installed://x"])
 def test_an_address_that_nothing_understands_is_told_before_any_run(address: str) -> None:
     with pytest.raises(ConfigError, match=r"runs\.artifacts"):
-        Artifacts(address).check()
+        ArtifactPublisher(address).check_address()
 
 
 class Shaky(MemoryFileSystem):  # type: ignore[misc]
@@ -89,13 +89,13 @@ def shaky() -> type[Shaky]:
 
 async def test_what_fails_is_tried_again(folder: RunFolder, shaky: type[Shaky]) -> None:
     shaky.failures = 2
-    published = await Artifacts("shaky://store", first_pause=0.001).publish(folder)
+    published = await ArtifactPublisher("shaky://store", first_pause=0.001).publish(folder)
     assert published is not None and published.problem is None and published.files == 3
 
 
 async def test_what_keeps_failing_is_told_and_the_folder_stays(folder: RunFolder, shaky: type[Shaky]) -> None:
     shaky.failures = 1000
-    published = await Artifacts("shaky://me:s3cret@store", first_pause=0.001).publish(folder)
+    published = await ArtifactPublisher("shaky://me:s3cret@store", first_pause=0.001).publish(folder)
     assert published is not None and published.problem is not None
     assert "slow down" in published.problem and "the run's folder" in published.problem
     assert "s3cret" not in str(published)
@@ -104,5 +104,5 @@ async def test_what_keeps_failing_is_told_and_the_folder_stays(folder: RunFolder
 
 async def test_a_full_or_forbidden_place_is_told(folder: RunFolder, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("in the way")
-    published = await Artifacts(f"file://{tmp_path}/file", first_pause=0.001).publish(folder)
+    published = await ArtifactPublisher(f"file://{tmp_path}/file", first_pause=0.001).publish(folder)
     assert published is not None and published.problem is not None and published.files == 0

@@ -1,4 +1,4 @@
-"""Inputs that are uploaded: kept once, checked while they come, and unpacked by a real box."""
+"""Inputs that are uploaded: kept once, checked while they come, and unpacked by a real sandbox."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from pathlib import Path
 import pytest
 
 from paddock.errors import InvalidInput, NotFound, TooLarge
-from paddock.runs.bundles import Bundles
-from paddock.sandbox.client import Inside
-from tests.contract.backends.support import host_image, yard
+from paddock.runs.inputs.uploaded_bundles import UploadedBundles
+from paddock.sandbox.daemon.client import DaemonClient
+from tests.contract.backends.support import host_image, local_backend
 
 pytestmark = pytest.mark.anyio
 LIMIT = 10_000_000
 
 
 @pytest.fixture
-def bundles(tmp_path: Path) -> Bundles:
-    made = Bundles(tmp_path / "bundles")
+def bundles(tmp_path: Path) -> UploadedBundles:
+    made = UploadedBundles(tmp_path / "bundles")
     made.open()
     return made
 
@@ -58,16 +58,16 @@ def left(tmp_path: Path) -> list[str]:
     return sorted(os.listdir(tmp_path / "bundles" / "acme"))
 
 
-async def test_an_archive_is_kept_under_what_is_in_it(bundles: Bundles, tmp_path: Path) -> None:
+async def test_an_archive_is_kept_under_what_is_in_it(bundles: UploadedBundles, tmp_path: Path) -> None:
     data = tar_of(("notes.txt", b"hello"), special("sub", tarfile.DIRTYPE), ("sub/x", b"x" * 100_000))
-    bundle_id = await bundles.put("acme", pieces(data), LIMIT)
-    assert await bundles.put("acme", pieces(data, 7), LIMIT) == bundle_id
-    assert bundles.path("acme", bundle_id).read_bytes() == data
+    bundle_id = await bundles.save("acme", pieces(data), LIMIT)
+    assert await bundles.save("acme", pieces(data, 7), LIMIT) == bundle_id
+    assert bundles.bundle_path("acme", bundle_id).read_bytes() == data
     assert left(tmp_path) == [f"{bundle_id}.tar"]
 
 
-async def test_tenants_do_not_see_each_others(bundles: Bundles) -> None:
-    bundle_id = await bundles.put("acme", pieces(tar_of(("a", b"a"))), LIMIT)
+async def test_tenants_do_not_see_each_others(bundles: UploadedBundles) -> None:
+    bundle_id = await bundles.save("acme", pieces(tar_of(("a", b"a"))), LIMIT)
     for tenant, asked in (
         ("other", bundle_id),
         ("acme", "0" * 64),
@@ -76,13 +76,13 @@ async def test_tenants_do_not_see_each_others(bundles: Bundles) -> None:
         ("acme", "x"),
     ):
         with pytest.raises(NotFound, match="upload the inputs again"):
-            bundles.path(tenant, asked)
+            bundles.bundle_path(tenant, asked)
     for tenant in ("..", "", "a/b"):
         with pytest.raises(InvalidInput):
-            bundles.path(tenant, bundle_id)
+            bundles.bundle_path(tenant, bundle_id)
 
 
-async def test_what_tar_itself_writes_is_taken(bundles: Bundles, tmp_path: Path) -> None:
+async def test_what_tar_itself_writes_is_taken(bundles: UploadedBundles, tmp_path: Path) -> None:
     source = tmp_path / "source"
     (source / ("d" * 90) / ("e" * 90)).mkdir(parents=True)
     (source / ("d" * 90) / ("e" * 90) / ("ü" * 60)).write_text("long")
@@ -94,8 +94,8 @@ async def test_what_tar_itself_writes_is_taken(bundles: Bundles, tmp_path: Path)
         where = source if form in ("gnu", "posix") else source / ("d" * 90) / ("e" * 90)
         words = ["tar", f"--format={form}", "-C", str(where), "-cf", "-", "." if form in ("gnu", "posix") else "./"]
         made = subprocess.run(words, capture_output=True, check=form in ("gnu", "posix"))
-        bundle_id = await bundles.put("acme", pieces(made.stdout, 1000), LIMIT)
-        assert bundles.path("acme", bundle_id).read_bytes() == made.stdout
+        bundle_id = await bundles.save("acme", pieces(made.stdout, 1000), LIMIT)
+        assert bundles.bundle_path("acme", bundle_id).read_bytes() == made.stdout
 
 
 Damage = Callable[[bytes], bytes]
@@ -126,11 +126,11 @@ REFUSED: dict[str, tuple[bytes, str]] = {
 
 
 @pytest.mark.parametrize("case", REFUSED)
-async def test_a_bad_archive_is_refused_with_the_reason(bundles: Bundles, tmp_path: Path, case: str) -> None:
+async def test_a_bad_archive_is_refused_with_the_reason(bundles: UploadedBundles, tmp_path: Path, case: str) -> None:
     data, why = REFUSED[case]
     for size in (65536, 333):
         with pytest.raises(InvalidInput, match=why) as told:
-            await bundles.put("acme", pieces(data, size), LIMIT)
+            await bundles.save("acme", pieces(data, size), LIMIT)
         assert told.value.message.isprintable()
     assert left(tmp_path) == []
 
@@ -160,12 +160,12 @@ def header(kind: bytes, size: bytes, name: bytes = b"x") -> bytes:
         (header(b"g", b"00000000012") + b"10 path=x\n".ljust(512, b"\0"), "meant for all files"),
     ],
 )
-async def test_headers_that_lie(bundles: Bundles, data: bytes, why: str) -> None:
+async def test_headers_that_lie(bundles: UploadedBundles, data: bytes, why: str) -> None:
     with pytest.raises(InvalidInput, match=why):
-        await bundles.put("acme", pieces(data), LIMIT)
+        await bundles.save("acme", pieces(data), LIMIT)
 
 
-async def test_more_than_the_limit_is_not_read(bundles: Bundles, tmp_path: Path) -> None:
+async def test_more_than_the_limit_is_not_read(bundles: UploadedBundles, tmp_path: Path) -> None:
     sent = 0
 
     async def endless() -> AsyncIterator[bytes]:
@@ -176,21 +176,21 @@ async def test_more_than_the_limit_is_not_read(bundles: Bundles, tmp_path: Path)
             yield bytes(65536)
 
     with pytest.raises(TooLarge, match="more than 1000000 bytes"):
-        await bundles.put("acme", endless(), 1_000_000)
+        await bundles.save("acme", endless(), 1_000_000)
     assert sent < 4_000_000 and left(tmp_path) == []
 
 
-async def test_an_upload_that_breaks_off_leaves_nothing(bundles: Bundles, tmp_path: Path) -> None:
+async def test_an_upload_that_breaks_off_leaves_nothing(bundles: UploadedBundles, tmp_path: Path) -> None:
     async def broken() -> AsyncIterator[bytes]:
         yield GOOD[:1000]
         raise ConnectionResetError
 
     with pytest.raises(ConnectionResetError):
-        await bundles.put("acme", broken(), LIMIT)
+        await bundles.save("acme", broken(), LIMIT)
     assert left(tmp_path) == []
 
 
-async def test_a_cancelled_upload_leaves_nothing(bundles: Bundles, tmp_path: Path) -> None:
+async def test_a_cancelled_upload_leaves_nothing(bundles: UploadedBundles, tmp_path: Path) -> None:
     waiting = asyncio.Event()
 
     async def slow() -> AsyncIterator[bytes]:
@@ -198,7 +198,7 @@ async def test_a_cancelled_upload_leaves_nothing(bundles: Bundles, tmp_path: Pat
         waiting.set()
         await asyncio.sleep(30)
 
-    work = asyncio.create_task(bundles.put("acme", slow(), LIMIT))
+    work = asyncio.create_task(bundles.save("acme", slow(), LIMIT))
     await waiting.wait()
     work.cancel()
     with pytest.raises(asyncio.CancelledError):
@@ -206,44 +206,44 @@ async def test_a_cancelled_upload_leaves_nothing(bundles: Bundles, tmp_path: Pat
     assert left(tmp_path) == []
 
 
-async def test_what_a_dead_server_was_receiving_is_swept(bundles: Bundles, tmp_path: Path) -> None:
-    bundle_id = await bundles.put("acme", pieces(GOOD), LIMIT)
+async def test_what_a_dead_server_was_receiving_is_swept(bundles: UploadedBundles, tmp_path: Path) -> None:
+    bundle_id = await bundles.save("acme", pieces(GOOD), LIMIT)
     (tmp_path / "bundles" / "acme" / ".partial-0badcafe").write_bytes(b"half")
-    Bundles(tmp_path / "bundles").open()
+    UploadedBundles(tmp_path / "bundles").open()
     assert left(tmp_path) == [f"{bundle_id}.tar"]
 
 
-async def test_what_was_uploaded_for_nothing_is_swept(bundles: Bundles, tmp_path: Path) -> None:
-    used, unused, recent = [await bundles.put("acme", pieces(tar_of((name, b"x"))), LIMIT) for name in "abc"]
+async def test_what_was_uploaded_for_nothing_is_swept(bundles: UploadedBundles, tmp_path: Path) -> None:
+    used, unused, recent = [await bundles.save("acme", pieces(tar_of((name, b"x"))), LIMIT) for name in "abc"]
     for bundle_id in (used, unused):
         os.utime(tmp_path / "bundles" / "acme" / f"{bundle_id}.tar", (0, time.time() - 100))
-    assert bundles.sweep([("acme", used), ("other", unused)], unused_for=50) == 1
+    assert bundles.remove_unused([("acme", used), ("other", unused)], unused_for=50) == 1
     assert left(tmp_path) == sorted(f"{each}.tar" for each in (used, recent))
-    os.utime(bundles.path("acme", recent), (0, time.time() - 100))
-    bundles.path("acme", recent)
-    assert bundles.sweep([("acme", used)], unused_for=50) == 0, "asking for one is a use of it"
+    os.utime(bundles.bundle_path("acme", recent), (0, time.time() - 100))
+    bundles.bundle_path("acme", recent)
+    assert bundles.remove_unused([("acme", used)], unused_for=50) == 0, "asking for one is a use of it"
 
 
-async def test_one_that_is_forgotten_can_come_again(bundles: Bundles, tmp_path: Path) -> None:
-    bundle_id = await bundles.put("acme", pieces(GOOD), LIMIT)
-    other = await bundles.put("other", pieces(GOOD), LIMIT)
+async def test_one_that_is_forgotten_can_come_again(bundles: UploadedBundles, tmp_path: Path) -> None:
+    bundle_id = await bundles.save("acme", pieces(GOOD), LIMIT)
+    other = await bundles.save("other", pieces(GOOD), LIMIT)
     for asked in (bundle_id, bundle_id, f"../other/{other}"):
-        bundles.forget("acme", asked)
+        bundles.remove("acme", asked)
     assert left(tmp_path) == []
-    assert bundles.path("other", other).exists()
-    assert await bundles.put("acme", pieces(GOOD), LIMIT) == bundle_id
+    assert bundles.bundle_path("other", other).exists()
+    assert await bundles.save("acme", pieces(GOOD), LIMIT) == bundle_id
 
 
-def test_a_real_box_unpacks_it(tmp_path: Path) -> None:
-    bundles = Bundles(tmp_path / "bundles")
+def test_a_real_sandbox_unpacks_it(tmp_path: Path) -> None:
+    bundles = UploadedBundles(tmp_path / "bundles")
     bundles.open()
     data = tar_of(("in/notes.txt", b"hello"), special("link", tarfile.SYMTYPE, "in/notes.txt"))
-    with yard(tmp_path, host_image(tmp_path / "images")) as place, place.box() as pen:
+    with local_backend(tmp_path, host_image(tmp_path / "images")) as place, place.sandbox() as running_sandbox:
 
         async def send() -> None:
-            path = bundles.path("acme", await bundles.put("acme", pieces(data), LIMIT))
-            async with Inside(pen.backend.address(pen.record)) as inside:
+            path = bundles.bundle_path("acme", await bundles.save("acme", pieces(data), LIMIT))
+            async with DaemonClient(running_sandbox.backend.daemon_address(running_sandbox.record)) as inside:
                 await inside.put_archive("/workspace", path.read_bytes())
 
         asyncio.run(send())
-        assert pen.output("cat /workspace/link") == "hello"
+        assert running_sandbox.output("cat /workspace/link") == "hello"

@@ -1,4 +1,4 @@
-"""What comes out of real boxes, tidy ones and hostile ones, and what of it reaches the host."""
+"""What comes out of real sandboxes, tidy ones and hostile ones, and what of it reaches the host."""
 
 from __future__ import annotations
 
@@ -13,29 +13,29 @@ from typing import Any
 
 import pytest
 
-from paddock.runs.collecting import Bounds, Collected, collect
-from paddock.runs.folder import RunFolder
-from paddock.runs.receiving import PARTIAL
-from paddock.sandbox.client import Inside
-from tests.contract.backends.support import Pen, Yard, host_image, kill, yard
-from tests.integration.runs.collected import names, on_disk, reason, wanted
+from paddock.runs.results.deliverable_collector import CollectedDeliverables, DeliverableLimits, collect_deliverables
+from paddock.runs.results.deliverable_receiver import PARTIAL
+from paddock.runs.results.run_folder import RunFolder
+from paddock.sandbox.daemon.client import DaemonClient
+from tests.contract.backends.support import RunningSandbox, LocalBackendHarness, host_image, kill, local_backend
+from tests.integration.runs.collection_support import names, on_disk, reason, wanted
 
 
 @pytest.fixture(scope="module")
-def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Yard]:
-    with yard(tmp_path_factory.mktemp("data"), host_image(tmp_path_factory.mktemp("images"))) as made:
+def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalBackendHarness]:
+    with local_backend(tmp_path_factory.mktemp("data"), host_image(tmp_path_factory.mktemp("images"))) as made:
         yield made
 
 
 @pytest.fixture(scope="module")
-def shared(place: Yard) -> Iterator[Pen]:
-    with place.box() as box:
-        yield box
+def shared(place: LocalBackendHarness) -> Iterator[RunningSandbox]:
+    with place.sandbox() as sandbox:
+        yield sandbox
 
 
 @pytest.fixture
-def pen(shared: Pen) -> Pen:
-    """A box with an empty workspace."""
+def running_sandbox(shared: RunningSandbox) -> RunningSandbox:
+    """A sandbox with an empty workspace."""
     shared.output("chmod -R u+rwx /workspace; find /workspace -mindepth 1 -delete")
     return shared
 
@@ -45,32 +45,32 @@ def folder(tmp_path: Path) -> RunFolder:
     return RunFolder(tmp_path / "runs", "run-1")
 
 
-def gather(pen: Pen, folder: RunFolder, *paths: str | dict[str, Any], **bounds: Any) -> Collected:
-    async def talk() -> Collected:
-        async with Inside(pen.backend.address(pen.record)) as inside:
-            return await collect(inside, wanted(*paths), folder, bounds=Bounds(**bounds))
+def gather(running_sandbox: RunningSandbox, folder: RunFolder, *paths: str | dict[str, Any], **bounds: Any) -> CollectedDeliverables:
+    async def talk() -> CollectedDeliverables:
+        async with DaemonClient(running_sandbox.backend.daemon_address(running_sandbox.record)) as inside:
+            return await collect_deliverables(inside, wanted(*paths), folder, bounds=DeliverableLimits(**bounds))
 
     return asyncio.run(asyncio.wait_for(talk(), 60))
 
 
 @contextmanager
-def meanwhile(pen: Pen, command: str) -> Iterator[None]:
-    """Have a command run in the box."""
+def meanwhile(running_sandbox: RunningSandbox, command: str) -> Iterator[None]:
+    """Have a command run in the sandbox."""
 
     async def stop() -> None:
-        async with Inside(pen.backend.address(pen.record)) as inside:
+        async with DaemonClient(running_sandbox.backend.daemon_address(running_sandbox.record)) as inside:
             await inside.interrupt(command_id)
 
-    command_id = pen.start(command)
+    command_id = running_sandbox.start(command)
     try:
         yield
     finally:
         asyncio.run(asyncio.wait_for(stop(), 20))
 
 
-def test_a_file_comes_back_with_its_checksum(pen: Pen, folder: RunFolder) -> None:
-    pen.write("/workspace/report.md", b"# Report\n", mode=777)
-    collected = gather(pen, folder, "report.md")
+def test_a_file_comes_back_with_its_checksum(running_sandbox: RunningSandbox, folder: RunFolder) -> None:
+    running_sandbox.write("/workspace/report.md", b"# Report\n", mode=777)
+    collected = gather(running_sandbox, folder, "report.md")
     [delivered] = collected.delivered
     assert (delivered.path, delivered.size, delivered.note) == ("report.md", 9, "")
     assert delivered.sha256 == hashlib.sha256(b"# Report\n").hexdigest()
@@ -81,11 +81,11 @@ def test_a_file_comes_back_with_its_checksum(pen: Pen, folder: RunFolder) -> Non
     assert kept.stat().st_uid == os.geteuid()
 
 
-def test_where_things_go(pen: Pen, folder: RunFolder) -> None:
-    pen.output(
+def test_where_things_go(running_sandbox: RunningSandbox, folder: RunFolder) -> None:
+    running_sandbox.output(
         "cd /workspace; mkdir -p out/deep /tmp/agent; echo a > out/a; echo b > out/deep/.b; echo x > /tmp/agent/x"
     )
-    collected = gather(pen, folder, "out/**", "/tmp/agent/x")
+    collected = gather(running_sandbox, folder, "out/**", "/tmp/agent/x")
     assert names(collected) == ["out/a", "out/deep/.b", "tmp/agent/x"]
     assert on_disk(folder) == names(collected)
 
@@ -108,19 +108,19 @@ def test_where_things_go(pen: Pen, folder: RunFolder) -> None:
         ("/workspace", [".hidden", "a.md", "b.md", "c[1].txt", "sub/.dot/d.md", "sub/c.md", "sub/e.txt"]),
     ],
 )
-def test_patterns(pen: Pen, folder: RunFolder, pattern: str, found: list[str]) -> None:
-    pen.output(
+def test_patterns(running_sandbox: RunningSandbox, folder: RunFolder, pattern: str, found: list[str]) -> None:
+    running_sandbox.output(
         "cd /workspace; mkdir -p sub/.dot; for f in a.md b.md .hidden 'c[1].txt' sub/c.md sub/e.txt sub/.dot/d.md;"
         " do echo $f > $f; done"
     )
-    collected = gather(pen, folder, pattern)
+    collected = gather(running_sandbox, folder, pattern)
     assert names(collected) == found
     assert not collected.missing
 
 
-def test_what_is_not_there_is_missing_by_name(pen: Pen, folder: RunFolder) -> None:
-    pen.output("cd /workspace; mkdir empty; echo x > file")
-    collected = gather(pen, folder, "report.md", {"path": "*.png", "required": False}, "empty", "no/such/**", "file/x")
+def test_what_is_not_there_is_missing_by_name(running_sandbox: RunningSandbox, folder: RunFolder) -> None:
+    running_sandbox.output("cd /workspace; mkdir empty; echo x > file")
+    collected = gather(running_sandbox, folder, "report.md", {"path": "*.png", "required": False}, "empty", "no/such/**", "file/x")
     assert [(each.path, each.required, each.reason) for each in collected.missing] == [
         ("/workspace/report.md", True, "there is no such file"),
         ("/workspace/*.png", False, "nothing fits this pattern"),
@@ -130,77 +130,77 @@ def test_what_is_not_there_is_missing_by_name(pen: Pen, folder: RunFolder) -> No
     ]
 
 
-def test_a_file_that_two_deliverables_name_comes_once(pen: Pen, folder: RunFolder) -> None:
-    pen.output("cd /workspace; echo a > a.md; echo b > b.md")
-    collected = gather(pen, folder, "a.md", "*.md", "**")
+def test_a_file_that_two_deliverables_name_comes_once(running_sandbox: RunningSandbox, folder: RunFolder) -> None:
+    running_sandbox.output("cd /workspace; echo a > a.md; echo b > b.md")
+    collected = gather(running_sandbox, folder, "a.md", "*.md", "**")
     assert names(collected) == ["a.md", "b.md"] and not collected.missing
 
 
-def test_names_that_differ_by_case_or_in_unicode_only_are_all_kept(pen: Pen, folder: RunFolder) -> None:
+def test_names_that_differ_by_case_or_in_unicode_only_are_all_kept(running_sandbox: RunningSandbox, folder: RunFolder) -> None:
     made = ["Read.md", "caf\u00e9", "cafe\u0301", "read.md"]
-    pen.python("import sys\nfor name in sys.argv[1:]: open('/workspace/' + name, 'w').write(name)", *made)
-    collected = gather(pen, folder, "**")
+    running_sandbox.python("import sys\nfor name in sys.argv[1:]: open('/workspace/' + name, 'w').write(name)", *made)
+    collected = gather(running_sandbox, folder, "**")
     assert names(collected) == sorted(made)
     assert all((folder.deliverables / name).read_text() == name for name in made)
 
 
-def test_collecting_again_replaces_what_was_there(pen: Pen, folder: RunFolder) -> None:
-    pen.output("cd /workspace; mkdir -p dir old; echo 1 > a; echo 1 > dir/b; echo 1 > swap; echo 1 > old/x")
-    assert names(gather(pen, folder, "**")) == ["a", "dir/b", "old/x", "swap"]
-    pen.output("cd /workspace; echo 2 > a; rm -r old dir swap; mkdir swap; echo 2 > swap/c; echo 2 > dir")
+def test_collecting_again_replaces_what_was_there(running_sandbox: RunningSandbox, folder: RunFolder) -> None:
+    running_sandbox.output("cd /workspace; mkdir -p dir old; echo 1 > a; echo 1 > dir/b; echo 1 > swap; echo 1 > old/x")
+    assert names(gather(running_sandbox, folder, "**")) == ["a", "dir/b", "old/x", "swap"]
+    running_sandbox.output("cd /workspace; echo 2 > a; rm -r old dir swap; mkdir swap; echo 2 > swap/c; echo 2 > dir")
     for _ in range(2):
-        collected = gather(pen, folder, "**")
+        collected = gather(running_sandbox, folder, "**")
         assert names(collected) == on_disk(folder) == ["a", "dir", "swap/c"]
         assert (folder.deliverables / "a").read_text() == "2\n"
         assert not (folder.deliverables / "old").exists()
 
 
-def test_what_a_crashed_server_left_is_cleared(pen: Pen, folder: RunFolder) -> None:
-    pen.output("echo new > /workspace/a")
+def test_what_a_crashed_server_left_is_cleared(running_sandbox: RunningSandbox, folder: RunFolder) -> None:
+    running_sandbox.output("echo new > /workspace/a")
     folder.create()
     (folder.deliverables / "sub").mkdir()
     (folder.deliverables / "sub" / PARTIAL).write_text("half")
     (folder.deliverables / "stale").write_text("stale")
-    assert names(gather(pen, folder, "a")) == on_disk(folder) == ["a"]
+    assert names(gather(running_sandbox, folder, "a")) == on_disk(folder) == ["a"]
 
 
-def test_a_link_that_is_named_leads_to_a_file_of_the_box(pen: Pen, folder: RunFolder) -> None:
-    pen.output("cd /workspace; echo inner > inner; ln -s inner relative; ln -s /workspace/inner absolute")
-    collected = gather(pen, folder, "relative", "absolute")
+def test_a_link_that_is_named_leads_to_a_file_of_the_sandbox(running_sandbox: RunningSandbox, folder: RunFolder) -> None:
+    running_sandbox.output("cd /workspace; echo inner > inner; ln -s inner relative; ln -s /workspace/inner absolute")
+    collected = gather(running_sandbox, folder, "relative", "absolute")
     assert names(collected) == ["absolute", "relative"]
     assert not (folder.deliverables / "relative").is_symlink()
     assert (folder.deliverables / "absolute").read_text() == "inner\n"
 
 
 @pytest.mark.parametrize("target", ["/nowhere", "loop", ".", "/dev/zero", "/proc/self/environ", "../../../../x"])
-def test_a_link_to_anything_else_is_missing(pen: Pen, folder: RunFolder, target: str) -> None:
-    pen.output(f"cd /workspace; ln -s {target} loop; test -L loop")
-    collected = gather(pen, folder, "loop")
+def test_a_link_to_anything_else_is_missing(running_sandbox: RunningSandbox, folder: RunFolder, target: str) -> None:
+    running_sandbox.output(f"cd /workspace; ln -s {target} loop; test -L loop")
+    collected = gather(running_sandbox, folder, "loop")
     assert not collected.delivered and on_disk(folder) == []
     assert "loop is" in reason(collected)
 
 
-def test_a_link_gives_the_file_of_the_box_and_never_the_hosts(pen: Pen, folder: RunFolder, tmp_path: Path) -> None:
+def test_a_link_gives_the_file_of_the_sandbox_and_never_the_hosts(running_sandbox: RunningSandbox, folder: RunFolder, tmp_path: Path) -> None:
     secret = tmp_path / "secret"
     secret.write_text("of the host")
-    pen.output(f"ln -s {secret} /workspace/key; ln -s {tmp_path} /workspace/way")
-    collected = gather(pen, folder, "key", "way/**", "way/secret")
+    running_sandbox.output(f"ln -s {secret} /workspace/key; ln -s {tmp_path} /workspace/way")
+    collected = gather(running_sandbox, folder, "key", "way/**", "way/secret")
     assert not collected.delivered and len(collected.missing) == 3
 
 
-def test_links_in_a_directory_are_left_out_with_a_note(pen: Pen, folder: RunFolder) -> None:
-    pen.output("cd /workspace; mkdir out; echo a > out/a; ln -s a out/b; ln -s /etc out/etc; ln -s nowhere out/c")
-    collected = gather(pen, folder, "out")
+def test_links_in_a_directory_are_left_out_with_a_note(running_sandbox: RunningSandbox, folder: RunFolder) -> None:
+    running_sandbox.output("cd /workspace; mkdir out; echo a > out/a; ln -s a out/b; ln -s /etc out/etc; ln -s nowhere out/c")
+    collected = gather(running_sandbox, folder, "out")
     assert names(collected) == ["out/a"] and not collected.missing
     assert collected.notes == tuple(f"out/{name} is a symbolic link and was left out" for name in ("b", "c", "etc"))
-    pen.output("rm /workspace/out/a")
-    assert reason(gather(pen, folder, "out")) == "there is nothing in it but links, pipes, sockets and the like"
+    running_sandbox.output("rm /workspace/out/a")
+    assert reason(gather(running_sandbox, folder, "out")) == "there is nothing in it but links, pipes, sockets and the like"
 
 
-def test_what_is_no_file_is_refused_by_name(pen: Pen, folder: RunFolder) -> None:
-    pen.output("cd /workspace; mkfifo pipe; mkdir d; mkfifo d/pipe; echo x > d/x")
-    pen.python("import socket; socket.socket(socket.AF_UNIX).bind('/workspace/socket')")
-    collected = gather(pen, folder, "pipe", "socket", "/dev/null", "/proc/1/status", "d")
+def test_what_is_no_file_is_refused_by_name(running_sandbox: RunningSandbox, folder: RunFolder) -> None:
+    running_sandbox.output("cd /workspace; mkfifo pipe; mkdir d; mkfifo d/pipe; echo x > d/x")
+    running_sandbox.python("import socket; socket.socket(socket.AF_UNIX).bind('/workspace/socket')")
+    collected = gather(running_sandbox, folder, "pipe", "socket", "/dev/null", "/proc/1/status", "d")
     assert names(collected) == ["d/x"]
     assert [each.reason for each in collected.missing] == [
         "pipe is a named pipe",
@@ -211,7 +211,7 @@ def test_what_is_no_file_is_refused_by_name(pen: Pen, folder: RunFolder) -> None
     assert collected.notes == ("d/pipe is a named pipe and was left out",)
 
 
-def test_names_that_could_do_harm_are_refused_and_the_rest_comes(pen: Pen, folder: RunFolder) -> None:
+def test_names_that_could_do_harm_are_refused_and_the_rest_comes(running_sandbox: RunningSandbox, folder: RunFolder) -> None:
     code = """
 import os
 os.makedirs("/workspace/out")
@@ -222,8 +222,8 @@ long = "/workspace/out/" + "/".join(["d" * 200] * 6)
 os.makedirs(long)
 open(long + "/file", "w").write("x")
 """
-    assert pen.python(code).exit_code == 0
-    collected = gather(pen, folder, "out")
+    assert running_sandbox.python(code).exit_code == 0
+    collected = gather(running_sandbox, folder, "out")
     escaped = ["out/%1B[2Jclear", "out/%C2%9Bcsi", "out/%E2%80%AEtxt.exe", "out/new%0Aline"]
     assert names(collected) == sorted([*escaped, "out/-rf", "out/a b\\c", "out/fine"])
     told = "".join((reason(collected), *collected.notes))
@@ -232,16 +232,16 @@ open(long + "/file", "w").write("x")
     assert "not UTF-8" in told and "too long a name" in told
 
 
-def test_what_may_not_be_read_is_missing(pen: Pen, folder: RunFolder) -> None:
-    pen.output("cd /workspace; mkdir out out/closed; echo x > out/x; echo y > out/y; chmod 0 out/closed out/y")
-    collected = gather(pen, folder, "out")
+def test_what_may_not_be_read_is_missing(running_sandbox: RunningSandbox, folder: RunFolder) -> None:
+    running_sandbox.output("cd /workspace; mkdir out out/closed; echo x > out/x; echo y > out/y; chmod 0 out/closed out/y")
+    collected = gather(running_sandbox, folder, "out")
     assert names(collected) == ["out/x"]
     assert reason(collected) == "out/closed may not be read; out/y may not be read"
 
 
-def test_a_file_larger_than_the_limit_is_not_even_begun(pen: Pen, folder: RunFolder) -> None:
-    pen.output("cd /workspace; mkdir out; echo small > out/small; truncate -s 5G out/huge; truncate -s 8G bomb")
-    collected = gather(pen, folder, "out", {"path": "bomb", "required": False})
+def test_a_file_larger_than_the_limit_is_not_even_begun(running_sandbox: RunningSandbox, folder: RunFolder) -> None:
+    running_sandbox.output("cd /workspace; mkdir out; echo small > out/small; truncate -s 5G out/huge; truncate -s 8G bomb")
+    collected = gather(running_sandbox, folder, "out", {"path": "bomb", "required": False})
     assert names(collected) == ["out/small"]
     assert [each.reason for each in collected.missing] == [
         "out/huge has 5368709120 bytes; the deliverable's max_size is 2Gi",
@@ -249,24 +249,24 @@ def test_a_file_larger_than_the_limit_is_not_even_begun(pen: Pen, folder: RunFol
     ]
 
 
-def test_the_limit_holds_for_a_deliverable_as_a_whole(pen: Pen, folder: RunFolder) -> None:
-    pen.output("cd /workspace; for f in a b c; do head -c 400 /dev/zero > $f; done")
-    collected = gather(pen, folder, {"path": "?", "max_size": 1000}, {"path": "c", "max_size": 400})
+def test_the_limit_holds_for_a_deliverable_as_a_whole(running_sandbox: RunningSandbox, folder: RunFolder) -> None:
+    running_sandbox.output("cd /workspace; for f in a b c; do head -c 400 /dev/zero > $f; done")
+    collected = gather(running_sandbox, folder, {"path": "?", "max_size": 1000}, {"path": "c", "max_size": 400})
     assert names(collected) == ["a", "b", "c"], "what one has no room for, another may have"
     assert reason(collected) == (
         "c has 400 bytes; the deliverable's max_size is 1000, 800 bytes of which other files have"
     )
 
 
-def test_a_file_that_is_written_all_the_time_comes_as_it_was(pen: Pen, folder: RunFolder) -> None:
-    pen.output("head -c 20000000 /dev/zero > /workspace/log")
-    with meanwhile(pen, "while :; do echo more; done >> /workspace/log"):
-        pen.output("while [ $(stat -c %s /workspace/log) -le 20000000 ]; do :; done")
-        collected = gather(pen, folder, "log")
+def test_a_file_that_is_written_all_the_time_comes_as_it_was(running_sandbox: RunningSandbox, folder: RunFolder) -> None:
+    running_sandbox.output("head -c 20000000 /dev/zero > /workspace/log")
+    with meanwhile(running_sandbox, "while :; do echo more; done >> /workspace/log"):
+        running_sandbox.output("while [ $(stat -c %s /workspace/log) -le 20000000 ]; do :; done")
+        collected = gather(running_sandbox, folder, "log")
         for _ in range(5):  # On a busy machine the writer may stand still meanwhile.
             if collected.notes:
                 break
-            collected = gather(pen, folder, "log")
+            collected = gather(running_sandbox, folder, "log")
     [delivered] = collected.delivered
     assert delivered.size >= 20_000_000 and delivered.note.startswith("grew while it was read")
     content = (folder.deliverables / "log").read_bytes()
@@ -274,11 +274,11 @@ def test_a_file_that_is_written_all_the_time_comes_as_it_was(pen: Pen, folder: R
     assert not collected.missing and len(collected.notes) == 1
 
 
-def test_a_file_that_grows_and_shrinks_is_one_or_the_other(pen: Pen, folder: RunFolder) -> None:
-    with meanwhile(pen, "cd /workspace; while :; do head -c 3000000 /dev/zero > f; : > f; done"):
-        pen.output("while [ ! -e /workspace/f ]; do :; done")
+def test_a_file_that_grows_and_shrinks_is_one_or_the_other(running_sandbox: RunningSandbox, folder: RunFolder) -> None:
+    with meanwhile(running_sandbox, "cd /workspace; while :; do head -c 3000000 /dev/zero > f; : > f; done"):
+        running_sandbox.output("while [ ! -e /workspace/f ]; do :; done")
         for _ in range(10):
-            collected = gather(pen, folder, "f")
+            collected = gather(running_sandbox, folder, "f")
             for each in collected.delivered:
                 content = (folder.deliverables / "f").read_bytes()
                 assert (len(content), hashlib.sha256(content).hexdigest()) == (each.size, each.sha256)
@@ -287,22 +287,22 @@ def test_a_file_that_grows_and_shrinks_is_one_or_the_other(pen: Pen, folder: Run
                 assert on_disk(folder) == []
 
 
-def test_more_files_than_may_come_are_cut_off(pen: Pen, folder: RunFolder) -> None:
-    pen.output("cd /workspace; mkdir out; cd out; seq 300 | xargs touch; echo x > ../report.md")
-    collected = gather(pen, folder, "report.md", "out", "report.md", "**", files=100)
+def test_more_files_than_may_come_are_cut_off(running_sandbox: RunningSandbox, folder: RunFolder) -> None:
+    running_sandbox.output("cd /workspace; mkdir out; cd out; seq 300 | xargs touch; echo x > ../report.md")
+    collected = gather(running_sandbox, folder, "report.md", "out", "report.md", "**", files=100)
     assert len(collected.delivered) == 100 == len(on_disk(folder))
     assert [each.path for each in collected.missing] == ["/workspace/out", "/workspace/**"]
     assert "more than 100 files" in collected.missing[0].reason
 
 
-def test_more_bytes_than_may_come_are_cut_off(pen: Pen, folder: RunFolder) -> None:
-    pen.output("cd /workspace; for f in a b c; do head -c 1000000 /dev/zero > $f; done")
-    collected = gather(pen, folder, "a", "b", "c", size=2_500_000)
+def test_more_bytes_than_may_come_are_cut_off(running_sandbox: RunningSandbox, folder: RunFolder) -> None:
+    running_sandbox.output("cd /workspace; for f in a b c; do head -c 1000000 /dev/zero > $f; done")
+    collected = gather(running_sandbox, folder, "a", "b", "c", size=2_500_000)
     assert names(collected) == ["a", "b"] == on_disk(folder)
-    assert reason(collected) == "it did not come: the sandbox has sent more than a run may deliver in all"
+    assert reason(collected) == "it did not come: the sandbox sent more than a run may deliver in total"
 
 
-def test_directories_without_end_are_not_gone_down(pen: Pen, folder: RunFolder) -> None:
+def test_directories_without_end_are_not_gone_down(running_sandbox: RunningSandbox, folder: RunFolder) -> None:
     code = """
 import os
 os.chdir("/workspace")
@@ -311,59 +311,59 @@ for _ in range(1500):
     os.mkdir("d"); os.chdir("d")
 open("bottom", "w").write("x")
 """
-    assert pen.python(code).exit_code == 0
-    collected = gather(pen, folder, "**")
+    assert running_sandbox.python(code).exit_code == 0
+    collected = gather(running_sandbox, folder, "**")
     assert names(collected) == ["top"]
     assert "too many directories within each other" in reason(collected)
-    pen.output("rm -r /workspace/d")
+    running_sandbox.output("rm -r /workspace/d")
 
 
-def test_files_that_would_share_a_place(pen: Pen, folder: RunFolder) -> None:
-    pen.output("mkdir -p /workspace/tmp /tmp/same; echo workspace > /workspace/tmp/same.txt; echo tmp > /tmp/same.txt")
-    collected = gather(pen, folder, "tmp/same.txt", "/tmp/same.txt")
+def test_files_that_would_share_a_place(running_sandbox: RunningSandbox, folder: RunFolder) -> None:
+    running_sandbox.output("mkdir -p /workspace/tmp /tmp/same; echo workspace > /workspace/tmp/same.txt; echo tmp > /tmp/same.txt")
+    collected = gather(running_sandbox, folder, "tmp/same.txt", "/tmp/same.txt")
     assert names(collected) == ["tmp/same.txt"]
     assert (folder.deliverables / "tmp/same.txt").read_text() == "workspace\n"
-    assert "would take the place of a file that came before it" in reason(collected)
+    assert "would replace a file received before it" in reason(collected)
 
 
-def test_very_many_files(pen: Pen, folder: RunFolder) -> None:
+def test_very_many_files(running_sandbox: RunningSandbox, folder: RunFolder) -> None:
     code = """
 import os
 for n in range(5000):
     os.makedirs(f"/workspace/{n % 50}", exist_ok=True)
     open(f"/workspace/{n % 50}/{n}", "w").write(str(n))
 """
-    assert pen.python(code).exit_code == 0
-    collected = gather(pen, folder, "**")
+    assert running_sandbox.python(code).exit_code == 0
+    collected = gather(running_sandbox, folder, "**")
     assert len(collected.delivered) == 5000 and not collected.missing
     assert (folder.deliverables / "7/4957").read_text() == "4957"
 
 
-def test_a_box_that_dies_in_the_middle(place: Yard, folder: RunFolder) -> None:
-    with place.box() as pen:
-        pen.output("cd /workspace; echo early > a; head -c 50000000 /dev/zero > b; mkfifo p; ln -s a z")
+def test_a_sandbox_that_dies_in_the_middle(place: LocalBackendHarness, folder: RunFolder) -> None:
+    with place.sandbox() as running_sandbox:
+        running_sandbox.output("cd /workspace; echo early > a; head -c 50000000 /dev/zero > b; mkfifo p; ln -s a z")
 
-        async def talk() -> Collected:
-            async with Inside(pen.backend.address(pen.record)) as inside:
-                work = asyncio.create_task(collect(inside, wanted("a", "b", "c", "b"), folder))
+        async def talk() -> CollectedDeliverables:
+            async with DaemonClient(running_sandbox.backend.daemon_address(running_sandbox.record)) as inside:
+                work = asyncio.create_task(collect_deliverables(inside, wanted("a", "b", "c", "b"), folder))
                 while not (folder.deliverables / "a").exists():
                     assert not work.done(), work.result()
                     await asyncio.sleep(0)
-                kill(pen.first_process)
+                kill(running_sandbox.first_process)
                 return await work
 
         collected = asyncio.run(asyncio.wait_for(talk(), 30))
     assert "a" in names(collected) and on_disk(folder) == names(collected)
-    if collected.broken is not None:  # All of it may have been on its way before the box was dead.
-        assert collected.missing[-1].reason.startswith("it did not come: the box")
+    if collected.broken is not None:  # All of it may have been on its way before the sandbox was dead.
+        assert collected.missing[-1].reason.startswith("it did not come: the sandbox")
 
 
-def test_a_dead_box_takes_nothing_away(place: Yard, folder: RunFolder) -> None:
-    with place.box() as pen:
-        pen.output("cd /workspace; mkdir out; echo first > a; echo x > out/x")
-        first = gather(pen, folder, "a", "out")
-        kill(pen.first_process)
-        second = gather(pen, folder, "a", "out", "b")
+def test_a_dead_sandbox_takes_nothing_away(place: LocalBackendHarness, folder: RunFolder) -> None:
+    with place.sandbox() as running_sandbox:
+        running_sandbox.output("cd /workspace; mkdir out; echo first > a; echo x > out/x")
+        first = gather(running_sandbox, folder, "a", "out")
+        kill(running_sandbox.first_process)
+        second = gather(running_sandbox, folder, "a", "out", "b")
     assert [(each.path, each.sha256) for each in second.delivered] == [(e.path, e.sha256) for e in first.delivered]
     assert all("earlier collection" in each.note for each in second.delivered)
     assert [each.path for each in second.missing] == ["/workspace/out", "/workspace/b"]

@@ -1,4 +1,4 @@
-"""Code in boxes, authors of tasks and models may be hostile: what they say is shown, never obeyed, and costs little."""
+"""Code in sandboxes, authors of tasks and models may be hostile: what they say is shown, never obeyed, and costs little."""
 
 from __future__ import annotations
 
@@ -12,26 +12,26 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from paddock.app import Paddock
+from paddock.app import PaddockServer
 from paddock.model.events import EventType
 from paddock.model.runs import EndedBy, RunState
-from paddock.runs.patterns import LONGEST, Search
-from tests.serving import PROGRAM, serving
+from paddock.runs.output.pattern_search import MAX_LINE, PatternSearch
+from tests.support.server import PROGRAM, serving
 
-from .machine import TENANT, ended, events_of, machine, nothing_left, result_of, task
+from .run_service_support import TENANT, ended, events_of, machine, nothing_left, result_of, task
 
 pytestmark = pytest.mark.anyio
 ESCAPES = r"\033]0;title\007\033[2J\302\233"
 
 
 @pytest.fixture
-async def paddock(tmp_path: Path) -> AsyncIterator[Paddock]:
+async def paddock(tmp_path: Path) -> AsyncIterator[PaddockServer]:
     async with machine(tmp_path / "data") as running:
         yield running
         await nothing_left(running)
 
 
-async def test_what_a_box_says_steers_no_terminal_by_way_of_the_reason(paddock: Paddock) -> None:
+async def test_what_a_sandbox_says_steers_no_terminal_by_way_of_the_reason(paddock: PaddockServer) -> None:
     failed = await result_of(paddock, task(f"printf '{ESCAPES}gone wrong'; exit 3"))
     assert failed.reason.isprintable() and "gone wrong" in failed.reason
     missing = await result_of(paddock, task(["\x1b[2J/no-such-program"]))
@@ -45,29 +45,29 @@ DEAR = "|".join("." * length + LETTERS[length % len(LETTERS)] for length in rang
 
 @pytest.mark.parametrize("pattern", [DEAR, "." * 1900 + "z", "[^z]" * 480 + "z"], ids=["alternatives", "dots", "sets"])
 async def test_a_pattern_that_takes_long_does_not_hold_up_the_server(pattern: str) -> None:
-    search = Search(pattern)
+    search = PatternSearch(pattern)
     with pytest.raises(TimeoutError):  # The loop was free to notice the time.
         async with asyncio.timeout(0.2):
-            await search.first(["a" * LONGEST] * 200)
+            await search.find_first_match(["a" * MAX_LINE] * 200)
 
 
 @pytest.mark.parametrize("pattern", ["done", "^done$", r"^\[done\]", "d.ne|over"])
 async def test_patterns_find_what_they_mean(pattern: str) -> None:
-    search = Search(pattern)
+    search = PatternSearch(pattern)
     try:
-        assert await search.first(["begun", "[done]" if "[" in pattern else "done"]) is not None
-        assert await search.first(["begun", "gone"]) is None
+        assert await search.find_first_match(["begun", "[done]" if "[" in pattern else "done"]) is not None
+        assert await search.find_first_match(["begun", "gone"]) is None
     finally:
         await search.close()
 
 
 @pytest.mark.parametrize("host", ["2852039166", "0xa9fea9fe", "169.254.43518", "0251.0376.0251.0376"])
-async def test_no_way_of_writing_an_address_leads_to_a_clouds_credentials(paddock: Paddock, host: str) -> None:
+async def test_no_way_of_writing_an_address_leads_to_a_clouds_credentials(paddock: PaddockServer, host: str) -> None:
     result = await result_of(paddock, task(mcp=[{"name": "cloud", "url": f"http://{host}/latest"}]))
-    assert result.state is RunState.FAILED and "is no address" in result.reason
+    assert result.state is RunState.FAILED and "may not have the address" in result.reason
 
 
-async def test_nonsense_sent_to_tools_fills_no_log(paddock: Paddock, caplog: pytest.LogCaptureFixture) -> None:
+async def test_nonsense_sent_to_tools_fills_no_log(paddock: PaddockServer, caplog: pytest.LogCaptureFixture) -> None:
     garbage = """python3 - <<'END'
 import socket
 for _ in range(20):
@@ -79,21 +79,21 @@ END
     work = task(garbage, mcp=[{"name": "tools", "url": "https://tools.example.org/mcp"}])
     run = await ended(paddock, await paddock.runs.submit(TENANT, work))
     assert run.state is RunState.SUCCEEDED, run.result
-    assert (paddock.runs.means.folder(run.id).logs / "agent.out").read_text().count(" 400") == 20
+    assert (paddock.runs.dependencies.run_folder(run.id).logs / "agent.out").read_text().count(" 400") == 20
     assert [record for record in caplog.records if record.exc_info] == []
 
 
-async def test_variables_that_look_like_secrets_are_not_kept_in_the_folder(paddock: Paddock) -> None:
+async def test_variables_that_look_like_secrets_are_not_kept_in_the_folder(paddock: PaddockServer) -> None:
     env = {"DATABASE_URL": "postgres://ann:hush@db/x", "GH_PAT": "hush", "MYSQL_PWD": "hush", "SENTRY_DSN": "hush"}
     work = task(env={**env, "PATTERN": "shown", "DOCS": "https://example.org/@ann"})
     run = await ended(paddock, await paddock.runs.submit(TENANT, work))
-    folder = paddock.runs.means.folder(run.id)
+    folder = paddock.runs.dependencies.run_folder(run.id)
     kept = "".join(path.read_text() for path in folder.path.rglob("*") if path.is_file())
     assert "hush" not in kept
     assert "shown" in folder.task.read_text() and "https://example.org/@ann" in folder.task.read_text()
 
 
-async def test_a_box_that_swaps_directories_for_links_gives_only_what_is_its_own(paddock: Paddock) -> None:
+async def test_a_sandbox_that_swaps_directories_for_links_gives_only_what_is_its_own(paddock: PaddockServer) -> None:
     swapping = """
 mkdir d; echo mine > d/passwd; ln -s /etc link
 python3 -c '
@@ -108,15 +108,15 @@ sleep 60
     work = task(swapping, end={"output": "begun"}, deliverables=wanted)
     run = await ended(paddock, await paddock.runs.submit(TENANT, work))
     assert run.state is RunState.SUCCEEDED and run.result is not None
-    folder = paddock.runs.means.folder(run.id)
+    folder = paddock.runs.dependencies.run_folder(run.id)
     assert all(path.is_dir() or (path.is_file() and not path.is_symlink()) for path in folder.path.rglob("*"))
-    # In the right moment it gives what is in the box's own /etc, which it may read and copy anyway; never the server's.
+    # In the right moment it gives what is in the sandbox's own /etc, which it may read and copy anyway; never the server's.
     assert all(each.path.startswith("d/") for each in run.result.deliverables)
     got = folder.deliverables / "d/passwd"
     assert not got.exists() or got.read_text() != Path("/etc/passwd").read_text()
 
 
-async def test_a_box_that_shuts_itself_up_is_told_of_and_removed(paddock: Paddock) -> None:
+async def test_a_sandbox_that_shuts_itself_up_is_told_of_and_removed(paddock: PaddockServer) -> None:
     result = await result_of(paddock, task("echo x > f; chmod 000 f /workspace", deliverables="f"))
     assert result.state is RunState.FAILED and "f may not be read" in result.reason
     result = await result_of(paddock, task("rm -rf /workspace; ln -s /etc /workspace; true", deliverables="passwd"))
@@ -161,11 +161,11 @@ def test_numbers_that_no_machine_can_keep_are_refused_before_there_is_a_run(fiel
     ids=ascii,
 )
 def test_texts_that_cannot_be_stored_are_refused_before_there_is_a_run(fields: dict[str, Any]) -> None:
-    with pytest.raises(ValidationError, match="no program can be given"):
+    with pytest.raises(ValidationError, match="contains characters that cannot be passed to a program"):
         task(**fields)
 
 
-async def test_what_goes_on_in_the_background_ends_with_the_run(paddock: Paddock) -> None:
+async def test_what_goes_on_in_the_background_ends_with_the_run(paddock: PaddockServer) -> None:
     stubborn = "(trap '' TERM HUP INT; setsid sh -c 'while :; do echo again >> f; sleep 0.05; done' &); sleep 0.2"
     run = await ended(paddock, await paddock.runs.submit(TENANT, task(stubborn, deliverables="f")))
     assert run.state is RunState.SUCCEEDED and run.result is not None
@@ -178,7 +178,7 @@ def test_a_matrix_does_not_make_much_of_a_large_task(tmp_path: Path) -> None:
         matrix = {"models": [f"m{number}" for number in range(100)]}
         document = {"name": "large", "goal": "x" * 2**20, "entrypoint": "true", "matrix": matrix}
         answer = client.post("/v1/runs", json={"task": document})
-        assert answer.status_code == 413 and "shorter" in answer.json()["message"]
+        assert answer.status_code == 413 and "shorten its goal" in answer.json()["message"]
         assert client.get("/v1/runs").json()["pagination"]["totalItems"] == 0
 
 

@@ -9,21 +9,21 @@ from typing import Any
 
 import pytest
 
-from paddock.app import Paddock
+from paddock.app import PaddockServer
 from paddock.model.events import EventType
-from paddock.model.runs import RunState, Stage
+from paddock.model.runs import RunStage, RunState
 
-from .machine import TENANT, OtherServer, ended, events_of, machine, nothing_left, seen, task
+from .run_service_support import TENANT, OtherServer, ended, events_of, machine, nothing_left, seen, task
 
 pytestmark = pytest.mark.anyio
 WORK = "echo begun >> log.txt; for n in 1 2 3 4 5 6 7 8; do echo line $n; sleep 0.05; done; echo done >> log.txt"
 LINES = [f"line {number}" for number in range(1, 9)]
 
 
-async def check_outcome(paddock: Paddock, run_id: str) -> None:
+async def check_outcome(paddock: PaddockServer, run_id: str) -> None:
     run = await ended(paddock, await paddock.runs.get(TENANT, run_id))
     assert run.state is RunState.SUCCEEDED and run.attempt == 1, run.result
-    folder = paddock.runs.means.folder(run.id)
+    folder = paddock.runs.dependencies.run_folder(run.id)
     assert (folder.deliverables / "log.txt").read_text() == "begun\ndone\n"
     assert (folder.logs / "agent.out").read_text().splitlines() == LINES
     told = await events_of(paddock, run)
@@ -32,18 +32,18 @@ async def check_outcome(paddock: Paddock, run_id: str) -> None:
     for kind in (EventType.RUN_DELIVERED, EventType.RUN_CHECKED, EventType.RUN_ENDED, EventType.RUN_STARTED):
         assert len([event for event in told if event.type is kind]) == 1, kind
     entered = [event.data["stage"] for event in told if event.type is EventType.RUN_STAGE]
-    assert entered == [stage for stage in Stage if stage is not Stage.ADMIT]
+    assert entered == [stage for stage in RunStage if stage is not RunStage.ADMIT]
     assert len(folder.events.read_text().splitlines()) == len(told)
 
 
-def is_at(event: Mapping[str, Any], stage: Stage) -> bool:
-    if stage is Stage.ADMIT:
+def is_at(event: Mapping[str, Any], stage: RunStage) -> bool:
+    if stage is RunStage.ADMIT:
         return bool(event["type"] == EventType.RUN_QUEUED)
     return bool(event["type"] == EventType.RUN_STAGE and event["data"]["stage"] == stage)
 
 
-@pytest.mark.parametrize("stage", list(Stage))
-async def test_a_run_goes_on_after_its_server_was_killed(tmp_path: Path, stage: Stage) -> None:
+@pytest.mark.parametrize("stage", list(RunStage))
+async def test_a_run_goes_on_after_its_server_was_killed(tmp_path: Path, stage: RunStage) -> None:
     run_id = ""
     async with OtherServer(tmp_path) as server:
         server.submit(task(WORK, deliverables="log.txt", verify="sleep 0.2"))
@@ -65,7 +65,7 @@ async def test_twenty_runs_under_way_all_end_after_a_kill(tmp_path: Path) -> Non
             server.submit(task(WORK, deliverables="log.txt", verify="sleep 0.2"))
         async for event in server.events():
             ids.add(event["stream"].removeprefix("run/"))
-            if event["data"].get("stage") == Stage.WATCH:
+            if event["data"].get("stage") == RunStage.WATCH:
                 begun.add(event["stream"])
             if len(ids) == 20 and len(begun) >= 10:
                 break
@@ -79,7 +79,7 @@ async def test_twenty_runs_under_way_all_end_after_a_kill(tmp_path: Path) -> Non
 async def test_a_server_that_stops_leaves_its_runs_to_the_next(tmp_path: Path) -> None:
     async with machine(tmp_path) as paddock:
         run = await paddock.runs.submit(TENANT, task(WORK, deliverables="log.txt", verify="true"))
-        await seen(paddock, run, Stage.WATCH)
+        await seen(paddock, run, RunStage.WATCH)
     async with machine(tmp_path) as paddock:
         await check_outcome(paddock, run.id)
         await nothing_left(paddock)
@@ -88,7 +88,7 @@ async def test_a_server_that_stops_leaves_its_runs_to_the_next(tmp_path: Path) -
 async def test_a_wish_to_cancel_outlives_the_server(tmp_path: Path) -> None:
     async with machine(tmp_path, runs={"grace": 30}) as paddock:
         run = await paddock.runs.submit(TENANT, task("trap '' INT TERM; while :; do sleep 0.05; done"))
-        await seen(paddock, run, Stage.WATCH)
+        await seen(paddock, run, RunStage.WATCH)
         await paddock.runs.cancel(TENANT, run.id, "enough")
     async with machine(tmp_path, runs={"grace": 0.1}) as paddock:
         run = await ended(paddock, run)
@@ -96,10 +96,10 @@ async def test_a_wish_to_cancel_outlives_the_server(tmp_path: Path) -> None:
         await nothing_left(paddock)
 
 
-async def test_a_box_that_died_while_no_server_ran_is_told(tmp_path: Path) -> None:
+async def test_a_sandbox_that_died_while_no_server_ran_is_told(tmp_path: Path) -> None:
     async with machine(tmp_path) as paddock:
         run = await paddock.runs.submit(TENANT, task("sleep 60", deliverables="a.txt"))
-        await seen(paddock, run, Stage.WATCH)
+        await seen(paddock, run, RunStage.WATCH)
         (sandbox,), _ = await paddock.fleet.list(TENANT)
         await paddock.runs.close()
         await paddock.backend.remove(sandbox.id)

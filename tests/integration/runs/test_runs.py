@@ -1,4 +1,4 @@
-"""Runs from their submission to their result, in real boxes."""
+"""Runs from their submission to their result, in real sandboxes."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ from typing import Any
 
 import pytest
 
-from paddock.app import Paddock
+from paddock.app import PaddockServer
 from paddock.errors import Conflict, InvalidInput, NotFound, RunNotFound
 from paddock.model.events import EventType
-from paddock.model.runs import EndedBy, RunState, Stage
-from paddock.runs import runner, stages
-from paddock.runs.runs import Runs
+from paddock.model.runs import EndedBy, RunStage, RunState
+from paddock.runs.execution import run_stages, runner
+from paddock.runs.run_service import RunService
 from paddock.sandbox.local.backend import LocalBackend
 
-from .machine import TENANT, ended, events_of, machine, nothing_left, result_of, seen, stages_of, task
+from .run_service_support import TENANT, ended, events_of, machine, nothing_left, result_of, seen, stages_of, task
 
 pytestmark = pytest.mark.anyio
 LONG = "echo begun > begun.txt; sleep 60"
 
 
 @pytest.fixture
-async def paddock(tmp_path: Path) -> AsyncIterator[Paddock]:
+async def paddock(tmp_path: Path) -> AsyncIterator[PaddockServer]:
     presets = tmp_path / "presets"
     presets.mkdir()
     (presets / "deaf.yaml").write_text("command: 'true'\n")
@@ -40,7 +40,7 @@ async def paddock(tmp_path: Path) -> AsyncIterator[Paddock]:
         await nothing_left(running)
 
 
-async def test_a_run_brings_back_what_was_asked_of_it(paddock: Paddock) -> None:
+async def test_a_run_brings_back_what_was_asked_of_it(paddock: PaddockServer) -> None:
     work = task(
         "echo out; echo err >&2; echo made > a.txt; pwd > b.txt", deliverables=["a.txt", "*.txt"], verify="true"
     )
@@ -50,11 +50,11 @@ async def test_a_run_brings_back_what_was_asked_of_it(paddock: Paddock) -> None:
     assert (run.state, result.state, result.ended_by) == (RunState.SUCCEEDED, RunState.SUCCEEDED, EndedBy.EXIT)
     assert sorted(each.path for each in result.deliverables) == ["a.txt", "b.txt"]
     assert result.score == 1.0 and result.exit_code == 0 and result.attempt == 1
-    assert await stages_of(paddock, run) == [stage for stage in Stage if stage is not Stage.ADMIT]
-    assert set(result.stages) == set(Stage) and sum(result.stages.values()) <= result.seconds + 0.5
+    assert await stages_of(paddock, run) == [stage for stage in RunStage if stage is not RunStage.ADMIT]
+    assert set(result.stages) == set(RunStage) and sum(result.stages.values()) <= result.seconds + 0.5
     assert (run.owner, run.owned_until) == (None, None)
 
-    folder = paddock.runs.means.folder(run.id)
+    folder = paddock.runs.dependencies.run_folder(run.id)
     assert (folder.deliverables / "b.txt").read_text() == "/workspace\n"
     assert (folder.logs / "agent.out").read_text() == "out\n"
     assert (folder.logs / "agent.err").read_text() == "err\n"
@@ -65,14 +65,14 @@ async def test_a_run_brings_back_what_was_asked_of_it(paddock: Paddock) -> None:
     assert kept[-1]["type"] == EventType.RUN_ENDED
 
 
-async def test_a_kind_of_sandbox_is_enough(paddock: Paddock) -> None:
+async def test_a_kind_of_sandbox_is_enough(paddock: PaddockServer) -> None:
     work = task('echo "$PADDOCK_KIND" > kind.txt', image=None, kind="plain", deliverables=["kind.txt"])
     run = await ended(paddock, await paddock.runs.submit(TENANT, work))
     assert run.state is RunState.SUCCEEDED
-    assert (paddock.runs.means.folder(run.id).deliverables / "kind.txt").read_text() == "plain\n"
+    assert (paddock.runs.dependencies.run_folder(run.id).deliverables / "kind.txt").read_text() == "plain\n"
 
 
-async def test_inputs_goal_variables_and_secrets_reach_the_entrypoint(paddock: Paddock) -> None:
+async def test_inputs_goal_variables_and_secrets_reach_the_entrypoint(paddock: PaddockServer) -> None:
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w") as archive:
         entry = tarfile.TarInfo("given/file.txt")
@@ -82,7 +82,7 @@ async def test_inputs_goal_variables_and_secrets_reach_the_entrypoint(paddock: P
     async def pieces() -> AsyncIterator[bytes]:
         yield buffer.getvalue()
 
-    bundle = await paddock.runs.means.bundles.put(TENANT, pieces(), 2**20)
+    bundle = await paddock.runs.dependencies.bundles.save(TENANT, pieces(), 2**20)
     work = task(
         'cat given/file.txt note.txt "$PADDOCK_GOAL_FILE" > all.txt; echo "|$PLAIN|${#TOKEN}|$PADDOCK_RUN" >> all.txt',
         goal="the goal",
@@ -92,7 +92,7 @@ async def test_inputs_goal_variables_and_secrets_reach_the_entrypoint(paddock: P
         deliverables="all.txt",
     )
     run = await ended(paddock, await paddock.runs.submit(TENANT, work, inputs=bundle))
-    folder = paddock.runs.means.folder(run.id)
+    folder = paddock.runs.dependencies.run_folder(run.id)
     assert run.state is RunState.SUCCEEDED
     assert (folder.deliverables / "all.txt").read_text() == f"tar'd-noted-the goal|value|6|{run.id}\n"
     written = b"".join(path.read_bytes() for path in folder.path.rglob("*") if path.is_file())
@@ -100,14 +100,14 @@ async def test_inputs_goal_variables_and_secrets_reach_the_entrypoint(paddock: P
     await paddock.runs.remove(TENANT, run.id)
     assert not folder.path.exists()
     with pytest.raises(NotFound):
-        paddock.runs.means.bundles.path(TENANT, bundle)
+        paddock.runs.dependencies.bundles.bundle_path(TENANT, bundle)
 
 
-async def test_secrets_that_an_agent_prints_are_masked(paddock: Paddock) -> None:
+async def test_secrets_that_an_agent_prints_are_masked(paddock: PaddockServer) -> None:
     script = 'printf "a%s" "${TOKEN%%cret}"; echo other >&2; sleep 0.3; printf "cret|"; echo "$TOKEN" >&2; echo last s3'
     work = task(script, env={"PW": "hush"}, secrets="TOKEN")
     run = await ended(paddock, await paddock.runs.submit(TENANT, work))
-    folder = paddock.runs.means.folder(run.id)
+    folder = paddock.runs.dependencies.run_folder(run.id)
     assert (folder.logs / "agent.out").read_text() == "a******|last s3\n"
     assert (folder.logs / "agent.err").read_text() == "other\n******\n"
     told = "".join(event.data["text"] for event in await events_of(paddock, run) if event.type is EventType.RUN_OUTPUT)
@@ -116,24 +116,26 @@ async def test_secrets_that_an_agent_prints_are_masked(paddock: Paddock) -> None
     assert b"s3cret" not in kept and b"hush" not in kept
 
 
-async def test_secrets_are_masked_wherever_the_task_repeats_them(paddock: Paddock) -> None:
+async def test_secrets_are_masked_wherever_the_task_repeats_them(paddock: PaddockServer) -> None:
     work = task("true", env={"ADDRESS": "id=s3cret", "OTHER": "shown"}, goal="Log in with s3cret.", secrets="TOKEN")
     run = await ended(paddock, await paddock.runs.submit(TENANT, work))
-    shown = paddock.runs.means.readable(run.task)
+    shown = paddock.runs.dependencies.masked_task(run.task)
     assert shown["env"] == {"ADDRESS": "id=******", "OTHER": "shown"}
     assert shown["goal"] == "Log in with ******."
-    kept = b"".join(path.read_bytes() for path in paddock.runs.means.folder(run.id).path.rglob("*") if path.is_file())
+    kept = b"".join(
+        path.read_bytes() for path in paddock.runs.dependencies.run_folder(run.id).path.rglob("*") if path.is_file()
+    )
     assert b"s3cret" not in kept
 
 
-async def test_a_failed_run_brings_back_what_there_is(paddock: Paddock) -> None:
+async def test_a_failed_run_brings_back_what_there_is(paddock: PaddockServer) -> None:
     result = await result_of(paddock, task("echo half > a.txt; exit 3", deliverables=["a.txt", "b.txt"]))
     assert (result.state, result.ended_by, result.exit_code) == (RunState.FAILED, EndedBy.EXIT, 3)
     assert [each.path for each in result.deliverables] == ["a.txt"]
     assert [each.path for each in result.missing] == ["/workspace/b.txt"]
 
 
-async def test_a_missing_deliverable_fails_the_run_by_name_unless_it_is_optional(paddock: Paddock) -> None:
+async def test_a_missing_deliverable_fails_the_run_by_name_unless_it_is_optional(paddock: PaddockServer) -> None:
     lacking, fine = await asyncio.gather(
         result_of(paddock, task(deliverables=["report.md"])),
         result_of(paddock, task(deliverables=[{"path": "report.md", "required": False}])),
@@ -142,7 +144,7 @@ async def test_a_missing_deliverable_fails_the_run_by_name_unless_it_is_optional
     assert fine.state is RunState.SUCCEEDED and len(fine.missing) == 1
 
 
-async def test_checks_score_the_run_and_required_ones_decide(paddock: Paddock) -> None:
+async def test_checks_score_the_run_and_required_ones_decide(paddock: PaddockServer) -> None:
     checks: list[dict[str, Any]] = [
         {"run": "test -f a.txt", "weight": 3},
         {"run": "echo why; false", "name": "taste", "required": False},
@@ -166,7 +168,7 @@ async def test_checks_score_the_run_and_required_ones_decide(paddock: Paddock) -
     ],
 )
 async def test_an_entrypoint_that_cannot_be_started_says_so(
-    paddock: Paddock, entrypoint: str | list[str], said: str
+    paddock: PaddockServer, entrypoint: str | list[str], said: str
 ) -> None:
     result = await result_of(paddock, task(entrypoint, inputs=[{"content": "x", "target": "data.txt"}]))
     assert (result.state, result.ended_by) == (RunState.FAILED, EndedBy.SETUP)
@@ -188,7 +190,9 @@ async def test_an_entrypoint_that_cannot_be_started_says_so(
         ({"agent": "mine"}, r"agent: the server knows no preset 'mine'; .* \(looked in .*/presets and among those"),
     ],
 )
-async def test_what_can_be_seen_to_be_wrong_is_refused(paddock: Paddock, fields: dict[str, Any], said: str) -> None:
+async def test_what_can_be_seen_to_be_wrong_is_refused(
+    paddock: PaddockServer, fields: dict[str, Any], said: str
+) -> None:
     with pytest.raises(InvalidInput, match=said):
         await paddock.runs.submit(TENANT, task(**fields))
     with pytest.raises(NotFound):
@@ -202,7 +206,7 @@ async def test_what_can_be_seen_to_be_wrong_is_refused(paddock: Paddock, fields:
         {"mcp": {"name": "tools", "url": "https://example.org/mcp", "headers": {"Authorization": "Bearer ${TOKEN}"}}},
     ],
 )
-async def test_only_those_who_may_name_secrets(paddock: Paddock, fields: dict[str, Any]) -> None:
+async def test_only_those_who_may_name_secrets(paddock: PaddockServer, fields: dict[str, Any]) -> None:
     with pytest.raises(InvalidInput, match="tenant other may name none"):
         await paddock.runs.submit("other", task(**fields))
     assert (await paddock.runs.submit(TENANT, task(**fields))).state is RunState.QUEUED
@@ -216,7 +220,9 @@ async def test_only_those_who_may_name_secrets(paddock: Paddock, fields: dict[st
         ({"llm": "gpt-5"}, "give the task a script as 'llm.script'"),
     ],
 )
-async def test_what_cannot_be_begun_fails_with_the_reason(paddock: Paddock, fields: dict[str, Any], said: str) -> None:
+async def test_what_cannot_be_begun_fails_with_the_reason(
+    paddock: PaddockServer, fields: dict[str, Any], said: str
+) -> None:
     run = await ended(paddock, await paddock.runs.submit(TENANT, task(deliverables="a", **fields)))
     result = run.result
     assert result is not None and (result.state, result.ended_by) == (RunState.FAILED, EndedBy.SETUP)
@@ -242,19 +248,19 @@ print(answer["choices"][0]["message"]["content"])
 ' > said.txt"""
 
 
-async def test_a_script_answers_where_there_is_no_such_model(paddock: Paddock) -> None:
+async def test_a_script_answers_where_there_is_no_such_model(paddock: PaddockServer) -> None:
     script = "turns:\n- say: good day\n"
     work = task(ASK, llm={"model": "no-such-model", "script": script}, deliverables="said.txt")
     run = await ended(paddock, await paddock.runs.submit(TENANT, work))
     assert run.result is not None and run.state is RunState.SUCCEEDED, run.result
     assert (run.model, run.scripted) == (f"script-{run.id}", True)
-    folder = paddock.runs.means.folder(run.id)
+    folder = paddock.runs.dependencies.run_folder(run.id)
     assert (folder.deliverables / "said.txt").read_text() == "good day\n"
     assert "good day" in folder.conversation.read_text()
     assert run.result.traffic.requests == 1 and run.result.traffic.scripted
 
 
-async def test_what_failed_is_tried_again_in_a_new_sandbox(paddock: Paddock) -> None:
+async def test_what_failed_is_tried_again_in_a_new_sandbox(paddock: PaddockServer) -> None:
     work = task("ls; touch here; echo again; exit 1", retries={"times": 2, "backoff": 0.05})
     run = await ended(paddock, await paddock.runs.submit(TENANT, work))
     assert run.result is not None and (run.state, run.result.attempt) == (RunState.FAILED, 3)
@@ -262,20 +268,20 @@ async def test_what_failed_is_tried_again_in_a_new_sandbox(paddock: Paddock) -> 
     waits = [event.data["wait"] for event in told if event.type is EventType.RUN_RETRYING]
     assert waits == [0.05, 0.1]
     assert len({event.data["sandbox_id"] for event in told if event.type is EventType.RUN_SANDBOX}) == 3
-    logs = paddock.runs.means.folder(run.id).logs
+    logs = paddock.runs.dependencies.run_folder(run.id).logs
     found = [(logs / place / "agent.out").read_text() for place in ("", "attempt-2", "attempt-3")]
     assert found == ["again\n"] * 3
 
 
-async def test_success_and_cancellation_are_not_tried_again(paddock: Paddock) -> None:
+async def test_success_and_cancellation_are_not_tried_again(paddock: PaddockServer) -> None:
     assert (await result_of(paddock, task(retries=2))).attempt == 1
     run = await paddock.runs.submit(TENANT, task(LONG, retries={"times": 2, "on": ["failed", "lost"]}))
-    await seen(paddock, run, Stage.WATCH)
+    await seen(paddock, run, RunStage.WATCH)
     await paddock.runs.cancel(TENANT, run.id, hard=True)
     assert (await ended(paddock, run)).attempt == 1
 
 
-async def test_a_run_can_be_repeated_listed_and_forgotten(paddock: Paddock) -> None:
+async def test_a_run_can_be_repeated_listed_and_forgotten(paddock: PaddockServer) -> None:
     first = await paddock.runs.submit(TENANT, task(), request_key="once", group="g", name="work (1)")
     assert (await paddock.runs.submit(TENANT, task(), request_key="once")).id == first.id
     await ended(paddock, first)
@@ -292,9 +298,11 @@ async def test_a_run_can_be_repeated_listed_and_forgotten(paddock: Paddock) -> N
 
 
 @pytest.mark.parametrize("hard", [False, True])
-@pytest.mark.parametrize("stage", [stage for stage in Stage if stage is not Stage.RELEASE])
-async def test_cancelling_at_any_stage_leaves_nothing_behind(paddock: Paddock, stage: Stage, hard: bool) -> None:
-    late = stage in (Stage.COLLECT, Stage.VERIFY)
+@pytest.mark.parametrize("stage", [stage for stage in RunStage if stage is not RunStage.RELEASE])
+async def test_cancelling_at_any_stage_leaves_nothing_behind(
+    paddock: PaddockServer, stage: RunStage, hard: bool
+) -> None:
+    late = stage in (RunStage.COLLECT, RunStage.VERIFY)
     work = task("echo done > a.txt" if late else LONG, deliverables="*.txt", verify="sleep 60")
     run = await paddock.runs.submit(TENANT, work)
     await seen(paddock, run, stage)
@@ -304,11 +312,11 @@ async def test_cancelling_at_any_stage_leaves_nothing_behind(paddock: Paddock, s
     run = await ended(paddock, run)
     assert run.result is not None and (run.state, run.result.ended_by) == (RunState.CANCELLED, EndedBy.CANCEL)
     assert "enough" in run.result.reason
-    assert paddock.runs.means.folder(run.id).result.exists()
+    assert paddock.runs.dependencies.run_folder(run.id).result.exists()
     await nothing_left(paddock)
 
 
-async def test_an_agent_that_is_cancelled_may_tidy_up(paddock: Paddock) -> None:
+async def test_an_agent_that_is_cancelled_may_tidy_up(paddock: PaddockServer) -> None:
     work = task(
         "trap 'echo tidied > a.txt; exit 0' INT TERM; echo ready; while :; do sleep 0.05; done", deliverables="a.txt"
     )
@@ -319,12 +327,12 @@ async def test_an_agent_that_is_cancelled_may_tidy_up(paddock: Paddock) -> None:
     await paddock.runs.cancel(TENANT, run.id)
     run = await ended(paddock, run)
     assert run.state is RunState.CANCELLED
-    assert (paddock.runs.means.folder(run.id).deliverables / "a.txt").read_text() == "tidied\n"
+    assert (paddock.runs.dependencies.run_folder(run.id).deliverables / "a.txt").read_text() == "tidied\n"
 
 
-@pytest.mark.parametrize("stage", [Stage.INPUTS, Stage.START, Stage.WATCH, Stage.COLLECT, Stage.VERIFY])
-async def test_a_sandbox_that_is_killed_is_told_and_nothing_hangs(paddock: Paddock, stage: Stage) -> None:
-    early = stage in (Stage.INPUTS, Stage.START, Stage.WATCH)
+@pytest.mark.parametrize("stage", [RunStage.INPUTS, RunStage.START, RunStage.WATCH, RunStage.COLLECT, RunStage.VERIFY])
+async def test_a_sandbox_that_is_killed_is_told_and_nothing_hangs(paddock: PaddockServer, stage: RunStage) -> None:
+    early = stage in (RunStage.INPUTS, RunStage.START, RunStage.WATCH)
     entrypoint = LONG if early else "head -c 50000000 /dev/zero > a.bin"
     run = await paddock.runs.submit(TENANT, task(entrypoint, deliverables="*", verify="sleep 60"))
     await seen(paddock, run, stage)
@@ -334,16 +342,16 @@ async def test_a_sandbox_that_is_killed_is_told_and_nothing_hangs(paddock: Paddo
     os.kill(identity.pid, signal.SIGKILL)
     run = await ended(paddock, run)
     assert run.result is not None and run.state is RunState.LOST, run.result
-    assert run.result.ended_by is EndedBy.BOX_DIED and run.result.evidence
+    assert run.result.ended_by is EndedBy.SANDBOX_DIED and run.result.evidence
 
 
 async def test_a_fault_of_ours_fails_one_run_and_not_the_server(
-    paddock: Paddock, monkeypatch: pytest.MonkeyPatch
+    paddock: PaddockServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def broken(*_: object) -> None:
         raise RuntimeError("unforeseen")
 
-    for where, name in ((stages, "put_inputs"), (runner, "bring_home"), (runner, "check_all")):
+    for where, name in ((run_stages, "upload_inputs"), (runner, "collect_results"), (runner, "run_checks")):
         with monkeypatch.context() as patch:
             patch.setattr(where, name, broken)
             result = await result_of(paddock, task("touch a", deliverables="a", verify="true"))
@@ -354,7 +362,7 @@ async def test_a_fault_of_ours_fails_one_run_and_not_the_server(
 async def test_two_servers_on_one_database_share_the_work_and_never_double_it(tmp_path: Path) -> None:
     async with machine(tmp_path, runs={"parallel": 2, "lease": 1}) as paddock:
         await paddock.runs.close()
-        both = [Runs(paddock.runs.means, paddock.store) for _ in range(2)]
+        both = [RunService(paddock.runs.dependencies, paddock.store) for _ in range(2)]
         for each in both:
             await each.open()
         work = task("echo ran >> log.txt", deliverables="log.txt")
@@ -362,9 +370,9 @@ async def test_two_servers_on_one_database_share_the_work_and_never_double_it(tm
         runs = [await ended(paddock, run) for run in submitted]
         for run in runs:
             assert run.state is RunState.SUCCEEDED, run.result
-            assert (paddock.runs.means.folder(run.id).deliverables / "log.txt").read_text() == "ran\n"
+            assert (paddock.runs.dependencies.run_folder(run.id).deliverables / "log.txt").read_text() == "ran\n"
             assert await stages_of(paddock, run) == [
-                stage for stage in Stage if stage not in (Stage.ADMIT, Stage.VERIFY)
+                stage for stage in RunStage if stage not in (RunStage.ADMIT, RunStage.VERIFY)
             ]
         for each in both:
             await each.close()
@@ -388,7 +396,7 @@ async def test_the_default_model_takes_the_place_of_the_one_an_agent_suggests(tm
         assert "Models: fast." in (await result_of(paddock, named)).reason
 
 
-async def test_the_demo_script_takes_no_place_of_a_model(paddock: Paddock) -> None:
+async def test_the_demo_script_takes_no_place_of_a_model(paddock: PaddockServer) -> None:
     result = await result_of(paddock, task(agent="claude-code", image="host"))
     assert "no model is connected: set ANTHROPIC_API_KEY" in result.reason and "run a template" in result.reason
     assert "demo" not in result.reason

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paddock.agents.call_summary import summarize
-from paddock.agents.shell_script import parse_script
+from paddock.agents.approvals.call_summary import summarize_call
+from paddock.agents.approvals.shell_script import parse_shell_script
 from paddock.model.sessions import CallSummary
 
 SCRIPT = """\
@@ -24,7 +24,7 @@ END
 
 
 def command(text: str, **more: Any) -> CallSummary:
-    return summarize("code_run_shell_command", "code", {"command": text, **more})
+    return summarize_call("code_run_shell_command", "code", {"command": text, **more})
 
 
 @pytest.mark.parametrize(
@@ -168,24 +168,24 @@ def test_letters_that_cannot_be_seen_are_marked() -> None:
 def test_other_tools(
     name: str, kind: str | None, arguments: dict[str, Any], line: str, effects: tuple[str, ...]
 ) -> None:
-    summary = summarize(name, kind, arguments)
+    summary = summarize_call(name, kind, arguments)
     assert (summary.text, summary.effects) == (line, effects)
 
 
 def test_the_agents_own_words_are_kept_apart() -> None:
-    summary = summarize("code_execute", "code", {"command": "rm -rf /", "description": "Only look around"})
+    summary = summarize_call("code_execute", "code", {"command": "rm -rf /", "description": "Only look around"})
     assert summary.agent_words == "Only look around" and "look around" not in summary.text
-    assert summarize("code_execute", "code", {"command": "ls"}, said="List files").agent_words == "List files"
+    assert summarize_call("code_execute", "code", {"command": "ls"}, said="List files").agent_words == "List files"
 
 
 @given(st.text(alphabet="ab$(){}`'\"\\<>|&;\n\t #=!*?-c", max_size=80))
 def test_any_text_is_read_to_its_end(text: str) -> None:
-    script = parse_script(text)
+    script = parse_shell_script(text)
     assert len(script.commands) <= len(text) + 1
 
 
 @given(st.text(max_size=60))
 def test_a_command_behind_any_other_is_never_left_out(before: str) -> None:
     quiet = "".join(letter for letter in before if letter.isalnum())
-    script = parse_script(f"echo {quiet}; rm -rf x")
+    script = parse_shell_script(f"echo {quiet}; rm -rf x")
     assert [each.program for each in script.commands] == ["echo", "rm"] or script.opaque

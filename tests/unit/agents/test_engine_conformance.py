@@ -1,4 +1,4 @@
-"""The checks of engines pass for one that keeps the contract, and fail for those that break it."""
+"""The conformance suite passes for a correct engine, and fails for broken ones."""
 
 from __future__ import annotations
 
@@ -8,28 +8,36 @@ from typing import ClassVar
 from unittest import SkipTest
 
 import pytest
-from tests.unit.agents import plain_engine
-from tests.unit.agents.plain_engine import PlainEngine
 
 from paddock.agents.engines.base import Engine
-from paddock.agents.engines.conformance import Cast, EngineConformance
-from paddock.agents.engines.conformance.stage import Stage
+from paddock.testing.engines import EngineConformance, ScriptPlayer
+from paddock.testing.engines.harness import ConformanceHarness
+from tests.unit.agents import sample_engines
+from tests.unit.agents.sample_engines import PlainEngine
 
 CHECKS = [name for name in dir(EngineConformance) if name.startswith("test_")]
 BROKEN: list[tuple[Callable[[], PlainEngine], set[str]]] = [
     (
-        plain_engine.Sequential,
-        {"test_calls_of_one_answer_run_at_the_same_time"},
+        sample_engines.SequentialEngine,
+        {"test_calls_of_one_reply_run_concurrently"},
     ),
-    (plain_engine.Deaf, {"test_what_is_written_meanwhile_is_read_before_the_next_question"}),
-    (plain_engine.Forgetful, {"test_it_remembers", "test_a_session_that_begins_with_messages"}),
-    (plain_engine.Hasty, {"test_killed_with_a_message_unread"}),
-    (plain_engine.Saveless, {"test_killed_with_a_message_unread"}),
-    (plain_engine.Immortal, {"test_cancelled_within_an_answer", "test_killed_after_any_change"}),
-    (plain_engine.Renaming, {"test_killed_after_any_change", "test_what_waits_survives_a_restart"}),
-    (plain_engine.Blind, {"test_pictures_in_results_are_named"}),
-    (plain_engine.Careless, {"test_a_call_and_its_result", "test_answered"}),
-    (plain_engine.Leaving, {"test_approved", "test_edited", "test_rejected", "test_what_waits_survives_a_restart"}),
+    (sample_engines.NeverReadsEngine, {"test_new_messages_are_read_before_next_question"}),
+    (sample_engines.ForgetsHistoryEngine, {"test_earlier_turns_are_remembered", "test_session_with_history_only"}),
+    (sample_engines.SavesTooLateEngine, {"test_killed_with_unread_message"}),
+    (sample_engines.NeverSavesEngine, {"test_killed_with_unread_message"}),
+    (sample_engines.SwallowsKillEngine, {"test_turn_cancelled_during_reply", "test_killed_after_any_change"}),
+    (sample_engines.RenamesCallsEngine, {"test_killed_after_any_change", "test_pending_approval_survives_restart"}),
+    (sample_engines.IgnoresImagesEngine, {"test_result_images_are_references"}),
+    (sample_engines.ReportsFailuresOnlyEngine, {"test_call_and_its_result", "test_answer_is_the_result"}),
+    (
+        sample_engines.GivesUpCallsEngine,
+        {
+            "test_approved_call_runs_once",
+            "test_edited_arguments_are_used",
+            "test_rejected_call_is_not_run",
+            "test_pending_approval_survives_restart",
+        },
+    ),
 ]
 
 
@@ -48,44 +56,44 @@ def test_a_broken_engine_fails(broken: Callable[[], PlainEngine], check: str) ->
         getattr(EngineConformance(), check)(broken())
 
 
-class OwnTools(PlainEngine):
-    own_tools: ClassVar[bool] = True
+class OwnToolsEngine(PlainEngine):
+    has_own_tools: ClassVar[bool] = True
 
 
-def test_engines_with_their_own_tools_skip_what_is_about_ours() -> None:
-    skipped = [check for check in CHECKS if _skips(check, OwnTools())]
-    assert "test_a_plain_answer" not in skipped
-    assert "test_released_twice" not in skipped
+def test_engines_with_own_tools_skip_checks_of_paddock_tools() -> None:
+    skipped = [check for check in CHECKS if _skips(check, OwnToolsEngine())]
+    assert "test_plain_reply" not in skipped
+    assert "test_session_released_twice" not in skipped
     assert len(skipped) > len(CHECKS) / 2
 
 
-class Players(Cast):
-    """Somebody who plays, as far as the checks can see."""
+class PlainScriptPlayer(ScriptPlayer):
+    """A script player that adds nothing to the base class."""
 
 
-def test_with_a_cast_they_skip_only_what_cannot_concern_them() -> None:
-    assert {check for check in CHECKS if _skips(check, Players(OwnTools()))} == {
-        "test_answered",
-        "test_edited",
-        "test_pictures_in_results_are_named",
-        "test_pictures_of_persons_are_named",
-        "test_the_limit_of_steps_ends_the_turn",
+def test_script_player_skips_only_inapplicable_checks() -> None:
+    assert {check for check in CHECKS if _skips(check, PlainScriptPlayer(OwnToolsEngine()))} == {
+        "test_answer_is_the_result",
+        "test_edited_arguments_are_used",
+        "test_result_images_are_references",
+        "test_user_images_are_references",
+        "test_step_limit_ends_the_turn",
     }
 
 
-class Rare(Cast):
-    every: ClassVar[int] = 5
+class EveryFifthKill(ScriptPlayer):
+    kill_every: ClassVar[int] = 5
 
 
-def test_deaths_may_be_fewer_and_differ_between_checks() -> None:
-    rare = Stage(Rare(PlainEngine()))
-    assert [list(islice(rare.deaths(shift), 3)) for shift in (0, 1, 6)] == [[1, 6, 11], [2, 7, 12], [2, 7, 12]]
-    assert list(islice(Stage(Cast(PlainEngine())).deaths(4), 3)) == [1, 2, 3]
+def test_kill_points_can_be_fewer_and_differ_between_checks() -> None:
+    rare = ConformanceHarness(EveryFifthKill(PlainEngine()))
+    assert [list(islice(rare.kill_points(shift), 3)) for shift in (0, 1, 6)] == [[1, 6, 11], [2, 7, 12], [2, 7, 12]]
+    assert list(islice(ConformanceHarness(ScriptPlayer(PlainEngine())).kill_points(4), 3)) == [1, 2, 3]
 
 
-def _skips(check: str, engine: Engine | Cast) -> bool:
+def _skips(check: str, engine: Engine | ScriptPlayer) -> bool:
     try:
         getattr(EngineConformance(), check)(engine)
     except SkipTest as skip:
-        return "brings its own tools" in str(skip)
+        return "has its own tools" in str(skip)
     return False

@@ -1,4 +1,4 @@
-"""Sessions as files: what was exported comes back as it was, and hostile bundles leave nothing behind."""
+"""Session bundles: an import restores the export, and hostile bundles leave nothing behind."""
 
 from __future__ import annotations
 
@@ -14,32 +14,41 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.unit.agents.centre import PNG, TENANT, Centre, PlannedEngine, answer, centre, done
 
-from paddock.agents import bundles
-from paddock.agents.engines.base import Given, Outcome, Paused, Turn, Undecided
-from paddock.agents.sessions import Written
+from paddock.agents.engines.base import ApprovalNeeded, Turn, TurnInput, TurnOutcome, TurnPaused
+from paddock.agents.sessions import bundles
+from paddock.agents.sessions.service import MessageRequest
 from paddock.errors import InvalidInput, PaddockError, QuotaExceeded, SessionNotFound, TooLarge
 from paddock.model.session_events import CallOutput, MessageDelta, MessageStarted
-from paddock.model.sessions import Action, ApprovalState, Call, Policy, Rule, Session, SessionState
+from paddock.model.sessions import ApprovalState, Policy, PolicyAction, PolicyRule, Session, SessionState, ToolCall
+from tests.unit.agents.session_harness import (
+    PNG,
+    TENANT,
+    ScriptedEngine,
+    SessionHarness,
+    open_session_harness,
+    reply_done,
+    write_reply,
+)
 
 pytestmark = pytest.mark.anyio
-LOOK, DO = Call(id="call-1", name="code_look"), Call(id="call-2", name="code_do")
+LOOK, DO = ToolCall(id="call-1", name="code_look"), ToolCall(id="call-2", name="code_do")
 POLICY = Policy(
-    rules=(Rule(tool="code_rm", action=Action.DENY), Rule(tool="code_x", action=Action.ALLOW)), allow_all=("linux",)
+    rules=(PolicyRule(tool="code_rm", action=PolicyAction.DENY), PolicyRule(tool="code_x", action=PolicyAction.ALLOW)),
+    allow_all=("linux",),
 )
 
 
-async def at_work(turn: Turn, given: Given) -> Outcome:
-    await turn.unread(())
-    await answer(turn, "I look and do", (LOOK, DO))
-    await turn.call(LOOK)
-    await turn.tell(CallOutput(call_id=LOOK.id, text="so far"))
-    with pytest.raises(Undecided):
-        await turn.call(DO, wait=False)
-    await turn.tell(MessageStarted(message_id="msg-half", turn=1, step=2))
-    await turn.tell(MessageDelta(message_id="msg-half", text="I have not"))
-    return Paused()
+async def at_work(turn: Turn, given: TurnInput) -> TurnOutcome:
+    await turn.unread_messages(())
+    await write_reply(turn, "I look and do", (LOOK, DO))
+    await turn.call_tool(LOOK)
+    await turn.emit(CallOutput(call_id=LOOK.id, text="so far"))
+    with pytest.raises(ApprovalNeeded):
+        await turn.call_tool(DO, wait=False)
+    await turn.emit(MessageStarted(message_id="msg-half", turn=1, step=2))
+    await turn.emit(MessageDelta(message_id="msg-half", text="I have not"))
+    return TurnPaused()
 
 
 async def pieces(data: bytes, size: int = 1000) -> AsyncIterator[bytes]:
@@ -47,11 +56,11 @@ async def pieces(data: bytes, size: int = 1000) -> AsyncIterator[bytes]:
         yield data[begin : begin + size]
 
 
-async def exported(at: Centre, session: Session) -> bytes:
-    return b"".join([piece async for piece in at.sessions.export(session.tenant, session.id)])
+async def exported(at: SessionHarness, session: Session) -> bytes:
+    return b"".join([piece async for piece in at.sessions.export_bundle(session.tenant, session.id)])
 
 
-async def imported(at: Centre, data: bytes, tenant: str = TENANT) -> Session:
+async def imported(at: SessionHarness, data: bytes, tenant: str = TENANT) -> Session:
     return await at.sessions.import_bundle(tenant, pieces(data), "bob")
 
 
@@ -72,37 +81,37 @@ def packed(parts: Mapping[str, bytes], change: Callable[[tarfile.TarInfo], None]
     return buffer.getvalue()
 
 
-async def a_busy_session(at: Centre) -> Session:
+async def a_busy_session(at: SessionHarness) -> Session:
     session = await at.begin(title="Busy", policy=POLICY, instructions="Be brief.", budget=5000)
     parts = [{"type": "text", "text": "pelican"}, {"type": "file", "data": base64.b64encode(PNG).decode()}]
-    await at.sessions.send(TENANT, session.id, Written.model_validate({"content": parts}), "ann")
+    await at.sessions.send_message(TENANT, session.id, MessageRequest.model_validate({"content": parts}), "ann")
     await at.ended(session, "waiting")
     return session
 
 
 async def test_a_session_comes_back_with_nothing_under_way(tmp_path: Path) -> None:
-    engine = PlannedEngine(at_work, done)
-    async with centre(tmp_path / "one", engine) as at:
+    engine = ScriptedEngine(at_work, reply_done)
+    async with open_session_harness(tmp_path / "one", engine) as at:
         session = await a_busy_session(at)
         data = await exported(at, session)
-        before = [message.model_dump() for message in await at.sessions.messages(TENANT, session.id)]
+        before = [message.model_dump() for message in await at.sessions.list_messages(TENANT, session.id)]
         told = await at.told(session)
         # Ours as well as another server: ids that were taken are made anew.
         here = await imported(at, data)
         assert here.id != session.id and (await at.now(session)).state is SessionState.WAITING
         assert len(engine.given) == 1
-    assert set(opened(data)) >= set(bundles.PARTS)
-    async with centre(tmp_path / "two", PlannedEngine(done)) as at:
+    assert set(opened(data)) >= set(bundles.PART_NAMES)
+    async with open_session_harness(tmp_path / "two", ScriptedEngine(reply_done)) as at:
         there = await imported(at, data, "other")
         assert there.origin is not None and there.origin.session == session.id
         assert (there.tenant, there.created_by, there.state, there.turn) == ("other", "bob", SessionState.IDLE, 1)
         assert (there.title, there.instructions, there.budget) == ("Busy", "Be brief.", 5000)
         assert there.policy == Policy(rules=(POLICY.rules[0],))
-        after = [message.model_dump() for message in await at.sessions.messages("other", there.id)]
+        after = [message.model_dump() for message in await at.sessions.list_messages("other", there.id)]
         assert [message | {"session": session.id} for message in after] == before
-        assert await at.files.read(there.id, hashlib.sha256(PNG).hexdigest()) == PNG
-        assert [hit.session for hit in await at.sessions.search("other", "pelican")] == [there.id]
-        (approval,) = await at.calls.list("other", session=there.id)
+        assert await at.files.read_file(there.id, hashlib.sha256(PNG).hexdigest()) == PNG
+        assert [hit.session for hit in await at.sessions.search_messages("other", "pelican")] == [there.id]
+        (approval,) = await at.calls.list_approvals("other", session=there.id)
         assert approval.state is ApprovalState.WITHDRAWN and approval.tenant == "other"
         events = await at.told(there)
         same = len(told)
@@ -122,14 +131,14 @@ async def test_a_session_comes_back_with_nothing_under_way(tmp_path: Path) -> No
             [dict(event.data) for event in events]
         )
         # It can be talked to, and is as good as the first when it is exported once more.
-        await at.sessions.send("other", there.id, Written(text="and?"), "bob")
+        await at.sessions.send_message("other", there.id, MessageRequest(text="and?"), "bob")
         await at.ended(there, turn=2)
         again = opened(await exported(at, there))
         assert len(again["calls.jsonl"].splitlines()) == 2 and at.toolbox.ran == []
 
 
 async def test_an_import_that_a_server_died_over_leaves_nothing(tmp_path: Path) -> None:
-    async with centre(tmp_path, PlannedEngine(at_work)) as at:
+    async with open_session_harness(tmp_path, ScriptedEngine(at_work)) as at:
         data = await exported(at, await a_busy_session(at))
         parts = opened(data)
         parts["events.jsonl"] += b"{}\n"
@@ -137,10 +146,10 @@ async def test_an_import_that_a_server_died_over_leaves_nothing(tmp_path: Path) 
             await imported(at, packed(parts))
         known = {session.id for session in await at.sessions.list(TENANT)}
         assert {path.name for path in (at.config.data / "sessions").iterdir()} == known
-        assert len(await at.sessions.search(TENANT, "pelican")) == 1
+        assert len(await at.sessions.search_messages(TENANT, "pelican")) == 1
         assert len({event.stream for event in await at.events.read(limit=1000)}) == 1
         (at.config.data / "sessions" / ".import-ses-dead").mkdir()
-    async with centre(tmp_path, PlannedEngine(done)) as at:
+    async with open_session_harness(tmp_path, ScriptedEngine(reply_done)) as at:
         assert not (at.config.data / "sessions" / ".import-ses-dead").exists()
 
 
@@ -195,7 +204,7 @@ HOSTILE: dict[str, Callable[[dict[str, bytes], bytes], bytes]] = {
 
 
 async def test_hostile_bundles_are_refused_and_leave_nothing(tmp_path: Path) -> None:
-    async with centre(tmp_path, PlannedEngine(at_work)) as at:
+    async with open_session_harness(tmp_path, ScriptedEngine(at_work)) as at:
         session = await a_busy_session(at)
         whole = await exported(at, session)
         for about, make in HOSTILE.items():
@@ -204,24 +213,24 @@ async def test_hostile_bundles_are_refused_and_leave_nothing(tmp_path: Path) -> 
             assert len(refused.value.message) < 400, about
             assert [path.name for path in (at.config.data / "sessions").iterdir()] == [session.id], about
         assert len(await at.sessions.list(TENANT)) == 1
-        assert len(await at.sessions.search(TENANT, "pelican")) == 1
+        assert len(await at.sessions.search_messages(TENANT, "pelican")) == 1
 
 
 async def test_bundles_that_are_too_large(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    async with centre(tmp_path, PlannedEngine(done), sessions=1, file_size=1024) as at:
+    async with open_session_harness(tmp_path, ScriptedEngine(reply_done), sessions=1, file_size=1024) as at:
         session = await at.begin()
         whole = await exported(at, session)
         with pytest.raises(QuotaExceeded):
             await imported(at, whole)
         big = bytes(2000)
         for parts in ({f"files/{hashlib.sha256(big).hexdigest()}": big}, {"events.jsonl": bytes(40 * 2**20)}):
-            monkeypatch.setattr(bundles, "LARGEST_PART", 30 * 2**20)
+            monkeypatch.setattr(bundles, "MAX_PART_BYTES", 30 * 2**20)
             with pytest.raises(TooLarge):
                 await imported(at, packed(opened(whole) | parts))
-        monkeypatch.setattr(bundles, "LARGEST", 2048)
+        monkeypatch.setattr(bundles, "MAX_BUNDLE_BYTES", 2048)
         with pytest.raises(TooLarge):
             await imported(at, whole)
-        monkeypatch.setattr(bundles, "LARGEST_UPLOAD", 100)
+        monkeypatch.setattr(bundles, "MAX_UPLOAD_BYTES", 100)
         with pytest.raises(TooLarge):
             await imported(at, whole)
         with pytest.raises(SessionNotFound):
@@ -229,7 +238,7 @@ async def test_bundles_that_are_too_large(tmp_path: Path, monkeypatch: pytest.Mo
 
 
 async def test_what_this_server_has_not_is_replaced(tmp_path: Path) -> None:
-    async with centre(tmp_path, PlannedEngine(done)) as at:
+    async with open_session_harness(tmp_path, ScriptedEngine(reply_done)) as at:
         parts = opened(await exported(at, await at.begin()))
         elsewhere = {"agent": "nobody", "engine": "none", "model": "huge", "kinds": ["code", "moon"]}
         session = await imported(at, packed(changed(parts, "session.json", lambda d: d["session"].update(elsewhere))))
@@ -242,23 +251,23 @@ async def test_what_this_server_has_not_is_replaced(tmp_path: Path) -> None:
 
 
 async def test_who_stops_reading_leaves_nothing(tmp_path: Path) -> None:
-    async with centre(tmp_path, PlannedEngine(at_work)) as at:
+    async with open_session_harness(tmp_path, ScriptedEngine(at_work)) as at:
         session = await a_busy_session(at)
         home = at.config.data / "sessions"
-        reading = at.sessions.export(TENANT, session.id)
+        reading = at.sessions.export_bundle(TENANT, session.id)
         assert await anext(reading) is not None and await anext(reading) is not None
         assert len(list(home.iterdir())) == 2
         await reading.aclose()
         assert [path.name for path in home.iterdir()] == [session.id]
         (home / ".export-left").touch()
-    async with centre(tmp_path, PlannedEngine(done)):
+    async with open_session_harness(tmp_path, ScriptedEngine(reply_done)):
         assert [path.name for path in home.iterdir()] == [session.id]
 
 
 async def test_what_is_deleted_while_it_is_read_is_no_bundle_and_leaves_nothing(tmp_path: Path) -> None:
-    async with centre(tmp_path, PlannedEngine(at_work)) as at:
+    async with open_session_harness(tmp_path, ScriptedEngine(at_work)) as at:
         session = await a_busy_session(at)
-        reading = at.sessions.export(TENANT, session.id)
+        reading = at.sessions.export_bundle(TENANT, session.id)
         assert await anext(reading) is not None
         await at.sessions.delete(TENANT, session.id)
         with pytest.raises((SessionNotFound, FileNotFoundError)):
@@ -267,7 +276,7 @@ async def test_what_is_deleted_while_it_is_read_is_no_bundle_and_leaves_nothing(
 
 
 async def test_who_stops_sending_leaves_nothing(tmp_path: Path) -> None:
-    async with centre(tmp_path, PlannedEngine(done)) as at:
+    async with open_session_harness(tmp_path, ScriptedEngine(reply_done)) as at:
         whole = await exported(at, await at.begin())
 
         async def breaking() -> AsyncIterator[bytes]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
@@ -9,29 +10,32 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from sqlalchemy import insert, select
 
 from paddock.errors import InvalidInput, SessionNotFound
+from paddock.events.event_log import EventLog
 from paddock.model.keys import Key
 from paddock.model.owners import TenantView
 from paddock.model.sessions import (
-    Action,
-    Call,
-    Content,
     FileContent,
-    Message,
-    Origin,
+    MessageContent,
     PlanStep,
     Policy,
-    Rule,
+    PolicyAction,
+    PolicyRule,
     Session,
+    SessionMessage,
+    SessionOrigin,
     SessionState,
     SessionUsage,
     TextContent,
+    ToolCall,
 )
+from paddock.store import tables
+from paddock.store.chat_sessions.message_search import mark_function
+from paddock.store.chat_sessions.session_store import SessionStore
 from paddock.store.database import Store
-from paddock.store.keys import KeyStore
-from paddock.store.session_words import mark
-from paddock.store.sessions import SessionStore
+from paddock.store.key_store import KeyStore
 
 pytestmark = pytest.mark.anyio
 START = datetime(2026, 1, 2, 3, 4, 5, 678901, tzinfo=UTC)
@@ -44,9 +48,9 @@ def a_session(number: int = 0, tenant: str = "default", **fields: Any) -> Sessio
     return Session.model_validate(given | {"id": f"ses-{number}", "tenant": tenant} | fields)
 
 
-def a_message(text: str, number: int = 0, session: str = "ses-0", **fields: Any) -> Message:
+def a_message(text: str, number: int = 0, session: str = "ses-0", **fields: Any) -> SessionMessage:
     given = {"turn": 1, "role": "user", "at": START + timedelta(seconds=number)}
-    return Message.model_validate(
+    return SessionMessage.model_validate(
         given | {"id": f"msg-{number}", "session": session, "content": [TextContent(text=text)]} | fields
     )
 
@@ -67,12 +71,12 @@ async def begin(store: Store, *some: Session) -> None:
         assert await store.write(lambda c, s=session: SessionStore.begin(c, s)) == (session, True)  # type: ignore[misc]
 
 
-async def keep(store: Store, *some: Message) -> list[Message]:
+async def keep(store: Store, *some: SessionMessage) -> list[SessionMessage]:
     return await store.write(lambda connection: [SessionStore.keep(connection, each) for each in some])
 
 
 async def test_a_session_comes_back_as_it_was(store: Store, book: SessionStore) -> None:
-    rule = Rule(tool="linux_*", arguments={"path": "/etc/*"}, action=Action.DENY)
+    rule = PolicyRule(tool="linux_*", arguments={"path": "/etc/*"}, action=PolicyAction.DENY)
     session = a_session(
         title="Ünïcode",
         kinds=("code", "linux"),
@@ -80,7 +84,7 @@ async def test_a_session_comes_back_as_it_was(store: Store, book: SessionStore) 
         plan=(PlanStep(title="one", state="done"), PlanStep(title="two")),
         usage=SessionUsage(requests=2, input_tokens=3, cost=0.5),
         sandboxes={"code": "sb-1"},
-        origin=Origin(session="ses-9", message="msg-9"),
+        origin=SessionOrigin(session="ses-9", message="msg-9"),
         budget=2**40,
     )
     await begin(store, session)
@@ -97,10 +101,13 @@ async def test_a_session_comes_back_as_it_was(store: Store, book: SessionStore) 
 
 
 async def test_messages_are_numbered_and_kept_once(store: Store, book: SessionStore) -> None:
-    parts: list[Content] = [TextContent(text="see"), FileContent(type="image", file="a" * 64, mime="image/png", size=3)]
+    parts: list[MessageContent] = [
+        TextContent(text="see"),
+        FileContent(type="image", file="a" * 64, mime="image/png", size=3),
+    ]
     calls = (
-        Call(id="c1", name="code_look", arguments={"deep": [1, {"a": None}]}),
-        Call(id="c2", name="x", malformed="{"),
+        ToolCall(id="c1", name="code_look", arguments={"deep": [1, {"a": None}]}),
+        ToolCall(id="c2", name="x", malformed="{"),
     )
     await begin(store, a_session(0), a_session(1))
     whole = a_message("", 1, role="assistant", content=tuple(parts), thought="hm", calls=calls, cut="cancelled", by="b")
@@ -148,7 +155,7 @@ async def test_search_finds_parts_of_words_of_the_tenant_only(store: Store, book
 
 
 @pytest.mark.parametrize(
-    "words", ['"', "a AND", "pel* OR", "NEAR(a b)", "said:x", "-", "^a", "{x}", "(", "'; DROP", "%", "_", "\\"]
+    "words", ['"', "a AND", "pel* OR", "NEAR(a b)", "text:x", "-", "^a", "{x}", "(", "'; DROP", "%", "_", "\\"]
 )
 async def test_what_is_typed_is_never_syntax(store: Store, book: SessionStore, words: str) -> None:
     await begin(store, a_session())
@@ -156,8 +163,25 @@ async def test_what_is_typed_is_never_syntax(store: Store, book: SessionStore, w
     assert [hit.message for hit in await book.search("default", words)] == ["msg-0"]
 
 
+def with_old_names(connection: Any) -> None:
+    """Undo revision 0014."""
+    for table in ("session_messages", "checkpoint_writes"):
+        connection.exec_driver_sql(f"ALTER TABLE {table} RENAME COLUMN position TO place")
+    if connection.exec_driver_sql("SELECT count(*) FROM sqlite_schema WHERE name = 'session_index'").scalar():
+        rows = connection.exec_driver_sql("SELECT rowid, text, tenant, session FROM session_index").fetchall()
+        connection.exec_driver_sql("DROP TABLE session_index")
+        connection.exec_driver_sql(
+            "CREATE VIRTUAL TABLE session_index USING fts5(said, tenant, session, tokenize='trigram')"
+        )
+        for row in rows:
+            connection.exec_driver_sql(
+                "INSERT INTO session_index (rowid, said, tenant, session) VALUES (?, ?, ?, ?)", tuple(row)
+            )
+
+
 def without_owners(connection: Any) -> None:
-    """Undo revisions 0013 to 0011."""
+    """Undo revisions 0014 to 0011."""
+    with_old_names(connection)
     connection.exec_driver_sql("DROP TABLE client_tools")
     connection.exec_driver_sql("ALTER TABLE pools DROP COLUMN max_total")
     moments = {"sandboxes": "created_at", "snapshots": "created_at", "runs": "created_at", "sessions": "changed_at"}
@@ -201,7 +225,7 @@ async def test_what_was_said_before_the_index_knew_whose_it_is_stays_findable(tm
 
         def age(connection: Any) -> None:
             connection.exec_driver_sql("CREATE VIRTUAL TABLE session_search USING fts5(said, tokenize='trigram')")
-            connection.exec_driver_sql("INSERT INTO session_search (rowid, said) SELECT rowid, said FROM session_index")
+            connection.exec_driver_sql("INSERT INTO session_search (rowid, said) SELECT rowid, text FROM session_index")
             connection.exec_driver_sql("DROP TABLE session_index")
             connection.exec_driver_sql("DROP TABLE logins")
             without_owners(connection)
@@ -254,15 +278,15 @@ async def test_search_in_many_messages_is_quick(store: Store, book: SessionStore
         # As `keep` writes them, but all at once.
         SessionStore.keep(connection, a_message(said[0], 0))
         row = (
-            "INSERT INTO session_messages (place, id, session, number, turn, role, content, thought, calls, at)"
+            "INSERT INTO session_messages (position, id, session, number, turn, role, content, thought, calls, at)"
             " VALUES (?, ?, ?, ?, 1, 'user', '[]', '', '[]', ?)"
         )
         numbers = range(1, MANY)
         at = START.isoformat(timespec="microseconds")
         connection.exec_driver_sql(row, [(n + 1, f"msg-{n}", f"ses-{n % 10}", n + 1, at) for n in numbers])
-        index = "INSERT INTO session_index (rowid, said, tenant, session) VALUES (?, ?, ?, ?)"
-        whose = mark("default")
-        connection.exec_driver_sql(index, [(n + 1, said[n], whose, mark(f"ses-{n % 10}")) for n in numbers])
+        index = "INSERT INTO session_index (rowid, text, tenant, session) VALUES (?, ?, ?, ?)"
+        whose = mark_function("default")
+        connection.exec_driver_sql(index, [(n + 1, said[n], whose, mark_function(f"ses-{n % 10}")) for n in numbers])
 
     await store.write(fill)
     await keep(store, a_message("a needle, alpha", MANY, "ses-10"))
@@ -280,3 +304,62 @@ async def test_search_in_many_messages_is_quick(store: Store, book: SessionStore
     with capsys.disabled():
         print(f"\nsearch in {MANY} messages, ms:", {query: round(each, 1) for query, each in took.items()})  # noqa: T201
     assert max(each for query, each in took.items() if "short" not in query) < 100
+
+
+async def test_old_names_of_columns_and_stored_values_become_plain(tmp_path: Path) -> None:
+    path = tmp_path / "old.db"
+    sandbox = {"health": "gone", "reason": "killed"}
+    end = {"state": "lost", "ended_by": "box_died", "reason": "box_died", "evidence": {"box": sandbox}}
+    broken = {"state": "lost", "ended_by": "box_silent", "evidence": {"box": sandbox, "sandbox": "it broke off"}}
+    setup = {"state": "failed", "ended_by": "setup", "evidence": {"stage": "start", "sandbox": "sb-1"}}
+    progress = {"over": end, "watch": {"told": 3, "verdict": {**end, "ended_by": "box_frozen"}}}
+    moment = START.isoformat()
+    async with await Store.open(path) as store:
+        await EventLog.open(store)
+        await begin(store, a_session(0))
+        await keep(store, a_message("pelican one"))
+
+        def age(connection: Any) -> None:
+            for number, (result, noted) in enumerate(((end, {}), (broken, {}), (setup, {}), (None, progress))):
+                connection.execute(
+                    insert(tables.runs).values(
+                        id=f"run-{number}",
+                        tenant="default",
+                        name="run",
+                        task={},
+                        task_name="run",
+                        state="lost",
+                        stage="release",
+                        priority=0,
+                        attempt=1,
+                        hard=False,
+                        scripted=False,
+                        result=result,
+                        progress=noted,
+                        created_at=START,
+                        changed_at=START,
+                    )
+                )
+            connection.exec_driver_sql(
+                "INSERT INTO events (stream, number, type, tenant, at, data) VALUES ('run/run-0', 1, 'run.ended', 'default', ?, ?)",
+                (moment, json.dumps({"state": "lost", "ended_by": "box_frozen", "reason": "x"})),
+            )
+            with_old_names(connection)
+            connection.exec_driver_sql("UPDATE alembic_version SET version_num = '0013'")
+
+        await store.write(age)
+    async with await Store.open(path) as store:
+        rows = await store.read(
+            lambda connection: connection.execute(select(tables.runs.c.result, tables.runs.c.progress)).all()
+        )
+        assert rows[0].result == {**end, "ended_by": "sandbox_died", "evidence": {"sandbox": sandbox}}
+        assert rows[1].result["ended_by"] == "sandbox_silent"
+        assert rows[1].result["evidence"] == {"sandbox": sandbox, "collection": "it broke off"}
+        assert rows[2].result == setup and rows[3].result is None
+        assert rows[3].progress["over"] == rows[0].result
+        assert rows[3].progress["watch"] == {"told": 3, "verdict": {**rows[0].result, "ended_by": "sandbox_frozen"}}
+        ended = await store.read(lambda connection: connection.execute(select(tables.events.c.data)).scalars().all())
+        assert [each["ended_by"] for each in ended if "ended_by" in each] == ["sandbox_frozen"]
+        assert [hit.message for hit in await SessionStore(store).search("default", "pelican")] == ["msg-0"]
+        await keep(store, a_message("pelican two", 1))
+        assert len(await SessionStore(store).search("default", "pelican")) == 2

@@ -1,10 +1,11 @@
-"""What every command has in common: help, examples, errors, exit codes."""
+"""Help, examples, errors and exit codes of all commands."""
 
 from __future__ import annotations
 
 import json
 import re
 import shlex
+import stat
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,15 +13,16 @@ from typing import Any
 import pytest
 import typer
 
-from paddock.cli.commands import fold
-from paddock.cli.main import COMMANDS, SUMMARIES, build, run
-from paddock.cli.reference import reference
+from paddock.cli.framework.command_registration import fold_example
+from paddock.cli.framework.command_table import COMMANDS, SUMMARIES
+from paddock.cli.main import build_app, run
+from paddock.cli.reference import build_reference_page
 
 PAGE = Path(__file__).parents[3] / "docs/reference/cli.md"
 
 
 @pytest.fixture(autouse=True)
-def nothing_set(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def clean_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     for name in ("PADDOCK_URL", "PADDOCK_API_KEY", "PADDOCK_CONFIG"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("PADDOCK_DATA", str(tmp_path / "data"))
@@ -35,7 +37,7 @@ def every_command(command: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tu
             yield (*path, name), inner
 
 
-ALL = dict(every_command(typer.main.get_command(build())))
+ALL = dict(every_command(typer.main.get_command(build_app())))
 
 
 @pytest.mark.parametrize("path", ALL, ids=" ".join)
@@ -51,7 +53,7 @@ def test_every_command_has_help_with_examples_and_fits_80_columns(
     assert "--json" in text and "--debug" in text
 
 
-def test_the_top_fits_80_columns(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_top_level_help_fits_80_columns(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "80")
     assert run(["--help"]) == 0
     assert max(len(line) for line in capsys.readouterr().out.splitlines()) < 80
@@ -61,19 +63,19 @@ def test_the_top_fits_80_columns(capsys: pytest.CaptureFixture[str], monkeypatch
     "example", ["paddock a --one 1", f"paddock {'x' * 60} --two '2 3' --three {'y' * 60} | jq '.a'"]
 )
 def test_a_long_example_means_the_same_in_several_lines(example: str) -> None:
-    lines = fold(example)
+    lines = fold_example(example)
     assert all(len(line) <= 76 for line in lines)
     assert shlex.split("\n".join(lines).replace("\\\n", "")) == shlex.split(example)
 
 
 def test_the_reference_page_is_current() -> None:
-    assert PAGE.read_text(encoding="utf-8") == reference(), (
+    assert PAGE.read_text(encoding="utf-8") == build_reference_page(), (
         "run: python -m paddock.cli.reference > docs/reference/cli.md"
     )
 
 
 def test_summaries_at_the_top_are_those_of_the_commands() -> None:
-    commands: dict[str, Any] = getattr(typer.main.get_command(build()), "commands", {})
+    commands: dict[str, Any] = getattr(typer.main.get_command(build_app()), "commands", {})
     shown = {name: command.get_short_help_str(200) for name, command in commands.items() if not command.hidden}
     assert shown == SUMMARIES
     assert COMMANDS.keys() == commands.keys()
@@ -87,16 +89,16 @@ def test_summaries_at_the_top_are_those_of_the_commands() -> None:
         (["sandbox", "list", "--frob"], "no such option: --frob"),
         (["sandbox", "show"], "missing argument 'SANDBOX'"),
         (["sandbox", "port", "x", "99999"], "PORT must be at most 65535"),
-        (["sandbox", "exec", "x"], "say what to run"),
-        (["sandbox", "exec", "x", "-c", "a", "--", "b"], "say what to run"),
+        (["sandbox", "exec", "x"], "give a command after --"),
+        (["sandbox", "exec", "x", "-c", "a", "--", "b"], "give a command after --"),
         (["sandbox", "exec", "x", "--user", "root", "--", "id"], "--user 'root' is not UID"),
-        (["sandbox", "rm"], "say which sandboxes"),
+        (["sandbox", "rm"], "name the sandboxes to remove"),
         (["sandbox", "create", "--image", "a", "--snapshot", "b"], "give one"),
-        (["image", "build"], "say which images"),
-        (["key", "create", "a", "--scope", "everything"], "--scope 'everything' is not known"),
+        (["image", "build"], "name the images to build"),
+        (["key", "create", "a", "--scope", "everything"], "--scope 'everything' is unknown"),
     ],
 )
-def test_misuse_is_told_in_one_line_with_a_hint(
+def test_usage_errors_are_one_line_with_a_hint(
     words: list[str], message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run(words) == 2
@@ -108,9 +110,22 @@ def test_misuse_is_told_in_one_line_with_a_hint(
     assert message in json.loads(capsys.readouterr().err)["error"]["message"]
 
 
+def test_an_image_that_cannot_be_pulled_has_a_hint(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    fake = tmp_path / "skopeo"
+    fake.write_text("#!/bin/sh\necho 'dial tcp: lookup docker.io: no such host' >&2\nexit 1\n")
+    fake.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    assert run(["image", "build", "nosuch"]) == 1
+    error, hint = capsys.readouterr().err.splitlines()[-2:]
+    assert "docker.io cannot be reached from here" in error and "dial tcp" not in error
+    assert "paddock image list" in hint
+
+
 def test_options_of_the_inner_command_are_explained(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["sandbox", "exec", "x", "ls", "-l"]) == 2
-    assert "go behind --" in capsys.readouterr().err
+    assert "inner command after --" in capsys.readouterr().err
 
 
 def test_a_broken_configuration_is_explained(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -127,7 +142,7 @@ def test_an_unexpected_error_has_no_traceback_unless_asked(
     def broken(*_: object, **__: object) -> None:
         raise ZeroDivisionError("oh")
 
-    monkeypatch.setattr("paddock.config.load", broken)
+    monkeypatch.setattr("paddock.config.load_config", broken)
     assert run(["config", "show"]) == 1
     error = capsys.readouterr().err
     assert error.startswith("error: ZeroDivisionError: oh\n") and "--debug" in error
@@ -135,7 +150,7 @@ def test_an_unexpected_error_has_no_traceback_unless_asked(
         run(["config", "show", "--debug"])
 
 
-def test_no_colour_where_nobody_sees_it(capsys: pytest.CaptureFixture[str]) -> None:
+def test_no_colours_without_a_terminal(capsys: pytest.CaptureFixture[str]) -> None:
     run(["config", "show"])
     run(["sandbox", "list"])
     captured = capsys.readouterr()
@@ -190,7 +205,12 @@ def test_images_without_a_server(tmp_path: Path, capsys: pytest.CaptureFixture[s
     assert json.loads(capsys.readouterr().out.split("\n", 0)[0])["images"] == []
 
 
-def test_a_build_tells_its_end_as_json(capsys: pytest.CaptureFixture[str]) -> None:
+def test_image_build_creates_a_private_data_directory(tmp_path: Path) -> None:
+    assert run(["image", "build", "host"]) == 0
+    assert stat.S_IMODE((tmp_path / "data").stat().st_mode) == 0o700
+
+
+def test_image_build_prints_its_result_as_json(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["image", "build", "host", "--json"]) == 0
     last = json.loads(capsys.readouterr().out.splitlines()[-1])
     assert last["image"] == "host" and last["event"] == "done" and re.fullmatch(r"[0-9a-f]{64}", last["digest"])

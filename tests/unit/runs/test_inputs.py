@@ -18,15 +18,15 @@ import pytest
 
 from paddock.errors import InvalidInput
 from paddock.model.task import Task
-from paddock.runs.inputs import Packed, pack_content, pack_inputs
-from paddock.runs.problems import TaskError
-from paddock.runs.taskfile import load_task
+from paddock.runs.inputs.input_packer import PackedInputs, pack_inputs, pack_task_texts
+from paddock.runs.tasks.task_file_loader import load_task
+from paddock.runs.tasks.task_problems import TaskError
 
 BASE = "name: demo\ngoal: Do it.\nagent: codex\n"
 THEN = 1_600_000_000
 
 
-def pack(directory: Path, inputs: str) -> tuple[Packed, dict[str, tarfile.TarInfo], dict[str, bytes]]:
+def pack(directory: Path, inputs: str) -> tuple[PackedInputs, dict[str, tarfile.TarInfo], dict[str, bytes]]:
     path = directory / "t.yaml"
     path.write_text(f"{BASE}inputs:\n{inputs}")
     sink = io.BytesIO()
@@ -407,9 +407,9 @@ def test_a_commit_that_is_not_there_is_told_of(repository: Path, tmp_path: Path)
 def test_the_texts_of_a_document_are_packed_without_a_file() -> None:
     document = {"name": "a", "goal": "b", "agent": "codex", "inputs": [{"content": "x", "target": "d/a.txt"}]}
     first, second = io.BytesIO(), io.BytesIO()
-    packed = pack_content(Task.model_validate(document), first)
-    assert packed is not None and packed == pack_content(Task.model_validate(document), second)
+    packed = pack_task_texts(Task.model_validate(document), first)
+    assert packed is not None and packed == pack_task_texts(Task.model_validate(document), second)
     with tarfile.open(fileobj=io.BytesIO(first.getvalue())) as archive:
         assert archive.getnames() == ["d", "d/a.txt"]
     with pytest.raises(InvalidInput, match="a request cannot carry files"):
-        pack_content(Task.model_validate({**document, "inputs": ["/etc/passwd"]}), io.BytesIO())
+        pack_task_texts(Task.model_validate({**document, "inputs": ["/etc/passwd"]}), io.BytesIO())

@@ -1,4 +1,4 @@
-"""The runs that a task stands for."""
+"""Expansion of a task's matrix into runs."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from paddock.model.task import Task
-from paddock.runs.matrix import expand
+from paddock.runs.tasks.matrix_expansion import expand_matrix
 
 
 def task(**fields: Any) -> Task:
@@ -16,7 +16,7 @@ def task(**fields: Any) -> Task:
 
 def test_a_task_without_a_matrix_is_one_run() -> None:
     only = task(agent="codex")
-    assert expand(only) == [("demo", only)]
+    assert expand_matrix(only) == [("demo", only)]
 
 
 @pytest.mark.parametrize(
@@ -40,7 +40,7 @@ def test_a_task_without_a_matrix_is_one_run() -> None:
     ],
 )
 def test_each_pair_is_a_run_of_its_own(fields: dict[str, Any], runs: list[tuple[str, str | None, str]]) -> None:
-    made = expand(task(**fields))
+    made = expand_matrix(task(**fields))
     assert [(name, each.agent, each.llm.model) for name, each in made] == runs
     # What comes out is a task in its own right, which stands for itself alone.
     for _, each in made:
@@ -48,5 +48,7 @@ def test_each_pair_is_a_run_of_its_own(fields: dict[str, Any], runs: list[tuple[
 
 
 def test_what_the_matrix_does_not_vary_stays() -> None:
-    ((_, made),) = expand(task(agent="codex", llm={"tokens": 5, "script": "turns: []"}, matrix={"models": ["m"]}))
+    ((_, made),) = expand_matrix(
+        task(agent="codex", llm={"tokens": 5, "script": "turns: []"}, matrix={"models": ["m"]})
+    )
     assert (made.llm.model, made.llm.tokens, made.llm.script) == ("m", 5, "turns: []")

@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 
 from paddock.errors import ConfigError, InvalidInput, NotFound
 from paddock.model.task import Task
-from paddock.runs.presets import Endpoints, Preset, Presets, Rendered, render
+from paddock.runs.presets import LaunchPlan, Preset, PresetLibrary, ServiceAddresses, render_launch_plan
+from paddock.runs.presets.output_rules import EmittedEvent, ErrorRule, OutputRule
 from paddock.runs.presets.preset import PLACEHOLDERS, SERVER_PLACEHOLDERS, McpShape
-from paddock.runs.presets.rules import Emit, ErrorRule, Rule
 from paddock.sandbox.images.recipe import load_recipe
 
 ROOT = Path(__file__).parents[3]
@@ -36,18 +36,18 @@ def preset(**fields: Any) -> Preset:
     return Preset.model_validate({"name": "mine", "command": "mine", **fields})
 
 
-def written(rendered: Rendered, ending: str) -> Any:
+def written(rendered: LaunchPlan, ending: str) -> Any:
     (content,) = [content.decode() for path, content in rendered.files.items() if path.endswith(ending)]
     return tomllib.loads(content) if ending.endswith(".toml") else json.loads(content)
 
 
 class TestFinding:
     def test_ours_are_there(self) -> None:
-        assert Presets().names() == sorted([*AGENTS, "script"])
+        assert PresetLibrary().names() == sorted([*AGENTS, "script"])
 
     @pytest.mark.parametrize("name", [*AGENTS, "script"])
     def test_each_of_ours_has_an_image_that_can_be_built(self, name: str) -> None:
-        found = Presets().get(name)
+        found = PresetLibrary().get(name)
         assert found.name == name and found.description
         assert load_recipe(ROOT / "images" / f"{found.image}.yaml").description
 
@@ -62,31 +62,33 @@ class TestFinding:
     @pytest.mark.parametrize("name", ["claude", "../claude-code", "", "x" * 300, "Claude-Code"])
     def test_one_that_is_not_there_is_told_with_all_there_are(self, name: str) -> None:
         with pytest.raises(NotFound, match="claude-code, codex, gemini-cli, opencode, qwen-agent, qwen-code, script"):
-            Presets().get(name)
+            PresetLibrary().get(name)
 
     def test_a_near_name_is_suggested(self) -> None:
-        with pytest.raises(NotFound, match=r"there is no preset 'claude'; did you mean claude-code\?"):
-            Presets().get("claude")
+        with pytest.raises(NotFound, match=r"no preset 'claude'; did you mean claude-code\?"):
+            PresetLibrary().get("claude")
 
     def test_a_file_adds_one(self, tmp_path: Path) -> None:
         (tmp_path / "mine.yaml").write_text("command: [mine, '{goal}']\nimage: host\n")
-        found = Presets([tmp_path]).get("mine")
+        found = PresetLibrary([tmp_path]).get("mine")
         assert (found.name, found.image, found.command) == ("mine", "host", ("mine", "{goal}"))
-        assert "mine" in Presets([tmp_path]).names()
+        assert "mine" in PresetLibrary([tmp_path]).names()
 
     def test_a_file_takes_the_place_of_ours_and_can_stand_on_it(self, tmp_path: Path) -> None:
         (tmp_path / "codex.yaml").write_text("extends: codex\nmodel: another\n")
-        found, ours = Presets([tmp_path]).get("codex"), Presets().get("codex")
+        found, ours = PresetLibrary([tmp_path]).get("codex"), PresetLibrary().get("codex")
         assert found == ours.model_copy(update={"model": "another"})
 
     def test_earlier_directories_go_first(self, tmp_path: Path) -> None:
         for name in ("first", "second"):
             (tmp_path / name).mkdir()
             (tmp_path / name / "mine.yaml").write_text(f"command: {name}\n")
-        assert Presets([tmp_path / "first", tmp_path / "second", tmp_path / "none"]).get("mine").command == "first"
+        assert (
+            PresetLibrary([tmp_path / "first", tmp_path / "second", tmp_path / "none"]).get("mine").command == "first"
+        )
 
     def test_a_file_that_changes_is_read_again(self, tmp_path: Path) -> None:
-        presets = Presets([tmp_path])
+        presets = PresetLibrary([tmp_path])
         ours = presets.get("qwen-code")
         assert presets.get("qwen-code") is ours
         (tmp_path / "claude-code.yaml").write_text("extends: claude-code\noutput: lines\n")
@@ -98,8 +100,10 @@ class TestFinding:
     def test_presets_that_stand_on_each_other_are_refused(self, tmp_path: Path) -> None:
         (tmp_path / "a.yaml").write_text("extends: b\n")
         (tmp_path / "b.yaml").write_text("command: b\nextends: a\n")
-        with pytest.raises(ConfigError, match=r"b\.yaml:2: extends: 'a' comes back to this preset"):
-            Presets([tmp_path]).get("a")
+        with pytest.raises(
+            ConfigError, match=r"b\.yaml:2: extends: 'a' extends this preset in a cycle; remove one 'extends'"
+        ):
+            PresetLibrary([tmp_path]).get("a")
 
 
 class TestDocumentation:
@@ -108,15 +112,15 @@ class TestDocumentation:
         text = (ROOT / "docs" / "how-to" / "bring-your-own-agent.md").read_text()
         (example,) = re.findall(rf"```yaml\n# presets/{name}\.yaml\n(.*?)```", text, re.DOTALL)
         (tmp_path / f"{name}.yaml").write_text(example)
-        found = Presets([tmp_path]).get(name)
-        assert render(found, task(name), model="m").command
+        found = PresetLibrary([tmp_path]).get(name)
+        assert render_launch_plan(found, task(name), model="m").command
         assert found.output.rules and found.errors
 
     def test_the_reference_has_every_field(self) -> None:
         text = (ROOT / "docs" / "reference" / "presets.md").read_text()
         shown = set(re.findall(r"`\{?([a-z_]+)\}?[:`]", text))
-        fields = {*Preset.model_fields} - {"name"} | {"extends", *Rule.model_fields, *ErrorRule.model_fields}
-        assert fields | {*Emit, *PLACEHOLDERS, *SERVER_PLACEHOLDERS, *McpShape.model_fields} <= shown
+        fields = {*Preset.model_fields} - {"name"} | {"extends", *OutputRule.model_fields, *ErrorRule.model_fields}
+        assert fields | {*EmittedEvent, *PLACEHOLDERS, *SERVER_PLACEHOLDERS, *McpShape.model_fields} <= shown
 
 
 RULE = "command: x\noutput:\n  format: json-lines\n  rules:\n    - "
@@ -130,21 +134,21 @@ RULE = "command: x\noutput:\n  format: json-lines\n  rules:\n    - "
         ("command: a: b", "1: not valid YAML: mapping values are not allowed here"),
         ("command: a\ncommand: b", "2: 'command' is written twice; keep one"),
         ("name: other", "1: name: must be 'mine', as the file is called"),
-        ("extends: nothing", "1: extends: there is no preset 'nothing'"),
-        ("extends: mine", "1: extends: there is no preset 'mine'"),
+        ("extends: nothing", "1: extends: no preset 'nothing'"),
+        ("extends: mine", "1: extends: no preset 'mine'"),
         ("extends: [codex]", "1: extends: must be the name of a preset"),
         ("command: ''", "1: command: must not be empty"),
         (
             "command: a {gaol_file}",
-            "1: command: there is nothing to put for {gaol_file}; did you mean {goal_file}?",
+            "1: command: unknown placeholder {gaol_file}; did you mean {goal_file}?",
         ),
         (
             "command: a '{goal}'",
             "1: command: placeholders are quoted already in shell text; take the quotes around them away",
         ),
         ("env: {1a: b}", "1: env.1a: '1a' is no name of a variable"),
-        ("env: {A: '{mcp_servers}'}", "1: env.A: there is nothing to put for {mcp_servers}; known: goal, goal_file"),
-        ("mcp: {remote: {url: '{ulr}'}}", "1: mcp.remote: there is nothing to put for {ulr}; did you mean {url}?"),
+        ("env: {A: '{mcp_servers}'}", "1: env.A: unknown placeholder {mcp_servers}; known: goal, goal_file"),
+        ("mcp: {remote: {url: '{ulr}'}}", "1: mcp.remote: unknown placeholder {ulr}; did you mean {url}?"),
         ("mcp: {remot: x}", "1: mcp.remot: no such field; did you mean 'remote'?"),
         ("max_goal: lots", "1: max_goal: 'lots' is not a size"),
         ("files: {notes: x}", "1: files.notes: must be the path of a file below {home} or {workspace} without '..'"),
@@ -172,7 +176,7 @@ RULE = "command: x\noutput:\n  format: json-lines\n  rules:\n    - "
 def test_what_is_wrong_with_a_file_is_said_by_line_and_field(tmp_path: Path, text: str, complaint: str) -> None:
     (tmp_path / "mine.yaml").write_text(text)
     with pytest.raises(ConfigError) as caught:
-        Presets([tmp_path]).get("mine")
+        PresetLibrary([tmp_path]).get("mine")
     assert str(caught.value).startswith(f"{tmp_path / 'mine.yaml'}:{complaint}")
     assert "\n" not in str(caught.value)
 
@@ -181,14 +185,16 @@ class TestRendering:
     @pytest.mark.parametrize("agent", AGENTS)
     def test_the_goal_comes_whole_however_long_it_is(self, agent: str) -> None:
         goal = "ü" * 2**19 + AWKWARD
-        rendered = render(Presets().get(agent), task(agent).model_copy(update={"goal": goal}), model="some-model")
+        rendered = render_launch_plan(
+            PresetLibrary().get(agent), task(agent).model_copy(update={"goal": goal}), model="some-model"
+        )
         assert rendered.files["/home/agent/.paddock/goal.md"] == goal.encode()
         assert rendered.env["PADDOCK_GOAL_FILE"] == "/home/agent/.paddock/goal.md"
         assert len(rendered.command) < 1000
 
     @pytest.mark.parametrize("agent", AGENTS)
     def test_the_model_comes_whole_whatever_its_name(self, agent: str) -> None:
-        rendered = render(Presets().get(agent), task(agent), model=MODEL)
+        rendered = render_launch_plan(PresetLibrary().get(agent), task(agent), model=MODEL)
         assert isinstance(rendered.command, str)
         words = subprocess.run(
             ["sh", "-c", re.sub(r"^exec ", "printf '%s\\n' ", rendered.command).split(" <")[0]],
@@ -201,25 +207,29 @@ class TestRendering:
     @pytest.mark.parametrize("agent", AGENTS)
     def test_a_model_is_needed(self, agent: str) -> None:
         with pytest.raises(InvalidInput, match=f"llm.model: the agent '{agent}' needs the name of a model"):
-            render(Presets().get(agent), task(agent))
+            render_launch_plan(PresetLibrary().get(agent), task(agent))
 
     @settings(max_examples=60, deadline=None)
     @given(goal=TEXT)
     def test_no_goal_breaks_a_command(self, goal: str) -> None:
         given_task = task("mine").model_copy(update={"goal": goal})
-        in_shell = render(preset(command="printf %s {goal}", env={"GOAL": "<{goal}>"}), given_task)
+        in_shell = render_launch_plan(preset(command="printf %s {goal}", env={"GOAL": "<{goal}>"}), given_task)
         assert isinstance(in_shell.command, str)
         done = subprocess.run(["sh", "-c", in_shell.command], capture_output=True, check=True)
         assert done.stdout == goal.encode()
         assert in_shell.env["GOAL"] == f"<{goal}>"
-        assert render(preset(command=["printf", "%s", "{goal}"]), given_task).command == ("printf", "%s", goal)
+        assert render_launch_plan(preset(command=["printf", "%s", "{goal}"]), given_task).command == (
+            "printf",
+            "%s",
+            goal,
+        )
 
     @settings(max_examples=60, deadline=None)
     @given(goal=TEXT, name=TEXT)
     def test_no_goal_breaks_a_file(self, goal: str, name: str) -> None:
         tree = {"a": "{goal}", "b": {"c-{goal}": [1, True, "x{goal}y"]}, name.replace("{", "("): "plain"}
         files = {"{home}/a.json": {"json": tree}, "{home}/a.toml": {"toml": tree}, "{home}/a.txt": "<{goal}> {other}"}
-        rendered = render(preset(files=files), task("mine").model_copy(update={"goal": goal}))
+        rendered = render_launch_plan(preset(files=files), task("mine").model_copy(update={"goal": goal}))
         wanted = {"a": goal, "b": {f"c-{goal}": [1, True, f"x{goal}y"]}, name.replace("{", "("): "plain"}
         assert json.loads(rendered.files["/home/agent/a.json"]) == wanted
         assert tomllib.loads(rendered.files["/home/agent/a.toml"].decode()) == wanted
@@ -232,35 +242,37 @@ class TestRendering:
     )
     def test_a_goal_that_linux_would_not_take_is_refused_clearly(self, fields: dict[str, Any]) -> None:
         fits = task("mine").model_copy(update={"goal": "x" * (127 * 1024)})
-        render(preset(**fields), fits)
+        render_launch_plan(preset(**fields), fits)
         with pytest.raises(InvalidInput, match=r"make the goal shorter, or let the preset use {goal_file} and not"):
-            render(preset(**fields), fits.model_copy(update={"goal": "x" * (128 * 1024)}))
+            render_launch_plan(preset(**fields), fits.model_copy(update={"goal": "x" * (128 * 1024)}))
 
     def test_a_preset_can_say_how_long_goals_may_be(self) -> None:
         with pytest.raises(InvalidInput, match="takes goals of up to 10 bytes, and this one has"):
-            render(preset(max_goal=10), task("mine"))
+            render_launch_plan(preset(max_goal=10), task("mine"))
 
     def test_the_shells_own_braces_stay(self) -> None:
-        rendered = render(preset(command="echo ${HOME} ${goal} {a,b} {env:KEY} {goal_file}"), task("mine"))
+        rendered = render_launch_plan(preset(command="echo ${HOME} ${goal} {a,b} {env:KEY} {goal_file}"), task("mine"))
         assert rendered.command == "echo ${HOME} ${goal} {a,b} {env:KEY} /home/agent/.paddock/goal.md"
 
     def test_an_entrypoint_of_the_task_is_started_as_it_is(self) -> None:
         given_task = task("script", entrypoint="./run.sh {goal_file}", env={"LEVEL": "3"})
-        rendered = render(Presets().get("script"), given_task)
+        rendered = render_launch_plan(PresetLibrary().get("script"), given_task)
         assert rendered.command == "./run.sh {goal_file}"
         assert rendered.env["LEVEL"] == "3" and "PADDOCK_MODEL" not in rendered.env
         assert rendered.files[rendered.env["PADDOCK_GOAL_FILE"]] == AWKWARD.encode()
 
     def test_a_script_without_an_entrypoint_is_refused(self) -> None:
         with pytest.raises(InvalidInput, match="entrypoint: the agent 'script' starts nothing by itself"):
-            render(Presets().get("script"), task("script"))
+            render_launch_plan(PresetLibrary().get("script"), task("script"))
 
     def test_variables_of_the_task_go_first(self) -> None:
-        rendered = render(preset(env={"A": "preset", "B": "preset"}), task("mine", env={"A": "task"}))
+        rendered = render_launch_plan(preset(env={"A": "preset", "B": "preset"}), task("mine", env={"A": "task"}))
         assert (rendered.env["A"], rendered.env["B"]) == ("task", "preset")
 
     def test_another_home_is_used_everywhere(self) -> None:
-        rendered = render(Presets().get("opencode"), task("opencode"), model="m", endpoints=Endpoints(home="/root"))
+        rendered = render_launch_plan(
+            PresetLibrary().get("opencode"), task("opencode"), model="m", endpoints=ServiceAddresses(home="/root")
+        )
         assert "/home/agent" not in repr(rendered)
 
 
@@ -279,7 +291,7 @@ PLACES = {
 class TestMcp:
     @pytest.mark.parametrize("agent", AGENTS)
     def test_agents_are_told_of_servers_in_their_way(self, agent: str) -> None:
-        rendered = render(Presets().get(agent), task(agent, mcp=[REMOTE, LOCAL]), model="m")
+        rendered = render_launch_plan(PresetLibrary().get(agent), task(agent, mcp=[REMOTE, LOCAL]), model="m")
         ending, name = PLACES[agent]
         servers = written(rendered, ending)[name]
         assert list(servers) == ["calc", "here"]
@@ -291,20 +303,24 @@ class TestMcp:
 
     @pytest.mark.parametrize("agent", AGENTS)
     def test_where_a_server_really_is_and_its_keys_stay_outside(self, agent: str) -> None:
-        rendered = render(Presets().get(agent), task(agent, mcp=[REMOTE]), model="m")
+        rendered = render_launch_plan(PresetLibrary().get(agent), task(agent, mcp=[REMOTE]), model="m")
         assert "hidden" not in repr(rendered) and "tools.example" not in repr(rendered)
 
     @pytest.mark.parametrize("agent", AGENTS)
     def test_without_servers_there_are_none(self, agent: str) -> None:
         ending, name = PLACES[agent]
-        assert written(render(Presets().get(agent), task(agent), model="m"), ending)[name] == {}
+        assert written(render_launch_plan(PresetLibrary().get(agent), task(agent), model="m"), ending)[name] == {}
 
     def test_servers_can_be_words_of_the_command(self) -> None:
         shape = {"remote_words": ["--mcp", "{name}={url}"], "local_words": ["--run", "{command}"]}
         given_task = task("mine", mcp=[REMOTE, {"name": "here", "command": ["a b"]}])
         words = ("--mcp", "calc=http://127.0.0.1:8422/calc", "--run", "a b")
-        assert render(preset(command=["x", "{mcp_words}", "y"], mcp=shape), given_task).command == ("x", *words, "y")
-        in_shell = render(preset(command="x {mcp_words} y", mcp=shape), given_task).command
+        assert render_launch_plan(preset(command=["x", "{mcp_words}", "y"], mcp=shape), given_task).command == (
+            "x",
+            *words,
+            "y",
+        )
+        in_shell = render_launch_plan(preset(command="x {mcp_words} y", mcp=shape), given_task).command
         assert in_shell == "x --mcp calc=http://127.0.0.1:8422/calc --run 'a b' y"
 
     @pytest.mark.parametrize(
@@ -312,7 +328,7 @@ class TestMcp:
     )
     def test_an_agent_that_knows_no_such_servers_says_so(self, server: dict[str, Any], sort: str) -> None:
         with pytest.raises(InvalidInput, match=f"mcp.{server['name']}: the agent 'mine' has no way to use {sort}"):
-            render(preset(), task("mine", mcp=[server]))
+            render_launch_plan(preset(), task("mine", mcp=[server]))
 
 
 def _texts(value: Any) -> list[str]:

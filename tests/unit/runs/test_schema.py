@@ -11,16 +11,16 @@ import pytest
 import yaml
 from pydantic import BaseModel
 
-from paddock.config.walk import annotation_at, section
-from paddock.model.task import Part, Task
-from paddock.runs.problems import TaskError
-from paddock.runs.reference import reference
-from paddock.runs.schema import schema, text
-from paddock.runs.taskfile import load_task
+from paddock.config.schema_lookup import annotation_at, section_type
+from paddock.model.task import Task, TaskPart
+from paddock.runs.tasks.task_file_loader import load_task
+from paddock.runs.tasks.task_problems import TaskError
+from paddock.runs.tasks.task_reference import render_task_reference
+from paddock.runs.tasks.task_schema import task_json_schema, task_json_schema_text
 
 PAGES = Path(__file__).parents[3] / "docs/reference"
 BASE: dict[str, Any] = {"name": "demo", "goal": "Do it.", "agent": "codex"}
-VALIDATOR = jsonschema_rs.validator_for(schema())
+VALIDATOR = jsonschema_rs.validator_for(task_json_schema())
 COMPANIONS: dict[str, dict[str, Any]] = {
     "mcp.name": {"url": "https://a/"},
     "mcp.kind": {"name": "a", "url": "https://a/"},
@@ -48,7 +48,7 @@ def examples() -> Iterator[tuple[str, dict[str, Any]]]:
             del task["agent"]
         yield name, task
         for key in ((name,), (name, "0")):
-            part, many = section(annotation_at(key, Task)), len(key) == 2
+            part, many = section_type(annotation_at(key, Task)), len(key) == 2
             if part is None:
                 continue
             yield from of_part(name, part, many)
@@ -79,7 +79,7 @@ def is_accepted(task: Any, directory: Path) -> bool:
 
 
 def test_the_schema_is_one() -> None:
-    assert jsonschema_rs.meta.is_valid(schema())
+    assert jsonschema_rs.meta.is_valid(task_json_schema())
 
 
 @pytest.mark.parametrize(("way", "task"), list(examples()), ids=lambda value: value if isinstance(value, str) else "")
@@ -92,7 +92,7 @@ def test_every_field_has_an_example_and_a_description() -> None:
     found = {way for way, _ in examples()}
     assert {"name", "llm.script", "mcp.url", "inputs.git", "end.silence", "verify.run", "matrix.models"} <= found
     assert len(found) == len(Task.model_fields) + sum(
-        len(part.model_fields) for part in Part.__subclasses__() if part is not Task
+        len(part.model_fields) for part in TaskPart.__subclasses__() if part is not Task
     )
 
 
@@ -172,9 +172,9 @@ def test_what_is_wrong_for_one_is_wrong_for_the_other(fields: dict[str, Any], tm
 
 
 def test_the_reference_page_is_current_and_whole() -> None:
-    page = reference()
+    page = render_task_reference()
     assert (PAGES / "task-file.md").read_text(encoding="utf-8") == page, "run: make docs"
-    assert (PAGES / "task.schema.json").read_text(encoding="utf-8") == text(), "run: make docs"
+    assert (PAGES / "task.schema.json").read_text(encoding="utf-8") == task_json_schema_text(), "run: make docs"
     rows = [line for line in page.splitlines() if line.startswith("| `")]
     assert len(rows) == len(list(examples())) and all(row.replace("\\|", "").count("|") == 6 for row in rows)
     assert "| `timeout` | duration | `30m` |" in page and "| `retries` | number or mapping |" in page
@@ -184,5 +184,5 @@ def test_the_example_of_the_page_is_a_task(tmp_path: Path) -> None:
     (tmp_path / "data").mkdir()
     (tmp_path / "data/sales.csv").write_text("a\n")
     path = tmp_path / "t.yaml"
-    path.write_text(reference().split("```yaml\n")[1].split("```")[0])
+    path.write_text(render_task_reference().split("```yaml\n")[1].split("```")[0])
     assert load_task(path).task.name == "sales-report"

@@ -9,37 +9,37 @@ from pathlib import Path
 import pytest
 
 from paddock.errors import NotFound
-from paddock.runs.presets import Presets
-from paddock.runs.taskfile import parse_document
-from paddock.runs.templates import (
+from paddock.runs.presets import PresetLibrary
+from paddock.runs.tasks.task_file_loader import parse_task_document
+from paddock.runs.tasks.task_templates import (
     NAMES,
     SCRIPT_MODEL,
-    directory,
     find_template,
-    on_script,
-    own_tasks,
-    portable,
-    templates,
+    load_templates,
+    task_with_inline_inputs,
+    template_directory,
+    use_script_model,
+    user_task_files,
 )
 
-PRESETS = Presets()
+PRESETS = PresetLibrary()
 ROOT = Path(__file__).parents[3]
 
 
 def test_every_sample_can_be_sent_without_its_files() -> None:
-    found = templates(PRESETS)
+    found = load_templates(PRESETS)
     assert len(found) == 9
     for loaded in found:
-        task = portable(loaded)
+        task = task_with_inline_inputs(loaded)
         assert all(each.content is not None for each in task.inputs)
         document = task.model_dump(mode="json", exclude_defaults=True)
-        assert parse_document(document, presets=PRESETS) == task
+        assert parse_task_document(document, presets=PRESETS) == task
 
 
 def test_a_sample_with_a_model_runs_on_its_script() -> None:
-    assert on_script(find_template("hello", PRESETS).task).llm.model == SCRIPT_MODEL
+    assert use_script_model(find_template("hello", PRESETS).task).llm.model == SCRIPT_MODEL
     plain = find_template("hello-script", PRESETS).task
-    assert on_script(plain) == plain
+    assert use_script_model(plain) == plain
 
 
 def test_an_unknown_sample_lists_the_names() -> None:
@@ -50,14 +50,14 @@ def test_an_unknown_sample_lists_the_names() -> None:
 def test_tasks_added_to_a_checkout_are_no_samples(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     shutil.copytree(ROOT / "tasks", tmp_path / "tasks")
     (tmp_path / "tasks/mine.yaml").write_text("nmae: mine\n")
-    monkeypatch.setattr("paddock.runs.templates.directory", lambda: tmp_path / "tasks")
-    assert {loaded.path.stem for loaded in templates(PRESETS)} == set(NAMES)
-    assert own_tasks() == [tmp_path / "tasks/mine.yaml"]
+    monkeypatch.setattr("paddock.runs.tasks.task_templates.template_directory", lambda: tmp_path / "tasks")
+    assert {loaded.path.stem for loaded in load_templates(PRESETS)} == set(NAMES)
+    assert user_task_files() == [tmp_path / "tasks/mine.yaml"]
     with pytest.raises(NotFound):
         find_template("mine", PRESETS)
 
 
 def test_the_wheel_carries_the_samples() -> None:
-    assert directory() == ROOT / "tasks"
+    assert template_directory() == ROOT / "tasks"
     included = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["hatch"]["build"]["targets"]["wheel"]
     assert included["force-include"]["tasks"] == "paddock/templates"

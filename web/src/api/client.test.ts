@@ -14,7 +14,7 @@ let signedOut = 0;
 
 beforeAll(async () => {
   server = createServer((request, response) => {
-    // The page of the test is of another origin.
+    // The test page has another origin than the server.
     response.setHeader("Access-Control-Allow-Origin", "*");
     response.setHeader("Access-Control-Allow-Headers", "x-paddock-console");
     if (request.method === "OPTIONS") return void response.end();
@@ -37,18 +37,18 @@ afterAll(() => {
 const refused = (path: string) => fetchRaw("GET", path).catch((error: unknown) => error);
 
 describe("a refusal", () => {
-  it("by the server signs out", async () => {
+  it("of the server signs the user out", async () => {
     expect(await refused("/own")).toMatchObject({ status: 401, code: "UNAUTHORIZED", message: "Send an API key." });
     expect(signedOut).toBe(1);
   });
 
-  it("of a provider's key is not one of the person's", async () => {
+  it("of a provider's key does not sign the user out", async () => {
     const before = signedOut;
     expect(await refused("/provider")).toMatchObject({ code: PROVIDER_KEY, message: "provider a refused the key" });
     expect(signedOut).toBe(before);
   });
 
-  it("is told in the model's words, or in those that came", async () => {
+  it("shows the model's message, or the raw text", async () => {
     expect(await refused("/model")).toMatchObject({ code: "HTTP_404", message: "no such model" });
     expect(await refused("/page")).toMatchObject({ code: "HTTP_502", message: "<html>" });
   });

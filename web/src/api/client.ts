@@ -1,29 +1,29 @@
-/** Requests to the server this page came from. */
+/** HTTP requests to the server that serves the console. */
 
-import { recall, remember } from "@/ui/remember";
+import { readStored, writeStored } from "@/ui/hooks/browser-storage";
 
 export type Query = Record<string, string | number | boolean | null | undefined | readonly (string | number)[]>;
 
-export interface Options {
-  /** Sent as JSON, or as it is if it is a `Blob`, a `FormData` or bytes. */
+export interface RequestOptions {
+  /** Sent as JSON, or unchanged if it is a `Blob`, a `FormData` or bytes. */
   body?: unknown;
   query?: Query;
   headers?: Record<string, string>;
   signal?: AbortSignal;
 }
 
-/** What the server refused, in its words. `status` is 0 if it could not be reached. */
-/** The code of errors about the key that a provider of models is configured with. */
+/** Error code: the provider refused its configured key. */
 export const PROVIDER_KEY = "PROVIDER_KEY_REFUSED";
 
+/** An error response of the server. `status` is 0 if the server could not be reached. */
 export class ApiError extends Error {
   readonly status: number;
   readonly code: string;
-  /** Seconds after which to ask again. */
+  /** Seconds until the request may be retried. */
   readonly retryAfter: number | null;
-  /** What the server's log has it under. */
+  /** Id of the error in the server's log. */
   readonly requestId: string | null;
-  /** Values of the message, for texts in other languages. */
+  /** Values for the placeholders of a translated message. */
   readonly params: Readonly<Record<string, string>>;
 
   constructor(
@@ -46,26 +46,28 @@ export class ApiError extends Error {
   }
 }
 
-/** The key, where the browser keeps no cookies: in this page's memory, and nowhere else. */
+/** Key held in this page's memory when the browser keeps no cookies. */
 let heldKey: string | null = null;
-let signedOut: () => void = () => {};
+let signedOutListener: () => void = () => {};
 
-export function holdKey(key: string | null): void {
+export function setHeldKey(key: string | null): void {
   heldKey = key;
 }
 
-/** Keep the half of a login that is not in the cookie. Other ports of this host get the cookie, but cannot read this. */
-export function keepProof(proof: string | null): void {
-  remember("proof", proof);
+/**
+ * Store the CSRF proof outside of the cookie: other ports of the host receive the cookie, but cannot read the proof.
+ */
+export function storeCsrfProof(proof: string | null): void {
+  writeStored("proof", proof);
 }
 
-/** Called whenever the server says that it does not know us any more. */
+/** Called when the server no longer accepts the session. */
 export function onSignedOut(listener: () => void): void {
-  signedOut = listener;
+  signedOutListener = listener;
 }
 
-/** An address on this server. */
-export function address(path: string, query: Query = {}): string {
+/** URL of a path on this server. */
+export function buildUrl(path: string, query: Query = {}): string {
   const search = new URLSearchParams();
   for (const [name, value] of Object.entries(query)) {
     if (value === null || value === undefined || value === "") continue;
@@ -75,22 +77,22 @@ export function address(path: string, query: Query = {}): string {
   return text ? `${path}?${text}` : path;
 }
 
-/** Headers that say that it is this page which asks; other pages cannot send them. */
-export function credentials(): Record<string, string> {
+/** Headers that prove that the request comes from this page; other origins cannot send them. */
+export function authHeaders(): Record<string, string> {
   if (heldKey) return { Authorization: `Bearer ${heldKey}` };
-  // Read each time: another tab may have signed in anew.
-  return { "X-Paddock-Console": recall<string | null>("proof", null) ?? "1" };
+  // Read each time: another tab may have signed in again.
+  return { "X-Paddock-Console": readStored<string | null>("proof", null) ?? "1" };
 }
 
-/** Ask, and give the answer as it is. Raises `ApiError` for everything that is no success. */
-export async function fetchRaw(method: string, path: string, options: Options = {}): Promise<Response> {
+/** Send a request and return the raw response. Throw `ApiError` unless it succeeded. */
+export async function fetchRaw(method: string, path: string, options: RequestOptions = {}): Promise<Response> {
   const { body } = options;
-  const headers: Record<string, string> = { ...credentials(), ...options.headers };
+  const headers: Record<string, string> = { ...authHeaders(), ...options.headers };
   const plain = body === undefined || body instanceof Blob || body instanceof FormData || body instanceof Uint8Array;
   if (!plain) headers["Content-Type"] = "application/json";
   let response: Response;
   try {
-    response = await fetch(address(path, options.query), {
+    response = await fetch(buildUrl(path, options.query), {
       method,
       headers,
       body: plain ? (body as BodyInit | undefined) : JSON.stringify(body),
@@ -103,19 +105,19 @@ export async function fetchRaw(method: string, path: string, options: Options = 
     throw new ApiError(0, "UNREACHABLE", "The server does not answer.");
   }
   if (response.ok || response.status === 304) return response;
-  const refused = await refusal(response);
-  if (response.status === 401 && refused.code !== PROVIDER_KEY) signedOut();
+  const refused = await parseErrorResponse(response);
+  if (response.status === 401 && refused.code !== PROVIDER_KEY) signedOutListener();
   throw refused;
 }
 
-async function refusal(response: Response): Promise<ApiError> {
+async function parseErrorResponse(response: Response): Promise<ApiError> {
   const text = await response.text().catch(() => "");
   let code = `HTTP_${response.status}`;
   let message = text.slice(0, 300) || response.statusText || code;
   let params: Record<string, string> = {};
   try {
     const document = JSON.parse(text) as Record<string, unknown>;
-    // Requests to models are refused in the shape of OpenAI's API: `{"error": {"message": …}}`.
+    // Errors of model requests have the shape of OpenAI's API: `{"error": {"message": …}}`.
     const said = (typeof document.error === "object" && document.error !== null ? document.error : document) as {
       code?: unknown;
       message?: unknown;
@@ -125,7 +127,7 @@ async function refusal(response: Response): Promise<ApiError> {
     if (typeof said.code === "string") code = said.code.toUpperCase();
     if (typeof said.message === "string") message = said.message;
   } catch {
-    // Something between us and the server answered: its own words will do.
+    // A proxy answered instead of the server: show its own text.
   }
   const wait = Number(response.headers.get("Retry-After"));
   return new ApiError(response.status, code, message, {
@@ -135,29 +137,30 @@ async function refusal(response: Response): Promise<ApiError> {
   });
 }
 
-async function fetchJson<T>(method: string, path: string, options?: Options): Promise<T> {
+async function fetchJson<T>(method: string, path: string, options?: RequestOptions): Promise<T> {
   const response = await fetchRaw(method, path, options);
   const text = await response.text();
   return (text ? JSON.parse(text) : undefined) as T;
 }
 
 export const api = {
-  get: <T>(path: string, options?: Options) => fetchJson<T>("GET", path, options),
-  post: <T>(path: string, body?: unknown, options?: Options) => fetchJson<T>("POST", path, { ...options, body }),
-  put: <T>(path: string, body?: unknown, options?: Options) => fetchJson<T>("PUT", path, { ...options, body }),
-  patch: <T>(path: string, body?: unknown, options?: Options) => fetchJson<T>("PATCH", path, { ...options, body }),
-  delete: <T = void>(path: string, options?: Options) => fetchJson<T>("DELETE", path, options),
-  text: async (path: string, options?: Options) => (await fetchRaw("GET", path, options)).text(),
-  blob: async (path: string, options?: Options) => (await fetchRaw("GET", path, options)).blob(),
+  get: <T>(path: string, options?: RequestOptions) => fetchJson<T>("GET", path, options),
+  post: <T>(path: string, body?: unknown, options?: RequestOptions) => fetchJson<T>("POST", path, { ...options, body }),
+  put: <T>(path: string, body?: unknown, options?: RequestOptions) => fetchJson<T>("PUT", path, { ...options, body }),
+  patch: <T>(path: string, body?: unknown, options?: RequestOptions) =>
+    fetchJson<T>("PATCH", path, { ...options, body }),
+  delete: <T = void>(path: string, options?: RequestOptions) => fetchJson<T>("DELETE", path, options),
+  text: async (path: string, options?: RequestOptions) => (await fetchRaw("GET", path, options)).text(),
+  blob: async (path: string, options?: RequestOptions) => (await fetchRaw("GET", path, options)).blob(),
 };
 
-/** Have the browser save what is at a path, also where it keeps no cookies. */
-export async function download(path: string, name: string, query?: Query): Promise<void> {
-  save(await api.blob(path, { query }), name);
+/** Download a path as a file; also works without cookies. */
+export async function downloadFile(path: string, name: string, query?: Query): Promise<void> {
+  saveBlob(await api.blob(path, { query }), name);
 }
 
-/** Have the browser save this. */
-export function save(content: Blob, name: string): void {
+/** Let the browser save the content as a file. */
+export function saveBlob(content: Blob, name: string): void {
   const source = URL.createObjectURL(content);
   const link = document.createElement("a");
   link.href = source;

@@ -7,14 +7,8 @@ export type paths = Record<string, never>;
 export type webhooks = Record<string, never>;
 export interface components {
     schemas: {
-        /**
-         * Action
-         * @description What a policy says of a call.
-         * @enum {string}
-         */
-        Action: "allow" | "ask" | "deny";
-        /** AgentItem */
-        AgentItem: {
+        /** AgentResponse */
+        AgentResponse: {
             /** Name */
             name: string;
             /**
@@ -36,35 +30,18 @@ export interface components {
              */
             description: string;
         };
-        /** Agents */
-        Agents: {
+        /** AgentsResponse */
+        AgentsResponse: {
             /** Chat */
-            chat: components["schemas"]["AgentItem"][];
+            chat: components["schemas"]["AgentResponse"][];
             /** Default */
             default: string;
             /** Tasks */
-            tasks: components["schemas"]["AgentItem"][];
-        };
-        /** Allocation */
-        Allocation: {
-            /**
-             * Mode
-             * @default pool
-             * @constant
-             */
-            mode: "pool";
-            /** Poolref */
-            poolRef: string;
-            /**
-             * State
-             * @default allocated
-             * @constant
-             */
-            state: "allocated";
+            tasks: components["schemas"]["AgentResponse"][];
         };
         /**
          * Approval
-         * @description Something that waits for a person: a call to be allowed, or a question to be answered.
+         * @description A pending decision: a call to approve or a question to answer.
          */
         Approval: {
             /** Id */
@@ -106,7 +83,7 @@ export interface components {
              * Choices
              * @default []
              */
-            choices: components["schemas"]["Choice"][];
+            choices: components["schemas"]["QuestionChoice"][];
             /**
              * Actions
              * @default [
@@ -139,11 +116,11 @@ export interface components {
             /** Decided At */
             decided_at?: string | null;
         };
-        /** ApprovalList */
-        ApprovalList: {
+        /** ApprovalListResponse */
+        ApprovalListResponse: {
             /** Items */
             items: components["schemas"]["Approval"][];
-            pagination: components["schemas"]["PagedSaid"];
+            pagination: components["schemas"]["SessionPagination"];
             /** Next */
             next?: string | null;
         };
@@ -152,8 +129,8 @@ export interface components {
          * @enum {string}
          */
         ApprovalState: "pending" | "approved" | "edited" | "rejected" | "answered" | "expired" | "withdrawn";
-        /** ArchiveSaid */
-        ArchiveSaid: {
+        /** ArchiveStatusResponse */
+        ArchiveStatusResponse: {
             /** Enabled */
             enabled: boolean;
             /** Durability */
@@ -164,87 +141,8 @@ export interface components {
             lost: number;
         };
         /**
-         * BudgetBody
-         * @description How much it may ask of models in all.
-         */
-        BudgetBody: {
-            /** Requests */
-            requests?: number | null;
-            /** Tokens */
-            tokens?: number | null;
-            /** Cost */
-            cost?: number | null;
-        };
-        /** BudgetSaid */
-        BudgetSaid: {
-            /** Requests */
-            requests?: number | null;
-            /** Tokens */
-            tokens?: number | null;
-            /** Cost */
-            cost?: number | null;
-        };
-        /** BuildList */
-        BuildList: {
-            /** Items */
-            items: components["schemas"]["BuildSaid"][];
-        };
-        /** BuildSaid */
-        BuildSaid: {
-            /** Id */
-            id: string;
-            /** Image */
-            image: string;
-            /**
-             * State
-             * @enum {string}
-             */
-            state: "running" | "done" | "failed" | "cancelled";
-            /** Step */
-            step: string;
-            /** Fraction */
-            fraction: number | null;
-            /** Lines */
-            lines: string[];
-            /** Error */
-            error: string | null;
-            /**
-             * Startedat
-             * Format: date-time
-             */
-            startedAt: string;
-            /** Endedat */
-            endedAt: string | null;
-        };
-        /** BundleSaid */
-        BundleSaid: {
-            /** Id */
-            id: string;
-            /** Size */
-            size: number;
-        };
-        /**
-         * Call
-         * @description A tool that the agent wants to use. Its id is unique in its session.
-         */
-        Call: {
-            /** Id */
-            id: string;
-            /** Name */
-            name: string;
-            /**
-             * Arguments
-             * @default {}
-             */
-            arguments: {
-                [key: string]: unknown;
-            };
-            /** Malformed */
-            malformed?: string | null;
-        };
-        /**
          * CallSummary
-         * @description What a call would do, in one line: derived from its tool and arguments, not from what the agent says.
+         * @description One-line summary of a call's effect, derived from tool and arguments, not from the agent's words.
          */
         CallSummary: {
             /**
@@ -294,8 +192,8 @@ export interface components {
             /** Agent Words */
             agent_words?: string | null;
         };
-        /** CancelBody */
-        CancelBody: {
+        /** CancelRunRequest */
+        CancelRunRequest: {
             /**
              * Hard
              * @default false
@@ -305,10 +203,10 @@ export interface components {
             reason?: string | null;
         };
         /**
-         * Capabilities
-         * @description What the key may do.
+         * CapabilitiesResponse
+         * @description The permissions of the key.
          */
-        Capabilities: {
+        CapabilitiesResponse: {
             /** Readsandboxes */
             readSandboxes: boolean;
             /** Writesandboxes */
@@ -330,39 +228,8 @@ export interface components {
             /** Admin */
             admin: boolean;
         };
-        /** Capacity */
-        Capacity: {
-            /** Buffermax */
-            bufferMax: number;
-            /**
-             * Buffermin
-             * @default 0
-             */
-            bufferMin: number;
-            /**
-             * Poolmax
-             * @default 1000
-             */
-            poolMax: number;
-            /**
-             * Poolmin
-             * @default 0
-             */
-            poolMin: number;
-        };
-        /** CapacitySaid */
-        CapacitySaid: {
-            /** Buffermax */
-            bufferMax: number;
-            /** Buffermin */
-            bufferMin: number;
-            /** Poolmax */
-            poolMax: number;
-            /** Poolmin */
-            poolMin: number;
-        };
-        /** CheckedSaid */
-        CheckedSaid: {
+        /** CheckResultResponse */
+        CheckResultResponse: {
             /** Name */
             name: string;
             /** Passed */
@@ -377,16 +244,6 @@ export interface components {
             seconds: number;
             /** Output */
             output: string;
-        };
-        /**
-         * Choice
-         * @description One answer that a question offers.
-         */
-        Choice: {
-            /** Id */
-            id: string;
-            /** Label */
-            label: string;
         };
         /** ClaimVolume */
         ClaimVolume: {
@@ -409,23 +266,13 @@ export interface components {
             /** Accessmodes */
             accessModes?: string[] | null;
         };
-        /** CodeSaid */
-        CodeSaid: {
-            /** Code */
-            code: string;
-            /**
-             * Expiresat
-             * Format: date-time
-             */
-            expiresAt: string;
-        };
-        /** ConversationList */
-        ConversationList: {
+        /** ConversationListResponse */
+        ConversationListResponse: {
             /** Items */
-            items: components["schemas"]["ConversationSaid"][];
+            items: components["schemas"]["ConversationResponse"][];
         };
-        /** ConversationSaid */
-        ConversationSaid: {
+        /** ConversationResponse */
+        ConversationResponse: {
             /** Id */
             id: string;
             /** Number */
@@ -455,7 +302,7 @@ export interface components {
             turns: number;
             /** Exchanges */
             exchanges: string[];
-            usage: components["schemas"]["UsageSaid"];
+            usage: components["schemas"]["TokenUsageResponse"];
             /** Estimated */
             estimated: boolean;
             /** Cost */
@@ -467,11 +314,155 @@ export interface components {
             /** Notes */
             notes: string[];
         };
+        /** CreateKeyRequest */
+        CreateKeyRequest: {
+            /**
+             * Name
+             * @example laptop
+             */
+            name: string;
+            /** Tenant */
+            tenant?: string | null;
+            /**
+             * Scopes
+             * @default [
+             *       "sandboxes:write"
+             *     ]
+             */
+            scopes: components["schemas"]["Scope"][];
+            /** Expiresat */
+            expiresAt?: string | null;
+            /** Sandbox */
+            sandbox?: string | null;
+            /** Run */
+            run?: string | null;
+            /** Session */
+            session?: string | null;
+            /** User */
+            user?: string | null;
+            /**
+             * Models
+             * @default []
+             * @example [
+             *       "gpt-*"
+             *     ]
+             */
+            models: string[];
+            /** @default {} */
+            budget: components["schemas"]["KeyBudgetRequest"];
+            /** @default {} */
+            limits: components["schemas"]["KeyLimitsRequest"];
+        };
+        /** CreateKeyResponse */
+        CreateKeyResponse: {
+            /** Id */
+            id: string;
+            /** Name */
+            name: string;
+            /** Tenant */
+            tenant: string;
+            /** Scopes */
+            scopes: components["schemas"]["Scope"][];
+            /** Prefix */
+            prefix: string;
+            /**
+             * Createdat
+             * Format: date-time
+             */
+            createdAt: string;
+            /** Expiresat */
+            expiresAt?: string | null;
+            /** Revokedat */
+            revokedAt?: string | null;
+            /** Lastusedat */
+            lastUsedAt?: string | null;
+            /** Sandbox */
+            sandbox?: string | null;
+            /** Run */
+            run?: string | null;
+            /** Session */
+            session?: string | null;
+            /** User */
+            user?: string | null;
+            /** Models */
+            models?: string[] | null;
+            budget?: components["schemas"]["KeyBudgetResponse"] | null;
+            left?: components["schemas"]["KeyBudgetResponse"] | null;
+            limits?: components["schemas"]["KeyLimitsResponse"] | null;
+            /** Secret */
+            secret: string;
+        };
+        /** CreatePoolRequest */
+        CreatePoolRequest: {
+            /**
+             * Name
+             * @example ready
+             */
+            name: string;
+            /**
+             * Template
+             * @example {
+             *       "spec": {
+             *         "containers": [
+             *           {
+             *             "image": "code"
+             *           }
+             *         ]
+             *       }
+             *     }
+             */
+            template?: {
+                [key: string]: unknown;
+            } | null;
+            /**
+             * Kind
+             * @example linux
+             */
+            kind?: string | null;
+            capacitySpec: components["schemas"]["PoolCapacity"];
+        };
+        /** CreateRunsRequest */
+        CreateRunsRequest: {
+            /**
+             * Task
+             * @example {
+             *       "entrypoint": "echo hello",
+             *       "goal": "Say hello.",
+             *       "image": "host",
+             *       "name": "hello"
+             *     }
+             */
+            task?: {
+                [key: string]: unknown;
+            } | null;
+            /**
+             * File
+             * @example hello.yaml
+             */
+            file?: string | null;
+            /**
+             * Template
+             * @example hello-script
+             */
+            template?: string | null;
+            /** Inputs */
+            inputs?: string | null;
+            /** Name */
+            name?: string | null;
+            /** Group */
+            group?: string | null;
+            visibility?: components["schemas"]["Visibility"] | null;
+        };
+        /** CreateRunsResponse */
+        CreateRunsResponse: {
+            /** Runs */
+            runs: components["schemas"]["RunResponse"][];
+        };
         /**
-         * CreateBody
+         * CreateSandboxRequest
          * @description Give one of `image`, `snapshotId` and `extensions.poolRef`; with none, the configured image is used.
          */
-        CreateBody: {
+        CreateSandboxRequest: {
             image?: components["schemas"]["ImageSpec"] | null;
             /** Snapshotid */
             snapshotId?: string | null;
@@ -521,7 +512,7 @@ export interface components {
             } | null;
             /** Entrypoint */
             entrypoint?: string[] | null;
-            networkPolicy?: components["schemas"]["PolicyBody"] | null;
+            networkPolicy?: components["schemas"]["NetworkPolicyRequest"] | null;
             credentialProxy?: components["schemas"]["CredentialProxy"] | null;
             /**
              * Secureaccess
@@ -536,34 +527,18 @@ export interface components {
             } | null;
             visibility?: components["schemas"]["Visibility"] | null;
         };
-        /** CreatePoolBody */
-        CreatePoolBody: {
+        /** CreateSnapshotRequest */
+        CreateSnapshotRequest: {
+            /** Name */
+            name?: string | null;
+        };
+        /** CreateTicketRequest */
+        CreateTicketRequest: {
             /**
-             * Name
-             * @example ready
+             * Path
+             * @example /v1/sandboxes/sb-0123456789abcdef/desktop
              */
-            name: string;
-            /**
-             * Template
-             * @example {
-             *       "spec": {
-             *         "containers": [
-             *           {
-             *             "image": "code"
-             *           }
-             *         ]
-             *       }
-             *     }
-             */
-            template?: {
-                [key: string]: unknown;
-            } | null;
-            /**
-             * Kind
-             * @example linux
-             */
-            kind?: string | null;
-            capacitySpec: components["schemas"]["Capacity"];
+            path?: string | null;
         };
         /** CredentialProxy */
         CredentialProxy: {
@@ -573,33 +548,13 @@ export interface components {
              */
             enabled: boolean;
         };
-        /**
-         * DataBody
-         * @description A picture or another file, in Base64.
-         */
-        DataBody: {
-            /**
-             * @description discriminator enum property added by openapi-typescript
-             * @enum {string}
-             */
-            type: "file" | "image";
-            /**
-             * Name
-             * @default
-             */
-            name: string;
-            /** Mime */
-            mime?: string | null;
-            /** Data */
-            data: string;
-        };
-        /** DecidedList */
-        DecidedList: {
+        /** DecidedApprovalsResponse */
+        DecidedApprovalsResponse: {
             /** Items */
             items: components["schemas"]["Approval"][];
         };
-        /** DecisionBody */
-        DecisionBody: {
+        /** DecisionRequest */
+        DecisionRequest: {
             /**
              * Approval
              * @example approval-0123456789abcdef
@@ -623,15 +578,15 @@ export interface components {
             /** Always */
             always?: ("call" | "tool") | null;
         };
-        /** DeliverableList */
-        DeliverableList: {
+        /** DeliverableListResponse */
+        DeliverableListResponse: {
             /** Items */
-            items: components["schemas"]["DeliveredSaid"][];
+            items: components["schemas"]["DeliveredFileResponse"][];
             /** Missing */
-            missing: components["schemas"]["MissingSaid"][];
+            missing: components["schemas"]["MissingFileResponse"][];
         };
-        /** DeliveredSaid */
-        DeliveredSaid: {
+        /** DeliveredFileResponse */
+        DeliveredFileResponse: {
             /** Path */
             path: string;
             /** Size */
@@ -644,27 +599,8 @@ export interface components {
              */
             note: string;
         };
-        /** DemoBody */
-        DemoBody: {
-            /**
-             * Language
-             * @default en
-             * @enum {string}
-             */
-            language: "en" | "zh";
-            /**
-             * Begin
-             * @default true
-             */
-            begin: boolean;
-            /**
-             * Again
-             * @default false
-             */
-            again: boolean;
-        };
-        /** DemoSaid */
-        DemoSaid: {
+        /** DemoResponse */
+        DemoResponse: {
             /** Session */
             session: string;
             /** Model */
@@ -684,25 +620,34 @@ export interface components {
             /** Prompt */
             prompt: string;
         };
-        /** DesktopSaid */
-        DesktopSaid: {
+        /** DesktopResponse */
+        DesktopResponse: {
             /** Up */
             up: boolean;
             /** Services */
-            services: components["schemas"]["ServiceSaid"][];
+            services: components["schemas"]["DesktopServiceResponse"][];
         };
-        /** Destination */
-        Destination: {
-            /** Sandbox */
-            sandbox: string;
+        /** DesktopServiceResponse */
+        DesktopServiceResponse: {
             /**
-             * Path
-             * @example /workspace/report.pdf
+             * Name
+             * @example display
              */
-            path: string;
+            name: string;
+            /**
+             * State
+             * @example ready
+             */
+            state: string;
+            /** Ready */
+            ready: boolean;
+            /** Starts */
+            starts: number;
+            /** Exitcode */
+            exitCode?: number | null;
         };
-        /** Diagnostic */
-        Diagnostic: {
+        /** DiagnosticResponse */
+        DiagnosticResponse: {
             /** Sandboxid */
             sandboxId: string;
             /**
@@ -732,8 +677,8 @@ export interface components {
             /** Warnings */
             warnings?: string[] | null;
         };
-        /** Disk */
-        Disk: {
+        /** DiskResponse */
+        DiskResponse: {
             /** Free */
             free: number;
             /** Total */
@@ -743,12 +688,12 @@ export interface components {
         };
         /**
          * EndedBy
-         * @description What ended the work.
+         * @description Condition that ended the work.
          * @enum {string}
          */
-        EndedBy: "exit" | "file" | "output" | "says" | "verified" | "turns" | "budget" | "timeout" | "silence" | "cancel" | "agent_error" | "out_of_memory" | "disk_full" | "box_died" | "box_silent" | "box_frozen" | "setup";
-        /** Endpoint */
-        Endpoint: {
+        EndedBy: "exit" | "file" | "output" | "says" | "verified" | "turns" | "budget" | "timeout" | "silence" | "cancel" | "agent_error" | "out_of_memory" | "disk_full" | "sandbox_died" | "sandbox_silent" | "sandbox_frozen" | "setup";
+        /** EndpointResponse */
+        EndpointResponse: {
             /**
              * Endpoint
              * @example 127.0.0.1:8420/v1/sandboxes/sb-0123456789abcdef/proxy/8000
@@ -760,37 +705,37 @@ export interface components {
             } | null;
         };
         /**
-         * ErrorBody
-         * @description Every answer that is not a success.
+         * ErrorResponse
+         * @description The body of every error response.
          */
-        ErrorBody: {
+        ErrorResponse: {
             /**
              * Code
-             * @description A stable word for programs.
+             * @description A stable identifier for programs.
              */
             code: string;
             /**
              * Message
-             * @description A sentence for people that says what to fix.
+             * @description A sentence that says what went wrong and how to fix it.
              */
             message: string;
             /**
              * Params
-             * @description Values of the message, for translations.
+             * @description Values used in the message, for translations.
              */
             params?: {
                 [key: string]: string;
             } | null;
         };
-        /** EventPage */
-        EventPage: {
+        /** EventPageResponse */
+        EventPageResponse: {
             /** Items */
-            items: components["schemas"]["EventSaid"][];
+            items: components["schemas"]["EventResponse"][];
             /** Next */
             next: number;
         };
-        /** EventSaid */
-        EventSaid: {
+        /** EventResponse */
+        EventResponse: {
             /** Sequence */
             sequence: number;
             /** Stream */
@@ -813,15 +758,20 @@ export interface components {
          * @enum {string}
          */
         EventType: "sandbox.created" | "sandbox.running" | "sandbox.paused" | "sandbox.resumed" | "sandbox.renewed" | "sandbox.adopted" | "sandbox.stopping" | "sandbox.shared" | "sandbox.ended" | "sandbox.failed" | "snapshot.created" | "snapshot.ready" | "snapshot.failed" | "snapshot.deleted" | "pool.created" | "pool.changed" | "pool.deleted" | "disk.full" | "oom" | "desktop.started" | "desktop.stopped" | "terminal.ready" | "terminal.closed" | "screenshot.update" | "input.taken" | "input.released" | "recording.started" | "recording.stopped" | "file.changed" | "file.moved" | "tool.called" | "run.queued" | "run.started" | "run.stage" | "run.sandbox" | "run.text" | "run.thinking" | "run.tool_call" | "run.tool_result" | "run.usage" | "run.output" | "run.error" | "run.checked" | "run.delivered" | "run.missing" | "run.shared" | "run.cancelling" | "run.retrying" | "run.ended" | "session.created" | "session.changed" | "session.state" | "session.deleted" | "session.sandbox" | "session.desktop" | "session.terminal" | "session.screen" | "session.file" | "session.compacted" | "turn.started" | "turn.ended" | "step.started" | "step.ended" | "plan.changed" | "message.received" | "message.started" | "message.delta" | "message.ended" | "thought.started" | "thought.delta" | "thought.ended" | "call.started" | "call.delta" | "call.ready" | "call.running" | "call.output" | "call.result" | "approval.required" | "approval.decided" | "approval.expired" | "usage.changed" | "turn.error";
-        /** ExchangePage */
-        ExchangePage: {
+        /**
+         * ExchangeOutcome
+         * @enum {string}
+         */
+        ExchangeOutcome: "ok" | "refused" | "failed" | "cut" | "client_gone";
+        /** ExchangePageResponse */
+        ExchangePageResponse: {
             /** Items */
-            items: components["schemas"]["ExchangeSaid"][];
+            items: components["schemas"]["ExchangeSummaryResponse"][];
             /** Next */
             next?: string | null;
         };
-        /** ExchangeSaid */
-        ExchangeSaid: {
+        /** ExchangeResponse */
+        ExchangeResponse: {
             /**
              * Id
              * @example ex-065bfeda25e000669933832675
@@ -868,81 +818,10 @@ export interface components {
             providerFormat?: string | null;
             /** Status */
             status: number;
-            outcome: components["schemas"]["Outcome"];
+            outcome: components["schemas"]["ExchangeOutcome"];
             /** Error */
             error?: string | null;
-            usage?: components["schemas"]["UsageSaid"] | null;
-            /** Estimated */
-            estimated: boolean;
-            /** Cost */
-            cost?: number | null;
-            /** Firstbyte */
-            firstByte?: number | null;
-            /** Total */
-            total: number;
-            /** Retries */
-            retries: number;
-            /** Notes */
-            notes: string[];
-            /** Requestsize */
-            requestSize: number;
-            /** Responsesize */
-            responseSize: number;
-            /** Preview */
-            preview?: string | null;
-        };
-        /** ExchangeShown */
-        ExchangeShown: {
-            /**
-             * Id
-             * @example ex-065bfeda25e000669933832675
-             */
-            id: string;
-            /** Number */
-            number: number;
-            /**
-             * At
-             * Format: date-time
-             */
-            at: string;
-            /** Key */
-            key: string;
-            /** Sandbox */
-            sandbox?: string | null;
-            /** Run */
-            run?: string | null;
-            /** Session */
-            session?: string | null;
-            /** User */
-            user?: string | null;
-            /** Client */
-            client: string;
-            /** Conversation */
-            conversation?: string | null;
-            /** Format */
-            format: string;
-            /** Operation */
-            operation: string;
-            /** Model */
-            model: string;
-            /** Stream */
-            stream: boolean;
-            /** Route */
-            route?: string | null;
-            /** Provider */
-            provider?: string | null;
-            /** Providerkind */
-            providerKind?: string | null;
-            /** Providermodel */
-            providerModel?: string | null;
-            /** Providerformat */
-            providerFormat?: string | null;
-            /** Status */
-            status: number;
-            outcome: components["schemas"]["Outcome"];
-            /** Error */
-            error?: string | null;
-            usage?: components["schemas"]["UsageSaid"] | null;
+            usage?: components["schemas"]["TokenUsageResponse"] | null;
             /** Estimated */
             estimated: boolean;
             /** Cost */
@@ -977,9 +856,80 @@ export interface components {
                 number
             ][];
         };
+        /** ExchangeSummaryResponse */
+        ExchangeSummaryResponse: {
+            /**
+             * Id
+             * @example ex-065bfeda25e000669933832675
+             */
+            id: string;
+            /** Number */
+            number: number;
+            /**
+             * At
+             * Format: date-time
+             */
+            at: string;
+            /** Key */
+            key: string;
+            /** Sandbox */
+            sandbox?: string | null;
+            /** Run */
+            run?: string | null;
+            /** Session */
+            session?: string | null;
+            /** User */
+            user?: string | null;
+            /** Client */
+            client: string;
+            /** Conversation */
+            conversation?: string | null;
+            /** Format */
+            format: string;
+            /** Operation */
+            operation: string;
+            /** Model */
+            model: string;
+            /** Stream */
+            stream: boolean;
+            /** Route */
+            route?: string | null;
+            /** Provider */
+            provider?: string | null;
+            /** Providerkind */
+            providerKind?: string | null;
+            /** Providermodel */
+            providerModel?: string | null;
+            /** Providerformat */
+            providerFormat?: string | null;
+            /** Status */
+            status: number;
+            outcome: components["schemas"]["ExchangeOutcome"];
+            /** Error */
+            error?: string | null;
+            usage?: components["schemas"]["TokenUsageResponse"] | null;
+            /** Estimated */
+            estimated: boolean;
+            /** Cost */
+            cost?: number | null;
+            /** Firstbyte */
+            firstByte?: number | null;
+            /** Total */
+            total: number;
+            /** Retries */
+            retries: number;
+            /** Notes */
+            notes: string[];
+            /** Requestsize */
+            requestSize: number;
+            /** Responsesize */
+            responseSize: number;
+            /** Preview */
+            preview?: string | null;
+        };
         /**
          * FileContent
-         * @description A picture or another file that the session keeps.
+         * @description An image or another file stored with the session.
          */
         FileContent: {
             /**
@@ -1005,15 +955,35 @@ export interface components {
              */
             size: number;
         };
-        /** ForkBody */
-        ForkBody: {
+        /**
+         * FilePartRequest
+         * @description An image or another file, in Base64.
+         */
+        FilePartRequest: {
+            /**
+             * @description discriminator enum property added by openapi-typescript
+             * @enum {string}
+             */
+            type: "file" | "image";
+            /**
+             * Name
+             * @default
+             */
+            name: string;
+            /** Mime */
+            mime?: string | null;
+            /** Data */
+            data: string;
+        };
+        /** ForkSessionRequest */
+        ForkSessionRequest: {
             /** Message */
             message?: string | null;
             /** Title */
             title?: string | null;
         };
-        /** Health */
-        Health: {
+        /** HealthResponse */
+        HealthResponse: {
             /**
              * Status
              * @default healthy
@@ -1021,52 +991,29 @@ export interface components {
              */
             status: "healthy";
         };
-        /**
-         * Hit
-         * @description A message in which something was found.
-         */
-        Hit: {
-            /** Session */
-            session: string;
-            /** Title */
-            title: string;
-            /** Message */
-            message: string;
-            /** Number */
-            number: number;
-            /** Turn */
-            turn: number;
-            /** Role */
-            role: string;
-            /**
-             * At
-             * Format: date-time
-             */
-            at: string;
-            /** Excerpt */
-            excerpt: string;
-        };
-        /** HitList */
-        HitList: {
-            /** Items */
-            items: components["schemas"]["Hit"][];
-        };
-        /** HolderSaid */
-        HolderSaid: {
-            /** Viewer */
-            viewer: string;
-            /** Name */
-            name: string;
-            /**
-             * Since
-             * Format: date-time
-             */
-            since: string;
-        };
         /** HostVolume */
         HostVolume: {
             /** Path */
             path: string;
+        };
+        /** IdentityResponse */
+        IdentityResponse: {
+            /** Keyid */
+            keyId: string;
+            /** Name */
+            name: string;
+            /** Tenant */
+            tenant: string;
+            /** Scopes */
+            scopes: components["schemas"]["Scope"][];
+            /** User */
+            user?: string | null;
+            /** Subject */
+            subject: string;
+            /** Expiresat */
+            expiresAt?: string | null;
+            /** Login */
+            login: boolean;
         };
         /** ImageAuth */
         ImageAuth: {
@@ -1075,8 +1022,47 @@ export interface components {
             /** Password */
             password: string;
         };
-        /** ImageItem */
-        ImageItem: {
+        /** ImageBuildListResponse */
+        ImageBuildListResponse: {
+            /** Items */
+            items: components["schemas"]["ImageBuildResponse"][];
+        };
+        /** ImageBuildResponse */
+        ImageBuildResponse: {
+            /** Id */
+            id: string;
+            /** Image */
+            image: string;
+            /**
+             * State
+             * @enum {string}
+             */
+            state: "running" | "done" | "failed" | "cancelled";
+            /** Step */
+            step: string;
+            /** Fraction */
+            fraction: number | null;
+            /** Lines */
+            lines: string[];
+            /** Error */
+            error: string | null;
+            /**
+             * Startedat
+             * Format: date-time
+             */
+            startedAt: string;
+            /** Endedat */
+            endedAt: string | null;
+        };
+        /** ImageListResponse */
+        ImageListResponse: {
+            /** Items */
+            items: components["schemas"]["ImageResponse"][];
+            /** Known */
+            known: string[];
+        };
+        /** ImageResponse */
+        ImageResponse: {
             /** Name */
             name: string;
             /** Digest */
@@ -1098,18 +1084,6 @@ export interface components {
             /** Current */
             current: boolean;
         };
-        /** ImageList */
-        ImageList: {
-            /** Items */
-            items: components["schemas"]["ImageItem"][];
-            /** Known */
-            known: string[];
-        };
-        /** ImageSaid */
-        ImageSaid: {
-            /** Uri */
-            uri: string;
-        };
         /** ImageSpec */
         ImageSpec: {
             /**
@@ -1118,6 +1092,13 @@ export interface components {
              */
             uri: string;
             auth?: components["schemas"]["ImageAuth"] | null;
+        };
+        /** InputBundleResponse */
+        InputBundleResponse: {
+            /** Id */
+            id: string;
+            /** Size */
+            size: number;
         };
         /** InputContext */
         InputContext: {
@@ -1128,6 +1109,18 @@ export interface components {
             description: string;
             /** Value */
             value: string;
+        };
+        /** InputHolderResponse */
+        InputHolderResponse: {
+            /** Viewer */
+            viewer: string;
+            /** Name */
+            name: string;
+            /**
+             * Since
+             * Format: date-time
+             */
+            since: string;
         };
         /** InputMessage */
         InputMessage: {
@@ -1142,9 +1135,9 @@ export interface components {
             /** Error */
             error?: unknown;
         };
-        /** InputSaid */
-        InputSaid: {
-            holder?: components["schemas"]["HolderSaid"] | null;
+        /** InputResponse */
+        InputResponse: {
+            holder?: components["schemas"]["InputHolderResponse"] | null;
         };
         /**
          * InputTool
@@ -1166,65 +1159,60 @@ export interface components {
          * @enum {string}
          */
         IssueCode: "AGENT_NOT_FOUND" | "AGENT_UNFIT" | "SECRET_MISSING" | "SECRETS_FORBIDDEN" | "KIND_NOT_FOUND" | "IMAGE_NOT_FOUND" | "RESOURCES_EXCEEDED" | "MODEL_NOT_FOUND" | "DEFAULT_MODEL" | "PROVIDER_KEY_REFUSED" | "PROVIDER_FAILING" | "IMAGE_NOT_BUILT" | "SCRIPT_ANSWERS";
-        /** IssueSaid */
-        IssueSaid: {
-            code: components["schemas"]["IssueCode"];
-            level: components["schemas"]["Level"];
-            /** Field */
-            field: string;
-            /** Message */
-            message: string;
-            /** Params */
-            params: {
-                [key: string]: string;
-            };
+        /**
+         * IssueLevel
+         * @enum {string}
+         */
+        IssueLevel: "error" | "notice";
+        /**
+         * KeyBudgetRequest
+         * @description Total amount of model usage the key allows.
+         */
+        KeyBudgetRequest: {
+            /** Requests */
+            requests?: number | null;
+            /** Tokens */
+            tokens?: number | null;
+            /** Cost */
+            cost?: number | null;
         };
-        /** KeyBody */
-        KeyBody: {
-            /**
-             * Name
-             * @example laptop
-             */
-            name: string;
-            /** Tenant */
-            tenant?: string | null;
-            /**
-             * Scopes
-             * @default [
-             *       "sandboxes:write"
-             *     ]
-             */
-            scopes: components["schemas"]["Scope"][];
-            /** Expiresat */
-            expiresAt?: string | null;
-            /** Sandbox */
-            sandbox?: string | null;
-            /** Run */
-            run?: string | null;
-            /** Session */
-            session?: string | null;
-            /** User */
-            user?: string | null;
-            /**
-             * Models
-             * @default []
-             * @example [
-             *       "gpt-*"
-             *     ]
-             */
-            models: string[];
-            /** @default {} */
-            budget: components["schemas"]["BudgetBody"];
-            /** @default {} */
-            limits: components["schemas"]["LimitsBody"];
+        /** KeyBudgetResponse */
+        KeyBudgetResponse: {
+            /** Requests */
+            requests?: number | null;
+            /** Tokens */
+            tokens?: number | null;
+            /** Cost */
+            cost?: number | null;
         };
-        /** KeyList */
-        KeyList: {
+        /**
+         * KeyLimitsRequest
+         * @description Concurrent and per-minute model usage the key allows.
+         */
+        KeyLimitsRequest: {
+            /** Concurrency */
+            concurrency?: number | null;
+            /** Requestsperminute */
+            requestsPerMinute?: number | null;
+            /** Tokensperminute */
+            tokensPerMinute?: number | null;
+        };
+        /** KeyLimitsResponse */
+        KeyLimitsResponse: {
+            /** Concurrency */
+            concurrency?: number | null;
+            /** Requestsperminute */
+            requestsPerMinute?: number | null;
+            /** Tokensperminute */
+            tokensPerMinute?: number | null;
+        };
+        /** KeyListResponse */
+        KeyListResponse: {
             /** Items */
-            items: components["schemas"]["KeySaid"][];
+            items: components["schemas"]["KeyResponse"][];
         };
-        /** KeySaid */
-        KeySaid: {
+        /** KeyResponse */
+        KeyResponse: {
             /** Id */
             id: string;
             /** Name */
@@ -1256,12 +1244,30 @@ export interface components {
             user?: string | null;
             /** Models */
             models?: string[] | null;
-            budget?: components["schemas"]["BudgetSaid"] | null;
-            left?: components["schemas"]["BudgetSaid"] | null;
-            limits?: components["schemas"]["LimitsSaid"] | null;
+            budget?: components["schemas"]["KeyBudgetResponse"] | null;
+            left?: components["schemas"]["KeyBudgetResponse"] | null;
+            limits?: components["schemas"]["KeyLimitsResponse"] | null;
         };
-        /** KindItem */
-        KindItem: {
+        /** KindLimits */
+        KindLimits: {
+            /** Cpu */
+            cpu?: number | null;
+            /** Memory */
+            memory?: number | null;
+            /** Pids */
+            pids?: number | null;
+            /** Disk */
+            disk?: number | null;
+            /** Files */
+            files?: number | null;
+        };
+        /** KindListResponse */
+        KindListResponse: {
+            /** Items */
+            items: components["schemas"]["KindResponse"][];
+        };
+        /** KindResponse */
+        KindResponse: {
             /**
              * Name
              * @example linux
@@ -1284,52 +1290,20 @@ export interface components {
             /** Recipe */
             recipe: boolean;
         };
-        /** KindLimits */
-        KindLimits: {
-            /** Cpu */
-            cpu?: number | null;
-            /** Memory */
-            memory?: number | null;
-            /** Pids */
-            pids?: number | null;
-            /** Disk */
-            disk?: number | null;
-            /** Files */
-            files?: number | null;
-        };
-        /** KindList */
-        KindList: {
-            /** Items */
-            items: components["schemas"]["KindItem"][];
-        };
         /**
-         * Level
-         * @enum {string}
+         * LatencyPercentiles
+         * @description In seconds, of completely answered requests.
          */
-        Level: "error" | "notice";
-        /**
-         * LimitsBody
-         * @description How much it may ask of models at once and per minute.
-         */
-        LimitsBody: {
-            /** Concurrency */
-            concurrency?: number | null;
-            /** Requestsperminute */
-            requestsPerMinute?: number | null;
-            /** Tokensperminute */
-            tokensPerMinute?: number | null;
+        LatencyPercentiles: {
+            /** P50 */
+            p50: number;
+            /** P90 */
+            p90: number;
+            /** P99 */
+            p99: number;
         };
-        /** LimitsSaid */
-        LimitsSaid: {
-            /** Concurrency */
-            concurrency?: number | null;
-            /** Requestsperminute */
-            requestsPerMinute?: number | null;
-            /** Tokensperminute */
-            tokensPerMinute?: number | null;
-        };
-        /** LogLine */
-        LogLine: {
+        /** LogLineResponse */
+        LogLineResponse: {
             /** Number */
             number: number;
             /**
@@ -1349,15 +1323,35 @@ export interface components {
                 [key: string]: unknown;
             };
         };
-        /** LogPage */
-        LogPage: {
+        /** LogPageResponse */
+        LogPageResponse: {
             /** Items */
-            items: components["schemas"]["LogLine"][];
+            items: components["schemas"]["LogLineResponse"][];
             /** Next */
             next: number;
         };
-        /** LoggedIn */
-        LoggedIn: {
+        /** LoginCodeResponse */
+        LoginCodeResponse: {
+            /** Code */
+            code: string;
+            /**
+             * Expiresat
+             * Format: date-time
+             */
+            expiresAt: string;
+        };
+        /**
+         * LoginRequest
+         * @description Exactly one of `key` and `code` is given.
+         */
+        LoginRequest: {
+            /** Key */
+            key?: string | null;
+            /** Code */
+            code?: string | null;
+        };
+        /** LoginResponse */
+        LoginResponse: {
             /** Keyid */
             keyId: string;
             /** Name */
@@ -1378,102 +1372,40 @@ export interface components {
             proof: string;
         };
         /**
-         * LoginBody
-         * @description Either of both.
+         * MessageHit
+         * @description A message that matches a query.
          */
-        LoginBody: {
-            /** Key */
-            key?: string | null;
-            /** Code */
-            code?: string | null;
-        };
-        /** Me */
-        Me: {
-            /** Keyid */
-            keyId: string;
-            /** Name */
-            name: string;
-            /** Tenant */
-            tenant: string;
-            /** Scopes */
-            scopes: components["schemas"]["Scope"][];
-            /** User */
-            user?: string | null;
-            /** Subject */
-            subject: string;
-            /** Expiresat */
-            expiresAt?: string | null;
-            /** Login */
-            login: boolean;
-        };
-        /**
-         * Message
-         * @description One message of a session's history.
-         */
-        Message: {
-            /** Id */
-            id: string;
+        MessageHit: {
             /** Session */
             session: string;
-            /**
-             * Number
-             * @default 0
-             */
+            /** Title */
+            title: string;
+            /** Message */
+            message: string;
+            /** Number */
             number: number;
             /** Turn */
             turn: number;
-            /**
-             * Role
-             * @enum {string}
-             */
-            role: "user" | "assistant" | "tool" | "note";
-            /**
-             * Content
-             * @default []
-             */
-            content: (components["schemas"]["TextContent"] | components["schemas"]["FileContent"])[];
-            /**
-             * Thought
-             * @default
-             */
-            thought: string;
-            /**
-             * Calls
-             * @default []
-             */
-            calls: components["schemas"]["Call"][];
-            /** Call Id */
-            call_id?: string | null;
-            /** Cut */
-            cut?: string | null;
-            /** By */
-            by?: string | null;
+            /** Role */
+            role: string;
             /**
              * At
              * Format: date-time
              */
             at: string;
+            /** Excerpt */
+            excerpt: string;
         };
-        /** MessageBody */
-        MessageBody: {
-            /**
-             * Text
-             * @example How many lines has data.csv?
-             */
-            text?: string | null;
-            /** Content */
-            content?: (components["schemas"]["TextBody"] | components["schemas"]["DataBody"])[] | null;
-        };
-        /** MessageList */
-        MessageList: {
+        /** MessageListResponse */
+        MessageListResponse: {
             /** Items */
-            items: components["schemas"]["Message"][];
-            pagination: components["schemas"]["PagedSaid"];
+            items: components["schemas"]["SessionMessage"][];
+            pagination: components["schemas"]["SessionPagination"];
             /** Next */
             next: number;
         };
-        /** MetricsBody */
-        MetricsBody: {
+        /** MetricsEventRequest */
+        MetricsEventRequest: {
             /**
              * Eventtype
              * @constant
@@ -1488,8 +1420,22 @@ export interface components {
             /** Success */
             success: boolean;
         };
-        /** MissingSaid */
-        MissingSaid: {
+        /** MetricsSample */
+        MetricsSample: {
+            /**
+             * At
+             * Format: date-time
+             */
+            at: string;
+            /** Cpu */
+            cpu: number | null;
+            /** Memory */
+            memory: number | null;
+            /** Pids */
+            pids: number | null;
+        };
+        /** MissingFileResponse */
+        MissingFileResponse: {
             /** Path */
             path: string;
             /** Required */
@@ -1497,19 +1443,22 @@ export interface components {
             /** Reason */
             reason: string;
         };
-        /** ModelItem */
-        ModelItem: {
+        /** ModelPatternResponse */
+        ModelPatternResponse: {
             /** Name */
             name: string;
             /** Provider */
             provider: string;
-            /** Kind */
-            kind: string;
-            /** Script */
-            script: boolean;
+            /** Model */
+            model: string;
+            /**
+             * Fallbacks
+             * @default []
+             */
+            fallbacks: string[];
         };
-        /** ModelSaid */
-        ModelSaid: {
+        /** ModelResponse */
+        ModelResponse: {
             /** Name */
             name: string;
             /** Provider */
@@ -1529,44 +1478,55 @@ export interface components {
              */
             fallbacks: string[];
         };
-        /** Models */
-        Models: {
-            /** Items */
-            items: components["schemas"]["ModelItem"][];
-            /** Patterns */
-            patterns: string[];
-            /** Default */
-            default: string | null;
-            /** Real */
-            real: boolean;
-            /**
-             * State
-             * @enum {string}
-             */
-            state: "ready" | "key_refused" | "not_reached";
-            /** Demo */
-            demo: boolean;
+        /** ModelTrafficResponse */
+        ModelTrafficResponse: {
+            /** Requests */
+            requests: number;
+            /** Inputtokens */
+            inputTokens: number;
+            /** Outputtokens */
+            outputTokens: number;
+            /** Cost */
+            cost?: number | null;
+            /** Model */
+            model?: string | null;
+            /** Scripted */
+            scripted: boolean;
+            /** Failed */
+            failed: number;
+            /** Lasterror */
+            lastError?: string | null;
         };
-        /** ModelsSaid */
-        ModelsSaid: {
+        /** ModelsResponse */
+        ModelsResponse: {
             /** Providers */
-            providers: components["schemas"]["ProviderSaid"][];
+            providers: components["schemas"]["ProviderResponse"][];
             /** Models */
-            models: components["schemas"]["ModelSaid"][];
+            models: components["schemas"]["ModelResponse"][];
             /** Patterns */
-            patterns: components["schemas"]["PatternSaid"][];
+            patterns: components["schemas"]["ModelPatternResponse"][];
             /** Default */
             default?: string | null;
-            archive: components["schemas"]["ArchiveSaid"];
+            archive: components["schemas"]["ArchiveStatusResponse"];
+        };
+        /** MoveDestination */
+        MoveDestination: {
+            /** Sandbox */
+            sandbox: string;
+            /**
+             * Path
+             * @example /workspace/report.pdf
+             */
+            path: string;
         };
         /**
-         * MoveBody
-         * @description `from` is a path, or `{"screenshot": true}` for a picture of the screen.
+         * MoveRequest
+         * @description `from` is a path, or `{"screenshot": true}` for a screenshot.
          */
-        MoveBody: {
+        MoveRequest: {
             /** From */
             from: string | components["schemas"]["ScreenSource"];
-            to: components["schemas"]["Destination"];
+            to: components["schemas"]["MoveDestination"];
             /** Maxsize */
             maxSize?: number | null;
             /**
@@ -1575,8 +1535,8 @@ export interface components {
              */
             keep: boolean;
         };
-        /** MovedSaid */
-        MovedSaid: {
+        /** MoveResponse */
+        MoveResponse: {
             /** Source */
             source: string;
             /** Sourcepath */
@@ -1597,228 +1557,32 @@ export interface components {
             /** Kept */
             kept: boolean;
         };
-        /** NewKey */
-        NewKey: {
-            /** Id */
-            id: string;
-            /** Name */
-            name: string;
-            /** Tenant */
-            tenant: string;
-            /** Scopes */
-            scopes: components["schemas"]["Scope"][];
-            /** Prefix */
-            prefix: string;
+        /** NetworkPolicy */
+        NetworkPolicy: {
             /**
-             * Createdat
-             * Format: date-time
+             * Defaultaction
+             * @default deny
+             * @constant
              */
-            createdAt: string;
-            /** Expiresat */
-            expiresAt?: string | null;
-            /** Revokedat */
-            revokedAt?: string | null;
-            /** Lastusedat */
-            lastUsedAt?: string | null;
-            /** Sandbox */
-            sandbox?: string | null;
-            /** Run */
-            run?: string | null;
-            /** Session */
-            session?: string | null;
-            /** User */
-            user?: string | null;
-            /** Models */
-            models?: string[] | null;
-            budget?: components["schemas"]["BudgetSaid"] | null;
-            left?: components["schemas"]["BudgetSaid"] | null;
-            limits?: components["schemas"]["LimitsSaid"] | null;
-            /** Secret */
-            secret: string;
-        };
-        /**
-         * Origin
-         * @description Where a fork or an import comes from.
-         */
-        Origin: {
-            /** Session */
-            session: string;
-            /** Message */
-            message?: string | null;
-        };
-        /**
-         * Outcome
-         * @enum {string}
-         */
-        Outcome: "ok" | "refused" | "failed" | "cut" | "client_gone";
-        /** PagedSaid */
-        PagedSaid: {
-            /** Page */
-            page: number;
-            /** Pagesize */
-            pageSize: number;
-            /** Hasnextpage */
-            hasNextPage: boolean;
-        };
-        /** Pagination */
-        Pagination: {
-            /** Page */
-            page: number;
-            /** Pagesize */
-            pageSize: number;
-            /** Totalitems */
-            totalItems: number;
-            /** Totalpages */
-            totalPages: number;
-            /** Hasnextpage */
-            hasNextPage: boolean;
-        };
-        /**
-         * Part
-         * @description A piece of a result: text, or a picture in base64.
-         */
-        Part: {
+            defaultAction: "deny";
             /**
-             * Type
-             * @enum {string}
-             */
-            type: "text" | "image";
-            /** Text */
-            text?: string | null;
-            /** Data */
-            data?: string | null;
-            /** Mimetype */
-            mimeType?: string | null;
-        };
-        /** PatternSaid */
-        PatternSaid: {
-            /** Name */
-            name: string;
-            /** Provider */
-            provider: string;
-            /** Model */
-            model: string;
-            /**
-             * Fallbacks
+             * Egress
              * @default []
              */
-            fallbacks: string[];
+            egress: components["schemas"]["NetworkRuleResponse"][];
         };
-        /**
-         * Percentiles
-         * @description In seconds, of requests that got a whole answer.
-         */
-        Percentiles: {
-            /** P50 */
-            p50: number;
-            /** P90 */
-            p90: number;
-            /** P99 */
-            p99: number;
-        };
-        /** PictureList */
-        PictureList: {
-            /** Items */
-            items: components["schemas"]["PictureSaid"][];
-        };
-        /** PictureSaid */
-        PictureSaid: {
-            /** At */
-            at: number;
-            /** Width */
-            width: number;
-            /** Height */
-            height: number;
-            /** Size */
-            size: number;
-        };
-        /** PlanStep */
-        PlanStep: {
-            /** Title */
-            title: string;
-            /**
-             * State
-             * @default pending
-             * @enum {string}
-             */
-            state: "pending" | "running" | "done" | "dropped";
-        };
-        /** PlatformSpec */
-        PlatformSpec: {
-            /** Os */
-            os: string;
-            /** Arch */
-            arch: string;
-        };
-        /** Point */
-        Point: {
-            /**
-             * At
-             * Format: date-time
-             */
-            at: string;
-            /**
-             * Requests
-             * @default 0
-             */
-            requests: number;
-            /**
-             * Errors
-             * @default 0
-             */
-            errors: number;
-            /**
-             * Refused
-             * @default 0
-             */
-            refused: number;
-            /**
-             * Input
-             * @default 0
-             */
-            input: number;
-            /**
-             * Output
-             * @default 0
-             */
-            output: number;
-            /**
-             * Cost
-             * @default 0
-             */
-            cost: number;
-            latency?: components["schemas"]["Percentiles"] | null;
-            firstByte?: components["schemas"]["Percentiles"] | null;
-        };
-        /**
-         * Policy
-         * @description What the agent may do by itself. The first rule that fits decides; after them, what the server has as its own:
-         *     commands and changes of files are asked about, everything else is allowed.
-         */
-        "Policy-Input": {
-            /**
-             * Rules
-             * @default []
-             */
-            rules: components["schemas"]["paddock__model__sessions__Rule"][];
-            /**
-             * Allow All
-             * @default []
-             */
-            allow_all: string[];
-        };
-        /** PolicyBody */
-        PolicyBody: {
+        /** NetworkPolicyRequest */
+        NetworkPolicyRequest: {
             /** Defaultaction */
             defaultAction?: ("allow" | "deny") | null;
             /**
              * Egress
              * @default []
              */
-            egress: components["schemas"]["paddock__api__egress__Rule"][];
+            egress: components["schemas"]["NetworkRule"][];
         };
-        /** PolicyStatus */
-        PolicyStatus: {
+        /** NetworkPolicyResponse */
+        NetworkPolicyResponse: {
             /**
              * Status
              * @default ok
@@ -1845,20 +1609,200 @@ export interface components {
              *       "egress": []
              *     }
              */
-            policy: components["schemas"]["paddock__api__egress__Policy"];
+            policy: components["schemas"]["NetworkPolicy"];
         };
-        /** PoolList */
-        PoolList: {
+        /** NetworkRule */
+        NetworkRule: {
+            /**
+             * Action
+             * @enum {string}
+             */
+            action: "allow" | "deny";
+            /** Target */
+            target: string;
+        };
+        /** NetworkRuleResponse */
+        NetworkRuleResponse: {
+            /**
+             * Action
+             * @enum {string}
+             */
+            action: "allow" | "deny";
+            /** Target */
+            target: string;
+        };
+        /** OfferedModelResponse */
+        OfferedModelResponse: {
+            /** Name */
+            name: string;
+            /** Provider */
+            provider: string;
+            /** Kind */
+            kind: string;
+            /** Script */
+            script: boolean;
+        };
+        /** OfferedModelsResponse */
+        OfferedModelsResponse: {
             /** Items */
-            items: components["schemas"]["PoolSaid"][];
+            items: components["schemas"]["OfferedModelResponse"][];
+            /** Patterns */
+            patterns: string[];
+            /** Default */
+            default: string | null;
+            /** Real */
+            real: boolean;
+            /**
+             * State
+             * @enum {string}
+             */
+            state: "ready" | "key_refused" | "not_reached";
+            /** Demo */
+            demo: boolean;
         };
-        /** PoolSaid */
-        PoolSaid: {
+        /** Pagination */
+        Pagination: {
+            /** Page */
+            page: number;
+            /** Pagesize */
+            pageSize: number;
+            /** Totalitems */
+            totalItems: number;
+            /** Totalpages */
+            totalPages: number;
+            /** Hasnextpage */
+            hasNextPage: boolean;
+        };
+        /** PlanStep */
+        PlanStep: {
+            /** Title */
+            title: string;
+            /**
+             * State
+             * @default pending
+             * @enum {string}
+             */
+            state: "pending" | "running" | "done" | "dropped";
+        };
+        /** PlatformSpec */
+        PlatformSpec: {
+            /** Os */
+            os: string;
+            /** Arch */
+            arch: string;
+        };
+        /**
+         * Policy
+         * @description Approval policy. The first matching rule decides; without one, the server's default applies: commands and file
+         *     changes need approval, everything else is allowed.
+         */
+        Policy: {
+            /**
+             * Rules
+             * @default []
+             */
+            rules: components["schemas"]["PolicyRule"][];
+            /**
+             * Allow All
+             * @default []
+             */
+            allow_all: string[];
+        };
+        /**
+         * PolicyAction
+         * @description Action of a policy rule.
+         * @enum {string}
+         */
+        PolicyAction: "allow" | "ask" | "deny";
+        /**
+         * PolicyRule
+         * @description A policy rule: the action for matching calls. Patterns support `*` and `?`.
+         */
+        PolicyRule: {
+            /**
+             * Tool
+             * @default *
+             */
+            tool: string;
+            /**
+             * Kind
+             * @default *
+             */
+            kind: string;
+            /**
+             * Arguments
+             * @default {}
+             */
+            arguments: {
+                [key: string]: string;
+            };
+            /**
+             * Exact
+             * @default false
+             */
+            exact: boolean;
+            action: components["schemas"]["PolicyAction"];
+        };
+        /** PoolAllocation */
+        PoolAllocation: {
+            /**
+             * Mode
+             * @default pool
+             * @constant
+             */
+            mode: "pool";
+            /** Poolref */
+            poolRef: string;
+            /**
+             * State
+             * @default allocated
+             * @constant
+             */
+            state: "allocated";
+        };
+        /** PoolCapacity */
+        PoolCapacity: {
+            /** Buffermax */
+            bufferMax: number;
+            /**
+             * Buffermin
+             * @default 0
+             */
+            bufferMin: number;
+            /**
+             * Poolmax
+             * @default 1000
+             */
+            poolMax: number;
+            /**
+             * Poolmin
+             * @default 0
+             */
+            poolMin: number;
+        };
+        /** PoolCapacityResponse */
+        PoolCapacityResponse: {
+            /** Buffermax */
+            bufferMax: number;
+            /** Buffermin */
+            bufferMin: number;
+            /** Poolmax */
+            poolMax: number;
+            /** Poolmin */
+            poolMin: number;
+        };
+        /** PoolListResponse */
+        PoolListResponse: {
+            /** Items */
+            items: components["schemas"]["PoolResponse"][];
+        };
+        /** PoolResponse */
+        PoolResponse: {
             /** Name */
             name: string;
             /** Kind */
             kind?: string | null;
-            capacitySpec: components["schemas"]["CapacitySaid"];
+            capacitySpec: components["schemas"]["PoolCapacityResponse"];
             status: components["schemas"]["PoolStatus"];
             /**
              * Createdat
@@ -1877,8 +1821,8 @@ export interface components {
             /** Revision */
             revision: string;
         };
-        /** ProviderSaid */
-        ProviderSaid: {
+        /** ProviderResponse */
+        ProviderResponse: {
             /** Name */
             name: string;
             /** Kind */
@@ -1898,30 +1842,39 @@ export interface components {
             /** Listproblem */
             listProblem?: string | null;
         };
-        /** RecordingBody */
-        RecordingBody: {
-            /**
-             * Fps
-             * @default 5
-             */
-            fps: number;
-            /**
-             * Quality
-             * @default 75
-             */
-            quality: number;
-            /** Maxminutes */
-            maxMinutes?: number | null;
-            /** Maxsize */
-            maxSize?: number | null;
+        /**
+         * QuestionChoice
+         * @description One choice of a question.
+         */
+        QuestionChoice: {
+            /** Id */
+            id: string;
+            /** Label */
+            label: string;
         };
-        /** RecordingList */
-        RecordingList: {
+        /** RecordingFrameListResponse */
+        RecordingFrameListResponse: {
             /** Items */
-            items: components["schemas"]["RecordingSaid"][];
+            items: components["schemas"]["RecordingFrameResponse"][];
         };
-        /** RecordingSaid */
-        RecordingSaid: {
+        /** RecordingFrameResponse */
+        RecordingFrameResponse: {
+            /** At */
+            at: number;
+            /** Width */
+            width: number;
+            /** Height */
+            height: number;
+            /** Size */
+            size: number;
+        };
+        /** RecordingListResponse */
+        RecordingListResponse: {
+            /** Items */
+            items: components["schemas"]["RecordingResponse"][];
+        };
+        /** RecordingResponse */
+        RecordingResponse: {
             /**
              * Id
              * @example rec-0123456789abcdef
@@ -1957,53 +1910,21 @@ export interface components {
          * @enum {string}
          */
         RecordingState: "recording" | "stopped";
-        /** RenewBody */
-        RenewBody: {
+        /** RenewExpirationRequest */
+        RenewExpirationRequest: {
             /**
              * Expiresat
              * Format: date-time
              */
             expiresAt: string;
         };
-        /** Renewed */
-        Renewed: {
+        /** RenewExpirationResponse */
+        RenewExpirationResponse: {
             /**
              * Expiresat
              * Format: date-time
              */
             expiresAt: string;
-        };
-        /**
-         * ResultBrief
-         * @description What came of a run, in short.
-         */
-        ResultBrief: {
-            state: components["schemas"]["RunState"];
-            endedBy: components["schemas"]["EndedBy"];
-            /** Reason */
-            reason: string;
-            /** Code */
-            code: string;
-            /** Params */
-            params: {
-                [key: string]: string;
-            };
-            /** Exitcode */
-            exitCode?: number | null;
-            /** Attempt */
-            attempt: number;
-            /** Turns */
-            turns: number;
-            traffic: components["schemas"]["TrafficSaid"];
-            /** Seconds */
-            seconds: number;
-            /** Score */
-            score?: number | null;
-        };
-        /** ResumeBody */
-        ResumeBody: {
-            /** Decisions */
-            decisions: components["schemas"]["DecisionBody"][];
         };
         /** ResumeEntry */
         ResumeEntry: {
@@ -2017,44 +1938,10 @@ export interface components {
             /** Payload */
             payload?: unknown;
         };
-        /**
-         * Rule
-         * @description Says what becomes of calls that it fits. Patterns know `*` and `?`.
-         */
-        "Rule-Output": {
-            /**
-             * Tool
-             * @default *
-             */
-            tool: string;
-            /**
-             * Kind
-             * @default *
-             */
-            kind: string;
-            /**
-             * Arguments
-             * @default {}
-             */
-            arguments: {
-                [key: string]: string;
-            };
-            /**
-             * Exact
-             * @default false
-             */
-            exact: boolean;
-            action: components["schemas"]["Action"];
-        };
-        /** RuleSaid */
-        RuleSaid: {
-            /**
-             * Action
-             * @enum {string}
-             */
-            action: "allow" | "deny";
-            /** Target */
-            target: string;
+        /** ResumeSessionRequest */
+        ResumeSessionRequest: {
+            /** Decisions */
+            decisions: components["schemas"]["DecisionRequest"][];
         };
         /** RunAgentInput */
         RunAgentInput: {
@@ -2076,99 +1963,17 @@ export interface components {
             /** Forwardedprops */
             forwardedProps?: unknown;
         };
-        /** RunBody */
-        RunBody: {
-            /**
-             * Task
-             * @example {
-             *       "entrypoint": "echo hello",
-             *       "goal": "Say hello.",
-             *       "image": "host",
-             *       "name": "hello"
-             *     }
-             */
-            task?: {
-                [key: string]: unknown;
-            } | null;
-            /**
-             * File
-             * @example hello.yaml
-             */
-            file?: string | null;
-            /**
-             * Template
-             * @example hello-script
-             */
-            template?: string | null;
-            /** Inputs */
-            inputs?: string | null;
-            /** Name */
-            name?: string | null;
-            /** Group */
-            group?: string | null;
-            visibility?: components["schemas"]["Visibility"] | null;
-        };
-        /**
-         * RunItem
-         * @description A run among others.
-         */
-        RunItem: {
-            /** Id */
-            id: string;
-            /** Name */
-            name: string;
-            /** Group */
-            group?: string | null;
-            state: components["schemas"]["RunState"];
-            stage: components["schemas"]["Stage"];
-            /** Attempt */
-            attempt: number;
-            /** Priority */
-            priority: number;
-            /** Agent */
-            agent?: string | null;
-            /** Model */
-            model?: string | null;
-            /** Scripted */
-            scripted: boolean;
-            /** Sandboxid */
-            sandboxId?: string | null;
-            /** Subject */
-            subject?: string | null;
-            /** Createdby */
-            createdBy?: string | null;
-            visibility: components["schemas"]["Visibility"];
-            /** Cancelling */
-            cancelling?: string | null;
-            /** Notbefore */
-            notBefore?: string | null;
-            /**
-             * Createdat
-             * Format: date-time
-             */
-            createdAt: string;
-            /**
-             * Changedat
-             * Format: date-time
-             */
-            changedAt: string;
-            /** Startedat */
-            startedAt?: string | null;
-            /** Endedat */
-            endedAt?: string | null;
-            result?: components["schemas"]["ResultBrief"] | null;
-        };
-        /** RunList */
-        RunList: {
+        /** RunListResponse */
+        RunListResponse: {
             /** Items */
-            items: components["schemas"]["RunItem"][];
+            items: components["schemas"]["RunSummaryResponse"][];
             pagination: components["schemas"]["Pagination"];
         };
         /**
-         * RunSaid
-         * @description All that is known of a run.
+         * RunResponse
+         * @description A run with its task.
          */
-        RunSaid: {
+        RunResponse: {
             /** Id */
             id: string;
             /** Name */
@@ -2176,7 +1981,7 @@ export interface components {
             /** Group */
             group?: string | null;
             state: components["schemas"]["RunState"];
-            stage: components["schemas"]["Stage"];
+            stage: components["schemas"]["RunStage"];
             /** Attempt */
             attempt: number;
             /** Priority */
@@ -2212,7 +2017,7 @@ export interface components {
             startedAt?: string | null;
             /** Endedat */
             endedAt?: string | null;
-            result?: components["schemas"]["paddock__api__run_messages__ResultSaid"] | null;
+            result?: components["schemas"]["RunResultResponse"] | null;
             /** Task */
             task: {
                 [key: string]: unknown;
@@ -2221,40 +2026,150 @@ export interface components {
             inputs?: string | null;
         };
         /**
+         * RunResultResponse
+         * @description The result of a run.
+         */
+        RunResultResponse: {
+            state: components["schemas"]["RunState"];
+            endedBy: components["schemas"]["EndedBy"];
+            /** Reason */
+            reason: string;
+            /** Code */
+            code: string;
+            /** Params */
+            params: {
+                [key: string]: string;
+            };
+            /** Exitcode */
+            exitCode?: number | null;
+            /** Attempt */
+            attempt: number;
+            /** Turns */
+            turns: number;
+            traffic: components["schemas"]["ModelTrafficResponse"];
+            /** Seconds */
+            seconds: number;
+            /** Score */
+            score?: number | null;
+            /** Evidence */
+            evidence: {
+                [key: string]: unknown;
+            };
+            /** Stages */
+            stages: {
+                [key: string]: number;
+            };
+            /** Deliverables */
+            deliverables: components["schemas"]["DeliveredFileResponse"][];
+            /** Missing */
+            missing: components["schemas"]["MissingFileResponse"][];
+            /** Checks */
+            checks: components["schemas"]["CheckResultResponse"][];
+        };
+        /**
+         * RunResultSummaryResponse
+         * @description The result of a run, in short.
+         */
+        RunResultSummaryResponse: {
+            state: components["schemas"]["RunState"];
+            endedBy: components["schemas"]["EndedBy"];
+            /** Reason */
+            reason: string;
+            /** Code */
+            code: string;
+            /** Params */
+            params: {
+                [key: string]: string;
+            };
+            /** Exitcode */
+            exitCode?: number | null;
+            /** Attempt */
+            attempt: number;
+            /** Turns */
+            turns: number;
+            traffic: components["schemas"]["ModelTrafficResponse"];
+            /** Seconds */
+            seconds: number;
+            /** Score */
+            score?: number | null;
+        };
+        /**
+         * RunStage
+         * @description Stages of a run, in order. A run's stage is the current one, not the last completed one.
+         * @enum {string}
+         */
+        RunStage: "admit" | "sandbox" | "inputs" | "start" | "watch" | "collect" | "verify" | "release";
+        /**
          * RunState
-         * @description In the words that users read.
+         * @description State of a run, as users read it.
          * @enum {string}
          */
         RunState: "queued" | "running" | "succeeded" | "failed" | "timed_out" | "cancelled" | "lost" | "over_budget";
-        /** RunsSaid */
-        RunsSaid: {
-            /** Runs */
-            runs: components["schemas"]["RunSaid"][];
-        };
-        /** Sample */
-        Sample: {
+        /**
+         * RunSummaryResponse
+         * @description A run in a list.
+         */
+        RunSummaryResponse: {
+            /** Id */
+            id: string;
+            /** Name */
+            name: string;
+            /** Group */
+            group?: string | null;
+            state: components["schemas"]["RunState"];
+            stage: components["schemas"]["RunStage"];
+            /** Attempt */
+            attempt: number;
+            /** Priority */
+            priority: number;
+            /** Agent */
+            agent?: string | null;
+            /** Model */
+            model?: string | null;
+            /** Scripted */
+            scripted: boolean;
+            /** Sandboxid */
+            sandboxId?: string | null;
+            /** Subject */
+            subject?: string | null;
+            /** Createdby */
+            createdBy?: string | null;
+            visibility: components["schemas"]["Visibility"];
+            /** Cancelling */
+            cancelling?: string | null;
+            /** Notbefore */
+            notBefore?: string | null;
             /**
-             * At
+             * Createdat
              * Format: date-time
              */
-            at: string;
-            /** Cpu */
-            cpu: number | null;
-            /** Memory */
-            memory: number | null;
-            /** Pids */
-            pids: number | null;
+            createdAt: string;
+            /**
+             * Changedat
+             * Format: date-time
+             */
+            changedAt: string;
+            /** Startedat */
+            startedAt?: string | null;
+            /** Endedat */
+            endedAt?: string | null;
+            result?: components["schemas"]["RunResultSummaryResponse"] | null;
         };
-        /** SandboxList */
-        SandboxList: {
+        /** SandboxImage */
+        SandboxImage: {
+            /** Uri */
+            uri: string;
+        };
+        /** SandboxListResponse */
+        SandboxListResponse: {
             /** Items */
-            items: components["schemas"]["SandboxSaid"][];
+            items: components["schemas"]["SandboxResponse"][];
             pagination: components["schemas"]["Pagination"];
         };
-        /** SandboxMetrics */
-        SandboxMetrics: {
+        /** SandboxMetricsResponse */
+        SandboxMetricsResponse: {
             /** Samples */
-            samples: components["schemas"]["Sample"][];
+            samples: components["schemas"]["MetricsSample"][];
             /** Cpulimit */
             cpuLimit: number | null;
             /** Memorylimit */
@@ -2266,17 +2181,17 @@ export interface components {
             /** Disklimit */
             diskLimit: number | null;
         };
-        /** SandboxSaid */
-        SandboxSaid: {
+        /** SandboxResponse */
+        SandboxResponse: {
             /**
              * Id
              * @example sb-0123456789abcdef
              */
             id: string;
-            image?: components["schemas"]["ImageSaid"] | null;
+            image?: components["schemas"]["SandboxImage"] | null;
             /** Snapshotid */
             snapshotId?: string | null;
-            status: components["schemas"]["Status"];
+            status: components["schemas"]["SandboxStatus"];
             /** Metadata */
             metadata: {
                 [key: string]: string;
@@ -2285,7 +2200,7 @@ export interface components {
             extensions?: {
                 [key: string]: string;
             } | null;
-            allocation?: components["schemas"]["Allocation"] | null;
+            allocation?: components["schemas"]["PoolAllocation"] | null;
             /** Entrypoint */
             entrypoint?: string[] | null;
             /** Expiresat */
@@ -2303,13 +2218,38 @@ export interface components {
         };
         /**
          * SandboxState
-         * @description The life cycle, in OpenSandbox's words.
+         * @description Lifecycle states, as OpenSandbox names them.
          * @enum {string}
          */
         SandboxState: "Pending" | "Running" | "Pausing" | "Paused" | "Resuming" | "Stopping" | "Terminated" | "Failed";
+        /** SandboxStatus */
+        SandboxStatus: {
+            state: components["schemas"]["SandboxState"];
+            /** Reason */
+            reason?: string | null;
+            /** Message */
+            message?: string | null;
+            /** Lasttransitionat */
+            lastTransitionAt?: string | null;
+        };
+        /** SandboxTemplateListResponse */
+        SandboxTemplateListResponse: {
+            /**
+             * Items
+             * @default []
+             */
+            items: {
+                [key: string]: unknown;
+            }[];
+            pagination: components["schemas"]["Pagination"];
+        };
+        /** SandboxTemplateRequest */
+        SandboxTemplateRequest: {
+            [key: string]: unknown;
+        };
         /**
          * Scope
-         * @description What a key may do within its tenant.
+         * @description Permission of a key within its tenant.
          * @enum {string}
          */
         Scope: "sandboxes:read" | "sandboxes:write" | "runs:read" | "runs:write" | "sessions:read" | "sessions:write" | "images:write" | "llm:use" | "llm:read" | "keys:admin" | "tenant:all" | "admin";
@@ -2327,30 +2267,18 @@ export interface components {
              */
             format: "png" | "jpeg";
         };
-        /** Series */
-        Series: {
+        /** SendMessageRequest */
+        SendMessageRequest: {
             /**
-             * Interval
-             * @enum {string}
+             * Text
+             * @example How many lines has data.csv?
              */
-            interval: "hour" | "day";
-            /**
-             * Since
-             * Format: date-time
-             */
-            since: string;
-            /**
-             * Until
-             * Format: date-time
-             */
-            until: string;
-            /** Archived */
-            archived: boolean;
-            /** Items */
-            items: components["schemas"]["Point"][];
+            text?: string | null;
+            /** Content */
+            content?: (components["schemas"]["TextPartRequest"] | components["schemas"]["FilePartRequest"])[] | null;
         };
-        /** ServerSaid */
-        ServerSaid: {
+        /** ServerResponse */
+        ServerResponse: {
             /**
              * Name
              * @default paddock
@@ -2373,45 +2301,26 @@ export interface components {
             console: boolean;
             /** Backends */
             backends: string[];
-            agents: components["schemas"]["Agents"];
-            models: components["schemas"]["Models"];
+            agents: components["schemas"]["AgentsResponse"];
+            models: components["schemas"]["OfferedModelsResponse"];
             /** Kinds */
-            kinds: components["schemas"]["KindItem"][];
+            kinds: components["schemas"]["KindResponse"][];
             /** Defaultkinds */
             defaultKinds: string[];
             /** Defaultimage */
             defaultImage: string;
-            disk: components["schemas"]["Disk"];
+            disk: components["schemas"]["DiskResponse"];
             /** Sandboxes */
             sandboxes: {
                 [key: string]: number;
             };
             /** Tenant */
             tenant: string;
-            capabilities: components["schemas"]["Capabilities"];
-        };
-        /** ServiceSaid */
-        ServiceSaid: {
-            /**
-             * Name
-             * @example display
-             */
-            name: string;
-            /**
-             * State
-             * @example ready
-             */
-            state: string;
-            /** Ready */
-            ready: boolean;
-            /** Starts */
-            starts: number;
-            /** Exitcode */
-            exitCode?: number | null;
+            capabilities: components["schemas"]["CapabilitiesResponse"];
         };
         /**
          * Session
-         * @description A conversation with an agent, its sandboxes and its files.
+         * @description A chat with an agent, its sandboxes and its files.
          */
         Session: {
             /** Subject */
@@ -2451,7 +2360,7 @@ export interface components {
              *       "allow_all": []
              *     }
              */
-            policy: components["schemas"]["paddock__model__sessions__Policy-Output"];
+            policy: components["schemas"]["Policy"];
             /** Budget */
             budget?: number | null;
             /** @default idle */
@@ -2483,7 +2392,7 @@ export interface components {
             sandboxes: {
                 [key: string]: string;
             };
-            origin?: components["schemas"]["Origin"] | null;
+            origin?: components["schemas"]["SessionOrigin"] | null;
             /**
              * Created At
              * Format: date-time
@@ -2495,8 +2404,91 @@ export interface components {
              */
             changed_at: string;
         };
-        /** SessionBody */
-        SessionBody: {
+        /** SessionListResponse */
+        SessionListResponse: {
+            /** Items */
+            items: components["schemas"]["Session"][];
+            pagination: components["schemas"]["SessionPagination"];
+            /** Next */
+            next?: string | null;
+        };
+        /**
+         * SessionMessage
+         * @description One message of a session.
+         */
+        SessionMessage: {
+            /** Id */
+            id: string;
+            /** Session */
+            session: string;
+            /**
+             * Number
+             * @default 0
+             */
+            number: number;
+            /** Turn */
+            turn: number;
+            /**
+             * Role
+             * @enum {string}
+             */
+            role: "user" | "assistant" | "tool" | "note";
+            /**
+             * Content
+             * @default []
+             */
+            content: (components["schemas"]["TextContent"] | components["schemas"]["FileContent"])[];
+            /**
+             * Thought
+             * @default
+             */
+            thought: string;
+            /**
+             * Calls
+             * @default []
+             */
+            calls: components["schemas"]["ToolCall"][];
+            /** Call Id */
+            call_id?: string | null;
+            /** Cut */
+            cut?: string | null;
+            /** By */
+            by?: string | null;
+            /**
+             * At
+             * Format: date-time
+             */
+            at: string;
+        };
+        /**
+         * SessionOrigin
+         * @description Origin of a fork or an import.
+         */
+        SessionOrigin: {
+            /** Session */
+            session: string;
+            /** Message */
+            message?: string | null;
+        };
+        /** SessionPagination */
+        SessionPagination: {
+            /** Page */
+            page: number;
+            /** Pagesize */
+            pageSize: number;
+            /** Hasnextpage */
+            hasNextPage: boolean;
+        };
+        /** SessionSearchResponse */
+        SessionSearchResponse: {
+            /** Items */
+            items: components["schemas"]["MessageHit"][];
+        };
+        /**
+         * SessionSettingsRequest
+         * @description Settings of a session; omitted settings have the server's defaults.
+         */
+        SessionSettingsRequest: {
             /** Title */
             title?: string | null;
             /**
@@ -2511,29 +2503,16 @@ export interface components {
              *     ]
              */
             kinds?: string[] | null;
-            policy?: components["schemas"]["Policy-Input"] | null;
+            policy?: components["schemas"]["Policy"] | null;
             /** Instructions */
             instructions?: string | null;
             /** Budget */
             budget?: number | null;
             visibility?: components["schemas"]["Visibility"] | null;
-            /**
-             * Agent
-             * @example langgraph
-             */
-            agent?: string | null;
-        };
-        /** SessionList */
-        SessionList: {
-            /** Items */
-            items: components["schemas"]["Session"][];
-            pagination: components["schemas"]["PagedSaid"];
-            /** Next */
-            next?: string | null;
         };
         /**
          * SessionState
-         * @description In the words that users read.
+         * @description State of a session, as users read it.
          * @enum {string}
          */
         SessionState: "idle" | "running" | "waiting" | "parked";
@@ -2557,49 +2536,18 @@ export interface components {
             /** Cost */
             cost?: number | null;
         };
-        /**
-         * SettingsBody
-         * @description What a session can be told to be; what is left out is as the server has it.
-         */
-        SettingsBody: {
-            /** Title */
-            title?: string | null;
-            /**
-             * Model
-             * @example gpt-5
-             */
-            model?: string | null;
-            /**
-             * Kinds
-             * @example [
-             *       "code"
-             *     ]
-             */
-            kinds?: string[] | null;
-            policy?: components["schemas"]["Policy-Input"] | null;
-            /** Instructions */
-            instructions?: string | null;
-            /** Budget */
-            budget?: number | null;
-            visibility?: components["schemas"]["Visibility"] | null;
-        };
-        /** ShareBody */
-        ShareBody: {
+        /** ShareRequest */
+        ShareRequest: {
             visibility: components["schemas"]["Visibility"];
         };
-        /** SnapshotBody */
-        SnapshotBody: {
-            /** Name */
-            name?: string | null;
-        };
-        /** SnapshotList */
-        SnapshotList: {
+        /** SnapshotListResponse */
+        SnapshotListResponse: {
             /** Items */
-            items: components["schemas"]["SnapshotSaid"][];
+            items: components["schemas"]["SnapshotResponse"][];
             pagination: components["schemas"]["Pagination"];
         };
-        /** SnapshotSaid */
-        SnapshotSaid: {
+        /** SnapshotResponse */
+        SnapshotResponse: {
             /**
              * Id
              * @example snap-0123456789abcdef
@@ -2631,24 +2579,72 @@ export interface components {
             /** Lasttransitionat */
             lastTransitionAt?: string | null;
         };
-        /**
-         * Stage
-         * @description What a run goes through, in this order. The stage of a run is the one under way, not the last that was done.
-         * @enum {string}
-         */
-        Stage: "admit" | "sandbox" | "inputs" | "start" | "watch" | "collect" | "verify" | "release";
-        /** Status */
-        Status: {
-            state: components["schemas"]["SandboxState"];
-            /** Reason */
-            reason?: string | null;
-            /** Message */
-            message?: string | null;
-            /** Lasttransitionat */
-            lastTransitionAt?: string | null;
+        /** StartDemoRequest */
+        StartDemoRequest: {
+            /**
+             * Language
+             * @default en
+             * @enum {string}
+             */
+            language: "en" | "zh";
+            /**
+             * Begin
+             * @default true
+             */
+            begin: boolean;
+            /**
+             * Again
+             * @default false
+             */
+            again: boolean;
         };
-        /** TakeBody */
-        TakeBody: {
+        /** StartRecordingRequest */
+        StartRecordingRequest: {
+            /**
+             * Fps
+             * @default 5
+             */
+            fps: number;
+            /**
+             * Quality
+             * @default 75
+             */
+            quality: number;
+            /** Maxminutes */
+            maxMinutes?: number | null;
+            /** Maxsize */
+            maxSize?: number | null;
+        };
+        /** StartSessionRequest */
+        StartSessionRequest: {
+            /** Title */
+            title?: string | null;
+            /**
+             * Model
+             * @example gpt-5
+             */
+            model?: string | null;
+            /**
+             * Kinds
+             * @example [
+             *       "code"
+             *     ]
+             */
+            kinds?: string[] | null;
+            policy?: components["schemas"]["Policy"] | null;
+            /** Instructions */
+            instructions?: string | null;
+            /** Budget */
+            budget?: number | null;
+            visibility?: components["schemas"]["Visibility"] | null;
+            /**
+             * Agent
+             * @example langgraph
+             */
+            agent?: string | null;
+        };
+        /** TakeInputRequest */
+        TakeInputRequest: {
             /**
              * Viewer
              * @example tab-5f0c
@@ -2666,10 +2662,10 @@ export interface components {
             force: boolean;
         };
         /**
-         * TaskItem
+         * TaskFileResponse
          * @description A task file that the server offers.
          */
-        TaskItem: {
+        TaskFileResponse: {
             /** File */
             file: string;
             /** Name */
@@ -2679,13 +2675,26 @@ export interface components {
             /** Error */
             error?: string | null;
         };
-        /** TaskList */
-        TaskList: {
-            /** Items */
-            items: components["schemas"]["TaskItem"][];
+        /** TaskIssueResponse */
+        TaskIssueResponse: {
+            code: components["schemas"]["IssueCode"];
+            level: components["schemas"]["IssueLevel"];
+            /** Field */
+            field: string;
+            /** Message */
+            message: string;
+            /** Params */
+            params: {
+                [key: string]: string;
+            };
         };
-        /** TaskSaid */
-        TaskSaid: {
+        /** TaskListResponse */
+        TaskListResponse: {
+            /** Items */
+            items: components["schemas"]["TaskFileResponse"][];
+        };
+        /** TaskResponse */
+        TaskResponse: {
             /** File */
             file: string;
             /** Name */
@@ -2699,53 +2708,16 @@ export interface components {
             /** Runs */
             runs: string[];
         };
-        /** TemplateBody */
-        TemplateBody: {
-            [key: string]: unknown;
-        };
-        /**
-         * TemplateItem
-         * @description A sample task that ships with Paddock.
-         */
-        TemplateItem: {
-            /** Name */
-            name: string;
-            /** Description */
-            description: string;
-            /** Agent */
-            agent?: string | null;
-            /** Model */
-            model?: string | null;
-            /** Image */
-            image: string;
-            /** Imagebuilt */
-            imageBuilt: boolean;
-            /** Scripted */
-            scripted: boolean;
-            /** Needskey */
-            needsKey: boolean;
-        };
-        /** TemplateItems */
-        TemplateItems: {
+        /** TaskTemplateListResponse */
+        TaskTemplateListResponse: {
             /** Items */
-            items: components["schemas"]["TemplateItem"][];
-        };
-        /** TemplateList */
-        TemplateList: {
-            /**
-             * Items
-             * @default []
-             */
-            items: {
-                [key: string]: unknown;
-            }[];
-            pagination: components["schemas"]["Pagination"];
+            items: components["schemas"]["TaskTemplateSummaryResponse"][];
         };
         /**
-         * TemplateSaid
-         * @description A sample task, whole.
+         * TaskTemplateResponse
+         * @description A complete sample task.
          */
-        TemplateSaid: {
+        TaskTemplateResponse: {
             /** Name */
             name: string;
             /** Description */
@@ -2767,29 +2739,59 @@ export interface components {
                 [key: string]: unknown;
             };
         };
-        /** TerminalList */
-        TerminalList: {
-            /** Items */
-            items: components["schemas"]["TerminalSaid"][];
+        /**
+         * TaskTemplateSummaryResponse
+         * @description A sample task that ships with Paddock.
+         */
+        TaskTemplateSummaryResponse: {
+            /** Name */
+            name: string;
+            /** Description */
+            description: string;
+            /** Agent */
+            agent?: string | null;
+            /** Model */
+            model?: string | null;
+            /** Image */
+            image: string;
+            /** Imagebuilt */
+            imageBuilt: boolean;
+            /** Scripted */
+            scripted: boolean;
+            /** Needskey */
+            needsKey: boolean;
         };
-        /** TerminalSaid */
-        TerminalSaid: {
+        /** TaskValidationResponse */
+        TaskValidationResponse: {
+            /** Valid */
+            valid: boolean;
+            /** Ready */
+            ready: boolean;
+            /** Error */
+            error?: string | null;
+            /** Issues */
+            issues: components["schemas"]["TaskIssueResponse"][];
+            /** Runs */
+            runs: string[];
+            /**
+             * Models
+             * @default []
+             */
+            models: string[];
+        };
+        /** TerminalListResponse */
+        TerminalListResponse: {
+            /** Items */
+            items: components["schemas"]["TerminalResponse"][];
+        };
+        /** TerminalResponse */
+        TerminalResponse: {
             /** Name */
             name: string;
             /** Running */
             running: boolean;
             /** Viewers */
             viewers: number;
-        };
-        /** TextBody */
-        TextBody: {
-            /**
-             * @description discriminator enum property added by openapi-typescript
-             * @enum {string}
-             */
-            type: "text";
-            /** Text */
-            text: string;
         };
         /** TextContent */
         TextContent: {
@@ -2801,16 +2803,18 @@ export interface components {
             /** Text */
             text: string;
         };
-        /** TicketBody */
-        TicketBody: {
+        /** TextPartRequest */
+        TextPartRequest: {
             /**
-             * Path
-             * @example /v1/sandboxes/sb-0123456789abcdef/desktop
+             * @description discriminator enum property added by openapi-typescript
+             * @enum {string}
              */
-            path?: string | null;
+            type: "text";
+            /** Text */
+            text: string;
         };
-        /** TicketSaid */
-        TicketSaid: {
+        /** TicketResponse */
+        TicketResponse: {
             /** Ticket */
             ticket: string;
             /**
@@ -2819,13 +2823,66 @@ export interface components {
              */
             expiresAt: string;
         };
-        /** ToolList */
-        ToolList: {
-            /** Items */
-            items: components["schemas"]["ToolSaid"][];
+        /**
+         * TokenUsageResponse
+         * @description Tokens.
+         */
+        TokenUsageResponse: {
+            /** Input */
+            input: number;
+            /** Output */
+            output: number;
+            /** Cacheread */
+            cacheRead: number;
+            /** Cachewrite */
+            cacheWrite: number;
+            /** Reasoning */
+            reasoning: number;
         };
-        /** ToolSaid */
-        ToolSaid: {
+        /**
+         * ToolCall
+         * @description A tool call of the agent. Its id is unique in the session.
+         */
+        ToolCall: {
+            /** Id */
+            id: string;
+            /** Name */
+            name: string;
+            /**
+             * Arguments
+             * @default {}
+             */
+            arguments: {
+                [key: string]: unknown;
+            };
+            /** Malformed */
+            malformed?: string | null;
+        };
+        /**
+         * ToolCallResponse
+         * @description The result of a tool call, in MCP's format.
+         */
+        ToolCallResponse: {
+            /** Content */
+            content: components["schemas"]["ToolResultPart"][];
+            /** Iserror */
+            isError: boolean;
+            /** Structuredcontent */
+            structuredContent?: {
+                [key: string]: unknown;
+            } | null;
+            /** Meta */
+            _meta?: {
+                [key: string]: unknown;
+            } | null;
+        };
+        /** ToolListResponse */
+        ToolListResponse: {
+            /** Items */
+            items: components["schemas"]["ToolResponse"][];
+        };
+        /** ToolResponse */
+        ToolResponse: {
             /**
              * Name
              * @example click_mouse
@@ -2844,34 +2901,78 @@ export interface components {
             /** Readonly */
             readOnly: boolean;
         };
-        /** TrafficSaid */
-        TrafficSaid: {
-            /** Requests */
-            requests: number;
-            /** Inputtokens */
-            inputTokens: number;
-            /** Outputtokens */
-            outputTokens: number;
-            /** Cost */
-            cost?: number | null;
-            /** Model */
-            model?: string | null;
-            /** Scripted */
-            scripted: boolean;
-            /** Failed */
-            failed: number;
-            /** Lasterror */
-            lastError?: string | null;
+        /**
+         * ToolResultPart
+         * @description A part of a tool result: text, or an image in Base64.
+         */
+        ToolResultPart: {
+            /**
+             * Type
+             * @enum {string}
+             */
+            type: "text" | "image";
+            /** Text */
+            text?: string | null;
+            /** Data */
+            data?: string | null;
+            /** Mimetype */
+            mimeType?: string | null;
         };
-        /** UpdatePoolBody */
-        UpdatePoolBody: {
-            capacitySpec: components["schemas"]["Capacity"];
+        /** UpdatePoolRequest */
+        UpdatePoolRequest: {
+            capacitySpec: components["schemas"]["PoolCapacity"];
+        };
+        /** UsagePoint */
+        UsagePoint: {
+            /**
+             * At
+             * Format: date-time
+             */
+            at: string;
+            /**
+             * Requests
+             * @default 0
+             */
+            requests: number;
+            /**
+             * Errors
+             * @default 0
+             */
+            errors: number;
+            /**
+             * Refused
+             * @default 0
+             */
+            refused: number;
+            /**
+             * Input
+             * @default 0
+             */
+            input: number;
+            /**
+             * Output
+             * @default 0
+             */
+            output: number;
+            /**
+             * Cost
+             * @default 0
+             */
+            cost: number;
+            latency?: components["schemas"]["LatencyPercentiles"] | null;
+            firstByte?: components["schemas"]["LatencyPercentiles"] | null;
+        };
+        /** UsageResponse */
+        UsageResponse: {
+            /** Items */
+            items: components["schemas"]["UsageRowResponse"][];
+            total: components["schemas"]["UsageTotals"];
         };
         /**
-         * UsageItem
-         * @description What was not asked for, and what is not known, is left out.
+         * UsageRowResponse
+         * @description Dimensions that were not requested, and unknown values, are omitted.
          */
-        UsageItem: {
+        UsageRowResponse: {
             /** Requests */
             requests: number;
             /** Errors */
@@ -2909,14 +3010,30 @@ export interface components {
             /** Sandbox */
             sandbox?: string | null;
         };
-        /** UsageList */
-        UsageList: {
+        /** UsageSeriesResponse */
+        UsageSeriesResponse: {
+            /**
+             * Interval
+             * @enum {string}
+             */
+            interval: "hour" | "day";
+            /**
+             * Since
+             * Format: date-time
+             */
+            since: string;
+            /**
+             * Until
+             * Format: date-time
+             */
+            until: string;
+            /** Archived */
+            archived: boolean;
             /** Items */
-            items: components["schemas"]["UsageItem"][];
-            total: components["schemas"]["UsageNumbers"];
+            items: components["schemas"]["UsagePoint"][];
         };
-        /** UsageNumbers */
-        UsageNumbers: {
+        /** UsageTotals */
+        UsageTotals: {
             /** Requests */
             requests: number;
             /** Errors */
@@ -2942,49 +3059,15 @@ export interface components {
             /** Estimated */
             estimated: number;
         };
-        /**
-         * UsageSaid
-         * @description Tokens.
-         */
-        UsageSaid: {
-            /** Input */
-            input: number;
-            /** Output */
-            output: number;
-            /** Cacheread */
-            cacheRead: number;
-            /** Cachewrite */
-            cacheWrite: number;
-            /** Reasoning */
-            reasoning: number;
-        };
-        /** ValidateBody */
-        ValidateBody: {
+        /** ValidateTaskRequest */
+        ValidateTaskRequest: {
             /** Task */
             task: {
                 [key: string]: unknown;
             };
         };
-        /** Verdict */
-        Verdict: {
-            /** Valid */
-            valid: boolean;
-            /** Ready */
-            ready: boolean;
-            /** Error */
-            error?: string | null;
-            /** Issues */
-            issues: components["schemas"]["IssueSaid"][];
-            /** Runs */
-            runs: string[];
-            /**
-             * Models
-             * @default []
-             */
-            models: string[];
-        };
-        /** Version */
-        Version: {
+        /** VersionResponse */
+        VersionResponse: {
             /**
              * Name
              * @default paddock
@@ -2999,13 +3082,13 @@ export interface components {
         };
         /**
          * Visibility
-         * @description Who may see and use an object.
+         * @description Audience of an object.
          * @enum {string}
          */
         Visibility: "private" | "tenant";
         /**
          * Volume
-         * @description Exactly one of `host` and `pvc` is given.
+         * @description A volume; exactly one of `host` and `pvc` is given.
          */
         Volume: {
             /** Name */
@@ -3025,135 +3108,6 @@ export interface components {
             readOnly: boolean;
             /** Subpath */
             subPath?: string | null;
-        };
-        /**
-         * ResultSaid
-         * @description What came of a call, as MCP has it.
-         */
-        paddock__api__box_tools__ResultSaid: {
-            /** Content */
-            content: components["schemas"]["Part"][];
-            /** Iserror */
-            isError: boolean;
-            /** Structuredcontent */
-            structuredContent?: {
-                [key: string]: unknown;
-            } | null;
-            /** Meta */
-            _meta?: {
-                [key: string]: unknown;
-            } | null;
-        };
-        /** Policy */
-        paddock__api__egress__Policy: {
-            /**
-             * Defaultaction
-             * @default deny
-             * @constant
-             */
-            defaultAction: "deny";
-            /**
-             * Egress
-             * @default []
-             */
-            egress: components["schemas"]["RuleSaid"][];
-        };
-        /** Rule */
-        paddock__api__egress__Rule: {
-            /**
-             * Action
-             * @enum {string}
-             */
-            action: "allow" | "deny";
-            /** Target */
-            target: string;
-        };
-        /**
-         * ResultSaid
-         * @description What came of a run.
-         */
-        paddock__api__run_messages__ResultSaid: {
-            state: components["schemas"]["RunState"];
-            endedBy: components["schemas"]["EndedBy"];
-            /** Reason */
-            reason: string;
-            /** Code */
-            code: string;
-            /** Params */
-            params: {
-                [key: string]: string;
-            };
-            /** Exitcode */
-            exitCode?: number | null;
-            /** Attempt */
-            attempt: number;
-            /** Turns */
-            turns: number;
-            traffic: components["schemas"]["TrafficSaid"];
-            /** Seconds */
-            seconds: number;
-            /** Score */
-            score?: number | null;
-            /** Evidence */
-            evidence: {
-                [key: string]: unknown;
-            };
-            /** Stages */
-            stages: {
-                [key: string]: number;
-            };
-            /** Deliverables */
-            deliverables: components["schemas"]["DeliveredSaid"][];
-            /** Missing */
-            missing: components["schemas"]["MissingSaid"][];
-            /** Checks */
-            checks: components["schemas"]["CheckedSaid"][];
-        };
-        /**
-         * Policy
-         * @description What the agent may do by itself. The first rule that fits decides; after them, what the server has as its own:
-         *     commands and changes of files are asked about, everything else is allowed.
-         */
-        "paddock__model__sessions__Policy-Output": {
-            /**
-             * Rules
-             * @default []
-             */
-            rules: components["schemas"]["Rule-Output"][];
-            /**
-             * Allow All
-             * @default []
-             */
-            allow_all: string[];
-        };
-        /**
-         * Rule
-         * @description Says what becomes of calls that it fits. Patterns know `*` and `?`.
-         */
-        paddock__model__sessions__Rule: {
-            /**
-             * Tool
-             * @default *
-             */
-            tool: string;
-            /**
-             * Kind
-             * @default *
-             */
-            kind: string;
-            /**
-             * Arguments
-             * @default {}
-             */
-            arguments: {
-                [key: string]: string;
-            };
-            /**
-             * Exact
-             * @default false
-             */
-            exact: boolean;
-            action: components["schemas"]["Action"];
         };
     };
     responses: never;

@@ -1,4 +1,4 @@
-/** Server-sent events that go on where they were when a connection breaks. */
+/** Server-sent events that resume after a lost connection. */
 
 import { ApiError, fetchRaw, type Query } from "./client";
 
@@ -12,21 +12,21 @@ export type LinkState = "connecting" | "live" | "lost" | "ended";
 
 export interface Following {
   query?: Query;
-  /** What was seen last; nothing is told twice. */
+  /** Id of the last event; events are never delivered twice. */
   after?: string | number;
   signal: AbortSignal;
   onFrame: (frame: Frame) => void;
   onState?: (state: LinkState, error?: ApiError) => void;
-  /** Whether a stream that the server ends is over; else it is asked for again. */
+  /** Whether the stream is over when the server closes it; otherwise the client reconnects. */
   ends?: boolean;
 }
 
 const FIRST_PAUSE = 500;
 const LONGEST_PAUSE = 10_000;
-/** The server sends a comment every 15 seconds; after this long without anything the connection is taken for dead. */
+/** The server sends a comment every 15 seconds; after this silence the connection counts as dead. */
 const SILENCE = 40_000;
 
-/** Follow a stream until the signal is aborted, the stream ends, or the server refuses for good. */
+/** Follow a stream until the signal is aborted, the stream ends, or the server refuses permanently. */
 export async function follow(path: string, following: Following): Promise<void> {
   const { signal, onFrame, onState } = following;
   let after = following.after;
@@ -92,7 +92,7 @@ async function frames(response: Response, giveUp: () => void, onFrame: (frame: F
   }
 }
 
-/** One frame; null for comments. */
+/** Parse one frame; null for comments. */
 export function parse(text: string): Frame | null {
   const frame = { id: "", event: "message", data: "" };
   let some = false;
@@ -109,7 +109,7 @@ export function parse(text: string): Frame | null {
   return some ? frame : null;
 }
 
-/** Wait, or until the signal is aborted. */
+/** Sleep until the time is over or the signal is aborted. */
 export function sleep(milliseconds: number, signal?: AbortSignal): Promise<void> {
   return new Promise((resolve) => {
     const timer = setTimeout(done, milliseconds);

@@ -1,4 +1,4 @@
-/** Names for what the server says, as the OpenAPI description has it. */
+/** Types of API responses, from the OpenAPI description. */
 
 import type { components } from "./schema";
 

@@ -1,54 +1,59 @@
 import { GitBranch, type LucideIcon, MessagesSquare, ScrollText, Users, Zap } from "lucide-react";
 import { useTranslation } from "react-i18next";
 import { Link, useParams } from "wouter";
-import { address } from "@/api/client";
-import { Badge } from "@/ui/Badge";
-import { money } from "@/ui/money";
-import { Page } from "@/ui/Page";
-import { useSearchParams } from "@/ui/search";
-import { Empty, Loaded } from "@/ui/states";
-import { amount, Time } from "@/ui/Time";
+import { buildUrl } from "@/api/client";
+import { Badge } from "@/ui/controls/Badge";
+import { formatAmount, Time } from "@/ui/format/formats";
+import { formatMoney } from "@/ui/format/money";
+import { useSearchParams } from "@/ui/hooks/useSearchParams";
+import { Page } from "@/ui/layout/Page";
+import { EmptyState, QueryResult } from "@/ui/layout/query-states";
+import { type Conversation, useConversations } from "./api";
 import styles from "./archive.module.css";
-import { type Talk, useTalks } from "./asking";
 import { ExportMenu } from "./ExportMenu";
 import { Messages } from "./Messages";
-import { lastQuestion, wordsOf } from "./reading";
+import { lastUserText, textOfParts } from "./message-turns";
 
-const ICONS: Record<Talk["kind"], LucideIcon> = { main: MessagesSquare, subagent: Users, branch: GitBranch, side: Zap };
+const ICONS: Record<Conversation["kind"], LucideIcon> = {
+  main: MessagesSquare,
+  subagent: Users,
+  branch: GitBranch,
+  side: Zap,
+};
 
-/** What was said in one sandbox, joined into conversations. */
+/** Conversations of one sandbox, joined from its exchanges. */
 export default function ConversationsPage() {
   const { t } = useTranslation();
   const { id = "" } = useParams<{ id: string }>();
-  const talks = useTalks(id);
+  const talks = useConversations(id);
   return (
     <Page
       title={t("archive.talks")}
       about={
         <span className={styles.crumbs}>
-          <Link href={address("/archive", { sandbox: id })}>{t("archive.eachExchange")}</Link>
+          <Link href={buildUrl("/archive", { sandbox: id })}>{t("archive.eachExchange")}</Link>
           <span className={styles.id}>{id}</span>
         </span>
       }
       actions={<ExportMenu query={{ sandbox: id }} name={id} />}
     >
-      <Loaded
+      <QueryResult
         query={talks}
         rows={6}
         isEmpty={({ items }) => items.length === 0}
         empty={
-          <Empty icon={ScrollText} title={t("archive.noTalks")}>
+          <EmptyState icon={ScrollText} title={t("archive.noTalks")}>
             {t("archive.noTalksHint")}
-          </Empty>
+          </EmptyState>
         }
       >
-        {({ items }) => <Talks talks={items} />}
-      </Loaded>
+        {({ items }) => <ConversationList talks={items} />}
+      </QueryResult>
     </Page>
   );
 }
 
-function Talks({ talks }: { talks: Talk[] }) {
+function ConversationList({ talks }: { talks: Conversation[] }) {
   const { t } = useTranslation();
   const [search, setSearch] = useSearchParams();
   const chosen =
@@ -68,7 +73,9 @@ function Talks({ talks }: { talks: Talk[] }) {
                 >
                   <Icon size={16} aria-hidden />
                   <span className={styles.threadText}>
-                    <span className={styles.threadName}>{about(talk) || t(`archive.kind.${talk.kind}`)}</span>
+                    <span className={styles.threadName}>
+                      {conversationTitle(talk) || t(`archive.kind.${talk.kind}`)}
+                    </span>
                     <span className={styles.soft}>
                       {t(`archive.kind.${talk.kind}`)} · {t("archive.turns", { count: talk.turns })}
                     </span>
@@ -79,28 +86,30 @@ function Talks({ talks }: { talks: Talk[] }) {
           })}
         </ul>
       </nav>
-      {chosen && <Thread key={chosen.id} talk={chosen} talks={talks} />}
+      {chosen && <ConversationThread key={chosen.id} talk={chosen} talks={talks} />}
     </div>
   );
 }
 
-function Thread({ talk, talks }: { talk: Talk; talks: Talk[] }) {
+function ConversationThread({ talk, talks }: { talk: Conversation; talks: Conversation[] }) {
   const { t, i18n } = useTranslation();
   const parent = talks.find((each) => each.id === talk.parent);
   return (
-    <section className={styles.thread} aria-label={about(talk)}>
-      <h2 className="visually-hidden">{about(talk)}</h2>
+    <section className={styles.thread} aria-label={conversationTitle(talk)}>
+      <h2 className="visually-hidden">{conversationTitle(talk)}</h2>
       <div className={styles.row}>
         <Badge tone={talk.kind === "main" ? "info" : "neutral"}>{t(`archive.kind.${talk.kind}`)}</Badge>
         <span className={styles.soft}>
           {talk.models.join(", ")} · <Time at={talk.at} /> ·{" "}
           {t("archive.inOut", {
-            input: amount(talk.usage.input, i18n.language),
-            output: amount(talk.usage.output, i18n.language),
+            input: formatAmount(talk.usage.input, i18n.language),
+            output: formatAmount(talk.usage.output, i18n.language),
           })}
-          {typeof talk.cost === "number" && ` · ${money(talk.cost, i18n.language)}`}
+          {typeof talk.cost === "number" && ` · ${formatMoney(talk.cost, i18n.language)}`}
         </span>
-        {parent && <Link href={`?thread=${parent.id}`}>{t("archive.branchOf", { name: about(parent) })}</Link>}
+        {parent && (
+          <Link href={`?thread=${parent.id}`}>{t("archive.branchOf", { name: conversationTitle(parent) })}</Link>
+        )}
       </div>
       <Messages messages={talk.messages} scripted={talk.models.every((model) => model.startsWith("script-"))} />
       {talk.notes.length > 0 && (
@@ -124,11 +133,11 @@ function Thread({ talk, talks }: { talk: Talk; talks: Talk[] }) {
   );
 }
 
-/** What a conversation is about: what was asked first that was no note of the agent's own. */
-function about(talk: Talk): string {
+/** Title of a conversation: the first user text that is not a system reminder. */
+function conversationTitle(talk: Conversation): string {
   const asked = talk.messages
     .filter(({ role }) => role === "user")
-    .flatMap(({ parts }) => parts.map((part) => wordsOf([part]).trim()))
+    .flatMap(({ parts }) => parts.map((part) => textOfParts([part]).trim()))
     .find((words) => words !== "" && !words.startsWith("<"));
-  return (asked ?? lastQuestion(talk.messages)).split("\n", 1)[0]?.slice(0, 120) ?? "";
+  return (asked ?? lastUserText(talk.messages)).split("\n", 1)[0]?.slice(0, 120) ?? "";
 }

@@ -4,37 +4,37 @@ import { type ReactNode, useMemo, useState } from "react";
 import { useTranslation } from "react-i18next";
 import { Link, useLocation, useParams } from "wouter";
 import { api } from "@/api/client";
-import { may, useMe } from "@/shell/me";
-import { Badge } from "@/ui/Badge";
-import { Button } from "@/ui/Button";
-import { money } from "@/ui/money";
-import { Page } from "@/ui/Page";
-import { useSearchParams } from "@/ui/search";
-import { Empty, Loaded } from "@/ui/states";
-import { Tabs } from "@/ui/Tabs";
-import { amount, duration, size, Time } from "@/ui/Time";
-import { Fold } from "@/ui/Transcript";
-import { undoable } from "@/ui/toasts";
+import { hasScope, useCurrentUser } from "@/shell/account/current-user";
+import { FoldableSection } from "@/ui/content/Transcript";
+import { Badge } from "@/ui/controls/Badge";
+import { Button } from "@/ui/controls/Button";
+import { Tabs } from "@/ui/controls/Tabs";
+import { runWithUndo } from "@/ui/controls/toasts";
+import { formatAmount, formatBytes, formatDuration, Time } from "@/ui/format/formats";
+import { formatMoney } from "@/ui/format/money";
+import { useSearchParams } from "@/ui/hooks/useSearchParams";
+import { Page } from "@/ui/layout/Page";
+import { EmptyState, QueryResult } from "@/ui/layout/query-states";
+import { type ChatMessage, type ExchangeDetail, useExchange } from "./api";
 import styles from "./archive.module.css";
-import { type ChatMessage, useExchange, type WholeExchange } from "./asking";
 import { ExportMenu } from "./ExportMenu";
 import { Messages } from "./Messages";
-import { isScripted, Outcome } from "./Outcome";
-import { Raw } from "./Raw";
-import { Replay } from "./Replay";
-import { Timing } from "./Timing";
+import { isScripted, OutcomeBadge } from "./OutcomeBadge";
+import { RawBody } from "./RawBody";
+import { ReplayDialog } from "./ReplayDialog";
+import { ResponseTiming } from "./ResponseTiming";
 
-/** One exchange with a model: what was asked and answered, and how it went. */
+/** One model exchange: request, answer, timing and cost. */
 export default function ExchangePage() {
   const { t } = useTranslation();
   const { id = "" } = useParams<{ id: string }>();
   const exchange = useExchange(id);
-  if (exchange.data) return <Shown key={id} exchange={exchange.data} />;
+  if (exchange.data) return <ExchangeDetails key={id} exchange={exchange.data} />;
   return (
     <Page title={t("archive.one")} about={<Link href="/archive">{t("archive.title")}</Link>}>
-      <Loaded query={exchange} rows={8}>
+      <QueryResult query={exchange} rows={8}>
         {() => null}
-      </Loaded>
+      </QueryResult>
     </Page>
   );
 }
@@ -42,7 +42,7 @@ export default function ExchangePage() {
 const TABS = ["messages", "request", "response", "timing"] as const;
 type TabId = (typeof TABS)[number];
 
-function Shown({ exchange }: { exchange: WholeExchange }) {
+function ExchangeDetails({ exchange }: { exchange: ExchangeDetail }) {
   const { t } = useTranslation();
   const [search, setSearch] = useSearchParams();
   const [replaying, setReplaying] = useState(false);
@@ -54,7 +54,7 @@ function Shown({ exchange }: { exchange: WholeExchange }) {
         <span className={styles.crumbs}>
           <Link href="/archive">{t("archive.title")}</Link>
           <span className={styles.id}>{exchange.id}</span>
-          <Outcome exchange={exchange} />
+          <OutcomeBadge exchange={exchange} />
         </span>
       }
       actions={
@@ -63,7 +63,7 @@ function Shown({ exchange }: { exchange: WholeExchange }) {
             {t("archive.replay.open")}
           </Button>
           <ExportMenu query={{ number: exchange.number }} name={exchange.id} />
-          <Delete exchange={exchange} />
+          <DeleteExchangeButton exchange={exchange} />
         </>
       }
     >
@@ -72,15 +72,15 @@ function Shown({ exchange }: { exchange: WholeExchange }) {
           {exchange.error}
         </p>
       )}
-      <Facts exchange={exchange} />
+      <ExchangeFacts exchange={exchange} />
       {exchange.notes.length > 0 && (
-        <Fold title={t("archive.notes", { count: exchange.notes.length })} about={exchange.notes[0]}>
+        <FoldableSection title={t("archive.notes", { count: exchange.notes.length })} about={exchange.notes[0]}>
           <ul className={styles.notes}>
             {exchange.notes.map((note, index) => (
               <li key={index}>{note}</li>
             ))}
           </ul>
-        </Fold>
+        </FoldableSection>
       )}
       <Tabs
         label={t("archive.tabs")}
@@ -90,17 +90,17 @@ function Shown({ exchange }: { exchange: WholeExchange }) {
       >
         <div className={styles.panel}>
           <h2 className="visually-hidden">{t(`archive.tab.${tab}`)}</h2>
-          {tab === "messages" && <Conversation exchange={exchange} />}
-          {(tab === "request" || tab === "response") && <Raw key={tab} id={exchange.id} which={tab} />}
-          {tab === "timing" && <Timing exchange={exchange} />}
+          {tab === "messages" && <ExchangeConversation exchange={exchange} />}
+          {(tab === "request" || tab === "response") && <RawBody key={tab} id={exchange.id} which={tab} />}
+          {tab === "timing" && <ResponseTiming exchange={exchange} />}
         </div>
       </Tabs>
-      <Replay exchange={exchange} open={replaying} onClose={() => setReplaying(false)} />
+      <ReplayDialog exchange={exchange} open={replaying} onClose={() => setReplaying(false)} />
     </Page>
   );
 }
 
-function Conversation({ exchange }: { exchange: WholeExchange }) {
+function ExchangeConversation({ exchange }: { exchange: ExchangeDetail }) {
   const { t } = useTranslation();
   const { answer } = exchange;
   const messages = useMemo(
@@ -110,11 +110,12 @@ function Conversation({ exchange }: { exchange: WholeExchange }) {
     ],
     [exchange.messages, answer],
   );
-  if (messages.length === 0) return <Empty title={t("archive.unreadable")}>{t("archive.unreadableHint")}</Empty>;
+  if (messages.length === 0)
+    return <EmptyState title={t("archive.unreadable")}>{t("archive.unreadableHint")}</EmptyState>;
   return (
     <>
       {exchange.tools && exchange.tools.length > 0 && (
-        <Fold
+        <FoldableSection
           title={t("archive.tools", { count: exchange.tools.length })}
           about={exchange.tools.slice(0, 8).join(", ")}
         >
@@ -123,7 +124,7 @@ function Conversation({ exchange }: { exchange: WholeExchange }) {
               <Badge key={name}>{name}</Badge>
             ))}
           </p>
-        </Fold>
+        </FoldableSection>
       )}
       <Messages messages={messages} scripted={isScripted(exchange)} />
       {!answer && <p className={styles.problem}>{t("archive.noAnswer")}</p>}
@@ -131,26 +132,26 @@ function Conversation({ exchange }: { exchange: WholeExchange }) {
   );
 }
 
-function Facts({ exchange }: { exchange: WholeExchange }) {
+function ExchangeFacts({ exchange }: { exchange: ExchangeDetail }) {
   const { t, i18n } = useTranslation();
   const { usage } = exchange;
-  const tokens = (count: number) => amount(count, i18n.language);
+  const tokens = (count: number) => formatAmount(count, i18n.language);
   const facts: [string, ReactNode][] = [
     ["at", <Time key="at" at={exchange.at} />],
     ["provider", exchange.provider],
     ["providerModel", exchange.providerModel === exchange.model ? null : exchange.providerModel],
-    ["format", formats(exchange)],
+    ["format", formatNames(exchange)],
     ["input", usage && tokens(usage.input)],
     ["output", usage && tokens(usage.output)],
     ["cached", usage?.cacheRead ? tokens(usage.cacheRead) : null],
     ["reasoning", usage?.reasoning ? tokens(usage.reasoning) : null],
-    ["cost", typeof exchange.cost === "number" ? money(exchange.cost, i18n.language) : null],
-    ["firstByte", typeof exchange.firstByte === "number" ? duration(exchange.firstByte) : null],
-    ["total", duration(exchange.total)],
+    ["cost", typeof exchange.cost === "number" ? formatMoney(exchange.cost, i18n.language) : null],
+    ["firstByte", typeof exchange.firstByte === "number" ? formatDuration(exchange.firstByte) : null],
+    ["total", formatDuration(exchange.total)],
     ["retries", exchange.retries > 0 ? String(exchange.retries) : null],
     ["finish", exchange.answer?.finish],
-    ["requestSize", size(exchange.requestSize)],
-    ["responseSize", size(exchange.responseSize)],
+    ["requestSize", formatBytes(exchange.requestSize)],
+    ["responseSize", formatBytes(exchange.responseSize)],
     ["client", exchange.client],
     [
       "run",
@@ -195,18 +196,18 @@ function Facts({ exchange }: { exchange: WholeExchange }) {
   );
 }
 
-function formats({ format, providerFormat }: WholeExchange): string {
+function formatNames({ format, providerFormat }: ExchangeDetail): string {
   return providerFormat && providerFormat !== format ? `${format} → ${providerFormat}` : format;
 }
 
-function Delete({ exchange }: { exchange: WholeExchange }) {
+function DeleteExchangeButton({ exchange }: { exchange: ExchangeDetail }) {
   const { t } = useTranslation();
   const [, go] = useLocation();
-  const me = useMe();
+  const me = useCurrentUser();
   const client = useQueryClient();
-  if (!may(me.data, "keys:admin")) return null;
+  if (!hasScope(me.data, "keys:admin")) return null;
   const remove = () =>
-    undoable(
+    runWithUndo(
       t("archive.deleted"),
       t("common.undo"),
       async () => {

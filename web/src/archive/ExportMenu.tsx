@@ -1,18 +1,18 @@
 import { Download } from "lucide-react";
 import { useState } from "react";
 import { useTranslation } from "react-i18next";
-import { download } from "@/api/client";
-import { Button } from "@/ui/Button";
-import { Menu } from "@/ui/Menu";
-import { toastError } from "@/ui/toasts";
+import { downloadFile } from "@/api/client";
+import { Button } from "@/ui/controls/Button";
+import { Menu } from "@/ui/controls/Menu";
+import { showErrorToast } from "@/ui/controls/toasts";
 
-/** Saves conversations as lines of JSON, in the form of one API or the other. */
+/** Download conversations as JSON lines, in one API format or the other. */
 export function ExportMenu({ query, name }: { query: Record<string, string | number>; name: string }) {
   const { t } = useTranslation();
   const [busy, setBusy] = useState(false);
   const save = async (form: "openai" | "anthropic") => {
     setBusy(true);
-    await download("/v1/exchanges/export", `${name}.${form}.jsonl`, { ...query, form }).catch(toastError);
+    await downloadFile("/v1/exchanges/export", `${name}.${form}.jsonl`, { ...query, form }).catch(showErrorToast);
     setBusy(false);
   };
   return (

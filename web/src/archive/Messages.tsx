@@ -1,26 +1,33 @@
 import { FileText } from "lucide-react";
 import { useMemo, useState } from "react";
 import { useTranslation } from "react-i18next";
-import { Button } from "@/ui/Button";
-import { CallCard, Fold, Output, Said, Thought, Words } from "@/ui/Transcript";
+import {
+  FoldableSection,
+  ProgramOutput,
+  ToolCallCard,
+  TranscriptText,
+  TranscriptThought,
+  TranscriptTurn,
+} from "@/ui/content/Transcript";
+import { Button } from "@/ui/controls/Button";
+import type { ChatMessage, Part, ResultPart } from "./api";
 import styles from "./archive.module.css";
-import type { ChatMessage, Part, ResultPart } from "./asking";
-import { noteOf, pictureOf, reading, wordsOf } from "./reading";
+import { groupMessages, imageDataUrl, systemReminderText, textOfParts } from "./message-turns";
 
-/** Turns that are drawn at first. */
-const SHOWN = 100;
+/** Turns rendered at first. */
+const INITIAL_TURNS = 100;
 
 interface Props {
   messages: ChatMessage[];
-  /** A script or a recording gave the answers. */
+  /** The answers came from a script or a recording. */
   scripted?: boolean;
 }
 
-/** A conversation to be read: the system's words folded, tools as cards. Of a long one its end comes first. */
+/** Readable conversation: system text folded, tools as cards. Long ones start at their end. */
 export function Messages({ messages, scripted }: Props) {
   const { t } = useTranslation();
-  const [shown, setShown] = useState(SHOWN);
-  const { turns, results } = useMemo(() => reading(messages), [messages]);
+  const [shown, setShown] = useState(INITIAL_TURNS);
+  const { turns, results } = useMemo(() => groupMessages(messages), [messages]);
   return (
     <div className={styles.messages}>
       {turns.length > shown && (
@@ -30,57 +37,62 @@ export function Messages({ messages, scripted }: Props) {
       )}
       {turns.slice(-shown).map((turn) =>
         turn.role === "system" ? (
-          <Fold
+          <FoldableSection
             key={turn.index}
             icon={FileText}
             title={t("transcript.system")}
-            about={wordsOf(turn.parts).trim().split("\n", 1)[0]}
+            about={textOfParts(turn.parts).trim().split("\n", 1)[0]}
           >
-            <Parts parts={turn.parts} results={results} plain />
-          </Fold>
+            <MessageParts parts={turn.parts} results={results} plain />
+          </FoldableSection>
         ) : (
-          <Said key={turn.index} by={turn.role} scripted={scripted && turn.role === "assistant"}>
-            <Parts parts={turn.parts} results={results} plain={turn.role === "user"} />
-          </Said>
+          <TranscriptTurn key={turn.index} by={turn.role} scripted={scripted && turn.role === "assistant"}>
+            <MessageParts parts={turn.parts} results={results} plain={turn.role === "user"} />
+          </TranscriptTurn>
         ),
       )}
     </div>
   );
 }
 
-interface PartsProps {
+interface MessagePartsProps {
   parts: Part[];
   results: ReadonlyMap<string, ResultPart>;
-  /** As it was written, and not as Markdown. */
+  /** Show text as is, not as Markdown. */
   plain?: boolean;
 }
 
-export function Parts({ parts, results, plain }: PartsProps) {
+export function MessageParts({ parts, results, plain }: MessagePartsProps) {
   const { t } = useTranslation();
   return parts.map((part, index) => {
     switch (part.type) {
       case "text":
       case "refusal":
-        return plain && noteOf(part.text) ? (
-          <Fold key={index} icon={FileText} title={noteOf(part.text) ?? ""} about={t("archive.note")}>
-            <Words text={part.text} plain />
-          </Fold>
+        return plain && systemReminderText(part.text) ? (
+          <FoldableSection
+            key={index}
+            icon={FileText}
+            title={systemReminderText(part.text) ?? ""}
+            about={t("archive.note")}
+          >
+            <TranscriptText text={part.text} plain />
+          </FoldableSection>
         ) : (
-          <Words key={index} text={part.text} plain={plain} />
+          <TranscriptText key={index} text={part.text} plain={plain} />
         );
       case "thinking":
-        return part.text ? <Thought key={index} text={part.text} /> : null;
+        return part.text ? <TranscriptThought key={index} text={part.text} /> : null;
       case "media":
-        return <Media key={index} part={part} />;
+        return <MediaPartView key={index} part={part} />;
       case "toolCall": {
         const result = results.get(part.id);
         return (
-          <CallCard
+          <ToolCallCard
             key={index}
             name={part.name}
             args={part.arguments}
             failed={result?.isError}
-            result={result && <Content parts={result.content} failed={result.isError} />}
+            result={result && <PartContent parts={result.content} failed={result.isError} />}
           />
         );
       }
@@ -90,19 +102,19 @@ export function Parts({ parts, results, plain }: PartsProps) {
   });
 }
 
-function Content({ parts, failed }: { parts: Part[]; failed?: boolean }) {
+function PartContent({ parts, failed }: { parts: Part[]; failed?: boolean }) {
   return parts.map((part, index) =>
     part.type === "text" ? (
-      <Output key={index} text={part.text} failed={failed} />
+      <ProgramOutput key={index} text={part.text} failed={failed} />
     ) : part.type === "media" ? (
-      <Media key={index} part={part} />
+      <MediaPartView key={index} part={part} />
     ) : null,
   );
 }
 
-function Media({ part }: { part: Extract<Part, { type: "media" }> }) {
+function MediaPartView({ part }: { part: Extract<Part, { type: "media" }> }) {
   const { t } = useTranslation();
-  const picture = pictureOf(part);
+  const picture = imageDataUrl(part);
   if (picture) return <img className={styles.picture} src={picture} alt={part.name ?? t("transcript.picture")} />;
   return (
     <p className={styles.soft}>

@@ -2,26 +2,26 @@ import { Tabs as Base } from "@base-ui/react/tabs";
 import { type LucideIcon, MessagesSquare, Monitor } from "lucide-react";
 import type { ReactNode } from "react";
 import { useTranslation } from "react-i18next";
-import tabs from "@/ui/Tabs.module.css";
-import styles from "./Chats.module.css";
+import tabs from "@/ui/controls/Tabs.module.css";
+import styles from "./ChatsPage.module.css";
 
-export type Tab = "chat" | "computers";
+export type ChatTab = "chat" | "sandboxes";
 
 interface Props {
   label: string;
-  tab: Tab;
-  onChange: (tab: Tab) => void;
+  tab: ChatTab;
+  onChange: (tab: ChatTab) => void;
   chat: ReactNode;
-  /** Null while there are none; then there are no tabs either. */
-  computers: ReactNode | null;
-  news: Record<Tab, boolean>;
+  /** Null without sandboxes; then the tabs are hidden. */
+  sandboxes: ReactNode | null;
+  news: Record<ChatTab, boolean>;
 }
 
-/** Where there is little room: the chat or its computers. The chat stays as it is meanwhile, with what is being written. */
-export function NarrowTabs({ label, tab, onChange, chat, computers, news }: Props) {
+/** Tabs for narrow screens: chat or sandboxes. The hidden chat stays mounted and keeps its draft. */
+export function NarrowTabs({ label, tab, onChange, chat, sandboxes, news }: Props) {
   const { t } = useTranslation();
-  const value = computers === null ? "chat" : tab;
-  const one = (id: Tab, words: string, Icon: LucideIcon) => (
+  const value = sandboxes === null ? "chat" : tab;
+  const one = (id: ChatTab, words: string, Icon: LucideIcon) => (
     <Base.Tab value={id} className={tabs.tab}>
       <Icon size={15} aria-hidden />
       {words}
@@ -33,18 +33,18 @@ export function NarrowTabs({ label, tab, onChange, chat, computers, news }: Prop
     </Base.Tab>
   );
   return (
-    <Base.Root className={tabs.root} value={value} onValueChange={(next) => onChange(next as Tab)}>
-      <div className={tabs.bar} hidden={computers === null}>
+    <Base.Root className={tabs.root} value={value} onValueChange={(next) => onChange(next as ChatTab)}>
+      <div className={tabs.bar} hidden={sandboxes === null}>
         <Base.List className={tabs.list} aria-label={label} activateOnFocus>
           {one("chat", t("chat.chat"), MessagesSquare)}
-          {one("computers", t("chat.computers"), Monitor)}
+          {one("sandboxes", t("chat.sandboxes"), Monitor)}
         </Base.List>
       </div>
       <Base.Panel value="chat" keepMounted className={`${tabs.panel} ${styles.panel}`}>
         {chat}
       </Base.Panel>
-      <Base.Panel value="computers" className={`${tabs.panel} ${styles.panel}`}>
-        {computers}
+      <Base.Panel value="sandboxes" className={`${tabs.panel} ${styles.panel}`}>
+        {sandboxes}
       </Base.Panel>
     </Base.Root>
   );

@@ -1,36 +1,36 @@
 import { CircleCheck, CircleX } from "lucide-react";
 import { useTranslation } from "react-i18next";
-import { Badge } from "@/ui/Badge";
-import { Coded } from "@/ui/Coded";
-import { Empty } from "@/ui/states";
-import { duration } from "@/ui/Time";
-import { Fold, Output } from "@/ui/Transcript";
-import type { WholeRun } from "./asking";
-import { percent } from "./figures";
+import { TextWithCode } from "@/ui/content/TextWithCode";
+import { FoldableSection, ProgramOutput } from "@/ui/content/Transcript";
+import { Badge } from "@/ui/controls/Badge";
+import { formatDuration } from "@/ui/format/formats";
+import { EmptyState } from "@/ui/layout/query-states";
+import type { RunDetail } from "./api";
 import styles from "./run.module.css";
+import { formatPercent } from "./run-metrics";
 
-/** What the task's checks said, and the score they give. */
-export function Checks({ run }: { run: WholeRun }) {
+/** Results of the task's checks, and the score. */
+export function CheckResults({ run }: { run: RunDetail }) {
   const { t, i18n } = useTranslation();
   const checks = run.result?.checks ?? [];
   const score = run.result?.score;
   if (checks.length === 0)
     return (
-      <Empty icon={CircleCheck} title={run.task.verify ? t("runs.notChecked") : t("runs.noChecks")}>
-        <Coded text={run.task.verify ? t("runs.notCheckedHint") : t("runs.noChecksHint")} />
-      </Empty>
+      <EmptyState icon={CircleCheck} title={run.task.verify ? t("runs.notChecked") : t("runs.noChecks")}>
+        <TextWithCode text={run.task.verify ? t("runs.notCheckedHint") : t("runs.noChecksHint")} />
+      </EmptyState>
     );
   return (
     <div className={styles.checks}>
       {score !== null && score !== undefined && (
-        <p className={styles.score}>{t("runs.scoreIs", { score: percent(score, i18n.language) })}</p>
+        <p className={styles.score}>{t("runs.scoreIs", { score: formatPercent(score, i18n.language) })}</p>
       )}
       {checks.map((check, index) => (
-        <Fold
+        <FoldableSection
           key={index}
           icon={check.passed ? CircleCheck : CircleX}
           title={check.name}
-          about={duration(check.seconds)}
+          about={formatDuration(check.seconds)}
           open={!check.passed}
           badge={
             <>
@@ -45,8 +45,8 @@ export function Checks({ run }: { run: WholeRun }) {
           <p className={styles.soft}>
             {typeof check.exitCode === "number" ? t("runs.exitCode", { code: check.exitCode }) : t("runs.noExit")}
           </p>
-          {check.output ? <Output text={check.output} /> : <p className={styles.soft}>{t("runs.noOutput")}</p>}
-        </Fold>
+          {check.output ? <ProgramOutput text={check.output} /> : <p className={styles.soft}>{t("runs.noOutput")}</p>}
+        </FoldableSection>
       ))}
     </div>
   );

@@ -3,20 +3,28 @@ import { Rows3, Trophy } from "lucide-react";
 import type { ReactNode } from "react";
 import { useTranslation } from "react-i18next";
 import { Link, useParams } from "wouter";
-import { address, api } from "@/api/client";
-import { Badge } from "@/ui/Badge";
-import { Coded } from "@/ui/Coded";
-import { money } from "@/ui/money";
-import { Page } from "@/ui/Page";
-import { Empty, Loaded } from "@/ui/states";
-import { amount, duration, size } from "@/ui/Time";
-import { isOver, type Run, useRuns, type WholeRun } from "./asking";
+import { api, buildUrl } from "@/api/client";
+import { TextWithCode } from "@/ui/content/TextWithCode";
+import { Badge } from "@/ui/controls/Badge";
+import { formatAmount, formatBytes, formatDuration } from "@/ui/format/formats";
+import { formatMoney } from "@/ui/format/money";
+import { Page } from "@/ui/layout/Page";
+import { EmptyState, QueryResult } from "@/ui/layout/query-states";
+import { isRunOver, type Run, type RunDetail, useRuns } from "./api";
 import styles from "./compare.module.css";
-import { type Best, bestOf, percent, placeOf, secondsOf, shortPath, tokensOf } from "./figures";
+import {
+  type BestFigures,
+  bestFigures,
+  formatPercent,
+  matrixCell,
+  runSeconds,
+  runTokens,
+  workspacePath,
+} from "./run-metrics";
 import { StateBadge } from "./StateBadge";
-import { useNow } from "./useNow";
+import { useCurrentTime } from "./useNow";
 
-/** Runs of one group side by side: a column for each, what they differ in as rows, the best of each row marked. */
+/** Runs of one group side by side: a column per run, metrics as rows, best values highlighted. */
 export default function CompareRuns() {
   const { t } = useTranslation();
   const { group = "" } = useParams<{ group: string }>();
@@ -26,34 +34,34 @@ export default function CompareRuns() {
       title={t("runs.compareTitle")}
       about={
         <>
-          <Link href={address("/runs", { group })}>{t("runs.asList")}</Link> · {group}
+          <Link href={buildUrl("/runs", { group })}>{t("runs.asList")}</Link> · {group}
         </>
       }
     >
-      <Loaded
+      <QueryResult
         query={runs}
         isEmpty={({ items }) => items.length === 0}
         empty={
-          <Empty icon={Rows3} title={t("runs.noGroup")}>
-            <Coded text={t("runs.noGroupHint")} />
-          </Empty>
+          <EmptyState icon={Rows3} title={t("runs.noGroup")}>
+            <TextWithCode text={t("runs.noGroupHint")} />
+          </EmptyState>
         }
       >
-        {({ items }) => <Side runs={items.toReversed()} />}
-      </Loaded>
+        {({ items }) => <SideBySideTable runs={items.toReversed()} />}
+      </QueryResult>
     </Page>
   );
 }
 
-function Side({ runs }: { runs: Run[] }) {
+function SideBySideTable({ runs }: { runs: Run[] }) {
   const { t, i18n } = useTranslation();
-  const now = useNow(runs.some((run) => !isOver(run.state)));
-  const best = bestOf(runs);
+  const now = useCurrentTime(runs.some((run) => !isRunOver(run.state)));
+  const best = bestFigures(runs);
   const whole = useQueries({
     queries: runs.map((run) => ({
       queryKey: ["runs", "one", run.id, run.state],
-      queryFn: ({ signal }: { signal: AbortSignal }) => api.get<WholeRun>(`/v1/runs/${run.id}`, { signal }),
-      enabled: isOver(run.state),
+      queryFn: ({ signal }: { signal: AbortSignal }) => api.get<RunDetail>(`/v1/runs/${run.id}`, { signal }),
+      enabled: isRunOver(run.state),
       staleTime: Number.POSITIVE_INFINITY,
     })),
   }).map((query) => query.data);
@@ -61,12 +69,16 @@ function Side({ runs }: { runs: Run[] }) {
     ...new Set(
       whole.flatMap((run) => [
         ...(run?.result?.deliverables ?? []).map((each) => each.path),
-        ...(run?.result?.missing ?? []).map((each) => shortPath(each.path)),
+        ...(run?.result?.missing ?? []).map((each) => workspacePath(each.path)),
       ]),
     ),
   ];
   const checks = [...new Set(whole.flatMap((run) => run?.result?.checks.map((check) => check.name) ?? []))];
-  const number = (value: number | null | undefined, shown: (value: number) => string, of: keyof Best): ReactNode =>
+  const number = (
+    value: number | null | undefined,
+    shown: (value: number) => string,
+    of: keyof BestFigures,
+  ): ReactNode =>
     value === null || value === undefined ? (
       <span aria-hidden>–</span>
     ) : best[of] === value ? (
@@ -80,14 +92,23 @@ function Side({ runs }: { runs: Run[] }) {
     [t("runs.column.state"), (run) => <StateBadge run={run} />],
     [t("runs.column.agent"), (run) => run.agent ?? "–"],
     [t("runs.fact.model"), (run) => (run.scripted ? t("runs.byScript") : (run.model ?? "–"))],
-    [t("runs.column.score"), (run) => number(run.result?.score, (value) => percent(value, i18n.language), "score")],
-    [t("runs.column.duration"), (run) => number(run.result?.seconds ?? secondsOf(run, now), duration, "seconds")],
-    [t("runs.column.tokens"), (run) => number(tokensOf(run), (value) => amount(value, i18n.language), "tokens")],
-    [t("runs.column.cost"), (run) => number(run.result?.traffic.cost, (value) => money(value, i18n.language), "cost")],
+    [
+      t("runs.column.score"),
+      (run) => number(run.result?.score, (value) => formatPercent(value, i18n.language), "score"),
+    ],
+    [
+      t("runs.column.duration"),
+      (run) => number(run.result?.seconds ?? runSeconds(run, now), formatDuration, "seconds"),
+    ],
+    [t("runs.column.tokens"), (run) => number(runTokens(run), (value) => formatAmount(value, i18n.language), "tokens")],
+    [
+      t("runs.column.cost"),
+      (run) => number(run.result?.traffic.cost, (value) => formatMoney(value, i18n.language), "cost"),
+    ],
     [t("runs.fact.turns"), (run) => run.result?.turns ?? "–"],
   ];
   return (
-    // biome-ignore lint/a11y/noNoninteractiveTabindex: what scrolls must be reachable by the keyboard.
+    // biome-ignore lint/a11y/noNoninteractiveTabindex: scrollable areas must be reachable by keyboard.
     <section className={styles.frame} aria-label={t("runs.compareTitle")} tabIndex={0}>
       <table className={styles.table}>
         <thead>
@@ -95,7 +116,7 @@ function Side({ runs }: { runs: Run[] }) {
             <td />
             {runs.map((run) => (
               <th key={run.id} scope="col">
-                <Link href={`/runs/${run.id}`}>{placeOf(run)}</Link>
+                <Link href={`/runs/${run.id}`}>{matrixCell(run)}</Link>
               </th>
             ))}
           </tr>
@@ -109,7 +130,7 @@ function Side({ runs }: { runs: Run[] }) {
               ))}
             </tr>
           ))}
-          <Section label={t("runs.tab.checks")} names={checks} runs={runs}>
+          <ComparisonSection label={t("runs.tab.checks")} names={checks} runs={runs}>
             {(name, index) => {
               const check = whole[index]?.result?.checks.find((each) => each.name === name);
               if (!check) return <span aria-hidden>–</span>;
@@ -119,25 +140,27 @@ function Side({ runs }: { runs: Run[] }) {
                 </Badge>
               );
             }}
-          </Section>
-          <Section label={t("runs.tab.deliverables")} names={files} runs={runs} mono>
+          </ComparisonSection>
+          <ComparisonSection label={t("runs.tab.deliverables")} names={files} runs={runs} mono>
             {(name, index, run) => {
               const file = whole[index]?.result?.deliverables.find((each) => each.path === name);
               if (file)
                 return (
-                  <Link href={address(`/runs/${run.id}`, { tab: "deliverables", path: name })}>{size(file.size)}</Link>
+                  <Link href={buildUrl(`/runs/${run.id}`, { tab: "deliverables", path: name })}>
+                    {formatBytes(file.size)}
+                  </Link>
                 );
-              const missing = whole[index]?.result?.missing.some((each) => shortPath(each.path) === name);
+              const missing = whole[index]?.result?.missing.some((each) => workspacePath(each.path) === name);
               return missing ? <Badge tone="danger">{t("runs.missing")}</Badge> : <span aria-hidden>–</span>;
             }}
-          </Section>
+          </ComparisonSection>
         </tbody>
       </table>
     </section>
   );
 }
 
-interface SectionProps {
+interface ComparisonSectionProps {
   label: string;
   names: string[];
   runs: Run[];
@@ -145,7 +168,7 @@ interface SectionProps {
   children: (name: string, index: number, run: Run) => ReactNode;
 }
 
-function Section({ label, names, runs, mono, children }: SectionProps) {
+function ComparisonSection({ label, names, runs, mono, children }: ComparisonSectionProps) {
   if (names.length === 0) return null;
   return (
     <>

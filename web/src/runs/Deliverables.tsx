@@ -1,21 +1,22 @@
 import { Archive, FileX2, Package } from "lucide-react";
 import { useCallback, useState } from "react";
 import { useTranslation } from "react-i18next";
-import { download, fetchRaw } from "@/api/client";
-import { Badge } from "@/ui/Badge";
-import { Button } from "@/ui/Button";
-import { Coded } from "@/ui/Coded";
-import { Preview } from "@/ui/Preview";
-import { useSearchParams } from "@/ui/search";
-import { Empty } from "@/ui/states";
-import { size } from "@/ui/Time";
-import { toastError } from "@/ui/toasts";
-import { deliverable, isOver, type WholeRun } from "./asking";
-import { besideOf, shortPath } from "./figures";
+import { downloadFile, fetchRaw } from "@/api/client";
+import { ContentPreview } from "@/ui/content/ContentPreview";
+import { TextWithCode } from "@/ui/content/TextWithCode";
+import { Badge } from "@/ui/controls/Badge";
+import { Button } from "@/ui/controls/Button";
+import { showErrorToast } from "@/ui/controls/toasts";
+import { formatBytes } from "@/ui/format/formats";
+import { serverText } from "@/ui/format/server-text";
+import { useSearchParams } from "@/ui/hooks/useSearchParams";
+import { EmptyState } from "@/ui/layout/query-states";
+import { deliverablePath, isRunOver, type RunDetail } from "./api";
 import styles from "./run.module.css";
+import { siblingPath, workspacePath } from "./run-metrics";
 
-/** What a run has brought back, each to be looked at and saved, and what is missing. */
-export function Deliverables({ run }: { run: WholeRun }) {
+/** Output files of a run, to view and download, and the missing ones. */
+export function Deliverables({ run }: { run: RunDetail }) {
   const { t } = useTranslation();
   const [search, setSearch] = useSearchParams();
   const [busy, setBusy] = useState(false);
@@ -26,29 +27,29 @@ export function Deliverables({ run }: { run: WholeRun }) {
   const load = useCallback(
     async (most: number, signal: AbortSignal) => {
       const headers = { Range: `bytes=0-${most - 1}` };
-      return (await fetchRaw("GET", deliverable(run.id, path), { headers, signal })).blob();
+      return (await fetchRaw("GET", deliverablePath(run.id, path), { headers, signal })).blob();
     },
     [run.id, path],
   );
   const paths = items.map((each) => each.path).join("\n");
   const pictures = useCallback(
     (source: string) => {
-      const found = besideOf(path, source);
-      return found !== null && paths.split("\n").includes(found) ? deliverable(run.id, found) : null;
+      const found = siblingPath(path, source);
+      return found !== null && paths.split("\n").includes(found) ? deliverablePath(run.id, found) : null;
     },
     [run.id, path, paths],
   );
-  const save = (each: string) => void download(deliverable(run.id, each), nameOf(each)).catch(toastError);
+  const save = (each: string) => void downloadFile(deliverablePath(run.id, each), fileName(each)).catch(showErrorToast);
   const saveAll = async () => {
     setBusy(true);
-    await download(`/v1/runs/${run.id}/archive`, `${run.id}.zip`, { format: "zip" }).catch(toastError);
+    await downloadFile(`/v1/runs/${run.id}/archive`, `${run.id}.zip`, { format: "zip" }).catch(showErrorToast);
     setBusy(false);
   };
-  if (!isOver(run.state))
+  if (!isRunOver(run.state))
     return (
-      <Empty icon={Package} title={t("runs.notDelivered")}>
+      <EmptyState icon={Package} title={t("runs.notDelivered")}>
         {t("runs.notDeliveredHint")}
-      </Empty>
+      </EmptyState>
     );
   return (
     <div className={styles.deliverables}>
@@ -70,7 +71,7 @@ export function Deliverables({ run }: { run: WholeRun }) {
                 }
               >
                 <span className={styles.path}>{each.path}</span>
-                <span className={styles.soft}>{size(each.size)}</span>
+                <span className={styles.soft}>{formatBytes(each.size)}</span>
               </button>
               {each.note && <p className={styles.odd}>{each.note}</p>}
             </li>
@@ -79,11 +80,11 @@ export function Deliverables({ run }: { run: WholeRun }) {
             <li key={each.path} className={styles.missing}>
               <FileX2 size={15} aria-hidden />
               <div>
-                <span className={styles.path}>{shortPath(each.path)}</span>{" "}
+                <span className={styles.path}>{workspacePath(each.path)}</span>{" "}
                 <Badge tone={each.required ? "danger" : "neutral"}>
                   {each.required ? t("runs.missing") : t("runs.missingOptional")}
                 </Badge>
-                <p className={styles.soft}>{each.reason}</p>
+                <p className={styles.soft}>{serverText(each.reason)}</p>
               </div>
             </li>
           ))}
@@ -94,7 +95,7 @@ export function Deliverables({ run }: { run: WholeRun }) {
       </div>
       {chosen ? (
         <div className={styles.previewFrame}>
-          <Preview
+          <ContentPreview
             key={path}
             name={path}
             size={chosen.size}
@@ -104,14 +105,14 @@ export function Deliverables({ run }: { run: WholeRun }) {
           />
         </div>
       ) : (
-        <Empty icon={Package} title={t("runs.nothingDelivered")}>
-          <Coded text={missing.length > 0 ? t("runs.missingHint") : t("runs.nothingAsked")} />
-        </Empty>
+        <EmptyState icon={Package} title={t("runs.nothingDelivered")}>
+          <TextWithCode text={missing.length > 0 ? t("runs.missingHint") : t("runs.nothingAsked")} />
+        </EmptyState>
       )}
     </div>
   );
 }
 
-function nameOf(path: string): string {
+function fileName(path: string): string {
   return path.split("/").pop() || path;
 }

@@ -2,58 +2,58 @@ import { Ban, Download, Ellipsis, MonitorPlay, OctagonX, RotateCcw, ScrollText, 
 import { Fragment, useEffect } from "react";
 import { useTranslation } from "react-i18next";
 import { Link, useLocation, useParams } from "wouter";
-import { address, download } from "@/api/client";
-import { may, useMe } from "@/shell/me";
-import { Button, IconButton } from "@/ui/Button";
-import { Menu } from "@/ui/Menu";
-import { Page } from "@/ui/Page";
-import { SharedBadge, useSharing } from "@/ui/Sharing";
-import { useSearchParams } from "@/ui/search";
-import { Loaded } from "@/ui/states";
-import { type Tab, Tabs } from "@/ui/Tabs";
-import { toastError } from "@/ui/toasts";
-import { isOver, useRun, type WholeRun } from "./asking";
-import { Box, useBox } from "./Box";
-import { Checks } from "./Checks";
-import { Conversation } from "./Conversation";
+import { buildUrl, downloadFile } from "@/api/client";
+import { hasScope, useCurrentUser } from "@/shell/account/current-user";
+import { Button, IconButton } from "@/ui/controls/Button";
+import { Menu } from "@/ui/controls/Menu";
+import { SharedBadge, useSharing } from "@/ui/controls/Sharing";
+import { type Tab, Tabs } from "@/ui/controls/Tabs";
+import { showErrorToast } from "@/ui/controls/toasts";
+import { useSearchParams } from "@/ui/hooks/useSearchParams";
+import { Page } from "@/ui/layout/Page";
+import { QueryResult } from "@/ui/layout/query-states";
+import { AgentActivity } from "./AgentActivity";
+import { useRunActions } from "./actions";
+import { isRunOver, type RunDetail, useRun } from "./api";
+import { CheckResults } from "./Checks";
 import { Deliverables } from "./Deliverables";
-import { useDoing } from "./doing";
-import { Facts } from "./Facts";
-import type { BuildProgress } from "./feed";
-import { Logs } from "./Logs";
+import { RunLogs } from "./RunLogs";
+import { RunMetrics } from "./RunMetrics";
+import { RunSandbox, useRunSandbox } from "./RunSandbox";
+import { RunStages } from "./RunStages";
 import styles from "./run.module.css";
-import { Stages } from "./Stages";
+import type { BuildProgress } from "./run-feed";
+import { useRunExplanation } from "./run-reason";
 import { StateBadge } from "./StateBadge";
-import { TaskText } from "./TaskText";
-import { useFeed } from "./useFeed";
-import { useWhy } from "./why";
+import { TaskYaml } from "./TaskYaml";
+import { useRunFeed } from "./useRunFeed";
 
-/** One run: how it is, what happens in it, and what came of it. */
+/** One run: state, activity and results. */
 export default function RunPage() {
   const { t } = useTranslation();
   const { id = "" } = useParams<{ id: string }>();
   const run = useRun(id);
-  if (run.data) return <Shown key={id} run={run.data} refetch={() => void run.refetch()} />;
+  if (run.data) return <RunDetails key={id} run={run.data} refetch={() => void run.refetch()} />;
   return (
     <Page title={t("runs.one")} about={<Link href="/runs">{t("runs.title")}</Link>}>
-      <Loaded query={run} rows={8}>
+      <QueryResult query={run} rows={8}>
         {() => null}
-      </Loaded>
+      </QueryResult>
     </Page>
   );
 }
 
 type TabId = "activity" | "output" | "computer" | "deliverables" | "checks" | "task";
 
-function Shown({ run, refetch }: { run: WholeRun; refetch: () => void }) {
+function RunDetails({ run, refetch }: { run: RunDetail; refetch: () => void }) {
   const { t } = useTranslation();
   const [search, setSearch] = useSearchParams();
-  const followed = useFeed(run.id);
-  const over = isOver(run.state);
-  const box = useBox(followed.feed.sandbox ?? run.sandboxId ?? null, over);
-  const why = useWhy(run, followed.feed.stages.at(-1)?.stage ?? run.stage);
+  const followed = useRunFeed(run.id);
+  const over = isRunOver(run.state);
+  const sandbox = useRunSandbox(followed.feed.sandbox ?? run.sandboxId ?? null, over);
+  const why = useRunExplanation(run, followed.feed.stages.at(-1)?.stage ?? run.stage);
   const { ended } = followed.feed;
-  // Its last event says that it ended; what came of it is to be had right then.
+  // The last event says that the run ended; fetch its result at once.
   useEffect(() => {
     if (ended && !over) refetch();
   }, [ended, over, refetch]);
@@ -64,7 +64,7 @@ function Shown({ run, refetch }: { run: WholeRun; refetch: () => void }) {
   const tabs: Tab<TabId>[] = [
     { id: "activity", label: t("runs.tab.activity") },
     { id: "output", label: t("runs.tab.output") },
-    ...(box ? [{ id: "computer" as const, label: t("runs.tab.computer"), icon: MonitorPlay }] : []),
+    ...(sandbox ? [{ id: "computer" as const, label: t("runs.tab.sandbox"), icon: MonitorPlay }] : []),
     { id: "deliverables", label: t("runs.tab.deliverables"), badge: result && count(result.deliverables.length) },
     {
       id: "checks",
@@ -84,14 +84,14 @@ function Shown({ run, refetch }: { run: WholeRun; refetch: () => void }) {
           {run.group && <Link href={`/runs/compare/${encodeURIComponent(run.group)}`}>{t("runs.compare")}</Link>}
         </span>
       }
-      actions={<Actions run={run} refetch={refetch} />}
+      actions={<RunActions run={run} refetch={refetch} />}
     >
       <div className={styles.outcome}>
         <StateBadge run={run} />
         <SharedBadge owned={run} />
         <p>
-          <Pointed text={why} />
-          {run.result?.code === "MODEL_NOT_FOUND" && !why.includes(PAGE_OF_MODELS) && (
+          <ReasonWithLink text={why} />
+          {run.result?.code === "MODEL_NOT_FOUND" && !why.includes(PROVIDER_DOCS) && (
             <>
               {" "}
               <Link href="/settings/models">{t("runs.form.toModels")}</Link>
@@ -99,9 +99,9 @@ function Shown({ run, refetch }: { run: WholeRun; refetch: () => void }) {
           )}
         </p>
       </div>
-      {!over && followed.feed.build && <Build build={followed.feed.build} />}
-      <Stages run={run} feed={followed.feed} />
-      <Facts run={run} feed={followed.feed} />
+      {!over && followed.feed.build && <ImageBuildStatus build={followed.feed.build} />}
+      <RunStages run={run} feed={followed.feed} />
+      <RunMetrics run={run} feed={followed.feed} />
       <div className={styles.tabs}>
         <Tabs
           label={t("runs.tabs")}
@@ -119,12 +119,12 @@ function Shown({ run, refetch }: { run: WholeRun; refetch: () => void }) {
         >
           <div className={styles.panel}>
             <h2 className="visually-hidden">{t(`runs.tab.${tab}`)}</h2>
-            {tab === "activity" && <Conversation {...followed} />}
-            {tab === "output" && <Logs run={run} />}
-            {tab === "computer" && box && <Box box={box} />}
+            {tab === "activity" && <AgentActivity {...followed} />}
+            {tab === "output" && <RunLogs run={run} />}
+            {tab === "computer" && sandbox && <RunSandbox sandbox={sandbox} />}
             {tab === "deliverables" && <Deliverables run={run} />}
-            {tab === "checks" && <Checks run={run} />}
-            {tab === "task" && <TaskText run={run} />}
+            {tab === "checks" && <CheckResults run={run} />}
+            {tab === "task" && <TaskYaml run={run} />}
           </div>
         </Tabs>
       </div>
@@ -132,21 +132,21 @@ function Shown({ run, refetch }: { run: WholeRun; refetch: () => void }) {
   );
 }
 
-/** Where the server's errors say how to have a model; the console has a page of its own for that. */
-const PAGE_OF_MODELS = "docs/how-to/connect-a-provider.md";
+/** Documentation page named in server errors; the console has its own page about it. */
+const PROVIDER_DOCS = "docs/how-to/connect-a-provider.md";
 
-/** A reason in which the name of a documentation page is a link to the console's page about the same. */
-function Pointed({ text }: { text: string }) {
-  return text.split(PAGE_OF_MODELS).map((piece, index) => (
+/** A reason in which the name of a documentation page links to the console's page. */
+function ReasonWithLink({ text }: { text: string }) {
+  return text.split(PROVIDER_DOCS).map((piece, index) => (
     <Fragment key={index}>
-      {index > 0 && <Link href="/settings/models">{PAGE_OF_MODELS}</Link>}
+      {index > 0 && <Link href="/settings/models">{PROVIDER_DOCS}</Link>}
       {piece}
     </Fragment>
   ));
 }
 
-/** The build of the run's image, while it is under way. */
-function Build({ build: { image, step, fraction } }: { build: BuildProgress }) {
+/** Progress of the image build. */
+function ImageBuildStatus({ build: { image, step, fraction } }: { build: BuildProgress }) {
   const { t } = useTranslation();
   return (
     <div className={styles.build}>
@@ -159,17 +159,17 @@ function Build({ build: { image, step, fraction } }: { build: BuildProgress }) {
   );
 }
 
-function Actions({ run, refetch }: { run: WholeRun; refetch: () => void }) {
+function RunActions({ run, refetch }: { run: RunDetail; refetch: () => void }) {
   const { t } = useTranslation();
   const [, go] = useLocation();
-  const me = useMe();
-  const { cancel, retry, remove } = useDoing();
-  const writes = may(me.data, "runs:write");
-  const over = isOver(run.state);
+  const me = useCurrentUser();
+  const { cancel, retry, remove } = useRunActions();
+  const writes = hasScope(me.data, "runs:write");
+  const over = isRunOver(run.state);
   const sharing = useSharing(`/v1/runs/${encodeURIComponent(run.id)}`, run, refetch);
   return (
     <>
-      <Button icon={ScrollText} onClick={() => go(address("/archive", { run: run.id }))}>
+      <Button icon={ScrollText} onClick={() => go(buildUrl("/archive", { run: run.id }))}>
         {t("runs.toArchive")}
       </Button>
       {writes && !over && (
@@ -189,7 +189,7 @@ function Actions({ run, refetch }: { run: WholeRun; refetch: () => void }) {
             label: t("runs.downloadAll"),
             icon: Download,
             onSelect: () =>
-              void download(`/v1/runs/${run.id}/archive`, `${run.id}.zip`, { format: "zip" }).catch(toastError),
+              void downloadFile(`/v1/runs/${run.id}/archive`, `${run.id}.zip`, { format: "zip" }).catch(showErrorToast),
           },
           ...(writes ? sharing : []),
           ...(writes && !over

@@ -10,12 +10,12 @@ import {
   Unplug,
 } from "lucide-react";
 import { useTranslation } from "react-i18next";
-import { Badge } from "@/ui/Badge";
-import { isOver, type Run, type State } from "./asking";
-import { toneOf } from "./figures";
+import { Badge } from "@/ui/controls/Badge";
+import { isRunOver, type Run, type RunState } from "./api";
+import { runStateTone } from "./run-metrics";
 import styles from "./runs.module.css";
 
-const ICONS: Record<State, LucideIcon> = {
+const ICONS: Record<RunState, LucideIcon> = {
   queued: CircleDashed,
   running: LoaderCircle,
   succeeded: CircleCheck,
@@ -26,14 +26,14 @@ const ICONS: Record<State, LucideIcon> = {
   cancelled: Ban,
 };
 
-/** How a run is, and that a script answered in it if one did. */
+/** State of a run, marked when a script answered instead of a model. */
 export function StateBadge({ run }: { run: Run }) {
   const { t } = useTranslation();
   const Icon = ICONS[run.state] ?? CircleDashed;
-  const stopping = !isOver(run.state) && run.cancelling;
+  const stopping = !isRunOver(run.state) && run.cancelling;
   return (
     <span className={styles.badges}>
-      <Badge tone={toneOf(run.state)}>
+      <Badge tone={runStateTone(run.state)}>
         <Icon size={13} aria-hidden className={run.state === "running" ? styles.turning : undefined} />
         {stopping ? t("runs.state.cancelling") : t(`runs.state.${run.state}`)}
       </Badge>

@@ -1,7 +1,7 @@
 import { useEffect, useState } from "react";
 
-/** The time, which goes on while it is of interest. */
-export function useNow(running = true): number {
+/** The current time, updated while needed. */
+export function useCurrentTime(running = true): number {
   const [now, setNow] = useState(() => Date.now());
   useEffect(() => {
     if (!running) return;

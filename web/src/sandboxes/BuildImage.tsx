@@ -4,28 +4,32 @@ import { useEffect } from "react";
 import { useTranslation } from "react-i18next";
 import { api } from "@/api/client";
 import type { Schema } from "@/api/types";
-import { may, useMe } from "@/shell/me";
-import { Button } from "@/ui/Button";
-import { describe } from "@/ui/describe";
-import { SANDBOXES } from "./actions";
-import styles from "./Sandboxes.module.css";
+import { hasScope, useCurrentUser } from "@/shell/account/current-user";
+import { Button } from "@/ui/controls/Button";
+import { errorText } from "@/ui/format/error-text";
+import { serverText } from "@/ui/format/server-text";
+import { SANDBOXES_QUERY } from "./actions";
+import styles from "./SandboxesPage.module.css";
 
-type Build = Schema<"BuildSaid">;
+type Build = Schema<"ImageBuildResponse">;
 
 const BUILDS = ["builds"];
-/** Milliseconds between two looks at a build. */
-const EVERY = 1000;
+/** Poll interval of a build, in milliseconds. */
+const POLL_MS = 1000;
 
-/** An image that is not built yet: says so, builds it for who may if there is a `recipe`, and shows how far that is. */
+/**
+ * Notice for an image that is not built: offers to build it if there is a `recipe` and the user may, and shows
+ * progress.
+ */
 export function BuildImage({ image, recipe }: { image: string; recipe: boolean }) {
   const { t } = useTranslation();
   const queries = useQueryClient();
-  const builds = may(useMe().data, "admin") && recipe;
+  const builds = hasScope(useCurrentUser().data, "admin") && recipe;
   const { data } = useQuery({
     queryKey: BUILDS,
-    queryFn: ({ signal }) => api.get<Schema<"BuildList">>("/v1/images/builds", { signal }),
+    queryFn: ({ signal }) => api.get<Schema<"ImageBuildListResponse">>("/v1/images/builds", { signal }),
     enabled: builds,
-    refetchInterval: (query) => (query.state.data?.items.some((each) => each.state === "running") ? EVERY : false),
+    refetchInterval: (query) => (query.state.data?.items.some((each) => each.state === "running") ? POLL_MS : false),
   });
   const again = () => queries.invalidateQueries({ queryKey: BUILDS });
   const start = useMutation({
@@ -40,7 +44,7 @@ export function BuildImage({ image, recipe }: { image: string; recipe: boolean }
   const done = build?.state === "done" ? build.id : null;
   useEffect(() => {
     if (!done) return;
-    for (const key of [SANDBOXES, "server", "runs"]) void queries.invalidateQueries({ queryKey: [key] });
+    for (const key of [SANDBOXES_QUERY, "server", "runs"]) void queries.invalidateQueries({ queryKey: [key] });
   }, [done, queries]);
 
   if (!builds) return <p className={styles.soft}>{t("sandboxes.build.command", { image })}</p>;
@@ -58,7 +62,11 @@ export function BuildImage({ image, recipe }: { image: string; recipe: boolean }
       </div>
     );
   }
-  const error = start.error ? describe(start.error) : build?.state === "failed" ? build.error : null;
+  const error = start.error
+    ? errorText(start.error)
+    : build?.state === "failed" && build.error
+      ? serverText(build.error)
+      : null;
   return (
     <div className={styles.build}>
       <div className={styles.buildHead}>

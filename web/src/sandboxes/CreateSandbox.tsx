@@ -4,45 +4,46 @@ import { useTranslation } from "react-i18next";
 import { useLocation } from "wouter";
 import { api } from "@/api/client";
 import type { Schema } from "@/api/types";
-import { Button } from "@/ui/Button";
-import { Dialog } from "@/ui/Dialog";
-import { Field, Select, TextInput } from "@/ui/forms";
-import { Failed } from "@/ui/states";
-import { toast } from "@/ui/toasts";
-import { SANDBOXES } from "./actions";
+import { Button } from "@/ui/controls/Button";
+import { Dialog } from "@/ui/controls/Dialog";
+import { Field, Select, TextInput } from "@/ui/controls/forms";
+import { showToast } from "@/ui/controls/toasts";
+import { ErrorState } from "@/ui/layout/query-states";
+import { SANDBOXES_QUERY } from "./actions";
 import { BuildImage } from "./BuildImage";
-import styles from "./Sandboxes.module.css";
+import { type CreateSandboxForm, createSandboxBody, EMPTY_FORM, invalidFields, LIFETIMES } from "./create-form";
+import styles from "./SandboxesPage.module.css";
 import { useSnapshotNames } from "./useSnapshotNames";
-import { BLANK, bodyOf, LIVES, mistakes, type Wish } from "./wish";
 
-/** Asks what a new sandbox should be, and makes it. */
+/** Dialog that creates a sandbox. */
 export function CreateSandbox({ snapshot, onClose }: { snapshot: string; onClose: () => void }) {
   const { t } = useTranslation();
   const queries = useQueryClient();
   const [, navigate] = useLocation();
   const form = useId();
-  const [wish, setWish] = useState<Wish>({ ...BLANK, snapshot });
-  const change = (name: keyof Wish) => (value: string) => setWish((before) => ({ ...before, [name]: value }));
+  const [form, setWish] = useState<CreateSandboxForm>({ ...EMPTY_FORM, snapshot });
+  const change = (name: keyof CreateSandboxForm) => (value: string) =>
+    setWish((before) => ({ ...before, [name]: value }));
   const kinds = useQuery({
-    queryKey: [SANDBOXES, "kinds"],
-    queryFn: ({ signal }) => api.get<Schema<"KindList">>("/v1/kinds", { signal }),
+    queryKey: [SANDBOXES_QUERY, "kinds"],
+    queryFn: ({ signal }) => api.get<Schema<"KindListResponse">>("/v1/kinds", { signal }),
   });
   const images = useQuery({
-    queryKey: [SANDBOXES, "images"],
-    queryFn: ({ signal }) => api.get<Schema<"ImageList">>("/v1/images", { signal }),
+    queryKey: [SANDBOXES_QUERY, "images"],
+    queryFn: ({ signal }) => api.get<Schema<"ImageListResponse">>("/v1/images", { signal }),
   });
   const made = useMutation({
-    mutationFn: () => api.post<Schema<"SandboxSaid">>("/v1/sandboxes", bodyOf(wish)),
-    onSuccess: (box) => {
-      toast(t("sandboxes.create.done"), { tone: "good" });
-      void queries.invalidateQueries({ queryKey: [SANDBOXES] });
-      navigate(`/sandboxes/${encodeURIComponent(box.id)}`);
+    mutationFn: () => api.post<Schema<"SandboxResponse">>("/v1/sandboxes", createSandboxBody(form)),
+    onSuccess: (sandbox) => {
+      showToast(t("sandboxes.create.done"), { tone: "good" });
+      void queries.invalidateQueries({ queryKey: [SANDBOXES_QUERY] });
+      navigate(`/sandboxes/${encodeURIComponent(sandbox.id)}`);
     },
   });
-  const snapshots = useSnapshotNames(Boolean(wish.snapshot));
-  const wrong = mistakes(wish);
-  const kind = kinds.data?.items.find((each) => each.name === wish.kind);
-  const missing = kind?.built === false && !wish.image ? kind : null;
+  const snapshots = useSnapshotNames(Boolean(form.snapshot));
+  const wrong = invalidFields(form);
+  const kind = kinds.data?.items.find((each) => each.name === form.kind);
+  const missing = kind?.built === false && !form.image ? kind : null;
   const names = [...new Set((images.data?.items ?? []).filter((each) => each.current).map((each) => each.name))].sort();
   const submit = (event: FormEvent) => {
     event.preventDefault();
@@ -69,15 +70,15 @@ export function CreateSandbox({ snapshot, onClose }: { snapshot: string; onClose
       }
     >
       <form id={form} onSubmit={submit} className={styles.form}>
-        {wish.snapshot ? (
+        {form.snapshot ? (
           <p>
-            {t("sandboxes.create.fromSnapshot")} <bdi>{snapshots[wish.snapshot] ?? wish.snapshot}</bdi>
+            {t("sandboxes.create.fromSnapshot")} <bdi>{snapshots[form.snapshot] ?? form.snapshot}</bdi>
           </p>
         ) : (
           <>
             <Field label={t("sandboxes.kind")} hint={kind && t(`chat.kindAbout.${kind.name}`, kind.description)}>
               <Select
-                value={wish.kind}
+                value={form.kind}
                 onChange={change("kind")}
                 options={[
                   { value: "", label: t("sandboxes.create.noKind") },
@@ -91,7 +92,7 @@ export function CreateSandbox({ snapshot, onClose }: { snapshot: string; onClose
             {missing && <BuildImage image={missing.image} recipe={missing.recipe} />}
             <Field label={t("sandboxes.image")}>
               <Select
-                value={wish.image}
+                value={form.image}
                 onChange={change("image")}
                 options={[
                   {
@@ -109,14 +110,14 @@ export function CreateSandbox({ snapshot, onClose }: { snapshot: string; onClose
         <div className={styles.pair}>
           <Field label={t("sandboxes.create.cpu")} error={wrong.cpu && t("sandboxes.create.cpuWrong")}>
             <TextInput
-              value={wish.cpu}
+              value={form.cpu}
               placeholder={String(kind?.limits.cpu ?? 2)}
               onChange={(event) => change("cpu")(event.target.value)}
             />
           </Field>
           <Field label={t("sandboxes.create.memory")} error={wrong.memory && t("sandboxes.create.memoryWrong")}>
             <TextInput
-              value={wish.memory}
+              value={form.memory}
               placeholder={kind?.limits.memory ? `${kind.limits.memory / 2 ** 30}Gi` : "2Gi"}
               onChange={(event) => change("memory")(event.target.value)}
             />
@@ -124,9 +125,9 @@ export function CreateSandbox({ snapshot, onClose }: { snapshot: string; onClose
         </div>
         <Field label={t("sandboxes.create.life")}>
           <Select
-            value={wish.life}
+            value={form.life}
             onChange={change("life")}
-            options={LIVES.map((life) => ({ value: life, label: t(`sandboxes.lives.${life || "default"}`) }))}
+            options={LIFETIMES.map((life) => ({ value: life, label: t(`sandboxes.lives.${life || "default"}`) }))}
           />
         </Field>
         <Field
@@ -134,9 +135,9 @@ export function CreateSandbox({ snapshot, onClose }: { snapshot: string; onClose
           hint={t("sandboxes.create.nameHint")}
           error={wrong.name && t("sandboxes.create.nameWrong")}
         >
-          <TextInput value={wish.name} onChange={(event) => change("name")(event.target.value)} />
+          <TextInput value={form.name} onChange={(event) => change("name")(event.target.value)} />
         </Field>
-        {made.error && <Failed error={made.error} />}
+        {made.error && <ErrorState error={made.error} />}
       </form>
     </Dialog>
   );

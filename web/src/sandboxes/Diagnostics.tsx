@@ -2,26 +2,28 @@ import { useQuery } from "@tanstack/react-query";
 import { RefreshCw } from "lucide-react";
 import { useTranslation } from "react-i18next";
 import { api } from "@/api/client";
-import { Button } from "@/ui/Button";
-import { Code } from "@/ui/Code";
-import { Loaded } from "@/ui/states";
-import { pathOf, SANDBOXES } from "./actions";
-import styles from "./Sandboxes.module.css";
+import { Code } from "@/ui/content/Code";
+import { Button } from "@/ui/controls/Button";
+import { QueryResult } from "@/ui/layout/query-states";
+import { SANDBOXES_QUERY, sandboxApiPath } from "./actions";
+import styles from "./SandboxesPage.module.css";
 
 const PARTS = ["summary", "inspect", "logs"] as const;
 
-/** What helps to find a mistake: how it is, what it was made of, and what its entrypoint wrote. */
+/** Diagnostics of a sandbox: state, configuration and entrypoint log. */
 export function Diagnostics({ id }: { id: string }) {
   const { t } = useTranslation();
   const query = useQuery({
-    queryKey: [SANDBOXES, "diagnostics", id],
+    queryKey: [SANDBOXES_QUERY, "diagnostics", id],
     queryFn: async ({ signal }) => {
-      const texts = await Promise.all(PARTS.map((part) => api.text(`${pathOf(id)}/diagnostics/${part}`, { signal })));
+      const texts = await Promise.all(
+        PARTS.map((part) => api.text(`${sandboxApiPath(id)}/diagnostics/${part}`, { signal })),
+      );
       return PARTS.map((part, index) => ({ part, text: texts[index] ?? "" }));
     },
   });
   return (
-    // biome-ignore lint/a11y/noNoninteractiveTabindex: what scrolls must be reachable by the keyboard.
+    // biome-ignore lint/a11y/noNoninteractiveTabindex: scrollable areas must be reachable by keyboard.
     <section className={styles.scroll} tabIndex={0} aria-label={t("sandboxes.diagnostics.title")}>
       <div className={styles.form}>
         <div>
@@ -29,7 +31,7 @@ export function Diagnostics({ id }: { id: string }) {
             {t("sandboxes.diagnostics.again")}
           </Button>
         </div>
-        <Loaded query={query}>
+        <QueryResult query={query}>
           {(parts) => (
             <>
               {parts.map(({ part, text }) => (
@@ -43,7 +45,7 @@ export function Diagnostics({ id }: { id: string }) {
               ))}
             </>
           )}
-        </Loaded>
+        </QueryResult>
       </div>
     </section>
   );

@@ -1,8 +1,8 @@
 import { useTranslation } from "react-i18next";
-import { Button } from "@/ui/Button";
-import styles from "./Sandboxes.module.css";
+import { Button } from "@/ui/controls/Button";
+import styles from "./SandboxesPage.module.css";
 
-/** From page to page; nothing where there is only one. */
+/** Page navigation; hidden for a single page. */
 export function Pager({ page, pages, onPage }: { page: number; pages: number; onPage: (page: number) => void }) {
   const { t } = useTranslation();
   if (pages <= 1) return null;

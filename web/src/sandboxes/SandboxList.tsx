@@ -4,49 +4,61 @@ import { useMemo, useState } from "react";
 import { useTranslation } from "react-i18next";
 import { api } from "@/api/client";
 import type { Schema } from "@/api/types";
-import { useAddress } from "@/shell/address";
-import { Button } from "@/ui/Button";
-import { SearchBox, Select } from "@/ui/forms";
-import { Empty, Loaded } from "@/ui/states";
-import { Table } from "@/ui/Table";
-import { SANDBOXES, useDeeds, useHidden } from "./actions";
-import { BoxMenu } from "./BoxMenu";
-import { useColumns } from "./columns";
-import { ALIVE, deedsOf, kindOf, passes, type Sandbox, statesOf, titleOf } from "./facts";
+import { useQueryAddress } from "@/shell/navigation/useQueryAddress";
+import { Button } from "@/ui/controls/Button";
+import { SearchBox, Select } from "@/ui/controls/forms";
+import { EmptyState, QueryResult } from "@/ui/layout/query-states";
+import { Table } from "@/ui/layout/Table";
+import { SANDBOXES_QUERY, useHiddenSandboxes, useSandboxActions } from "./actions";
 import { Pager } from "./Pager";
-import styles from "./Sandboxes.module.css";
+import styles from "./SandboxesPage.module.css";
+import { SandboxMenu } from "./SandboxMenu";
+import { useSandboxColumns } from "./sandbox-columns";
+import {
+  availableActions,
+  LIVE_STATES,
+  matchesFilter,
+  type Sandbox,
+  sandboxKind,
+  sandboxTitle,
+  statesForFilter,
+} from "./sandbox-properties";
 import { useChatTitles } from "./useChatTitles";
 import { useSnapshotNames } from "./useSnapshotNames";
 
-const MOST = 200;
+const MAX_SANDBOXES = 200;
 
 export function SandboxList({ writes }: { writes: boolean }) {
   const { t } = useTranslation();
-  const { get, set } = useAddress();
+  const { get, set } = useQueryAddress();
   const filter = { state: get("state"), kind: get("kind"), text: get("q") };
   const page = Math.max(1, Number(get("page")) || 1);
-  const hidden = useHidden();
+  const hidden = useHiddenSandboxes();
   const [chosen, setChosen] = useState<Set<string>>(new Set());
-  const deeds = useDeeds();
+  const actions = useSandboxActions();
   const query = useQuery({
-    queryKey: [SANDBOXES, "list", filter.state, page],
+    queryKey: [SANDBOXES_QUERY, "list", filter.state, page],
     queryFn: ({ signal }) =>
-      api.get<Schema<"SandboxList">>("/v1/sandboxes", {
-        query: { state: statesOf(filter.state), page, pageSize: MOST },
+      api.get<Schema<"SandboxListResponse">>("/v1/sandboxes", {
+        query: { state: statesForFilter(filter.state), page, pageSize: MAX_SANDBOXES },
         signal,
       }),
     refetchInterval: 4_000,
     placeholderData: (before) => before,
   });
   const items = query.data?.items;
-  const columns = useColumns(
-    useSnapshotNames(items?.some((box) => box.snapshotId) ?? false),
-    useChatTitles(items?.some((box) => box.metadata.session) ?? false),
+  const columns = useSandboxColumns(
+    useSnapshotNames(items?.some((sandbox) => sandbox.snapshotId) ?? false),
+    useChatTitles(items?.some((sandbox) => sandbox.metadata.session) ?? false),
   );
-  const kinds = useMemo(() => [...new Set((items ?? []).map(kindOf).filter((kind) => kind !== null))].sort(), [items]);
-  const rows = (items ?? []).filter((box) => !hidden.has(box.id) && passes(box, filter));
-  const picked = rows.filter((box) => chosen.has(box.id));
-  const able = (deed: "pause" | "resume" | "delete") => picked.filter((box) => deedsOf(box).includes(deed));
+  const kinds = useMemo(
+    () => [...new Set((items ?? []).map(sandboxKind).filter((kind) => kind !== null))].sort(),
+    [items],
+  );
+  const rows = (items ?? []).filter((sandbox) => !hidden.has(sandbox.id) && matchesFilter(sandbox, filter));
+  const picked = rows.filter((sandbox) => chosen.has(sandbox.id));
+  const able = (action: "pause" | "resume" | "delete") =>
+    picked.filter((sandbox) => availableActions(sandbox).includes(action));
   const pages = query.data?.pagination.totalPages ?? 1;
 
   return (
@@ -57,7 +69,7 @@ export function SandboxList({ writes }: { writes: boolean }) {
           aria-label={t("sandboxes.state")}
           value={filter.state || "alive"}
           onChange={(state) => set({ state: state === "alive" ? "" : state, page: "" })}
-          options={["alive", "all", "ended", ...ALIVE, "Terminated", "Failed"].map((state) => ({
+          options={["alive", "all", "ended", ...LIVE_STATES, "Terminated", "Failed"].map((state) => ({
             value: state,
             label: t(`sandboxes.states.${state}`),
           }))}
@@ -85,7 +97,7 @@ export function SandboxList({ writes }: { writes: boolean }) {
             size="small"
             icon={Pause}
             disabled={!able("pause").length}
-            onClick={() => void deeds.perform("pause", able("pause"))}
+            onClick={() => void actions.perform("pause", able("pause"))}
           >
             {t("sandboxes.deeds.pause")}
           </Button>
@@ -93,7 +105,7 @@ export function SandboxList({ writes }: { writes: boolean }) {
             size="small"
             icon={Play}
             disabled={!able("resume").length}
-            onClick={() => void deeds.perform("resume", able("resume"))}
+            onClick={() => void actions.perform("resume", able("resume"))}
           >
             {t("sandboxes.deeds.resume")}
           </Button>
@@ -102,7 +114,7 @@ export function SandboxList({ writes }: { writes: boolean }) {
             icon={Trash2}
             disabled={!able("delete").length}
             onClick={() => {
-              deeds.removeBoxes(able("delete").map((box) => box.id));
+              actions.removeSandboxes(able("delete").map((sandbox) => sandbox.id));
               setChosen(new Set());
             }}
           >
@@ -110,10 +122,10 @@ export function SandboxList({ writes }: { writes: boolean }) {
           </Button>
         </div>
       )}
-      <Loaded query={query}>
+      <QueryResult query={query}>
         {() =>
           rows.length === 0 ? (
-            <Nothing
+            <EmptyList
               filtered={Boolean(filter.kind || filter.text || filter.state)}
               clear={() => set({ q: "", kind: "", state: "" })}
             />
@@ -122,38 +134,42 @@ export function SandboxList({ writes }: { writes: boolean }) {
               label={t("sandboxes.title")}
               columns={columns}
               rows={rows}
-              keyOf={(box) => box.id}
+              keyOf={(sandbox) => sandbox.id}
               chosen={
                 writes
                   ? {
                       ids: chosen,
                       onChange: setChosen,
-                      labelOf: (box) => t("sandboxes.choose", { name: titleOf(box) }),
+                      labelOf: (sandbox) => t("sandboxes.choose", { name: sandboxTitle(sandbox) }),
                       all: t("sandboxes.chooseAll"),
                     }
                   : undefined
               }
-              actions={writes ? (box) => <BoxMenu box={box} deeds={deeds} /> : undefined}
+              actions={writes ? (sandbox) => <SandboxMenu sandbox={sandbox} actions={actions} /> : undefined}
             />
           )
         }
-      </Loaded>
+      </QueryResult>
       <Pager page={page} pages={pages} onPage={(to) => set({ page: String(to) })} />
     </div>
   );
 }
 
-function Nothing({ filtered, clear }: { filtered: boolean; clear: () => void }) {
+function EmptyList({ filtered, clear }: { filtered: boolean; clear: () => void }) {
   const { t } = useTranslation();
   if (!filtered)
     return (
-      <Empty icon={Box} title={t("sandboxes.none")}>
+      <EmptyState icon={Box} title={t("sandboxes.none")}>
         {t("sandboxes.noneAbout")}
-      </Empty>
+      </EmptyState>
     );
   return (
-    <Empty icon={Box} title={t("sandboxes.noMatch")} action={<Button onClick={clear}>{t("sandboxes.clear")}</Button>}>
+    <EmptyState
+      icon={Box}
+      title={t("sandboxes.noMatch")}
+      action={<Button onClick={clear}>{t("sandboxes.clear")}</Button>}
+    >
       {t("sandboxes.noMatchAbout")}
-    </Empty>
+    </EmptyState>
   );
 }

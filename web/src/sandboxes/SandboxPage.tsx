@@ -3,45 +3,45 @@ import { ArrowLeft, ListTree, Monitor, Stethoscope } from "lucide-react";
 import { useTranslation } from "react-i18next";
 import { Link, useLocation, useParams } from "wouter";
 import { ApiError, api } from "@/api/client";
-import { boxOf } from "@/computers/box";
-import { Computers, type View } from "@/computers/Computers";
-import { isView } from "@/computers/views";
-import { may, useMe } from "@/shell/me";
-import { useTitle } from "@/ui/Page";
-import { Failed, Loading } from "@/ui/states";
-import { Tabs } from "@/ui/Tabs";
-import { pathOf, SANDBOXES } from "./actions";
+import { SandboxPanel, type View } from "@/sandbox-panel/SandboxPanel";
+import { sandboxView } from "@/sandbox-panel/sandbox-queries";
+import { isView } from "@/sandbox-panel/sandbox-views";
+import { hasScope, useCurrentUser } from "@/shell/account/current-user";
+import { Tabs } from "@/ui/controls/Tabs";
+import { useTitle } from "@/ui/layout/Page";
+import { ErrorState, LoadingBars } from "@/ui/layout/query-states";
+import { SANDBOXES_QUERY, sandboxApiPath } from "./actions";
 import { Diagnostics } from "./Diagnostics";
-import { Events } from "./Events";
-import { type Sandbox, titleOf } from "./facts";
-import styles from "./Sandboxes.module.css";
-import { SandboxHead } from "./SandboxHead";
+import { SandboxEvents } from "./SandboxEvents";
+import styles from "./SandboxesPage.module.css";
+import { SandboxHeader } from "./SandboxHeader";
+import { type Sandbox, sandboxTitle } from "./sandbox-properties";
 
 type Tab = "computer" | "events" | "diagnostics";
 
-/** One sandbox: what it is, its computer, and what happened to it. */
+/** One sandbox: summary, panel and events. */
 export default function SandboxPage() {
   const { t } = useTranslation();
   const { id = "", view } = useParams<{ id: string; view?: string }>();
   const [, navigate] = useLocation();
-  const me = useMe().data;
+  const me = useCurrentUser().data;
   const query = useQuery({
-    queryKey: [SANDBOXES, "one", id],
-    queryFn: ({ signal }) => api.get<Sandbox>(pathOf(id), { signal }),
+    queryKey: [SANDBOXES_QUERY, "one", id],
+    queryFn: ({ signal }) => api.get<Sandbox>(sandboxApiPath(id), { signal }),
     refetchInterval: (state) => (state.state.error instanceof ApiError ? false : 4_000),
   });
-  const box = query.data;
-  useTitle(box ? titleOf(box) : id);
+  const sandbox = query.data;
+  useTitle(sandbox ? sandboxTitle(sandbox) : id);
   const gone = query.error instanceof ApiError && query.error.status === 404;
   const tab: Tab = view === "events" || view === "diagnostics" ? view : "computer";
   const go = (to: string) => navigate(`/sandboxes/${encodeURIComponent(id)}${to ? `/${to}` : ""}`, { replace: true });
 
-  if (!box && !gone)
-    return query.error ? <Failed error={query.error} retry={() => void query.refetch()} /> : <Loading />;
+  if (!sandbox && !gone)
+    return query.error ? <ErrorState error={query.error} retry={() => void query.refetch()} /> : <LoadingBars />;
   return (
     <div className={styles.sheet}>
-      {box ? (
-        <SandboxHead box={box} gone={gone} writes={may(me, "sandboxes:write")} />
+      {sandbox ? (
+        <SandboxHeader sandbox={sandbox} gone={gone} writes={hasScope(me, "sandboxes:write")} />
       ) : (
         <header className={styles.head}>
           <div>
@@ -57,25 +57,25 @@ export default function SandboxPage() {
       <div className={styles.rest}>
         <Tabs<Tab>
           label={t("sandboxes.views")}
-          value={!box && tab !== "events" ? "events" : tab}
+          value={!sandbox && tab !== "events" ? "events" : tab}
           onChange={(next) => go(next === "computer" ? "" : next)}
           tabs={[
-            ...(box
+            ...(sandbox
               ? [
-                  { id: "computer" as const, label: t("sandboxes.computer"), icon: Monitor },
+                  { id: "computer" as const, label: t("sandboxes.live"), icon: Monitor },
                   { id: "diagnostics" as const, label: t("sandboxes.diagnostics.title"), icon: Stethoscope },
                 ]
               : []),
             { id: "events" as const, label: t("sandboxes.events.title"), icon: ListTree },
           ]}
         >
-          {tab === "events" || !box ? (
-            <Events id={id} gone={gone} />
+          {tab === "events" || !sandbox ? (
+            <SandboxEvents id={id} gone={gone} />
           ) : tab === "diagnostics" ? (
             <Diagnostics id={id} />
           ) : (
-            <Computers
-              boxes={[boxOf(box)]}
+            <SandboxPanel
+              sandboxes={[sandboxView(sandbox)]}
               chosen={{ sandbox: id, view: isView(view) ? view : "desktop" }}
               onChoose={(_, next: View) => go(next)}
             />

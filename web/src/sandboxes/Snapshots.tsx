@@ -4,17 +4,17 @@ import { useTranslation } from "react-i18next";
 import { Link } from "wouter";
 import { api } from "@/api/client";
 import type { Schema } from "@/api/types";
-import { useAddress } from "@/shell/address";
-import { Badge, type Tone } from "@/ui/Badge";
-import { Button, IconButton } from "@/ui/Button";
-import { Empty, Loaded } from "@/ui/states";
-import { Table } from "@/ui/Table";
-import { Time } from "@/ui/Time";
-import { SANDBOXES, useDeeds, useHidden } from "./actions";
+import { useQueryAddress } from "@/shell/navigation/useQueryAddress";
+import { Badge, type Tone } from "@/ui/controls/Badge";
+import { Button, IconButton } from "@/ui/controls/Button";
+import { Time } from "@/ui/format/formats";
+import { EmptyState, QueryResult } from "@/ui/layout/query-states";
+import { Table } from "@/ui/layout/Table";
+import { SANDBOXES_QUERY, useHiddenSandboxes, useSandboxActions } from "./actions";
 import { Pager } from "./Pager";
-import styles from "./Sandboxes.module.css";
+import styles from "./SandboxesPage.module.css";
 
-type Snapshot = Schema<"SnapshotSaid">;
+type Snapshot = Schema<"SnapshotResponse">;
 const TONES: Record<Schema<"SnapshotState">, Tone> = {
   Creating: "info",
   Ready: "good",
@@ -24,27 +24,27 @@ const TONES: Record<Schema<"SnapshotState">, Tone> = {
 
 export function Snapshots({ writes }: { writes: boolean }) {
   const { t } = useTranslation();
-  const { get, set } = useAddress();
+  const { get, set } = useQueryAddress();
   const page = Math.max(1, Number(get("page")) || 1);
-  const hidden = useHidden();
-  const { removeSnapshots } = useDeeds();
+  const hidden = useHiddenSandboxes();
+  const { removeSnapshots } = useSandboxActions();
   const query = useQuery({
-    queryKey: [SANDBOXES, "snapshots", page],
+    queryKey: [SANDBOXES_QUERY, "snapshots", page],
     queryFn: ({ signal }) =>
-      api.get<Schema<"SnapshotList">>("/v1/snapshots", { query: { page, pageSize: 100 }, signal }),
+      api.get<Schema<"SnapshotListResponse">>("/v1/snapshots", { query: { page, pageSize: 100 }, signal }),
     refetchInterval: 6_000,
   });
   const pages = query.data?.pagination.totalPages ?? 1;
   return (
     <div className={styles.stack}>
-      <Loaded query={query}>
+      <QueryResult query={query}>
         {({ items }) => {
           const rows = items.filter((each) => !hidden.has(each.id));
           if (rows.length === 0)
             return (
-              <Empty icon={Camera} title={t("sandboxes.snapshots.none")}>
+              <EmptyState icon={Camera} title={t("sandboxes.snapshots.none")}>
                 {t("sandboxes.snapshots.noneAbout")}
-              </Empty>
+              </EmptyState>
             );
           return (
             <Table<Snapshot>
@@ -104,7 +104,7 @@ export function Snapshots({ writes }: { writes: boolean }) {
             />
           );
         }}
-      </Loaded>
+      </QueryResult>
       <Pager page={page} pages={pages} onPage={(to) => set({ page: String(to) })} />
     </div>
   );

@@ -1,4 +1,4 @@
-/** What can be done with sandboxes and snapshots, with its words and its undo. */
+/** Actions for sandboxes and snapshots, with messages and undo. */
 
 import { useQueryClient } from "@tanstack/react-query";
 import { useCallback, useState } from "react";
@@ -6,54 +6,54 @@ import { useTranslation } from "react-i18next";
 import { create } from "zustand";
 import { api } from "@/api/client";
 import type { Schema } from "@/api/types";
-import { toast, toastError, undoable } from "@/ui/toasts";
-import { anHourMore, type Deed, type Sandbox } from "./facts";
+import { runWithUndo, showErrorToast, showToast } from "@/ui/controls/toasts";
+import { extendedExpiry, type Sandbox, type SandboxAction } from "./sandbox-properties";
 
-export const SANDBOXES = "sandboxes";
+export const SANDBOXES_QUERY = "sandboxes";
 
-/** What is about to be deleted is not shown any more, wherever it was. */
-const useGoing = create<{ ids: ReadonlySet<string> }>(() => ({ ids: new Set() }));
+/** Entries about to be deleted, hidden on all pages. */
+const usePendingDeletions = create<{ ids: ReadonlySet<string> }>(() => ({ ids: new Set() }));
 
-export function useHidden(): ReadonlySet<string> {
-  return useGoing((state) => state.ids);
+export function useHiddenSandboxes(): ReadonlySet<string> {
+  return usePendingDeletions((state) => state.ids);
 }
 
-function hide(ids: string[]): void {
-  useGoing.setState((state) => ({ ids: new Set([...state.ids, ...ids]) }));
+function hideSandboxes(ids: string[]): void {
+  usePendingDeletions.setState((state) => ({ ids: new Set([...state.ids, ...ids]) }));
 }
 
-function show(ids: string[]): void {
-  useGoing.setState((state) => ({ ids: new Set([...state.ids].filter((id) => !ids.includes(id))) }));
+function showSandboxes(ids: string[]): void {
+  usePendingDeletions.setState((state) => ({ ids: new Set([...state.ids].filter((id) => !ids.includes(id))) }));
 }
 
-export function pathOf(id: string): string {
+export function sandboxApiPath(id: string): string {
   return `/v1/sandboxes/${encodeURIComponent(id)}`;
 }
 
-export function useDeeds() {
+export function useSandboxActions() {
   const { t } = useTranslation();
   const queries = useQueryClient();
   const [busy, setBusy] = useState<ReadonlySet<string>>(new Set());
 
-  const again = useCallback(() => queries.invalidateQueries({ queryKey: [SANDBOXES] }), [queries]);
+  const again = useCallback(() => queries.invalidateQueries({ queryKey: [SANDBOXES_QUERY] }), [queries]);
 
   const remove = useCallback(
     (ids: string[], path: (id: string) => string, text: string) => {
       const run = async () => {
-        // Each is tried, so that one that refuses does not keep the others.
+        // Each is tried, so that one failure does not block the others.
         const ends = await Promise.allSettled(ids.map((id) => api.delete(path(id))));
         await again();
-        show(ids);
+        showSandboxes(ids);
         const failed = ends.find((end) => end.status === "rejected");
         if (failed) throw failed.reason;
       };
-      undoable(text, t("common.undo"), run, { hide: () => hide(ids), show: () => show(ids) });
+      runWithUndo(text, t("common.undo"), run, { hide: () => hideSandboxes(ids), show: () => showSandboxes(ids) });
     },
     [again, t],
   );
 
-  const removeBoxes = useCallback(
-    (ids: string[]) => remove(ids, pathOf, t("sandboxes.deleted", { count: ids.length })),
+  const removeSandboxes = useCallback(
+    (ids: string[]) => remove(ids, sandboxApiPath, t("sandboxes.deleted", { count: ids.length })),
     [remove, t],
   );
   const removeSnapshots = useCallback(
@@ -67,25 +67,27 @@ export function useDeeds() {
   );
 
   const perform = useCallback(
-    async (deed: Exclude<Deed, "delete">, boxes: Sandbox[]) => {
-      const ids = boxes.map((box) => box.id);
+    async (action: Exclude<SandboxAction, "delete">, sandboxes: Sandbox[]) => {
+      const ids = sandboxes.map((sandbox) => sandbox.id);
       setBusy((before) => new Set([...before, ...ids]));
-      const ends = await Promise.allSettled(boxes.map((box) => doOne(deed, box)));
-      for (const end of ends) if (end.status === "rejected") toastError(end.reason);
-      if (deed === "snapshot" && ends.some((end) => end.status === "fulfilled"))
-        toast(t("sandboxes.snapshots.made"), { tone: "good" });
+      const ends = await Promise.allSettled(sandboxes.map((sandbox) => runAction(action, sandbox)));
+      for (const end of ends) if (end.status === "rejected") showErrorToast(end.reason);
+      if (action === "snapshot" && ends.some((end) => end.status === "fulfilled"))
+        showToast(t("sandboxes.snapshots.made"), { tone: "good" });
       await again();
       setBusy((before) => new Set([...before].filter((id) => !ids.includes(id))));
     },
     [again, t],
   );
-  return { perform, removeBoxes, removeSnapshots, busy, again };
+  return { perform, removeSandboxes, removeSnapshots, busy, again };
 }
 
-function doOne(deed: Exclude<Deed, "delete">, box: Sandbox): Promise<unknown> {
-  const path = pathOf(box.id);
-  if (deed === "renew")
-    return api.post<Schema<"Renewed">>(`${path}/renew-expiration`, { expiresAt: anHourMore(box, new Date()) });
-  if (deed === "snapshot") return api.post<Schema<"SnapshotSaid">>(`${path}/snapshots`, {});
-  return api.post<void>(`${path}/${deed}`);
+function runAction(action: Exclude<SandboxAction, "delete">, sandbox: Sandbox): Promise<unknown> {
+  const path = sandboxApiPath(sandbox.id);
+  if (action === "renew")
+    return api.post<Schema<"RenewExpirationResponse">>(`${path}/renew-expiration`, {
+      expiresAt: extendedExpiry(sandbox, new Date()),
+    });
+  if (action === "snapshot") return api.post<Schema<"SnapshotResponse">>(`${path}/snapshots`, {});
+  return api.post<void>(`${path}/${action}`);
 }

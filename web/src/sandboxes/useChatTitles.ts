@@ -2,15 +2,16 @@ import { useQuery } from "@tanstack/react-query";
 import { useMemo } from "react";
 import { api } from "@/api/client";
 import type { Schema } from "@/api/types";
-import { may, useMe } from "@/shell/me";
+import { hasScope, useCurrentUser } from "@/shell/account/current-user";
 
-/** Titles of the newest chats by their ids, asked for only if they are wanted. */
+/** Titles of the newest chats by id, fetched only if wanted. */
 export function useChatTitles(wanted: boolean): Record<string, string> {
-  const me = useMe().data;
+  const me = useCurrentUser().data;
   const { data } = useQuery({
     queryKey: ["sessions", "titles"],
-    queryFn: ({ signal }) => api.get<Schema<"SessionList">>("/v1/sessions", { query: { pageSize: 100 }, signal }),
-    enabled: wanted && may(me, "sessions:read"),
+    queryFn: ({ signal }) =>
+      api.get<Schema<"SessionListResponse">>("/v1/sessions", { query: { pageSize: 100 }, signal }),
+    enabled: wanted && hasScope(me, "sessions:read"),
     staleTime: 60_000,
   });
   return useMemo(

@@ -3,11 +3,12 @@ import { useMemo } from "react";
 import { api } from "@/api/client";
 import type { Schema } from "@/api/types";
 
-/** Names of snapshots by their ids, asked for only if they are wanted. */
+/** Names of snapshots by id, fetched only if wanted. */
 export function useSnapshotNames(wanted: boolean): Record<string, string> {
   const { data } = useQuery({
     queryKey: ["snapshots", "names"],
-    queryFn: ({ signal }) => api.get<Schema<"SnapshotList">>("/v1/snapshots", { query: { pageSize: 200 }, signal }),
+    queryFn: ({ signal }) =>
+      api.get<Schema<"SnapshotListResponse">>("/v1/snapshots", { query: { pageSize: 200 }, signal }),
     enabled: wanted,
     staleTime: 60_000,
   });

@@ -1,21 +1,21 @@
 import fc from "fast-check";
 import { describe, expect, it } from "vitest";
 import type { SessionEvent } from "@/api/session-events";
-import { logs } from "./fixtures/generate";
+import { eventLogs } from "./fixtures/event-logs";
 import report from "./fixtures/report.json";
 import screen from "./fixtures/screen.json";
 import stopped from "./fixtures/stopped.json";
-import { apply, empty } from "./reducer";
+import { applySessionEvents, emptyView } from "./reducer";
 import type { AnswerItem, SessionView } from "./types";
-import { pending } from "./types";
+import { pendingApprovals } from "./types";
 
 const RECORDED = { report, screen, stopped } as unknown as Record<string, SessionEvent[]>;
 const recorded = (name: keyof typeof RECORDED) => RECORDED[name] ?? [];
-const whole = (log: readonly SessionEvent[]) => apply(empty(), log);
+const whole = (log: readonly SessionEvent[]) => applySessionEvents(emptyView(), log);
 const upTo = (name: string, number: number) => whole(recorded(name).slice(0, number));
-const any = fc.oneof(logs, fc.constantFrom(...Object.values(RECORDED)));
+const any = fc.oneof(eventLogs, fc.constantFrom(...Object.values(RECORDED)));
 
-/** How a log may come: in windows whose events are mixed, some of them again, cut into batches anywhere. */
+/** Delivery orders of a log: shuffled windows with duplicates, in arbitrary batches. */
 const coming = fc.record({
   seed: fc.integer(),
   window: fc.integer({ min: 1, max: 40 }),
@@ -57,11 +57,11 @@ function frozen<T>(value: T): T {
   return value;
 }
 
-describe("however a log comes", () => {
-  it("gives the same view as the whole of it at once", () => {
+describe("any delivery order", () => {
+  it("gives the same view as one batch", () => {
     fc.assert(
       fc.property(any, coming, (log, how) => {
-        const view = batches(log, how).reduce(apply, empty());
+        const view = batches(log, how).reduce(applySessionEvents, emptyView());
         expect(view).toEqual(whole(log));
         expect(Object.keys(view.early)).toEqual([]);
       }),
@@ -69,39 +69,42 @@ describe("however a log comes", () => {
     );
   });
 
-  it("changes nothing of what it was given", () => {
+  it("does not change its input", () => {
     fc.assert(
       fc.property(any, coming, (log, how) => {
-        batches(frozen(log), how).reduce((view, events) => frozen(apply(frozen(view), events)), empty());
+        batches(frozen(log), how).reduce(
+          (view, events) => frozen(applySessionEvents(frozen(view), events)),
+          emptyView(),
+        );
       }),
       { numRuns: 100 },
     );
   });
 
-  it("keeps the very objects that did not change", () => {
+  it("keeps unchanged objects identical", () => {
     fc.assert(
       fc.property(any, (log) => {
         log.reduce((before, event) => {
-          const after = apply(before, [event]);
+          const after = applySessionEvents(before, [event]);
           for (const name of ["items", "calls", "approvals", "turns"] as const)
             keepsIdentity(before[name], after[name]);
           const told = event.data as { sandbox_id?: string; kind?: string };
-          for (const [id, box] of Object.entries(before.boxes))
-            if (id !== (told.sandbox_id || told.kind)) expect(after.boxes[id] ?? box).toBe(box);
+          for (const [id, sandbox] of Object.entries(before.sandboxes))
+            if (id !== (told.sandbox_id || told.kind)) expect(after.sandboxes[id] ?? sandbox).toBe(sandbox);
           return after;
-        }, empty());
+        }, emptyView());
       }),
       { numRuns: 60 },
     );
   });
 
-  it("is the very same view when everything is known", () => {
+  it("returns the same view for known events", () => {
     const view = whole(recorded("report"));
-    expect(apply(view, recorded("report").slice(20, 60))).toBe(view);
-    expect(apply(view, [])).toBe(view);
+    expect(applySessionEvents(view, recorded("report").slice(20, 60))).toBe(view);
+    expect(applySessionEvents(view, [])).toBe(view);
   });
 
-  it("leaves what is consistent in itself", () => {
+  it("leaves a consistent view", () => {
     fc.assert(
       fc.property(any, (log) => checkConsistent(whole(log))),
       { numRuns: 200 },
@@ -109,7 +112,7 @@ describe("however a log comes", () => {
   });
 });
 
-/** Whatever is equal is the same, entry by entry; a container in which nothing changed is the same, too. */
+/** Equal entries must be identical objects; so must unchanged containers. */
 function keepsIdentity(before: object, after: object): void {
   if (before === after) return;
   const earlier = Object.entries(before);
@@ -134,9 +137,9 @@ function checkConsistent(view: SessionView): void {
   }
   for (const call of Object.values(view.calls)) if (call.progress !== "running") expect(call.output).toBe("");
   for (const call of Object.values(view.calls)) if (call.approval) expect(view.approvals[call.approval]).toBeDefined();
-  expect([...view.boxOrder].sort()).toEqual(Object.keys(view.boxes).sort());
+  expect([...view.sandboxOrder].sort()).toEqual(Object.keys(view.sandboxes).sort());
   if (view.state === "idle") {
-    expect(pending(view)).toEqual([]);
+    expect(pendingApprovals(view)).toEqual([]);
     expect(Object.values(view.calls).filter((each) => each.progress !== "done")).toEqual([]);
     expect(view.items.filter((each) => each.type === "said" && each.waits)).toEqual([]);
   }
@@ -145,23 +148,23 @@ function checkConsistent(view: SessionView): void {
 describe("a gap", () => {
   const log = recorded("report");
 
-  it("holds back what comes after it, until it is filled", () => {
-    const view = apply(upTo("report", 10), log.slice(11, 20));
+  it("holds back later events until filled", () => {
+    const view = applySessionEvents(upTo("report", 10), log.slice(11, 20));
     expect(view.last).toBe(10);
     expect(Object.keys(view.early)).toHaveLength(9);
-    expect(apply(view, log.slice(10, 11))).toEqual(upTo("report", 20));
+    expect(applySessionEvents(view, log.slice(10, 11))).toEqual(upTo("report", 20));
   });
 
-  it("is not waited for once the session is deleted, for its events are gone", () => {
+  it("is ignored once the session is deleted", () => {
     const gone = { ...log[0], number: 500, type: "session.deleted", data: {} } as SessionEvent;
-    const view = apply(upTo("report", 10), [gone]);
+    const view = applySessionEvents(upTo("report", 10), [gone]);
     expect(view.deleted).toBe(true);
     expect(view.items).toHaveLength(2);
   });
 });
 
 describe("a recorded report", () => {
-  it("grows its text and thought by pieces", () => {
+  it("appends text and thought", () => {
     expect(upTo("report", 9).items[1]).toMatchObject({ thought: "The user wants a ", thinking: true, whole: false });
     expect(upTo("report", 12).items[1]).toMatchObject({ text: "I will make a ", thinking: false, whole: false });
     expect(upTo("report", 18).items[1]).toMatchObject({
@@ -170,7 +173,7 @@ describe("a recorded report", () => {
     });
   });
 
-  it("takes a call from its first letter to its result", () => {
+  it("follows a call from start to result", () => {
     const id = "call_a5a5a0862396a439c37e0df7";
     const steps = [16, 17, 18, 23, 24, 29, 33, 37].map((number) => upTo("report", number).calls[id]);
     const progress = ["writing", "writing", "writing", "ready", "asked", "ready", "running", "done"];
@@ -182,47 +185,49 @@ describe("a recorded report", () => {
     expect(steps[6]).toMatchObject({ sandbox: null, runningAt: recorded("report")[32]?.at });
   });
 
-  it("gives a call its box once that is there, and turns to it", () => {
+  it("assigns a call its sandbox once ready, and focuses it", () => {
     const starting = upTo("report", 34);
-    expect(starting.boxOrder).toEqual(["code"]);
-    expect(starting.boxes.code).toMatchObject({ id: "code", state: "starting" });
+    expect(starting.sandboxOrder).toEqual(["code"]);
+    expect(starting.sandboxes.code).toMatchObject({ id: "code", state: "starting" });
     expect(starting.attention).toBeNull();
     const view = upTo("report", 35);
-    expect(view.boxOrder).toEqual(["sb-06ba9c3b5ece8b56"]);
+    expect(view.sandboxOrder).toEqual(["sb-06ba9c3b5ece8b56"]);
     expect(view.calls.call_a5a5a0862396a439c37e0df7?.sandbox).toBe("sb-06ba9c3b5ece8b56");
     expect(view.attention).toEqual({ sandbox: "sb-06ba9c3b5ece8b56", view: "files", number: 35 });
     expect(upTo("report", 59).attention).toMatchObject({ view: "terminal", number: 59 });
-    expect(upTo("report", 36).boxes["sb-06ba9c3b5ece8b56"]?.files).toMatchObject([{ path: "/workspace/table.csv" }]);
+    expect(upTo("report", 36).sandboxes["sb-06ba9c3b5ece8b56"]?.files).toMatchObject([
+      { path: "/workspace/table.csv" },
+    ]);
   });
 
-  it("tells what a box waits for while it starts, and no longer", () => {
+  it("reports the image build only while the sandbox starts", () => {
     const told = (number: number, data: object) => ({ ...recorded("report")[33], number, data }) as SessionEvent;
     const starting = { kind: "code", sandbox_id: "", state: "starting" };
     const building = { image: "code", step: "install packages", fraction: 0.4 };
     const before = upTo("report", 34);
-    expect(before.boxes.code).toMatchObject({ state: "starting", building: null });
-    const waiting = apply(before, [told(35, { ...starting, building })]);
-    expect(waiting.boxes.code).toMatchObject({ state: "starting", building });
-    expect(waiting.boxOrder).toEqual(["code"]);
-    const further = apply(waiting, [told(36, { ...starting, building: { ...building, fraction: 0.9 } })]);
-    expect(further.boxes.code?.building?.fraction).toBe(0.9);
-    expect(apply(further, [told(37, starting)]).boxes.code?.building).toBeNull();
-    const ready = apply(further, [told(37, { kind: "code", sandbox_id: "sb-1", state: "ready" })]);
-    expect(ready.boxes).toMatchObject({ "sb-1": { state: "ready", building: null } });
-    const broken = apply(further, [told(37, { ...starting, state: "broken", reason: "no recipe" })]);
-    expect(broken.boxes.code).toMatchObject({ state: "broken", building: null });
+    expect(before.sandboxes.code).toMatchObject({ state: "starting", building: null });
+    const waiting = applySessionEvents(before, [told(35, { ...starting, building })]);
+    expect(waiting.sandboxes.code).toMatchObject({ state: "starting", building });
+    expect(waiting.sandboxOrder).toEqual(["code"]);
+    const further = applySessionEvents(waiting, [told(36, { ...starting, building: { ...building, fraction: 0.9 } })]);
+    expect(further.sandboxes.code?.building?.fraction).toBe(0.9);
+    expect(applySessionEvents(further, [told(37, starting)]).sandboxes.code?.building).toBeNull();
+    const ready = applySessionEvents(further, [told(37, { kind: "code", sandbox_id: "sb-1", state: "ready" })]);
+    expect(ready.sandboxes).toMatchObject({ "sb-1": { state: "ready", building: null } });
+    const broken = applySessionEvents(further, [told(37, { ...starting, state: "broken", reason: "no recipe" })]);
+    expect(broken.sandboxes.code).toMatchObject({ state: "broken", building: null });
   });
 
-  it("stays with a command that writes files", () => {
+  it("keeps the terminal view for a command that writes files", () => {
     const path = { kind: "code", sandbox_id: "sb-06ba9c3b5ece8b56", path: "/workspace/b.txt" };
     const file = { ...recorded("report")[35], number: 60, data: path } as SessionEvent;
-    expect(apply(upTo("report", 59), [file]).attention).toMatchObject({ view: "terminal", number: 59 });
+    expect(applySessionEvents(upTo("report", 59), [file]).attention).toMatchObject({ view: "terminal", number: 59 });
   });
 
-  it("tells what waits for a person, and what became of it", () => {
-    expect(pending(upTo("report", 50)).map((each) => each.id)).toEqual(["approval-d7543821ba454baa"]);
+  it("tracks approvals and their outcome", () => {
+    expect(pendingApprovals(upTo("report", 50)).map((each) => each.id)).toEqual(["approval-d7543821ba454baa"]);
     const view = whole(recorded("report"));
-    expect(pending(view)).toEqual([]);
+    expect(pendingApprovals(view)).toEqual([]);
     expect(Object.values(view.approvals).map((each) => each.state)).toEqual([
       "approved",
       "edited",
@@ -237,7 +242,7 @@ describe("a recorded report", () => {
     });
   });
 
-  it("counts what each turn has used, and keeps settings and plan", () => {
+  it("tracks usage per turn, settings and plan", () => {
     const view = whole(recorded("report"));
     expect(view).toMatchObject({ title: "A table", budget: 100_000, state: "idle", turn: 1, agent: "langgraph" });
     expect(view.policy?.rules).toHaveLength(1);
@@ -246,12 +251,12 @@ describe("a recorded report", () => {
     expect(view.turns[1]?.usageBefore.input_tokens).toBe(0);
     expect(view.turns[1]?.usageAfter).toEqual({ requests: 5, input_tokens: 2628, output_tokens: 206 });
     expect(upTo("report", 28).turns[1]).toMatchObject({ state: "waiting", endedAt: null });
-    expect(view.boxes["sb-06ba9c3b5ece8b56"]?.terminals).toEqual(["main"]);
+    expect(view.sandboxes["sb-06ba9c3b5ece8b56"]?.terminals).toEqual(["main"]);
   });
 });
 
 describe("a recorded session that was stopped", () => {
-  it("shows where an answer was cut, and why a turn failed", () => {
+  it("shows the cut answer and the turn's error", () => {
     const view = whole(recorded("stopped"));
     const cut = view.items.find((each) => each.type === "answer");
     expect(cut).toMatchObject({ cut: "cancelled", text: "This takes a while. One, two, three, ", whole: true });
@@ -269,12 +274,12 @@ describe("a recorded session that was stopped", () => {
     expect(view.turns[4]?.cause).toBe("continue");
   });
 
-  it("knows what was written while the agent was at work, until it is read or the turn is over", () => {
+  it("marks messages as waiting until read or the turn ends", () => {
     expect(upTo("stopped", 13).items.at(-1)).toMatchObject({ type: "said", waits: true });
     expect(upTo("stopped", 17).items.filter((each) => each.type === "said" && each.waits)).toEqual([]);
   });
 
-  it("withdraws what was asked in a turn that was cancelled", () => {
+  it("withdraws approvals of a cancelled turn", () => {
     const view = upTo("stopped", 49);
     expect(Object.values(view.approvals).map((each) => each.state)).toEqual(["withdrawn"]);
     expect(Object.values(view.calls).every((each) => each.progress === "done")).toBe(true);
@@ -282,8 +287,8 @@ describe("a recorded session that was stopped", () => {
 });
 
 describe("a recorded session with a screen", () => {
-  it("knows who has the mouse, and how often the screen has changed", () => {
-    const at = (number: number) => Object.values(upTo("screen", number).boxes)[0];
+  it("tracks control and screen changes", () => {
+    const at = (number: number) => Object.values(upTo("screen", number).sandboxes)[0];
     expect(at(17)).toMatchObject({ desktop: "none", holder: null });
     expect(at(18)).toMatchObject({ desktop: "started" });
     expect(at(50)).toMatchObject({ holder: "Ada" });

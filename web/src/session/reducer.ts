@@ -1,15 +1,29 @@
-/** Makes of a session's events what is shown. Pure: what it is given stays as it is. */
+/** Reduces a session's events to its view. Pure: inputs are not changed. */
 
 import type { SessionEvent, SessionUsage } from "@/api/session-events";
-import { viewOf } from "./attention";
-import { attend, desktopTold, fileTold, sandboxTold, screenTold, terminalTold } from "./boxes";
-import { answered, decided, heard, ready, silent, written } from "./calls";
-import { bare, Draft } from "./draft";
+import {
+  appendCallOutput,
+  applyCallReady,
+  applyDecision,
+  applyMessageEnded,
+  emptyAnswer,
+  newCallView,
+} from "./call-events";
+import {
+  applyDesktopEvent,
+  applyFileEvent,
+  applySandboxEvent,
+  applyScreenEvent,
+  applyTerminalEvent,
+  setAttention,
+} from "./sandbox-events";
+import { viewForTool } from "./tool-view";
 import type { SessionView, TurnView } from "./types";
+import { nullPrototypeRecord, ViewDraft } from "./view-draft";
 
-const NOTHING: SessionUsage = { requests: 0, input_tokens: 0, output_tokens: 0 };
+const NO_USAGE: SessionUsage = { requests: 0, input_tokens: 0, output_tokens: 0 };
 
-export function empty(): SessionView {
+export function emptyView(): SessionView {
   return {
     last: 0,
     title: "",
@@ -25,23 +39,23 @@ export function empty(): SessionView {
     deleted: false,
     turn: 0,
     items: [],
-    calls: bare(),
-    approvals: bare(),
-    turns: bare(),
+    calls: nullPrototypeRecord(),
+    approvals: nullPrototypeRecord(),
+    turns: nullPrototypeRecord(),
     plan: [],
-    boxes: bare(),
-    boxOrder: [],
-    usage: NOTHING,
+    sandboxes: nullPrototypeRecord(),
+    sandboxOrder: [],
+    usage: NO_USAGE,
     attention: null,
-    early: bare(),
+    early: nullPrototypeRecord(),
   };
 }
 
-/** The view with more events in it. In whatever order and however often they come, each counts once, in its turn. */
-export function apply(view: SessionView, events: readonly SessionEvent[]): SessionView {
+/** View with more events applied. Duplicates are ignored; early events wait for their turn. */
+export function applySessionEvents(view: SessionView, events: readonly SessionEvent[]): SessionView {
   const news = events.filter(({ number }) => number > view.last && !(number in view.early));
   if (news.length === 0) return view;
-  const draft = new Draft(view);
+  const draft = new ViewDraft(view);
   let waiting = Object.keys(view.early).length;
   for (const event of news) {
     const { number } = event;
@@ -49,22 +63,22 @@ export function apply(view: SessionView, events: readonly SessionEvent[]): Sessi
     if (number > draft.view.last + 1) {
       if (!(number in draft.view.early)) waiting += 1;
       draft.record("early")[number] = event;
-      // Everything before it may be gone for good, so nothing that is missing is worth waiting for.
+      // Earlier events may be gone for good, so gaps are not waited for.
       if (event.type === "session.deleted") draft.view.deleted = true;
       continue;
     }
-    take(draft, event);
+    applySessionEvent(draft, event);
     for (let next = waiting ? draft.view.early[number + 1] : undefined; next; ) {
       delete draft.record("early")[next.number];
       waiting -= 1;
-      take(draft, next);
+      applySessionEvent(draft, next);
       next = waiting ? draft.view.early[next.number + 1] : undefined;
     }
   }
   return draft.view;
 }
 
-function take(draft: Draft, event: SessionEvent): void {
+function applySessionEvent(draft: ViewDraft, event: SessionEvent): void {
   draft.view.last = event.number;
   const { view } = draft;
   const { at, number } = event;
@@ -91,19 +105,19 @@ function take(draft: Draft, event: SessionEvent): void {
       view.deleted = true;
       break;
     case "session.sandbox":
-      sandboxTold(draft, event.data, event);
+      applySandboxEvent(draft, event.data, event);
       break;
     case "session.desktop":
-      desktopTold(draft, event.data, event);
+      applyDesktopEvent(draft, event.data, event);
       break;
     case "session.terminal":
-      terminalTold(draft, event.data, event);
+      applyTerminalEvent(draft, event.data, event);
       break;
     case "session.screen":
-      screenTold(draft, event.data);
+      applyScreenEvent(draft, event.data);
       break;
     case "session.file":
-      fileTold(draft, event.data, event);
+      applyFileEvent(draft, event.data, event);
       break;
     case "session.compacted": {
       const { messages, before, after } = event.data;
@@ -111,15 +125,15 @@ function take(draft: Draft, event: SessionEvent): void {
       break;
     }
     case "turn.started": {
-      const turn = turnOf(draft, event.data.turn, event.data.cause, at);
+      const turn = findOrAddTurn(draft, event.data.turn, event.data.cause, at);
       Object.assign(turn, { state: "running", reason: null, endedAt: null });
       break;
     }
     case "turn.ended": {
       const { state, reason } = event.data;
-      const turn = turnOf(draft, event.data.turn, "message", at);
+      const turn = findOrAddTurn(draft, event.data.turn, "message", at);
       Object.assign(turn, { state, reason: reason ?? null, endedAt: state === "waiting" ? null : at });
-      if (state !== "waiting") readAll(draft);
+      if (state !== "waiting") markMessagesRead(draft);
       break;
     }
     case "turn.error": {
@@ -128,7 +142,7 @@ function take(draft: Draft, event: SessionEvent): void {
       break;
     }
     case "step.started":
-      if (!event.data.by) readAll(draft);
+      if (!event.data.by) markMessagesRead(draft);
       break;
     case "plan.changed":
       view.plan = event.data.steps;
@@ -146,7 +160,7 @@ function take(draft: Draft, event: SessionEvent): void {
     }
     case "message.started": {
       const { message_id: id, turn, step, by } = event.data;
-      draft.add({ ...silent(id, turn, at), step, by: by ?? null, whole: false });
+      draft.add({ ...emptyAnswer(id, turn, at), step, by: by ?? null, whole: false });
       break;
     }
     case "message.delta": {
@@ -155,7 +169,7 @@ function take(draft: Draft, event: SessionEvent): void {
       break;
     }
     case "message.ended":
-      answered(draft, event.data, at);
+      applyMessageEnded(draft, event.data, at);
       break;
     case "thought.started":
     case "thought.ended": {
@@ -173,7 +187,7 @@ function take(draft: Draft, event: SessionEvent): void {
       const answer = draft.answer(message_id);
       if (!answer || draft.view.calls[call_id]) break;
       answer.calls = [...answer.calls, call_id];
-      draft.put("calls", call_id, written(answer, { id: call_id, name, arguments: {} }, at, null));
+      draft.put("calls", call_id, newCallView(answer, { id: call_id, name, arguments: {} }, at, null));
       break;
     }
     case "call.delta": {
@@ -182,18 +196,18 @@ function take(draft: Draft, event: SessionEvent): void {
       break;
     }
     case "call.ready":
-      ready(draft, event.data, at);
+      applyCallReady(draft, event.data, at);
       break;
     case "call.running": {
       const call = draft.call(event.data.call_id);
       if (!call) break;
       Object.assign(call, { progress: "running", runningAt: at, sandbox: event.data.sandbox_id ?? call.sandbox });
       if (event.data.arguments) call.arguments = event.data.arguments;
-      if (call.sandbox) attend(draft, call.sandbox, viewOf(call.tool), number);
+      if (call.sandbox) setAttention(draft, call.sandbox, viewForTool(call.tool), number);
       break;
     }
     case "call.output":
-      heard(draft, event.data.call_id, event.data.text);
+      appendCallOutput(draft, event.data.call_id, event.data.text);
       break;
     case "call.result": {
       const call = draft.call(event.data.call_id);
@@ -209,19 +223,19 @@ function take(draft: Draft, event: SessionEvent): void {
     }
     case "approval.decided": {
       const { approval_id, call_id, state, by, reason, arguments: edited, always } = event.data;
-      decided(draft, approval_id, call_id, { state, decided_by: by, reason, edited, always, decided_at: at });
+      applyDecision(draft, approval_id, call_id, { state, decided_by: by, reason, edited, always, decided_at: at });
       const call = edited ? draft.call(call_id) : null;
       if (call && edited) call.arguments = edited;
       break;
     }
     case "approval.expired":
-      decided(draft, event.data.approval_id, event.data.call_id, { state: "expired", decided_at: at });
+      applyDecision(draft, event.data.approval_id, event.data.call_id, { state: "expired", decided_at: at });
       break;
-    // What this page does not know yet is passed over.
+    // Event types unknown to this page are ignored.
   }
 }
 
-function turnOf(draft: Draft, number: number, cause: TurnView["cause"], at: string): TurnView {
+function findOrAddTurn(draft: ViewDraft, number: number, cause: TurnView["cause"], at: string): TurnView {
   draft.view.turn = Math.max(draft.view.turn, number);
   const held = draft.turn(number);
   if (held) return held;
@@ -232,11 +246,11 @@ function turnOf(draft: Draft, number: number, cause: TurnView["cause"], at: stri
   return turn;
 }
 
-/** The agent has read what people wrote while it was at work. */
-function readAll(draft: Draft): void {
+/** The agent has read the messages that were sent while it worked. */
+function markMessagesRead(draft: ViewDraft): void {
   for (let place = draft.view.items.length - 1; place >= 0; place -= 1) {
     const item = draft.view.items[place];
-    // Nothing that is of an earlier turn still waits.
+    // No item of an earlier turn is still unread.
     if (item && item.turn < draft.view.turn) return;
     if (item?.type === "said" && item.waits) draft.said(place).waits = false;
   }

@@ -1,4 +1,4 @@
-/** Sessions that are being followed, one store for each. */
+/** Followed sessions, one store for each. */
 
 import { useEffect, useMemo } from "react";
 import { createStore, useStore } from "zustand";
@@ -7,40 +7,46 @@ import { type ApiError, api } from "@/api/client";
 import type { Message, SessionEvent } from "@/api/session-events";
 import type { LinkState } from "@/api/streams";
 import type { Schema } from "@/api/types";
-import { Follower, isFinal, type Keeper } from "./follow";
-import { isWhole, preceded, settled } from "./history";
-import { listChanged } from "./list";
-import { arrived, unfollowed } from "./outbox";
-import { apply, empty } from "./reducer";
+import { confirmDelivered, stopConfirming } from "./outbox";
+import { applySessionEvents, emptyView } from "./reducer";
+import { type FollowerTarget, isFinalError, SessionFollower } from "./session-follower";
+import { isHistoryComplete, mergeSessionRecord, prependMessages } from "./session-history";
+import { refreshSessionList } from "./session-list";
 import type { SessionView } from "./types";
 
-export * from "./actions";
-export { type SessionHit, useSessionSearch, useSessions } from "./list";
-export { discard, type Outgoing, retry, send, useOutbox } from "./outbox";
+export {
+  discardMessage as discard,
+  type OutgoingMessage as Outgoing,
+  retryMessage as retry,
+  sendMessage as send,
+  useOutbox,
+} from "./outbox";
+export { type SessionHit, useSessionSearch, useSessions } from "./session-list";
+export * from "./session-requests";
 
 export interface SessionLink {
   view: SessionView;
   link: LinkState;
-  /** Why there is nothing to follow: it is unknown, deleted, or somebody else's. `reconnect` tries again. */
+  /** Why the session cannot be followed: unknown, deleted, or another user's. `reconnectSession` tries again. */
   error: unknown;
-  /** Whether all events that there were at the beginning have come. */
+  /** Whether all past events have arrived. */
   caughtUp: boolean;
 }
 
-/** How long a session that nobody looks at is followed, so that going back shows it at once. */
-export const KEPT = 30_000;
-/** Where there are no animation frames, because the page is hidden. */
-const LONGEST_FRAME = 250;
+/** How long an unwatched session stays followed, so that returning to it is immediate. */
+export const KEEP_FOLLOWING_MS = 30_000;
+/** Fallback for hidden pages, which have no animation frames. */
+const MAX_FRAME_MS = 250;
 
-class Followed implements Keeper {
+class FollowedSession implements FollowerTarget {
   readonly store = createStore<SessionLink>(() => ({
-    view: empty(),
+    view: emptyView(),
     link: "connecting",
     error: null,
     caughtUp: false,
   }));
   private readonly id: string;
-  private follower: Follower | null = null;
+  private follower: SessionFollower | null = null;
   private viewers = 0;
   private leaving: ReturnType<typeof setTimeout> | undefined;
   private queue: SessionEvent[] = [];
@@ -52,25 +58,25 @@ class Followed implements Keeper {
     this.id = id;
   }
 
-  /** Somebody looks at it. Gives what to call when they look away. */
+  /** Add a viewer. Returns a function that removes it. */
   enter(): () => void {
     clearTimeout(this.leaving);
     this.viewers += 1;
-    followed.set(this.id, this);
+    followedSessions.set(this.id, this);
     if (!this.follower || this.store.getState().error) this.begin();
     let inside = true;
     return () => {
       if (!inside) return;
       inside = false;
       this.viewers -= 1;
-      if (this.viewers === 0) this.leaving = setTimeout(() => this.end(), KEPT);
+      if (this.viewers === 0) this.leaving = setTimeout(() => this.end(), KEEP_FOLLOWING_MS);
     };
   }
 
   begin(): void {
     this.follower?.stop();
     this.store.setState({ error: null, link: "connecting" });
-    this.follower = new Follower(this.id, this);
+    this.follower = new SessionFollower(this.id, this);
     this.follower.start();
   }
 
@@ -79,8 +85,8 @@ class Followed implements Keeper {
     this.follower = null;
     this.unschedule();
     this.queue = [];
-    if (followed.get(this.id) === this) followed.delete(this.id);
-    unfollowed(this.id);
+    if (followedSessions.get(this.id) === this) followedSessions.delete(this.id);
+    stopConfirming(this.id);
   }
 
   last(): number {
@@ -93,7 +99,7 @@ class Followed implements Keeper {
     for (const event of events) this.queue.push(event);
     if (this.timer !== undefined) return;
     this.frame = requestAnimationFrame(this.flush);
-    this.timer = setTimeout(this.flush, LONGEST_FRAME);
+    this.timer = setTimeout(this.flush, MAX_FRAME_MS);
   }
 
   link(link: LinkState): void {
@@ -105,10 +111,10 @@ class Followed implements Keeper {
     if (!this.isSettled) {
       const path = `/v1/sessions/${encodeURIComponent(this.id)}`;
       const session = await api.get<Schema<"Session">>(path, { signal });
-      const whole = isWhole(this.store.getState().view, session);
-      const messages = whole ? [] : await said(path, signal);
+      const whole = isHistoryComplete(this.store.getState().view, session);
+      const messages = whole ? [] : await readMessages(path, signal);
       this.flush();
-      this.store.setState(({ view }) => ({ view: preceded(settled(view, session), messages) }));
+      this.store.setState(({ view }) => ({ view: prependMessages(mergeSessionRecord(view, session), messages) }));
       this.isSettled = true;
     }
     this.store.setState({ caughtUp: true });
@@ -117,7 +123,7 @@ class Followed implements Keeper {
   refused(error: ApiError): void {
     this.flush();
     const { view } = this.store.getState();
-    // Its events are gone with it, the last one too for who comes too late.
+    // A deleted session loses its events, including the last one.
     const deleted = view.deleted || (error.status === 404 && view.last > 0);
     this.store.setState({ error, link: "ended", view: deleted === view.deleted ? view : { ...view, deleted } });
   }
@@ -128,11 +134,12 @@ class Followed implements Keeper {
     const events = this.queue;
     this.queue = [];
     const before = this.store.getState().view;
-    const view = apply(before, events);
+    const view = applySessionEvents(before, events);
     if (view === before) return;
     this.store.setState({ view });
-    arrived(this.id, events);
-    if (view.title !== before.title || view.state !== before.state || view.deleted !== before.deleted) listChanged();
+    confirmDelivered(this.id, events);
+    if (view.title !== before.title || view.state !== before.state || view.deleted !== before.deleted)
+      refreshSessionList();
     if (view.deleted) {
       this.follower?.stop();
       this.store.setState({ link: "ended", caughtUp: true });
@@ -146,7 +153,7 @@ class Followed implements Keeper {
   }
 }
 
-async function said(path: string, signal: AbortSignal): Promise<Message[]> {
+async function readMessages(path: string, signal: AbortSignal): Promise<Message[]> {
   const found: Message[] = [];
   for (let after = 0, more = true; more; ) {
     const query = { after, pageSize: 100 };
@@ -156,37 +163,37 @@ async function said(path: string, signal: AbortSignal): Promise<Message[]> {
       more = page.items.length > 0 && page.next > after;
       after = page.next;
     } catch (error) {
-      // What cannot be had of the past keeps nobody from the present.
-      if (!isFinal(error)) throw error;
+      // Missing history must not block the live session.
+      if (!isFinalError(error)) throw error;
       more = false;
     }
   }
   return found;
 }
 
-const followed = new Map<string, Followed>();
+const followedSessions = new Map<string, FollowedSession>();
 
-function followedOf(id: string): Followed {
-  const held = followed.get(id) ?? new Followed(id);
-  followed.set(id, held);
+function followedSession(id: string): FollowedSession {
+  const held = followedSessions.get(id) ?? new FollowedSession(id);
+  followedSessions.set(id, held);
   return held;
 }
 
-/** Follow a session while a component shows it; several share one connection. */
+/** Follow a session while a component is mounted; components share one connection. */
 export function useSession<T>(id: string, select: (link: SessionLink) => T): T {
-  const held = useMemo(() => followedOf(id), [id]);
+  const held = useMemo(() => followedSession(id), [id]);
   useEffect(() => held.enter(), [held]);
   return useStore(held.store, useShallow(select));
 }
 
-/** What is known of a session right now, without following it. */
-export function peek(id: string): SessionLink | null {
-  return followed.get(id)?.store.getState() ?? null;
+/** Current view of a session, without following it. */
+export function peekSession(id: string): SessionLink | null {
+  return followedSessions.get(id)?.store.getState() ?? null;
 }
 
-/** Follow a session outside of components. Gives what to call at the end. */
-export function watch(id: string, listener: (link: SessionLink) => void): () => void {
-  const held = followedOf(id);
+/** Follow a session outside of components. Returns the function that stops it. */
+export function watchSession(id: string, listener: (link: SessionLink) => void): () => void {
+  const held = followedSession(id);
   const leave = held.enter();
   const unsubscribe = held.store.subscribe(listener);
   return () => {
@@ -196,6 +203,6 @@ export function watch(id: string, listener: (link: SessionLink) => void): () => 
 }
 
 /** Try again after `error`. */
-export function reconnect(id: string): void {
-  followed.get(id)?.begin();
+export function reconnectSession(id: string): void {
+  followedSessions.get(id)?.begin();
 }

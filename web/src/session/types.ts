@@ -1,4 +1,4 @@
-/** A chat session as the console shows it: what `apply` makes of its events. */
+/** View of a chat session: the result of `applySessionEvents`. */
 
 import type {
   Approval,
@@ -11,40 +11,40 @@ import type {
   SessionState,
   SessionUsage,
 } from "@/api/session-events";
-import type { Owned } from "@/ui/Sharing";
+import type { OwnedResource } from "@/ui/controls/Sharing";
 
-/** What a person or the server said. */
-export interface SaidItem {
+/** Message of a user or the server. */
+export interface MessageItem {
   type: "said";
   id: string;
   turn: number;
   at: string;
   message: Message;
-  /** It will be read before the agent's next step, or once what waits is decided. */
+  /** Will be read before the agent's next step, or after pending decisions. */
   waits: boolean;
 }
 
-/** One answer of the agent: its thought, its words and the calls it made, in that order. */
+/** One answer of the agent: thought, text and calls, in that order. */
 export interface AnswerItem {
   type: "answer";
   id: string;
   turn: number;
   step: number;
   at: string;
-  /** A helper of the agent who speaks instead of it. */
+  /** Subagent that wrote it instead of the agent. */
   by: string | null;
   text: string;
   thought: string;
   thinking: boolean;
-  /** Ids of calls, in `SessionView.calls`. */
+  /** Ids of calls in `SessionView.calls`. */
   calls: string[];
-  /** Whether all of it has been told. */
+  /** Whether the answer is complete. */
   whole: boolean;
   /** Why it was cut, if it was. */
   cut: string | null;
 }
 
-/** Something that went wrong, or that earlier messages were summed up. */
+/** An error of a turn. */
 export interface ErrorItem {
   type: "error";
   id: string;
@@ -65,7 +65,7 @@ export interface CompactedItem {
   after: number;
 }
 
-export type Item = SaidItem | AnswerItem | ErrorItem | CompactedItem;
+export type ChatItem = MessageItem | AnswerItem | ErrorItem | CompactedItem;
 
 export type CallProgress = "writing" | "ready" | "asked" | "running" | "done";
 
@@ -73,23 +73,23 @@ export interface CallView {
   id: string;
   answer: string;
   turn: number;
-  /** With its kind: `linux_run_shell_command`. */
+  /** Full name with its kind: `linux_run_shell_command`. */
   name: string;
   kind: string | null;
-  /** Its name in the sandbox. */
+  /** Tool name in the sandbox. */
   tool: string;
-  /** What the model has written of the arguments so far. */
+  /** Streamed JSON of the arguments so far. */
   written: string;
-  /** Whole arguments; after an edit, those of the person. */
+  /** Complete arguments; after an edit, the edited ones. */
   arguments: Record<string, unknown> | null;
   malformed: string | null;
   progress: CallProgress;
   sandbox: string | null;
-  /** Of `SessionView.approvals`. */
+  /** Id in `SessionView.approvals`. */
   approval: string | null;
-  /** What it has said since it runs, the last of it; empty once there is a result. */
+  /** Live output, its last part; empty once there is a result. */
   output: string;
-  /** Characters of output that were told while it ran, also those that are not kept. */
+  /** Total characters of live output, including dropped ones. */
   heard: number;
   result: CallResult | null;
   at: string;
@@ -99,79 +99,79 @@ export interface CallView {
 
 export interface TurnView {
   number: number;
-  /** Why it began; a turn that goes on after decisions or a restart keeps it. */
+  /** Why the turn started; kept when it continues after decisions or a restart. */
   cause: "message" | "decisions" | "continue" | "restart";
   state: "running" | "done" | "waiting" | "cancelled" | "failed";
   reason: string | null;
   startedAt: string;
-  /** Null while it waits. */
+  /** Null while waiting. */
   endedAt: string | null;
-  /** What the session had used when the turn began, and has now or had when it ended. */
+  /** Session usage when the turn started, and now or at its end. */
   usageBefore: SessionUsage;
   usageAfter: SessionUsage;
 }
 
-export interface BoxView {
-  /** While it starts it has no id yet, and is under its kind's name; so is one that could not be started. */
+export interface SandboxView {
+  /** A starting or failed sandbox has no id; its kind is used instead. */
   id: string;
   kind: string;
   state: "starting" | "ready" | "broken" | "released";
   reason: string | null;
-  /** The image that it waits for while it starts, if that has to be built first. */
+  /** Image that must be built before the sandbox can start. */
   building: Building | null;
   desktop: "none" | "started" | "stopped";
-  /** Who has mouse and keyboard, if not the agent. */
+  /** Person in control of mouse and keyboard; null for the agent. */
   holder: string | null;
-  /** Names of terminals that are open. */
+  /** Names of open terminals. */
   terminals: string[];
-  /** Files that were written, the newest last, each once. */
+  /** Written files, newest last, each once. */
   files: { path: string; size: number | null; at: string }[];
-  /** Grows whenever its screen has changed. */
+  /** Incremented when the screen has changed. */
   screen: number;
 }
 
-/** Which view of which box the agent used last, for the panel to open by itself. */
-export interface Attention {
+/** Sandbox and view that the agent used last, for the panel to open. */
+export interface AgentAttention {
   sandbox: string;
   view: "desktop" | "terminal" | "files" | "output";
-  /** Of the event that asked for it; grows. */
+  /** Number of the event that caused it. */
   number: number;
 }
 
 export interface SessionView {
-  /** The number of the last event that is in it; 0 if none is. */
+  /** Number of the last applied event; 0 if none. */
   last: number;
   title: string;
   agent: string;
   model: string;
   kinds: string[];
-  /** These three no event tells until they change; `useSession` takes them from the session's record. */
+  /** The next three have no initial event; `useSession` takes them from the session's record. */
   policy: Policy | null;
   instructions: string;
   budget: number | null;
-  /** Its owner and who else sees it; nothing until the session's record is there. */
-  owned: Owned | null;
+  /** Owner and visibility; null until the session's record is loaded. */
+  owned: OwnedResource | null;
   state: SessionState;
   reason: string | null;
   deleted: boolean;
-  /** The number of the last turn; 0 before the first. */
+  /** Number of the last turn; 0 before the first. */
   turn: number;
-  items: Item[];
+  items: ChatItem[];
   calls: Record<string, CallView>;
   approvals: Record<string, Approval>;
   turns: Record<number, TurnView>;
   plan: PlanStep[];
-  boxes: Record<string, BoxView>;
-  /** Boxes in the order in which they came. */
-  boxOrder: string[];
+  sandboxes: Record<string, SandboxView>;
+  /** Ids of sandboxes in order of creation. */
+  sandboxOrder: string[];
   usage: SessionUsage;
-  attention: Attention | null;
-  /** Events that came before one that is still missing; by number. */
+  attention: AgentAttention | null;
+  /** Events received before a missing one, by number. */
   early: Record<number, SessionEvent>;
 }
 
-/** Approvals that wait for a person, the oldest first. */
-export function pending(view: SessionView): Approval[] {
+/** Pending approvals, oldest first. */
+export function pendingApprovals(view: SessionView): Approval[] {
   return Object.values(view.approvals)
     .filter((each) => each.state === "pending")
     .sort((one, other) => (one.created_at < other.created_at ? -1 : 1));

@@ -1,19 +1,19 @@
 import { useTranslation } from "react-i18next";
-import { useServer } from "@/shell/server";
-import { Loaded } from "@/ui/states";
-import { Table } from "@/ui/Table";
-import { Time } from "@/ui/Time";
+import { useServerFacts } from "@/shell/status/server-facts";
+import { Time } from "@/ui/format/formats";
+import { QueryResult } from "@/ui/layout/query-states";
+import { Table } from "@/ui/layout/Table";
 import { LICENCES } from "./licences";
-import styles from "./Settings.module.css";
+import styles from "./SettingsPage.module.css";
 
-export function About() {
+export function AboutSettings() {
   const { t } = useTranslation();
-  const server = useServer();
+  const server = useServerFacts();
   return (
     <>
       <section className={styles.section} aria-labelledby="about">
         <h2 id="about">{t("settings.about.title")}</h2>
-        <Loaded query={server} rows={3}>
+        <QueryResult query={server} rows={3}>
           {(facts) => (
             <dl className={styles.facts}>
               <dt>{t("settings.about.version")}</dt>
@@ -30,7 +30,7 @@ export function About() {
               </dd>
             </dl>
           )}
-        </Loaded>
+        </QueryResult>
       </section>
       <section className={styles.section} aria-labelledby="licences">
         <h2 id="licences">{t("settings.about.others")}</h2>

@@ -1,47 +1,47 @@
 import { useTranslation } from "react-i18next";
-import { choose, LANGUAGES, type Language } from "@/i18n";
-import { setNotifications, useNotifications } from "@/shell/notifications";
-import { chooseDensity, chooseTheme, DENSITIES, THEMES, useAppearance } from "@/shell/theme";
-import { Switch } from "@/ui/Switch";
-import { toastError } from "@/ui/toasts";
-import styles from "./Settings.module.css";
+import { chooseLanguage, LANGUAGES, type Language } from "@/i18n";
+import { chooseDensity, chooseTheme, DENSITIES, THEMES, useAppearance } from "@/shell/account/appearance";
+import { setNotifications, useNotifications } from "@/shell/status/notifications";
+import { Switch } from "@/ui/controls/Switch";
+import { showErrorToast } from "@/ui/controls/toasts";
+import styles from "./SettingsPage.module.css";
 
-/** How the console looks and speaks, in this browser. */
-export function Appearance() {
+/** Theme, density and language of the console in this browser. */
+export function AppearanceSettings() {
   const { t, i18n } = useTranslation();
   const { theme, density } = useAppearance();
   return (
     <>
       <h2>{t("settings.appearance.title")}</h2>
-      <Choices
+      <RadioChoices
         name="theme"
         legend={t("settings.appearance.theme")}
         value={theme}
         options={THEMES.map((value) => [value, t(`settings.appearance.themes.${value}`)])}
         onChange={chooseTheme}
       />
-      <Choices
+      <RadioChoices
         name="language"
         legend={t("settings.appearance.language")}
         value={i18n.language as Language}
         options={(Object.keys(LANGUAGES) as Language[]).map((value) => [value, LANGUAGES[value]])}
-        onChange={(language) => void choose(language).catch(toastError)}
+        onChange={(language) => void chooseLanguage(language).catch(showErrorToast)}
       />
-      <Choices
+      <RadioChoices
         name="density"
         legend={t("settings.appearance.density")}
         value={density}
         options={DENSITIES.map((value) => [value, t(`settings.appearance.densities.${value}`)])}
         onChange={chooseDensity}
       />
-      <Notifications />
+      <NotificationSettings />
       <p className={styles.soft}>{t("settings.appearance.about")}</p>
     </>
   );
 }
 
-/** Whether the browser tells of approvals while the page is not seen. */
-function Notifications() {
+/** Switch for browser notifications about approvals. */
+function NotificationSettings() {
   const { t } = useTranslation();
   const { on, permission } = useNotifications();
   const blocked = permission === "denied" || permission === "unsupported";
@@ -51,7 +51,7 @@ function Notifications() {
       <Switch
         label={t("settings.appearance.notify")}
         checked={on}
-        onChange={(next) => void setNotifications(next).catch(toastError)}
+        onChange={(next) => void setNotifications(next).catch(showErrorToast)}
         disabled={blocked}
       />
       {blocked && <p className={styles.soft}>{t(`settings.appearance.notify_${permission}`)}</p>}
@@ -59,7 +59,7 @@ function Notifications() {
   );
 }
 
-interface Props<Value extends string> {
+interface RadioChoicesProps<Value extends string> {
   name: string;
   legend: string;
   value: Value;
@@ -67,7 +67,7 @@ interface Props<Value extends string> {
   onChange: (value: Value) => void;
 }
 
-function Choices<Value extends string>({ name, legend, value, options, onChange }: Props<Value>) {
+function RadioChoices<Value extends string>({ name, legend, value, options, onChange }: RadioChoicesProps<Value>) {
   return (
     <fieldset className={styles.choices}>
       <legend>{legend}</legend>

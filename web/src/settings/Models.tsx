@@ -4,28 +4,29 @@ import { useState } from "react";
 import { useTranslation } from "react-i18next";
 import { api } from "@/api/client";
 import type { Schema } from "@/api/types";
-import { ConnectModel } from "@/shell/ConnectModel";
-import { may, useMe } from "@/shell/me";
-import { ProviderState } from "@/shell/ProviderState";
-import { useServer } from "@/shell/server";
-import { Badge } from "@/ui/Badge";
-import { Button } from "@/ui/Button";
-import { Empty, Loaded } from "@/ui/states";
-import { Table } from "@/ui/Table";
-import styles from "./Settings.module.css";
+import { hasScope, useCurrentUser } from "@/shell/account/current-user";
+import { ConnectModel } from "@/shell/models/ConnectModel";
+import { ProviderState } from "@/shell/models/ProviderState";
+import { useServerFacts } from "@/shell/status/server-facts";
+import { Badge } from "@/ui/controls/Badge";
+import { Button } from "@/ui/controls/Button";
+import { serverText } from "@/ui/format/server-text";
+import { EmptyState, QueryResult } from "@/ui/layout/query-states";
+import { Table } from "@/ui/layout/Table";
+import styles from "./SettingsPage.module.css";
 import { TryModel } from "./TryModel";
 
-/** Which models there are, who answers for them, and how to add one. */
-export function Models() {
+/** Models and providers, and how to connect one. */
+export function ModelSettings() {
   const { t } = useTranslation();
-  const me = useMe().data;
+  const me = useCurrentUser().data;
   const [tried, setTried] = useState<string | null>(null);
   const query = useQuery({
     queryKey: ["settings", "llm"],
-    queryFn: ({ signal }) => api.get<Schema<"ModelsSaid">>("/v1/llm", { signal }),
+    queryFn: ({ signal }) => api.get<Schema<"ModelsResponse">>("/v1/llm", { signal }),
     refetchInterval: 10_000,
   });
-  const demo = useServer().data?.models.demo;
+  const demo = useServerFacts().data?.models.demo;
   const kindOf = (name: string) => query.data?.providers.find((provider) => provider.name === name)?.kind;
   const unlisted = (query.data?.providers ?? []).filter(
     (provider) =>
@@ -38,7 +39,7 @@ export function Models() {
       {query.data && query.data.providers.length > 0 && (
         <section className={styles.section} aria-labelledby="providers">
           <h2 id="providers">{t("settings.models.providers")}</h2>
-          <Table<Schema<"ProviderSaid">>
+          <Table<Schema<"ProviderResponse">>
             label={t("settings.models.providers")}
             rows={query.data.providers}
             keyOf={(provider) => provider.name}
@@ -50,7 +51,7 @@ export function Models() {
                 label: t("settings.models.address"),
                 minor: true,
                 cell: (provider) => (
-                  <bdi>{provider.baseUrl ?? (hasAddress(provider.kind) ? t("settings.models.ownAddress") : "–")}</bdi>
+                  <bdi>{provider.baseUrl ?? (hasBaseUrl(provider.kind) ? t("settings.models.ownAddress") : "–")}</bdi>
                 ),
               },
               {
@@ -77,17 +78,17 @@ export function Models() {
       )}
       <section className={styles.section} aria-labelledby="models">
         <h2 id="models">{t("settings.models.title")}</h2>
-        <Loaded
+        <QueryResult
           query={query}
           isEmpty={({ models, patterns }) => models.length + patterns.length === 0}
           empty={
-            <Empty icon={Cable} title={t("settings.models.none")}>
+            <EmptyState icon={Cable} title={t("settings.models.none")}>
               {t("settings.models.noneAbout")}
-            </Empty>
+            </EmptyState>
           }
         >
           {({ models }) => (
-            <Table<Schema<"ModelSaid">>
+            <Table<Schema<"ModelResponse">>
               label={t("settings.models.title")}
               rows={models}
               keyOf={(model) => model.name}
@@ -119,7 +120,7 @@ export function Models() {
                 },
               ]}
               actions={
-                may(me, "keys:admin") && may(me, "llm:use")
+                hasScope(me, "keys:admin") && hasScope(me, "llm:use")
                   ? (model) => (
                       <Button size="small" icon={MessageCircleQuestionMark} onClick={() => setTried(model.name)}>
                         {t("settings.models.try")}
@@ -129,7 +130,7 @@ export function Models() {
               }
             />
           )}
-        </Loaded>
+        </QueryResult>
         {query.data && query.data.patterns.length > 0 && (
           <p className={styles.soft}>
             {query.data.patterns.some((each) => each.name === "*")
@@ -139,7 +140,7 @@ export function Models() {
         )}
         {unlisted.map((provider) => (
           <p key={provider.name} className={styles.soft}>
-            {t("settings.models.unlisted", { name: provider.name, problem: provider.listProblem })}
+            {t("settings.models.unlisted", { name: provider.name, problem: serverText(provider.listProblem ?? "") })}
           </p>
         ))}
       </section>
@@ -154,7 +155,7 @@ export function Models() {
   );
 }
 
-/** Scripts and recordings are files of the server's own. */
-function hasAddress(kind: string): boolean {
+/** Scripts and recordings are local files of the server. */
+function hasBaseUrl(kind: string): boolean {
   return kind !== "script" && kind !== "replay";
 }

@@ -1,19 +1,20 @@
+import { TextWithCode } from "@/ui/content/TextWithCode";
 import { useQuery } from "@tanstack/react-query";
 import { useTranslation } from "react-i18next";
 import { Link } from "wouter";
 import { api } from "@/api/client";
 import type { Schema } from "@/api/types";
-import { useAddress } from "@/shell/address";
-import { Badge, type Tone } from "@/ui/Badge";
-import { Code } from "@/ui/Code";
-import { Field, Select } from "@/ui/forms";
-import { Loaded } from "@/ui/states";
-import { Table } from "@/ui/Table";
-import { argumentsOf, type Rule, toolOf } from "./rules";
-import styles from "./Settings.module.css";
+import { useQueryAddress } from "@/shell/navigation/useQueryAddress";
+import { Code } from "@/ui/content/Code";
+import { Badge, type Tone } from "@/ui/controls/Badge";
+import { Field, Select } from "@/ui/controls/forms";
+import { QueryResult } from "@/ui/layout/query-states";
+import { Table } from "@/ui/layout/Table";
+import { type PolicyRule, ruleArguments, ruleTool } from "./policy-rules";
+import styles from "./SettingsPage.module.css";
 
-const TONES: Record<Schema<"Action">, Tone> = { allow: "good", ask: "warning", deny: "danger" };
-const DEFAULTS: [string, Schema<"Action">][] = [
+const TONES: Record<Schema<"PolicyAction">, Tone> = { allow: "good", ask: "warning", deny: "danger" };
+const DEFAULTS: [string, Schema<"PolicyAction">][] = [
   ["look", "allow"],
   ["touch", "allow"],
   ["command", "ask"],
@@ -30,16 +31,17 @@ const EXAMPLE = `{
 }
 `;
 
-/** What agents may do by themselves, and the rules of a chat in words. */
-export function Policies() {
+/** Default policy of agents, and the rules of a chat. */
+export function PolicySettings() {
   const { t } = useTranslation();
-  const { get, set } = useAddress();
+  const { get, set } = useQueryAddress();
   const chosen = get("chat");
   const chats = useQuery({
     queryKey: ["settings", "chats"],
-    queryFn: ({ signal }) => api.get<Schema<"SessionList">>("/v1/sessions", { query: { pageSize: 100 }, signal }),
+    queryFn: ({ signal }) =>
+      api.get<Schema<"SessionListResponse">>("/v1/sessions", { query: { pageSize: 100 }, signal }),
   });
-  const action = (value: Schema<"Action">) => (
+  const action = (value: Schema<"PolicyAction">) => (
     <Badge tone={TONES[value]}>{t(`settings.policies.actions.${value}`)}</Badge>
   );
   return (
@@ -59,7 +61,7 @@ export function Policies() {
       </section>
       <section className={styles.section} aria-labelledby="chat">
         <h2 id="chat">{t("settings.policies.ofChat")}</h2>
-        <Loaded
+        <QueryResult
           query={chats}
           rows={2}
           isEmpty={({ items }) => items.length === 0}
@@ -85,7 +87,7 @@ export function Policies() {
                 {chat.policy.rules.length === 0 ? (
                   <p className={styles.soft}>{t("settings.policies.noRules")}</p>
                 ) : (
-                  <Table<{ rule: Rule; place: number }>
+                  <Table<{ rule: PolicyRule; place: number }>
                     label={t("settings.policies.ofChat")}
                     rows={chat.policy.rules.map((rule, place) => ({ rule, place: place + 1 }))}
                     keyOf={({ place }) => String(place)}
@@ -94,12 +96,12 @@ export function Policies() {
                       {
                         id: "tool",
                         label: t("settings.policies.tool"),
-                        cell: ({ rule }) => <bdi>{toolOf(rule) ?? t("settings.policies.anyTool")}</bdi>,
+                        cell: ({ rule }) => <bdi>{ruleTool(rule) ?? t("settings.policies.anyTool")}</bdi>,
                       },
                       {
                         id: "arguments",
                         label: t("settings.policies.arguments"),
-                        cell: ({ rule }) => <code>{argumentsOf(rule) ?? t("settings.policies.anyArguments")}</code>,
+                        cell: ({ rule }) => <code>{ruleArguments(rule) ?? t("settings.policies.anyArguments")}</code>,
                       },
                       { id: "action", label: t("settings.policies.then"), cell: ({ rule }) => action(rule.action) },
                     ]}
@@ -111,13 +113,13 @@ export function Policies() {
               </>
             );
           }}
-        </Loaded>
+        </QueryResult>
       </section>
       <section className={styles.section} aria-labelledby="rules">
         <h2 id="rules">{t("settings.policies.rules")}</h2>
         <ol className={styles.rules}>
           <li>{t("settings.policies.first")}</li>
-          <li>{t("settings.policies.patterns")}</li>
+          <li><TextWithCode text={t("settings.policies.patterns")} /></li>
           <li>{t("settings.policies.always")}</li>
           <li>{t("settings.policies.deny")}</li>
         </ol>

@@ -2,16 +2,16 @@ import { useMutation, useQueryClient } from "@tanstack/react-query";
 import { type FormEvent, useEffect, useRef, useState } from "react";
 import { useTranslation } from "react-i18next";
 import { Link } from "wouter";
-import { Badge } from "@/ui/Badge";
-import { Button } from "@/ui/Button";
-import { Dialog } from "@/ui/Dialog";
-import { Field, TextArea, TextInput } from "@/ui/forms";
-import { Failed } from "@/ui/states";
-import { amount, duration } from "@/ui/Time";
-import { ask } from "./asking";
-import styles from "./Settings.module.css";
+import { Badge } from "@/ui/controls/Badge";
+import { Button } from "@/ui/controls/Button";
+import { Dialog } from "@/ui/controls/Dialog";
+import { Field, TextArea, TextInput } from "@/ui/controls/forms";
+import { formatAmount, formatDuration } from "@/ui/format/formats";
+import { ErrorState } from "@/ui/layout/query-states";
+import { askModel } from "./model-test-request";
+import styles from "./SettingsPage.module.css";
 
-/** Asks a model one question, to see whether it answers. */
+/** Sends a model one question, to check that it answers. */
 export function TryModel({ name, onClose }: { name: string; onClose: () => void }) {
   const { t, i18n } = useTranslation();
   const client = useQueryClient();
@@ -22,9 +22,9 @@ export function TryModel({ name, onClose }: { name: string; onClose: () => void 
   const asked = useMutation({
     mutationFn: () => {
       stop.current = new AbortController();
-      return ask(model.trim(), question, stop.current.signal);
+      return askModel(model.trim(), question, stop.current.signal);
     },
-    // The answer also says how the provider does.
+    // The response also updates the provider's state.
     onSettled: () => client.invalidateQueries({ queryKey: ["settings", "llm"] }),
   });
   const pattern = model.includes("*");
@@ -54,16 +54,16 @@ export function TryModel({ name, onClose }: { name: string; onClose: () => void 
         </div>
       </form>
       <div role="status">
-        {asked.error && <Failed error={asked.error} />}
+        {asked.error && <ErrorState error={asked.error} />}
         {asked.data && (
           <div className={styles.section}>
             <p className={styles.answer}>{asked.data.text || t("settings.try.silent")}</p>
             <p className={styles.row}>
               {asked.data.script && <Badge tone="info">{t("settings.models.script")}</Badge>}
               <span className={styles.soft}>
-                {duration(asked.data.seconds)}
+                {formatDuration(asked.data.seconds)}
                 {asked.data.tokens !== null &&
-                  ` · ${t("settings.try.tokens", { count: asked.data.tokens, value: amount(asked.data.tokens, i18n.language) })}`}
+                  ` · ${t("settings.try.tokens", { count: asked.data.tokens, value: formatAmount(asked.data.tokens, i18n.language) })}`}
               </span>
               {asked.data.exchange && (
                 <Link href={`/archive/${encodeURIComponent(asked.data.exchange)}`}>{t("settings.try.archive")}</Link>

@@ -7,7 +7,7 @@ const packages = import.meta.glob<{ name: string; license: string }>(
   { import: "default" },
 );
 
-it("names the licence of everything that the console ships, as it says itself", async () => {
+it("lists the licence of every package as its package.json states", async () => {
   expect(Object.keys(LICENCES).sort()).toEqual(Object.keys(dependencies).sort());
   for (const [name, licence] of Object.entries(LICENCES)) {
     const said = await packages[`../../node_modules/${name}/package.json`]?.();

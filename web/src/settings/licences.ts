@@ -1,4 +1,4 @@
-/** What the console is built from, and under which licences. */
+/** Libraries of the console and their licences. */
 
 export const LICENCES: Record<string, string> = {
   "@assistant-ui/react": "MIT",

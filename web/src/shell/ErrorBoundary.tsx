@@ -1,17 +1,17 @@
 import { Component, type ErrorInfo, type ReactNode } from "react";
 import { useTranslation } from "react-i18next";
-import { Button } from "@/ui/Button";
-import { Code } from "@/ui/Code";
-import { Empty } from "@/ui/states";
+import { Code } from "@/ui/content/Code";
+import { Button } from "@/ui/controls/Button";
+import { EmptyState } from "@/ui/layout/query-states";
 import styles from "./Shell.module.css";
 
 interface Props {
   children: ReactNode;
-  /** Where we are: going elsewhere gives the page another chance. */
+  /** Current path: navigating away resets the error. */
   place?: string;
 }
 
-/** A page that breaks says so, and does not take the rest down. */
+/** Shows an error instead of a broken page, without affecting the rest. */
 export class ErrorBoundary extends Component<Props, { error: unknown }> {
   override state: { error: unknown } = { error: null };
 
@@ -29,36 +29,36 @@ export class ErrorBoundary extends Component<Props, { error: unknown }> {
 
   override render(): ReactNode {
     if (this.state.error === null) return this.props.children;
-    return <Broken error={this.state.error} again={() => this.setState({ error: null })} />;
+    return <BrokenPage error={this.state.error} again={() => this.setState({ error: null })} />;
   }
 }
 
-/** Whether a part of the console could not be fetched, as happens after an upgrade: its files have other names now. */
-export function isMissingPart(error: unknown): boolean {
+/** Whether a code chunk could not be loaded, as after an upgrade. */
+export function isMissingChunk(error: unknown): boolean {
   const text = error instanceof Error ? error.message : String(error);
   return /dynamically imported module|importing a module script|unable to preload|loading (css )?chunk/i.test(text);
 }
 
-function Broken({ error, again }: { error: unknown; again: () => void }) {
+function BrokenPage({ error, again }: { error: unknown; again: () => void }) {
   const { t } = useTranslation();
   const reload = (
     <Button tone="accent" onClick={() => window.location.reload()}>
       {t("shell.broken.reload")}
     </Button>
   );
-  if (isMissingPart(error)) {
+  if (isMissingChunk(error)) {
     return (
       <div role="alert">
-        <Empty title={t("shell.broken.upgraded")} action={reload}>
+        <EmptyState title={t("shell.broken.upgraded")} action={reload}>
           {t("shell.broken.upgradedAbout")}
-        </Empty>
+        </EmptyState>
       </div>
     );
   }
   const details = error instanceof Error ? (error.stack ?? error.message) : String(error);
   return (
     <div role="alert" className={styles.broken}>
-      <Empty
+      <EmptyState
         title={t("shell.broken.title")}
         action={
           <div className={styles.choices}>
@@ -68,7 +68,7 @@ function Broken({ error, again }: { error: unknown; again: () => void }) {
         }
       >
         {t("shell.broken.about")}
-      </Empty>
+      </EmptyState>
       <details>
         <summary>{t("shell.broken.details")}</summary>
         <Code text={details} label={t("shell.broken.details")} fileName="console-error.txt" wrap />

@@ -1,21 +1,25 @@
 import { type ReactNode, Suspense, useEffect, useRef, useState } from "react";
 import { useTranslation } from "react-i18next";
 import { useLocation } from "wouter";
-import { FloatingTooltip } from "@/ui/FloatingTooltip";
-import { TooltipLook } from "@/ui/Tooltip";
-import { Attention } from "./Attention";
-import { Away } from "./Away";
-import { BottomBar } from "./BottomBar";
+import { FloatingTooltip } from "@/ui/controls/FloatingTooltip";
+import { TooltipImplementation } from "@/ui/controls/Tooltip";
 import { ErrorBoundary } from "./ErrorBoundary";
-import { part } from "./parts";
-import { Rail } from "./Rail";
+import { BottomBar } from "./navigation/BottomBar";
+import { useShortcuts } from "./navigation/keyboard-shortcuts";
+import { lazyComponent } from "./navigation/lazy-component";
+import { Sidebar } from "./navigation/Sidebar";
 import styles from "./Shell.module.css";
-import { useShortcuts } from "./shortcuts";
+import { ApprovalAlerts } from "./status/ApprovalAlerts";
+import { OfflineBanner } from "./status/OfflineBanner";
 
-const Palette = part(async () => ({ default: (await import("./Palette")).Palette }));
-const Shortcuts = part(async () => ({ default: (await import("./Shortcuts")).Shortcuts }));
+const CommandPalette = lazyComponent(async () => ({
+  default: (await import("./navigation/CommandPalette")).CommandPalette,
+}));
+const ShortcutsDialog = lazyComponent(async () => ({
+  default: (await import("./navigation/ShortcutsDialog")).ShortcutsDialog,
+}));
 
-/** What is around every page. */
+/** Frame around every page. */
 export function Shell({ children }: { children: ReactNode }) {
   const { t } = useTranslation();
   const [location] = useLocation();
@@ -23,25 +27,25 @@ export function Shell({ children }: { children: ReactNode }) {
   const [opened, setOpened] = useState<"palette" | "shortcuts" | null>(null);
   const room = location.split("/")[1] ?? "";
   useShortcuts(setOpened);
-  // Once opened they stay, so that closing them gives the keyboard back to whoever had it.
+  // Once opened they stay mounted, so that closing them restores the focus.
   const [ever, setEver] = useState(false);
   if (opened && !ever) setEver(true);
 
-  // biome-ignore lint/correctness/useExhaustiveDependencies: another room begins at its top.
+  // biome-ignore lint/correctness/useExhaustiveDependencies: a new page starts at the top.
   useEffect(() => {
     main.current?.scrollTo(0, 0);
   }, [room]);
 
   return (
-    <TooltipLook value={FloatingTooltip}>
+    <TooltipImplementation value={FloatingTooltip}>
       <div className={styles.shell}>
         <a className={styles.skip} href="#main">
           {t("shell.skip")}
         </a>
-        <Rail onSearch={() => setOpened("palette")} onShortcuts={() => setOpened("shortcuts")} />
+        <Sidebar onSearch={() => setOpened("palette")} onShortcuts={() => setOpened("shortcuts")} />
         <div className={styles.centre}>
-          <Attention />
-          <Away />
+          <ApprovalAlerts />
+          <OfflineBanner />
           <main id="main" ref={main} tabIndex={-1} className={styles.main}>
             <ErrorBoundary place={location}>{children}</ErrorBoundary>
           </main>
@@ -49,15 +53,15 @@ export function Shell({ children }: { children: ReactNode }) {
         <BottomBar onSearch={() => setOpened("palette")} />
         {ever && (
           <Suspense fallback={null}>
-            <Palette
+            <CommandPalette
               open={opened === "palette"}
               onClose={() => setOpened(null)}
               onShortcuts={() => setOpened("shortcuts")}
             />
-            <Shortcuts open={opened === "shortcuts"} onClose={() => setOpened(null)} />
+            <ShortcutsDialog open={opened === "shortcuts"} onClose={() => setOpened(null)} />
           </Suspense>
         )}
       </div>
-    </TooltipLook>
+    </TooltipImplementation>
   );
 }

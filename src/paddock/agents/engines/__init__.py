@@ -1,1 +1,1 @@
-"""Those who do the thinking, behind one interface."""
+"""Agent engines, behind one interface."""

@@ -1,9 +1,9 @@
-"""What an engine is, and the turn that it is handed.
+"""The contract of agent engines, and the turn that an engine works on.
 
-An engine decides what to ask the model and which tools to call; it does neither by itself. Both go through the turn,
-which keeps whatever comes back before the engine sees it. So an engine that died may be started again with `Continue`:
-questions it asked are answered as before without asking the model, calls that were run are not run again, and nothing
-is told twice. What an engine has to keep for that is only its own place.
+An engine decides what to ask the model and which tools to call, and does both through the turn, which records every
+reply and result before the engine sees it. A crashed engine is therefore restarted with `ContinueTurn`: repeated
+questions get their recorded replies, finished calls are not run again, and no event is emitted twice. The engine only
+saves its own state.
 """
 
 from __future__ import annotations
@@ -16,52 +16,52 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, Protocol, TypeAlias
 
 from paddock.errors import PaddockError
-from paddock.model.sandbox import Frozen
+from paddock.model.sandbox import FrozenModel
 from paddock.model.session_events import SessionEvent
-from paddock.model.sessions import Approval, Call, CallResult, Choice, Message, Session
+from paddock.model.sessions import Approval, CallResult, QuestionChoice, Session, SessionMessage, ToolCall
 
 FILE_SCHEME = "paddock-file:"
-"""Engines name pictures of the session by this and their SHA-256, where a model's message has an image's address."""
+"""URL scheme of session images in model messages, followed by their SHA-256."""
 
 
-class UserMessage(Frozen):
-    """Begins a turn with what a person wrote."""
+class UserMessage(FrozenModel):
+    """Starts a turn with a message of a person."""
 
-    message: Message
+    message: SessionMessage
 
 
-class Decisions(Frozen):
-    """Persons have decided some of what was waiting."""
+class ApprovalsDecided(FrozenModel):
+    """Some pending approvals were decided."""
 
     approvals: tuple[Approval, ...]
 
 
-class Continue(Frozen):
-    """Go on from where it was, after a restart of the server or because somebody asks for it."""
+class ContinueTurn(FrozenModel):
+    """Continue the turn after a server restart, or on request of a client."""
 
     cause: Literal["continue", "restart"] = "continue"
 
 
-Given: TypeAlias = UserMessage | Decisions | Continue
+TurnInput: TypeAlias = UserMessage | ApprovalsDecided | ContinueTurn
 
 
 @dataclass(frozen=True)
-class Done:
-    """The agent has said all it has to say."""
+class TurnDone:
+    """The agent has finished its turn."""
 
     reason: str | None = None
 
 
 @dataclass(frozen=True)
-class Paused:
-    """Nothing can go on before persons decide what is pending; `run` is called again with their `Decisions`."""
+class TurnPaused:
+    """The agent waits for pending approvals; `run` is called again with `ApprovalsDecided`."""
 
 
-Outcome: TypeAlias = Done | Paused
+TurnOutcome: TypeAlias = TurnDone | TurnPaused
 
 
-class Undecided(Exception):
-    """A person has to decide before the call can be run. Not an error: engines that can stop there catch it."""
+class ApprovalNeeded(Exception):
+    """The call needs approval before it can run. Not an error: engines that can pause catch it."""
 
     def __init__(self, approval: Approval) -> None:
         super().__init__(approval.id)
@@ -69,24 +69,24 @@ class Undecided(Exception):
 
 
 class TurnLimit(PaddockError):
-    """The turn has taken as many steps as it may; send a message to let the agent go on."""
+    """The turn has used up its steps; send a message to let the agent continue."""
 
     code = "TURN_LIMIT"
 
 
-class ToolSpec(Frozen):
-    """A tool as the model is told of it."""
+class ToolSpec(FrozenModel):
+    """Description of a tool for the model and the policy."""
 
     name: str
-    """With its kind: `linux_run_shell_command`."""
+    """Name with the kind: `linux_run_shell_command`."""
     description: str
     input_schema: Mapping[str, Any]
     kind: str | None = None
-    """None for those of the session itself, such as `ask_user`."""
+    """Kind of sandbox; None for session tools such as `ask_user`."""
     tool: str
-    """Its name in the sandbox."""
+    """Name in the sandbox."""
     effect: Literal["none", "command", "write", "other"] = "other"
-    """What it may change, for the policy: nothing, anything (a command), files, something else."""
+    """Possible changes, for the policy: none, anything (`command`), files (`write`), or other."""
     client: bool = False
     """Whether the session's client runs it: a call waits until the client sends the result."""
 
@@ -103,174 +103,176 @@ class ThoughtPiece:
 
 @dataclass(frozen=True)
 class CallPiece:
-    """A call that is whole. Its id is the session's own, not the model's."""
+    """A complete call. Its id is assigned by the session, not by the model."""
 
-    call: Call
+    call: ToolCall
 
 
 @dataclass(frozen=True)
-class Reply:
-    """The end of an answer: all of it, as it is kept."""
+class ModelReply:
+    """The end of a reply: the whole message as it is stored."""
 
-    message: Message
+    message: SessionMessage
     finish: str
     """`stop`, `tool_calls`, `length`, `content_filter`."""
     input_tokens: int = 0
     output_tokens: int = 0
-    again: bool = False
-    """Whether it was given before, and was found in the records instead of asking the model."""
+    from_records: bool = False
+    """Whether the reply was recorded earlier, so that the model was not asked."""
 
 
-Piece: TypeAlias = TextPiece | ThoughtPiece | CallPiece | Reply
+ReplyPiece: TypeAlias = TextPiece | ThoughtPiece | CallPiece | ModelReply
 
 
 @dataclass(frozen=True)
-class Verdict:
-    """What persons or the policy say of a call that somebody else carries out."""
+class CallVerdict:
+    """Verdict of the policy or a person on a call that an agent program runs itself."""
 
     allowed: bool
     arguments: Mapping[str, Any] | None = None
-    """Where a person has edited them."""
+    """Edited arguments, if a person changed them."""
     reason: str | None = None
     always: bool = False
     choice: str | None = None
-    """The id of the choice that was made, where the question had choices."""
+    """Id of the selected choice, if the question had choices."""
 
 
-class Speech(Protocol):
-    """An answer that comes from elsewhere than `Turn.ask`, such as an agent program, and is told as it comes.
+class MessageWriter(Protocol):
+    """Streams a message that does not come from `Turn.ask_model`, such as one of an agent program.
 
-    Used as an async context manager. Left without `finish`, it is kept as cut.
+    Used as an async context manager. Without `finish`, the message is stored as cut off.
     """
 
     message_id: str
 
-    async def __aenter__(self) -> Speech: ...
+    async def __aenter__(self) -> MessageWriter: ...
     async def __aexit__(self, *exc: object) -> None: ...
-    async def text(self, piece: str) -> None: ...
-    async def thought(self, piece: str) -> None: ...
-    async def finish(self, calls: Sequence[Call] = ()) -> Message: ...
+    async def write_text(self, piece: str) -> None: ...
+    async def write_thought(self, piece: str) -> None: ...
+    async def finish(self, calls: Sequence[ToolCall] = ()) -> SessionMessage: ...
 
 
 class Turn(Protocol):
-    """One turn of a session. `session` is as it was when the turn began; `number` is which turn it is."""
+    """One turn of a session: `session` is a snapshot from its start, `number` counts turns from 1."""
 
     session: Session
     number: int
 
-    async def prompt(self) -> str:
-        """The system prompt: who the agent is, which sandboxes there are, what it was told to be."""
+    async def system_prompt(self) -> str:
+        """Return the system prompt: role, sandboxes, rules and the user's instructions."""
         ...
 
-    async def tools(self) -> Sequence[ToolSpec]:
-        """What the agent may call: the session's own tools, and those of every kind it may use."""
+    async def list_tools(self) -> Sequence[ToolSpec]:
+        """Return the tools that the agent may call: session tools and tools of every allowed kind."""
         ...
 
-    async def history(self) -> Sequence[Message]:
-        """All that was said in the session before this turn; what a fork or an import begins with."""
+    async def history(self) -> Sequence[SessionMessage]:
+        """Return all messages before this turn, including those of a fork or an import."""
         ...
 
-    def ask(
+    def ask_model(
         self, messages: Sequence[Mapping[str, Any]], tools: Sequence[ToolSpec] = (), *, by: str | None = None
-    ) -> AsyncGenerator[Piece, None]:
-        """Ask the model, in the words of OpenAI's chat completions, and tell what it says as it comes.
+    ) -> AsyncGenerator[ReplyPiece, None]:
+        """Ask the model with OpenAI chat completion messages, and emit its reply as it streams.
 
-        The last piece is the `Reply`; who stops before it closes the generator, which ends what is told. Asking the
-        same again within the turn gives what was answered then. Waits while a person has the mouse. Puts the pictures
-        of results after them as a message of their own, replaces older ones, sums up what has become too long. Raises
-        `TurnLimit`, `BudgetSpent` over the session's budget, and `ModelError` (see voice) for what the proxy refuses or
-        breaks off.
+        The last piece is the `ModelReply`; a caller that stops earlier closes the generator, which ends the message. A
+        question repeated within the turn gets its recorded reply. Waits while a person controls a sandbox. Moves images
+        of results into a message after them, replaces older images, and summarizes conversations that are too long.
+        Raises `TurnLimit`, `BudgetSpent` for the session's budget, and `ModelError` for failed or interrupted requests.
         """
         ...
 
-    async def call(self, call: Call, *, wait: bool = True) -> CallResult:
-        """Run a tool, once: a call that has a result is not run again, and is given that.
+    async def call_tool(self, call: ToolCall, *, wait: bool = True) -> CallResult:
+        """Run a tool call once; a call that has a result is not run again and returns that result.
 
-        Unknown tools, arguments that do not fit, refusals and failures are results too. Where a person has to decide,
-        waits for it, or raises `Undecided` if it shall not.
+        Unknown tools, invalid arguments, refusals and failures are results too. If the call needs approval, waits for
+        it, or raises `ApprovalNeeded` without `wait`.
         """
         ...
 
-    async def consult(
+    async def authorize_call(
         self,
-        call: Call,
+        call: ToolCall,
         *,
         question: str = "",
-        choices: Sequence[Choice] = (),
+        choices: Sequence[QuestionChoice] = (),
         effect: str = "other",
         kind: str | None = None,
-    ) -> Verdict:
-        """Whether a call may be run that somebody else carries out. Waits for a person where the policy says so.
+    ) -> CallVerdict:
+        """Return whether an agent program may run a call itself; waits for approval if the policy requires it.
 
-        `kind` is that of the sandbox in which it is carried out, if it is in one.
+        `kind` is the kind of the sandbox in which the call runs, if any.
         """
         ...
 
-    async def settle(self, call: Call, result: CallResult, *, kind: str | None = None) -> None:
-        """Keep the result of a call that somebody else has carried out. The first result counts."""
+    async def record_result(self, call: ToolCall, result: CallResult, *, kind: str | None = None) -> None:
+        """Record the result of a call that an agent program ran itself. The first result counts."""
         ...
 
-    async def unread(self, known: Collection[str]) -> Sequence[Message]:
-        """Messages of persons and notes of the server in this turn, in order, whose ids the engine does not know yet.
+    async def unread_messages(self, known: Collection[str]) -> Sequence[SessionMessage]:
+        """Return this turn's user messages and server notes, in order, whose ids are not in `known`.
 
-        Asked before each question to the model; waits while a person has the mouse.
+        Called before each question to the model; waits while a person controls a sandbox.
         """
         ...
 
-    def speaking(self) -> Speech: ...
+    def start_message(self) -> MessageWriter: ...
 
-    async def tell(self, event: SessionEvent) -> None:
-        """Tell something that has no other way."""
+    async def emit(self, event: SessionEvent) -> None:
+        """Emit an event that no other method emits."""
         ...
 
-    async def load(self) -> bytes | None:
-        """What the engine has saved last in this session."""
+    async def load_state(self) -> bytes | None:
+        """Return the state that the engine saved last in this session."""
         ...
 
-    async def save(self, state: bytes) -> None:
-        """Keep the engine's own place; on disk before anything that is kept after it."""
+    async def save_state(self, state: bytes) -> None:
+        """Save the engine's state, durably before anything stored after it."""
         ...
 
 
-async def meanwhile(
-    saving: Coroutine[Any, Any, None], asking: AsyncGenerator[Piece, None]
-) -> AsyncGenerator[Piece, None]:
-    """The pieces of an answer, of which none is seen before the engine's place is kept.
+async def ask_while_saving(
+    save: Coroutine[Any, Any, None], pieces: AsyncGenerator[ReplyPiece, None]
+) -> AsyncGenerator[ReplyPiece, None]:
+    """Yield the pieces of a reply, none of them before the engine's state is saved.
 
-    Both are under way at the same time; what is kept is first in line, so no answer is kept without it.
+    Saving and asking run concurrently; the state is written first, so no reply is stored without it.
     """
-    keeping = asyncio.create_task(saving)
+    save_task = asyncio.create_task(save)
     try:
         await asyncio.sleep(0)
-        # Who is cancelled while the place is kept has to end the answer too: nobody else does.
-        async with aclosing(asking):
-            async for piece in asking:
-                await asyncio.shield(keeping)
+        # On cancellation while the state is being saved, the reply must be closed here.
+        async with aclosing(pieces):
+            async for piece in pieces:
+                await asyncio.shield(save_task)
                 yield piece
     finally:
-        # Who is cancelled leaves nothing half done; what went wrong is told.
-        if not keeping.done():
-            await asyncio.wait({keeping})
-        keeping.result()
+        # Cancellation must not interrupt the save; its errors are raised.
+        if not save_task.done():
+            await asyncio.wait({save_task})
+        save_task.result()
 
 
 class Engine(ABC):
-    """Somebody who thinks. One instance serves all sessions; what belongs to one is in its turn."""
+    """An agent engine: decides what to ask the model and which tools to call.
+
+    One instance serves all sessions; state of a session belongs to its turn.
+    """
 
     name: ClassVar[str]
-    own_tools: ClassVar[bool] = False
-    """Whether it brings its own tools and takes none of ours."""
+    has_own_tools: ClassVar[bool] = False
+    """Whether the engine has its own tools and uses none of Paddock's."""
 
     @abstractmethod
-    async def run(self, turn: Turn, given: Given) -> Outcome:
-        """Work until there is nothing more to do, or nothing can be done before persons decide.
+    async def run(self, turn: Turn, turn_input: TurnInput) -> TurnOutcome:
+        """Work until the turn is done or waits for approvals.
 
-        Cancelling it ends what is under way at once; what was recorded stays, and the next `UserMessage` finds the
-        engine able to go on. Raises `PaddockError` for what ends the turn.
+        Cancellation stops the work at once; records stay, and the next `UserMessage` must find the engine able to
+        continue. Raises `PaddockError` for errors that end the turn.
         """
 
     async def release(self, session: Session) -> None:  # noqa: B027
-        """The session is gone: let go of all that is kept for it. Idempotent."""
+        """Release everything held for a deleted session. Idempotent."""
 
     async def close(self) -> None:  # noqa: B027
-        """Let go of everything."""
+        """Release all resources."""

@@ -1,4 +1,4 @@
-"""Finds engines by name: those of Paddock and those of plugins, through the same door."""
+"""Registry of engines: finds built-in engines and plugins by entry point."""
 
 from __future__ import annotations
 
@@ -9,73 +9,73 @@ from importlib.util import find_spec
 from typing import Self
 
 from paddock.agents.engines.base import Engine
-from paddock.auth.keys import Keys
+from paddock.auth.keys import ApiKeys
 from paddock.config.schema import Config
 from paddock.errors import ConfigError, InvalidInput
-from paddock.events.log import EventLog
+from paddock.events.event_log import EventLog
 from paddock.fleet.fleet import Fleet
-from paddock.live.live import Live
+from paddock.live.services import LiveServices
 from paddock.sandbox.images import ImageStore
 from paddock.store.database import Store
 
-ENGINES = "paddock.engines"
+ENTRY_POINT_GROUP = "paddock.engines"
 _EXTRAS = {"agentscope": "agentscope"}
-"""Engines that need an extra of the package: the name of engine and extra, and the module it brings."""
+"""Engines that need an extra of the package, with the module that the extra installs."""
 
 
-def installed() -> Mapping[str, str | None]:
-    """The engines there are, each with what to do if it cannot be used; nothing is loaded, which may take seconds."""
-    missing = {name: _how_to_install(name) for name, module in _EXTRAS.items() if not find_spec(module)}
-    return {entry.name: missing.get(entry.name) for entry in sorted(entry_points(group=ENGINES))}
+def installed_engines() -> Mapping[str, str | None]:
+    """List engines, each with the install command if its packages are missing. Loads no engine, which is slow."""
+    missing = {name: _install_command(name) for name, module in _EXTRAS.items() if not find_spec(module)}
+    return {entry.name: missing.get(entry.name) for entry in sorted(entry_points(group=ENTRY_POINT_GROUP))}
 
 
-def _how_to_install(engine: str) -> str:
+def _install_command(engine: str) -> str:
     return f"pip install 'paddock[{engine}]'" if engine in _EXTRAS else "pip install --force-reinstall paddock"
 
 
 @dataclass(frozen=True)
-class Means:
-    """What an engine is made with."""
+class EngineDependencies:
+    """Dependencies handed to every engine."""
 
     config: Config
     store: Store
     events: EventLog
     fleet: Fleet
-    live: Live
-    keys: Keys
+    live: LiveServices
+    keys: ApiKeys
     images: ImageStore
 
 
-class Engines:
-    """All engines that are installed; each is made when it is first asked for."""
+class EngineRegistry:
+    """All installed engines; each is created on first use."""
 
-    def __init__(self, means: Means, found: Mapping[str, EntryPoint]) -> None:
-        self._means = means
-        self._found = found
-        self._made: dict[str, Engine] = {}
+    def __init__(self, dependencies: EngineDependencies, entry_points_by_name: Mapping[str, EntryPoint]) -> None:
+        self._dependencies = dependencies
+        self._entry_points = entry_points_by_name
+        self._engines: dict[str, Engine] = {}
 
     @classmethod
-    def load(cls, means: Means) -> Self:
-        return cls(means, {entry.name: entry for entry in entry_points(group=ENGINES)})
+    def load(cls, dependencies: EngineDependencies) -> Self:
+        return cls(dependencies, {entry.name: entry for entry in entry_points(group=ENTRY_POINT_GROUP)})
 
     @property
     def names(self) -> tuple[str, ...]:
-        return tuple(sorted(self._found))
+        return tuple(sorted(self._entry_points))
 
     def get(self, name: str) -> Engine:
         """Raises `InvalidInput` for a name that is unknown, `ConfigError` for an engine whose packages are missing."""
-        if name not in self._made:
-            if name not in self._found:
+        if name not in self._engines:
+            if name not in self._entry_points:
                 raise InvalidInput(f"there is no engine {name[:100]!r}; there are {', '.join(self.names)}")
             try:
-                kind: type[Engine] = self._found[name].load()
-                self._made[name] = kind(self._means)  # type: ignore[call-arg]
+                engine_class: type[Engine] = self._entry_points[name].load()
+                self._engines[name] = engine_class(self._dependencies)  # type: ignore[call-arg]
             except ImportError as error:
                 raise ConfigError(
-                    f"the engine {name} cannot be loaded ({error}); install it: {_how_to_install(name)}"
+                    f"the engine {name} cannot be loaded ({error}); install it: {_install_command(name)}"
                 ) from error
-        return self._made[name]
+        return self._engines[name]
 
     async def close(self) -> None:
-        while self._made:
-            await self._made.popitem()[1].close()
+        while self._engines:
+            await self._engines.popitem()[1].close()

@@ -1,1 +1,1 @@
-"""HTTP in, domain out: one module per family of routes."""
+"""Request handlers of the daemon's HTTP API, one module per family of routes."""

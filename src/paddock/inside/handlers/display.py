@@ -1,82 +1,82 @@
-"""Ways to the box's display, where RFB is spoken."""
+"""Handler that connects a viewer to the sandbox's RFB display."""
 
 from __future__ import annotations
 
 import socket
 import time
 
-from ..box import Box
+from ..daemon import Daemon
 from ..errors import ApiError, not_supported
-from ..greetings import DISPLAY, display_socket
-from ..http import Reply, Request, Takeover, Wire, error_reply
-from ..pump import join
-from ..wire import Disconnected
+from ..http.buffered_socket import Disconnected
+from ..http.http11 import BufferedSocket, ConnectionTakeover, HttpReply, IncomingRequest, error_reply
+from ..http.socket_tunnel import copy_both_ways
+from ..services.display_ready import DISPLAY_SERVICE, display_socket_path
 
-COMING_UP = 10.0
-"""Seconds that a display which is being started is waited for."""
-GREETING = 5.0
-"""Seconds in which a display speaks first, as RFB has it; one that is dying takes connections and says nothing."""
+START_TIMEOUT = 10.0
+"""Seconds to wait for a display that is starting."""
+GREETING_TIMEOUT = 5.0
+"""Seconds to wait for the RFB greeting; a display that is shutting down accepts connections and stays silent."""
 
 
-def connect(box: Box, request: Request) -> Reply:
-    """With `Upgrade: fd`, connect and hand the descriptor out; with `Upgrade: tcp`, stay in between."""
+def connect_display(daemon: Daemon, request: IncomingRequest) -> HttpReply:
+    """Connect to the display: `Upgrade: fd` passes the descriptor to the client, `Upgrade: tcp` forwards bytes."""
     upgrade = request.header("upgrade").lower()
     if upgrade not in ("fd", "tcp"):
         raise ApiError(426, "UPGRADE_REQUIRED", "send Connection: Upgrade and Upgrade: fd, or Upgrade: tcp")
-    server = _dial(box)
+    server = _connect_to_display(daemon)
     if upgrade == "tcp":
-        return Takeover(lambda wire: _tunnel(wire, server))
-    return Takeover(lambda wire: _hand_out(wire, server, request))
+        return ConnectionTakeover(lambda client: _tunnel(client, server))
+    return ConnectionTakeover(lambda client: _pass_descriptor(client, server, request))
 
 
-def _dial(box: Box) -> socket.socket:
-    """Connect to a display that is there; one that is being started, also anew after its death, is waited for."""
-    path = display_socket(box.environment)
-    deadline = time.monotonic() + COMING_UP
+def _connect_to_display(daemon: Daemon) -> socket.socket:
+    """Connect to the display, waiting for one that is starting or restarting."""
+    path = display_socket_path(daemon.environment)
+    deadline = time.monotonic() + START_TIMEOUT
     while True:
-        if box.services.has(DISPLAY):
-            box.services.wait_ready([DISPLAY], max(0.0, deadline - time.monotonic()))
+        if daemon.services.is_wanted(DISPLAY_SERVICE):
+            daemon.services.wait_ready([DISPLAY_SERVICE], max(0.0, deadline - time.monotonic()))
         server = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
-            server.settimeout(GREETING)
+            server.settimeout(GREETING_TIMEOUT)
             server.connect(path)
             if server.recv(1, socket.MSG_PEEK):
                 return server
-            why = "it has just ended"
+            reason = "it has just exited"
         except OSError as error:
-            why = error.strerror or "it says nothing"
+            reason = error.strerror or "it sends no greeting"
         server.close()
-        if time.monotonic() >= deadline or not box.services.has(DISPLAY):
+        if time.monotonic() >= deadline or not daemon.services.is_wanted(DISPLAY_SERVICE):
             advice = "start it, or use an image with a screen"
-            raise ApiError(503, "NO_DISPLAY", f"no display runs in this box ({why}); {advice}")
+            raise ApiError(503, "NO_DISPLAY", f"no display runs in this sandbox ({reason}); {advice}")
         time.sleep(0.002)
 
 
-def _hand_out(wire: Wire, server: socket.socket, request: Request) -> None:
+def _pass_descriptor(client: BufferedSocket, server: socket.socket, request: IncomingRequest) -> None:
     with server:
-        if wire.socket.family != socket.AF_UNIX:
+        if client.socket.family != socket.AF_UNIX:
             refusal = not_supported("descriptors pass through Unix sockets only; send Upgrade: tcp")
-            return error_reply(refusal).write(wire, request)
+            return error_reply(refusal).write(client, request)
         try:
-            wire.socket.settimeout(wire.timeout)
-            socket.send_fds(wire.socket, [_head("fd")], [server.fileno()])
+            client.socket.settimeout(client.timeout)
+            socket.send_fds(client.socket, [_upgrade_head("fd")], [server.fileno()])
         except OSError as error:
             raise Disconnected from error
-    # Whoever looks at the display keeps this connection, so that a box that is being watched is not an idle one.
-    wire.socket.settimeout(None)
-    while wire.socket.recv(1024):
+    # Keep the request open while the viewer is connected, so that a watched sandbox does not count as idle.
+    client.socket.settimeout(None)
+    while client.socket.recv(1024):
         pass
     return None
 
 
-def _tunnel(wire: Wire, server: socket.socket) -> None:
+def _tunnel(client: BufferedSocket, server: socket.socket) -> None:
     with server:
-        wire.send(_head("tcp"))
-        early = wire.take_buffered()
+        client.send(_upgrade_head("tcp"))
+        early = client.take_buffered()
         if early:
             server.sendall(early)
-        join(wire.socket, server)
+        copy_both_ways(client.socket, server)
 
 
-def _head(upgrade: str) -> bytes:
+def _upgrade_head(upgrade: str) -> bytes:
     return f"HTTP/1.1 101 Switching Protocols\r\nUpgrade: {upgrade}\r\nConnection: Upgrade\r\n\r\n".encode("ascii")

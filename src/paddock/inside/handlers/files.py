@@ -1,4 +1,4 @@
-"""Files and directories: information, moving, permissions, search, replacement, removal."""
+"""Handlers for files and directories: metadata, move, permissions, search, replace, delete."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ import os
 import re
 import stat
 
-from ..attributes import Attributes, describe, describe_place, printable
-from ..box import Box
-from ..errors import invalid, missing_query
-from ..fields import required
-from ..http import Chunks, Reply, Request, StreamReply, json_reply
-from ..places import Place, Places
-from ..replacing import AtomicFile
-from ..trees import glob_matcher, remove_tree, walk
+from ..daemon import Daemon
+from ..errors import invalid_body, missing_query
+from ..files.atomic_file import AtomicFile
+from ..files.directory_trees import glob_matcher, remove_tree, walk_tree
+from ..files.file_attributes import FileAttributes, describe_file, describe_path, printable_path
+from ..files.paths import PathResolver, ResolvedPath
+from ..http.http11 import ChunkedWriter, HttpReply, IncomingRequest, StreamingReply, json_reply
+from ..http.json_fields import required_field
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -23,177 +23,180 @@ if TYPE_CHECKING:
     from typing import Any
 
 
-def places_of(box: Box, request: Request) -> Places:
+def path_resolver_for(daemon: Daemon, request: IncomingRequest) -> PathResolver:
     root = request.header("x-paddock-root").encode("latin-1").decode("utf-8", "surrogateescape")
-    return Places(root, box.environment.cwd)
+    return PathResolver(root, daemon.environment.cwd)
 
 
-def info(box: Box, request: Request) -> Reply:
-    places = places_of(box, request)
+def get_file_info(daemon: Daemon, request: IncomingRequest) -> HttpReply:
+    resolver = path_resolver_for(daemon, request)
     found = {}
-    for path in _paths(request):
-        with places.find(path, follow=False) as place:
-            found[printable(path)] = describe_place(place)
+    for path in _query_paths(request):
+        with resolver.resolve(path, follow=False) as resolved:
+            found[printable_path(path)] = describe_path(resolved)
     return json_reply(found)
 
 
-def delete(box: Box, request: Request) -> Reply:
-    places = places_of(box, request)
-    for path in _paths(request):
-        with places.find(path, follow=False) as place:
-            os.unlink(place.name, dir_fd=place.parent)
-    return Reply(200)
+def delete_files(daemon: Daemon, request: IncomingRequest) -> HttpReply:
+    resolver = path_resolver_for(daemon, request)
+    for path in _query_paths(request):
+        with resolver.resolve(path, follow=False) as resolved:
+            os.unlink(resolved.name, dir_fd=resolved.parent_fd)
+    return HttpReply(200)
 
 
-def move(box: Box, request: Request) -> Reply:
-    places = places_of(box, request)
+def move_files(daemon: Daemon, request: IncomingRequest) -> HttpReply:
+    resolver = path_resolver_for(daemon, request)
     items = request.json()
     if not isinstance(items, list) or not all(isinstance(item, dict) for item in items):
-        raise invalid("the request body must be a list of {src, dest}")
+        raise invalid_body("the request body must be a list of {src, dest}")
     for item in items:
-        source, target = required(item, "src", str), required(item, "dest", str)
-        with places.find(source, follow=False) as old, places.find(target, follow=False, make_parents=True) as new:
+        source, target = required_field(item, "src", str), required_field(item, "dest", str)
+        with (
+            resolver.resolve(source, follow=False) as old,
+            resolver.resolve(target, follow=False, make_parents=True) as new,
+        ):
             old.stat()
             _rename(old, new)
-    return Reply(200)
+    return HttpReply(200)
 
 
-def permissions(box: Box, request: Request) -> Reply:
-    places = places_of(box, request)
-    for path, document in _documents(request):
-        wanted = Attributes(document)
-        with places.find(path, follow=True) as place:
-            descriptor = place.open(os.O_PATH)
+def set_permissions(daemon: Daemon, request: IncomingRequest) -> HttpReply:
+    resolver = path_resolver_for(daemon, request)
+    for path, document in _body_documents(request):
+        attributes = FileAttributes(document)
+        with resolver.resolve(path, follow=True) as resolved:
+            descriptor = resolved.open(os.O_PATH)
             try:
-                _apply_by_path(descriptor, wanted)
+                _apply_by_path(descriptor, attributes)
             finally:
                 os.close(descriptor)
-    return Reply(200)
+    return HttpReply(200)
 
 
-def search(box: Box, request: Request) -> Reply:
+def search_files(daemon: Daemon, request: IncomingRequest) -> HttpReply:
     path = request.query("path")
     if not path:
         raise missing_query("path")
     try:
         pattern = glob_matcher(request.query("pattern") or "**")
     except re.error as error:
-        raise invalid(f"the pattern is not a glob: {error}") from None
-    found = _below(places_of(box, request), path, None)
-    return _listing(entry for entry in found if not stat.S_ISDIR(entry[2].st_mode) and pattern.match(entry[0]))
+        raise invalid_body(f"the pattern is not a glob: {error}") from None
+    found = _walk_below(path_resolver_for(daemon, request), path, None)
+    return _stream_listing(entry for entry in found if not stat.S_ISDIR(entry[2].st_mode) and pattern.match(entry[0]))
 
 
-def list_directory(box: Box, request: Request) -> Reply:
+def list_directory(daemon: Daemon, request: IncomingRequest) -> HttpReply:
     path = request.query("path")
     if not path:
         raise missing_query("path")
     depth = request.query_int("depth", 1)
     if not depth:
-        raise invalid("depth must be at least 1")
-    return _listing(_below(places_of(box, request), path, depth))
+        raise invalid_body("depth must be at least 1")
+    return _stream_listing(_walk_below(path_resolver_for(daemon, request), path, depth))
 
 
-def replace(box: Box, request: Request) -> Reply:
-    box.disk_limit.check()
-    places = places_of(box, request)
+def replace_in_files(daemon: Daemon, request: IncomingRequest) -> HttpReply:
+    daemon.disk_limit.check()
+    resolver = path_resolver_for(daemon, request)
     results = {}
-    for path, document in _documents(request):
-        old, new = required(document, "old", str).encode(), required(document, "new", str).encode()
+    for path, document in _body_documents(request):
+        old, new = required_field(document, "old", str).encode(), required_field(document, "new", str).encode()
         if not old:
-            raise invalid("'old' must not be empty")
-        with places.find(path, follow=True) as place:
-            with os.fdopen(place.open(os.O_RDONLY), "rb") as stream:
+            raise invalid_body("'old' must not be empty")
+        with resolver.resolve(path, follow=True) as resolved:
+            with os.fdopen(resolved.open(os.O_RDONLY), "rb") as stream:
                 content = stream.read()
             count = content.count(old)
             if count:
-                with AtomicFile(place) as target:
+                with AtomicFile(resolved) as target:
                     target.write(content.replace(old, new))
                     target.commit()
-        results[printable(path)] = {"replacedCount": count}
+        results[printable_path(path)] = {"replacedCount": count}
     return json_reply(results)
 
 
-def make_directories(box: Box, request: Request) -> Reply:
-    places = places_of(box, request)
-    for path, document in _documents(request):
-        wanted = Attributes(document)
-        with places.find(path, follow=True, make_parents=True) as place:
+def make_directories(daemon: Daemon, request: IncomingRequest) -> HttpReply:
+    resolver = path_resolver_for(daemon, request)
+    for path, document in _body_documents(request):
+        attributes = FileAttributes(document)
+        with resolver.resolve(path, follow=True, make_parents=True) as resolved:
             try:
-                os.mkdir(place.name, 0o755, dir_fd=place.parent)
+                os.mkdir(resolved.name, 0o755, dir_fd=resolved.parent_fd)
             except FileExistsError:
                 pass
-            descriptor = place.open(os.O_RDONLY | os.O_DIRECTORY)
+            descriptor = resolved.open(os.O_RDONLY | os.O_DIRECTORY)
             try:
-                wanted.apply(descriptor)
+                attributes.apply(descriptor)
             finally:
                 os.close(descriptor)
-    return Reply(200)
+    return HttpReply(200)
 
 
-def delete_directories(box: Box, request: Request) -> Reply:
-    places = places_of(box, request)
-    for path in _paths(request):
-        with places.find(path, follow=False) as place:
-            if os.path.normpath(place.shown) == "/" or place.name == ".":
-                raise invalid(f"{path} cannot be removed")
-            remove_tree(place.name, place.parent)
-    return Reply(200)
+def delete_directories(daemon: Daemon, request: IncomingRequest) -> HttpReply:
+    resolver = path_resolver_for(daemon, request)
+    for path in _query_paths(request):
+        with resolver.resolve(path, follow=False) as resolved:
+            if os.path.normpath(resolved.display_path) == "/" or resolved.name == ".":
+                raise invalid_body(f"{path} cannot be removed")
+            remove_tree(resolved.name, resolved.parent_fd)
+    return HttpReply(200)
 
 
-def _paths(request: Request) -> list[str]:
-    paths = request.query_all("path")
+def _query_paths(request: IncomingRequest) -> list[str]:
+    paths = request.query_values("path")
     if not paths:
         raise missing_query("path")
     return paths
 
 
-def _documents(request: Request) -> list[tuple[str, dict[str, Any]]]:
+def _body_documents(request: IncomingRequest) -> list[tuple[str, dict[str, Any]]]:
     documents = request.json_object()
     for path, document in documents.items():
         if not isinstance(document, dict):
-            raise invalid(f"the value of {path!r} must be an object")
+            raise invalid_body(f"the value of {path!r} must be an object")
     return list(documents.items())
 
 
-def _rename(old: Place, new: Place) -> None:
+def _rename(old: ResolvedPath, new: ResolvedPath) -> None:
     try:
-        os.rename(old.name, new.name, src_dir_fd=old.parent, dst_dir_fd=new.parent)
+        os.rename(old.name, new.name, src_dir_fd=old.parent_fd, dst_dir_fd=new.parent_fd)
     except OSError as error:
-        if error.errno != errno.EXDEV or old.parent is not None:
+        if error.errno != errno.EXDEV or old.parent_fd is not None:
             raise
         import shutil
 
         shutil.move(old.name, new.name)
 
 
-def _apply_by_path(descriptor: int, wanted: Attributes) -> None:
-    """Change a file that we may own but not read: through its O_PATH descriptor."""
-    wanted.apply(f"/proc/self/fd/{descriptor}")
+def _apply_by_path(descriptor: int, attributes: FileAttributes) -> None:
+    """Change a file through its O_PATH descriptor, which also works for files the daemon cannot read."""
+    attributes.apply(f"/proc/self/fd/{descriptor}")
 
 
-def _below(places: Places, path: str, depth: int | None) -> Iterator[tuple[str, str, os.stat_result]]:
-    with places.find(path, follow=True) as place:
-        directory = place.open(os.O_RDONLY | os.O_DIRECTORY)
+def _walk_below(resolver: PathResolver, path: str, depth: int | None) -> Iterator[tuple[str, str, os.stat_result]]:
+    with resolver.resolve(path, follow=True) as resolved:
+        directory = resolved.open(os.O_RDONLY | os.O_DIRECTORY)
         try:
-            for relative, status in walk(directory, depth):
-                yield relative, os.path.join(place.shown, relative), status
+            for relative, status in walk_tree(directory, depth):
+                yield relative, os.path.join(resolved.display_path, relative), status
         finally:
             os.close(directory)
 
 
-def _listing(found: Iterator[tuple[str, str, os.stat_result]]) -> Reply:
-    """Stream a JSON array; the first entry is fetched now so that errors still have a status."""
+def _stream_listing(found: Iterator[tuple[str, str, os.stat_result]]) -> HttpReply:
+    """Stream a JSON array; the first entry is fetched before the reply starts, so that errors have a status."""
     first = next(found, None)
     if first is None:
         return json_reply([])
 
-    def produce(chunks: Chunks) -> None:
-        batch = "[" + json.dumps(describe(first[1], first[2]))
+    def produce(chunks: ChunkedWriter) -> None:
+        batch = "[" + json.dumps(describe_file(first[1], first[2]))
         for _, shown, status in found:
-            batch += ",\n" + json.dumps(describe(shown, status))
+            batch += ",\n" + json.dumps(describe_file(shown, status))
             if len(batch) > 64 * 1024:
                 chunks.send(batch.encode())
                 batch = ""
         chunks.send((batch + "]").encode())
 
-    return StreamReply("application/json", produce)
+    return StreamingReply("application/json", produce)

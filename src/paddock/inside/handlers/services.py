@@ -1,69 +1,69 @@
-"""What runs in the box from its start on."""
+"""Handlers that list, start, stop and watch the sandbox's services."""
 
 from __future__ import annotations
 
-from ..box import Box
-from ..errors import invalid
-from ..events import CONTENT_TYPE, event
-from ..fields import optional
-from ..http import Chunks, Reply, Request, StreamReply, json_reply
-from ..relay import PING_INTERVAL
+from ..daemon import Daemon
+from ..errors import invalid_body
+from ..exec.execution_events import CONTENT_TYPE, format_event
+from ..exec.output_relay import PING_INTERVAL
+from ..http.http11 import ChunkedWriter, HttpReply, IncomingRequest, StreamingReply, json_reply
+from ..http.json_fields import optional_field
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
 DEFAULT_WAIT, LONGEST_WAIT = 10.0, 300.0
-LOOK_AT_CLIENT = 5.0
+CLIENT_CHECK_SECONDS = 5.0
 
 
-def list_all(box: Box, request: Request) -> Reply:
-    return _listed(box)
+def list_services(daemon: Daemon, request: IncomingRequest) -> HttpReply:
+    return _service_list(daemon)
 
 
-def start(box: Box, request: Request) -> Reply:
-    names, timeout = _wishes(request)
-    box.services.start(names, timeout)
-    return _listed(box)
+def start_services(daemon: Daemon, request: IncomingRequest) -> HttpReply:
+    names, timeout = _parse_selection(request)
+    daemon.services.start(names, timeout)
+    return _service_list(daemon)
 
 
-def stop(box: Box, request: Request) -> Reply:
-    names, timeout = _wishes(request)
-    box.services.stop(names, timeout)
-    return _listed(box)
+def stop_services(daemon: Daemon, request: IncomingRequest) -> HttpReply:
+    names, timeout = _parse_selection(request)
+    daemon.services.stop(names, timeout)
+    return _service_list(daemon)
 
 
-def watch(box: Box, request: Request) -> Reply:
-    """Tell each service as it is, and then every change."""
+def watch_services(daemon: Daemon, request: IncomingRequest) -> HttpReply:
+    """Stream the state of each service, then every change."""
 
-    def produce(chunks: Chunks) -> None:
+    def produce(chunks: ChunkedWriter) -> None:
         seen, quiet = 0, 0.0
         while True:
-            seen, changes = box.services.changes(seen)
+            seen, changes = daemon.services.changes_since(seen)
             if changes:
-                chunks.send(b"".join(event("service", **change) for change in changes))
+                chunks.send(b"".join(format_event("service", **change) for change in changes))
                 quiet = 0.0
             elif quiet >= PING_INTERVAL:
-                chunks.send(event("ping"))
+                chunks.send(format_event("ping"))
                 quiet = 0.0
-            if not box.services.wait_beyond(seen, LOOK_AT_CLIENT):
-                quiet += LOOK_AT_CLIENT
-                if not chunks.wire.stays_quiet(0):
+            if not daemon.services.wait_beyond(seen, CLIENT_CHECK_SECONDS):
+                quiet += CLIENT_CHECK_SECONDS
+                if not chunks.client.stays_connected(0):
                     return
 
-    return StreamReply(CONTENT_TYPE, produce)
+    return StreamingReply(CONTENT_TYPE, produce)
 
 
-def _listed(box: Box) -> Reply:
-    return json_reply({"services": box.services.documents(), "tools": box.worker.document()})
+def _service_list(daemon: Daemon) -> HttpReply:
+    return json_reply({"services": daemon.services.documents(), "tools": daemon.tool_worker.status_document()})
 
 
-def _wishes(request: Request) -> tuple[list[str] | None, float]:
+def _parse_selection(request: IncomingRequest) -> tuple[list[str] | None, float]:
     document: dict[str, Any] = request.json_object()
-    names = optional(document, "names", list)
+    names = optional_field(document, "names", list)
     if names is not None and not all(isinstance(name, str) for name in names):
-        raise invalid("'names' must be a list of services' names")
+        raise invalid_body("'names' must be a list of services' names")
     timeout = document.get("timeout", DEFAULT_WAIT)
     if isinstance(timeout, bool) or not isinstance(timeout, (int, float)) or not 0 <= timeout <= LONGEST_WAIT:
-        raise invalid(f"'timeout' must be a number of seconds up to {LONGEST_WAIT:.0f}")
+        raise invalid_body(f"'timeout' must be a number of seconds up to {LONGEST_WAIT:.0f}")
     return names, float(timeout)

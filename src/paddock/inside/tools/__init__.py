@@ -1,1 +1,1 @@
-"""The tools of a box: what an agent can do in it, offered over MCP and as plain HTTP."""
+"""The tool worker: the tools an agent can call in a sandbox, served over MCP and plain HTTP."""

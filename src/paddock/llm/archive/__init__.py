@@ -1,0 +1,1 @@
+"""Store every exchange with a model, and list, search, group, export and delete exchanges."""

@@ -1,4 +1,4 @@
-"""Keeps what models were asked and what they answered, and finds it again."""
+"""The archive of exchanges: write, list, search, export and delete them."""
 
 from __future__ import annotations
 
@@ -13,235 +13,243 @@ import structlog
 
 from paddock.config.llm import ArchiveConfig
 from paddock.errors import NotFound, Unavailable
-from paddock.llm.archive.export import Form, export
-from paddock.llm.archive.indexer import words_of
-from paddock.llm.archive.packing import Packer
-from paddock.llm.archive.prepare import restore
-from paddock.llm.archive.remote import RemoteScribe
-from paddock.llm.archive.scribe import OwnScribe, Scribe
-from paddock.llm.archive.telling import tell_thread
-from paddock.llm.archive.threads import Thread, find_threads
-from paddock.llm.archive.words import query
+from paddock.llm.archive.compression import Compressor
+from paddock.llm.archive.conversation_export import ExportForm, export_conversation_lines
+from paddock.llm.archive.conversation_threads import ConversationThread, group_into_threads
+from paddock.llm.archive.exchange_encoding import decode_exchange
+from paddock.llm.archive.remote_writer import RemoteExchangeWriter
+from paddock.llm.archive.search_indexer import extract_search_text
+from paddock.llm.archive.search_text import build_search_query
+from paddock.llm.archive.thread_messages import load_thread_messages
+from paddock.llm.archive.writer_api import ExchangeWriter, InProcessExchangeWriter
 from paddock.llm.exchange import Exchange
-from paddock.model.exchanges import Filters, Summary
+from paddock.model.exchanges import ExchangeFilters, ExchangeSummary
 from paddock.store.database import Store
-from paddock.store.exchange_words import WordStore
-from paddock.store.exchanges import ExchangeStore
+from paddock.store.model_exchanges.exchange_search import ExchangeSearchStore
+from paddock.store.model_exchanges.exchange_store import ExchangeStore
 
-EVERYTHING = Filters()
-MOST_IN_A_CONVERSATION = 5000
-_LONG_AGO = 86400.0
-"""Seconds within which what an exchange goes on with was said."""
-_PATIENCE = 1.0
-"""Seconds that who reads waits for what was said just now."""
+ALL_EXCHANGES = ExchangeFilters()
+MAX_CONVERSATION_EXCHANGES = 5000
+_LOOK_BACK_SECONDS = 86400.0
+"""Seconds before an exchange in which earlier exchanges of its conversation are looked for first."""
+_MAX_READ_WAIT = 1.0
+"""Seconds a reader waits for pending writes."""
 _PAGE = 256
-_REMOVED_AT_ONCE = 25
-"""Few, because nobody else can write meanwhile."""
+_DELETED_AT_ONCE = 25
+"""Small, because a deletion blocks all other writes."""
 log = structlog.get_logger()
 
 
-class Archive:
-    """All exchanges. Make it with `Archive.open`, and `close` it before the store."""
+class ExchangeArchive:
+    """All archived exchanges. Create it with `ExchangeArchive.open`, and `close` it before the store."""
 
     strict: bool
-    """Whether no answer may end before it is on disk."""
+    """Whether every answer must be on disk before it ends."""
 
     def __init__(self, store: Store, settings: ArchiveConfig) -> None:
         self.strict = settings.enabled and settings.durability == "strict"
         self._settings = settings
         self._threads = ThreadPoolExecutor(1, "archive-read")
-        self._exchanges = ExchangeStore(store, lambda raw: Packer().pack(raw), words_of)
-        self._bell = asyncio.Event()
-        self._following = True
-        self._scribe: Scribe
+        self._exchanges = ExchangeStore(store, lambda raw: Compressor().compress(raw), extract_search_text)
+        self._written = asyncio.Event()
+        self._followers_active = True
+        self._writer: ExchangeWriter
         self._writes = True
-        self._keeper = asyncio.create_task(self._forget_the_old(), name="archive retention")
+        self._retention = asyncio.create_task(self._delete_expired(), name="archive retention")
 
     @classmethod
     async def open(
-        cls, store: Store, settings: ArchiveConfig, secrets: Iterable[str] = (), *, apart: bool = False
+        cls, store: Store, settings: ArchiveConfig, secrets: Iterable[str] = (), *, separate_process: bool = False
     ) -> Self:
-        """Begin to keep exchanges. `secrets` are never kept, wherever they stand. Raises `Unavailable`.
+        """Open the archive for writing. `secrets` are redacted everywhere. Raises `Unavailable`.
 
-        `apart` has them written by a process of its own, which leaves more time to this one.
+        With `separate_process`, another process does the writing, which relieves this one.
         """
         archive = cls(store, settings)
-        if apart:
-            await WordStore(store).open()
-            archive._scribe = RemoteScribe(str(store.path), settings, secrets, archive._ring)
+        if separate_process:
+            await ExchangeSearchStore(store).open()
+            archive._writer = RemoteExchangeWriter(str(store.path), settings, secrets, archive._notify_followers)
         else:
-            archive._scribe = await OwnScribe.open(store, settings, secrets, archive._ring)
+            archive._writer = await InProcessExchangeWriter.open(store, settings, secrets, archive._notify_followers)
         return archive
 
     @classmethod
-    def reading(cls, store: Store, settings: ArchiveConfig) -> Self:
-        """The archive of a process that only reads: it keeps and removes nothing."""
+    def open_read_only(cls, store: Store, settings: ArchiveConfig) -> Self:
+        """Return an archive for a process that only reads: it writes and deletes nothing."""
         archive = cls(store, settings.model_copy(update={"enabled": False, "keep": None}))
         archive._writes = False
         return archive
 
     @property
     def enabled(self) -> bool:
-        """Whether anything is kept."""
+        """True if exchanges are archived at all."""
         return self._settings.enabled
 
     @property
-    def lost(self) -> int:
-        """How many exchanges were dropped because they could not be written."""
-        return self._scribe.lost
+    def lost_count(self) -> int:
+        """Number of exchanges dropped because they could not be written."""
+        return self._writer.lost_count
 
     @property
     def waiting_bytes(self) -> int:
-        """How much waits to be written."""
-        return self._scribe.waiting_bytes
+        """Bytes waiting to be written."""
+        return self._writer.waiting_bytes
 
-    def keep(self, exchange: Exchange) -> None:
-        """Have an exchange written in a moment. Never waits, never raises; to be called in the event loop's thread."""
+    def enqueue(self, exchange: Exchange) -> None:
+        """Queue an exchange for writing. Never waits, never raises; call it in the event loop's thread."""
         if self._settings.enabled:
-            self._scribe.keep(exchange)
+            self._writer.enqueue(exchange)
 
-    async def keep_now(self, exchange: Exchange) -> None:
-        """Write an exchange and return once it is on disk. Raises `Unavailable`, and then it is not kept."""
+    async def write_now(self, exchange: Exchange) -> None:
+        """Write an exchange, and return when it is on disk. Raises `Unavailable` if it was not written."""
         if self._settings.enabled:
-            await self._scribe.keep_now(exchange)
+            await self._writer.write_now(exchange)
 
     @property
-    def crowded(self) -> bool:
-        """Whether more is said than can be written, so that whoever says more should wait for `room`."""
-        return self._scribe.crowded
+    def is_crowded(self) -> bool:
+        """True if exchanges arrive faster than they are written, so that new requests should `wait_for_capacity`."""
+        return self._writer.is_crowded
 
-    async def room(self) -> None:
-        """Return once less waits to be written, or after two seconds in any case."""
-        await self._scribe.room()
+    async def wait_for_capacity(self) -> None:
+        """Wait until the write queue is shorter, for two seconds at most."""
+        await self._writer.wait_for_capacity()
 
-    def check(self) -> None:
-        """Somebody asks. Raises `Unavailable` if answers have to be on disk, and nothing can be written."""
+    def ensure_writable(self) -> None:
+        """Prepare for a new request. Raises `Unavailable` if durability is strict and writes fail."""
         if self._settings.enabled:
-            self._scribe.expect()
+            self._writer.prepare_to_write()
         if self.strict:
-            self._scribe.check()
+            self._writer.ensure_writable()
 
     async def flush(self) -> None:
-        """Return once all that was kept so far is on disk. Raises `Unavailable`."""
-        await self._scribe.flush()
+        """Wait until all queued exchanges are on disk. Raises `Unavailable`."""
+        await self._writer.flush()
 
-    async def catch_up(self) -> None:
-        """Return once all that was kept so far can be found by what was said. Raises `Unavailable`."""
-        await self._scribe.catch_up()
+    async def wait_until_searchable(self) -> None:
+        """Wait until all queued exchanges are in the full-text index. Raises `Unavailable`."""
+        await self._writer.wait_until_searchable()
 
     async def close(self) -> None:
-        """Write all that waits and stop. Those who follow come to an end."""
+        """Write all queued exchanges and stop. Followers end."""
         self.stop_following()
-        self._keeper.cancel()
-        await asyncio.gather(self._keeper, return_exceptions=True)
-        await self._scribe.close()
+        self._retention.cancel()
+        await asyncio.gather(self._retention, return_exceptions=True)
+        await self._writer.close()
         await asyncio.to_thread(self._threads.shutdown)
 
     async def get(self, tenant: str, exchange_id: str) -> Exchange:
-        """An exchange with all that was said. Raises `NotFound`."""
-        return (await self.show(tenant, exchange_id))[1]
+        """Return an exchange with its content. Raises `NotFound`."""
+        return (await self.get_with_summary(tenant, exchange_id))[1]
 
-    async def show(self, tenant: str, exchange_id: str) -> tuple[Summary, Exchange]:
-        """An exchange with all that was said, and its summary. Raises `NotFound`."""
-        await self._settle()
+    async def get_with_summary(self, tenant: str, exchange_id: str) -> tuple[ExchangeSummary, Exchange]:
+        """Return an exchange with its content, and its summary. Raises `NotFound`."""
+        await self._wait_for_writes()
         stored = await self._exchanges.get(tenant, exchange_id)
-        exchange = await asyncio.get_running_loop().run_in_executor(self._threads, restore, stored)
+        exchange = await asyncio.get_running_loop().run_in_executor(self._threads, decode_exchange, stored)
         return stored.summary, exchange
 
-    async def list(
-        self, tenant: str, filters: Filters = EVERYTHING, *, cursor: str | None = None, limit: int = 100
-    ) -> tuple[Sequence[Summary], str | None]:
-        """Exchanges, newest first, and the cursor of the next page. Raises `InvalidInput` for a senseless text."""
+    async def list_exchanges(
+        self, tenant: str, filters: ExchangeFilters = ALL_EXCHANGES, *, cursor: str | None = None, limit: int = 100
+    ) -> tuple[Sequence[ExchangeSummary], str | None]:
+        """Return exchanges, newest first, and the next page's cursor. Raises `InvalidInput` for an invalid query."""
         if cursor is None:
-            await self._settle()
-        found = await self._exchanges.list(tenant, filters, match=_match(filters), before=cursor, limit=limit + 1)
+            await self._wait_for_writes()
+        found = await self._exchanges.list(
+            tenant, filters, match=_search_match(filters), before=cursor, limit=limit + 1
+        )
         return found[:limit], found[limit - 1].id if len(found) > limit else None
 
     async def search(
         self, tenant: str, text: str, *, cursor: str | None = None, limit: int = 100
-    ) -> tuple[Sequence[Summary], str | None]:
-        """Exchanges in which all these words, "phrases" and begin* were said, newest first."""
-        return await self.list(tenant, Filters(text=text), cursor=cursor, limit=limit)
+    ) -> tuple[Sequence[ExchangeSummary], str | None]:
+        """Return exchanges that contain all the words, "phrases" and prefixes* of a query, newest first."""
+        return await self.list_exchanges(tenant, ExchangeFilters(text=text), cursor=cursor, limit=limit)
 
-    async def exchanges(self, tenant: str, filters: Filters = EVERYTHING) -> AsyncIterator[Exchange]:
-        """All that match, oldest first, with all that was said."""
+    async def iter_exchanges(self, tenant: str, filters: ExchangeFilters = ALL_EXCHANGES) -> AsyncIterator[Exchange]:
+        """Iterate over matching exchanges with their content, oldest first."""
         after = ""
         while True:
-            page = await self._exchanges.list(tenant, filters, match=_match(filters), after=after, limit=_PAGE)
+            page = await self._exchanges.list(tenant, filters, match=_search_match(filters), after=after, limit=_PAGE)
             for summary in page:
                 after = summary.id
                 yield await self.get(tenant, summary.id)
             if len(page) < _PAGE:
                 return
 
-    async def conversations(self, tenant: str, sandbox_id: str) -> Sequence[Thread]:
-        """What was said in a sandbox: the main conversation first, then sub-agents, branches and side calls."""
-        await self._settle()
-        filters = Filters(sandbox=sandbox_id)
-        tree = await self._exchanges.tree(tenant, filters, limit=MOST_IN_A_CONVERSATION)
-        threads = await asyncio.get_running_loop().run_in_executor(self._threads, find_threads, tree)
+    async def list_conversations(self, tenant: str, sandbox_id: str) -> Sequence[ConversationThread]:
+        """Return the conversations of a sandbox: main first, then sub-agents, branches and side calls."""
+        await self._wait_for_writes()
+        filters = ExchangeFilters(sandbox=sandbox_id)
+        tree = await self._exchanges.tree(tenant, filters, limit=MAX_CONVERSATION_EXCHANGES)
+        threads = await asyncio.get_running_loop().run_in_executor(self._threads, group_into_threads, tree)
         known = {thread.id: thread for thread in threads}
         told = []
         for thread in threads:
             try:
-                await tell_thread(self._exchanges, tenant, thread, known)
+                await load_thread_messages(self._exchanges, tenant, thread, known)
             except NotFound:
                 continue  # Deleted in the meantime.
             told.append(thread)
         return told
 
-    async def conversation(self, tenant: str, exchange_id: str) -> Thread:
-        """The conversation that an exchange is part of, found among those of its sandbox or key. Raises `NotFound`."""
-        await self._settle()
+    async def get_conversation(self, tenant: str, exchange_id: str) -> ConversationThread:
+        """Return the conversation of an exchange, found through its sandbox or key. Raises `NotFound`."""
+        await self._wait_for_writes()
         summary = (await self._exchanges.get(tenant, exchange_id)).summary
-        whose = Filters(sandbox=summary.sandbox, key=None if summary.sandbox else summary.key_id)
-        for age in (_LONG_AGO, 0.0):
+        whose = ExchangeFilters(sandbox=summary.sandbox, key=None if summary.sandbox else summary.key_id)
+        for age in (_LOOK_BACK_SECONDS, 0.0):
             filters = replace(whose, since=summary.at - age)
-            tree = await self._exchanges.tree(tenant, filters, limit=MOST_IN_A_CONVERSATION)
-            threads = await asyncio.get_running_loop().run_in_executor(self._threads, find_threads, tree)
+            tree = await self._exchanges.tree(tenant, filters, limit=MAX_CONVERSATION_EXCHANGES)
+            threads = await asyncio.get_running_loop().run_in_executor(self._threads, group_into_threads, tree)
             for thread in threads:
                 if any(each.id == exchange_id for each in thread.exchanges):
-                    await tell_thread(self._exchanges, tenant, thread, {each.id: each for each in threads})
+                    await load_thread_messages(self._exchanges, tenant, thread, {each.id: each for each in threads})
                     return thread
         raise NotFound(f"There is no exchange {exchange_id[:80]!r}.")
 
-    async def _settle(self) -> None:
-        """Let who asks see what was kept before, unless it cannot be written now."""
-        if self._writes and self._scribe.waiting_bytes:
+    async def _wait_for_writes(self) -> None:
+        """Wait briefly for pending writes, so that a reader sees earlier exchanges."""
+        if self._writes and self._writer.waiting_bytes:
             try:
-                await asyncio.wait_for(self._scribe.flush(), _PATIENCE)
+                await asyncio.wait_for(self._writer.flush(), _MAX_READ_WAIT)
             except (Unavailable, TimeoutError):
                 pass
 
-    def export(
-        self, tenant: str, filters: Filters = EVERYTHING, form: Form = "openai", *, unanswered: bool = False
+    def export_conversations(
+        self,
+        tenant: str,
+        filters: ExchangeFilters = ALL_EXCHANGES,
+        form: ExportForm = "openai",
+        *,
+        unanswered: bool = False,
     ) -> AsyncIterator[bytes]:
-        """Conversations as lines of JSON, in the message form of OpenAI's chat API or of Anthropic's.
+        """Export conversations as JSON lines, with messages in the form of OpenAI's chat API or Anthropic's.
 
-        Those that nobody answered are left out, unless they are asked for.
+        Unanswered conversations are omitted by default.
         """
-        return export(self._exchanges, tenant, filters, _match(filters), form, unanswered=unanswered)
+        match = _search_match(filters)
+        return export_conversation_lines(self._exchanges, tenant, filters, match, form, unanswered=unanswered)
 
     async def delete(self, tenant: str, exchange_id: str) -> None:
-        """Forget an exchange, and what was said only in it. Raises `NotFound`."""
+        """Delete an exchange and the messages that occur only in it. Raises `NotFound`."""
         stored = await self._exchanges.get(tenant, exchange_id)
-        await self._scribe.remove([stored.summary.number])
+        await self._writer.delete([stored.summary.number])
 
-    async def delete_all(self, tenant: str, filters: Filters) -> int:
-        """Forget all that match, and say how many."""
+    async def delete_matching(self, tenant: str, filters: ExchangeFilters) -> int:
+        """Delete all matching exchanges, and return their number."""
         removed = 0
-        match = _match(filters)
-        while numbers := await self._exchanges.ids(tenant, filters, match, _REMOVED_AT_ONCE):
-            removed += await self._scribe.remove(numbers)
+        match = _search_match(filters)
+        while numbers := await self._exchanges.ids(tenant, filters, match, _DELETED_AT_ONCE):
+            removed += await self._writer.delete(numbers)
         return removed
 
-    async def follow(self, tenant: str, after: int | None = None) -> AsyncIterator[Summary]:
-        """Exchanges in the order in which they are written, from now on or after a number. Ends when this closes."""
+    async def follow_written(self, tenant: str, after: int | None = None) -> AsyncIterator[ExchangeSummary]:
+        """Iterate over exchanges as they are written, from now on or after a number, until the archive closes."""
         place = after
         if place is None:
             _, place = await self._exchanges.written_after(0, tenant, 0)
         while True:
-            bell = self._bell
+            written = self._written
             found, newest = await self._exchanges.written_after(place, tenant, _PAGE)
             for summary in found:
                 yield summary
@@ -249,31 +257,31 @@ class Archive:
                 place = found[-1].number
                 continue
             place = max(place, newest)
-            if not self._following:
+            if not self._followers_active:
                 return
-            await bell.wait()
+            await written.wait()
 
     def stop_following(self) -> None:
-        """Let those who follow finish with what has been written."""
-        self._following = False
-        self._ring()
+        """Let followers finish with the exchanges written so far."""
+        self._followers_active = False
+        self._notify_followers()
 
-    def _ring(self) -> None:
-        bell, self._bell = self._bell, asyncio.Event()
-        bell.set()
+    def _notify_followers(self) -> None:
+        written, self._written = self._written, asyncio.Event()
+        written.set()
 
-    async def _forget_the_old(self) -> None:
+    async def _delete_expired(self) -> None:
         keep = self._settings.keep
         while keep is not None:
             try:
                 for tenant in await self._exchanges.tenants():
-                    removed = await self.delete_all(tenant, Filters(until=time.time() - keep))
+                    removed = await self.delete_matching(tenant, ExchangeFilters(until=time.time() - keep))
                     if removed:
-                        log.info("forgot old exchanges", tenant=tenant, count=removed)
+                        log.info("deleted expired exchanges", tenant=tenant, count=removed)
             except Unavailable as error:
-                log.warning("old exchanges cannot be removed", reason=error.message)
+                log.warning("could not delete expired exchanges", reason=error.message)
             await asyncio.sleep(min(3600.0, max(0.05, keep / 20)))
 
 
-def _match(filters: Filters) -> str | None:
-    return None if filters.text is None else query(filters.text)
+def _search_match(filters: ExchangeFilters) -> str | None:
+    return None if filters.text is None else build_search_query(filters.text)

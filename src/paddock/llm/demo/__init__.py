@@ -1,4 +1,4 @@
-"""A model for servers that have none: a script, which is told as one wherever it answers."""
+"""The built-in scripted model `demo`, offered when no provider is configured."""
 
 from __future__ import annotations
 
@@ -6,33 +6,33 @@ from pathlib import Path
 
 from paddock.config.llm import LlmConfig, ModelConfig, ProviderConfig
 
-DEMO = "demo"
-"""The name of the model, and of its provider."""
-SCENARIO = Path(__file__).parent / "demo.yaml"
-PROMPTS = {
+DEMO_MODEL = "demo"
+"""Name of the model and of its provider."""
+DEMO_SCRIPT = Path(__file__).parent / "demo.yaml"
+DEMO_PROMPTS = {
     "en": "Which of these five towns had the fastest growing number of visitors? Write a short report with a chart.",
     "zh": "这五个城镇中，哪一个的游客增长最快？请写一份带图表的简短报告。",  # noqa: RUF001
 }
-"""What the scenario answers to, by language."""
+"""Prompts that the script answers, by language."""
 
 
-def with_demo(settings: LlmConfig) -> LlmConfig:
-    """The settings, with the script as a model if there is no provider at all and nobody has said not to."""
+def add_demo_model(settings: LlmConfig) -> LlmConfig:
+    """Add the demo model unless providers or models are configured or it is disabled."""
     if settings.providers or settings.models or not settings.demo:
         return settings
     return settings.model_copy(
         update={
-            "providers": {DEMO: ProviderConfig(kind="script", file=SCENARIO)},
-            "models": {DEMO: ModelConfig(provider=DEMO)},
+            "providers": {DEMO_MODEL: ProviderConfig(kind="script", file=DEMO_SCRIPT)},
+            "models": {DEMO_MODEL: ModelConfig(provider=DEMO_MODEL)},
         }
     )
 
 
-def only_demo(settings: LlmConfig) -> bool:
-    """Whether nobody answers but the script that Paddock brings."""
-    return all(is_demo(provider) for provider in settings.providers.values())
+def has_only_demo_model(settings: LlmConfig) -> bool:
+    """Return whether the demo model is the only provider."""
+    return all(is_demo_provider(provider) for provider in settings.providers.values())
 
 
-def is_demo(provider: ProviderConfig) -> bool:
-    """Return whether a provider is the script that Paddock brings."""
-    return provider.file == SCENARIO
+def is_demo_provider(provider: ProviderConfig) -> bool:
+    """Return whether a provider is the built-in demo model."""
+    return provider.file == DEMO_SCRIPT

@@ -1,1 +1,1 @@
-"""The wire formats of model APIs, each read into and written from the neutral form."""
+"""Translate between the wire formats of model APIs, through one neutral form."""

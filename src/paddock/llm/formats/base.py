@@ -1,7 +1,7 @@
-"""What every wire format can do.
+"""Interface of a wire format: requests, answers, streams, errors and token counts.
 
-Reading is strict about what is needed and lenient about the rest: unknown fields are ignored, and whatever cannot be
-said in the neutral form is either dropped with a note, when an answer without it is still right, or refused.
+Readers are strict about required fields and ignore unknown ones. A field without a neutral equivalent is dropped with a
+note if the answer stays correct without it; otherwise the request is rejected.
 """
 
 from __future__ import annotations
@@ -10,93 +10,93 @@ from abc import ABC, abstractmethod
 from typing import ClassVar
 
 from paddock.errors import InvalidInput
-from paddock.llm.formats.failures import any_failure
-from paddock.llm.neutral import Answer, Event, Failure, Request
+from paddock.llm.formats.neutral import ModelAnswer, ModelFailure, ModelRequest, StreamEvent
+from paddock.llm.formats.provider_errors import parse_provider_error
 
 
-class Untranslatable(InvalidInput):
-    """The request asks for something the other side has no word for."""
+class UntranslatableRequest(InvalidInput):
+    """The request needs a feature that the target format does not have."""
 
     code = "UNTRANSLATABLE"
 
 
 class BrokenStream(Exception):
-    """A provider's stream ended early or makes no sense; the client's must not end as if all were well."""
+    """A provider's stream or answer is incomplete or malformed; the client must see an error."""
 
 
 class StreamReader(ABC):
-    """Turns a provider's stream of bytes, however it is cut, into events."""
+    """Parser of a provider's byte stream, split at any position, into stream events."""
 
     @abstractmethod
-    def feed(self, data: bytes) -> list[Event]:
-        """Take more bytes. Raises `BrokenStream` for nonsense, and for an event larger than 16 MiB."""
+    def feed(self, data: bytes) -> list[StreamEvent]:
+        """Parse more bytes. Raises `BrokenStream` for malformed data and for events larger than 16 MiB."""
 
     @abstractmethod
-    def close(self) -> list[Event]:
-        """The bytes have ended. Raises `BrokenStream` unless a `Finished` or `Failed` event was among them."""
+    def close(self) -> list[StreamEvent]:
+        """Finish at the end of the bytes. Raises `BrokenStream` unless the stream finished or failed properly."""
 
 
 class StreamWriter(ABC):
-    """Turns events into a client's stream of bytes."""
+    """Encoder of stream events as the client's byte stream."""
 
     @abstractmethod
-    def write(self, event: Event) -> bytes:
-        """What to send for this event; may be nothing. After `Finished` or `Failed` the stream is complete."""
+    def write(self, event: StreamEvent) -> bytes:
+        """Return the bytes for one event, possibly none."""
 
     def ping(self) -> bytes:
-        """Something that keeps the connection alive and that clients ignore."""
+        """Return a keep-alive that clients ignore."""
         return b": ping\n\n"
 
 
-class Format(ABC):
-    """One wire format, both ways."""
+class WireFormat(ABC):
+    """One wire format: parses requests and answers, and writes them."""
 
     name: ClassVar[str]
 
     @abstractmethod
-    def read_request(self, body: bytes, *, model: str | None = None, stream: bool | None = None) -> Request:
-        """Read a client's request. `model` and `stream` are given where the format has them in its address.
+    def read_request(self, body: bytes, *, model: str | None = None, stream: bool | None = None) -> ModelRequest:
+        """Parse a client's request. Pass `model` and `stream` for formats that have them in the URL.
 
-        Raises `InvalidInput` naming the field that is wrong.
+        Raises `InvalidInput` naming the invalid field.
         """
 
     @abstractmethod
-    def write_request(self, request: Request) -> bytes:
-        """Say a request in this format. Raises `Untranslatable`; adds to `request.notes` what it leaves out."""
+    def write_request(self, request: ModelRequest) -> bytes:
+        """Encode a request for a provider, noting omissions. Raises `UntranslatableRequest`."""
 
     @abstractmethod
-    def read_answer(self, body: bytes) -> Answer:
-        """Read a provider's whole answer. Raises `BrokenStream` for nonsense."""
+    def read_answer(self, body: bytes) -> ModelAnswer:
+        """Parse a provider's complete answer. Raises `BrokenStream` for malformed data."""
 
     @abstractmethod
-    def write_answer(self, answer: Answer, request: Request | None = None) -> bytes:
-        """Say a whole answer in this format, to the client that made this request where that makes a difference."""
+    def write_answer(self, answer: ModelAnswer, request: ModelRequest | None = None) -> bytes:
+        """Encode a complete answer; `request` restores the client's own tool names."""
 
     @abstractmethod
-    def reader(self) -> StreamReader: ...
+    def new_stream_reader(self) -> StreamReader: ...
 
     @abstractmethod
-    def writer(self, request: Request) -> StreamWriter:
-        """A writer for the answer to this request, which says whether the client wants usage and the like."""
+    def new_stream_writer(self, request: ModelRequest) -> StreamWriter:
+        """Return a stream writer with the options of the client's request, such as whether to include usage."""
 
-    def read_failure(self, status: int, body: bytes) -> Failure:
-        """Read a provider's error, whatever it is: JSON in its shape, in another's, HTML or nothing."""
-        return any_failure(status, body)
+    def read_failure(self, status: int, body: bytes) -> ModelFailure:
+        """Parse a provider's error response: JSON of any provider, HTML, or an empty body."""
+        return parse_provider_error(status, body)
 
     @abstractmethod
-    def write_failure(self, failure: Failure) -> bytes: ...
+    def write_failure(self, failure: ModelFailure) -> bytes: ...
 
-    def write_count_request(self, request: Request) -> bytes:
-        """Ask how many tokens the request has, a question that `read_request` reads.
+    def write_token_count_request(self, request: ModelRequest) -> bytes:
+        """Encode a token-counting request; `read_request` parses the same body.
 
-        Raises `Untranslatable` where the format has no such question.
+        Raises `UntranslatableRequest` if the format cannot count tokens.
         """
-        raise Untranslatable(f"the format {self.name} has no way to ask for the number of tokens")
+        raise UntranslatableRequest(f"the format {self.name} cannot request token counts; use another format")
 
-    def read_count(self, body: bytes) -> int:
-        """Read a provider's answer to that. Raises `BrokenStream` for nonsense."""
-        raise BrokenStream(f"the format {self.name} has no way to tell the number of tokens")
+    def read_token_count(self, body: bytes) -> int:
+        """Parse the answer to a token-counting request. Raises `BrokenStream` for malformed data."""
+        raise BrokenStream(f"the format {self.name} cannot report token counts")
 
-    def write_count(self, tokens: int) -> bytes:
-        """Tell a client how many tokens its request has. Raises `Untranslatable` like the question."""
-        raise Untranslatable(f"the format {self.name} has no way to tell the number of tokens")
+    def write_token_count(self, tokens: int) -> bytes:
+        """Encode the answer to a token-counting request. May raise `UntranslatableRequest`."""
+        raise UntranslatableRequest(f"the format {self.name} cannot report token counts; use another format")

@@ -1,4 +1,4 @@
-"""Embeddings: what a text is near to, as numbers. OpenAI's and Gemini's ways to ask for them."""
+"""Embedding requests and answers in OpenAI's and Gemini's formats."""
 
 from __future__ import annotations
 
@@ -9,76 +9,76 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 from typing import Any
 
-from paddock.llm.formats.base import BrokenStream, Untranslatable
-from paddock.llm.formats.failures import told_failure
-from paddock.llm.formats.fields import Fields, answer_fields, request_fields, to_bytes
-from paddock.llm.formats.gemini.parts import camel
-from paddock.llm.formats.notes import note
+from paddock.llm.formats.base import BrokenStream, UntranslatableRequest
+from paddock.llm.formats.gemini.content_parts import camel_case_keys
+from paddock.llm.formats.json_fields import JsonFields, encode_json, parse_answer_body, parse_request_body
+from paddock.llm.formats.provider_errors import find_error_in_json
+from paddock.llm.formats.translation_notes import add_note
 
 
 @dataclass(slots=True)
-class EmbedRequest:
+class EmbeddingRequest:
     model: str
     inputs: list[str | list[int]]
-    """Texts, or texts that the client has cut into tokens itself."""
+    """Texts, or token lists from clients that tokenize themselves."""
     dimensions: int | None = None
     user: str | None = None
     as_base64: bool = False
-    """Whether the client wants the numbers packed, as OpenAI's own do."""
+    """Whether the client wants vectors packed as base64, as OpenAI's own clients do."""
     single: bool = False
-    """Whether the client asked for one and wants no list (Gemini's `embedContent`)."""
+    """Whether the client asked for a single embedding instead of a list (Gemini's `embedContent`)."""
     task: str | None = None
-    """What it is for, in Gemini's words: `RETRIEVAL_QUERY`, …"""
+    """Gemini's task type: `RETRIEVAL_QUERY`, …"""
     title: str | None = None
     notes: list[str] = field(default_factory=list)
 
 
 @dataclass(slots=True)
-class EmbedAnswer:
+class EmbeddingAnswer:
     model: str
     vectors: list[list[float]]
-    """One for each input, in its order."""
+    """One vector per input, in the same order."""
     input_tokens: int | None = None
 
 
-class EmbedFormat(ABC):
-    """One way to ask for embeddings, both ways."""
+class EmbeddingFormat(ABC):
+    """One embedding format: parses requests and answers, and writes them."""
 
     @abstractmethod
-    def read_request(self, body: bytes, *, model: str | None = None) -> EmbedRequest:
-        """Read a client's request. Raises `InvalidInput` naming the field that is wrong."""
+    def read_request(self, body: bytes, *, model: str | None = None) -> EmbeddingRequest:
+        """Parse a client's request. Raises `InvalidInput` naming the invalid field."""
 
     @abstractmethod
-    def write_request(self, request: EmbedRequest) -> bytes:
-        """Say a request to a provider. Raises `Untranslatable`; adds to `request.notes` what it leaves out."""
+    def write_request(self, request: EmbeddingRequest) -> bytes:
+        """Encode a request for a provider, noting omissions. Raises `UntranslatableRequest`."""
 
     @abstractmethod
-    def read_answer(self, body: bytes) -> EmbedAnswer:
-        """Read a provider's answer. Raises `BrokenStream` for nonsense."""
+    def read_answer(self, body: bytes) -> EmbeddingAnswer:
+        """Parse a provider's answer. Raises `BrokenStream` for malformed data."""
 
     @abstractmethod
-    def write_answer(self, answer: EmbedAnswer, request: EmbedRequest) -> bytes:
-        """Say an answer to the client that made this request."""
+    def write_answer(self, answer: EmbeddingAnswer, request: EmbeddingRequest) -> bytes:
+        """Encode an answer for the client's request."""
 
 
-class OpenAIEmbeddings(EmbedFormat):
+class OpenAIEmbeddings(EmbeddingFormat):
     """`POST /v1/embeddings`."""
 
-    def read_request(self, body: bytes, *, model: str | None = None) -> EmbedRequest:
-        fields = request_fields(body)
-        encoding = fields.text_or("encoding_format") or "float"
+    def read_request(self, body: bytes, *, model: str | None = None) -> EmbeddingRequest:
+        fields = parse_request_body(body)
+        encoding = fields.optional_text("encoding_format") or "float"
         if encoding not in ("float", "base64"):
             raise fields.error("should be float or base64", "encoding_format")
-        return EmbedRequest(
+        return EmbeddingRequest(
             model=model or fields.text("model"),
-            inputs=_inputs(fields),
-            dimensions=fields.integer_or("dimensions"),
-            user=fields.text_or("user"),
+            inputs=_read_inputs(fields),
+            dimensions=fields.optional_integer("dimensions"),
+            user=fields.optional_text("user"),
             as_base64=encoding == "base64",
         )
 
-    def write_request(self, request: EmbedRequest) -> bytes:
-        # Numbers in base64 are a third of the bytes, but not every compatible server has them.
+    def write_request(self, request: EmbeddingRequest) -> bytes:
+        # Vectors in base64 take a third of the bytes, but not every compatible server supports them.
         values = {
             "model": request.model,
             "input": request.inputs,
@@ -88,67 +88,69 @@ class OpenAIEmbeddings(EmbedFormat):
         }
         for name, value in (("taskType", request.task), ("title", request.title)):
             if value is not None:
-                note(request.notes, f"{name}: OpenAI's embeddings have no word for it")
-        return to_bytes({name: value for name, value in values.items() if value is not None})
+                add_note(request.notes, f"{name}: OpenAI's embeddings have no such field")
+        return encode_json({name: value for name, value in values.items() if value is not None})
 
-    def read_answer(self, body: bytes) -> EmbedAnswer:
-        fields = answer_fields(body)
+    def read_answer(self, body: bytes) -> EmbeddingAnswer:
+        fields = parse_answer_body(body)
         if "data" not in fields:
-            failure = told_failure(fields.value)
+            failure = find_error_in_json(fields.value)
             raise BrokenStream(failure.message if failure is not None else "data is missing")
         items = list(fields.objects("data"))
-        items.sort(key=lambda item: item.count("index"))
-        usage = fields.object_or("usage")
-        return EmbedAnswer(
-            model=fields.text_or("model") or "",
-            vectors=[_vector(item, "embedding") for item in items],
-            input_tokens=usage.count("prompt_tokens") if usage is not None else None,
+        items.sort(key=lambda item: item.token_count("index"))
+        usage = fields.optional_object("usage")
+        return EmbeddingAnswer(
+            model=fields.optional_text("model") or "",
+            vectors=[_read_vector(item, "embedding") for item in items],
+            input_tokens=usage.token_count("prompt_tokens") if usage is not None else None,
         )
 
-    def write_answer(self, answer: EmbedAnswer, request: EmbedRequest) -> bytes:
+    def write_answer(self, answer: EmbeddingAnswer, request: EmbeddingRequest) -> bytes:
         tokens = answer.input_tokens or 0
         data = [
-            {"object": "embedding", "index": index, "embedding": _packed(vector) if request.as_base64 else vector}
+            {"object": "embedding", "index": index, "embedding": _pack_vector(vector) if request.as_base64 else vector}
             for index, vector in enumerate(answer.vectors)
         ]
         usage = {"prompt_tokens": tokens, "total_tokens": tokens}
-        return to_bytes({"object": "list", "data": data, "model": answer.model or request.model, "usage": usage})
+        return encode_json({"object": "list", "data": data, "model": answer.model or request.model, "usage": usage})
 
 
-class GeminiEmbeddings(EmbedFormat):
-    """`embedContent` and `batchEmbedContents`; requests are always written for the latter."""
+class GeminiEmbeddings(EmbeddingFormat):
+    """`embedContent` and `batchEmbedContents`; requests are always written as `batchEmbedContents`."""
 
-    def read_request(self, body: bytes, *, model: str | None = None) -> EmbedRequest:
-        fields = Fields(camel(request_fields(body).value))
+    def read_request(self, body: bytes, *, model: str | None = None) -> EmbeddingRequest:
+        fields = JsonFields(camel_case_keys(parse_request_body(body).value))
         single = "requests" not in fields
-        asked = [fields] if single else list(fields.objects("requests"))
-        if not asked:
+        items = [fields] if single else list(fields.objects("requests"))
+        if not items:
             raise fields.error("should have at least one request", "requests")
-        first = asked[0]
-        named = model or first.text_or("model")
+        first = items[0]
+        named = model or first.optional_text("model")
         if named is None:
             raise first.error("is missing", "model")
-        for other in asked[1:]:
+        for other in items[1:]:
             for name in ("taskType", "outputDimensionality"):
                 if other.get(name) != first.get(name):
-                    raise Untranslatable(f"{other.at(name)} should be the same in all requests")
-        return EmbedRequest(
+                    raise UntranslatableRequest(f"{other.path_of(name)} should be the same in all requests")
+        return EmbeddingRequest(
             model=named.removeprefix("models/"),
-            inputs=[_content_text(each) for each in asked],
-            dimensions=first.integer_or("outputDimensionality"),
+            inputs=[_content_text(each) for each in items],
+            dimensions=first.optional_integer("outputDimensionality"),
             single=single,
-            task=first.text_or("taskType"),
-            title=first.text_or("title"),
+            task=first.optional_text("taskType"),
+            title=first.optional_text("title"),
         )
 
-    def write_request(self, request: EmbedRequest) -> bytes:
+    def write_request(self, request: EmbeddingRequest) -> bytes:
         model = f"models/{request.model.removeprefix('models/')}"
         if request.user is not None:
-            note(request.notes, "user: Gemini's embeddings have no word for it")
-        asked: list[dict[str, Any]] = []
+            add_note(request.notes, "user: Gemini's embeddings have no such field")
+        items: list[dict[str, Any]] = []
         for text in request.inputs:
             if not isinstance(text, str):
-                raise Untranslatable("input is in tokens, which only their maker can read; send it as text")
+                raise UntranslatableRequest(
+                    "input is given as tokens, which only their provider can read; send it as text"
+                )
             values = {
                 "model": model,
                 "content": {"parts": [{"text": text}]},
@@ -156,39 +158,39 @@ class GeminiEmbeddings(EmbedFormat):
                 "taskType": request.task,
                 "title": request.title,
             }
-            asked.append({name: value for name, value in values.items() if value is not None})
-        return to_bytes({"requests": asked})
+            items.append({name: value for name, value in values.items() if value is not None})
+        return encode_json({"requests": items})
 
-    def read_answer(self, body: bytes) -> EmbedAnswer:
-        fields = answer_fields(body)
+    def read_answer(self, body: bytes) -> EmbeddingAnswer:
+        fields = parse_answer_body(body)
         if "embedding" in fields:
-            vectors = [_vector(fields.object("embedding"), "values")]
+            vectors = [_read_vector(fields.object("embedding"), "values")]
         elif "embeddings" in fields:
-            vectors = [_vector(item, "values") for item in fields.objects("embeddings")]
+            vectors = [_read_vector(item, "values") for item in fields.objects("embeddings")]
         else:
-            failure = told_failure(fields.value)
+            failure = find_error_in_json(fields.value)
             raise BrokenStream(failure.message if failure is not None else "embeddings are missing")
-        usage = fields.object_or("usageMetadata")
-        return EmbedAnswer("", vectors, usage.count("promptTokenCount") if usage is not None else None)
+        usage = fields.optional_object("usageMetadata")
+        return EmbeddingAnswer("", vectors, usage.token_count("promptTokenCount") if usage is not None else None)
 
-    def write_answer(self, answer: EmbedAnswer, request: EmbedRequest) -> bytes:
+    def write_answer(self, answer: EmbeddingAnswer, request: EmbeddingRequest) -> bytes:
         vectors = [{"values": vector} for vector in answer.vectors]
         written: dict[str, Any] = {"embedding": vectors[0]} if request.single and vectors else {"embeddings": vectors}
         if answer.input_tokens is not None:
             written["usageMetadata"] = {"promptTokenCount": answer.input_tokens}
-        return to_bytes(written)
+        return encode_json(written)
 
 
-EMBED_FORMATS: dict[str, EmbedFormat] = {
+EMBEDDING_FORMATS: dict[str, EmbeddingFormat] = {
     "openai-chat": OpenAIEmbeddings(),
     "openai-responses": OpenAIEmbeddings(),
     "gemini": GeminiEmbeddings(),
 }
-"""By the name of the format that a client or provider otherwise speaks; Anthropic has none."""
+"""Embedding formats by wire format name; Anthropic has none."""
 
 
-def _inputs(fields: Fields) -> list[str | list[int]]:
-    given = fields.need("input")
+def _read_inputs(fields: JsonFields) -> list[str | list[int]]:
+    given = fields.required("input")
     if isinstance(given, str):
         return [given]
     if not isinstance(given, list) or not given:
@@ -206,19 +208,19 @@ def _is_token(value: Any) -> bool:
     return isinstance(value, int) and not isinstance(value, bool)
 
 
-def _content_text(asked: Fields) -> str:
-    if isinstance(asked.need("content"), str):
-        return asked.text("content")
+def _content_text(item: JsonFields) -> str:
+    if isinstance(item.required("content"), str):
+        return item.text("content")
     texts: list[str] = []
-    for part in asked.object("content").objects("parts"):
+    for part in item.object("content").objects("parts"):
         if "text" not in part:
-            raise Untranslatable(f"{part.path} is no text, and only Gemini embeds anything else")
+            raise UntranslatableRequest(f"{part.path} is not text; only Gemini embeds other content")
         texts.append(part.text("text"))
     return "\n".join(texts)
 
 
-def _vector(item: Fields, name: str) -> list[float]:
-    value = item.need(name)
+def _read_vector(item: JsonFields, name: str) -> list[float]:
+    value = item.required(name)
     if isinstance(value, str):
         try:
             data = base64.b64decode(value, validate=True)
@@ -230,7 +232,7 @@ def _vector(item: Fields, name: str) -> list[float]:
     return value
 
 
-def _packed(vector: list[float]) -> str:
+def _pack_vector(vector: list[float]) -> str:
     try:
         return base64.b64encode(struct.pack(f"<{len(vector)}f", *vector)).decode()
     except (struct.error, OverflowError):

@@ -1,4 +1,4 @@
-"""What OpenAI's two formats have in common: errors, effort, usage, and media in data URLs."""
+"""Shared parts of OpenAI's two formats: errors, reasoning effort, usage, and media in data URLs."""
 
 from __future__ import annotations
 
@@ -8,131 +8,135 @@ import re
 from typing import Any, Literal
 from uuid import uuid4
 
-from paddock.llm.formats.base import Untranslatable
-from paddock.llm.formats.fields import Fields
-from paddock.llm.formats.notes import note
-from paddock.llm.neutral import Effort, Failure, Media, Request, Usage
+from paddock.llm.formats.base import UntranslatableRequest
+from paddock.llm.formats.json_fields import JsonFields
+from paddock.llm.formats.neutral import ModelFailure, ModelMedia, ModelRequest, ReasoningEffort, TokenUsage
+from paddock.llm.formats.translation_notes import add_note
 
-_CODE_OF_KIND = {
+_CODE_BY_ERROR_KIND = {
     "authentication_error": "invalid_api_key",
     "rate_limit_error": "rate_limit_exceeded",
     "overloaded_error": "server_is_overloaded",
     "not_found_error": "model_not_found",
 }
-_TOO_LONG = re.compile(r"prompt is too long|context (length|window)|maximum number of tokens", re.IGNORECASE)
+_CONTEXT_TOO_LONG = re.compile(r"prompt is too long|context (length|window)|maximum number of tokens", re.IGNORECASE)
 _DATA_URL = re.compile(r"data:([^;,]*)((?:;[^;,]*)*),", re.IGNORECASE)
-_UNTHINKING = re.compile(r"(.*/)?(gpt-[34](?!\d)|chatgpt-|gpt-5[\d.]*-chat)")
-_ALWAYS_THINKING = re.compile(r"(.*/)?(o\d|gpt-5(?![.\d])|gpt-oss)")
-_ALWAYS_SAMPLING = re.compile(r"(.*/)?(o\d|gpt-[5-9](?![\d.]*-chat))")
-_MINIMAL = re.compile(r"(.*/)?gpt-5(?![.\d])")
-_MUCH_EFFORT = re.compile(r"(.*/)?gpt-(5\.\d|[6-9])")
-"""Models that take `none` and `xhigh`, but not `minimal`."""
-_AUDIO = {"mp3": "audio/mpeg", "wav": "audio/wav"}
+_NON_REASONING_MODELS = re.compile(r"(.*/)?(gpt-[34](?!\d)|chatgpt-|gpt-5[\d.]*-chat)")
+_ALWAYS_REASONING_MODELS = re.compile(r"(.*/)?(o\d|gpt-5(?![.\d])|gpt-oss)")
+_FIXED_SAMPLING_MODELS = re.compile(r"(.*/)?(o\d|gpt-[5-9](?![\d.]*-chat))")
+_MINIMAL_EFFORT_MODELS = re.compile(r"(.*/)?gpt-5(?![.\d])")
+_XHIGH_EFFORT_MODELS = re.compile(r"(.*/)?gpt-(5\.\d|[6-9])")
+"""Models that accept the efforts `none` and `xhigh`, but not `minimal`."""
+_AUDIO_MEDIA_TYPES = {"mp3": "audio/mpeg", "wav": "audio/wav"}
 
 
-def new_id(prefix: str) -> str:
+def random_id(prefix: str) -> str:
     return prefix + uuid4().hex
 
 
-def no_word(field: str) -> str:
-    """The note about a field that shapes the answer and that only the format it came in can say."""
-    return f"{field}: the provider's format has no word for it"
+def untranslatable_field_note(field: str) -> str:
+    """Return the note about a field that affects the answer and that only the client's format has."""
+    return f"{field}: the provider's format has no such field"
 
 
-def error_code(failure: Failure) -> str | None:
-    """OpenAI's code for it. Clients act on some: `context_length_exceeded` makes codex shorten its history."""
+def openai_error_code(failure: ModelFailure) -> str | None:
+    """Return OpenAI's error code. On `context_length_exceeded`, codex shortens its history."""
     if failure.code:
         return failure.code
-    if failure.kind in ("invalid_request_error", "request_too_large") and _TOO_LONG.search(failure.message):
+    if failure.kind in ("invalid_request_error", "request_too_large") and _CONTEXT_TOO_LONG.search(failure.message):
         return "context_length_exceeded"
-    return _CODE_OF_KIND.get(failure.kind)
+    return _CODE_BY_ERROR_KIND.get(failure.kind)
 
 
-def error_object(failure: Failure) -> dict[str, Any]:
+def openai_error_object(failure: ModelFailure) -> dict[str, Any]:
     kind = "server_error" if failure.kind in ("api_error", "overloaded_error", "timeout_error") else failure.kind
-    return {"message": failure.message, "type": kind, "param": None, "code": error_code(failure)}
+    return {"message": failure.message, "type": kind, "param": None, "code": openai_error_code(failure)}
 
 
-def read_effort(fields: Fields, name: str) -> Effort | None:
-    word = fields.text_or(name)
+def read_effort(fields: JsonFields, name: str) -> ReasoningEffort | None:
+    word = fields.optional_text(name)
     if word is None:
         return None
     try:
-        return Effort(word)
+        return ReasoningEffort(word)
     except ValueError:
-        raise fields.error(f"should be one of {', '.join(Effort)}", name) from None
+        raise fields.error(f"should be one of {', '.join(ReasoningEffort)}", name) from None
 
 
-def wanted_effort(request: Request) -> Effort | None:
-    """The effort asked for, or the one nearest to a budget of tokens."""
+def requested_effort(request: ModelRequest) -> ReasoningEffort | None:
+    """Return the requested effort, or the nearest one to a requested token budget."""
     if request.effort is not None or request.thinking_budget is None:
         return request.effort
     if request.thinking_budget <= 0:
-        return Effort.NONE
+        return ReasoningEffort.NONE
     if request.thinking_budget <= 4096:
-        return Effort.LOW
-    return Effort.MEDIUM if request.thinking_budget <= 16384 else Effort.HIGH
+        return ReasoningEffort.LOW
+    return ReasoningEffort.MEDIUM if request.thinking_budget <= 16384 else ReasoningEffort.HIGH
 
 
-def written_effort(request: Request) -> str | None:
-    """The effort in a word that the model takes; `None` where it was not asked for, or the model refuses any."""
-    effort = wanted_effort(request)
+def supported_effort(request: ModelRequest) -> str | None:
+    """Return the nearest supported effort; `None` if none was requested or none is supported."""
+    effort = requested_effort(request)
     if effort is None:
         return None
-    if _UNTHINKING.match(request.model):
-        if effort is not Effort.NONE:
-            note(request.notes, "the effort to think was left out: this model does not think")
+    if _NON_REASONING_MODELS.match(request.model):
+        if effort is not ReasoningEffort.NONE:
+            add_note(request.notes, "the reasoning effort was left out: this model does not reason")
         return None
     written = effort
-    if not _MUCH_EFFORT.match(request.model):
-        if effort in (Effort.XHIGH, Effort.MAX):
-            written = Effort.HIGH
-        elif effort is Effort.NONE and _ALWAYS_THINKING.match(request.model):
-            written = Effort.MINIMAL
-        if written is Effort.MINIMAL and not _MINIMAL.match(request.model):
-            written = Effort.LOW
-    elif effort is Effort.MAX:
-        written = Effort.XHIGH
-    elif effort is Effort.MINIMAL:
-        written = Effort.LOW
+    if not _XHIGH_EFFORT_MODELS.match(request.model):
+        if effort in (ReasoningEffort.XHIGH, ReasoningEffort.MAX):
+            written = ReasoningEffort.HIGH
+        elif effort is ReasoningEffort.NONE and _ALWAYS_REASONING_MODELS.match(request.model):
+            written = ReasoningEffort.MINIMAL
+        if written is ReasoningEffort.MINIMAL and not _MINIMAL_EFFORT_MODELS.match(request.model):
+            written = ReasoningEffort.LOW
+    elif effort is ReasoningEffort.MAX:
+        written = ReasoningEffort.XHIGH
+    elif effort is ReasoningEffort.MINIMAL:
+        written = ReasoningEffort.LOW
     if written is not effort:
-        note(request.notes, f"effort `{effort}` became `{written}`, the nearest this model takes")
+        add_note(request.notes, f"effort `{effort}` became `{written}`, the nearest this model takes")
     return written.value
 
 
-def sampling(request: Request) -> dict[str, float]:
-    """Temperature and the like, without what models that always think refuse."""
+def sampling_settings(request: ModelRequest) -> dict[str, float]:
+    """Return the sampling settings that the model accepts; reasoning models accept only the defaults."""
     wanted = {"temperature": request.temperature, "top_p": request.top_p}
     values = {name: value for name, value in wanted.items() if value is not None}
-    thinks = _ALWAYS_SAMPLING.match(request.model)
-    if thinks and _MUCH_EFFORT.match(request.model) and wanted_effort(request) in (None, Effort.NONE):
+    thinks = _FIXED_SAMPLING_MODELS.match(request.model)
+    if (
+        thinks
+        and _XHIGH_EFFORT_MODELS.match(request.model)
+        and requested_effort(request) in (None, ReasoningEffort.NONE)
+    ):
         thinks = None
     if thinks and any(value != 1 for value in values.values()):
-        note(request.notes, "`temperature` and `top_p` were left out: this model refuses them while it thinks")
+        add_note(request.notes, "`temperature` and `top_p` were left out: this model refuses them when it reasons")
         return {}
     return values
 
 
-def read_usage(fields: Fields | None, *, prompt: str, completion: str) -> Usage | None:
-    """Usage, whose numbers are called `prompt_tokens` in one format and `input_tokens` in the other."""
+def read_usage(fields: JsonFields | None, *, prompt: str, completion: str) -> TokenUsage | None:
+    """Parse usage; the fields are called `prompt_tokens` in one format and `input_tokens` in the other."""
     if fields is None:
         return None
-    inner, outer = _details(fields, f"{prompt}_details"), _details(fields, f"{completion}_details")
-    return Usage(
-        input=fields.count(prompt),
-        output=fields.count(completion),
-        cache_read=inner.count("cached_tokens") or fields.count("prompt_cache_hit_tokens"),
-        cache_write=inner.count("cache_write_tokens") or inner.count("cache_creation_input_tokens"),
-        reasoning=outer.count("reasoning_tokens"),
+    inner, outer = _read_details(fields, f"{prompt}_details"), _read_details(fields, f"{completion}_details")
+    return TokenUsage(
+        input=fields.token_count(prompt),
+        output=fields.token_count(completion),
+        cache_read=inner.token_count("cached_tokens") or fields.token_count("prompt_cache_hit_tokens"),
+        cache_write=inner.token_count("cache_write_tokens") or inner.token_count("cache_creation_input_tokens"),
+        reasoning=outer.token_count("reasoning_tokens"),
     )
 
 
-def _details(fields: Fields, name: str) -> Fields:
+def _read_details(fields: JsonFields, name: str) -> JsonFields:
     value = fields.get(name)
-    return Fields(value if isinstance(value, dict) else {})
+    return JsonFields(value if isinstance(value, dict) else {})
 
 
-def write_usage(usage: Usage, *, prompt: str, completion: str) -> dict[str, Any]:
+def write_usage(usage: TokenUsage, *, prompt: str, completion: str) -> dict[str, Any]:
     details = {"cached_tokens": usage.cache_read, "cache_write_tokens": usage.cache_write}
     return {
         prompt: usage.input,
@@ -145,46 +149,46 @@ def write_usage(usage: Usage, *, prompt: str, completion: str) -> dict[str, Any]
 
 def read_media(
     kind: Literal["image", "document", "audio"], url: str, name: str | None = None, detail: str | None = None
-) -> Media:
-    """A data URL's content, or the address as it is."""
+) -> ModelMedia:
+    """Create media from a data URL, or from an ordinary URL."""
     match = _DATA_URL.match(url)
     if match is None:
-        return Media(kind, url=url, name=name, detail=detail)
+        return ModelMedia(kind, url=url, name=name, detail=detail)
     data = url[match.end() :]
     if ";base64" not in match.group(2).lower():
         data = base64.b64encode(data.encode(errors="replace")).decode()
-    return Media(kind, match.group(1) or None, data=data, name=name, detail=detail)
+    return ModelMedia(kind, match.group(1) or None, data=data, name=name, detail=detail)
 
 
-def media_url(media: Media, default_type: str) -> str:
+def media_url(media: ModelMedia, default_type: str) -> str:
     if media.data is not None:
         return f"data:{media.media_type or default_type};base64,{media.data}"
     if media.url is not None:
         return media.url
-    raise Untranslatable(f"a part of kind {media.kind} has neither data nor an address")
+    raise UntranslatableRequest(f"a part of kind {media.kind} has neither data nor a URL")
 
 
-def read_audio(fields: Fields) -> Media:
+def read_audio(fields: JsonFields) -> ModelMedia:
     sound = fields.object("input_audio")
     media = read_media("audio", sound.text("data"))
-    form = sound.text_or("format")
+    form = sound.optional_text("format")
     if media.data is None and media.url is not None and not media.url.startswith(("http://", "https://")):
         media.data, media.url = media.url, None
     if media.media_type is None and form is not None:
-        media.media_type = _AUDIO.get(form, f"audio/{form}")
+        media.media_type = _AUDIO_MEDIA_TYPES.get(form, f"audio/{form}")
     return media
 
 
-def write_audio(media: Media) -> dict[str, Any]:
+def write_audio(media: ModelMedia) -> dict[str, Any]:
     if media.data is None:
-        raise Untranslatable("sound can only be sent inline to this provider, not by its address")
+        raise UntranslatableRequest("audio can only be sent inline to this provider, not by URL")
     form = (media.media_type or "audio/wav").partition("/")[2].removeprefix("x-")
     form = {"mpeg": "mp3", "wave": "wav"}.get(form, form)
     return {"type": "input_audio", "input_audio": {"data": media.data, "format": form}}
 
 
-def plain_text(media: Media) -> str | None:
-    """The words of a document that is plain text, which OpenAI takes as text only."""
+def decode_text_document(media: ModelMedia) -> str | None:
+    """Decode a plain-text document, which OpenAI accepts only as text; `None` for other media."""
     if media.kind != "document" or media.data is None or not (media.media_type or "").startswith("text/"):
         return None
     try:

@@ -1,4 +1,4 @@
-"""Server-sent events, read as their bytes arrive and written one by one."""
+"""Incremental parser and encoder of server-sent events."""
 
 from __future__ import annotations
 
@@ -8,25 +8,25 @@ from dataclasses import dataclass
 from typing import Any
 
 from paddock.llm.formats.base import BrokenStream, StreamReader
-from paddock.llm.formats.fields import to_bytes
-from paddock.llm.neutral import Delta, Event
+from paddock.llm.formats.json_fields import encode_json
+from paddock.llm.formats.neutral import PartDelta, StreamEvent
 
-MAX_EVENT = 16 * 1024 * 1024
+MAX_EVENT_BYTES = 16 * 1024 * 1024
 
 
 @dataclass(slots=True)
-class ServerEvent:
+class ServerSentEvent:
     data: str
     name: str = "message"
 
 
-class EventReader:
-    """Finds the events in a stream of bytes, wherever it is cut.
+class ServerSentEventReader:
+    """Parses events from a byte stream that is split at any position.
 
-    Lines may end in LF, CRLF or CR; comments, ids and retry times are skipped, and so are events without data.
+    Lines may end in LF, CRLF or CR. Comments, IDs, retry times and events without data are skipped.
     """
 
-    def __init__(self, *, limit: int = MAX_EVENT) -> None:
+    def __init__(self, *, limit: int = MAX_EVENT_BYTES) -> None:
         self._limit = limit
         self._line = bytearray()
         self._data: list[str] = []
@@ -35,9 +35,9 @@ class EventReader:
         self._after_cr = False
         self._first = True
 
-    def feed(self, data: bytes) -> list[ServerEvent]:
-        """The events that these bytes complete. Raises `BrokenStream` when one is larger than the limit."""
-        events: list[ServerEvent] = []
+    def feed(self, data: bytes) -> list[ServerSentEvent]:
+        """Return the events that these bytes complete. Raises `BrokenStream` if one exceeds the limit."""
+        events: list[ServerSentEvent] = []
         start = 0
         if self._after_cr and data:
             self._after_cr = False
@@ -45,14 +45,14 @@ class EventReader:
                 start = 1
         newline = carriage = -1
         while start < len(data):
-            # Each is looked for only when the last one found is passed, or lines of one kind would all be searched
-            # to the end of the data for the other.
+            # Search for each line end only after the last match is passed; otherwise data with one kind of line end
+            # would be searched to its end for the other kind on every line.
             if newline < start:
-                newline = _find(data, b"\n", start)
+                newline = _find_or_end(data, b"\n", start)
             if carriage < start:
-                carriage = _find(data, b"\r", start)
+                carriage = _find_or_end(data, b"\r", start)
             end = min(newline, carriage)
-            self._grow(data[start:end])
+            self._append(data[start:end])
             if end == len(data):
                 break
             line = bytes(self._line)
@@ -63,16 +63,16 @@ class EventReader:
                     self._after_cr = True
                 elif start == newline:
                     start += 1
-            event = self._take(line)
+            event = self._process_line(line)
             if event is not None:
                 events.append(event)
         return events
 
-    def whole(self, data: bytes) -> list[bytes] | None:
-        """The data of the events in these bytes, in the common case that they hold nothing but whole, simple ones.
+    def split_whole_events(self, data: bytes) -> list[bytes] | None:
+        """Return the data of the events if the bytes contain only whole, simple events; otherwise `None`.
 
-        Otherwise `None`, and they are still to be fed. This is what makes streams cheap: most writes of a server are
-        one event, and arrive as such.
+        With `None`, pass the bytes to `feed`. This fast path makes streams cheap: most writes of a server are one
+        event and arrive as such.
         """
         if (
             data[-2:] != b"\n\n"
@@ -88,7 +88,7 @@ class EventReader:
         for block in data[:-2].split(b"\n\n"):
             if block[:7] == b"event: ":
                 if b'"type"' not in block:
-                    return None  # It goes by its name, which only the long way keeps.
+                    return None  # The type is only in the event name, which the fast path drops.
                 block = block[block.find(b"\n") + 1 :]
             if block[:6] != b"data: " or b"\n" in block:
                 return None
@@ -96,40 +96,40 @@ class EventReader:
         self._first = False
         return found
 
-    def pieces(self, data: bytes) -> Sequence[bytes | ServerEvent]:
-        """The events that these bytes complete: the data alone of those found at a glance, the others as they are."""
-        whole = self.whole(data)
+    def read_events(self, data: bytes) -> Sequence[bytes | ServerSentEvent]:
+        """Return the events that these bytes complete: only the data for events of the fast path."""
+        whole = self.split_whole_events(data)
         if whole is not None:
             return whole
         first, last = data.find(b"\n\n"), data.rfind(b"\n\n")
         if first == last:
             return self.feed(data)
-        # A read that ends or begins within an event has whole ones in its middle.
-        found: list[bytes | ServerEvent] = [*self.feed(data[: first + 2])]
+        # A read that starts or ends within an event has whole events in its middle.
+        found: list[bytes | ServerSentEvent] = [*self.feed(data[: first + 2])]
         middle = data[first + 2 : last + 2]
-        whole = self.whole(middle)
+        whole = self.split_whole_events(middle)
         found += self.feed(middle) if whole is None else whole
         return [*found, *self.feed(data[last + 2 :])]
 
-    def close(self) -> list[ServerEvent]:
-        """The bytes have ended. An event that only lacks its blank line still counts: some servers leave it out."""
-        events: list[ServerEvent] = []
+    def close(self) -> list[ServerSentEvent]:
+        """Finish at the end of the bytes. A last event without its blank line counts: some servers omit it."""
+        events: list[ServerSentEvent] = []
         if self._line:
             line = bytes(self._line)
             self._line.clear()
-            self._take(line)
-        event = self._take(b"")
+            self._process_line(line)
+        event = self._process_line(b"")
         if event is not None:
             events.append(event)
         return events
 
-    def _grow(self, piece: bytes) -> None:
+    def _append(self, piece: bytes) -> None:
         self._size += len(piece)
         if self._size > self._limit:
             raise BrokenStream(f"an event of the stream is larger than {self._limit} bytes")
         self._line += piece
 
-    def _take(self, line: bytes) -> ServerEvent | None:
+    def _process_line(self, line: bytes) -> ServerSentEvent | None:
         if self._first:
             self._first = False
             line = line.removeprefix(b"\xef\xbb\xbf")
@@ -152,53 +152,53 @@ class EventReader:
             self._size -= len(line)
         return None
 
-    def _dispatch(self) -> ServerEvent | None:
-        event = ServerEvent("\n".join(self._data), self._name or "message") if self._data else None
+    def _dispatch(self) -> ServerSentEvent | None:
+        event = ServerSentEvent("\n".join(self._data), self._name or "message") if self._data else None
         self._data = []
         self._name = ""
         self._size = 0
         return event
 
 
-def _find(data: bytes, byte: bytes, start: int) -> int:
-    """Where it stands next; the end of the data where it does not."""
+def _find_or_end(data: bytes, byte: bytes, start: int) -> int:
+    """Return the next position of a byte; the length of the data if there is none."""
     place = data.find(byte, start)
     return place if place >= 0 else len(data)
 
 
 class EventStreamReader(StreamReader):
-    """Reads a provider's stream of server-sent events, the commonest of them at a glance."""
+    """Stream reader for server-sent events, with a fast path for the most frequent ones."""
 
     def __init__(self) -> None:
-        self._events = EventReader()
+        self._events = ServerSentEventReader()
 
-    def feed(self, data: bytes) -> list[Event]:
-        return self._read_all(self._events.pieces(data))
+    def feed(self, data: bytes) -> list[StreamEvent]:
+        return self._read_all(self._events.read_events(data))
 
-    def _read_all(self, pieces: Iterable[bytes | ServerEvent]) -> list[Event]:
-        events: list[Event] = []
+    def _read_all(self, pieces: Iterable[bytes | ServerSentEvent]) -> list[StreamEvent]:
+        events: list[StreamEvent] = []
         for piece in pieces:
             if not isinstance(piece, bytes):
-                events += self._read(piece.data, piece.name)
-            elif (delta := self._quick(piece)) is not None:
+                events += self._read_event(piece.data, piece.name)
+            elif (delta := self._parse_delta_fast(piece)) is not None:
                 events.append(delta)
             else:
-                events += self._read(piece)
+                events += self._read_event(piece)
         return events
 
     @abstractmethod
-    def _quick(self, piece: bytes) -> Delta | None:
-        """More of what is being told and nothing else, which is what most of a stream says; `None` for all else."""
+    def _parse_delta_fast(self, piece: bytes) -> PartDelta | None:
+        """Parse an event that only continues an open part, the most frequent kind; `None` for all others."""
 
     @abstractmethod
-    def _read(self, data: str | bytes, name: str = "") -> list[Event]:
-        """What one event says, whatever it is. `name` is what it is called, where that was not read at a glance."""
+    def _read_event(self, data: str | bytes, name: str = "") -> list[StreamEvent]:
+        """Parse any event. `name` is the event name, empty on the fast path."""
 
 
-def event_bytes(data: Any, name: str | None = None) -> bytes:
-    """One event with `data` as JSON, or as it is when it is text."""
+def encode_event(data: Any, name: str | None = None) -> bytes:
+    """Encode one event; `data` is written as JSON, or unchanged if it is text."""
     head = f"event: {name}\n".encode() if name else b""
     if isinstance(data, str):
         lines = "".join(f"data: {line}\n" for line in data.split("\n"))
         return head + lines.encode(errors="replace") + b"\n"
-    return b"%bdata: %b\n\n" % (head, to_bytes(data))
+    return b"%bdata: %b\n\n" % (head, encode_json(data))

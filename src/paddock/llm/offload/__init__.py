@@ -1,0 +1,1 @@
+"""Parse, patch and translate large requests in worker processes."""

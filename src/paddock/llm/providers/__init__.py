@@ -1,0 +1,1 @@
+"""Providers that answer model requests: over HTTP, from a script, from a recording or through LiteLLM."""

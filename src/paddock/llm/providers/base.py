@@ -1,61 +1,61 @@
-"""What every provider can do: take a request in one of the wire formats it speaks, and answer in the same.
+"""The contract of providers: take a request in one of their wire formats, and answer in the same format.
 
-A provider over HTTP and one that answers by itself (`script`, `replay`) look alike to the gateway, which relays bytes
-when the client speaks the same format and translates when it does not.
+Providers over HTTP and local ones (`script`, `replay`) look alike to the gateway, which relays bytes when the client
+uses the same format and translates otherwise.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import ClassVar, TypeAlias
+from typing import ClassVar
 
 from paddock.errors import InvalidInput
-from paddock.llm.exchange import Caller
-from paddock.llm.formats.models import Listed
-from paddock.llm.wire.base import Headers
+from paddock.llm.exchange import ModelCaller
+from paddock.llm.formats.model_list import ListedModel
+from paddock.llm.wire.base import Headers, UpstreamResponse
 
 
 @dataclass(slots=True)
-class Ask:
+class ProviderRequest:
     """A request to a provider."""
 
     format: str
     operation: str
     """`generate`, `count_tokens` or `embed`."""
     model: str
-    """The provider's own name for it."""
+    """The provider's own name of the model."""
     body: bytes
-    """In `format`, with the provider's model name in it where the format has one."""
+    """In `format`, with the provider's model name if the format has a field for it."""
     stream: bool
-    caller: Caller
+    caller: ModelCaller
     headers: Headers = field(default_factory=list)
-    """What of the client's headers is passed on, and what the route adds."""
+    """Forwarded client headers, and the headers that the route adds."""
     query: str = ""
-    asked: str = ""
-    """The model as the client asked for it."""
+    requested_model: str = ""
+    """The model name that the client sent."""
     conversation: str | None = None
-    """What the client calls the conversation."""
+    """The client's own id of the conversation."""
     method: str = ""
-    """Gemini's own name for what is asked, where the client gave it."""
+    """Gemini's method name, if the client's path had one."""
     exchange: str | None = None
     """The id of the exchange this request belongs to."""
     array: bool = False
-    """Whether a Gemini stream is wanted as one JSON array, not as server-sent events."""
+    """Whether a Gemini stream is to be one JSON array rather than server-sent events."""
 
 
-class Unsuitable(InvalidInput):
-    """The provider cannot do what is asked."""
+class UnsupportedByProvider(InvalidInput):
+    """The provider does not support this operation."""
 
     code = "UNSUITABLE"
 
 
-class ListFailed(Exception):
-    """The provider has no usable list of models. The message says why, for people."""
+class ModelListFailed(Exception):
+    """The provider returned no usable list of models. The message says why, for people."""
 
 
-class KeyRefused(ListFailed):
+class ProviderKeyRefused(ModelListFailed):
     """The provider refused the key it is configured with."""
 
     def __init__(self, status: int) -> None:
@@ -63,41 +63,9 @@ class KeyRefused(ListFailed):
         self.status = status
 
 
-def says_bad_key(status: int, body: bytes) -> bool:
-    """Whether an answer of status 400 is about the key, which is how Google refuses one."""
+def is_bad_key_response(status: int, body: bytes) -> bool:
+    """Return whether a response refuses the key by status 400, as Google's API does."""
     return status == 400 and b"API_KEY_INVALID" in body
-
-
-Sink: TypeAlias = Callable[[bytes], bool]
-"""Takes a piece, and says whether there is room for more."""
-
-
-class Answered(ABC):
-    """A provider's answer, from its head on. Must be closed, whether it was read to the end or not."""
-
-    status: int
-    headers: Headers
-
-    @abstractmethod
-    async def read(self) -> bytes:
-        """The whole body. Raises `UpstreamError`; `Broken` when it is longer than 256 MiB."""
-
-    @abstractmethod
-    async def piece(self) -> bytes:
-        """The next bytes of the body as they come; nothing at its end. Raises `UpstreamError`."""
-
-    async def pour(self, sink: Sink, drained: Callable[[], Awaitable[None]]) -> None:
-        """Hand the rest of the body to `sink`, piece by piece as it comes; waits for `drained` when that is full.
-
-        Cheaper than asking for each piece. Raises `UpstreamError`, and what the sink raises.
-        """
-        while piece := await self.piece():
-            if not sink(piece):
-                await drained()
-
-    @abstractmethod
-    def close(self) -> None:
-        """Stop reading; the provider learns that nobody listens any more. Idempotent."""
 
 
 class Provider(ABC):
@@ -108,20 +76,20 @@ class Provider(ABC):
     def __init__(self, name: str, formats: tuple[str, ...]) -> None:
         self.name = name
         self.formats = formats
-        """The wire formats it takes, the preferred one first."""
+        """Supported wire formats, the preferred one first."""
         self.secrets: tuple[bytes, ...] = ()
-        """What it is told and no client may learn, should it quote that."""
+        """Keys and header values that must be removed if a response quotes them."""
 
     @abstractmethod
-    async def send(self, ask: Ask) -> Answered:
-        """Ask, and return once the head of the answer is there, whatever its status. Raises `UpstreamError`."""
+    async def send(self, request: ProviderRequest) -> UpstreamResponse:
+        """Send a request, and return when the head of the response is there, of any status. Raises `UpstreamError`."""
 
-    async def list_models(self) -> Sequence[Listed] | None:
-        """The models the provider says it has, by its own names; `None` if it cannot be asked.
+    async def list_models(self) -> Sequence[ListedModel] | None:
+        """Return the provider's models by its own names; `None` if it has no way to list them.
 
-        Raises `KeyRefused`, `ListFailed` and `UpstreamError`.
+        Raises `ProviderKeyRefused`, `ModelListFailed` and `UpstreamError`.
         """
         return None
 
-    async def close(self) -> None:  # noqa: B027 - most have nothing to let go of
-        """Let go of connections."""
+    async def close(self) -> None:  # noqa: B027 - most hold no connections
+        """Close connections."""

@@ -1,4 +1,4 @@
-"""HTTP as the gateway sees it, whichever server or client carries it."""
+"""HTTP requests, responses and errors as the gateway sees them, independent of the server or client in use."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 Headers: TypeAlias = list[tuple[bytes, bytes]]
-"""In the order they came, names in lower case."""
+"""Name and value pairs in the order received, names in lower case."""
 
 
 @dataclass(slots=True)
 class HttpRequest:
-    """A whole request. `path` is as it was sent, without the query and not decoded."""
+    """A complete request. `path` is as sent, without the query and not percent-decoded."""
 
     method: str
     path: str
@@ -21,12 +21,12 @@ class HttpRequest:
     headers: Headers
     body: bytes
     tag: str | None = None
-    """What the listener it came through is called, such as the id of the sandbox it belongs to."""
+    """Tag of the listener that accepted the request, such as the id of the sandbox it belongs to."""
 
     _first: dict[bytes, bytes] | None = None
 
     @property
-    def first(self) -> dict[bytes, bytes]:
+    def first_values(self) -> dict[bytes, bytes]:
         """The first value of each header."""
         if self._first is None:
             self._first = dict(reversed(self.headers))
@@ -34,83 +34,115 @@ class HttpRequest:
 
     def header(self, name: bytes) -> bytes | None:
         """The first value of a header, given in lower case."""
-        return self.first.get(name)
+        return self.first_values.get(name)
 
 
-class Reply(ABC):
-    """Where the answer to one request goes.
+class ResponseWriter(ABC):
+    """Writes the response to one request.
 
-    When the client goes away, the task that answers is cancelled.
+    When the client disconnects, the task that handles the request is cancelled.
     """
 
     pushes = False
-    """Whether `push` can be used instead of `write`, which is cheaper."""
+    """Whether `push` can be used in place of `write`; it is cheaper."""
     started = False
-    """Whether the head has been sent, so that an error can no longer be told by its status."""
+    """Whether the head has been sent, after which an error can no longer be reported by a status."""
 
     @abstractmethod
-    async def whole(self, status: int, headers: Headers, body: bytes) -> None:
-        """Send an answer in one piece. Sets the length itself."""
+    async def send(self, status: int, headers: Headers, body: bytes) -> None:
+        """Send a whole response. Sets the length itself."""
 
     @abstractmethod
     async def start(self, status: int, headers: Headers) -> None:
-        """Send the head of an answer whose length nobody knows."""
+        """Send the head of a response of unknown length."""
 
     @abstractmethod
     async def write(self, data: bytes) -> None:
-        """Send some of the body at once; waits while the client reads more slowly than this writes."""
+        """Send some of the body; waits while the client reads more slowly than this writes."""
 
     def push(self, data: bytes) -> bool:
-        """Send some of the body at once, and say whether there is room for more; only where `pushes`."""
+        """Send some of the body without waiting, and return whether more can be sent; only if `pushes`."""
         raise NotImplementedError
 
-    async def drained(self) -> None:
-        """Wait until there is room again; only where `pushes`."""
+    async def wait_drained(self) -> None:
+        """Wait until more can be pushed; only if `pushes`."""
         raise NotImplementedError
 
     @abstractmethod
     async def end(self) -> None:
-        """The answer is complete."""
+        """Complete the response."""
 
     @abstractmethod
     def abort(self) -> None:
-        """Break the connection, so that the client cannot take what it has for a whole answer."""
+        """Break the connection, so that the client cannot mistake a partial response for a complete one."""
 
 
-Handler: TypeAlias = Callable[[HttpRequest, Reply], Awaitable[None]]
+Handler: TypeAlias = Callable[[HttpRequest, ResponseWriter], Awaitable[None]]
 
 
 @dataclass(frozen=True, slots=True)
-class Timeouts:
-    """Seconds."""
+class UpstreamTimeouts:
+    """Time limits of a request to an upstream, in seconds."""
 
     connect: float = 10.0
     first_byte: float = 600.0
-    """From the request's last byte until the head of the answer."""
+    """From the last byte of the request to the head of the response."""
     stall: float = 120.0
-    """Between two pieces of the answer."""
+    """Between two pieces of the response."""
+
+
+PieceSink: TypeAlias = Callable[[bytes], bool]
+"""Takes a piece, and returns whether it can take more."""
+
+
+class UpstreamResponse(ABC):
+    """A provider's response from its head on. Must be closed, even after it was read to the end."""
+
+    status: int
+    headers: Headers
+
+    @abstractmethod
+    async def read(self) -> bytes:
+        """Return the whole body. Raises `UpstreamError`; `UpstreamBroken` if it is longer than 256 MiB."""
+
+    @abstractmethod
+    async def read_piece(self) -> bytes:
+        """Return the next bytes of the body as they arrive; empty at its end. Raises `UpstreamError`."""
+
+    async def pipe_to(self, sink: PieceSink, drained: Callable[[], Awaitable[None]]) -> None:
+        """Pass the rest of the body to `sink` piece by piece as it arrives; wait for `drained` when the sink is full.
+
+        Cheaper than reading each piece. Raises `UpstreamError` and the errors of the sink.
+        """
+        while piece := await self.read_piece():
+            if not sink(piece):
+                await drained()
+
+    @abstractmethod
+    def close(self) -> None:
+        """Stop reading and close the request to the provider. Idempotent."""
 
 
 class UpstreamError(Exception):
-    """An upstream did not answer, or not to the end. The message says no more than a client may read."""
+    """An upstream did not answer completely. The message is safe to show to clients."""
 
     retryable = True
-    """Whether asking again may help."""
+    """Whether a retry may succeed."""
 
 
-class CannotConnect(UpstreamError):
-    """Nothing could be sent: no such name, refused, unreachable, or too slow to connect."""
+class UpstreamUnreachable(UpstreamError):
+    """Connecting failed: unknown name, refused, unreachable or too slow. No byte was sent."""
 
 
-class TlsFailed(UpstreamError):
-    """The upstream could not prove who it is."""
+class UpstreamTlsFailed(UpstreamError):
+    """The TLS handshake failed or the upstream's certificate is not trusted."""
 
     retryable = False
 
 
-class TimedOut(UpstreamError):
-    """The upstream took too long to begin, or paused for too long."""
+class UpstreamTimedOut(UpstreamError):
+    """The upstream took too long to start or continue its response."""
 
 
-class Broken(UpstreamError):
-    """The connection ended early, or what came is not HTTP."""
+class UpstreamBroken(UpstreamError):
+    """The connection ended early, or the upstream sent something other than HTTP."""

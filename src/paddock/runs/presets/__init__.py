@@ -1,23 +1,31 @@
-"""How agents are started, and how what they write is understood: presets, which are data."""
+"""Presets: data that describes how to start an agent and parse its output."""
 
 from __future__ import annotations
 
-from paddock.runs.presets.loading import Presets
+from paddock.runs.presets.launch_plan import (
+    PLAIN,
+    LaunchPlan,
+    ServiceAddresses,
+    UnfitTaskError,
+    check_task_fits,
+    render_launch_plan,
+    requested_model,
+)
 from paddock.runs.presets.preset import Preset
-from paddock.runs.presets.reading import AgentEvent, OutputReader, reader
-from paddock.runs.presets.render import PLAIN, Endpoints, Rendered, Unfit, check_fit, render, wanted_model
+from paddock.runs.presets.preset_loader import PresetLibrary
+from paddock.runs.presets.preset_output_reader import ParsedAgentEvent, PresetOutputReader, make_output_reader
 
 __all__ = [
     "PLAIN",
-    "AgentEvent",
-    "Endpoints",
-    "OutputReader",
+    "LaunchPlan",
+    "ParsedAgentEvent",
     "Preset",
-    "Presets",
-    "Rendered",
-    "Unfit",
-    "check_fit",
-    "reader",
-    "render",
-    "wanted_model",
+    "PresetLibrary",
+    "PresetOutputReader",
+    "ServiceAddresses",
+    "UnfitTaskError",
+    "check_task_fits",
+    "make_output_reader",
+    "render_launch_plan",
+    "requested_model",
 ]

@@ -1,4 +1,4 @@
-"""What a preset says: how an agent is started, what it is given, and how its output is read."""
+"""Schema of presets: how to start an agent, its files, and how to parse its output."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from typing import Annotated, Any
 from pydantic import AfterValidator, Field, model_validator
 
 from paddock.config.units import Bytes
-from paddock.model.sandbox import Frozen
-from paddock.model.task import Name, Value, Variable
-from paddock.runs.presets.rules import ErrorRule, Output, TurnRule
+from paddock.model.sandbox import FrozenModel
+from paddock.model.task import Identifier, VariableName, VariableValue
+from paddock.runs.presets.output_rules import ErrorRule, OutputFormat, TurnRule
 
 PLACEHOLDERS = ("goal", "goal_file", "home", "llm_url", "mcp_file", "model", "task", "workspace")
-"""What may be in braces everywhere; `mcp_words` only in commands, `mcp_servers` only in trees."""
+"""Placeholders allowed everywhere; `mcp_words` only in commands, `mcp_servers` only in trees."""
 SERVER_PLACEHOLDERS = ("args", "command", "env", "name", "url", "words")
-"""What may be in braces in `mcp`."""
+"""Placeholders allowed in `mcp`."""
 PLACEHOLDER = re.compile(r"(?<![$\\{])\{([a-z][a-z_]*)\}(?!\})")
-"""`${name}` is the shell's own."""
+"""`${name}` belongs to the shell."""
 
 
 def _known(value: Any, known: tuple[str, ...]) -> Any:
@@ -29,7 +29,7 @@ def _known(value: Any, known: tuple[str, ...]) -> Any:
             if name not in known:
                 near = difflib.get_close_matches(name, known, n=1)
                 hint = f"did you mean {{{near[0]}}}?" if near else f"known: {', '.join(known)}"
-                raise ValueError(f"there is nothing to put for {{{name}}}; {hint}")
+                raise ValueError(f"unknown placeholder {{{name}}}; {hint}")
     return value
 
 
@@ -75,14 +75,14 @@ def _place(value: str) -> str:
 
 
 Tree = Annotated[Any, AfterValidator(_fillable)]
-"""Anything that JSON can say. A text that is one placeholder alone becomes what is put there, whatever that is."""
+"""Any JSON value. A text that consists of one placeholder becomes the placeholder's value of any type."""
 CommandText = Annotated[str, AfterValidator(_fillable_command)]
 ServerTree = Annotated[Any, AfterValidator(_for_a_server)]
 ServerWord = Annotated[str, AfterValidator(_for_a_server)]
 
 
-class PresetFile(Frozen):
-    """A file that is written into the box before the agent starts."""
+class PresetFile(FrozenModel):
+    """A file that is written into the sandbox before the agent starts."""
 
     json_: Tree = Field(default=None, alias="json")
     """A tree, written as JSON."""
@@ -107,43 +107,43 @@ class PresetFile(Frozen):
         return self
 
 
-class McpShape(Frozen):
-    """How an agent is told of MCP servers. Without either form of a sort, the agent cannot use servers of it."""
+class McpShape(FrozenModel):
+    """Configuration format of MCP servers. Without a form for a kind of server, the agent cannot use that kind."""
 
     remote: ServerTree = None
-    """What is said of a server with an address. `{mcp_servers}` is the mapping of all servers' names to this."""
+    """Entry of a server with a URL. `{mcp_servers}` maps all server names to their entries."""
     local: ServerTree = None
-    """What is said of a server that is a program in the box."""
+    """Entry of a server that is a program in the sandbox."""
     remote_words: tuple[ServerWord, ...] = ()
-    """Words of the command line for each server with an address; all are put for `{mcp_words}`."""
+    """Command-line words for each server with a URL; `{mcp_words}` expands to all of them."""
     local_words: tuple[ServerWord, ...] = ()
 
 
-class Preset(Frozen):
-    """How one agent is started and understood. Data only, so that a file is enough to add one."""
+class Preset(FrozenModel):
+    """How to start one agent and parse its output. A file is enough to add an agent."""
 
-    name: Name
+    name: Identifier
     description: str = ""
     image: str | None = None
-    """Image of the sandbox, for tasks that name none."""
+    """Default image of the sandbox."""
     model: str | None = Field(default=None, pattern=r"^[^\s,]{1,200}$")
-    """Name of the model, for tasks that name none."""
+    """Suggested model."""
     command: Annotated[CommandText, AfterValidator(_unquoted)] | tuple[CommandText, ...] | None = Field(
         default=None, min_length=1
     )
-    """What is started in the workspace: shell text, in which placeholders are quoted, or words that no shell sees. None
-    where the task says it."""
+    """Command in the workspace: shell text with quoted placeholders, or a list of words without a shell. None
+    if the task has its own entrypoint."""
     max_goal: Bytes | None = Field(default=None, ge=1)
-    """Longest goal that the agent takes."""
-    env: Mapping[Variable, Annotated[Value, AfterValidator(_fillable_text)]] = {}
+    """Maximum length of the goal."""
+    env: Mapping[VariableName, Annotated[VariableValue, AfterValidator(_fillable_text)]] = {}
     files: Mapping[Annotated[str, AfterValidator(_place)], PresetFile] = {}
     mcp: McpShape = McpShape()
-    output: Output = Output()
+    output: OutputFormat = OutputFormat()
     turn: TurnRule | None = None
     errors: tuple[ErrorRule, ...] = ()
 
-    def uses(self, placeholder: str) -> bool:
-        """Whether something is put for this placeholder anywhere."""
+    def uses_placeholder(self, placeholder: str) -> bool:
+        """Return whether the preset uses a placeholder."""
         files = [[file.json_, file.toml, file.text] for file in self.files.values()]
         said = _texts([self.command, dict(self.env), files])
         return any(placeholder in PLACEHOLDER.findall(text) for text in said)

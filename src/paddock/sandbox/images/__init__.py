@@ -1,22 +1,22 @@
-"""Recipes, the host and OCI images, as root file systems that boxes start from."""
+"""Recipes, the host and OCI images, as root file systems that sandboxes start from."""
 
-from paddock.sandbox.images.console import BuildCancelled, Progress
-from paddock.sandbox.images.jobs import BuildJobs
-from paddock.sandbox.images.library import default_recipe_directories
-from paddock.sandbox.images.oci import Credentials
+from paddock.sandbox.images.build_console import BuildCancelled, BuildProgress
+from paddock.sandbox.images.build_jobs import BuildJobs
+from paddock.sandbox.images.image_directory import ImageManifest
+from paddock.sandbox.images.image_store import ImageInfo, ImageStore, PruneResult
+from paddock.sandbox.images.oci_images import RegistryCredentials
 from paddock.sandbox.images.recipe import Recipe
-from paddock.sandbox.images.shelf import Manifest
-from paddock.sandbox.images.store import ImageInfo, ImageStore, Pruned
+from paddock.sandbox.images.recipe_library import default_recipe_directories
 
 __all__ = [
     "BuildCancelled",
     "BuildJobs",
-    "Credentials",
+    "BuildProgress",
     "ImageInfo",
+    "ImageManifest",
     "ImageStore",
-    "Manifest",
-    "Progress",
-    "Pruned",
+    "PruneResult",
     "Recipe",
+    "RegistryCredentials",
     "default_recipe_directories",
 ]

@@ -1,4 +1,4 @@
-"""What a recipe says, and precise complaints about recipes that say it wrongly."""
+"""Image recipes: schema, loading and precise errors."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from typing import Annotated, Any
 import yaml
 from pydantic import AfterValidator, Field, ValidationError, field_validator, model_validator
 
-from paddock.config.yamls import advice, place, read_tree, unknown
+from paddock.config.yaml_files import explain_problem, locate_field, parse_yaml, unknown_name_message
 from paddock.errors import ConfigError
-from paddock.model.sandbox import Frozen, Service, User
+from paddock.model.sandbox import FrozenModel, ImageService, SandboxUser
 
 HOST = "host"
 _NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,62}")
@@ -43,8 +43,8 @@ Variable = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
 Value = Annotated[str, Field(pattern=r"^[^\x00]*$")]
 
 
-class RecipeFile(Frozen):
-    """A file put into the image, written in the recipe or taken from beside it."""
+class RecipeFile(FrozenModel):
+    """A file of the image, inline or from the recipe's directory."""
 
     content: str | None = None
     source: str | None = None
@@ -65,8 +65,8 @@ class RecipeFile(Frozen):
         return self
 
 
-class RecipeUser(User):
-    """Who the box's processes are."""
+class RecipeUser(SandboxUser):
+    """User of the sandbox's processes."""
 
     name: str = Field(default="agent", pattern=r"^[a-z_][a-z0-9_-]{0,31}$")
     uid: int = Field(default=1000, ge=0, le=60000)
@@ -77,38 +77,38 @@ class RecipeUser(User):
     @field_validator("home")
     @classmethod
     def _of_its_own(cls, value: str) -> str:
-        # The builder gives the home and all below it to the user.
+        # The builder chowns the home directory to the user.
         parts = PurePosixPath(value).parts
         if len(parts) < 2 or (len(parts) == 2 and parts[1] in _SYSTEM_DIRECTORIES) or parts[1] in ("usr", "etc"):
             raise ValueError("must be a directory of the user's own, such as /home/agent")
         return value
 
 
-class RecipeService(Service):
-    """A program that runs in every box of the image."""
+class RecipeService(ImageService):
+    """A service started in every sandbox of the image."""
 
     env: Mapping[Variable, Value] = {}
     ready: ImagePath | None = None
 
 
-class Recipe(Frozen):
-    """How to make an image. Steps run in the order apt, user, pip, npm, files, run."""
+class Recipe(FrozenModel):
+    """An image recipe. Steps run in the order apt, user, pip, npm, files, run."""
 
     description: str = ""
     base: str
-    """`debian:SUITE`, or the name of the recipe this one adds to."""
+    """`debian:SUITE`, or the name of the base recipe."""
     apt: tuple[AptPackage, ...] = ()
     pip: tuple[LanguagePackage, ...] = ()
     npm: tuple[LanguagePackage, ...] = ()
     files: Mapping[ImagePath, RecipeFile] = {}
     user: RecipeUser | None = None
-    """Who the box's processes are; the base's user if not given."""
+    """User of the sandbox's processes. Default: the base's user."""
     env: Mapping[Variable, Value] = {}
     run: tuple[Annotated[str, Field(min_length=1)], ...] = ()
-    """Shell commands, as root of the image, in /tmp, stopping at the first that fails."""
+    """Shell commands, run as root of the image in /tmp; the first failure stops the build."""
     services: tuple[RecipeService, ...] = ()
     nested_namespaces: bool | None = None
-    """Whether programs may make user namespaces (browsers do); as in the base if not given."""
+    """Whether programs may create user namespaces, as browsers do. Default: as in the base."""
 
     @field_validator("base")
     @classmethod
@@ -128,30 +128,30 @@ class Recipe(Frozen):
 
     @property
     def changes_files(self) -> bool:
-        """Whether it makes other files of its base's, or only says other things about them."""
+        """Return whether it changes files of its base, or only metadata."""
         return bool(self.suite or self.apt or self.pip or self.npm or self.files or self.user or self.run)
 
     @property
     def suite(self) -> str | None:
-        """The Debian suite this recipe starts from, or None when it starts from another recipe."""
+        """Return the Debian suite, or None for a recipe based on another recipe."""
         match = _DEBIAN.fullmatch(self.base)
         return match.group(1) if match else None
 
 
-def is_name(name: str) -> bool:
-    """Whether a recipe could have this name."""
+def is_recipe_name(name: str) -> bool:
+    """Return whether a name is valid for a recipe."""
     return bool(_NAME.fullmatch(name)) and name != HOST
 
 
-def check_name(name: str) -> None:
-    """Refuse names that cannot be a recipe's."""
-    if not is_name(name):
-        raise ConfigError(f"'{name}' cannot be a recipe's name: use a-z, 0-9 and '-', and not '{HOST}'")
+def check_recipe_name(name: str) -> None:
+    """Raise `ConfigError` for an invalid recipe name."""
+    if not is_recipe_name(name):
+        raise ConfigError(f"'{name}' is not a valid recipe name: use a-z, 0-9 and '-', and not '{HOST}'")
 
 
 def load_recipe(path: Path) -> Recipe:
     """Read a recipe file. Raises `ConfigError` naming file, line and field."""
-    check_name(path.stem)
+    check_recipe_name(path.stem)
     try:
         return parse_recipe(path.read_text(encoding="utf-8"), path)
     except (OSError, UnicodeDecodeError) as error:
@@ -159,8 +159,8 @@ def load_recipe(path: Path) -> Recipe:
 
 
 def parse_recipe(text: str, path: Path) -> Recipe:
-    """Check the text of a recipe; `path` is what complaints call it."""
-    tree, data = read_tree(text, path)
+    """Parse a recipe; errors name `path`."""
+    tree, data = parse_yaml(text, path)
     if not isinstance(data, dict):
         raise ConfigError(f"{path}:1: a recipe is a mapping that starts with 'base: debian:bookworm'")
     try:
@@ -170,8 +170,8 @@ def parse_recipe(text: str, path: Path) -> Recipe:
         raise ConfigError("\n".join(complaints)) from error
 
 
-def source_path(recipe_path: Path, target: str, file: RecipeFile) -> Path:
-    """Where a file's source is. Raises `ConfigError` when it is outside the recipe's directory or missing."""
+def recipe_source_path(recipe_path: Path, target: str, file: RecipeFile) -> Path:
+    """Return a file's source path. Raises `ConfigError` if it is missing or outside the recipe's directory."""
     assert file.source is not None
     directory = recipe_path.parent.resolve()
     source = (directory / file.source).resolve()
@@ -186,18 +186,18 @@ def source_path(recipe_path: Path, target: str, file: RecipeFile) -> Path:
 
 
 def _complaint(path: Path, tree: yaml.Node | None, detail: Mapping[str, Any]) -> str:
-    line, written = place(tree, [part for part in detail["loc"] if part not in ("[key]", "str")])
+    line, written = locate_field(tree, [part for part in detail["loc"] if part not in ("[key]", "str")])
     field = ".".join(str(part) for part in written)
     return f"{path}:{line}: {field or 'recipe'}: {_advice(detail)}"
 
 
 def _advice(detail: Mapping[str, Any]) -> str:
     if detail["type"] == "extra_forbidden":
-        return unknown(detail["loc"][-1], sorted(_fields_at(detail["loc"][:-1])))
-    return advice(detail)
+        return unknown_name_message(detail["loc"][-1], sorted(_fields_at(detail["loc"][:-1])))
+    return explain_problem(detail)
 
 
 def _fields_at(location: Sequence[str | int]) -> list[str]:
-    models: dict[str, type[Frozen]] = {"files": RecipeFile, "user": RecipeUser, "services": RecipeService}
+    models: dict[str, type[FrozenModel]] = {"files": RecipeFile, "user": RecipeUser, "services": RecipeService}
     model = models.get(str(location[0]), Recipe) if location else Recipe
     return list(model.model_fields)

@@ -1,0 +1,1 @@
+"""Local backend: sandboxes as bubblewrap processes with cgroups, without a daemon on the host."""

@@ -1,8 +1,7 @@
 """Control groups of one machine, whichever layout it has: v1, v2 or both at once.
 
-A box gets one group in each hierarchy that helps: memory, cpu and pids limits wherever those controllers live, and
-freezing and killing where the kernel offers them. Without the right to make groups there are none, and the callers
-fall back to per-process limits.
+A sandbox gets one group in each useful hierarchy: for memory, cpu and pids limits, and for freezing and killing where
+the kernel supports it. Without permission to create groups, callers fall back to per-process limits.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from paddock.model.sandbox import Limits
+from paddock.model.sandbox import SandboxLimits
 
 CPU_PERIOD = 100_000
 LEAF = "server"
@@ -22,95 +21,95 @@ CONTROLLERS = ("memory", "cpu", "pids", "freezer")
 
 
 @dataclass(frozen=True)
-class Hierarchy:
-    """One mounted tree of control groups and what of it we use."""
+class CgroupHierarchy:
+    """A mounted cgroup hierarchy with its used controllers."""
 
     path: Path
-    """The directory that holds the boxes' groups."""
+    """Parent directory of the sandboxes' groups."""
     version: int
     controllers: frozenset[str]
 
 
 @dataclass(frozen=True)
 class Cgroups:
-    """The groups of all boxes of one data directory."""
+    """Control groups of all sandboxes of one data directory."""
 
-    hierarchies: tuple[Hierarchy, ...] = ()
+    hierarchies: tuple[CgroupHierarchy, ...] = ()
     reason: str = ""
-    """Why there are none, when there are none."""
+    """Reason for missing groups."""
     controllers: frozenset[str] = field(init=False)
 
     def __post_init__(self) -> None:
         found = frozenset[str]().union(*(h.controllers for h in self.hierarchies))
         object.__setattr__(self, "controllers", found)
 
-    def create(self, box_id: str) -> None:
-        for directory in self.homes(box_id):
+    def create(self, sandbox_id: str) -> None:
+        for directory in self.homes(sandbox_id):
             directory.mkdir(parents=True, exist_ok=True)
 
-    def homes(self, box_id: str) -> list[Path]:
-        """The groups a box's processes go to.
+    def homes(self, sandbox_id: str) -> list[Path]:
+        """Return the groups of a sandbox's processes.
 
-        In version 2 they are one level below the limits: a box of an ordinary user owns its groups, and a program in it
-        that makes namespaces of its own can mount, and write, what its processes are in and what is below that.
+        In version 2 they are one level below the limits: a sandbox of an ordinary user owns its groups, and a program
+        with namespaces of its own could mount and write its own group and those below.
         """
-        return [h.path / box_id / "box" if h.version == 2 else h.path / box_id for h in self.hierarchies]
+        return [h.path / sandbox_id / "box" if h.version == 2 else h.path / sandbox_id for h in self.hierarchies]
 
-    def limit(self, box_id: str, limits: Limits) -> None:
+    def limit(self, sandbox_id: str, limits: SandboxLimits) -> None:
         for hierarchy in self.hierarchies:
             for name, value in _settings(hierarchy, limits):
-                _write(hierarchy.path / box_id / name, value)
+                _write(hierarchy.path / sandbox_id / name, value)
 
-    def freeze(self, box_id: str, frozen: bool, timeout: float = 10.0) -> None:
-        """Stop or go on; returns once the kernel says that every process has. Raises `TimeoutError`."""
+    def freeze(self, sandbox_id: str, frozen: bool, timeout: float = 10.0) -> None:
+        """Freeze or thaw, and wait until every process has. Raises `TimeoutError`."""
         hierarchy = self._with("freezer")
-        directory = hierarchy.path / box_id
+        directory = hierarchy.path / sandbox_id
         if hierarchy.version == 2:
             _write(directory / "cgroup.freeze", "1" if frozen else "0")
         else:
             _write(directory / "freezer.state", "FROZEN" if frozen else "THAWED")
         deadline = time.monotonic() + timeout
-        while self.frozen(box_id) != frozen:
+        while self.frozen(sandbox_id) != frozen:
             if time.monotonic() > deadline:
-                raise TimeoutError("the box's processes could not be frozen")
+                raise TimeoutError("the sandbox's processes could not be frozen")
             time.sleep(0.002)
 
-    def frozen(self, box_id: str) -> bool:
+    def frozen(self, sandbox_id: str) -> bool:
         hierarchy = self._with("freezer")
-        directory = hierarchy.path / box_id
+        directory = hierarchy.path / sandbox_id
         if hierarchy.version == 2:
             return _flat(directory / "cgroup.events").get("frozen") == 1
         return (directory / "freezer.state").read_text().strip() == "FROZEN"
 
-    def processes(self, box_id: str) -> set[int]:
+    def processes(self, sandbox_id: str) -> set[int]:
         pids: set[int] = set()
         for hierarchy in self.hierarchies:
-            for procs in _procs_files(hierarchy.path / box_id):
+            for procs in _procs_files(hierarchy.path / sandbox_id):
                 try:
                     pids.update(int(line) for line in procs.read_text().split())
                 except FileNotFoundError:
                     continue
         return pids
 
-    def kill(self, box_id: str, spare: frozenset[int] = frozenset(), timeout: float = 10.0) -> None:
-        """Kill every process of the box until none but `spare` is left. Raises `TimeoutError`."""
+    def kill(self, sandbox_id: str, spare: frozenset[int] = frozenset(), timeout: float = 10.0) -> None:
+        """Kill every process of the sandbox except `spare`. Raises `TimeoutError`."""
         deadline = time.monotonic() + timeout
-        while victims := self.processes(box_id) - spare:
+        while victims := self.processes(sandbox_id) - spare:
             for pid in victims:
                 try:
                     os.kill(pid, signal.SIGKILL)
                 except ProcessLookupError:
                     pass
             if not spare:
-                self.thaw(box_id)
+                self.thaw(sandbox_id)
             if time.monotonic() > deadline:
-                raise TimeoutError(f"processes of box {box_id} would not die: {sorted(victims)}")
+                raise TimeoutError(f"processes of sandbox {sandbox_id} did not die: {sorted(victims)}")
             time.sleep(0.002)
 
-    def remove(self, box_id: str, timeout: float = 5.0) -> None:
+    def remove(self, sandbox_id: str, timeout: float = 5.0) -> None:
         deadline = time.monotonic() + timeout
         for hierarchy in self.hierarchies:
-            for directory in _deepest_first(hierarchy.path / box_id):
+            for directory in _deepest_first(hierarchy.path / sandbox_id):
                 while True:
                     try:
                         directory.rmdir()
@@ -122,18 +121,18 @@ class Cgroups:
                             raise
                         time.sleep(0.002)
 
-    def boxes(self) -> set[str]:
+    def sandboxes(self) -> set[str]:
         return {entry.name for h in self.hierarchies if h.path.is_dir() for entry in h.path.iterdir() if entry.is_dir()}
 
-    def out_of_memory_kills(self, box_id: str) -> int:
+    def out_of_memory_kills(self, sandbox_id: str) -> int:
         for hierarchy in self.hierarchies:
             if "memory" in hierarchy.controllers:
                 name = "memory.events" if hierarchy.version == 2 else "memory.oom_control"
-                return _flat(hierarchy.path / box_id / name).get("oom_kill", 0)
+                return _flat(hierarchy.path / sandbox_id / name).get("oom_kill", 0)
         return 0
 
     def dissolve(self) -> None:
-        """Remove the groups that held the boxes', once no box is left."""
+        """Remove the parent groups, once no sandbox is left."""
         for hierarchy in self.hierarchies:
             for directory in (hierarchy.path, hierarchy.path.parent):
                 try:
@@ -145,33 +144,33 @@ class Cgroups:
     def freezable(self) -> bool:
         return "freezer" in self.controllers
 
-    def _with(self, controller: str) -> Hierarchy:
+    def _with(self, controller: str) -> CgroupHierarchy:
         return next(h for h in self.hierarchies if controller in h.controllers)
 
-    def thaw(self, box_id: str) -> None:
-        """Let go of the box's processes if they are frozen: in a v1 group a frozen process cannot die."""
+    def thaw(self, sandbox_id: str) -> None:
+        """Thaw frozen processes, which cannot die in a v1 group."""
         if not self.freezable:
             return
         hierarchy = self._with("freezer")
         name, value = ("cgroup.freeze", "0") if hierarchy.version == 2 else ("freezer.state", "THAWED")
         try:
-            _write(hierarchy.path / box_id / name, value)
+            _write(hierarchy.path / sandbox_id / name, value)
         except FileNotFoundError:
             pass
 
 
-def find(instance: str, parent: str | None = None) -> Cgroups:
-    """Find where this process may make groups, and make the ones that will hold the boxes' groups.
+def find_cgroups(instance: str, parent: str | None = None) -> Cgroups:
+    """Find where this process may create groups, and create the parents of the sandboxes' groups.
 
     `parent` is a path below each hierarchy's mount point; by default root uses `/paddock`, and an ordinary user its
     own group where that was delegated to it.
     """
-    hierarchies: list[Hierarchy] = []
+    hierarchies: list[CgroupHierarchy] = []
     wanted = set(CONTROLLERS)
     problem = "no control groups are mounted"
     for mount_point, version, offered in _mounted():
         controllers = offered & wanted
-        freezer = {"freezer"} & wanted if version == 2 else set()  # Every group of v2 can be frozen.
+        freezer = {"freezer"} & wanted if version == 2 else set()  # All v2 groups support freezing.
         if not controllers | freezer:
             continue
         try:
@@ -190,11 +189,11 @@ def find(instance: str, parent: str | None = None) -> Cgroups:
             problem = f"{mount_point}: {error.strerror or error}"
             continue
         wanted -= controllers
-        hierarchies.append(Hierarchy(path, version, frozenset(controllers)))
+        hierarchies.append(CgroupHierarchy(path, version, frozenset(controllers)))
     return Cgroups(tuple(hierarchies), "" if hierarchies else problem)
 
 
-def _settings(hierarchy: Hierarchy, limits: Limits) -> Iterator[tuple[str, str]]:
+def _settings(hierarchy: CgroupHierarchy, limits: SandboxLimits) -> Iterator[tuple[str, str]]:
     second = hierarchy.version == 2
     if limits.memory is not None and "memory" in hierarchy.controllers:
         yield ("memory.max" if second else "memory.limit_in_bytes"), str(limits.memory)
@@ -212,7 +211,7 @@ def _settings(hierarchy: Hierarchy, limits: Limits) -> Iterator[tuple[str, str]]
 
 
 def _mounted() -> list[tuple[Path, int, set[str]]]:
-    """Mounted hierarchies with the controllers each offers, v1 first: a controller bound there is not in v2."""
+    """Return mounted hierarchies with controllers, v1 first, because v1 controllers are absent in v2."""
     found: list[tuple[Path, int, set[str]]] = []
     for line in Path("/proc/self/mountinfo").read_text().splitlines():
         left, _, right = line.partition(" - ")
@@ -244,7 +243,7 @@ def _own_group(version: int) -> str:
 
 
 def _prepare_v2(mount_point: Path, base: Path, controllers: set[str]) -> tuple[Path, set[str]]:
-    """Pass the controllers down from the mount point to `base`; give up those that some level withholds."""
+    """Delegate controllers from the mount point to `base`; drop those that a level withholds."""
     base.mkdir(parents=True, exist_ok=True)
     if os.geteuid() != 0:
         _step_aside(base.parent)
@@ -256,7 +255,7 @@ def _prepare_v2(mount_point: Path, base: Path, controllers: set[str]) -> tuple[P
 
 
 def _step_aside(group: Path) -> None:
-    """Move this process to a leaf: a v2 group with processes of its own cannot pass controllers on."""
+    """Move this process to a leaf group, because v2 groups with processes cannot delegate controllers."""
     leaf = group / LEAF
     leaf.mkdir(exist_ok=True)
     _write(leaf / "cgroup.procs", str(os.getpid()))

@@ -1,16 +1,17 @@
-"""Builds one box's file tree in private namespaces, then becomes bubblewrap.
+"""Build a sandbox's file tree in private namespaces, then exec bubblewrap.
 
-Runs as a program of its own, `python3 -I -S launch.py`, since mount namespaces belong to a process and the server's
-must not change. It is started once and forks for each plan it is sent, so that no start pays for an interpreter.
-Standard library only.
+Runs as a separate program, `python3 -I -S launch.py`, because mount namespaces belong to a process and the server's
+must not change. It starts once and forks for each plan, so that no sandbox start pays for an interpreter. Standard
+library only.
 
-Everything is mounted here, before any privilege is dropped, so that the box's user needs no way into the data
-directory; and everything lives in a mount namespace that dies with the box, so that nothing can leak.
+Mounts happen here, before privileges are dropped, so that the sandbox's user needs no access to the data directory.
+They live in a mount namespace that ends with the sandbox, so that nothing leaks.
 """
 
 from __future__ import annotations
 
 import ctypes
+import errno
 import fcntl
 import json
 import os
@@ -48,9 +49,15 @@ SYS_MOUNT_SETATTR = 442
 
 OUT_OF_THE_WAY = 64
 STACK = 64 * 1024
-STAGE = "/tmp"  # Any directory that exists everywhere and that everyone may enter; only this process sees the mount.
+STAGE = "/tmp"  # Any directory that always exists and is world-accessible; only this process sees the mount.
+
+UNFIT = (errno.ENOTDIR, errno.EEXIST, errno.ELOOP)
 
 libc = ctypes.CDLL(None, use_errno=True)
+
+
+class UnfitTarget(Exception):
+    """The image has an entry at a mount's target that a mount cannot cover."""
 
 
 class OpenHow(ctypes.Structure):
@@ -66,32 +73,32 @@ class MountAttr(ctypes.Structure):
     ]
 
 
-def checked(result: int, what: str) -> int:
+def check_syscall_result(result: int, what: str) -> int:
     if result < 0:
         number = ctypes.get_errno()
         raise OSError(number, f"{what}: {os.strerror(number)}")
     return result
 
 
-def syscall(number: int, what: str, *arguments: Any) -> int:
-    return checked(libc.syscall(ctypes.c_long(number), *arguments), what)
+def call_kernel(number: int, what: str, *arguments: Any) -> int:
+    return check_syscall_result(libc.syscall(ctypes.c_long(number), *arguments), what)
 
 
-def mount(source: str, target: str, kind: str | None, flags: int, options: str = "") -> None:
+def mount_filesystem(source: str, target: str, kind: str | None, flags: int, options: str = "") -> None:
     result = libc.mount(
         source.encode(), target.encode(), kind.encode() if kind else None, ctypes.c_ulong(flags), options.encode()
     )
-    checked(result, f"mount {kind or source} on {target}")
+    check_syscall_result(result, f"mount {kind or source} on {target}")
 
 
 def open_in(root: int, path: str, flags: int) -> int:
-    """Open `path` as a process chrooted to `root` would, so that no symlink leads out of the box's tree."""
+    """Open `path` as if chrooted to `root`, so that no symlink leads out of the tree."""
     how = OpenHow(flags | os.O_CLOEXEC, 0, RESOLVE_IN_ROOT | RESOLVE_NO_MAGICLINKS)
-    return syscall(SYS_OPENAT2, f"open {path}", root, os.fsencode(path), ctypes.byref(how), ctypes.sizeof(how))
+    return call_kernel(SYS_OPENAT2, f"open {path}", root, os.fsencode(path), ctypes.byref(how), ctypes.sizeof(how))
 
 
 def open_directory(root: int, path: str) -> int:
-    """Open a directory below `root`, creating what is missing of it."""
+    """Open a directory below `root`, creating missing parts."""
     here = open_in(root, "/", os.O_PATH | os.O_DIRECTORY)
     walked = ""
     for name in path.strip("/").split("/"):
@@ -123,12 +130,12 @@ def open_mount_point(root: int, path: str, directory: bool) -> int:
 
 def clone_mount(source: int, recursive: bool = True) -> int:
     flags = OPEN_TREE_CLONE | os.O_CLOEXEC | AT_EMPTY_PATH | (AT_RECURSIVE if recursive else 0)
-    return syscall(SYS_OPEN_TREE, "open_tree", source, b"", ctypes.c_uint(flags))
+    return call_kernel(SYS_OPEN_TREE, "open_tree", source, b"", ctypes.c_uint(flags))
 
 
-def set_attributes(tree: int, attributes: MountAttr, recursive: bool = True) -> None:
+def set_mount_attributes(tree: int, attributes: MountAttr, recursive: bool = True) -> None:
     flags = AT_EMPTY_PATH | (AT_RECURSIVE if recursive else 0)
-    syscall(
+    call_kernel(
         SYS_MOUNT_SETATTR,
         "mount_setattr",
         tree,
@@ -139,119 +146,126 @@ def set_attributes(tree: int, attributes: MountAttr, recursive: bool = True) -> 
     )
 
 
-def attach(tree: int, target: int) -> None:
+def attach_mount(tree: int, target: int) -> None:
     flags = MOVE_MOUNT_F_EMPTY_PATH | MOVE_MOUNT_T_EMPTY_PATH
-    syscall(SYS_MOVE_MOUNT, "move_mount", tree, b"", target, b"", ctypes.c_uint(flags))
+    call_kernel(SYS_MOVE_MOUNT, "move_mount", tree, b"", target, b"", ctypes.c_uint(flags))
 
 
-def write(path: str, text: str) -> None:
+def write_host_file(path: str, text: str) -> None:
     with open(path, "w") as file:
         file.write(text)
 
 
-def everybody_but(one: int, box: int) -> str:
-    """Ids as they are, only that `one` on disk is `box` in the sandbox, which is larger than any in an image."""
-    return f"0 0 {one}\n{one} {box} 1\n{one + 1} {one + 1} {box - one - 1}\n"
+def format_idmap_for_owner(one: int, sandbox: int) -> str:
+    """Return an identity id map in which `one` on disk is `sandbox` inside; `sandbox` exceeds all ids of images."""
+    return f"0 0 {one}\n{one} {sandbox} 1\n{one + 1} {one + 1} {sandbox - one - 1}\n"
 
 
-def owner_namespace(users: str, groups: str) -> int:
-    """A user namespace for an idmapped mount: whose files on disk are whose in the sandbox.
+def create_idmap_namespace(users: str, groups: str) -> int:
+    """Create a user namespace for an idmapped mount, which maps owners on disk to owners inside.
 
-    Somebody must live in it until it is held: a process that does nothing but wait, in our memory and on a stack of its
-    own, since a copy of an interpreter takes longer than all else here.
+    A helper process keeps it alive until it is opened. It shares our memory with a stack of its own, because copying an
+    interpreter would take longer than all other steps.
     """
     stack = ctypes.create_string_buffer(STACK)
     top = ctypes.c_void_p((ctypes.addressof(stack) + STACK) & ~15)
     wait = ctypes.cast(libc.pause, ctypes.c_void_p)
-    child = checked(libc.clone(wait, top, CLONE_NEWUSER | CLONE_VM | signal.SIGCHLD, None), "clone")
+    child = check_syscall_result(libc.clone(wait, top, CLONE_NEWUSER | CLONE_VM | signal.SIGCHLD, None), "clone")
     try:
-        write(f"/proc/{child}/uid_map", users)
-        write(f"/proc/{child}/gid_map", groups)
+        write_host_file(f"/proc/{child}/uid_map", users)
+        write_host_file(f"/proc/{child}/gid_map", groups)
         return os.open(f"/proc/{child}/ns/user", os.O_RDONLY | os.O_CLOEXEC)
     finally:
         os.kill(child, signal.SIGKILL)
         os.waitpid(child, 0)
 
 
-def map_ids(tree: int, namespace: int) -> None:
-    """Show a mounted tree by the map of a namespace, which is closed. Raises `OSError`."""
+def apply_id_map(tree: int, namespace: int) -> None:
+    """Apply a namespace's id map to a mounted tree and close the namespace. Raises `OSError`."""
     try:
-        set_attributes(tree, MountAttr(MOUNT_ATTR_IDMAP, 0, 0, namespace), recursive=False)
+        set_mount_attributes(tree, MountAttr(MOUNT_ATTR_IDMAP, 0, 0, namespace), recursive=False)
     finally:
         os.close(namespace)
 
 
-def map_owner(tree: int, source: int, box: int) -> None:
-    """Make the owner of a mounted host directory the box's user, both ways, where the file system can."""
+def map_owner(tree: int, source: int, sandbox: int) -> None:
+    """Map the owner of a mounted host directory to the sandbox user and back, if the file system supports it."""
     info = os.stat(source)
-    if info.st_uid == box:
+    if info.st_uid == sandbox:
         return
-    namespace = owner_namespace(f"{info.st_uid} {box} 1", f"{info.st_gid} {box} 1")
+    namespace = create_idmap_namespace(f"{info.st_uid} {sandbox} 1", f"{info.st_gid} {sandbox} 1")
     try:
-        map_ids(tree, namespace)
+        apply_id_map(tree, namespace)
     except OSError:
-        pass  # Not every file system can; permissions then stay as they are on disk.
+        pass  # Unsupported by some file systems, which keep permissions as on disk.
 
 
-def bind(root: int, item: dict[str, Any], box_uid: int | None) -> None:
+def bind_mount(root: int, item: dict[str, Any], sandbox_uid: int | None) -> None:
     source = os.open(item["source"], os.O_PATH | os.O_CLOEXEC)
     if item["sub_path"]:
         above, source = source, open_in(source, item["sub_path"], os.O_PATH)
         os.close(above)
     tree = clone_mount(source)
-    if box_uid is not None and item.get("map_owner"):
-        map_owner(tree, source, box_uid)
+    if sandbox_uid is not None and item.get("map_owner"):
+        map_owner(tree, source, sandbox_uid)
     attributes = MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV | (MOUNT_ATTR_RDONLY if item["read_only"] else 0)
-    set_attributes(tree, MountAttr(attributes, 0, 0, 0))
-    target = open_mount_point(root, item["target"], stat.S_ISDIR(os.stat(source).st_mode))
-    attach(tree, target)
+    set_mount_attributes(tree, MountAttr(attributes, 0, 0, 0))
+    try:
+        target = open_mount_point(root, item["target"], stat.S_ISDIR(os.stat(source).st_mode))
+        attach_mount(tree, target)
+    except OSError as error:
+        if error.errno in UNFIT and item.get("map_owner"):  # A requested mount must not fail silently.
+            raise UnfitTarget(f"{item['target']}: {os.strerror(error.errno)}") from None
+        raise
     for descriptor in (source, tree, target):
         os.close(descriptor)
 
 
 def mount_image(plan: dict[str, Any]) -> int:
-    """The box's tree: its image with what the box writes over it, the image user's files in the box's user's hands."""
-    box: int | None = plan["host_uid"]
+    """Mount the sandbox's root: image plus writable layer, with the image user's files owned by the sandbox user."""
+    sandbox: int | None = plan["host_uid"]
     image = os.open(plan["lower"], os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
-    if box is None:
+    if sandbox is None:
         return mount_overlay(plan, image)
     try:
-        root = mount_overlay(plan, handed_over(image, plan, box))
+        root = mount_overlay(plan, copy_with_mapped_owner(image, plan, sandbox))
     except OSError:
-        forget_attempt(plan["work"])
+        clear_overlay_workdir(plan["work"])
         root = mount_overlay(plan, image)
-        give(root, plan["home"], plan["image_uid"], box)
+        chown_to_sandbox_user(root, plan["home"], plan["image_uid"], sandbox)
     else:
-        own(root, plan["home"], box)
+        make_directory_for_sandbox_user(root, plan["home"], sandbox)
     return root
 
 
-def forget_attempt(work: str) -> None:
-    """Before Linux 5.19 overlays refuse mapped layers, after they have marked their directory as not to be reused."""
+def clear_overlay_workdir(work: str) -> None:
+    """Remove the mark that overlays before Linux 5.19 leave after refusing idmapped layers."""
     import shutil
 
     shutil.rmtree(f"{work}/work", ignore_errors=True)
 
 
-def handed_over(image: int, plan: dict[str, Any], box: int) -> int:
-    """The image mounted so that its user is the box's, and everybody else who they are. Raises `OSError`.
+def copy_with_mapped_owner(image: int, plan: dict[str, Any], sandbox: int) -> int:
+    """Mount the image with its user mapped to the sandbox user; other owners are unchanged. Raises `OSError`.
 
-    For the kernel it must be mounted somewhere: below the box's own tree, where nobody sees it.
+    The kernel requires a mount point, so it is hidden below the sandbox's own tree.
     """
     user, group = plan["image_uid"], plan["image_gid"]
     if not user or not group:
-        raise PermissionError(1, "what belongs to root stays root's")
+        raise PermissionError(1, "files of root cannot be handed over")
     tree = clone_mount(image, recursive=False)
-    set_attributes(tree, MountAttr(MOUNT_ATTR_RDONLY, 0, 0, 0), recursive=False)
-    map_ids(tree, owner_namespace(everybody_but(user, box), everybody_but(group, box)))
+    set_mount_attributes(tree, MountAttr(MOUNT_ATTR_RDONLY, 0, 0, 0), recursive=False)
+    apply_id_map(
+        tree, create_idmap_namespace(format_idmap_for_owner(user, sandbox), format_idmap_for_owner(group, sandbox))
+    )
     place = os.open(plan["root"], os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
-    attach(tree, place)
+    attach_mount(tree, place)
     os.close(place)
     return tree
 
 
 def mount_overlay(plan: dict[str, Any], image: int) -> int:
-    # Paths go in as /proc/self/fd links: an overlay's option string has no way to say a colon or a comma.
+    # Use /proc/self/fd paths, because overlay options cannot escape colons and commas.
     layers = {
         name: os.open(plan[name], os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC) for name in ("below", "upper", "work")
     }
@@ -261,10 +275,10 @@ def mount_overlay(plan: dict[str, Any], image: int) -> int:
         options += ",userxattr"
     flags = MS_NOSUID | MS_NODEV
     try:
-        # No box outlives its host, so nothing of it need wait for the disk.
-        mount("overlay", plan["root"], "overlay", flags, f"{options},volatile")
+        # Sandboxes end with their host, so their writes need not be flushed.
+        mount_filesystem("overlay", plan["root"], "overlay", flags, f"{options},volatile")
     except OSError:
-        mount("overlay", plan["root"], "overlay", flags, options)  # Before Linux 5.10.
+        mount_filesystem("overlay", plan["root"], "overlay", flags, options)  # Before Linux 5.10.
     for descriptor in layers.values():
         os.close(descriptor)
     return os.open(plan["root"], os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -285,52 +299,52 @@ def write_files(root: int, files: dict[str, str]) -> None:
         os.close(directory)
 
 
-def own(root: int, path: str, box: int) -> None:
-    """Make a directory the box's user's, whoever's it was and whether or not it was there."""
+def make_directory_for_sandbox_user(root: int, path: str, sandbox: int) -> None:
+    """Create the directory if missing and chown it to the sandbox user."""
     directory = open_directory(root, path)
-    if os.stat(directory).st_uid != box:
-        os.chown(".", box, box, dir_fd=directory)
+    if os.stat(directory).st_uid != sandbox:
+        os.chown(".", sandbox, sandbox, dir_fd=directory)
     os.close(directory)
 
 
-def give(root: int, path: str, image_uid: int, box: int) -> None:
-    """Hand the image user's own files below `path` to the box's user; the overlay copies what changes owner."""
+def chown_to_sandbox_user(root: int, path: str, image_uid: int, sandbox: int) -> None:
+    """Chown the image user's files below `path` to the sandbox user; the overlay copies them up."""
     top = open_directory(root, path)
     readable = os.open(".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=top)
     os.close(top)
-    pending = ["."]  # Not os.fwalk: a tree as deep as a box likes would exhaust its recursion.
+    pending = ["."]  # Not os.fwalk, because a deep tree would exhaust its recursion.
     while pending:
         path = pending.pop()
         directory = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=readable)
         with os.scandir(directory) as entries:
             for entry in entries:
                 if entry.stat(follow_symlinks=False).st_uid == image_uid:
-                    os.chown(entry.name, box, box, dir_fd=directory, follow_symlinks=False)
+                    os.chown(entry.name, sandbox, sandbox, dir_fd=directory, follow_symlinks=False)
                 if entry.is_dir(follow_symlinks=False):
                     pending.append(f"{path}/{entry.name}")
         os.close(directory)
-    os.fchown(readable, box, box)
+    os.fchown(readable, sandbox, sandbox)
     os.close(readable)
 
 
 def enter_namespaces(privileged: bool) -> None:
     uid, gid = os.getuid(), os.getgid()
-    checked(libc.unshare(CLONE_NEWNS | (0 if privileged else CLONE_NEWUSER)), "unshare")
+    check_syscall_result(libc.unshare(CLONE_NEWNS | (0 if privileged else CLONE_NEWUSER)), "unshare")
     if not privileged:
-        write("/proc/self/setgroups", "deny")
-        write("/proc/self/uid_map", f"0 {uid} 1")
-        write("/proc/self/gid_map", f"0 {gid} 1")
-    mount("none", "/", None, MS_REC | MS_PRIVATE)
+        write_host_file("/proc/self/setgroups", "deny")
+        write_host_file("/proc/self/uid_map", f"0 {uid} 1")
+        write_host_file("/proc/self/gid_map", f"0 {gid} 1")
+    mount_filesystem("none", "/", None, MS_REC | MS_PRIVATE)
 
 
-def stage(plan: dict[str, Any]) -> None:
+def build_file_tree(plan: dict[str, Any]) -> None:
     root = mount_image(plan)
     write_files(root, plan["files"])
     for item in plan["binds"]:
-        bind(root, item, plan["host_uid"])
+        bind_mount(root, item, plan["host_uid"])
     tree = clone_mount(root)
     target = os.open(STAGE, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
-    attach(tree, target)
+    attach_mount(tree, target)
 
 
 def drop_privileges(uid: int) -> None:
@@ -339,20 +353,20 @@ def drop_privileges(uid: int) -> None:
     os.setresuid(uid, uid, uid)
 
 
-def join_groups(directories: list[str]) -> None:
-    """Move this process, which has one thread only, to its control groups.
+def join_cgroups(directories: list[str]) -> None:
+    """Move this single-threaded process to its control groups.
 
-    To move a whole process the kernel waits until all processors have taken note, which takes longer than all else
-    here; for a thread that moves itself it need not. Version 2 has no such way for groups like these.
+    In version 1 a thread moves itself, because moving a process waits for an RCU grace period, which takes longer than
+    all other steps. Version 2 has no such shortcut for these groups.
     """
     for directory in directories:
         name = "tasks" if os.path.exists(f"{directory}/tasks") else "cgroup.procs"
-        write(f"{directory}/{name}", "0")
+        write_host_file(f"{directory}/{name}", "0")
 
 
-def prepare(plan: dict[str, Any]) -> None:
-    """Make the box's tree, and become the box's user in its groups."""
-    join_groups(plan["cgroups"])
+def prepare_sandbox(plan: dict[str, Any]) -> None:
+    """Build the sandbox's tree, join its groups and switch to its user."""
+    join_cgroups(plan["cgroups"])
     for name, value in plan["rlimits"].items():
         kind = getattr(resource, name)
         ceiling = resource.getrlimit(kind)[1]
@@ -361,16 +375,16 @@ def prepare(plan: dict[str, Any]) -> None:
     os.umask(0o022)
     privileged = plan["host_uid"] is not None
     enter_namespaces(privileged)
-    stage(plan)
+    build_file_tree(plan)
     os.chdir("/")
     if privileged:
         drop_privileges(plan["host_uid"])
 
 
-def launch(descriptors: list[int], first_kept: int) -> None:
-    """Carry out one plan: become bubblewrap on the box's tree, in a session of its own.
+def launch_sandbox(descriptors: list[int], first_kept: int) -> None:
+    """Execute one plan: exec bubblewrap on the sandbox's tree in a new session.
 
-    Says so before; whoever waits for the word and sees the pipe end without it reads the log.
+    Writes "!" to the pipe before, or the reason why a mount's target is unfit. Other failures are in the log.
     """
     document, log, finish, *given = (
         fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, OUT_OF_THE_WAY) for descriptor in descriptors
@@ -381,30 +395,32 @@ def launch(descriptors: list[int], first_kept: int) -> None:
     with open(document, "rb") as file:
         plan = json.load(file)
     try:
-        prepare(plan)
+        prepare_sandbox(plan)
         os.write(finish, b"!")
         os.setsid()
         for descriptor in kept:
             os.set_inheritable(descriptor, True)
         os.execv(plan["argv"][0], plan["argv"])
+    except UnfitTarget as error:
+        os.write(finish, str(error).encode())
     except OSError as error:
         os.write(2, f"launch: {error}\n".encode())
 
 
 def main(door: socket.socket, first_kept: int) -> None:
-    """Fork for each plan that comes in, until the server hangs up."""
+    """Fork for each received plan until the server disconnects."""
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     while True:
         message, descriptors, _, _ = socket.recv_fds(door, 16, 32, socket.MSG_CMSG_CLOEXEC)
         if not message:
             return
         for descriptor in descriptors:
-            os.set_inheritable(descriptor, False)  # Some Pythons pass recv_fds' flags on to nobody.
+            os.set_inheritable(descriptor, False)  # Some Pythons ignore the flags of recv_fds.
         if os.fork() == 0:
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
             door.close()
             try:
-                launch(descriptors, first_kept)
+                launch_sandbox(descriptors, first_kept)
             finally:
                 os._exit(1)
         for descriptor in descriptors:

@@ -1,4 +1,4 @@
-"""The process that starts boxes: `launch.py`, kept running so that a start costs a fork and no interpreter."""
+"""Launcher process: keeps `launch.py` running, so that a sandbox start costs only a fork."""
 
 from __future__ import annotations
 
@@ -12,27 +12,31 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from paddock.sandbox.local.processes import memory_file
+from paddock.errors import InvalidInput
+from paddock.sandbox.local.process_control import memory_file
 
+_LAUNCHED = b"!"
 PROGRAM = str(Path(__file__).with_name("launch.py"))
 FIRST_KEPT = 3
-"""The box's first process finds the descriptors it is given from this number on, in their order.
+"""First descriptor number passed to the sandbox's first process; the others follow in order.
 
-They are few and their numbers small, because a shell can only name those of one digit.
+The numbers are small, because shells can name only single-digit descriptors.
 """
 
 
 class Launcher:
-    """Sends plans to `launch.py`, which forks for each; started when first needed, and again if it dies."""
+    """Sends plans to `launch.py`; starts it on first use and again after a crash."""
 
     def __init__(self) -> None:
         self._process: subprocess.Popen[bytes] | None = None
         self._door: socket.socket | None = None
 
     async def launch(self, plan: Mapping[str, Any], log: int, kept: Sequence[int]) -> bool:
-        """Carry out a plan; False when it failed, which is then explained in the log.
+        """Execute a plan; return False on failure, with the reason in the log.
 
-        Once sent, a plan is seen to its end even if the caller is cancelled, so that nothing starts unseen.
+        Raises `InvalidInput` for a mount whose target is a file where a directory is needed, or the other way round.
+
+        A cancelled caller still waits for the end of a sent plan, so that nothing starts untracked.
         """
         finished, finish = os.pipe2(os.O_CLOEXEC)
         try:
@@ -40,12 +44,15 @@ class Launcher:
                 self._send([document, log, finish, *kept])
             os.close(finish)
             finish = -1
-            waiting = asyncio.ensure_future(_first_byte(finished))
+            waiting = asyncio.ensure_future(_read_first_bytes(finished))
             try:
-                return await asyncio.shield(waiting)
+                outcome = await asyncio.shield(waiting)
             except asyncio.CancelledError:
                 await asyncio.wait([waiting])
                 raise
+            if outcome not in (b"", _LAUNCHED):
+                raise InvalidInput(f"nothing can be mounted at {outcome.decode(errors='replace')}")
+            return outcome == _LAUNCHED
         finally:
             os.close(finished)
             if finish >= 0:
@@ -77,13 +84,13 @@ class Launcher:
                 stdin=subprocess.DEVNULL,
                 env={},  # bubblewrap keeps it, as a process of the sandbox's user.
                 pass_fds=[theirs.fileno()],
-                start_new_session=True,  # Ctrl-C at the server's terminal is for the server.
+                start_new_session=True,  # Ctrl-C at the server's terminal must reach only the server.
             )
         return self._door
 
 
-async def _first_byte(descriptor: int) -> bool:
-    """Whether anything arrives before the other end is closed."""
+async def _read_first_bytes(descriptor: int) -> bytes:
+    """Return the first received bytes; empty if the peer closes before."""
     loop = asyncio.get_running_loop()
     readable = asyncio.Event()
     loop.add_reader(descriptor, readable.set)
@@ -91,4 +98,4 @@ async def _first_byte(descriptor: int) -> bool:
         await readable.wait()
     finally:
         loop.remove_reader(descriptor)
-    return os.read(descriptor, 1) != b""
+    return os.read(descriptor, 4096)

@@ -1,9 +1,8 @@
-"""The system calls a box may make, as two filters that both must pass.
+"""Seccomp policy of sandboxes: two filters that both must pass.
 
-The first is a list of calls: what is not on it is answered `ENOSYS`, so that C libraries fall back to older calls,
-and what is known but refused is answered `EPERM`, as containers do. The second looks at arguments: no new
-namespaces, no files that would change who runs them or what they may, no sockets but the ordinary kinds (a virtual
-machine's `vsock` would lead to its host), no typing into somebody else's terminal.
+The first is an allow list of system calls: unknown calls fail with `ENOSYS`, so that C libraries fall back to older
+ones, and refused calls with `EPERM`, as in containers. The second checks arguments: no new namespaces, no set-id or
+device files, only ordinary socket families (`vsock` would reach a virtual machine's host), no terminal injection.
 """
 
 from __future__ import annotations
@@ -55,7 +54,7 @@ vm86old vserver
 """.split()
 
 NAMESPACE_CALLS = frozenset({"unshare", "setns", "mount", "umount2", "pivot_root", "chroot"})
-"""What a program that sandboxes itself, such as a browser, needs; they work on its own namespaces only."""
+"""Calls for programs that sandbox themselves, such as browsers; they affect only their own namespaces."""
 
 PERSONALITIES = (0x0, 0x0008, 0x20000, 0x20008, 0xFFFFFFFF)
 CLONE_NAMESPACES = (0x00020000, 0x02000000, 0x04000000, 0x08000000, 0x10000000, 0x20000000, 0x40000000)
@@ -64,23 +63,23 @@ MODE_ARGUMENT = {"chmod": 1, "fchmod": 1, "fchmodat": 2, "mkdir": 1, "mkdirat": 
 OPEN_ARGUMENTS = {"open": (1, 2), "openat": (2, 3)}
 CREATING = (os.O_CREAT, os.O_TMPFILE & ~os.O_DIRECTORY)
 ATTRIBUTE_CALLS = frozenset({"setxattr", "lsetxattr", "fsetxattr", "setxattrat"})
-"""Root of a namespace of its own could give a program on a mounted host directory capabilities that count outside."""
+"""Refused, because root of a nested namespace could set file capabilities on mounted host directories."""
 TERMINAL_INJECTION = (0x5412, 0x541C)
 """TIOCSTI and TIOCLINUX."""
 PUNCH_HOLE = 0x2
-"""The mode bit of `fallocate` that gives space back."""
+"""Mode bit of `fallocate` that frees space."""
 PREALLOCATING = (0x40305828, 0x4030582A, 0x40305839)
-"""FS_IOC_RESVSP, FS_IOC_RESVSP64 and FS_IOC_ZERO_RANGE: `fallocate` by other names, on every file system."""
+"""FS_IOC_RESVSP, FS_IOC_RESVSP64 and FS_IOC_ZERO_RANGE: alternatives to `fallocate`."""
 SOCKET_FAMILIES = frozenset({1, 2, 10, 16})
-"""Unix, IPv4, IPv6, and netlink for listing the box's own interfaces."""
+"""Unix, IPv4, IPv6, and netlink to list the sandbox's interfaces."""
 LAST_FAMILY = 16
 LOW_WORD = 0xFFFFFFFF
 
 
 @cache
-def programs(nested_namespaces: bool) -> tuple[bytes, bytes]:
-    """The two filters as BPF programs, ready for `bwrap --add-seccomp-fd`."""
-    import pyseccomp  # Loads libseccomp, which only a host that starts boxes has to have.
+def build_seccomp_filters(nested_namespaces: bool) -> tuple[bytes, bytes]:
+    """Return both filters as BPF programs for `bwrap --add-seccomp-fd`."""
+    import pyseccomp  # Imported late: only hosts that start sandboxes need libseccomp.
 
     return _export(_calls(pyseccomp, nested_namespaces)), _export(_arguments(pyseccomp, nested_namespaces))
 
@@ -117,9 +116,9 @@ def _arguments(seccomp: Any, nested_namespaces: bool) -> Any:
     for name in _known(seccomp, set(ATTRIBUTE_CALLS)) if nested_namespaces else ():
         rules.add_rule(seccomp.ERRNO(errno.EOPNOTSUPP), name)
     for request in TERMINAL_INJECTION:
-        # The kernel reads 32 bits of the request; comparing all 64 could be passed by with a bit above them.
+        # The kernel uses 32 bits of the request; a 64-bit comparison could be bypassed with a higher bit.
         rules.add_rule(refuse, "ioctl", seccomp.Arg(1, seccomp.MASKED_EQ, LOW_WORD, request))
-    # Disk use is measured, and these take gigabytes in no time. C libraries and databases fall back to writing.
+    # Preallocation would outrun disk measuring; C libraries and databases fall back to writing.
     no_space_ahead = seccomp.ERRNO(errno.EOPNOTSUPP)
     rules.add_rule(no_space_ahead, "fallocate", seccomp.Arg(1, seccomp.MASKED_EQ, PUNCH_HOLE, 0))
     for request in PREALLOCATING:
@@ -128,13 +127,13 @@ def _arguments(seccomp: Any, nested_namespaces: bool) -> Any:
         rules.add_rule(no_family, "socket", seccomp.Arg(0, seccomp.EQ, family))
     rules.add_rule(no_family, "socket", seccomp.Arg(0, seccomp.GT, LAST_FAMILY))
     rules.add_rule(no_family, "socket", seccomp.Arg(0, seccomp.EQ, 16), seccomp.Arg(2, seccomp.NE, 0))
-    # Some kinds of socket are loaded into the kernel, or made, by asking for a pair of them.
+    # socketpair can also create sockets of refused families or load their modules.
     rules.add_rule(no_family, "socketpair", seccomp.Arg(0, seccomp.NE, 1))
     return rules
 
 
 def _known(seccomp: Any, names: set[str]) -> Iterator[str]:
-    """Those names that this libseccomp and this architecture have."""
+    """Yield names known to this libseccomp and architecture."""
     architecture = seccomp.system_arch()
     for name in sorted(names):
         try:

@@ -1,1 +1,1 @@
-"""The history of the schema, applied by `paddock.store.migrate`."""
+"""The history of the schema, applied by `paddock.store.schema_migration`."""

@@ -1,4 +1,4 @@
-"""What alembic runs: the migrations, on the connection and in the transaction that `migrate` opened."""
+"""Alembic environment: run migrations in the transaction opened by `migrate_schema`."""
 
 from alembic import context
 

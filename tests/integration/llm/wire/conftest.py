@@ -1,4 +1,4 @@
-"""Everything here holds on both event loops."""
+"""All tests of this package run on both event loops."""
 
 from __future__ import annotations
 

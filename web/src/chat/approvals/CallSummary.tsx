@@ -13,7 +13,7 @@ import {
 import { useTranslation } from "react-i18next";
 import type { CallSummary as Summary } from "@/api/types";
 import styles from "./approvals.module.css";
-import { revealed } from "./hidden";
+import { revealInvisible } from "./invisible-characters";
 
 const ICONS: Record<Summary["effects"][number], LucideIcon> = {
   reads: Eye,
@@ -24,8 +24,8 @@ const ICONS: Record<Summary["effects"][number], LucideIcon> = {
   unknown: CircleHelp,
 };
 
-/** What a call would do, in the reader's language; the server's own line where that has no words for it yet. */
-export function lineOf(t: TFunction, summary: Summary): string {
+/** Summary of a call in the page's language; falls back to the server's text. */
+export function summaryText(t: TFunction, summary: Summary): string {
   const { code, params, writes, deletes, hosts, unnamed } = summary;
   const what = t(`approvals.does.${code}`, { ...params, defaultValue: "" });
   if (!what) return summary.text;
@@ -39,14 +39,14 @@ export function lineOf(t: TFunction, summary: Summary): string {
   return parts.join(t("approvals.stop")) + t("approvals.stop").trim();
 }
 
-/** One plain line of what a call would do, what it changes, and what the agent says of it. */
+/** One-line summary of a call, its effect, and the agent's stated reason. */
 export default function CallSummary({ summary }: { summary: Summary }) {
   const { t } = useTranslation();
   const words = summary.agent_words;
   return (
     <div className={styles.summary} data-testid="call-summary">
       <p className={styles.does}>
-        <bdi>{lineOf(t, summary)}</bdi>
+        <bdi>{summaryText(t, summary)}</bdi>
       </p>
       <ul className={styles.effects} aria-label={t("approvals.effects")}>
         {summary.effects.map((effect) => {
@@ -68,19 +68,19 @@ export default function CallSummary({ summary }: { summary: Summary }) {
       {words && (
         <p className={styles.soft}>
           <MessageSquareQuote size={14} aria-hidden /> {t("approvals.agentSays")}{" "}
-          <bdi>“{revealed(words) ?? words}”</bdi>
+          <bdi>“{revealInvisible(words) ?? words}”</bdi>
         </p>
       )}
     </div>
   );
 }
 
-/** The line alone, where there is no room for more. */
-export function SummaryLine({ summary }: { summary: Summary }) {
+/** Only the summary line, for narrow places. */
+export function CallSummaryLine({ summary }: { summary: Summary }) {
   const { t } = useTranslation();
   return (
     <bdi>
-      {lineOf(t, summary)}
+      {summaryText(t, summary)}
       {summary.opaque && ` ${t("approvals.opaque")}`}
     </bdi>
   );

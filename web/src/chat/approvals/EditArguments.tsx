@@ -1,10 +1,10 @@
 import { useState } from "react";
 import { useTranslation } from "react-i18next";
-import { Button } from "@/ui/Button";
-import { Field, TextArea, TextInput } from "@/ui/forms";
-import { Switch } from "@/ui/Switch";
+import { Button } from "@/ui/controls/Button";
+import { Field, TextArea, TextInput } from "@/ui/controls/forms";
+import { Switch } from "@/ui/controls/Switch";
 import styles from "./approvals.module.css";
-import { fieldKind, parseArguments } from "./deciding";
+import { argumentFieldKind, parseArguments } from "./decisions";
 
 interface Props {
   given: Record<string, unknown>;
@@ -13,12 +13,12 @@ interface Props {
   onCancel: () => void;
 }
 
-/** Other arguments for a call: a field for each, or all of them as JSON. */
+/** Form to edit a call's arguments: one field for each, or all as JSON. */
 export function EditArguments({ given, busy, onDone, onCancel }: Props) {
   const { t } = useTranslation();
   const [value, setValue] = useState(given);
   const [text, setText] = useState<string | null>(null);
-  /** What was typed for values that are neither text nor number, until it can be read. */
+  /** Typed text of values that are neither text nor number, until it parses. */
   const [drafts, setDrafts] = useState<Record<string, string>>({});
   const parsed = text === null ? null : parseArguments(text);
   const problem = parsed && "error" in parsed ? parsed.error : null;
@@ -65,11 +65,11 @@ export function EditArguments({ given, busy, onDone, onCancel }: Props) {
         </Field>
       ) : (
         Object.entries(value).map(([name, each]) =>
-          fieldKind(each) === "switch" ? (
+          argumentFieldKind(each) === "switch" ? (
             <Switch key={name} label={name} checked={each === true} onChange={(on) => set(name, on)} />
           ) : (
             <Field key={name} label={name} error={name in drafts ? t("chat.notJson", { problem: "" }) : null}>
-              {fieldKind(each) === "text" ? (
+              {argumentFieldKind(each) === "text" ? (
                 <TextArea
                   rows={Math.min(10, String(each).split("\n").length)}
                   spellCheck={false}

@@ -6,8 +6,8 @@ import { ApiError } from "@/api/client";
 import type { Approval, CallResult } from "@/api/types";
 import type { Decision } from "@/session/store";
 import type { CallView } from "@/session/types";
-import { Toasts } from "@/ui/toasts";
-import { type Chat, ChatContext } from "../context";
+import { Toasts } from "@/ui/controls/toasts";
+import { ChatContext, type ChatContextValue } from "../chat-context";
 import { CallCard } from "./CallCard";
 import { LiveOutput } from "./LiveOutput";
 
@@ -52,14 +52,14 @@ const APPROVAL: Approval = {
   created_at: "2026-01-01T00:00:00Z",
 };
 
-function shown(call: Partial<CallView>, approval: Partial<Approval> | null, chat: Partial<Chat> = {}) {
+function shown(call: Partial<CallView>, approval: Partial<Approval> | null, chat: Partial<ChatContextValue> = {}) {
   const decided: Decision[] = [];
   const nothing = () => {};
-  const whole: Chat = {
+  const whole: ChatContextValue = {
     session: "ses-1",
     several: false,
     kinds: ["linux"],
-    boxes: {},
+    sandboxes: {},
     kept: {},
     revision: "",
     mayWrite: true,
@@ -86,8 +86,8 @@ const result = (text: string, more: Partial<CallResult> = {}): CallResult => ({
   ...more,
 });
 
-describe("a call that waits for a person", () => {
-  it("shows what would run, and where, and approves exactly that", async () => {
+describe("a call that needs approval", () => {
+  it("shows command and sandbox, and approves exactly that", async () => {
     const decided = shown({}, {});
     const card = screen.getByRole("article", { name: "Run a command in linux" });
     expect(within(card).getAllByText("ls -la").length).toBeGreaterThan(0);
@@ -95,7 +95,20 @@ describe("a call that waits for a person", () => {
     expect(decided).toEqual([{ approval: "approval-1", digest: "abc", action: "approve" }]);
   });
 
-  it("sends changed arguments only when they can be read", async () => {
+  it("folds a long command, and approves all of it", async () => {
+    const command = Array.from({ length: 30 }, (_, index) => `echo line-${index + 1}`).join("\n");
+    const decided = shown({ arguments: { command } }, { arguments: { command }, digest: "of-all-lines" });
+    const card = screen.getByRole("article");
+    expect(card.textContent).toContain("line-8");
+    expect(card.textContent).not.toContain("line-20");
+    await userEvent.click(within(card).getByRole("button", { name: "Show all 30 lines" }));
+    expect(card.textContent).toContain("line-20");
+    expect(card.textContent).toContain("line-30");
+    await userEvent.click(within(card).getByRole("button", { name: /^Approve/ }));
+    expect(decided).toEqual([{ approval: "approval-1", digest: "of-all-lines", action: "approve" }]);
+  });
+
+  it("sends edited arguments only if valid", async () => {
     const decided = shown({}, {});
     await userEvent.click(screen.getByRole("button", { name: "Edit" }));
     await userEvent.click(screen.getByRole("button", { name: "As JSON" }));
@@ -109,13 +122,13 @@ describe("a call that waits for a person", () => {
     expect(decided).toEqual([{ approval: "approval-1", digest: "abc", action: "edit", arguments: { command: "id" } }]);
   });
 
-  it("warns of letters that cannot be seen", () => {
+  it("warns of invisible characters", () => {
     const command = "echo \u202e; rm -rf ~";
     shown({ arguments: { command } }, { arguments: { command } });
     expect(screen.getByRole("alert").textContent).toContain("echo ⟨U+202E⟩; rm -rf ~");
   });
 
-  it("offers the choices of a question, and any other answer", async () => {
+  it("offers the choices of a question, and a free answer", async () => {
     const decided = shown(
       { name: "ask_user", tool: "ask_user", kind: null, arguments: { question: "Which?" } },
       { type: "question", question: "Which?", choices: [{ id: "1", label: "This one" }], actions: ["answer"] },
@@ -125,23 +138,23 @@ describe("a call that waits for a person", () => {
     expect(decided).toMatchObject([{ action: "answer", answer: "This one" }]);
   });
 
-  it("says kindly that somebody else was quicker", async () => {
+  it("reports that another person decided first", async () => {
     const late = () => Promise.reject(new ApiError(409, "CONFLICT", "it was decided"));
     shown({}, {}, { decide: late });
     await userEvent.click(screen.getByRole("button", { name: /^Approve/ }));
     await waitFor(() => expect(screen.getByText(/Somebody has decided this already/)).toBeTruthy());
   });
 
-  it("cannot be decided with a key that may only read", () => {
+  it("cannot be decided with a read-only key", () => {
     shown({}, {}, { mayWrite: false });
     expect(screen.queryByRole("button", { name: /^(Approve|Reject|Edit)/ })).toBeNull();
   });
 });
 
-describe("a call that runs", () => {
+describe("a running call", () => {
   const run = (output: string) => shown({ progress: "running", approval: null, output }, null);
 
-  it("shows what it says, unopened, as a terminal would", () => {
+  it("shows live output while folded", () => {
     run("\u001b[32mone\u001b[0m\n10%\r20%\r\n<b>two</b>\n");
     const said = screen.getByRole("group", { name: "Output so far" });
     expect(said.textContent).toBe("one\n20%\n<b>two</b>");
@@ -149,21 +162,21 @@ describe("a call that runs", () => {
     expect(said.closest("[aria-live], [role=log], [role=status]")).toBeNull();
   });
 
-  it("shows it once when it is opened, with what was asked", async () => {
+  it("shows output once when opened, with the arguments", async () => {
     run("one\n");
     await userEvent.click(screen.getByRole("button", { name: /Run a command/ }));
     expect(screen.getAllByText("one")).toHaveLength(1);
     expect(screen.getAllByText("ls -la").length).toBeGreaterThan(1);
   });
 
-  it("has nothing to show before it has said something, and after its end", () => {
+  it("shows no live output before the first output and after the end", () => {
     run("");
     run("\u001b[?25l\n");
     shown({ progress: "done", approval: null, output: "", result: result("fine") }, null);
     expect(screen.queryByRole("group", { name: "Output so far" })).toBeNull();
   });
 
-  it("keeps its end in view, unless somebody looks at what was before", () => {
+  it("sticks to the end unless the reader scrolls up", () => {
     const sizes = { scrollHeight: 500, clientHeight: 100 };
     for (const [name, value] of Object.entries(sizes))
       Object.defineProperty(HTMLElement.prototype, name, { configurable: true, get: () => value });
@@ -185,7 +198,7 @@ describe("a call that runs", () => {
   });
 });
 
-describe("a call that is over", () => {
+describe("a finished call", () => {
   it("is folded, and opened if it failed", async () => {
     shown({ progress: "done", approval: null, result: result("fine") }, null);
     expect(screen.queryByText("fine")).toBeNull();
@@ -196,7 +209,7 @@ describe("a call that is over", () => {
     expect(screen.getByText("no such file")).toBeTruthy();
   });
 
-  it("shows the beginning of a long result until all is asked for", async () => {
+  it("cuts a long result until expanded", async () => {
     const long = Array.from({ length: 1000 }, (_, index) => `line ${index}`).join("\n");
     shown({ progress: "done", approval: null, result: result(long, { failed: true }) }, null);
     expect(document.body.textContent).not.toContain("line 999");
@@ -204,7 +217,7 @@ describe("a call that is over", () => {
     expect(document.body.textContent).toContain("line 999");
   });
 
-  it("takes what agents and tools say for text, whatever it is", () => {
+  it("renders agent and tool output as plain text", () => {
     const hostile = '<img src=x onerror="window.hit = 1"><script>window.hit = 1</script>';
     const name = `linux_${hostile}`;
     shown({ name, tool: hostile, arguments: { [hostile]: hostile }, result: result(hostile, { failed: true }) }, null);

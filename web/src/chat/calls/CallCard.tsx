@@ -3,33 +3,33 @@ import { Suspense, useEffect, useState } from "react";
 import { useTranslation } from "react-i18next";
 import type { Approval } from "@/api/types";
 import type { CallView } from "@/session/types";
-import { part } from "@/shell/parts";
-import { Button } from "@/ui/Button";
-import { duration } from "@/ui/Time";
-import { ApprovalBox, Decided } from "../approvals/ApprovalBox";
-import { boxOf, useChat } from "../context";
-import { candidate } from "../thread/paths";
-import { Arguments } from "./Arguments";
+import { lazyComponent } from "@/shell/navigation/lazy-component";
+import { Button } from "@/ui/controls/Button";
+import { formatDuration } from "@/ui/format/formats";
+import { ApprovalActions, ApprovalOutcome } from "../approvals/ApprovalActions";
+import { sandboxForCall, useChat } from "../chat-context";
+import { candidatePath } from "../thread/path-candidates";
+import { CallArguments } from "./CallArguments";
+import { CallResultView } from "./CallResult";
 import styles from "./calls.module.css";
 import { LiveOutput } from "./LiveOutput";
-import { Result } from "./Result";
-import { iconOf, known, summaryOf, viewOf } from "./words";
+import { argumentSummary, identifyTool, toolIcon, toolPanelView } from "./tool-labels";
 
-const CallSummary = part(() => import("../approvals/CallSummary"));
+const CallSummary = lazyComponent(() => import("../approvals/CallSummary"));
 
-/** What people call a call: "Run a command in linux". */
+/** Title of a call, such as "Run a command in linux". */
 export function useCallTitle(): (call: Pick<CallView, "tool" | "name" | "kind">) => string {
   const { t } = useTranslation();
   const { kinds } = useChat();
   return (call) => {
-    const { tool, kind } = known(call, kinds);
+    const { tool, kind } = identifyTool(call, kinds);
     const what =
       t(`chat.tools.${tool}`, { defaultValue: "" }) || t("chat.useTool", { tool: tool.replaceAll("_", " ") });
     return kind ? t("chat.toolIn", { what, where: kind }) : what;
   };
 }
 
-/** One use of a tool: folded to a line unless something about it matters now. */
+/** Card of one tool call, folded to a line unless it needs attention. */
 export function CallCard({ call, approval }: { call: CallView; approval: Approval | null }) {
   const { t } = useTranslation();
   const chat = useChat();
@@ -38,18 +38,18 @@ export function CallCard({ call, approval }: { call: CallView; approval: Approva
   const failed = Boolean(call.result?.failed && !call.result.refused);
   const [opened, setOpened] = useState<boolean | null>(null);
   const open = asked || (opened ?? failed);
-  const { tool } = known(call, chat.kinds);
-  const Icon = iconOf(tool);
+  const { tool } = identifyTool(call, chat.kinds);
+  const Icon = toolIcon(tool);
   const title = titleOf(call);
-  const box = boxOf(chat.boxes, call.sandbox, call.kind);
+  const sandbox = sandboxForCall(chat.sandboxes, call.sandbox, call.kind);
   const live = call.progress === "running" && call.output ? <LiveOutput text={call.output} /> : null;
   return (
     <article className={[styles.card, asked && styles.asked].filter(Boolean).join(" ")} aria-label={title}>
       <button type="button" className={styles.head} aria-expanded={open} onClick={() => setOpened(!open)}>
         <Icon size={16} aria-hidden />
         <span className={styles.title}>{title}</span>
-        <span className={styles.summary}>{summaryOf(tool, call.arguments)}</span>
-        <Status call={call} asked={asked} failed={failed} />
+        <span className={styles.summary}>{argumentSummary(tool, call.arguments)}</span>
+        <CallStatus call={call} asked={asked} failed={failed} />
         <ChevronRight size={16} aria-hidden className={styles.chevron} data-open={open} />
       </button>
       {live && !open && <div className={styles.body}>{live}</div>}
@@ -60,21 +60,27 @@ export function CallCard({ call, approval }: { call: CallView; approval: Approva
               <CallSummary summary={approval.summary} />
             </Suspense>
           )}
-          {approval?.type !== "question" && <Arguments call={call} fold={asked} />}
-          {approval && !asked && <Decided approval={approval} />}
-          {asked && <ApprovalBox approval={approval} />}
+          {approval?.type !== "question" && <CallArguments call={call} fold={asked} />}
+          {approval && !asked && <ApprovalOutcome approval={approval} />}
+          {asked && <ApprovalActions approval={approval} />}
           {live}
-          {call.result && <Result session={chat.session} result={call.result} />}
-          {box && box.state !== "released" && (
+          {call.result && <CallResultView session={chat.session} result={call.result} />}
+          {sandbox && sandbox.state !== "released" && (
             <div className={styles.foot}>
               <Button
                 size="small"
                 tone="quiet"
                 icon={MonitorPlay}
-                onClick={() => chat.show(box.id, viewOf(tool), viewOf(tool) === "files" ? pathIn(call) : undefined)}
-                aria-label={t("chat.showInComputer", { kind: box.kind })}
+                onClick={() =>
+                  chat.show(
+                    sandbox.id,
+                    toolPanelView(tool),
+                    toolPanelView(tool) === "files" ? callPath(call) : undefined,
+                  )
+                }
+                aria-label={t("chat.showInSandbox", { kind: sandbox.kind })}
               >
-                {t("chat.showInComputerShort")}
+                {t("chat.showInSandboxShort")}
               </Button>
             </div>
           )}
@@ -84,14 +90,14 @@ export function CallCard({ call, approval }: { call: CallView; approval: Approva
   );
 }
 
-/** The file that a call is about. */
-function pathIn(call: CallView): string | undefined {
+/** File that the call is about. */
+function callPath(call: CallView): string | undefined {
   const given = call.arguments ?? {};
   const path = [given.destination, given.to_path, given.path, given.file_path].find((each) => typeof each === "string");
-  return (typeof path === "string" && candidate(path)) || undefined;
+  return (typeof path === "string" && candidatePath(path)) || undefined;
 }
 
-function Status({ call, asked, failed }: { call: CallView; asked: boolean; failed: boolean }) {
+function CallStatus({ call, asked, failed }: { call: CallView; asked: boolean; failed: boolean }) {
   const { t } = useTranslation();
   const said = (text: string) => <span className="visually-hidden">{text}</span>;
   if (asked)
@@ -102,7 +108,7 @@ function Status({ call, asked, failed }: { call: CallView; asked: boolean; faile
       </span>
     );
   if (call.result) {
-    const seconds = call.result.seconds > 0 ? duration(call.result.seconds) : "";
+    const seconds = call.result.seconds > 0 ? formatDuration(call.result.seconds) : "";
     return (
       <span className={styles.status}>
         {seconds}
@@ -135,20 +141,19 @@ function Status({ call, asked, failed }: { call: CallView; asked: boolean; faile
     );
   return (
     <span className={styles.status}>
-      {call.runningAt && <Elapsed since={call.runningAt} />}
+      {call.runningAt && <ElapsedTime since={call.runningAt} />}
       <LoaderCircle size={15} aria-hidden className={styles.turning} />
       {said(t("chat.status.running"))}
     </span>
   );
 }
 
-/** How long something has been under way. */
-function Elapsed({ since }: { since: string }) {
+function ElapsedTime({ since }: { since: string }) {
   const [now, setNow] = useState(() => Date.now());
   useEffect(() => {
     const timer = setInterval(() => setNow(Date.now()), 1000);
     return () => clearInterval(timer);
   }, []);
   const seconds = Math.floor((now - new Date(since).getTime()) / 1000);
-  return seconds >= 2 ? <span>{duration(seconds)}</span> : null;
+  return seconds >= 2 ? <span>{formatDuration(seconds)}</span> : null;
 }

@@ -1,33 +1,33 @@
 import { useLayoutEffect, useMemo, useRef } from "react";
 import { useTranslation } from "react-i18next";
-import { standing } from "@/ui/terminal";
+import { finalTerminalText } from "@/ui/content/terminal-text";
 import styles from "./calls.module.css";
 
-/** How far from its end, in pixels, somebody still looks at the end. */
-const NEAR = 24;
+/** Distance from the end, in pixels, that still counts as reading the end. */
+const NEAR_END_PX = 24;
 
-/** What a tool says while it runs. Its newest lines stay in view, unless somebody looks at earlier ones. */
+/** Live output of a tool. Scrolls to the end unless the reader has scrolled up. */
 export function LiveOutput({ text }: { text: string }) {
   const { t } = useTranslation();
-  const box = useRef<HTMLPreElement>(null);
+  const output = useRef<HTMLPreElement>(null);
   const atEnd = useRef(true);
-  const shown = useMemo(() => standing(text).trimEnd(), [text]);
-  // biome-ignore lint/correctness/useExhaustiveDependencies: it is what grows.
+  const shown = useMemo(() => finalTerminalText(text).trimEnd(), [text]);
+  // biome-ignore lint/correctness/useExhaustiveDependencies: scroll when the output grows.
   useLayoutEffect(() => {
-    if (atEnd.current && box.current) box.current.scrollTop = box.current.scrollHeight;
+    if (atEnd.current && output.current) output.current.scrollTop = output.current.scrollHeight;
   }, [shown]);
   if (!shown) return null;
   return (
-    // biome-ignore lint/a11y/useSemanticElements: a fieldset is part of a form.
+    // biome-ignore lint/a11y/useSemanticElements: a fieldset belongs to a form.
     <pre
-      ref={box}
+      ref={output}
       className={styles.live}
       role="group"
       aria-label={t("chat.outputSoFar")}
-      // biome-ignore lint/a11y/noNoninteractiveTabindex: what scrolls must be reachable by the keyboard.
+      // biome-ignore lint/a11y/noNoninteractiveTabindex: scrollable areas must be reachable by keyboard.
       tabIndex={0}
       onScroll={({ currentTarget: { scrollTop, scrollHeight, clientHeight } }) => {
-        atEnd.current = scrollHeight - scrollTop - clientHeight < NEAR;
+        atEnd.current = scrollHeight - scrollTop - clientHeight < NEAR_END_PX;
       }}
     >
       {shown}

@@ -3,48 +3,48 @@ import { ArrowUp, CircleStop, Paperclip, Play, X } from "lucide-react";
 import { type ReactNode, useEffect, useRef } from "react";
 import { useTranslation } from "react-i18next";
 import type { SessionView } from "@/session/types";
-import { Button, IconButton } from "@/ui/Button";
-import { recall, remember } from "@/ui/remember";
+import { Button, IconButton } from "@/ui/controls/Button";
+import { readStored, writeStored } from "@/ui/hooks/browser-storage";
 import { LocalFile } from "../thread/LocalFiles";
 import styles from "./Composer.module.css";
-import { useChatRuntime, type Written } from "./runtime";
-import { useStopKeys } from "./stopping";
+import { type ComposedMessage, useChatRuntime } from "./composer-runtime";
+import { useStopKeys } from "./useStopKeys";
 
 interface Props {
-  /** What the draft is kept under: a session's id, or `new`. */
+  /** Storage name of the draft: a session id, or `new`. */
   draft: string;
   view: SessionView | null;
   disabled?: boolean;
   placeholder: string;
-  /** Whether the page is for writing, so that the keyboard belongs here from the beginning. */
+  /** Whether to focus the composer when it is mounted. */
   begins?: boolean;
-  onSend: (written: Written) => void | Promise<void>;
+  onSend: (written: ComposedMessage) => void | Promise<void>;
   onStop?: () => void;
   onGoOn?: () => void;
-  /** Left of the send button: what else can be chosen before sending. */
+  /** Options shown left of the send button. */
   options?: ReactNode;
-  /** A text to begin with, put in whenever its number changes. */
-  suggestion?: Suggestion;
+  /** Prompt to insert whenever its number changes. */
+  suggestion?: PromptSuggestion;
 }
 
-export interface Suggestion {
+export interface PromptSuggestion {
   number: number;
   text: string;
-  /** Attached with it, in the place of files of an earlier suggestion. */
+  /** Files attached with the prompt; they replace an earlier prompt's files. */
   files?: File[];
 }
 
-/** Where people write. It works at any time: what is sent while the agent works is read before its next step. */
+/** Message composer, usable at any time: messages sent while the agent works are read before its next step. */
 export function Composer(props: Props) {
   const runtime = useChatRuntime({ view: props.view, disabled: props.disabled ?? false, onSend: props.onSend });
   return (
     <AssistantRuntimeProvider runtime={runtime}>
-      <Body {...props} />
+      <ComposerBody {...props} />
     </AssistantRuntimeProvider>
   );
 }
 
-function Body({ draft, view, disabled, placeholder, begins, onStop, onGoOn, options, suggestion }: Props) {
+function ComposerBody({ draft, view, disabled, placeholder, begins, onStop, onGoOn, options, suggestion }: Props) {
   const { t } = useTranslation();
   const running = view?.state === "running" || view?.state === "waiting" || view?.state === "parked";
   const armed = useStopKeys(running && onStop ? onStop : null);
@@ -54,7 +54,7 @@ function Body({ draft, view, disabled, placeholder, begins, onStop, onGoOn, opti
   const attachments = useRef<readonly { id: string; file?: File }[]>([]);
   attachments.current = useAuiState((state) => state.composer.attachments);
   const suggested = useRef<File[]>([]);
-  // biome-ignore lint/correctness/useExhaustiveDependencies: a suggestion is put in once, when its number changes.
+  // biome-ignore lint/correctness/useExhaustiveDependencies: a suggestion is inserted once, when its number changes.
   useEffect(() => {
     if (!suggestion?.number) return;
     aui.composer.setText(suggestion.text);
@@ -67,7 +67,7 @@ function Body({ draft, view, disabled, placeholder, begins, onStop, onGoOn, opti
   return (
     <ComposerPrimitive.Root className={styles.root}>
       <ComposerPrimitive.AttachmentDropzone className={styles.drop} data-hint={t("chat.dropHere")}>
-        <Chosen />
+        <AttachedFiles />
         <ComposerPrimitive.Input
           ref={field}
           autoFocus={begins}
@@ -81,7 +81,7 @@ function Body({ draft, view, disabled, placeholder, begins, onStop, onGoOn, opti
           unstable_insertNewlineOnTouchEnter
         />
         <div className={styles.row}>
-          <Attach disabled={disabled ?? false} />
+          <AttachButton disabled={disabled ?? false} />
           {options}
           <span className={styles.hint} role="status">
             {armed ? t("chat.escAgain") : view?.state === "running" ? t("chat.readsNext") : ""}
@@ -105,8 +105,8 @@ function Body({ draft, view, disabled, placeholder, begins, onStop, onGoOn, opti
   );
 }
 
-/** Files that go with the message. */
-function Chosen() {
+/** Files attached to the message. */
+function AttachedFiles() {
   const { t } = useTranslation();
   const aui = useAui();
   const attachments = useAuiState((state) => state.composer.attachments);
@@ -129,7 +129,7 @@ function Chosen() {
   );
 }
 
-function Attach({ disabled }: { disabled: boolean }) {
+function AttachButton({ disabled }: { disabled: boolean }) {
   const { t } = useTranslation();
   const aui = useAui();
   const input = useRef<HTMLInputElement>(null);
@@ -141,7 +141,7 @@ function Attach({ disabled }: { disabled: boolean }) {
         multiple
         hidden
         onChange={(event) => {
-          // Those that are too large have told so themselves.
+          // Files that are too large have already shown an error.
           for (const file of event.target.files ?? []) void aui.composer.addAttachment(file).catch(() => {});
           event.target.value = "";
         }}
@@ -157,12 +157,12 @@ function Attach({ disabled }: { disabled: boolean }) {
   );
 }
 
-/** Keeps what is being written, so that neither another chat nor a reload loses it. */
+/** Persists the draft across chats and reloads. */
 function useDraft(name: string): void {
   const aui = useAui();
   const text = useAuiState((state) => state.composer.text);
   useEffect(() => {
-    const kept = recall(`chat.draft.${name}`, "");
+    const kept = readStored(`chat.draft.${name}`, "");
     if (kept) aui.composer.setText(kept);
   }, [aui, name]);
   const first = useRef(true);
@@ -171,6 +171,6 @@ function useDraft(name: string): void {
       first.current = false;
       return;
     }
-    remember(`chat.draft.${name}`, text);
+    writeStored(`chat.draft.${name}`, text);
   }, [name, text]);
 }

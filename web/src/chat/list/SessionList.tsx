@@ -3,15 +3,15 @@ import { useEffect, useRef, useState } from "react";
 import { useTranslation } from "react-i18next";
 import { Link, useLocation } from "wouter";
 import { useSessionSearch, useSessions } from "@/session/store";
-import { Button, IconButton } from "@/ui/Button";
-import { SearchBox } from "@/ui/forms";
-import { Menu } from "@/ui/Menu";
-import { useSearchParams } from "@/ui/search";
-import { Empty, Failed, Loading } from "@/ui/states";
-import { Time } from "@/ui/Time";
-import { importSession, titleOf, useHidden } from "./actions";
+import { Button, IconButton } from "@/ui/controls/Button";
+import { SearchBox } from "@/ui/controls/forms";
+import { Menu } from "@/ui/controls/Menu";
+import { Time } from "@/ui/format/formats";
+import { useSearchParams } from "@/ui/hooks/useSearchParams";
+import { EmptyState, ErrorState, LoadingBars } from "@/ui/layout/query-states";
 import styles from "./list.module.css";
 import { SessionRow } from "./SessionRow";
+import { importSession, sessionTitle, useHiddenSessions } from "./session-actions";
 
 interface Props {
   current: string | undefined;
@@ -19,9 +19,9 @@ interface Props {
   onFold?: () => void;
 }
 
-const PAUSE = 500;
+const SEARCH_DELAY = 500;
 
-/** All chats, the newest first, and a search in what was said in them. */
+/** All chats, newest first, with a full-text search. */
 export function SessionList({ current, mayWrite, onFold }: Props) {
   const { t } = useTranslation();
   const [, go] = useLocation();
@@ -30,9 +30,9 @@ export function SessionList({ current, mayWrite, onFold }: Props) {
   const [settled, setSettled] = useState(words);
   const bundle = useRef<HTMLInputElement>(null);
 
-  // A pause counts as Enter; the address then names what is looked for.
+  // A pause in typing acts like Enter and puts the query into the URL.
   useEffect(() => {
-    const timer = setTimeout(() => setSettled(words), PAUSE);
+    const timer = setTimeout(() => setSettled(words), SEARCH_DELAY);
     return () => clearTimeout(timer);
   }, [words]);
   const inAddress = search.get("q") ?? "";
@@ -93,32 +93,32 @@ export function SessionList({ current, mayWrite, onFold }: Props) {
         </form>
       </search>
       <div className={styles.scroll}>
-        <Titles words={words} current={current} mayWrite={mayWrite} leave={() => go("/chats")} />
-        {settled.trim() && <Hits words={settled} />}
+        <SessionTitles words={words} current={current} mayWrite={mayWrite} leave={() => go("/chats")} />
+        {settled.trim() && <SearchHits words={settled} />}
       </div>
     </nav>
   );
 }
 
-function Titles(props: { words: string; current: string | undefined; mayWrite: boolean; leave: () => void }) {
+function SessionTitles(props: { words: string; current: string | undefined; mayWrite: boolean; leave: () => void }) {
   const { words, current, mayWrite, leave } = props;
   const { t } = useTranslation();
   const sessions = useSessions(words);
-  const hidden = useHidden((state) => state.ids);
+  const hidden = useHiddenSessions((state) => state.ids);
   if (!sessions.data)
     return sessions.error ? (
-      <Failed error={sessions.error} retry={() => void sessions.refetch()} />
+      <ErrorState error={sessions.error} retry={() => void sessions.refetch()} />
     ) : (
-      <Loading rows={6} />
+      <LoadingBars rows={6} />
     );
   const shown = sessions.data.filter((session) => !hidden.has(session.id));
   if (!shown.length)
     return words.trim() ? (
       <p className={styles.none}>{t("chat.noTitle")}</p>
     ) : (
-      <Empty icon={MessagesSquare} title={t("chat.noChats")}>
+      <EmptyState icon={MessagesSquare} title={t("chat.noChats")}>
         {t("chat.noChatsHint")}
-      </Empty>
+      </EmptyState>
     );
   return (
     <>
@@ -148,17 +148,17 @@ function Titles(props: { words: string; current: string | undefined; mayWrite: b
   );
 }
 
-/** Where words were said. */
-function Hits({ words }: { words: string }) {
+/** Messages that match the search. */
+function SearchHits({ words }: { words: string }) {
   const { t } = useTranslation();
   const hits = useSessionSearch(words);
-  const hidden = useHidden((state) => state.ids);
+  const hidden = useHiddenSessions((state) => state.ids);
   const found = hits.data?.filter((hit) => !hidden.has(hit.session));
   return (
     <section aria-label={t("chat.inWords")}>
       <h3 className={styles.section}>{t("chat.inWords")}</h3>
-      {hits.error && !found && <Failed error={hits.error} retry={() => void hits.refetch()} />}
-      {!found && hits.isFetching && <Loading rows={2} />}
+      {hits.error && !found && <ErrorState error={hits.error} retry={() => void hits.refetch()} />}
+      {!found && hits.isFetching && <LoadingBars rows={2} />}
       {found?.length === 0 && <p className={styles.none}>{t("chat.noHit")}</p>}
       <ul className={styles.items}>
         {found?.map((hit) => (
@@ -167,7 +167,7 @@ function Hits({ words }: { words: string }) {
               href={`/chats/${hit.session}?message=${encodeURIComponent(hit.message)}&q=${encodeURIComponent(words)}`}
               className={styles.link}
             >
-              <span className={styles.title}>{titleOf(hit)}</span>
+              <span className={styles.title}>{sessionTitle(hit)}</span>
               <span className={styles.excerpt}>{hit.excerpt}</span>
               <span className={styles.about}>
                 <Time at={hit.at} />

@@ -3,16 +3,16 @@ import { useRef, useState } from "react";
 import { useTranslation } from "react-i18next";
 import { Link, useLocation } from "wouter";
 import type { Schema } from "@/api/types";
-import { listChanged } from "@/session/list";
-import { rename } from "@/session/store";
-import { IconButton } from "@/ui/Button";
-import { Menu } from "@/ui/Menu";
-import { SharedBadge, useSharing } from "@/ui/Sharing";
-import { Time } from "@/ui/Time";
-import { toastError } from "@/ui/toasts";
-import { deleteSoon, exportSession, forkSession, titleOf } from "./actions";
+import { refreshSessionList } from "@/session/session-list";
+import { renameSession } from "@/session/store";
+import { IconButton } from "@/ui/controls/Button";
+import { Menu } from "@/ui/controls/Menu";
+import { SharedBadge, useSharing } from "@/ui/controls/Sharing";
+import { showErrorToast } from "@/ui/controls/toasts";
+import { Time } from "@/ui/format/formats";
 import styles from "./list.module.css";
-import { State } from "./State";
+import { SessionStateBadge } from "./SessionStateBadge";
+import { deleteSessionWithUndo, exportSession, forkSession, sessionTitle } from "./session-actions";
 
 interface Props {
   session: Schema<"Session">;
@@ -25,16 +25,16 @@ export function SessionRow({ session, current, mayWrite, onLeave }: Props) {
   const { t } = useTranslation();
   const [, go] = useLocation();
   const [naming, setNaming] = useState(false);
-  const title = titleOf(session);
-  const sharing = useSharing(`/v1/sessions/${encodeURIComponent(session.id)}`, session, listChanged);
+  const title = sessionTitle(session);
+  const sharing = useSharing(`/v1/sessions/${encodeURIComponent(session.id)}`, session, refreshSessionList);
   if (naming)
     return (
       <li className={styles.item}>
-        <Rename
+        <RenameField
           title={session.title}
           onDone={(next) => {
             setNaming(false);
-            if (next !== null && next !== session.title) rename(session.id, next).catch(toastError);
+            if (next !== null && next !== session.title) renameSession(session.id, next).catch(showErrorToast);
           }}
         />
       </li>
@@ -45,7 +45,7 @@ export function SessionRow({ session, current, mayWrite, onLeave }: Props) {
         <span className={styles.title}>{title}</span>
         <span className={styles.about}>
           <Time at={session.changed_at} />
-          <State state={session.state} />
+          <SessionStateBadge state={session.state} />
           <SharedBadge owned={session} />
         </span>
       </Link>
@@ -67,7 +67,7 @@ export function SessionRow({ session, current, mayWrite, onLeave }: Props) {
               icon: Trash2,
               tone: "danger",
               disabled: !mayWrite,
-              onSelect: () => deleteSoon(session, current ? onLeave : undefined),
+              onSelect: () => deleteSessionWithUndo(session, current ? onLeave : undefined),
             },
           ]}
         />
@@ -76,8 +76,8 @@ export function SessionRow({ session, current, mayWrite, onLeave }: Props) {
   );
 }
 
-/** A title to be changed: Enter and leaving keep it, Esc does not. */
-export function Rename({ title, onDone }: { title: string; onDone: (title: string | null) => void }) {
+/** Title editor: Enter and blur save, Esc cancels. */
+export function RenameField({ title, onDone }: { title: string; onDone: (title: string | null) => void }) {
   const { t } = useTranslation();
   const [text, setText] = useState(title);
   const over = useRef(false);
@@ -88,7 +88,7 @@ export function Rename({ title, onDone }: { title: string; onDone: (title: strin
   };
   return (
     <input
-      // biome-ignore lint/a11y/noAutofocus: whoever asks to rename wants to type.
+      // biome-ignore lint/a11y/noAutofocus: the user asked to type a new title.
       autoFocus
       className={styles.rename}
       aria-label={t("chat.title")}

@@ -2,59 +2,59 @@ import { Settings2 } from "lucide-react";
 import { Suspense, useMemo, useState } from "react";
 import { useTranslation } from "react-i18next";
 import { Link } from "wouter";
-import { useDemo } from "@/shell/demo";
-import { part } from "@/shell/parts";
-import { type ServerFacts, useServer } from "@/shell/server";
-import { Button } from "@/ui/Button";
-import { useTitle } from "@/ui/Page";
-import { recall, remember } from "@/ui/remember";
-import { Loaded } from "@/ui/states";
-import { toastError } from "@/ui/toasts";
-import { Composer, type Suggestion } from "../composer/Composer";
-import type { Written } from "../composer/runtime";
-import { EXAMPLES, filesOf, kindsFor } from "./examples";
-import { type Setup, startWith } from "./setup";
+import { lazyComponent } from "@/shell/navigation/lazy-component";
+import { type ServerFacts, useServerFacts } from "@/shell/status/server-facts";
+import { useDemo } from "@/shell/status/useDemo";
+import { Button } from "@/ui/controls/Button";
+import { showErrorToast } from "@/ui/controls/toasts";
+import { readStored, writeStored } from "@/ui/hooks/browser-storage";
+import { useTitle } from "@/ui/layout/Page";
+import { QueryResult } from "@/ui/layout/query-states";
+import { Composer, type PromptSuggestion } from "../composer/Composer";
+import type { ComposedMessage } from "../composer/composer-runtime";
+import { type ChatSetup, initialSetup } from "./chat-setup";
+import { EXAMPLE_PROMPTS, exampleFiles, exampleKinds } from "./example-prompts";
 import styles from "./start.module.css";
 
-const SetupDialog = part(async () => ({ default: (await import("./SetupDialog")).SetupDialog }));
+const SetupDialog = lazyComponent(async () => ({ default: (await import("./SetupDialog")).SetupDialog }));
 
 interface Props {
-  onStart: (setup: Setup, written: Written) => Promise<void>;
+  onStart: (setup: ChatSetup, written: ComposedMessage) => Promise<void>;
 }
 
-/** A chat that has not begun: what is typed here begins it. */
+/** Start page of a new chat. */
 export function NewChat({ onStart }: Props) {
   const { t } = useTranslation();
-  const server = useServer();
+  const server = useServerFacts();
   useTitle(t("chat.newChat"));
   return (
     <div className={styles.start}>
-      <Loaded query={server}>{(facts) => <Start facts={facts} onStart={onStart} />}</Loaded>
+      <QueryResult query={server}>{(facts) => <NewChatForm facts={facts} onStart={onStart} />}</QueryResult>
     </div>
   );
 }
 
-function Start({ facts, onStart }: Props & { facts: ServerFacts }) {
+function NewChatForm({ facts, onStart }: Props & { facts: ServerFacts }) {
   const { t } = useTranslation();
-  const [chosen, setChosen] = useState(() => recall<Partial<Setup> | null>("chat.setup", null));
-  const setup = useMemo(() => startWith(facts, chosen), [facts, chosen]);
-  // Without what an example has chosen.
-  const usual = startWith(facts, recall<Partial<Setup> | null>("chat.setup", null));
+  const [chosen, setChosen] = useState(() => readStored<Partial<ChatSetup> | null>("chat.setup", null));
+  const setup = useMemo(() => initialSetup(facts, chosen), [facts, chosen]);
+  // Setup without the changes that an example made.
+  const usual = initialSetup(facts, readStored<Partial<ChatSetup> | null>("chat.setup", null));
   const [open, setOpen] = useState(false);
-  const [suggestion, setSuggestion] = useState<Suggestion>({ number: 0, text: "" });
+  const [suggestion, setSuggestion] = useState<PromptSuggestion>({ number: 0, text: "" });
   const [busy, setBusy] = useState(false);
-  const change = (part: Partial<Setup>) => {
+  const change = (part: Partial<ChatSetup>) => {
     const next = { ...setup, ...part };
-    remember("chat.setup", next);
+    writeStored("chat.setup", next);
     setChosen(next);
   };
-  const start = async (written: Written) => {
+  const start = async (written: ComposedMessage) => {
     setBusy(true);
     try {
       await onStart(setup, written);
     } catch (error) {
       setSuggestion({ number: suggestion.number + 1, text: written.text });
-      toastError(error);
+      showErrorToast(error);
     } finally {
       setBusy(false);
     }
@@ -85,7 +85,7 @@ function Start({ facts, onStart }: Props & { facts: ServerFacts }) {
         options={
           <Button size="small" tone="quiet" icon={Settings2} onClick={() => setOpen(true)} className={styles.summary}>
             <span>
-              {[setup.model || t("chat.chooseModel"), setup.kinds.join(" + ") || t("chat.noComputer")]
+              {[setup.model || t("chat.chooseModel"), setup.kinds.join(" + ") || t("chat.noSandbox")]
                 .filter(Boolean)
                 .join(" · ")}
             </span>
@@ -94,8 +94,8 @@ function Start({ facts, onStart }: Props & { facts: ServerFacts }) {
       />
       <section aria-label={t("chat.examples")} className={styles.examples}>
         {facts.models.demo && <DemoCard />}
-        {(facts.models.demo ? [] : EXAMPLES).map((name) => {
-          const kinds = kindsFor(name, usual.kinds, facts.kinds);
+        {(facts.models.demo ? [] : EXAMPLE_PROMPTS).map((name) => {
+          const kinds = exampleKinds(name, usual.kinds, facts.kinds);
           if (!kinds) return null;
           const missing = facts.kinds.find((kind) => kinds.includes(kind.name) && !kind.built);
           return (
@@ -103,12 +103,12 @@ function Start({ facts, onStart }: Props & { facts: ServerFacts }) {
               key={name}
               type="button"
               onClick={() => {
-                // For this chat alone: what is usual stays as it was chosen.
+                // For this chat only: the stored defaults stay as they are.
                 setChosen({ ...setup, kinds });
                 setSuggestion({
                   number: suggestion.number + 1,
                   text: t(`chat.example.${name}.text`),
-                  files: filesOf(name),
+                  files: exampleFiles(name),
                 });
               }}
             >
@@ -128,7 +128,7 @@ function Start({ facts, onStart }: Props & { facts: ServerFacts }) {
   );
 }
 
-/** The demonstration, which is all that the script of a server without models can do. */
+/** Card that starts the demo, the only thing a server without models can run. */
 function DemoCard() {
   const { t } = useTranslation();
   const demo = useDemo();

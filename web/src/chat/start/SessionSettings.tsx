@@ -3,38 +3,38 @@ import { useState } from "react";
 import { useTranslation } from "react-i18next";
 import type { Action, Policy, Rule } from "@/api/types";
 import type { SessionView } from "@/session/types";
-import { ModelField } from "@/shell/ModelField";
-import { useServer } from "@/shell/server";
-import { Button, IconButton } from "@/ui/Button";
-import { Dialog } from "@/ui/Dialog";
-import { Field, Select, TextArea, TextInput } from "@/ui/forms";
-import { Switch } from "@/ui/Switch";
-import { toastError } from "@/ui/toasts";
-import { type Draft, draftOf, patchOf } from "./change";
-import { Kinds } from "./Kinds";
+import { ModelField } from "@/shell/models/ModelField";
+import { useServerFacts } from "@/shell/status/server-facts";
+import { Button, IconButton } from "@/ui/controls/Button";
+import { Dialog } from "@/ui/controls/Dialog";
+import { Field, Select, TextArea, TextInput } from "@/ui/controls/forms";
+import { Switch } from "@/ui/controls/Switch";
+import { showErrorToast } from "@/ui/controls/toasts";
+import { KindPicker } from "./KindPicker";
+import { draftFromSettings, type SettingsDraft, settingsPatch } from "./settings-patch";
 import styles from "./start.module.css";
 
 interface Props {
   view: SessionView;
   onClose: () => void;
-  onChange: (patch: ReturnType<typeof patchOf>) => Promise<void>;
+  onChange: (patch: ReturnType<typeof settingsPatch>) => Promise<void>;
 }
 
-/** What can be changed about a chat that has begun. It counts from the agent's next step on. */
+/** Settings of an existing chat; changes apply from the agent's next step. */
 export function SessionSettings({ view, onClose, onChange }: Props) {
   const { t } = useTranslation();
-  const server = useServer();
-  const [draft, setDraft] = useState<Draft>(() => draftOf(view));
+  const server = useServerFacts();
+  const [draft, setDraft] = useState<SettingsDraft>(() => draftFromSettings(view));
   const [busy, setBusy] = useState(false);
-  const set = (part: Partial<Draft>) => setDraft({ ...draft, ...part });
+  const set = (part: Partial<SettingsDraft>) => setDraft({ ...draft, ...part });
   const wrong = draft.budget.trim() !== "" && !/^[1-9]\d*$/.test(draft.budget.trim());
   const save = async () => {
     setBusy(true);
     try {
-      await onChange(patchOf(view, draft));
+      await onChange(settingsPatch(view, draft));
       onClose();
     } catch (error) {
-      toastError(error);
+      showErrorToast(error);
     } finally {
       setBusy(false);
     }
@@ -60,7 +60,7 @@ export function SessionSettings({ view, onClose, onChange }: Props) {
         patterns={server.data?.models.patterns ?? []}
         onChange={(model) => set({ model })}
       />
-      <Kinds kinds={server.data?.kinds ?? []} chosen={draft.kinds} onChange={(kinds) => set({ kinds })} />
+      <KindPicker kinds={server.data?.kinds ?? []} chosen={draft.kinds} onChange={(kinds) => set({ kinds })} />
       <PolicyEditor kinds={draft.kinds} policy={draft.policy} onChange={(policy) => set({ policy })} />
       <Field label={t("chat.instructions")} hint={t("chat.instructionsHint")}>
         <TextArea rows={4} value={draft.instructions} onChange={(event) => set({ instructions: event.target.value })} />

@@ -1,22 +1,22 @@
 import { useTranslation } from "react-i18next";
-import { ModelField } from "@/shell/ModelField";
-import type { ServerFacts } from "@/shell/server";
-import { Button } from "@/ui/Button";
-import { Dialog } from "@/ui/Dialog";
-import { Field, Select } from "@/ui/forms";
-import { Switch } from "@/ui/Switch";
-import { Kinds } from "./Kinds";
-import type { Setup } from "./setup";
+import { ModelField } from "@/shell/models/ModelField";
+import type { ServerFacts } from "@/shell/status/server-facts";
+import { Button } from "@/ui/controls/Button";
+import { Dialog } from "@/ui/controls/Dialog";
+import { Field, Select } from "@/ui/controls/forms";
+import { Switch } from "@/ui/controls/Switch";
+import type { ChatSetup } from "./chat-setup";
+import { KindPicker } from "./KindPicker";
 import styles from "./start.module.css";
 
 interface Props {
   facts: ServerFacts;
-  setup: Setup;
-  onChange: (part: Partial<Setup>) => void;
+  setup: ChatSetup;
+  onChange: (part: Partial<ChatSetup>) => void;
   onClose: () => void;
 }
 
-/** What a chat that has not begun shall be like. */
+/** Settings of a new chat. */
 export function SetupDialog({ facts, setup, onChange, onClose }: Props) {
   const { t } = useTranslation();
   const agent = facts.agents.chat.find((each) => each.name === setup.agent);
@@ -47,7 +47,7 @@ export function SetupDialog({ facts, setup, onChange, onClose }: Props) {
         patterns={facts.models.patterns}
         onChange={(model) => onChange({ model })}
       />
-      <Kinds kinds={facts.kinds} chosen={setup.kinds} onChange={(kinds) => onChange({ kinds })} />
+      <KindPicker kinds={facts.kinds} chosen={setup.kinds} onChange={(kinds) => onChange({ kinds })} />
       <div>
         <Switch label={t("chat.askFirst")} checked={setup.ask} onChange={(ask) => onChange({ ask })} />
         <p className={styles.soft}>{setup.ask ? t("chat.askFirstOn") : t("chat.askFirstOff")}</p>

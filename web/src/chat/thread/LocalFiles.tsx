@@ -1,9 +1,9 @@
 import { File as FileIcon } from "lucide-react";
 import { useEffect, useState } from "react";
-import { size } from "@/ui/Time";
-import styles from "./Files.module.css";
+import { formatBytes } from "@/ui/format/formats";
+import styles from "./MessageFiles.module.css";
 
-/** An address in this page for bytes that are here already. */
+/** Object URL of a blob. */
 export function useObjectUrl(content: Blob | undefined): string | undefined {
   const [made, setMade] = useState<string>();
   useEffect(() => {
@@ -18,7 +18,7 @@ export function useObjectUrl(content: Blob | undefined): string | undefined {
   return made;
 }
 
-/** Files of this browser, on their way or about to be sent. */
+/** Files of this browser that are attached or being sent. */
 export function LocalFiles({ files }: { files: readonly File[] }) {
   if (!files.length) return null;
   return (
@@ -40,7 +40,7 @@ export function LocalFile({ file }: { file: File }) {
     <span className={styles.file}>
       <FileIcon size={18} aria-hidden />
       <span className={styles.name}>{file.name}</span>
-      <span className={styles.soft}>{size(file.size)}</span>
+      <span className={styles.soft}>{formatBytes(file.size)}</span>
     </span>
   );
 }

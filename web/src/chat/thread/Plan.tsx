@@ -2,24 +2,24 @@ import { Check, ChevronDown, Circle, CircleDashed, Minus } from "lucide-react";
 import { useEffect, useState } from "react";
 import { useTranslation } from "react-i18next";
 import type { PlanStep, SessionState } from "@/api/types";
-import { useRemembered } from "@/ui/remember";
+import { useStoredState } from "@/ui/hooks/browser-storage";
 import styles from "./Plan.module.css";
 
 const ICONS = { pending: Circle, running: CircleDashed, done: Check, dropped: Minus };
 
-/** The agent's plan, above the composer; folded it shows the step that is under way. */
-export function Plan({ steps, state }: { steps: readonly PlanStep[]; state: SessionState }) {
+/** The agent's plan above the composer; folded it shows only the current step. */
+export function AgentPlan({ steps, state }: { steps: readonly PlanStep[]; state: SessionState }) {
   const { t } = useTranslation();
   const active = state !== "idle";
-  const [wanted, setWanted] = useRemembered("chat.plan", true);
+  const [wanted, setWanted] = useStoredState("chat.plan", true);
   const [override, setOverride] = useState<boolean | null>(null);
-  // Once nothing is under way, a line of it will do.
+  // One line is enough when no step is in progress.
   const open = override ?? (wanted && active);
   const setOpen = (next: boolean) => {
     setOverride(next);
     if (active) setWanted(next);
   };
-  // biome-ignore lint/correctness/useExhaustiveDependencies: what was chosen counts until the work ends or begins.
+  // biome-ignore lint/correctness/useExhaustiveDependencies: the user's choice holds until work starts or ends.
   useEffect(() => setOverride(null), [active]);
   const counted = steps.filter((step) => step.state !== "dropped");
   const done = counted.filter((step) => step.state === "done").length;

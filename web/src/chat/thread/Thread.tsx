@@ -11,20 +11,27 @@ import {
   useState,
 } from "react";
 import { useTranslation } from "react-i18next";
-import { BuildingImage } from "@/computers/Building";
+import { ImageBuildProgress } from "@/sandbox-panel/ImageBuildProgress";
 import type { Outgoing } from "@/session/store";
 import type { SessionView } from "@/session/types";
-import { useMe } from "@/shell/me";
-import { recall, remember } from "@/ui/remember";
-import { Answer } from "./Answer";
-import { Compacted, Trouble, TurnFoot } from "./Foot";
-import { canGoOn, countAfter, type Doing, doing, type Row, rowsOf } from "./rows";
-import { OnItsWay, Said } from "./Said";
-import { useSticking } from "./sticking";
+import { useCurrentUser } from "@/shell/account/current-user";
+import { readStored, writeStored } from "@/ui/hooks/browser-storage";
+import { AnswerMessage } from "./AnswerMessage";
+import { CompactionNotice, TurnErrorNotice, TurnFooter } from "./TurnFooter";
 import styles from "./thread.module.css";
+import {
+  type AgentStatus,
+  agentStatus,
+  buildThreadRows,
+  canContinue,
+  countItemsAfter,
+  type ThreadRow,
+} from "./thread-rows";
+import { OutgoingMessage, UserMessage } from "./UserMessage";
+import { useStickToEnd } from "./useStickToEnd";
 
 export interface ThreadHandle {
-  /** Bring the item that has this id, or this call, onto the screen. */
+  /** Scroll an item or call into view. */
   show: (id: string) => void;
   toEnd: () => void;
 }
@@ -33,30 +40,30 @@ interface Props {
   session: string;
   view: SessionView;
   outbox: readonly Outgoing[];
-  /** What is to be shown first instead of the end: a message's id. */
+  /** Id of the message to show first instead of the end. */
   begin?: string | null;
   ref?: Ref<ThreadHandle>;
 }
 
-/** Everything that was said, of which only what can be seen is in the page. */
+/** Virtualized list of messages: only visible rows are in the page. */
 export function Thread({ session, view, outbox, begin, ref }: Props) {
   const { t } = useTranslation();
   const frame = useRef<HTMLElement>(null);
   const inner = useRef<HTMLDivElement>(null);
-  // What comes while somebody is here is not marked.
+  // Items that arrive while the chat is in view are not marked as new.
   const [readUntil] = useState(() => {
-    const read = recall<string | null>(`chat.read.${session}`, null);
+    const read = readStored<string | null>(`chat.read.${session}`, null);
     return read === view.items.at(-1)?.id ? null : read;
   });
   const rows = useMemo(
-    () => rowsOf({ items: view.items, turns: view.turns, outbox, readUntil }),
+    () => buildThreadRows({ items: view.items, turns: view.turns, outbox, readUntil }),
     [view.items, view.turns, outbox, readUntil],
   );
   const virtual = useVirtualizer({
     count: rows.length,
     getScrollElement: () => frame.current,
     getItemKey: (index) => rows[index]?.id ?? index,
-    estimateSize: (index) => estimate(rows[index]),
+    estimateSize: (index) => estimateRowHeight(rows[index]),
     overscan: 6,
     paddingStart: 16,
     anchorTo: "end",
@@ -65,7 +72,7 @@ export function Thread({ session, view, outbox, begin, ref }: Props) {
     const element = frame.current;
     if (element) element.scrollTop = element.scrollHeight;
   }, []);
-  const { atEnd, stick, release } = useSticking(frame, inner, jump);
+  const { atEnd, stick, release } = useStickToEnd(frame, inner, jump);
   const [leftAt, setLeftAt] = useState<string | null>(null);
   const last = view.items.at(-1)?.id ?? null;
   useEffect(() => {
@@ -73,10 +80,10 @@ export function Thread({ session, view, outbox, begin, ref }: Props) {
     else setLeftAt(null);
   }, [atEnd, last]);
 
-  // What was on the screen of a page that somebody looks at has been read.
+  // Items shown on a visible page count as read.
   useEffect(() => {
     if (!last) return;
-    const read = () => atEnd && document.visibilityState === "visible" && remember(`chat.read.${session}`, last);
+    const read = () => atEnd && document.visibilityState === "visible" && writeStored(`chat.read.${session}`, last);
     read();
     document.addEventListener("visibilitychange", read);
     return () => document.removeEventListener("visibilitychange", read);
@@ -84,7 +91,7 @@ export function Thread({ session, view, outbox, begin, ref }: Props) {
 
   const show = useCallback(
     (wanted: string) => {
-      // A tool's result is a message too; it is shown in the card of its call.
+      // Tool results are messages too, but are shown in the card of their call.
       const id = wanted.replace(/^result_/, "");
       const index = rows.findIndex(
         (row) => row.id === id || (row.type === "item" && row.item.type === "answer" && row.item.calls.includes(id)),
@@ -97,7 +104,7 @@ export function Thread({ session, view, outbox, begin, ref }: Props) {
   );
   useImperativeHandle(ref, () => ({ show, toEnd: stick }), [show, stick]);
 
-  // The first look is at the end, or at what the address names; rows get their real heights meanwhile.
+  // Start at the end, or at the item in the URL; rows get their measured heights meanwhile.
   const begun = useRef(false);
   useEffect(() => {
     if (begun.current || !rows.length) return;
@@ -106,10 +113,10 @@ export function Thread({ session, view, outbox, begin, ref }: Props) {
     else stick();
   }, [rows.length, begin, show, stick]);
 
-  const fresh = countAfter(view.items, leftAt);
+  const fresh = countItemsAfter(view.items, leftAt);
   return (
     <div className={styles.frame}>
-      {/* biome-ignore lint/a11y/noNoninteractiveTabindex: what scrolls must be reachable by the keyboard. */}
+      {/* biome-ignore lint/a11y/noNoninteractiveTabindex: scrollable areas must be reachable by keyboard. */}
       <section ref={frame} className={styles.scroll} aria-label={t("chat.thread")} tabIndex={0}>
         <div ref={inner} className={styles.rows} style={{ height: virtual.getTotalSize() }}>
           {virtual.getVirtualItems().map((place) => {
@@ -124,13 +131,13 @@ export function Thread({ session, view, outbox, begin, ref }: Props) {
                   className={styles.row}
                   style={{ transform: `translateY(${place.start}px)` }}
                 >
-                  <div className={styles.column}>{content(row, view, t("chat.unread"))}</div>
+                  <div className={styles.column}>{renderRow(row, view, t("chat.unread"))}</div>
                 </div>
               )
             );
           })}
         </div>
-        <Now view={view} />
+        <AgentStatusLine view={view} />
       </section>
       {!atEnd && (
         <button type="button" className={styles.jump} onClick={stick}>
@@ -142,9 +149,9 @@ export function Thread({ session, view, outbox, begin, ref }: Props) {
   );
 }
 
-function content(row: Row, view: SessionView, unread: string): ReactNode {
-  if (row.type === "outgoing") return <OnItsWay outgoing={row.outgoing} />;
-  if (row.type === "turn") return <TurnFoot turn={row.turn} last={row.last} text={row.text} />;
+function renderRow(row: ThreadRow, view: SessionView, unread: string): ReactNode {
+  if (row.type === "outgoing") return <OutgoingMessage outgoing={row.outgoing} />;
+  if (row.type === "turn") return <TurnFooter turn={row.turn} last={row.last} text={row.text} />;
   if (row.type === "unread")
     return (
       <div className={styles.unread}>
@@ -154,18 +161,20 @@ function content(row: Row, view: SessionView, unread: string): ReactNode {
   const { item } = row;
   switch (item.type) {
     case "said":
-      return <Said item={item} />;
+      return <UserMessage item={item} />;
     case "answer":
-      return <Answer item={item} calls={view.calls} approvals={view.approvals} />;
+      return <AnswerMessage item={item} calls={view.calls} approvals={view.approvals} />;
     case "error":
-      return <Trouble item={item} goOn={item.fatal && item.id === view.items.at(-1)?.id && canGoOn(view)} />;
+      return (
+        <TurnErrorNotice item={item} goOn={item.fatal && item.id === view.items.at(-1)?.id && canContinue(view)} />
+      );
     case "compacted":
-      return <Compacted item={item} />;
+      return <CompactionNotice item={item} />;
   }
 }
 
-/** A guess at a row's height, until it has been seen: near enough that the bar at the side does not jump. */
-function estimate(row: Row | undefined): number {
+/** Estimated row height until it is measured, close enough that the scroll bar does not jump. */
+function estimateRowHeight(row: ThreadRow | undefined): number {
   if (!row) return 80;
   if (row.type === "turn") return 44;
   if (row.type === "unread") return 40;
@@ -179,23 +188,23 @@ function estimate(row: Row | undefined): number {
   return 60;
 }
 
-const QUIET: readonly Doing[] = ["nothing", "waiting", "writing", "working"];
+const QUIET_STATES: readonly AgentStatus[] = ["nothing", "waiting", "writing", "working"];
 
-/** What the agent is at, below the last row, where no row shows it. */
-function Now({ view }: { view: SessionView }) {
+/** The agent's status below the last row, when no row shows it. */
+function AgentStatusLine({ view }: { view: SessionView }) {
   const { t } = useTranslation();
-  const what = doing(view);
-  const me = useMe().data?.name;
-  const boxes = Object.values(view.boxes);
-  const holder = boxes.find((box) => box.holder)?.holder;
-  const building = what === "starting" ? boxes.find((box) => box.building)?.building : null;
+  const what = agentStatus(view);
+  const me = useCurrentUser().data?.name;
+  const sandboxes = Object.values(view.sandboxes);
+  const holder = sandboxes.find((sandbox) => sandbox.holder)?.holder;
+  const building = what === "starting" ? sandboxes.find((sandbox) => sandbox.building)?.building : null;
   return (
-    // What changes every few seconds is not read aloud each time.
+    // Text that changes every few seconds is not announced each time.
     <div className={styles.now} role="status" aria-live={building ? "off" : "polite"}>
       {building ? (
-        <BuildingImage building={building} />
+        <ImageBuildProgress building={building} />
       ) : (
-        !QUIET.includes(what) && (
+        !QUIET_STATES.includes(what) && (
           <span className={styles.shimmer}>
             {t(`chat.doing.${what === "parked" && holder && holder === me ? "parkedByMe" : what}`, {
               who: holder ?? "",

@@ -4,82 +4,84 @@ import { useMemo, useRef, useState } from "react";
 import { useTranslation } from "react-i18next";
 import { Link, useLocation } from "wouter";
 import type { Schema } from "@/api/types";
-import { may, useMe } from "@/shell/me";
-import { useServer } from "@/shell/server";
-import { Badge } from "@/ui/Badge";
-import { Button } from "@/ui/Button";
-import { Coded } from "@/ui/Coded";
-import { describe } from "@/ui/describe";
-import { Page } from "@/ui/Page";
-import { toastError } from "@/ui/toasts";
-import { type Attachments, inputsOf, unattached } from "./bundle";
-import { Control, type Editing } from "./Control";
-import { FIRST, fieldsOf, moreOf, type SchemaNode } from "./fields";
+import { hasScope, useCurrentUser } from "@/shell/account/current-user";
+import { useServerFacts } from "@/shell/status/server-facts";
+import { TextWithCode } from "@/ui/content/TextWithCode";
+import { Badge } from "@/ui/controls/Badge";
+import { Button } from "@/ui/controls/Button";
+import { showErrorToast } from "@/ui/controls/toasts";
+import { errorText } from "@/ui/format/error-text";
+import { serverText } from "@/ui/format/server-text";
+import { Page } from "@/ui/layout/Page";
+import { FieldControl, type TaskEditing } from "./FieldControl";
 import styles from "./form.module.css";
-import { friendly } from "./friendly";
-import { Inputs } from "./Inputs";
-import { BEFORE_START, Issues } from "./Issues";
-import { TextList } from "./Lists";
-import { type Problem, problemsOf } from "./problems";
-import { Starter } from "./starting";
-import { change, lineOf, read, type Task, valueAt, write } from "./task-text";
-import { useChoices } from "./useChoices";
-import { useVerdict } from "./useVerdict";
+import { InputFiles } from "./InputFiles";
+import { type Attachments, taskInputs, unattachedInputs } from "./input-bundle";
+import { readableTask } from "./readable-task";
+import { RunStarter } from "./run-starter";
+import { fieldsFromSchema, foldedFieldNames, MAIN_FIELDS, type SchemaNode } from "./schema-fields";
+import { SERVER_ISSUES, TaskIssues } from "./TaskIssues";
+import { TextList } from "./TextList";
+import { parseProblems, type TaskProblem } from "./task-problems";
+import { changeValue, lineOfPath, parseTaskYaml, type Task, taskToYaml, valueAt } from "./task-yaml";
+import { useFieldChoices } from "./useFieldChoices";
+import { useTaskValidation } from "./useTaskValidation";
 import { YamlEditor } from "./YamlEditor";
 
 const EMPTY = 'name: my-task\nagent: claude-code\ngoal: ""\ndeliverables:\n  - report.md\n';
-/** What the server writes in the place of values that may be secrets. */
-const HIDDEN = "(hidden)";
+/** Placeholder that the server writes for possible secrets. */
+const MASKED_VALUE = "(hidden)";
 
 interface Props {
   schema: SchemaNode;
-  /** A task file to begin from. */
-  file: Schema<"TaskSaid"> | null;
-  /** A sample task to begin from. */
-  template: Schema<"TemplateSaid"> | null;
+  /** Task file to start from. */
+  file: Schema<"TaskResponse"> | null;
+  /** Sample task to start from. */
+  template: Schema<"TaskTemplateResponse"> | null;
 }
 
-/** A task as a form and as text beside it; either can be edited, and the other follows. */
+/** Task form with a YAML editor beside it; both stay in sync. */
 export default function TaskForm({ schema, file, template }: Props) {
   const { t } = useTranslation();
   const [, go] = useLocation();
-  const me = useMe();
-  const server = useServer();
+  const me = useCurrentUser();
+  const server = useServerFacts();
   const origin = file ?? template;
-  const first = useMemo(() => (origin ? write(friendly(origin.task)) : EMPTY), [origin]);
+  const first = useMemo(() => (origin ? taskToYaml(readableTask(origin.task)) : EMPTY), [origin]);
   const [text, setText] = useState(first);
   const [attachments, setAttachments] = useState<Attachments>({});
   const [busy, setBusy] = useState(false);
-  const starter = useRef(new Starter());
-  const fields = useMemo(() => fieldsOf(schema), [schema]);
-  const { task, faults } = useMemo(() => read(text), [text]);
+  const starter = useRef(new RunStarter());
+  const fields = useMemo(() => fieldsFromSchema(schema), [schema]);
+  const { task, faults } = useMemo(() => parseTaskYaml(text), [text]);
   const untouched = file !== null && text === first && Object.keys(attachments).length === 0;
-  const { verdict, error, settled } = useVerdict(task);
+  const { verdict, error, settled } = useTaskValidation(task);
   const [touched, setTouched] = useState<ReadonlySet<string>>(new Set());
   const [all, setAll] = useState(origin !== null);
   const form = useRef<HTMLFormElement>(null);
   const standing = useRef<HTMLDivElement>(null);
   const touch = (name: string) => setTouched((now) => (now.has(name) ? now : new Set([...now, name])));
 
-  const every = problemsIn({ t, task, fields, verdict, attachments, attaches: !untouched });
-  if (task && file && !untouched && text.includes(HIDDEN)) every.push({ path: [], message: t("runs.form.hidden") });
-  // A new form is not red before anything was typed.
+  const every = collectProblems({ t, task, fields, verdict, attachments, attaches: !untouched });
+  if (task && file && !untouched && text.includes(MASKED_VALUE))
+    every.push({ path: [], message: t("runs.form.hidden") });
+  // A new form shows no errors before anything was typed.
   const problems = every.filter(({ path }) => all || path.length === 0 || touched.has(String(path[0])));
   const waiting = every.length - problems.length;
-  const issues = verdict?.issues.filter(({ code }) => BEFORE_START.has(code)) ?? [];
+  const issues = verdict?.issues.filter(({ code }) => SERVER_ISSUES.has(code)) ?? [];
   const marks = task
     ? problems.map(({ path, message }) => ({
-        line: lineOf(text, path),
+        line: lineOfPath(text, path),
         message: [path.join("."), message].filter(Boolean).join(": "),
       }))
     : faults;
-  const editing: Editing = {
+  const editing: TaskEditing = {
     task: task ?? {},
     problems,
-    choices: useChoices(server.data, settled ? defaultModel(task, verdict) : undefined),
+    choices: useFieldChoices(server.data, settled ? defaultModel(task, verdict) : undefined),
     set: (path, value) => {
       touch(String(path[0]));
-      setText((now) => change(now, path, value));
+      setText((now) => changeValue(now, path, value));
     },
   };
   const start = async (whole: Task) => {
@@ -87,7 +89,7 @@ export default function TaskForm({ schema, file, template }: Props) {
     try {
       go(await starter.current.start({ task: whole, attachments, file: untouched ? file.file : null }));
     } catch (problem) {
-      toastError(problem);
+      showErrorToast(problem);
       setBusy(false);
     }
   };
@@ -96,7 +98,7 @@ export default function TaskForm({ schema, file, template }: Props) {
     setText(next);
   };
   const submit = () => {
-    // A refused key may be good by now; only a request to the provider tells.
+    // A refused key may be valid by now; only a request to the provider can tell.
     const blocked = issues.some(({ code, level }) => level === "error" && code !== "PROVIDER_KEY_REFUSED");
     if (task && every.length === 0 && verdict?.valid && !blocked) return void start(task);
     setAll(true);
@@ -130,7 +132,7 @@ export default function TaskForm({ schema, file, template }: Props) {
             tone="accent"
             icon={Play}
             busy={busy}
-            disabled={!settled || task === null || !may(me.data, "runs:write")}
+            disabled={!settled || task === null || !hasScope(me.data, "runs:write")}
             onClick={submit}
           >
             {runs > 1 ? t("runs.form.startMany", { count: runs }) : t("runs.form.start")}
@@ -150,7 +152,7 @@ export default function TaskForm({ schema, file, template }: Props) {
           aria-label={t("runs.form.form")}
           onSubmit={(event) => event.preventDefault()}
         >
-          <Fields
+          <TaskFields
             fields={fields}
             editing={editing}
             attachments={attachments}
@@ -160,11 +162,11 @@ export default function TaskForm({ schema, file, template }: Props) {
         </form>
         <aside className={styles.beside} aria-label={t("runs.form.yaml")}>
           <div ref={standing} className={styles.verdict} role="status">
-            <Standing
+            <TaskStatus
               settled={settled}
               trouble={
                 error
-                  ? describe(error)
+                  ? errorText(error)
                   : task === null
                     ? t("runs.form.unreadable")
                     : marks.length > 0
@@ -176,10 +178,10 @@ export default function TaskForm({ schema, file, template }: Props) {
             />
             {untouched && <span className={styles.hint}>{t("runs.form.asItIs", { file: file.file })}</span>}
           </div>
-          <Issues issues={issues} />
+          <TaskIssues issues={issues} />
           <YamlEditor text={text} marks={marks} onChange={changeText} />
           <p className={styles.hint}>
-            <Coded text={t("runs.form.yamlHint")} />
+            <TextWithCode text={t("runs.form.yamlHint")} />
           </p>
         </aside>
       </div>
@@ -187,7 +189,7 @@ export default function TaskForm({ schema, file, template }: Props) {
   );
 }
 
-interface StandingProps {
+interface TaskStatusProps {
   settled: boolean;
   trouble: string | null;
   /** Problems that are not shown yet. */
@@ -196,7 +198,7 @@ interface StandingProps {
 }
 
 /** Whether the task can be run, in a few words. */
-function Standing({ settled, trouble, waiting, ready }: StandingProps) {
+function TaskStatus({ settled, trouble, waiting, ready }: TaskStatusProps) {
   const { t } = useTranslation();
   if (!settled)
     return (
@@ -214,78 +216,79 @@ function Standing({ settled, trouble, waiting, ready }: StandingProps) {
   );
 }
 
-/** The model that the task would use with none chosen, as far as the server has said. */
-function defaultModel(task: Task | null, verdict: Schema<"Verdict"> | null): string | undefined {
+/** The default model of the task, if the server has reported it. */
+function defaultModel(task: Task | null, verdict: Schema<"TaskValidationResponse"> | null): string | undefined {
   const chosen = task === null || valueAt(task, ["llm", "model"]) !== undefined;
   return !chosen && verdict?.models.length === 1 ? verdict.models[0] : undefined;
 }
 
-interface Checked {
+interface ProblemSources {
   t: TFunction;
   task: Task | null;
   fields: Record<string, unknown>;
-  verdict: Schema<"Verdict"> | null;
+  verdict: Schema<"TaskValidationResponse"> | null;
   attachments: Attachments;
-  /** Whether files have to be attached here; otherwise the server has them. */
+  /** Whether files must be attached here; otherwise the server has them. */
   attaches: boolean;
 }
 
-/** What is wrong with a task, field by field. */
-function problemsIn({ t, task, fields, verdict, attachments, attaches }: Checked): Problem[] {
+/** Problems of a task, by field. */
+function collectProblems({ t, task, fields, verdict, attachments, attaches }: ProblemSources): TaskProblem[] {
   if (task === null) return [];
-  const found: Problem[] = [];
-  const aimless = isBlank(task.goal);
+  const found: TaskProblem[] = [];
+  const aimless = isBlankValue(task.goal);
   if (aimless) found.push({ path: ["goal"], message: t("runs.form.needsGoal") });
-  const faults = verdict?.issues.filter(({ code, level }) => level === "error" && !BEFORE_START.has(code)) ?? [];
+  const faults = verdict?.issues.filter(({ code, level }) => level === "error" && !SERVER_ISSUES.has(code)) ?? [];
   if (faults.length > 0) {
     for (const { field, code, message, params } of faults)
       found.push({
         path: field ? field.split(".") : [],
-        message: t(`runs.issue.${code}`, { ...params, defaultValue: message }),
+        message: t(`runs.issue.${code}`, { ...params, defaultValue: serverText(message) }),
       });
   } else if (verdict?.error) {
-    const told = problemsOf(verdict.error, [...Object.keys(fields), ...Object.keys(task)]);
-    found.push(...told.filter(({ path }) => !aimless || path[0] !== "goal"));
+    const told = parseProblems(verdict.error, [...Object.keys(fields), ...Object.keys(task)]);
+    for (const { path, message } of told)
+      if (!aimless || path[0] !== "goal") found.push({ path, message: serverText(message) });
   }
   if (attaches)
-    for (const index of unattached(inputsOf(task), attachments))
+    for (const index of unattachedInputs(taskInputs(task), attachments))
       found.push({ path: ["inputs", index], message: t("runs.form.needsFile") });
   return found;
 }
 
-function isBlank(value: unknown): boolean {
+function isBlankValue(value: unknown): boolean {
   return value === undefined || value === null || (typeof value === "string" && !value.trim());
 }
 
-interface FieldsProps {
-  fields: ReturnType<typeof fieldsOf>;
-  editing: Editing;
+interface TaskFieldsProps {
+  fields: ReturnType<typeof fieldsFromSchema>;
+  editing: TaskEditing;
   attachments: Attachments;
   onAttach: (attachments: Attachments) => void;
   onServer: boolean;
 }
 
-function Fields({ fields, editing, attachments, onAttach, onServer }: FieldsProps) {
+function TaskFields({ fields, editing, attachments, onAttach, onServer }: TaskFieldsProps) {
   const { t } = useTranslation();
   const model = fields.llm?.parts.find((part) => part.path[1] === "model");
   const rest = fields.llm?.parts.filter((part) => part !== model) ?? [];
-  const shown = FIRST.filter((name) => name !== "name" && name !== "agent");
+  const shown = MAIN_FIELDS.filter((name) => name !== "name" && name !== "agent");
   return (
     <>
       {fields.name && (
         <div data-field="name">
-          <Control spec={fields.name} editing={editing} />
+          <FieldControl spec={fields.name} editing={editing} />
         </div>
       )}
       <div className={styles.pair}>
         {fields.agent && (
           <div data-field="agent">
-            <Control spec={fields.agent} editing={editing} />
+            <FieldControl spec={fields.agent} editing={editing} />
           </div>
         )}
         {model && (
           <div data-field="llm">
-            <Control spec={model} editing={editing} />
+            <FieldControl spec={model} editing={editing} />
           </div>
         )}
       </div>
@@ -295,13 +298,19 @@ function Fields({ fields, editing, attachments, onAttach, onServer }: FieldsProp
         return (
           <div key={name} data-field={name}>
             {name === "inputs" ? (
-              <Inputs spec={spec} editing={editing} attachments={attachments} onAttach={onAttach} onServer={onServer} />
+              <InputFiles
+                spec={spec}
+                editing={editing}
+                attachments={attachments}
+                onAttach={onAttach}
+                onServer={onServer}
+              />
             ) : name === "deliverables" ? (
               <TextList spec={spec} editing={editing} main="path" />
             ) : name === "verify" ? (
               <TextList spec={spec} editing={editing} main="run" also="name" />
             ) : (
-              <Control spec={spec} editing={editing} />
+              <FieldControl spec={spec} editing={editing} />
             )}
           </div>
         );
@@ -309,12 +318,12 @@ function Fields({ fields, editing, attachments, onAttach, onServer }: FieldsProp
       <details className={styles.more}>
         <summary>{t("runs.form.more")}</summary>
         <div className={styles.moreParts}>
-          {moreOf(fields).map((name) => {
+          {foldedFieldNames(fields).map((name) => {
             const spec = fields[name];
             return (
               spec && (
                 <div key={name} data-field={name}>
-                  <Control spec={name === "llm" ? { ...spec, parts: rest } : spec} editing={editing} />
+                  <FieldControl spec={name === "llm" ? { ...spec, parts: rest } : spec} editing={editing} />
                 </div>
               )
             );

@@ -2,19 +2,19 @@ import { useId, useMemo, useRef } from "react";
 import { useTranslation } from "react-i18next";
 import styles from "./form.module.css";
 
-export interface Mark {
+export interface LineMark {
   line: number;
   message: string;
 }
 
-/** Text with line numbers; lines that something is wrong with are marked, and what it is stands below. */
+/** Text editor with line numbers; lines with problems are marked and explained below. */
 export function YamlEditor({
   text,
   marks,
   onChange,
 }: {
   text: string;
-  marks: Mark[];
+  marks: LineMark[];
   onChange: (text: string) => void;
 }) {
   const { t } = useTranslation();

@@ -1,7 +1,7 @@
-/** Makes a tar of files in the browser. Contents are not read here: a file of any size is only pointed at. */
+/** Creates tar archives in the browser. File contents are not read, only referenced. */
 
-export interface Entry {
-  /** Relative to the workspace. */
+export interface TarEntry {
+  /** Path relative to the workspace. */
   path: string;
   content: Blob;
   /** Milliseconds since 1970. */
@@ -11,29 +11,29 @@ export interface Entry {
 const BLOCK = 512;
 const encoder = new TextEncoder();
 
-/** Raises an `Error` that names a path that has no place in the workspace, or that is there twice. */
-export function packed(entries: Entry[]): Blob {
+/** Throws an `Error` with the path if it is outside the workspace or occurs twice. */
+export function packTar(entries: TarEntry[]): Blob {
   const parts: BlobPart[] = [];
   const seen = new Set<string>();
   for (const { path, content, modified = 0 } of entries) {
-    const name = placed(path);
+    const name = normalizeTarPath(path);
     if (name === null) throw new Error(`${path}: is not a path below the workspace`);
     if (seen.has(name)) throw new Error(`${name}: is there twice; give one of them another target`);
     seen.add(name);
-    // The old header has room for a hundred plain letters and eight gigabytes; what goes beyond is told before it.
+    // The basic header holds 100 ASCII characters and 8 GiB; a PAX record before it holds the rest.
     const told = [`path=${name}`, ...(content.size >= 8 ** 11 ? [`size=${content.size}`] : [])];
     if (!/^[\x20-\x7e]{1,100}$/.test(name) || told.length > 1) {
-      const records = new Blob(told.map((record) => counted(record)));
-      parts.push(header("PaxHeader", records.size, 0, "x"), records, padding(records.size));
+      const records = new Blob(told.map((record) => lengthPrefixedRecord(record)));
+      parts.push(tarHeader("PaxHeader", records.size, 0, "x"), records, tarPadding(records.size));
     }
-    parts.push(header(name, content.size, modified, "0"), content, padding(content.size));
+    parts.push(tarHeader(name, content.size, modified, "0"), content, tarPadding(content.size));
   }
   parts.push(new Uint8Array(2 * BLOCK));
   return new Blob(parts, { type: "application/octet-stream" });
 }
 
-/** A path without detours; null if it leads out of the workspace or nowhere. */
-export function placed(path: string): string | null {
+/** Normalized path; null if it leaves the workspace or is empty. */
+export function normalizeTarPath(path: string): string | null {
   const steps = path
     .replace(/^\/workspace(\/|$)/, "")
     .split("/")
@@ -41,7 +41,7 @@ export function placed(path: string): string | null {
   return path.includes("\0") || steps.includes("..") || steps.length === 0 ? null : steps.join("/");
 }
 
-function header(name: string, size: number, modified: number, type: string): Uint8Array<ArrayBuffer> {
+function tarHeader(name: string, size: number, modified: number, type: string): Uint8Array<ArrayBuffer> {
   const block = new Uint8Array(BLOCK);
   const put = (at: number, text: string) => block.set(encoder.encode(text), at);
   const octal = (value: number, digits: number) => value.toString(8).padStart(digits, "0");
@@ -59,14 +59,14 @@ function header(name: string, size: number, modified: number, type: string): Uin
   return block;
 }
 
-/** A record begins with its own length, that of the length included. */
-function counted(record: string): Uint8Array<ArrayBuffer> {
+/** The length at the start of a record includes its own digits. */
+function lengthPrefixedRecord(record: string): Uint8Array<ArrayBuffer> {
   const rest = encoder.encode(` ${record}\n`).length;
   let length = rest + String(rest).length;
   if (rest + String(length).length !== length) length += 1;
   return encoder.encode(`${length} ${record}\n`);
 }
 
-function padding(size: number): Uint8Array<ArrayBuffer> {
+function tarPadding(size: number): Uint8Array<ArrayBuffer> {
   return new Uint8Array((BLOCK - (size % BLOCK)) % BLOCK);
 }

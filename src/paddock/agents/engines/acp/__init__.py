@@ -1,1 +1,1 @@
-"""Agent programs in a sandbox, spoken to over ACP, the Agent Client Protocol."""
+"""Engine for agent programs in a sandbox, over ACP, the Agent Client Protocol."""

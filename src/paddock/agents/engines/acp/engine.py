@@ -1,7 +1,7 @@
-"""The engine of agent programs: Claude Code, Codex, Gemini CLI, OpenCode and Qwen Code, each in a sandbox of its own.
+"""Engine for agent programs: Claude Code, Codex, Gemini CLI, OpenCode and Qwen Code, each in its own sandbox.
 
-The program outlives the server. What it was told, what it has said since and what it waits for is found again: its
-output is kept in the box, and read on from where it was.
+The program outlives the server: its output is stored in the sandbox, and a restarted server continues to read it from
+the saved cursor.
 """
 
 from __future__ import annotations
@@ -14,256 +14,274 @@ from typing import Any, ClassVar, TypeAlias
 
 from pydantic import ValidationError
 
-from paddock.agents.engines.acp.boxes import AgentBoxes
-from paddock.agents.engines.acp.greeting import greet
-from paddock.agents.engines.acp.place import Place
-from paddock.agents.engines.acp.presets import PROGRAMS, Program, program_of
-from paddock.agents.engines.acp.prompts import GO_ON, attachment, beginning, blocks_of, text_block
-from paddock.agents.engines.acp.talk import Talk
-from paddock.agents.engines.acp.telling import Teller
-from paddock.agents.engines.acp.wire import ProgramError, ProgramGone, Wire
-from paddock.agents.engines.base import Continue, Done, Engine, Given, Outcome, Turn, UserMessage
-from paddock.agents.engines.registry import Means
-from paddock.agents.files import Files
-from paddock.agents.spending import check_budget
+from paddock.agents.engines.acp.agent_process import AgentProcess, AgentProgramError, AgentProgramGone
+from paddock.agents.engines.acp.agent_programs import AGENT_PROGRAMS, AgentProgram, find_agent_program
+from paddock.agents.engines.acp.agent_sandboxes import AgentSandboxes
+from paddock.agents.engines.acp.handshake import perform_handshake
+from paddock.agents.engines.acp.prompt_blocks import (
+    CONTINUE_PROMPT,
+    attachment_path,
+    message_blocks,
+    opening_blocks,
+    text_block,
+)
+from paddock.agents.engines.acp.prompt_loop import PromptLoop
+from paddock.agents.engines.acp.saved_state import AcpState
+from paddock.agents.engines.acp.update_recorder import UpdateRecorder
+from paddock.agents.engines.base import ContinueTurn, Engine, Turn, TurnDone, TurnInput, TurnOutcome, UserMessage
+from paddock.agents.engines.registry import EngineDependencies
+from paddock.agents.model.sandbox_spending import check_budget
+from paddock.agents.session_files import SessionFiles
 from paddock.errors import NotFound, PaddockError
 from paddock.model.sandbox import Sandbox
-from paddock.model.sessions import FileContent, Message, Session
-from paddock.sandbox.client import Inside
-from paddock.store.sessions import SessionStore
+from paddock.model.sessions import FileContent, Session, SessionMessage
+from paddock.sandbox.daemon.client import DaemonClient
+from paddock.store.chat_sessions.session_store import SessionStore
 
 Blocks: TypeAlias = list[dict[str, Any]]
-Kept: TypeAlias = Callable[[Turn], Awaitable[int]]
+CountMessages: TypeAlias = Callable[[Turn], Awaitable[int]]
 
 
 class AcpEngine(Engine):
-    """Runs agent programs that bring their own tools, and asks persons what these may do."""
+    """Runs agent programs with their own tools, subject to approvals."""
 
     name: ClassVar[str] = "acp"
-    own_tools: ClassVar[bool] = True
+    has_own_tools: ClassVar[bool] = True
 
-    def __init__(self, means: Means, programs: Mapping[str, Program] = PROGRAMS, kept: Kept | None = None) -> None:
-        """`kept` says how many whole messages of the agent a turn has, for turns that are not in the store."""
-        self._means = means
-        self._kept = kept or self._count
+    def __init__(
+        self,
+        dependencies: EngineDependencies,
+        programs: Mapping[str, AgentProgram] = AGENT_PROGRAMS,
+        count_messages: CountMessages | None = None,
+    ) -> None:
+        """`count_messages` counts complete agent messages of a turn, for turns that are not in the store."""
+        self._dependencies = dependencies
+        self._count_messages = count_messages or self._count_stored_messages
         self._programs = programs
-        self._boxes = AgentBoxes(means)
-        self._files = Files(means.config.data / "sessions", means.config.chat.file_size)
+        self._sandboxes = AgentSandboxes(dependencies)
+        self._files = SessionFiles(dependencies.config.data / "sessions", dependencies.config.chat.file_size)
 
-    async def run(self, turn: Turn, given: Given) -> Outcome:
-        program = program_of(turn.session.agent, self._programs)
-        place = _read(await turn.load())
-        left_over = place.turn != turn.number and place.prompt is not None
-        if left_over:
-            # Nobody listens to it any more, and it must not go on beside what is asked now.
-            place.ready = False
-        place.begin(turn.number)
-        if place.prompt is None:
-            # What is under way may have been answered already, and is heard to its end.
-            check_budget(turn.session, self._means.config.chat.budget)
-        sandbox = await self._boxes.board(turn, place, program)
-        inside = await self._means.fleet.inside(turn.session.tenant, sandbox.id)
-        work = _Work(self, turn, place, program, sandbox, inside, await self._kept(turn))
-        return await work.run(given)
+    async def run(self, turn: Turn, turn_input: TurnInput) -> TurnOutcome:
+        program = find_agent_program(turn.session.agent, self._programs)
+        state = _parse_state(await turn.load_state())
+        has_old_prompt = state.turn != turn.number and state.prompt is not None
+        if has_old_prompt:
+            # The old prompt must not continue beside the new one.
+            state.ready = False
+        state.begin_turn(turn.number)
+        if state.prompt is None:
+            # A running prompt may be answered already, and is read to its end.
+            check_budget(turn.session, self._dependencies.config.chat.budget)
+        sandbox = await self._sandboxes.acquire(turn, state, program)
+        inside = await self._dependencies.fleet.running_client(turn.session.tenant, sandbox.id)
+        turn_run = _TurnRun(self, turn, state, program, sandbox, inside, await self._count_messages(turn))
+        return await turn_run.run(turn_input)
 
     async def release(self, session: Session) -> None:
-        await self._boxes.release(session)
+        await self._sandboxes.release(session)
 
-    async def _count(self, turn: Turn) -> int:
-        messages = await SessionStore(self._means.store).messages(turn.session.id, turn=turn.number)
+    async def _count_stored_messages(self, turn: Turn) -> int:
+        messages = await SessionStore(self._dependencies.store).messages(turn.session.id, turn=turn.number)
         return sum(message.role == "assistant" and message.cut is None for message in messages)
 
     async def read_file(self, session: Session, sha: str) -> bytes | None:
         try:
-            return await self._files.read(session.id, sha)
+            return await self._files.read_file(session.id, sha)
         except NotFound:
             return None
 
-    async def keep_file(self, session: Session, data: bytes, mime: str) -> FileContent | None:
+    async def store_image(self, session: Session, data: bytes, mime: str) -> FileContent | None:
         try:
-            return await self._files.put(session.id, data, mime=mime)
+            return await self._files.store_file(session.id, data, mime=mime)
         except PaddockError:
-            return None  # What came of a call is kept all the same.
+            return None  # The result of the call is recorded without the image.
 
     @property
-    def means(self) -> Means:
-        return self._means
+    def dependencies(self) -> EngineDependencies:
+        return self._dependencies
 
     @property
-    def boxes(self) -> AgentBoxes:
-        return self._boxes
+    def sandboxes(self) -> AgentSandboxes:
+        return self._sandboxes
 
 
-class _Work:
+class _TurnRun:
     """One run of the engine in one turn."""
 
     def __init__(
         self,
         engine: AcpEngine,
         turn: Turn,
-        place: Place,
-        program: Program,
+        state: AcpState,
+        program: AgentProgram,
         sandbox: Sandbox,
-        inside: Inside,
-        kept: int,
+        inside: DaemonClient,
+        count_messages: int,
     ) -> None:
         self._engine = engine
         self._turn = turn
-        self._place = place
+        self._state = state
         self._program = program
         self._sandbox = sandbox
         self._inside = inside
-        chat = engine.means.config.chat
+        chat = engine.dependencies.config.chat
         self._repeats = chat.repeats
         session = turn.session
-        self._teller = Teller(
+        self._recorder = UpdateRecorder(
             turn,
-            place,
-            lambda data, mime: engine.keep_file(session, data, mime),
+            state,
+            lambda data, mime: engine.store_image(session, data, mime),
             chat.result_size,
-            kept,
-            program.asides,
+            count_messages,
+            program.hidden_prefixes,
         )
 
-    async def run(self, given: Given) -> Outcome:
-        place = self._place
+    async def run(self, turn_input: TurnInput) -> TurnOutcome:
+        state = self._state
         cut_off = None
-        if not await self._goes_on():
-            cut_off = await self._lost()
-            await self._begin()
-        talk = self._talk()
-        again = place.prompt is not None
-        if not again:
-            blocks, known = await self._next(given, cut_off)
+        if not await self._is_process_usable():
+            cut_off = await self._blocks_after_loss()
+            await self._start_process()
+        prompt_loop = self._make_prompt_loop()
+        is_resumed = state.prompt is not None
+        if not is_resumed:
+            blocks, message_ids = await self._first_blocks(turn_input, cut_off)
             if not blocks:
-                return Done()
-            await talk.prompt(blocks, known)
+                return TurnDone()
+            await prompt_loop.begin_prompt(blocks, message_ids)
         while True:
             try:
-                reason = await talk.hear(lambda: self._engine.boxes.keep_alive(self._sandbox))
+                reason = await prompt_loop.run_prompt(lambda: self._engine.sandboxes.renew_while_used(self._sandbox))
             except asyncio.CancelledError as error:
-                await asyncio.shield(self._cancelled(talk, error))
+                await asyncio.shield(self._stop_cancelled(prompt_loop, error))
                 raise
             except PaddockError as error:
-                await self._teller.cut(error)
-                # A question to the model was cut off when the server stopped, and the program gave up.
-                if not (again and isinstance(error, ProgramError) and not isinstance(error, ProgramGone)):
-                    # The next turn has to know whether the program has read this prompt.
+                await self._recorder.cut_message(error)
+                # The server stopped during a model request, and the program gave up.
+                if not (
+                    is_resumed and isinstance(error, AgentProgramError) and not isinstance(error, AgentProgramGone)
+                ):
+                    # The next turn needs to know whether the program has read this prompt.
                     with suppress(PaddockError):
-                        await talk.save()
+                        await prompt_loop.save_state()
                     raise
-                again = False
-                await talk.prompt([text_block(GO_ON)])
+                is_resumed = False
+                await prompt_loop.begin_prompt([text_block(CONTINUE_PROMPT)])
                 continue
             except Exception as error:
-                await self._teller.cut(error)
+                await self._recorder.cut_message(error)
                 raise
-            again = False
-            blocks, known = await self._more()
+            is_resumed = False
+            blocks, message_ids = await self._follow_up_blocks()
             if not blocks:
-                return Done(None if reason == "end_turn" else reason)
-            await talk.prompt(blocks, known)
+                return TurnDone(None if reason == "end_turn" else reason)
+            await prompt_loop.begin_prompt(blocks, message_ids)
 
-    async def _goes_on(self) -> bool:
-        """Whether the process is there and has the session."""
-        place = self._place
-        return place.ready and place.model == self._turn.session.model and await self._wire().alive()
+    async def _is_process_usable(self) -> bool:
+        """Return whether the process is running and has the session."""
+        state = self._state
+        return state.ready and state.model == self._turn.session.model and await self._make_process().is_alive()
 
-    async def _lost(self) -> Blocks | None:
-        """What the agent has to be told once more or go on with, if it was at work when it was lost."""
-        place = self._place
-        if place.prompt is None:
+    async def _blocks_after_loss(self) -> Blocks | None:
+        """Return the blocks to resend or continue with, if the agent was lost during a prompt."""
+        state = self._state
+        if state.prompt is None:
             return None
-        talk = self._talk()
-        await talk.conclude("The agent program ended before this came to its end.")
-        # A prompt that was never sent is sent now; otherwise it knows by its own notes what it was doing.
-        unsent = None if place.line is None else json.loads(place.line)["params"]["prompt"]
-        fresh = place.fresh
-        place.forget_prompt()
-        place.fresh = fresh
-        return unsent or [text_block(GO_ON)]
+        prompt_loop = self._make_prompt_loop()
+        await prompt_loop.fail_open_calls("The agent program ended before this call finished.")
+        # An unsent prompt is sent now; otherwise the agent's own session tells what it was doing.
+        unsent = None if state.line is None else json.loads(state.line)["params"]["prompt"]
+        fresh = state.fresh
+        state.forget_prompt()
+        state.fresh = fresh
+        return unsent or [text_block(CONTINUE_PROMPT)]
 
-    async def _begin(self) -> None:
-        place, session = self._place, self._turn.session
-        if place.process:
-            await self._wire().end()
-        place.process += 1
-        place.model = session.model
-        place.ready = False
-        # Saved first: a process that was begun and not greeted is never taken for one that is ready.
-        await self._talk().save()
-        home = await self._engine.boxes.home(self._program)
+    async def _start_process(self) -> None:
+        state, session = self._state, self._turn.session
+        if state.process:
+            await self._make_process().kill()
+        state.process += 1
+        state.model = session.model
+        state.ready = False
+        # Saved first, so that a process without handshake never counts as ready.
+        await self._make_prompt_loop().save_state()
+        home = await self._engine.sandboxes.home_directory(self._program)
         for path, text in self._program.files(session.model).items():
             await self._inside.write_file(f"{home}/{path}", text.encode(), mode=600)
-        wire = self._wire()
+        process = self._make_process()
         try:
-            await greet(wire, self._program, place)
+            await perform_handshake(process, self._program, state)
         except BaseException as error:
             if isinstance(error, PaddockError | asyncio.CancelledError):
-                await asyncio.shield(wire.end())
+                await asyncio.shield(process.kill())
             raise
-        await self._talk().save()
+        await self._make_prompt_loop().save_state()
 
-    async def _next(self, given: Given, cut_off: Blocks | None) -> tuple[Blocks, list[str]]:
-        """What the agent is told first."""
-        place = self._place
-        messages = list(await self._turn.unread(place.known))
-        if isinstance(given, UserMessage) and given.message.id not in {*place.known, *(each.id for each in messages)}:
-            messages.insert(0, given.message)
-        if cut_off is None and not place.fresh and place.told is not None:
-            # What was said in turns that ended before the agent got to read it.
-            missed = [each for each in await self._turn.history() if each.role == "user" and each.number > place.told]
+    async def _first_blocks(self, turn_input: TurnInput, cut_off: Blocks | None) -> tuple[Blocks, list[str]]:
+        """Return the blocks of the first prompt and the ids of its messages."""
+        state = self._state
+        messages = list(await self._turn.unread_messages(state.known))
+        if isinstance(turn_input, UserMessage) and turn_input.message.id not in {
+            *state.known,
+            *(each.id for each in messages),
+        }:
+            messages.insert(0, turn_input.message)
+        if cut_off is None and not state.fresh and state.told is not None:
+            # Messages of earlier turns that ended before the agent read them.
+            missed = [each for each in await self._turn.history() if each.role == "user" and each.number > state.told]
             messages = [*missed, *messages]
-        wants_more = isinstance(given, Continue) and given.cause == "continue"
-        blocks, known = await self._blocks(messages)
+        wants_more = isinstance(turn_input, ContinueTurn) and turn_input.cause == "continue"
+        blocks, message_ids = await self._blocks_of(messages)
         if cut_off is not None:
             blocks = [*cut_off, *blocks]
-        elif not blocks and (wants_more or place.stopped or not place.ended):
-            blocks = [text_block(GO_ON)]
-        if blocks and place.fresh:
-            blocks = [*beginning(self._turn.session, await self._turn.history()), *blocks]
-        return blocks, known
+        elif not blocks and (wants_more or state.stopped or not state.ended):
+            blocks = [text_block(CONTINUE_PROMPT)]
+        if blocks and state.fresh:
+            blocks = [*opening_blocks(self._turn.session, await self._turn.history()), *blocks]
+        return blocks, message_ids
 
-    async def _more(self) -> tuple[Blocks, list[str]]:
-        """What it is told after a prompt: what was written meanwhile, and why something was not allowed."""
-        place = self._place
-        blocks, known = await self._blocks(await self._turn.unread(place.known))
-        if place.notes and place.noted < self._repeats:
-            place.noted += 1
-            blocks = [*(text_block(note) for note in place.notes), *blocks]
-        return blocks, known
+    async def _follow_up_blocks(self) -> tuple[Blocks, list[str]]:
+        """Return the blocks of a follow-up prompt: new messages, and reasons of refusals."""
+        state = self._state
+        blocks, message_ids = await self._blocks_of(await self._turn.unread_messages(state.known))
+        if state.notes and state.noted < self._repeats:
+            state.noted += 1
+            blocks = [*(text_block(note) for note in state.notes), *blocks]
+        return blocks, message_ids
 
-    async def _blocks(self, messages: Sequence[Message]) -> tuple[Blocks, list[str]]:
+    async def _blocks_of(self, messages: Sequence[SessionMessage]) -> tuple[Blocks, list[str]]:
         session = self._turn.session
         for message in messages:
             for part in message.content:
                 if isinstance(part, FileContent) and part.type == "file":
                     data = await self._engine.read_file(session, part.file)
                     if data is not None:
-                        await self._inside.write_file(attachment(part), data)
-        blocks = await blocks_of(messages, lambda sha: self._engine.read_file(session, sha), images=self._place.images)
-        self._place.telling = max([self._place.telling, *(message.number for message in messages)])
+                        await self._inside.write_file(attachment_path(part), data)
+        blocks = await message_blocks(
+            messages, lambda sha: self._engine.read_file(session, sha), images=self._state.images
+        )
+        self._state.telling = max([self._state.telling, *(message.number for message in messages)])
         return blocks, [message.id for message in messages]
 
-    async def _cancelled(self, talk: Talk, error: BaseException) -> None:
-        await self._teller.cut(error)
-        await talk.stop()
+    async def _stop_cancelled(self, prompt_loop: PromptLoop, error: BaseException) -> None:
+        await self._recorder.cut_message(error)
+        await prompt_loop.stop_prompt()
         if self._program.leaves_children:
-            await self._wire().end()
+            await self._make_process().kill()
 
-    def _wire(self) -> Wire:
-        directory = f"/tmp/.paddock-acp-{self._place.process}"  # noqa: S108 - in the box, where nobody else is.
-        return Wire(self._inside, directory, f"acp-{self._place.process}")
+    def _make_process(self) -> AgentProcess:
+        directory = f"/tmp/.paddock-acp-{self._state.process}"  # noqa: S108 - in the sandbox, where no other user exists.
+        return AgentProcess(self._inside, directory, f"acp-{self._state.process}")
 
-    def _talk(self) -> Talk:
-        return Talk(self._turn, self._place, self._wire(), self._teller)
+    def _make_prompt_loop(self) -> PromptLoop:
+        return PromptLoop(self._turn, self._state, self._make_process(), self._recorder)
 
 
-def _read(saved: bytes | None) -> Place:
-    """What was saved; what cannot be read is of a version that is long gone."""
+def _parse_state(saved: bytes | None) -> AcpState:
+    """Parse the saved state; unreadable state of an old version is discarded."""
     if saved is None:
-        return Place()
+        return AcpState()
     try:
-        return Place.model_validate_json(saved)
+        return AcpState.model_validate_json(saved)
     except ValidationError:
-        return Place()
+        return AcpState()

@@ -1,4 +1,4 @@
-"""deepagents on LangGraph as an engine."""
+"""The LangGraph engine, which runs deepagents."""
 
 from paddock.agents.engines.langgraph.engine import LangGraphEngine
 

@@ -1,9 +1,8 @@
-"""deepagents on LangGraph as an engine.
+"""Engine that runs deepagents on LangGraph.
 
-The graph is LangGraph's; what it does goes through the turn: what people wrote (`Reading`), then the question to the
-model (`TurnModel`), then the calls (`Hands`), side by side. Where it stands is a checkpoint, on disk before each
-question. After a restart the graph repeats at most its last question and the calls that followed, and the turn answers
-both from its records.
+The graph does its work through the turn: it reads messages (`ReadMessagesMiddleware`), asks the model (`TurnModel`) and
+runs calls in parallel (`ToolCallMiddleware`). Its state is a checkpoint, stored before each question. After a restart
+the graph repeats at most its last question and the calls that followed, which the turn answers from its records.
 """
 
 from __future__ import annotations
@@ -21,27 +20,43 @@ from langchain_core.runnables import RunnableConfig
 from langgraph.graph.state import CompiledStateGraph
 from langsmith import tracing_context
 
-from paddock.agents.engines.base import Continue, Done, Engine, Given, Outcome, Paused, Turn, UserMessage
-from paddock.agents.engines.checkpoints import Checkpoints
-from paddock.agents.engines.langgraph.habits import Hands, Nothing, Now, Present, Reading, State
-from paddock.agents.engines.langgraph.model import PROMPT, TurnModel
-from paddock.agents.engines.registry import Means
+from paddock.agents.engines.base import (
+    ContinueTurn,
+    Engine,
+    Turn,
+    TurnDone,
+    TurnInput,
+    TurnOutcome,
+    TurnPaused,
+    UserMessage,
+)
+from paddock.agents.engines.langgraph.checkpoint_saver import StoreCheckpointSaver
+from paddock.agents.engines.langgraph.middleware import (
+    CurrentTurn,
+    CurrentTurnVariable,
+    DisabledMiddleware,
+    GraphState,
+    ReadMessagesMiddleware,
+    ToolCallMiddleware,
+)
+from paddock.agents.engines.langgraph.turn_model import PROMPT_PLACEHOLDER, TurnModel
+from paddock.agents.engines.registry import EngineDependencies
 from paddock.model.sessions import Session
 
 HELPER = "general-purpose"
-"""The name by which deepagents knows the helper that it has by default."""
-_FOR_WHAT = (
+"""Name of the default helper of deepagents."""
+_HELPER_DESCRIPTION = (
     "Works on a task of several steps by itself, with the same tools and sandboxes, and reports what came of it. "
     "Use it for searches and other work whose details you need not see."
 )
-_HELPING = (
+_HELPER_PROMPT = (
     "You are a helper. Another agent has given you a task, and sees of your work only your last message: "
     "let it say all that was asked for."
 )
-_GO_ON = "[note] Go on from where you were."
-# What deepagents does besides, and we do elsewhere or not at all: a file system of its own, which would confuse the
-# agent beside those of its sandboxes; summing up; filling in results; reports to other servers; what providers need.
-_REPLACED = (
+_CONTINUE_NOTE = "[note] Go on from where you were."
+# Middleware of deepagents that is disabled, because the turn does the same or the agent must not have it: a file system
+# besides those of the sandboxes, summaries, missing results, reports to other servers, provider specifics.
+_DISABLED_MIDDLEWARE = (
     "FilesystemMiddleware",
     "SummarizationMiddleware",
     "PatchToolCallsMiddleware",
@@ -49,68 +64,68 @@ _REPLACED = (
     "AnthropicPromptCachingMiddleware",
     "UnsupportedContentMiddleware",
 )
-# The turn has its own limit; a step of it is three of the graph's.
-_STEPS = 10**9
-_MOST_GRAPHS = 32
+# The turn has its own step limit; one of its steps is three of the graph's.
+_UNLIMITED_STEPS = 10**9
+_MAX_GRAPHS = 32
 
 Graph = CompiledStateGraph[Any, Any, Any, Any]
 
 
 @dataclass(frozen=True)
-class _Place:
-    """Where a graph stands in its turn."""
+class _GraphProgress:
+    """Progress of a graph in its turn."""
 
     unfinished: bool
     known: Collection[str]
-    """Ids of the messages that it has read."""
+    """Ids of the messages that the graph has read."""
 
 
 class LangGraphEngine(Engine):
-    """Chats with deepagents. One graph serves all turns that have the same tools."""
+    """Runs deepagents. One graph serves all turns that have the same tools."""
 
     name: ClassVar[str] = "langgraph"
 
-    def __init__(self, means: Means) -> None:
-        self._checkpoints = Checkpoints(means.store)
-        self._now: Now = ContextVar("present")
+    def __init__(self, dependencies: EngineDependencies) -> None:
+        self._checkpoints = StoreCheckpointSaver(dependencies.store)
+        self._current_turn: CurrentTurnVariable = ContextVar("present")
         self._graphs: OrderedDict[tuple[str, ...], Graph] = OrderedDict()
 
-    async def run(self, turn: Turn, given: Given) -> Outcome:
-        specs = {spec.name: spec for spec in await turn.tools()}
-        first = given.message if isinstance(given, UserMessage) else None
-        present = Present(turn, await turn.prompt(), specs, first)
-        before = self._now.set(present)
+    async def run(self, turn: Turn, turn_input: TurnInput) -> TurnOutcome:
+        specs = {spec.name: spec for spec in await turn.list_tools()}
+        first = turn_input.message if isinstance(turn_input, UserMessage) else None
+        current = CurrentTurn(turn, await turn.system_prompt(), specs, first)
+        token = self._current_turn.set(current)
         try:
-            # Nothing is told to LangSmith, whatever the environment says.
+            # LangSmith tracing stays off, even if the environment enables it.
             with tracing_context(enabled=False):
-                return await self._run(self._graph(tuple(specs)), present, given)
+                return await self._run_graph(self._graph_for(tuple(specs)), current, turn_input)
         finally:
-            self._now.reset(before)
+            self._current_turn.reset(token)
 
-    async def _run(self, graph: Graph, present: Present, given: Given) -> Outcome:
-        turn = present.turn
-        config: RunnableConfig = {"configurable": {"thread_id": turn.session.id}, "recursion_limit": _STEPS}
-        begin: dict[str, Any] = {"turn": turn.number}
-        step: dict[str, Any] | None = begin
-        # What a person begins a turn with is the first that is known of it.
-        place = None if present.first else await self._place(graph, config, turn.number)
-        if place is not None:
-            if place.unfinished:
-                step = None
-            elif not await _news(turn, given, place.known):
-                if not isinstance(given, Continue) or given.cause == "restart":
-                    return Done()
-                step = begin | {"messages": [HumanMessage(_GO_ON, id=f"go_on_{uuid4().hex}")]}
+    async def _run_graph(self, graph: Graph, current: CurrentTurn, turn_input: TurnInput) -> TurnOutcome:
+        turn = current.turn
+        config: RunnableConfig = {"configurable": {"thread_id": turn.session.id}, "recursion_limit": _UNLIMITED_STEPS}
+        first_input: dict[str, Any] = {"turn": turn.number}
+        graph_input: dict[str, Any] | None = first_input
+        # A turn that starts with a message has no saved progress.
+        progress = None if current.first else await self._read_progress(graph, config, turn.number)
+        if progress is not None:
+            if progress.unfinished:
+                graph_input = None
+            elif not await _has_new_messages(turn, turn_input, progress.known):
+                if not isinstance(turn_input, ContinueTurn) or turn_input.cause == "restart":
+                    return TurnDone()
+                graph_input = first_input | {"messages": [HumanMessage(_CONTINUE_NOTE, id=f"go_on_{uuid4().hex}")]}
         while True:
-            # Calls that waited for a decision are made again; the ledger knows what was decided.
-            state = await graph.ainvoke(step, config, durability="sync")
-            await self._checkpoints.settle(turn.session.id)
+            # Calls that waited for approval are repeated; their decisions are recorded.
+            state = await graph.ainvoke(graph_input, config, durability="sync")
+            await self._checkpoints.flush(turn.session.id)
             if "__interrupt__" in state:
-                return Paused()
-            # What comes after a look is for those who started this; who went on with an answer has not looked.
-            if present.looked or not await turn.unread(_ids(state)):
-                return Done()
-            step = begin
+                return TurnPaused()
+            # Later messages are handled by the caller; a resumed graph may not have read messages at all.
+            if current.looked or not await turn.unread_messages(_message_ids(state)):
+                return TurnDone()
+            graph_input = first_input
 
     async def release(self, session: Session) -> None:
         await self._checkpoints.adelete_thread(session.id)
@@ -118,53 +133,53 @@ class LangGraphEngine(Engine):
     async def close(self) -> None:
         await self._checkpoints.close()
 
-    async def _place(self, graph: Graph, config: RunnableConfig, turn: int) -> _Place | None:
-        """Where the graph stands in this turn, if it has begun."""
+    async def _read_progress(self, graph: Graph, config: RunnableConfig, turn: int) -> _GraphProgress | None:
+        """Return the progress of the graph in this turn, if it has started."""
         saved = await self._checkpoints.aget_tuple(config)
         if saved is None or saved.checkpoint["channel_values"].get("turn") != turn:
             return None
-        # Named by its id, so that what is done but not yet taken into the state counts as unfinished too.
+        # Read by checkpoint id, so that finished tasks that are not yet in the state count as unfinished too.
         snapshot = await graph.aget_state(saved.config)
-        return _Place(bool(snapshot.next), _ids(snapshot.values))
+        return _GraphProgress(bool(snapshot.next), _message_ids(snapshot.values))
 
-    def _graph(self, names: tuple[str, ...]) -> Graph:
+    def _graph_for(self, names: tuple[str, ...]) -> Graph:
         graph = self._graphs.get(names)
         if graph is None:
-            graph = self._graphs[names] = self._made(names)
-            if len(self._graphs) > _MOST_GRAPHS:
+            graph = self._graphs[names] = self._build_graph(names)
+            if len(self._graphs) > _MAX_GRAPHS:
                 self._graphs.popitem(last=False)
         self._graphs.move_to_end(names)
         return graph
 
-    def _made(self, names: Sequence[str]) -> Graph:
-        # Tools are only names here: `TurnModel` has the rest, and `Hands` calls them.
+    def _build_graph(self, names: Sequence[str]) -> Graph:
+        # Only the names of tools: `TurnModel` describes them, and `ToolCallMiddleware` runs them.
         tools: Sequence[Any] = [{"name": name} for name in names]
-        common = [*(Nothing(name) for name in _REPLACED), Hands(self._now)]
+        common = [*(DisabledMiddleware(name) for name in _DISABLED_MIDDLEWARE), ToolCallMiddleware(self._current_turn)]
         helper = SubAgent(
             name=HELPER,
-            description=_FOR_WHAT,
-            system_prompt=f"{PROMPT}\n\n{_HELPING}",
-            model=TurnModel(now=self._now, settle=self._checkpoints.settle, by=HELPER),
+            description=_HELPER_DESCRIPTION,
+            system_prompt=f"{PROMPT_PLACEHOLDER}\n\n{_HELPER_PROMPT}",
+            model=TurnModel(current_turn=self._current_turn, flush_checkpoints=self._checkpoints.flush, by=HELPER),
             tools=tools,
             middleware=common,
         )
         return create_deep_agent(
-            TurnModel(now=self._now, settle=self._checkpoints.settle),
+            TurnModel(current_turn=self._current_turn, flush_checkpoints=self._checkpoints.flush),
             tools,
-            system_prompt=PROMPT,
-            middleware=[*common, Reading(self._now)],
+            system_prompt=PROMPT_PLACEHOLDER,
+            middleware=[*common, ReadMessagesMiddleware(self._current_turn)],
             subagents=[helper],
-            state_schema=State,
+            state_schema=GraphState,
             checkpointer=self._checkpoints,
         )
 
 
-async def _news(turn: Turn, given: Given, known: Collection[str]) -> bool:
-    """Whether there is something that the agent has not read yet."""
-    if isinstance(given, UserMessage) and given.message.id not in known:
+async def _has_new_messages(turn: Turn, turn_input: TurnInput, known: Collection[str]) -> bool:
+    """Return whether there are messages that the agent has not read."""
+    if isinstance(turn_input, UserMessage) and turn_input.message.id not in known:
         return True
-    return bool(await turn.unread(known))
+    return bool(await turn.unread_messages(known))
 
 
-def _ids(state: Mapping[str, Any]) -> set[str]:
+def _message_ids(state: Mapping[str, Any]) -> set[str]:
     return {message.id for message in state.get("messages", ())}

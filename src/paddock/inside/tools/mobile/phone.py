@@ -1,4 +1,4 @@
-"""What every phone can do, whatever is behind it."""
+"""Interface of a phone, implemented by `AdbPhone` and `WebPhone`."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-    from ..results import Result
+    from ..tool_result import ToolCallResult
 
     Point = tuple[float, float]
 
@@ -37,53 +37,53 @@ MAX_LABEL = 300
 
 
 class Phone:
-    """A phone that can be touched. Points are in pixels of its screen; actions say what came of them."""
+    """A phone to control. Points are pixels of its screen; actions return results that describe their effect."""
 
     title = ""
-    """What it is, in honest words."""
+    """Name of the kind of phone, for messages."""
 
-    def remarks(self) -> list[str]:
-        """What happened besides since this was asked last, such as a dialog that was dismissed."""
+    def take_remarks(self) -> list[str]:
+        """Return and clear messages about side effects, such as a dismissed dialog."""
         return []
 
-    def size(self) -> tuple[int, int]:
-        """Its screen's width and height as it is held now."""
+    def screen_size(self) -> tuple[int, int]:
+        """Return the screen's width and height in the current orientation."""
         raise NotImplementedError
 
-    def tap(self, point: Point, times: int) -> Result:
+    def tap(self, point: Point, times: int) -> ToolCallResult:
         raise NotImplementedError
 
-    def hold(self, point: Point, seconds: float) -> Result:
+    def long_press(self, point: Point, seconds: float) -> ToolCallResult:
         raise NotImplementedError
 
-    def swipe(self, start: Point, end: Point, seconds: float) -> Result:
+    def swipe(self, start: Point, end: Point, seconds: float) -> ToolCallResult:
         raise NotImplementedError
 
-    def enter(self, text: str, submit: bool) -> Result:
-        """Enter text where the focus is."""
+    def enter_text(self, text: str, submit: bool) -> ToolCallResult:
+        """Enter text into the focused field."""
         raise NotImplementedError
 
-    def press(self, key: str) -> Result:
+    def press_key(self, key: str) -> ToolCallResult:
         """Press one of `KEYS`."""
         raise NotImplementedError
 
-    def start(self, app: str) -> Result:
+    def start_app(self, app: str) -> ToolCallResult:
         raise NotImplementedError
 
-    def stop(self, app: str) -> Result:
+    def stop_app(self, app: str) -> ToolCallResult:
         raise NotImplementedError
 
-    def apps(self) -> list[dict[str, Any]]:
-        """What can be started, each with `name`, and whether it is `running`."""
+    def list_apps(self) -> list[dict[str, Any]]:
+        """Return the apps that can be started, each with `name` and `running`."""
         raise NotImplementedError
 
-    def picture(self) -> tuple[bytes, str]:
-        """The screen as it is, and the type of the picture."""
+    def screenshot(self) -> tuple[bytes, str]:
+        """Return a picture of the screen and its MIME type."""
         raise NotImplementedError
 
-    def elements(self) -> list[dict[str, Any]]:
-        """What is visible: role, text, bounds (left, top, right, bottom), clickable, and more where it is known."""
+    def visible_elements(self) -> list[dict[str, Any]]:
+        """Return visible elements: role, text, bounds (left, top, right, bottom), clickable, and more if known."""
         raise NotImplementedError
 
-    def rotate(self, orientation: str) -> Result:
+    def rotate(self, orientation: str) -> ToolCallResult:
         raise NotImplementedError

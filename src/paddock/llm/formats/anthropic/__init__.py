@@ -1,49 +1,49 @@
-"""Anthropic's Messages API."""
+"""Wire format of Anthropic's Messages API."""
 
 from __future__ import annotations
 
-from paddock.llm.formats.anthropic.answer import read_answer, write_answer, write_failure
-from paddock.llm.formats.anthropic.read import read_request
-from paddock.llm.formats.anthropic.stream_reader import AnthropicReader
-from paddock.llm.formats.anthropic.stream_writer import AnthropicWriter
-from paddock.llm.formats.anthropic.write import write_count_request, write_request
-from paddock.llm.formats.base import Format, StreamReader, StreamWriter
-from paddock.llm.formats.fields import answer_fields, to_bytes
-from paddock.llm.formats.names import client_names, with_client_names
-from paddock.llm.neutral import Answer, Failure, Request
+from paddock.llm.formats.anthropic.answer import read_anthropic_answer, write_anthropic_answer, write_anthropic_failure
+from paddock.llm.formats.anthropic.request_reader import read_anthropic_request
+from paddock.llm.formats.anthropic.request_writer import write_anthropic_request, write_anthropic_token_count_request
+from paddock.llm.formats.anthropic.stream_reader import AnthropicStreamReader
+from paddock.llm.formats.anthropic.stream_writer import AnthropicStreamWriter
+from paddock.llm.formats.base import StreamReader, StreamWriter, WireFormat
+from paddock.llm.formats.json_fields import encode_json, parse_answer_body
+from paddock.llm.formats.neutral import ModelAnswer, ModelFailure, ModelRequest
+from paddock.llm.formats.tool_names import client_tool_names, restore_client_tool_names
 
 
-class Anthropic(Format):
-    """`POST /v1/messages`, and the requests of `/v1/messages/count_tokens`."""
+class Anthropic(WireFormat):
+    """Anthropic's format: `POST /v1/messages` and `/v1/messages/count_tokens`."""
 
     name = "anthropic"
 
-    def read_request(self, body: bytes, *, model: str | None = None, stream: bool | None = None) -> Request:
-        return read_request(body, model=model, stream=stream)
+    def read_request(self, body: bytes, *, model: str | None = None, stream: bool | None = None) -> ModelRequest:
+        return read_anthropic_request(body, model=model, stream=stream)
 
-    def write_request(self, request: Request) -> bytes:
-        return to_bytes(write_request(request))
+    def write_request(self, request: ModelRequest) -> bytes:
+        return encode_json(write_anthropic_request(request))
 
-    def read_answer(self, body: bytes) -> Answer:
-        return read_answer(body)
+    def read_answer(self, body: bytes) -> ModelAnswer:
+        return read_anthropic_answer(body)
 
-    def write_answer(self, answer: Answer, request: Request | None = None) -> bytes:
-        return write_answer(with_client_names(answer, request))
+    def write_answer(self, answer: ModelAnswer, request: ModelRequest | None = None) -> bytes:
+        return write_anthropic_answer(restore_client_tool_names(answer, request))
 
-    def reader(self) -> StreamReader:
-        return AnthropicReader()
+    def new_stream_reader(self) -> StreamReader:
+        return AnthropicStreamReader()
 
-    def writer(self, request: Request) -> StreamWriter:
-        return AnthropicWriter(client_names(request))
+    def new_stream_writer(self, request: ModelRequest) -> StreamWriter:
+        return AnthropicStreamWriter(client_tool_names(request))
 
-    def write_failure(self, failure: Failure) -> bytes:
-        return write_failure(failure)
+    def write_failure(self, failure: ModelFailure) -> bytes:
+        return write_anthropic_failure(failure)
 
-    def write_count_request(self, request: Request) -> bytes:
-        return to_bytes(write_count_request(request))
+    def write_token_count_request(self, request: ModelRequest) -> bytes:
+        return encode_json(write_anthropic_token_count_request(request))
 
-    def read_count(self, body: bytes) -> int:
-        return answer_fields(body).integer("input_tokens")
+    def read_token_count(self, body: bytes) -> int:
+        return parse_answer_body(body).integer("input_tokens")
 
-    def write_count(self, tokens: int) -> bytes:
-        return to_bytes({"input_tokens": tokens})
+    def write_token_count(self, tokens: int) -> bytes:
+        return encode_json({"input_tokens": tokens})

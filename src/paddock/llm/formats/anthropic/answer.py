@@ -1,164 +1,176 @@
-"""Anthropic's answers and errors."""
+"""Parse and write answers, usage and errors of Anthropic's Messages API."""
 
 from __future__ import annotations
 
 import uuid
 from typing import Any
 
-from paddock.llm.formats.anthropic.read import read_block
-from paddock.llm.formats.failures import any_failure
-from paddock.llm.formats.fields import Fields, answer_fields, to_bytes
-from paddock.llm.formats.seals import ANTHROPIC, foreign, written
-from paddock.llm.formats.turns import arguments_object
-from paddock.llm.neutral import (
-    Answer,
-    Failure,
-    Finish,
-    Media,
-    Part,
-    Refusal,
-    Text,
-    Thinking,
-    ToolCall,
-    Usage,
+from paddock.llm.formats.anthropic.request_reader import read_content_block
+from paddock.llm.formats.call_arguments import parse_call_arguments
+from paddock.llm.formats.json_fields import JsonFields, encode_json, parse_answer_body
+from paddock.llm.formats.neutral import (
+    FinishReason,
+    MessagePart,
+    ModelAnswer,
+    ModelFailure,
+    ModelMedia,
+    ModelRefusal,
+    ModelText,
+    ModelThinking,
+    ModelToolCall,
+    TokenUsage,
 )
+from paddock.llm.formats.provider_errors import parse_provider_error
+from paddock.llm.formats.thought_signatures import ANTHROPIC, format_signature, is_foreign_signature
 
-_FINISHES = {
-    "end_turn": Finish.STOP,
-    "stop_sequence": Finish.STOP,
-    "max_tokens": Finish.LENGTH,
-    "model_context_window_exceeded": Finish.LENGTH,
-    "tool_use": Finish.TOOLS,
-    "refusal": Finish.REFUSAL,
-    "pause_turn": Finish.PAUSED,
+_FINISH_BY_STOP_REASON = {
+    "end_turn": FinishReason.STOP,
+    "stop_sequence": FinishReason.STOP,
+    "max_tokens": FinishReason.LENGTH,
+    "model_context_window_exceeded": FinishReason.LENGTH,
+    "tool_use": FinishReason.TOOLS,
+    "refusal": FinishReason.REFUSAL,
+    "pause_turn": FinishReason.PAUSED,
 }
-_REASONS = {
-    Finish.STOP: "end_turn",
-    Finish.LENGTH: "max_tokens",
-    Finish.TOOLS: "tool_use",
-    Finish.REFUSAL: "refusal",
-    Finish.FILTERED: "refusal",
-    Finish.PAUSED: "pause_turn",
+_STOP_REASON_BY_FINISH = {
+    FinishReason.STOP: "end_turn",
+    FinishReason.LENGTH: "max_tokens",
+    FinishReason.TOOLS: "tool_use",
+    FinishReason.REFUSAL: "refusal",
+    FinishReason.FILTERED: "refusal",
+    FinishReason.PAUSED: "pause_turn",
 }
-_NUMBERS = ("input_tokens", "output_tokens", "cache_read_input_tokens", "cache_creation_input_tokens")
-_DETAILS, _THOUGHT = "output_tokens_details", "thinking_tokens"
+_USAGE_FIELDS = ("input_tokens", "output_tokens", "cache_read_input_tokens", "cache_creation_input_tokens")
+_DETAILS_FIELD, _THINKING_FIELD = "output_tokens_details", "thinking_tokens"
 
 
-def read_answer(body: bytes) -> Answer:
-    fields = answer_fields(body)
+def read_anthropic_answer(body: bytes) -> ModelAnswer:
+    fields = parse_answer_body(body)
     if fields.get("type") == "error":
-        raise fields.error(f"is an error: {any_failure(500, body).message}")
+        raise fields.error(f"is an error: {parse_provider_error(500, body).message}")
     notes: list[str] = []
-    fields.need("content")
-    parts = [part for block in fields.objects("content") for part in read_block(block, notes)]
-    usage = fields.object_or("usage")
-    return Answer(
-        id=fields.text_or("id") or "",
-        model=fields.text_or("model") or "",
+    fields.required("content")
+    parts = [part for block in fields.objects("content") for part in read_content_block(block, notes)]
+    usage = fields.optional_object("usage")
+    return ModelAnswer(
+        id=fields.optional_text("id") or "",
+        model=fields.optional_text("model") or "",
         parts=parts,
-        finish=read_finish(fields.text_or("stop_reason"), any(isinstance(part, ToolCall) for part in parts)),
-        stop_sequence=fields.text_or("stop_sequence"),
-        usage=read_usage(usage) if usage is not None else None,
+        finish=read_anthropic_finish_reason(
+            fields.optional_text("stop_reason"), any(isinstance(part, ModelToolCall) for part in parts)
+        ),
+        stop_sequence=fields.optional_text("stop_sequence"),
+        usage=read_anthropic_usage(usage) if usage is not None else None,
         notes=notes,
     )
 
 
-def read_finish(reason: str | None, called: bool) -> Finish:
-    return _FINISHES.get(reason or "", Finish.TOOLS if called else Finish.STOP)
+def read_anthropic_finish_reason(reason: str | None, called: bool) -> FinishReason:
+    return _FINISH_BY_STOP_REASON.get(reason or "", FinishReason.TOOLS if called else FinishReason.STOP)
 
 
-def add_usage(totals: dict[str, Any], told: dict[str, Any]) -> None:
-    """Take in what one event tells of tokens, in the shape in which it tells it.
+def merge_usage(totals: dict[str, Any], reported: dict[str, Any]) -> None:
+    """Merge the usage fields of one event into the totals.
 
-    All numbers are totals, which some providers give at the start only or at the end only, so the largest counts.
+    All numbers are running totals, which some providers report only at the start or only at the end, so the largest
+    value counts.
     """
-    for name in _NUMBERS:
-        totals[name] = max(Fields(told).count(name), totals.get(name, 0))
-    known, details = totals.setdefault(_DETAILS, {}), told.get(_DETAILS)
+    for name in _USAGE_FIELDS:
+        totals[name] = max(JsonFields(reported).token_count(name), totals.get(name, 0))
+    known, details = totals.setdefault(_DETAILS_FIELD, {}), reported.get(_DETAILS_FIELD)
     if isinstance(details, dict):
-        known[_THOUGHT] = max(Fields(details).count(_THOUGHT), known.get(_THOUGHT, 0))
+        known[_THINKING_FIELD] = max(JsonFields(details).token_count(_THINKING_FIELD), known.get(_THINKING_FIELD, 0))
 
 
-def read_usage(fields: Fields) -> Usage:
-    read, cache_written = fields.count("cache_read_input_tokens"), fields.count("cache_creation_input_tokens")
-    details = fields.get(_DETAILS)
-    return Usage(
-        input=fields.count("input_tokens") + read + cache_written,
-        output=fields.count("output_tokens"),
+def read_anthropic_usage(fields: JsonFields) -> TokenUsage:
+    read, cache_written = (
+        fields.token_count("cache_read_input_tokens"),
+        fields.token_count("cache_creation_input_tokens"),
+    )
+    details = fields.get(_DETAILS_FIELD)
+    return TokenUsage(
+        input=fields.token_count("input_tokens") + read + cache_written,
+        output=fields.token_count("output_tokens"),
         cache_read=read,
         cache_write=cache_written,
-        reasoning=Fields(details if isinstance(details, dict) else {}).count(_THOUGHT),
+        reasoning=JsonFields(details if isinstance(details, dict) else {}).token_count(_THINKING_FIELD),
     )
 
 
-def write_answer(answer: Answer) -> bytes:
+def write_anthropic_answer(answer: ModelAnswer) -> bytes:
     content: list[dict[str, Any]] = []
     for part in answer.parts:
-        content += written_blocks(part)
-    return to_bytes(
+        content += write_answer_blocks(part)
+    return encode_json(
         {
-            "id": answer.id or new_id(),
+            "id": answer.id or new_message_id(),
             "type": "message",
             "role": "assistant",
             "model": answer.model,
             "content": content,
-            "stop_reason": write_finish(answer.finish, answer.stop_sequence),
+            "stop_reason": write_anthropic_finish_reason(answer.finish, answer.stop_sequence),
             "stop_sequence": answer.stop_sequence,
-            "usage": write_usage(answer.usage),
+            "usage": write_anthropic_usage(answer.usage),
         }
     )
 
 
-def new_id() -> str:
-    """For answers of providers that gave none."""
+def new_message_id() -> str:
+    """Return a random ID, for answers of providers that sent none."""
     return f"msg_{uuid.uuid4().hex}"
 
 
-def written_blocks(part: Part) -> list[dict[str, Any]]:
-    """The blocks for one part of an answer.
+def write_answer_blocks(part: MessagePart) -> list[dict[str, Any]]:
+    """Return the content blocks for one part of an answer.
 
-    A signed call, which this format has no field for, has its signature sent ahead as a thought without text: clients
-    send thoughts back, and the signature finds its call again when the request is written.
+    This format has no field for the signature of a call. It is sent ahead as a thought without text: clients send
+    thoughts back, and the signature is attached to its call again when the request is written.
     """
-    if isinstance(part, Text | Refusal):
+    if isinstance(part, ModelText | ModelRefusal):
         return [{"type": "text", "text": part.text}]
-    if isinstance(part, Thinking):
+    if isinstance(part, ModelThinking):
         if part.redacted is None:
-            return [_thought(part.text, part.signature)]
-        if foreign(part.redacted, ANTHROPIC):
-            return [_thought("", written(part.redacted, ANTHROPIC, redacted=True))]
+            return [_thinking_block(part.text, part.signature)]
+        if is_foreign_signature(part.redacted, ANTHROPIC):
+            return [_thinking_block("", format_signature(part.redacted, ANTHROPIC, redacted=True))]
         return [{"type": "redacted_thinking", "data": part.redacted}]
-    if isinstance(part, ToolCall):
-        call = {"type": "tool_use", "id": part.id, "name": part.name, "input": arguments_object(part.arguments)}
-        return [_thought("", part.signature), call] if part.signature else [call]
-    if isinstance(part, Media):
-        # Answers of this format hold no pictures; an address is better than silence.
+    if isinstance(part, ModelToolCall):
+        call = {"type": "tool_use", "id": part.id, "name": part.name, "input": parse_call_arguments(part.arguments)}
+        return [_thinking_block("", part.signature), call] if part.signature else [call]
+    if isinstance(part, ModelMedia):
+        # Answers of this format cannot contain images, so the URL is sent as text.
         return [{"type": "text", "text": part.url or f"[{part.kind} {part.media_type or ''}]"}]
     return []
 
 
-def _thought(text: str, signature: str | None) -> dict[str, Any]:
-    return {"type": "thinking", "thinking": text, "signature": written(signature, ANTHROPIC) if signature else ""}
+def _thinking_block(text: str, signature: str | None) -> dict[str, Any]:
+    return {
+        "type": "thinking",
+        "thinking": text,
+        "signature": format_signature(signature, ANTHROPIC) if signature else "",
+    }
 
 
-def write_finish(finish: Finish, stop_sequence: str | None) -> str:
-    return "stop_sequence" if finish is Finish.STOP and stop_sequence is not None else _REASONS[finish]
+def write_anthropic_finish_reason(finish: FinishReason, stop_sequence: str | None) -> str:
+    return (
+        "stop_sequence" if finish is FinishReason.STOP and stop_sequence is not None else _STOP_REASON_BY_FINISH[finish]
+    )
 
 
-def write_usage(usage: Usage | None) -> dict[str, Any]:
-    usage = usage or Usage()
-    said: dict[str, Any] = {
+def write_anthropic_usage(usage: TokenUsage | None) -> dict[str, Any]:
+    usage = usage or TokenUsage()
+    written: dict[str, Any] = {
         "input_tokens": max(0, usage.input - usage.cache_read - usage.cache_write),
         "cache_creation_input_tokens": usage.cache_write,
         "cache_read_input_tokens": usage.cache_read,
         "output_tokens": usage.output,
     }
     if usage.reasoning:
-        said[_DETAILS] = {_THOUGHT: usage.reasoning}
-    return said
+        written[_DETAILS_FIELD] = {_THINKING_FIELD: usage.reasoning}
+    return written
 
 
-def failure_object(failure: Failure) -> dict[str, Any]:
+def failure_anthropic_object(failure: ModelFailure) -> dict[str, Any]:
     return {
         "type": "error",
         "error": {"type": failure.kind, "message": failure.message},
@@ -166,5 +178,5 @@ def failure_object(failure: Failure) -> dict[str, Any]:
     }
 
 
-def write_failure(failure: Failure) -> bytes:
-    return to_bytes(failure_object(failure))
+def write_anthropic_failure(failure: ModelFailure) -> bytes:
+    return encode_json(failure_anthropic_object(failure))

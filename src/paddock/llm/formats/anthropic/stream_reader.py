@@ -1,4 +1,4 @@
-"""Reading Anthropic's streams of events."""
+"""Parse Anthropic's event streams."""
 
 from __future__ import annotations
 
@@ -7,204 +7,212 @@ from typing import Any
 
 import msgspec
 
-from paddock.llm.formats.anthropic.answer import add_usage, read_finish, read_usage
+from paddock.llm.formats.anthropic.answer import merge_usage, read_anthropic_finish_reason, read_anthropic_usage
 from paddock.llm.formats.base import BrokenStream
-from paddock.llm.formats.failures import told_failure
-from paddock.llm.formats.fields import Fields, answer_fields
-from paddock.llm.formats.seals import ANTHROPIC, signature
-from paddock.llm.formats.sse import EventStreamReader
-from paddock.llm.formats.turns import arguments_text
-from paddock.llm.neutral import (
-    Delta,
-    Event,
-    Failed,
-    Failure,
-    Finished,
-    Part,
+from paddock.llm.formats.call_arguments import call_arguments_text
+from paddock.llm.formats.json_fields import JsonFields, parse_answer_body
+from paddock.llm.formats.neutral import (
+    MessagePart,
+    ModelFailure,
+    ModelText,
+    ModelThinking,
+    ModelToolCall,
+    PartDelta,
     PartEnded,
+    PartSigned,
     PartStarted,
-    Signature,
-    Signed,
-    Started,
-    Text,
-    Thinking,
-    ToolCall,
-    Usage,
+    ProviderSignature,
+    StreamEvent,
+    StreamFailed,
+    StreamFinished,
+    StreamStarted,
+    TokenUsage,
 )
+from paddock.llm.formats.provider_errors import find_error_in_json
+from paddock.llm.formats.sse import EventStreamReader
+from paddock.llm.formats.thought_signatures import ANTHROPIC, parse_signature
 
 
 @dataclass(slots=True)
-class _Open:
-    """A block being read."""
+class _OpenBlock:
+    """A content block that has not ended."""
 
     index: int
     is_call: bool
     is_empty: bool = True
-    seal: list[str] = field(default_factory=list)
-    """Its pieces: seals come whole, as a rule, but nobody promised it."""
+    signature: list[str] = field(default_factory=list)
+    """Pieces of the signature, which usually comes in one piece."""
 
 
-class _QuickDelta(msgspec.Struct):
+class _DeltaBody(msgspec.Struct):
     type: str
     text: str = ""
     thinking: str = ""
     partial_json: str = ""
 
 
-class _Quick(msgspec.Struct):
+class _DeltaEvent(msgspec.Struct):
     index: int
-    delta: _QuickDelta
+    delta: _DeltaBody
 
 
-_DELTAS = {"text_delta": "text", "thinking_delta": "thinking", "input_json_delta": "partial_json"}
+_DELTA_FIELDS = {"text_delta": "text", "thinking_delta": "thinking", "input_json_delta": "partial_json"}
 _DELTA_HEAD = b'{"type":"content_block_delta"'
-_decode = msgspec.json.Decoder(_Quick).decode
+_decode = msgspec.json.Decoder(_DeltaEvent).decode
 
 
-class AnthropicReader(EventStreamReader):
+class AnthropicStreamReader(EventStreamReader):
     def __init__(self) -> None:
         super().__init__()
-        self._open: dict[int, _Open | None] = {}
-        self._next = 0
+        self._open_blocks: dict[int, _OpenBlock | None] = {}
+        self._next_index = 0
         self._started = False
         self._ended = False
-        self._called = False
+        self._has_calls = False
         self._usage: dict[str, Any] = {}
-        self._told_why = False
-        self._reason: str | None = None
+        self._has_stop_reason = False
+        self._stop_reason: str | None = None
         self._stop_sequence: str | None = None
 
-    def _quick(self, piece: bytes) -> Delta | None:
-        """More of an open block, which is what most of a stream says; `None` for all else."""
+    def _parse_delta_fast(self, piece: bytes) -> PartDelta | None:
+        """Parse a delta of an open block, the most frequent event; `None` for all others."""
         if not piece.startswith(_DELTA_HEAD) or self._ended:
             return None
         try:
             found = _decode(piece)
         except (msgspec.MsgspecError, ValueError, RecursionError):
             return None
-        delta, opened = found.delta, self._open.get(found.index)
+        delta, opened = found.delta, self._open_blocks.get(found.index)
         if opened is None:
             return None
-        text = getattr(delta, _DELTAS.get(delta.type, ""), "")
+        text = getattr(delta, _DELTA_FIELDS.get(delta.type, ""), "")
         if not text:
             return None
         opened.is_empty = False
-        return Delta(opened.index, text)
+        return PartDelta(opened.index, text)
 
-    def close(self) -> list[Event]:
-        events = [event for found in self._events.close() for event in self._read(found.data)]
+    def close(self) -> list[StreamEvent]:
+        events = [event for found in self._events.close() for event in self._read_event(found.data)]
         if not self._ended:
             raise BrokenStream("the stream ended without message_stop")
         return events
 
-    def _read(self, data: str | bytes, name: str = "") -> list[Event]:
+    def _read_event(self, data: str | bytes, name: str = "") -> list[StreamEvent]:
         if self._ended:
             return []
-        fields = answer_fields(data)
-        kind = fields.text_or("type")
+        fields = parse_answer_body(data)
+        kind = fields.optional_text("type")
         if kind == "error":
             self._ended = True
-            return [Failed(told_failure(fields.value) or Failure(500, "the provider failed without saying why"))]
+            return [
+                StreamFailed(
+                    find_error_in_json(fields.value) or ModelFailure(500, "the provider failed without a message")
+                )
+            ]
         if kind == "message_start":
             message = fields.object("message")
             self._started = True
-            self._count(message)
-            return [Started(message.text_or("id") or "", message.text_or("model") or "", self._counted())]
+            self._add_usage(message)
+            return [
+                StreamStarted(
+                    message.optional_text("id") or "", message.optional_text("model") or "", self._usage_so_far()
+                )
+            ]
         if kind in (None, "ping"):
             return []
         if not self._started:
             raise BrokenStream(f"the stream has {kind} before message_start")
         if kind == "content_block_start":
-            return self._start(fields)
+            return self._start_block(fields)
         if kind == "content_block_delta":
-            return self._more(fields)
+            return self._continue_block(fields)
         if kind == "content_block_stop":
-            return self._stop(fields.integer("index"))
+            return self._end_block(fields.integer("index"))
         if kind == "message_delta":
-            self._count(fields)
-            self._why(fields.object_or("delta"))
+            self._add_usage(fields)
+            self._read_stop_reason(fields.optional_object("delta"))
             return []
         return self._finish() if kind == "message_stop" else []
 
-    def _count(self, fields: Fields) -> None:
-        usage = fields.object_or("usage")
+    def _add_usage(self, fields: JsonFields) -> None:
+        usage = fields.optional_object("usage")
         if usage is not None:
-            add_usage(self._usage, usage.value)
+            merge_usage(self._usage, usage.value)
 
-    def _counted(self) -> Usage | None:
-        return read_usage(Fields(self._usage)) if self._usage else None
+    def _usage_so_far(self) -> TokenUsage | None:
+        return read_anthropic_usage(JsonFields(self._usage)) if self._usage else None
 
-    def _why(self, delta: Fields | None) -> None:
-        """Take in why the answer ends. Some providers say so in several events, or tell only of tokens in the last."""
+    def _read_stop_reason(self, delta: JsonFields | None) -> None:
+        """Read the stop reason. Some providers send it in several events, or only usage in the last one."""
         if delta is not None:
-            self._told_why = True
-            self._reason = delta.text_or("stop_reason") or self._reason
-            self._stop_sequence = delta.text_or("stop_sequence") or self._stop_sequence
+            self._has_stop_reason = True
+            self._stop_reason = delta.optional_text("stop_reason") or self._stop_reason
+            self._stop_sequence = delta.optional_text("stop_sequence") or self._stop_sequence
 
-    def _start(self, fields: Fields) -> list[Event]:
+    def _start_block(self, fields: JsonFields) -> list[StreamEvent]:
         number, block = fields.integer("index"), fields.object("content_block")
-        if number in self._open:
+        if number in self._open_blocks:
             raise BrokenStream(f"the stream starts block {number} twice")
         kind = block.text("type")
-        part: Part
+        part: MessagePart
         first = ""
         if kind == "text":
-            part, first = Text(""), block.text_or("text") or ""
+            part, first = ModelText(""), block.optional_text("text") or ""
         elif kind == "thinking":
-            part, first = Thinking(), block.text_or("thinking") or ""
+            part, first = ModelThinking(), block.optional_text("thinking") or ""
         elif kind == "redacted_thinking":
-            part = Thinking(redacted=Signature(block.text("data"), ANTHROPIC))
+            part = ModelThinking(redacted=ProviderSignature(block.text("data"), ANTHROPIC))
         elif kind == "tool_use":
-            part = ToolCall(block.text("id"), block.text("name"), "")
-            first = arguments_text(block.get("input")) if block.get("input") else ""
-            self._called = True
+            part = ModelToolCall(block.text("id"), block.text("name"), "")
+            first = call_arguments_text(block.get("input")) if block.get("input") else ""
+            self._has_calls = True
         else:
-            # A tool of the provider's own: its doings are no part of the answer.
-            self._open[number] = None
+            # A tool run by the provider; its calls and results are not part of the answer.
+            self._open_blocks[number] = None
             return []
-        opened = self._open[number] = _Open(self._next, kind == "tool_use", not first)
-        self._next += 1
-        events: list[Event] = [PartStarted(opened.index, part)]
+        opened = self._open_blocks[number] = _OpenBlock(self._next_index, kind == "tool_use", not first)
+        self._next_index += 1
+        events: list[StreamEvent] = [PartStarted(opened.index, part)]
         if first:
-            events.append(Delta(opened.index, first))
+            events.append(PartDelta(opened.index, first))
         return events
 
-    def _more(self, fields: Fields) -> list[Event]:
+    def _continue_block(self, fields: JsonFields) -> list[StreamEvent]:
         number, delta = fields.integer("index"), fields.object("delta")
-        if number not in self._open:
+        if number not in self._open_blocks:
             raise BrokenStream(f"the stream continues block {number}, which is not open")
-        opened = self._open[number]
+        opened = self._open_blocks[number]
         if opened is None:
             return []
         kind = delta.text("type")
         if kind == "signature_delta":
-            opened.seal.append(delta.text("signature"))
+            opened.signature.append(delta.text("signature"))
             return []
-        name = _DELTAS.get(kind)
+        name = _DELTA_FIELDS.get(kind)
         text = delta.text(name) if name else ""
         if not text:
             return []
         opened.is_empty = False
-        return [Delta(opened.index, text)]
+        return [PartDelta(opened.index, text)]
 
-    def _stop(self, number: int) -> list[Event]:
-        if number not in self._open:
+    def _end_block(self, number: int) -> list[StreamEvent]:
+        if number not in self._open_blocks:
             raise BrokenStream(f"the stream ends block {number}, which is not open")
-        opened = self._open.pop(number)
+        opened = self._open_blocks.pop(number)
         if opened is None:
             return []
-        events: list[Event] = []
+        events: list[StreamEvent] = []
         if opened.is_call and opened.is_empty:
-            events.append(Delta(opened.index, "{}"))
-        seal = signature("".join(opened.seal), ANTHROPIC)
-        if seal is not None:
-            events.append(Signed(opened.index, seal))
+            events.append(PartDelta(opened.index, "{}"))
+        signature = parse_signature("".join(opened.signature), ANTHROPIC)
+        if signature is not None:
+            events.append(PartSigned(opened.index, signature))
         return [*events, PartEnded(opened.index)]
 
-    def _finish(self) -> list[Event]:
-        if not self._told_why:
+    def _finish(self) -> list[StreamEvent]:
+        if not self._has_stop_reason:
             raise BrokenStream("the stream ended without a stop reason")
-        events = [event for number in list(self._open) for event in self._stop(number)]
+        events = [event for number in list(self._open_blocks) for event in self._end_block(number)]
         self._ended = True
-        finish = read_finish(self._reason, self._called)
-        return [*events, Finished(finish, self._counted(), self._stop_sequence)]
+        finish = read_anthropic_finish_reason(self._stop_reason, self._has_calls)
+        return [*events, StreamFinished(finish, self._usage_so_far(), self._stop_sequence)]

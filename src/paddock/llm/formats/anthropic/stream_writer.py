@@ -1,4 +1,4 @@
-"""Writing Anthropic's streams of events."""
+"""Write Anthropic's event streams."""
 
 from __future__ import annotations
 
@@ -6,148 +6,148 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from paddock.llm.formats.anthropic.answer import (
-    failure_object,
-    new_id,
-    write_finish,
-    write_usage,
-    written_blocks,
+    failure_anthropic_object,
+    new_message_id,
+    write_answer_blocks,
+    write_anthropic_finish_reason,
+    write_anthropic_usage,
 )
 from paddock.llm.formats.base import StreamWriter
-from paddock.llm.formats.fields import to_bytes
-from paddock.llm.formats.seals import ANTHROPIC, written
-from paddock.llm.formats.sse import event_bytes
-from paddock.llm.neutral import (
-    Delta,
-    Event,
-    Failed,
-    Finished,
-    Part,
+from paddock.llm.formats.json_fields import encode_json
+from paddock.llm.formats.neutral import (
+    MessagePart,
+    ModelRefusal,
+    ModelText,
+    ModelThinking,
+    ModelToolCall,
+    PartDelta,
     PartEnded,
+    PartSigned,
     PartStarted,
-    Refusal,
-    Signed,
-    Started,
-    Text,
-    Thinking,
-    ToolCall,
+    StreamEvent,
+    StreamFailed,
+    StreamFinished,
+    StreamStarted,
 )
+from paddock.llm.formats.sse import encode_event
+from paddock.llm.formats.thought_signatures import ANTHROPIC, format_signature
 
 
 @dataclass(slots=True)
-class _Block:
-    """A block being written; what comes while another is open waits, since blocks must not overlap."""
+class _OpenBlock:
+    """A content block that has not ended; its events wait while an earlier block is open."""
 
     number: int
-    part: Part
+    part: MessagePart
     head: bytes
-    """How every piece of it begins."""
+    """Prefix of every delta event of the block."""
     waiting: bytearray = field(default_factory=bytearray)
     has_ended: bool = False
 
 
-class AnthropicWriter(StreamWriter):
+class AnthropicStreamWriter(StreamWriter):
     def __init__(self, names: dict[str, str] | None = None) -> None:
         self._names = names or {}
-        self._blocks: dict[int, _Block] = {}
-        """Those not yet finished, in order; only the first is written through."""
-        self._next = 0
+        self._blocks: dict[int, _OpenBlock] = {}
+        """Unfinished blocks, in order; only events of the first are sent immediately."""
+        self._next_number = 0
 
     def ping(self) -> bytes:
-        return _event({"type": "ping"})
+        return _encode_event({"type": "ping"})
 
-    def write(self, event: Event) -> bytes:
+    def write(self, event: StreamEvent) -> bytes:
         match event:
-            case Delta():
-                return self._say(event.index, self._more(event.index, event.text))
-            case Started():
+            case PartDelta():
+                return self._send_or_hold(event.index, self._delta(event.index, event.text))
+            case StreamStarted():
                 message: dict[str, Any] = {
-                    "id": event.id or new_id(),
+                    "id": event.id or new_message_id(),
                     "type": "message",
                     "role": "assistant",
                     "model": event.model,
                     "content": [],
                     "stop_reason": None,
                     "stop_sequence": None,
-                    "usage": write_usage(event.usage),
+                    "usage": write_anthropic_usage(event.usage),
                 }
-                return _event({"type": "message_start", "message": message}) + self.ping()
+                return _encode_event({"type": "message_start", "message": message}) + self.ping()
             case PartStarted():
-                return self._start(event)
-            case Signed():
-                return self._say(event.index, self._signature(event))
+                return self._start_part(event)
+            case PartSigned():
+                return self._send_or_hold(event.index, self._signature_delta_of_part(event))
             case PartEnded():
-                return self._end(event.index)
-            case Finished():
-                rest = b"".join(self._end(index) for index in list(self._blocks))
+                return self._end_part(event.index)
+            case StreamFinished():
+                rest = b"".join(self._end_part(index) for index in list(self._blocks))
                 delta = {
-                    "stop_reason": write_finish(event.finish, event.stop_sequence),
+                    "stop_reason": write_anthropic_finish_reason(event.finish, event.stop_sequence),
                     "stop_sequence": event.stop_sequence,
                 }
-                usage = write_usage(event.usage)
-                end = _event({"type": "message_delta", "delta": delta, "usage": usage})
-                return rest + end + _event({"type": "message_stop"})
-            case Failed():
-                return _event(failure_object(event.failure))
+                usage = write_anthropic_usage(event.usage)
+                end = _encode_event({"type": "message_delta", "delta": delta, "usage": usage})
+                return rest + end + _encode_event({"type": "message_stop"})
+            case StreamFailed():
+                return _encode_event(failure_anthropic_object(event.failure))
 
-    def _start(self, event: PartStarted) -> bytes:
+    def _start_part(self, event: PartStarted) -> bytes:
         part = event.part
-        if isinstance(part, ToolCall) and part.name in self._names:
+        if isinstance(part, ModelToolCall) and part.name in self._names:
             part = replace(part, name=self._names[part.name])
-        said = bytearray()
-        blocks = written_blocks(part)
+        sent = bytearray()
+        blocks = write_answer_blocks(part)
         for ahead in blocks[:-1]:
-            said += self._seal(ahead)
+            sent += self._signature_block(ahead)
         if not blocks:
             return b""
-        block = self._blocks[event.index] = _Block(self._next, part, _head(self._next, part))
-        self._next += 1
-        content, first, seal = blocks[-1], "", None
-        if isinstance(part, Text | Refusal):
+        block = self._blocks[event.index] = _OpenBlock(self._next_number, part, _delta_prefix(self._next_number, part))
+        self._next_number += 1
+        content, first, signature = blocks[-1], "", None
+        if isinstance(part, ModelText | ModelRefusal):
             first, content["text"] = content["text"], ""
         elif content["type"] == "thinking":
             first, content["thinking"] = content["thinking"], ""
-            seal, content["signature"] = content["signature"], ""
-        elif isinstance(part, ToolCall):
+            signature, content["signature"] = content["signature"], ""
+        elif isinstance(part, ModelToolCall):
             first, content["input"] = part.arguments, {}
-        said += _event({"type": "content_block_start", "index": block.number, "content_block": content})
+        sent += _encode_event({"type": "content_block_start", "index": block.number, "content_block": content})
         if first:
-            said += self._more(event.index, first)
-        if seal:
-            said += self._sealed(block, seal)
-        return self._say(event.index, bytes(said))
+            sent += self._delta(event.index, first)
+        if signature:
+            sent += self._signature_delta(block, signature)
+        return self._send_or_hold(event.index, bytes(sent))
 
-    def _seal(self, block: dict[str, Any]) -> bytes:
-        number, self._next = self._next, self._next + 1
+    def _signature_block(self, block: dict[str, Any]) -> bytes:
+        number, self._next_number = self._next_number, self._next_number + 1
         delta = {"type": "signature_delta", "signature": block["signature"]}
         return (
-            _event({"type": "content_block_start", "index": number, "content_block": block | {"signature": ""}})
-            + _event({"type": "content_block_delta", "index": number, "delta": delta})
-            + _event({"type": "content_block_stop", "index": number})
+            _encode_event({"type": "content_block_start", "index": number, "content_block": block | {"signature": ""}})
+            + _encode_event({"type": "content_block_delta", "index": number, "delta": delta})
+            + _encode_event({"type": "content_block_stop", "index": number})
         )
 
-    def _more(self, index: int, text: str) -> bytes:
+    def _delta(self, index: int, text: str) -> bytes:
         block = self._blocks.get(index)
         if block is None or not text:
             return b""
-        return block.head + to_bytes(text) + b"}}\n\n"
+        return block.head + encode_json(text) + b"}}\n\n"
 
-    def _signature(self, event: Signed) -> bytes:
+    def _signature_delta_of_part(self, event: PartSigned) -> bytes:
         block = self._blocks.get(event.index)
-        if block is None or not isinstance(block.part, Thinking):
+        if block is None or not isinstance(block.part, ModelThinking):
             return b""
-        return self._sealed(block, written(event.signature, ANTHROPIC))
+        return self._signature_delta(block, format_signature(event.signature, ANTHROPIC))
 
-    def _sealed(self, block: _Block, seal: str) -> bytes:
-        delta = {"type": "signature_delta", "signature": seal}
-        return _event({"type": "content_block_delta", "index": block.number, "delta": delta})
+    def _signature_delta(self, block: _OpenBlock, signature: str) -> bytes:
+        delta = {"type": "signature_delta", "signature": signature}
+        return _encode_event({"type": "content_block_delta", "index": block.number, "delta": delta})
 
-    def _end(self, index: int) -> bytes:
+    def _end_part(self, index: int) -> bytes:
         block = self._blocks.get(index)
         if block is None:
             return b""
-        said = self._say(index, _event({"type": "content_block_stop", "index": block.number}))
+        sent = self._send_or_hold(index, _encode_event({"type": "content_block_stop", "index": block.number}))
         block.has_ended = True
-        released = bytearray(said)
+        released = bytearray(sent)
         while self._blocks:
             first = next(iter(self._blocks))
             released += self._blocks[first].waiting
@@ -157,7 +157,7 @@ class AnthropicWriter(StreamWriter):
             del self._blocks[first]
         return bytes(released)
 
-    def _say(self, index: int, data: bytes) -> bytes:
+    def _send_or_hold(self, index: int, data: bytes) -> bytes:
         block = self._blocks.get(index)
         if block is None or index == next(iter(self._blocks)):
             return data
@@ -165,15 +165,15 @@ class AnthropicWriter(StreamWriter):
         return b""
 
 
-def _event(data: dict[str, Any]) -> bytes:
-    return event_bytes(data, str(data["type"]))
+def _encode_event(data: dict[str, Any]) -> bytes:
+    return encode_event(data, str(data["type"]))
 
 
-def _head(number: int, part: Part) -> bytes:
+def _delta_prefix(number: int, part: MessagePart) -> bytes:
     kind, name = "text_delta", "text"
-    if isinstance(part, ToolCall):
+    if isinstance(part, ModelToolCall):
         kind, name = "input_json_delta", "partial_json"
-    elif isinstance(part, Thinking):
+    elif isinstance(part, ModelThinking):
         kind, name = "thinking_delta", "thinking"
     start = f'{{"type":"content_block_delta","index":{number},"delta":{{"type":"{kind}","{name}":'
     return f"event: content_block_delta\ndata: {start}".encode()

@@ -1,52 +1,52 @@
-"""Google's Gemini API."""
+"""Wire format of Google's Gemini API."""
 
 from __future__ import annotations
 
-from paddock.llm.formats.base import Format, StreamReader, StreamWriter
-from paddock.llm.formats.fields import answer_fields, to_bytes
-from paddock.llm.formats.gemini.answer import read_answer, write_answer, write_failure
-from paddock.llm.formats.gemini.read import read_request
-from paddock.llm.formats.gemini.stream_reader import GeminiReader
-from paddock.llm.formats.gemini.stream_writer import GeminiWriter
-from paddock.llm.formats.gemini.write import write_count_request, write_request
-from paddock.llm.formats.names import client_names, with_client_names
-from paddock.llm.neutral import Answer, Failure, Request
+from paddock.llm.formats.base import StreamReader, StreamWriter, WireFormat
+from paddock.llm.formats.gemini.answer import read_gemini_answer, write_gemini_answer, write_gemini_failure
+from paddock.llm.formats.gemini.request_reader import read_gemini_request
+from paddock.llm.formats.gemini.request_writer import write_gemini_request, write_gemini_token_count_request
+from paddock.llm.formats.gemini.stream_reader import GeminiStreamReader
+from paddock.llm.formats.gemini.stream_writer import GeminiStreamWriter
+from paddock.llm.formats.json_fields import encode_json, parse_answer_body
+from paddock.llm.formats.neutral import ModelAnswer, ModelFailure, ModelRequest
+from paddock.llm.formats.tool_names import client_tool_names, restore_client_tool_names
 
 
-class Gemini(Format):
-    """`generateContent` and `streamGenerateContent`.
+class Gemini(WireFormat):
+    """Gemini's format: `generateContent`, `streamGenerateContent` and `countTokens`.
 
-    A client that streams without `alt=sse` wants a JSON array: its route sets `request.extra["gemini_array"]`.
+    A client that streams without `alt=sse` expects a JSON array: its route sets `request.extra["gemini_array"]`.
     """
 
     name = "gemini"
 
-    def read_request(self, body: bytes, *, model: str | None = None, stream: bool | None = None) -> Request:
-        return read_request(body, model=model, stream=stream)
+    def read_request(self, body: bytes, *, model: str | None = None, stream: bool | None = None) -> ModelRequest:
+        return read_gemini_request(body, model=model, stream=stream)
 
-    def write_request(self, request: Request) -> bytes:
-        return to_bytes(write_request(request))
+    def write_request(self, request: ModelRequest) -> bytes:
+        return encode_json(write_gemini_request(request))
 
-    def read_answer(self, body: bytes) -> Answer:
-        return read_answer(body)
+    def read_answer(self, body: bytes) -> ModelAnswer:
+        return read_gemini_answer(body)
 
-    def write_answer(self, answer: Answer, request: Request | None = None) -> bytes:
-        return write_answer(with_client_names(answer, request))
+    def write_answer(self, answer: ModelAnswer, request: ModelRequest | None = None) -> bytes:
+        return write_gemini_answer(restore_client_tool_names(answer, request))
 
-    def reader(self) -> StreamReader:
-        return GeminiReader()
+    def new_stream_reader(self) -> StreamReader:
+        return GeminiStreamReader()
 
-    def writer(self, request: Request) -> StreamWriter:
-        return GeminiWriter(as_array=bool(request.extra.get("gemini_array")), names=client_names(request))
+    def new_stream_writer(self, request: ModelRequest) -> StreamWriter:
+        return GeminiStreamWriter(as_array=bool(request.extra.get("gemini_array")), names=client_tool_names(request))
 
-    def write_failure(self, failure: Failure) -> bytes:
-        return write_failure(failure)
+    def write_failure(self, failure: ModelFailure) -> bytes:
+        return write_gemini_failure(failure)
 
-    def write_count_request(self, request: Request) -> bytes:
-        return to_bytes(write_count_request(request))
+    def write_token_count_request(self, request: ModelRequest) -> bytes:
+        return encode_json(write_gemini_token_count_request(request))
 
-    def read_count(self, body: bytes) -> int:
-        return answer_fields(body).integer("totalTokens")
+    def read_token_count(self, body: bytes) -> int:
+        return parse_answer_body(body).integer("totalTokens")
 
-    def write_count(self, tokens: int) -> bytes:
-        return to_bytes({"totalTokens": tokens})
+    def write_token_count(self, tokens: int) -> bytes:
+        return encode_json({"totalTokens": tokens})

@@ -1,4 +1,4 @@
-"""Gemini's answers and errors."""
+"""Parse and write answers, usage and errors of the Gemini API."""
 
 from __future__ import annotations
 
@@ -7,51 +7,60 @@ import re
 import uuid
 from typing import Any
 
-from paddock.llm.formats.base import BrokenStream, Untranslatable
-from paddock.llm.formats.failures import any_failure
-from paddock.llm.formats.fields import Fields, answer_fields, to_bytes
-from paddock.llm.formats.gemini.parts import (
-    camel,
-    carried_thoughts,
-    read_call,
-    read_media,
+from paddock.llm.formats.base import BrokenStream, UntranslatableRequest
+from paddock.llm.formats.gemini.content_parts import (
+    camel_case_keys,
+    read_gemini_media,
+    read_gemini_tool_call,
     read_thought,
+    take_foreign_thoughts,
     write_answer_parts,
 )
-from paddock.llm.formats.notes import note
-from paddock.llm.formats.seals import GEMINI, foreign, thought
-from paddock.llm.neutral import Answer, Failure, Finish, Part, Text, Thinking, ToolCall, Usage
+from paddock.llm.formats.json_fields import JsonFields, encode_json, parse_answer_body
+from paddock.llm.formats.neutral import (
+    FinishReason,
+    MessagePart,
+    ModelAnswer,
+    ModelFailure,
+    ModelText,
+    ModelThinking,
+    ModelToolCall,
+    TokenUsage,
+)
+from paddock.llm.formats.provider_errors import parse_provider_error
+from paddock.llm.formats.thought_signatures import GEMINI, is_foreign_signature, parse_thought
+from paddock.llm.formats.translation_notes import add_note
 
-_FINISHES = {
-    "STOP": Finish.STOP,
-    "MAX_TOKENS": Finish.LENGTH,
-    "SAFETY": Finish.FILTERED,
-    "RECITATION": Finish.FILTERED,
-    "LANGUAGE": Finish.FILTERED,
-    "BLOCKLIST": Finish.FILTERED,
-    "PROHIBITED_CONTENT": Finish.FILTERED,
-    "SPII": Finish.FILTERED,
-    "IMAGE_SAFETY": Finish.FILTERED,
-    "IMAGE_PROHIBITED_CONTENT": Finish.FILTERED,
-    "IMAGE_RECITATION": Finish.FILTERED,
+_FINISH_BY_REASON = {
+    "STOP": FinishReason.STOP,
+    "MAX_TOKENS": FinishReason.LENGTH,
+    "SAFETY": FinishReason.FILTERED,
+    "RECITATION": FinishReason.FILTERED,
+    "LANGUAGE": FinishReason.FILTERED,
+    "BLOCKLIST": FinishReason.FILTERED,
+    "PROHIBITED_CONTENT": FinishReason.FILTERED,
+    "SPII": FinishReason.FILTERED,
+    "IMAGE_SAFETY": FinishReason.FILTERED,
+    "IMAGE_PROHIBITED_CONTENT": FinishReason.FILTERED,
+    "IMAGE_RECITATION": FinishReason.FILTERED,
 }
-_REASONS = {
-    Finish.STOP: "STOP",
-    Finish.TOOLS: "STOP",
-    Finish.LENGTH: "MAX_TOKENS",
-    Finish.REFUSAL: "SAFETY",
-    Finish.FILTERED: "SAFETY",
-    Finish.PAUSED: "OTHER",
+_REASON_BY_FINISH = {
+    FinishReason.STOP: "STOP",
+    FinishReason.TOOLS: "STOP",
+    FinishReason.LENGTH: "MAX_TOKENS",
+    FinishReason.REFUSAL: "SAFETY",
+    FinishReason.FILTERED: "SAFETY",
+    FinishReason.PAUSED: "OTHER",
 }
-MISTAKES = {
+ERROR_FINISH_REASONS = {
     "MALFORMED_FUNCTION_CALL",
     "UNEXPECTED_TOOL_CALL",
     "TOO_MANY_TOOL_CALLS",
     "MISSING_THOUGHT_SIGNATURE",
     "MALFORMED_RESPONSE",
 }
-"""Answers that are no answer: to end as if all were well would end the client's work with nothing said."""
-_STATUSES = {
+"""Finish reasons that mean failure; treating them as a normal end would give the client an empty answer."""
+_STATUS_BY_ERROR_KIND = {
     "invalid_request_error": "INVALID_ARGUMENT",
     "request_too_large": "INVALID_ARGUMENT",
     "authentication_error": "UNAUTHENTICATED",
@@ -65,137 +74,139 @@ _STATUSES = {
 }
 
 
-class CallIds:
-    """Ids for the calls of one answer, which must not repeat those of earlier answers."""
+class CallIdGenerator:
+    """Generates call IDs for one answer, distinct from the IDs of earlier answers."""
 
     def __init__(self, answer_id: str) -> None:
         self._stem = re.sub(r"[^a-zA-Z0-9_-]", "", answer_id) or uuid.uuid4().hex[:12]
         self._count = 0
 
-    def new(self) -> str:
+    def next_id(self) -> str:
         number, self._count = self._count, self._count + 1
         return f"call_{self._stem}_{number}"
 
 
-def read_answer(body: bytes) -> Answer:
-    fields = answer_fields(body)
-    fields = Fields(camel(fields.value), "", BrokenStream)
+def read_gemini_answer(body: bytes) -> ModelAnswer:
+    fields = parse_answer_body(body)
+    fields = JsonFields(camel_case_keys(fields.value), "", BrokenStream)
     if "error" in fields:
-        raise fields.error(f"is an error: {any_failure(500, body).message}")
-    answer_id = fields.text_or("responseId") or ""
+        raise fields.error(f"is an error: {parse_provider_error(500, body).message}")
+    answer_id = fields.optional_text("responseId") or ""
     notes: list[str] = []
-    told = _Told()
+    answer_parts = _AnswerParts()
     candidate = first_candidate(fields)
     reason = None
     if candidate is not None:
-        ids = CallIds(answer_id)
-        content = candidate.object_or("content")
+        ids = CallIdGenerator(answer_id)
+        content = candidate.optional_object("content")
         for part in content.objects("parts") if content is not None else ():
-            for read in read_part(part, ids, notes):
-                told.add(read)
-        reason = candidate.text_or("finishReason")
-        if reason in MISTAKES:
-            raise candidate.error(f"is {reason}: {candidate.text_or('finishMessage') or 'the model made a mistake'}")
-    elif blocked(fields) is None:
+            for read in read_answer_part(part, ids, notes):
+                answer_parts.add(read)
+        reason = candidate.optional_text("finishReason")
+        if reason in ERROR_FINISH_REASONS:
+            raise candidate.error(
+                f"is {reason}: {candidate.optional_text('finishMessage') or 'the model made a mistake'}"
+            )
+    elif prompt_block_reason(fields) is None:
         raise fields.error("are missing", "candidates")
-    usage = fields.object_or("usageMetadata")
-    parts = told.parts()
-    return Answer(
+    usage = fields.optional_object("usageMetadata")
+    parts = answer_parts.parts()
+    return ModelAnswer(
         id=answer_id,
-        model=fields.text_or("modelVersion") or "",
+        model=fields.optional_text("modelVersion") or "",
         parts=parts,
-        finish=Finish.FILTERED
+        finish=FinishReason.FILTERED
         if candidate is None
-        else read_finish(reason, any(isinstance(part, ToolCall) for part in parts)),
-        usage=read_usage(usage) if usage is not None else None,
+        else read_gemini_finish_reason(reason, any(isinstance(part, ModelToolCall) for part in parts)),
+        usage=read_gemini_usage(usage) if usage is not None else None,
         notes=notes,
     )
 
 
-def first_candidate(fields: Fields) -> Fields | None:
+def first_candidate(fields: JsonFields) -> JsonFields | None:
     return next(fields.objects("candidates"), None)
 
 
-def blocked(fields: Fields) -> str | None:
-    """Why the prompt was refused, if it was."""
-    feedback = fields.object_or("promptFeedback")
-    return feedback.text_or("blockReason") if feedback is not None else None
+def prompt_block_reason(fields: JsonFields) -> str | None:
+    """Return why the prompt was blocked; `None` if it was not."""
+    feedback = fields.optional_object("promptFeedback")
+    return feedback.optional_text("blockReason") if feedback is not None else None
 
 
-def read_part(part: Fields, ids: CallIds, notes: list[str]) -> list[Part]:
-    """What a part of an answer amounts to. The seal of a text becomes a thought without words after it."""
-    thoughts = carried_thoughts(part)
+def read_answer_part(part: JsonFields, ids: CallIdGenerator, notes: list[str]) -> list[MessagePart]:
+    """Convert a part of an answer. The signature of a text becomes a thought without text after it."""
+    thoughts = take_foreign_thoughts(part)
     if thoughts is not None:
-        return [*thoughts, *read_part(part, ids, notes)]
+        return [*thoughts, *read_answer_part(part, ids, notes)]
     if "functionCall" in part:
-        return [read_call(part, ids.new())]
+        return [read_gemini_tool_call(part, ids.next_id())]
     if part.get("thought") is True:
         return [read_thought(part)]
     if "text" in part:
-        text, signed = part.text("text"), part.text_or("thoughtSignature")
-        found: list[Part] = [Text(text)] if text else []
-        return [*found, thought("", signed, GEMINI)] if signed else found
+        text, signed = part.text("text"), part.optional_text("thoughtSignature")
+        found: list[MessagePart] = [ModelText(text)] if text else []
+        return [*found, parse_thought("", signed, GEMINI)] if signed else found
     if "inlineData" in part or "fileData" in part:
         try:
-            return [read_media(part)]
-        except Untranslatable as error:
-            note(notes, error.message)
+            return [read_gemini_media(part)]
+        except UntranslatableRequest as error:
+            add_note(notes, error.message)
             return []
     if part.value:
-        note(notes, f"{', '.join(sorted(part.value))} was left out: only Gemini knows it")
+        add_note(notes, f"{', '.join(sorted(part.value))} was left out: only Gemini supports it")
     return []
 
 
-class _Told:
-    """An answer's parts; texts in a row are one, since where Gemini cuts them means nothing."""
+class _AnswerParts:
+    """The parts of an answer; consecutive texts are joined, as Gemini splits them arbitrarily."""
 
     def __init__(self) -> None:
-        self._parts: list[tuple[Part, list[str]]] = []
-        """Each with the texts that follow its own."""
+        self._parts: list[tuple[MessagePart, list[str]]] = []
+        """Each part with the texts to append to it."""
 
-    def add(self, part: Part) -> None:
+    def add(self, part: MessagePart) -> None:
         last, more = self._parts[-1] if self._parts else (None, [])
-        if isinstance(part, Text) and isinstance(last, Text):
+        if isinstance(part, ModelText) and isinstance(last, ModelText):
             more.append(part.text)
-        elif isinstance(part, Thinking) and isinstance(last, Thinking) and continues(last, part):
-            # Another provider's thought comes sealed after it was told in the open.
-            if not is_carried(part):
+        elif isinstance(part, ModelThinking) and isinstance(last, ModelThinking) and continues_thought(last, part):
+            # A signed thought of another provider repeats text that was already sent without signature.
+            if not is_foreign_thought(part):
                 more.append(part.text)
             last.signature = part.signature or last.signature
         else:
             self._parts.append((part, []))
 
-    def parts(self) -> list[Part]:
+    def parts(self) -> list[MessagePart]:
         for part, more in self._parts:
-            if isinstance(part, Text | Thinking) and more:
+            if isinstance(part, ModelText | ModelThinking) and more:
                 part.text = "".join((part.text, *more))
         return [part for part, _ in self._parts]
 
 
-def is_carried(part: Thinking) -> bool:
-    return part.signature is not None and foreign(part.signature, GEMINI)
+def is_foreign_thought(part: ModelThinking) -> bool:
+    return part.signature is not None and is_foreign_signature(part.signature, GEMINI)
 
 
-def continues(last: Thinking, more: Thinking) -> bool:
+def continues_thought(last: ModelThinking, more: ModelThinking) -> bool:
     return bool(last.text) and last.signature is None and last.redacted is None and more.redacted is None
 
 
-def read_finish(reason: str | None, called: bool) -> Finish:
-    finish = _FINISHES.get(reason or "", Finish.STOP)
-    return Finish.TOOLS if called and finish is Finish.STOP else finish
+def read_gemini_finish_reason(reason: str | None, called: bool) -> FinishReason:
+    finish = _FINISH_BY_REASON.get(reason or "", FinishReason.STOP)
+    return FinishReason.TOOLS if called and finish is FinishReason.STOP else finish
 
 
-def read_usage(fields: Fields) -> Usage:
-    thoughts = fields.count("thoughtsTokenCount")
-    return Usage(
-        input=fields.count("promptTokenCount") + fields.count("toolUsePromptTokenCount"),
-        output=fields.count("candidatesTokenCount") + thoughts,
-        cache_read=fields.count("cachedContentTokenCount"),
+def read_gemini_usage(fields: JsonFields) -> TokenUsage:
+    thoughts = fields.token_count("thoughtsTokenCount")
+    return TokenUsage(
+        input=fields.token_count("promptTokenCount") + fields.token_count("toolUsePromptTokenCount"),
+        output=fields.token_count("candidatesTokenCount") + thoughts,
+        cache_read=fields.token_count("cachedContentTokenCount"),
         reasoning=thoughts,
     )
 
 
-def write_usage(usage: Usage) -> dict[str, int]:
+def write_gemini_usage(usage: TokenUsage) -> dict[str, int]:
     written = {
         "promptTokenCount": usage.input,
         "candidatesTokenCount": max(0, usage.output - usage.reasoning),
@@ -208,33 +219,37 @@ def write_usage(usage: Usage) -> dict[str, int]:
     return written
 
 
-def write_answer(answer: Answer) -> bytes:
+def write_gemini_answer(answer: ModelAnswer) -> bytes:
     parts = write_answer_parts(answer.parts)
-    return to_bytes(answer_object(answer.id, answer.model, parts, answer.finish, answer.usage))
+    return encode_json(answer_object(answer.id, answer.model, parts, answer.finish, answer.usage))
 
 
 def answer_object(
-    answer_id: str, model: str, parts: list[dict[str, Any]], finish: Finish | None = None, usage: Usage | None = None
+    answer_id: str,
+    model: str,
+    parts: list[dict[str, Any]],
+    finish: FinishReason | None = None,
+    usage: TokenUsage | None = None,
 ) -> dict[str, Any]:
-    """A whole answer, or one piece of a stream; the last has the reason why it ended."""
+    """Build a complete answer, or one chunk of a stream; the last chunk has a finish reason."""
     candidate: dict[str, Any] = {"content": {"role": "model", "parts": parts}, "index": 0}
     if finish is not None:
-        candidate["finishReason"] = _REASONS[finish]
+        candidate["finishReason"] = _REASON_BY_FINISH[finish]
     written: dict[str, Any] = {"candidates": [candidate], "modelVersion": model, "responseId": answer_id}
     if usage is not None:
-        written["usageMetadata"] = write_usage(usage)
+        written["usageMetadata"] = write_gemini_usage(usage)
     return written
 
 
-def failure_object(failure: Failure) -> dict[str, Any]:
-    word = _STATUSES.get(failure.kind, "INTERNAL")
+def failure_gemini_object(failure: ModelFailure) -> dict[str, Any]:
+    word = _STATUS_BY_ERROR_KIND.get(failure.kind, "INTERNAL")
     error: dict[str, Any] = {"code": failure.status, "message": failure.message, "status": word}
     if failure.wait is not None:
-        # Google's own clients look for it here, not in a header.
+        # Google's own clients read the retry delay from the body, not from a header.
         retry = {"@type": "type.googleapis.com/google.rpc.RetryInfo", "retryDelay": f"{math.ceil(failure.wait)}s"}
         error["details"] = [retry]
     return {"error": error}
 
 
-def write_failure(failure: Failure) -> bytes:
-    return to_bytes(failure_object(failure))
+def write_gemini_failure(failure: ModelFailure) -> bytes:
+    return encode_json(failure_gemini_object(failure))

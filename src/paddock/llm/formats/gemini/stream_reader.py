@@ -1,4 +1,4 @@
-"""Reading Gemini's streams: server-sent events with `alt=sse`, one JSON array without."""
+"""Parse Gemini's streams: server-sent events with `alt=sse`, one JSON array without."""
 
 from __future__ import annotations
 
@@ -7,41 +7,41 @@ from typing import Any
 import msgspec
 
 from paddock.llm.formats.base import BrokenStream
-from paddock.llm.formats.failures import told_failure
-from paddock.llm.formats.fields import Fields, answer_fields
 from paddock.llm.formats.gemini.answer import (
-    MISTAKES,
-    CallIds,
-    blocked,
-    continues,
+    ERROR_FINISH_REASONS,
+    CallIdGenerator,
+    continues_thought,
     first_candidate,
-    is_carried,
-    read_finish,
-    read_part,
-    read_usage,
+    is_foreign_thought,
+    prompt_block_reason,
+    read_answer_part,
+    read_gemini_finish_reason,
+    read_gemini_usage,
 )
-from paddock.llm.formats.gemini.parts import camel
-from paddock.llm.formats.sse import MAX_EVENT, EventStreamReader
-from paddock.llm.neutral import (
-    Delta,
-    Event,
-    Failed,
-    Failure,
-    Finished,
-    Part,
+from paddock.llm.formats.gemini.content_parts import camel_case_keys
+from paddock.llm.formats.json_fields import JsonFields, parse_answer_body
+from paddock.llm.formats.neutral import (
+    MessagePart,
+    ModelFailure,
+    ModelText,
+    ModelThinking,
+    ModelToolCall,
+    PartDelta,
     PartEnded,
+    PartSigned,
     PartStarted,
-    Signed,
-    Started,
-    Text,
-    Thinking,
-    ToolCall,
-    Usage,
+    StreamEvent,
+    StreamFailed,
+    StreamFinished,
+    StreamStarted,
+    TokenUsage,
 )
+from paddock.llm.formats.provider_errors import find_error_in_json
+from paddock.llm.formats.sse import MAX_EVENT_BYTES, EventStreamReader
 
 
-class _ArrayReader:
-    """Finds the objects of a JSON array as its bytes arrive."""
+class _JsonArrayReader:
+    """Incremental parser that splits a JSON array into its objects."""
 
     def __init__(self) -> None:
         self._object = bytearray()
@@ -74,60 +74,60 @@ class _ArrayReader:
                     start = -1
         if start >= 0:
             self._object += data[start:]
-        if len(self._object) > MAX_EVENT:
-            raise BrokenStream(f"an object of the stream is larger than {MAX_EVENT} bytes")
+        if len(self._object) > MAX_EVENT_BYTES:
+            raise BrokenStream(f"an object of the stream is larger than {MAX_EVENT_BYTES} bytes")
         return found
 
 
-class _QuickPart(msgspec.Struct, forbid_unknown_fields=True):
+class _TextPart(msgspec.Struct, forbid_unknown_fields=True):
     text: str
     thought: bool = False
     thoughtSignature: str | None = None  # noqa: N815 - the API's own name
 
 
-class _QuickContent(msgspec.Struct):
-    parts: list[_QuickPart]
+class _TextContent(msgspec.Struct):
+    parts: list[_TextPart]
 
 
-class _QuickCandidate(msgspec.Struct):
-    content: _QuickContent
+class _TextCandidate(msgspec.Struct):
+    content: _TextContent
     finishReason: str | None = None  # noqa: N815 - the API's own name
 
 
-class _QuickAnswer(msgspec.Struct):
-    candidates: list[_QuickCandidate]
+class _TextChunk(msgspec.Struct):
+    candidates: list[_TextCandidate]
     usageMetadata: dict[str, Any] | None = None  # noqa: N815 - the API's own name
 
 
-_decode = msgspec.json.Decoder(_QuickAnswer).decode
+_decode = msgspec.json.Decoder(_TextChunk).decode
 
 
-class GeminiReader(EventStreamReader):
+class GeminiStreamReader(EventStreamReader):
     def __init__(self) -> None:
         super().__init__()
-        self._array: _ArrayReader | None = None
-        self._is_known = False
-        self._ids: CallIds | None = None
-        self._next = 0
-        self._open: Text | Thinking | None = None
-        self._called = False
-        self._usage: Usage | None = None
+        self._array: _JsonArrayReader | None = None
+        self._is_framing_known = False
+        self._ids: CallIdGenerator | None = None
+        self._next_index = 0
+        self._open_part: ModelText | ModelThinking | None = None
+        self._has_calls = False
+        self._usage: TokenUsage | None = None
         self._reason: str | None = None
         self._ended = False
 
-    def feed(self, data: bytes) -> list[Event]:
-        if not self._is_known:
+    def feed(self, data: bytes) -> list[StreamEvent]:
+        if not self._is_framing_known:
             data = data.lstrip()
             if not data:
                 return []
-            self._is_known = True
-            # An array of answers, or, as for an error, one answer alone.
-            self._array = _ArrayReader() if data[:1] in (b"[", b"{") else None
+            self._is_framing_known = True
+            # An array of answers, or a single object, as for an error.
+            self._array = _JsonArrayReader() if data[:1] in (b"[", b"{") else None
         return self._read_all(self._array.feed(data)) if self._array is not None else super().feed(data)
 
-    def _quick(self, piece: bytes) -> Delta | None:
-        """More of the text being told and nothing else, which is what most of a stream says; `None` for all else."""
-        opened = self._open
+    def _parse_delta_fast(self, piece: bytes) -> PartDelta | None:
+        """Parse a chunk that only continues the open text, the most frequent kind; `None` for all others."""
+        opened = self._open_part
         if opened is None or self._ended or self._reason is not None:
             return None
         try:
@@ -139,96 +139,105 @@ class GeminiReader(EventStreamReader):
         parts = found.candidates[0].content.parts
         if len(parts) != 1 or not parts[0].text or parts[0].thoughtSignature is not None:
             return None
-        if parts[0].thought is not isinstance(opened, Thinking):
+        if parts[0].thought is not isinstance(opened, ModelThinking):
             return None
-        if isinstance(opened, Thinking) and (opened.signature is not None or not opened.text):
+        if isinstance(opened, ModelThinking) and (opened.signature is not None or not opened.text):
             return None
         if found.usageMetadata is not None:
-            self._usage = read_usage(Fields(found.usageMetadata))
-        return Delta(self._next - 1, parts[0].text)
+            self._usage = read_gemini_usage(JsonFields(found.usageMetadata))
+        return PartDelta(self._next_index - 1, parts[0].text)
 
-    def close(self) -> list[Event]:
-        events = [event for found in self._events.close() for event in self._read(found.data)]
+    def close(self) -> list[StreamEvent]:
+        events = [event for found in self._events.close() for event in self._read_event(found.data)]
         if not self._ended and self._reason is not None:
             events += self._finish()
         if not self._ended:
             raise BrokenStream("the stream ended without a finishReason")
         return events
 
-    def _read(self, data: str | bytes, name: str = "") -> list[Event]:
+    def _read_event(self, data: str | bytes, name: str = "") -> list[StreamEvent]:
         if self._ended or data == "[DONE]":
             return []
-        fields = answer_fields(data)
-        fields = Fields(camel(fields.value), "", BrokenStream)
+        fields = parse_answer_body(data)
+        fields = JsonFields(camel_case_keys(fields.value), "", BrokenStream)
         if "error" in fields:
-            return [self._failed(fields)]
-        events: list[Event] = []
+            return [self._read_failure(fields)]
+        events: list[StreamEvent] = []
         if self._ids is None:
-            answer_id = fields.text_or("responseId") or ""
-            self._ids = CallIds(answer_id)
-            events.append(Started(answer_id, fields.text_or("modelVersion") or ""))
-        usage = fields.object_or("usageMetadata")
+            answer_id = fields.optional_text("responseId") or ""
+            self._ids = CallIdGenerator(answer_id)
+            events.append(StreamStarted(answer_id, fields.optional_text("modelVersion") or ""))
+        usage = fields.optional_object("usageMetadata")
         if usage is not None:
-            self._usage = read_usage(usage)
+            self._usage = read_gemini_usage(usage)
         candidate = first_candidate(fields)
         if candidate is None:
-            if blocked(fields) is not None:
+            if prompt_block_reason(fields) is not None:
                 self._reason = "SAFETY"
                 events += self._finish()
             return events
-        content = candidate.object_or("content")
+        content = candidate.optional_object("content")
         for part in content.objects("parts") if content is not None else ():
-            for read in read_part(part, self._ids, []):
-                events += self._add(read)
-        self._reason = candidate.text_or("finishReason") or self._reason
-        if self._reason in MISTAKES:
+            for read in read_answer_part(part, self._ids, []):
+                events += self._add_part(read)
+        self._reason = candidate.optional_text("finishReason") or self._reason
+        if self._reason in ERROR_FINISH_REASONS:
             self._ended = True
-            detail = candidate.text_or("finishMessage") or "the model made a mistake"
-            events.append(Failed(Failure(502, f"{self._reason}: {detail}", code=self._reason)))
+            detail = candidate.optional_text("finishMessage") or "the model made a mistake"
+            events.append(StreamFailed(ModelFailure(502, f"{self._reason}: {detail}", code=self._reason)))
         elif self._reason is not None and usage is not None:
             events += self._finish()
         return events
 
-    def _failed(self, fields: Fields) -> Failed:
+    def _read_failure(self, fields: JsonFields) -> StreamFailed:
         self._ended = True
-        return Failed(told_failure(fields.value) or Failure(500, "the provider failed without saying why"))
+        return StreamFailed(
+            find_error_in_json(fields.value) or ModelFailure(500, "the provider failed without a message")
+        )
 
-    def _add(self, part: Part) -> list[Event]:
-        events: list[Event] = []
-        if isinstance(part, Text) and isinstance(self._open, Text):
-            return [Delta(self._next - 1, part.text)]
-        if isinstance(part, Thinking) and isinstance(self._open, Thinking) and continues(self._open, part):
-            self._open.signature = part.signature
-            if part.text and not is_carried(part):
-                events.append(Delta(self._next - 1, part.text))
+    def _add_part(self, part: MessagePart) -> list[StreamEvent]:
+        events: list[StreamEvent] = []
+        if isinstance(part, ModelText) and isinstance(self._open_part, ModelText):
+            return [PartDelta(self._next_index - 1, part.text)]
+        if (
+            isinstance(part, ModelThinking)
+            and isinstance(self._open_part, ModelThinking)
+            and continues_thought(self._open_part, part)
+        ):
+            self._open_part.signature = part.signature
+            if part.text and not is_foreign_thought(part):
+                events.append(PartDelta(self._next_index - 1, part.text))
             if part.signature:
-                events.append(Signed(self._next - 1, part.signature))
+                events.append(PartSigned(self._next_index - 1, part.signature))
             return events
         events += self._close_part()
-        index, self._next = self._next, self._next + 1
-        if isinstance(part, Text):
-            self._open = part
-            return [*events, PartStarted(index, Text("")), Delta(index, part.text)]
-        if isinstance(part, Thinking):
-            self._open = part
-            events.append(PartStarted(index, Thinking(redacted=part.redacted)))
+        index, self._next_index = self._next_index, self._next_index + 1
+        if isinstance(part, ModelText):
+            self._open_part = part
+            return [*events, PartStarted(index, ModelText("")), PartDelta(index, part.text)]
+        if isinstance(part, ModelThinking):
+            self._open_part = part
+            events.append(PartStarted(index, ModelThinking(redacted=part.redacted)))
             if part.text:
-                events.append(Delta(index, part.text))
+                events.append(PartDelta(index, part.text))
             if part.signature:
-                events.append(Signed(index, part.signature))
+                events.append(PartSigned(index, part.signature))
             return events
-        if isinstance(part, ToolCall):
-            self._called = True
-            begun = ToolCall(part.id, part.name, "", part.signature)
-            return [*events, PartStarted(index, begun), Delta(index, part.arguments), PartEnded(index)]
+        if isinstance(part, ModelToolCall):
+            self._has_calls = True
+            started_call = ModelToolCall(part.id, part.name, "", part.signature)
+            return [*events, PartStarted(index, started_call), PartDelta(index, part.arguments), PartEnded(index)]
         return [*events, PartStarted(index, part), PartEnded(index)]
 
-    def _close_part(self) -> list[Event]:
-        if self._open is None:
+    def _close_part(self) -> list[StreamEvent]:
+        if self._open_part is None:
             return []
-        self._open = None
-        return [PartEnded(self._next - 1)]
+        self._open_part = None
+        return [PartEnded(self._next_index - 1)]
 
-    def _finish(self) -> list[Event]:
+    def _finish(self) -> list[StreamEvent]:
         self._ended = True
-        return [*self._close_part(), Finished(read_finish(self._reason, self._called), self._usage)]
+        return [
+            *self._close_part(),
+            StreamFinished(read_gemini_finish_reason(self._reason, self._has_calls), self._usage),
+        ]

@@ -1,4 +1,4 @@
-"""Writing Gemini's streams: server-sent events with `alt=sse`, one JSON array without."""
+"""Write Gemini's streams: server-sent events with `alt=sse`, one JSON array without."""
 
 from __future__ import annotations
 
@@ -6,49 +6,49 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from paddock.llm.formats.base import StreamWriter
-from paddock.llm.formats.fields import to_bytes
 from paddock.llm.formats.gemini.answer import (
     answer_object,
-    failure_object,
+    failure_gemini_object,
 )
-from paddock.llm.formats.gemini.envelope import enveloped
-from paddock.llm.formats.gemini.parts import write_answer_part
-from paddock.llm.formats.seals import GEMINI, foreign
-from paddock.llm.neutral import (
-    Delta,
-    Event,
-    Failed,
-    Finished,
-    Part,
+from paddock.llm.formats.gemini.content_parts import write_answer_part
+from paddock.llm.formats.gemini.foreign_thoughts import pack_thoughts
+from paddock.llm.formats.json_fields import encode_json
+from paddock.llm.formats.neutral import (
+    MessagePart,
+    ModelRefusal,
+    ModelText,
+    ModelThinking,
+    ModelToolCall,
+    PartDelta,
     PartEnded,
+    PartSigned,
     PartStarted,
-    Refusal,
-    Signed,
-    Started,
-    Text,
-    Thinking,
-    ToolCall,
-    Usage,
+    StreamEvent,
+    StreamFailed,
+    StreamFinished,
+    StreamStarted,
+    TokenUsage,
 )
+from paddock.llm.formats.thought_signatures import GEMINI, is_foreign_signature
 
 
 @dataclass(slots=True)
-class _Written:
-    part: Part
+class _OpenPart:
+    part: MessagePart
     pieces: list[str] = field(default_factory=list)
-    """Of a call, its arguments; of a thought, its text."""
+    """Pieces of the arguments of a call, or of the text of a thought."""
 
     def text(self) -> str:
         self.pieces = ["".join(self.pieces)]
         return self.pieces[0]
 
 
-_TEXT_HEAD = b'{"candidates":[{"content":{"parts":[{"text":'
-_THOUGHT_HEAD = b'{"candidates":[{"content":{"parts":[{"thought":true,"text":'
+_TEXT_PREFIX = b'{"candidates":[{"content":{"parts":[{"text":'
+_THOUGHT_PREFIX = b'{"candidates":[{"content":{"parts":[{"thought":true,"text":'
 
 
-class GeminiWriter(StreamWriter):
-    """Calls are held back until they are whole: this format has no pieces of them."""
+class GeminiStreamWriter(StreamWriter):
+    """Stream writer for Gemini; calls are held back until complete, as the format cannot split them."""
 
     def __init__(self, *, as_array: bool = False, names: dict[str, str] | None = None) -> None:
         self._as_array = as_array
@@ -56,106 +56,106 @@ class GeminiWriter(StreamWriter):
         self._is_first = True
         self._id = ""
         self._model = ""
-        self._tail = b""
-        """How every piece of text ends."""
-        self._parts: dict[int, _Written] = {}
-        self._sealed: list[Thinking] = []
-        """Other providers' thoughts that wait for the next part, on which they ride."""
+        self._chunk_suffix = b""
+        """Suffix of every text chunk."""
+        self._parts: dict[int, _OpenPart] = {}
+        self._held_thoughts: list[ModelThinking] = []
+        """Signed thoughts of other providers, to be packed into the next part."""
 
     def ping(self) -> bytes:
         return b"\n" if self._as_array else super().ping()
 
-    def write(self, event: Event) -> bytes:
+    def write(self, event: StreamEvent) -> bytes:
         match event:
-            case Delta():
-                return self._more(event)
-            case Started():
+            case PartDelta():
+                return self._continue_part(event)
+            case StreamStarted():
                 self._id, self._model = event.id, event.model
-                tail = to_bytes({"modelVersion": event.model, "responseId": event.id})[1:]
-                self._tail = b'}],"role":"model"},"index":0}],' + tail
+                tail = encode_json({"modelVersion": event.model, "responseId": event.id})[1:]
+                self._chunk_suffix = b'}],"role":"model"},"index":0}],' + tail
                 return b""
             case PartStarted():
-                return self._start(event)
-            case Signed():
-                return self._sign(event)
+                return self._start_part(event)
+            case PartSigned():
+                return self._sign_part(event)
             case PartEnded():
-                return self._end(event.index)
-            case Finished():
-                rest = b"".join(self._end(index) for index in list(self._parts))
+                return self._end_part(event.index)
+            case StreamFinished():
+                rest = b"".join(self._end_part(index) for index in list(self._parts))
                 end: dict[str, Any] = {"text": ""}
-                if self._sealed:
-                    end["thoughtSignature"] = enveloped(self._sealed)
-                last = answer_object(self._id, self._model, [end], event.finish, event.usage or Usage())
-                return rest + self._piece(last) + (b"]" if self._as_array else b"")
-            case Failed():
-                return self._piece(failure_object(event.failure)) + (b"]" if self._as_array else b"")
+                if self._held_thoughts:
+                    end["thoughtSignature"] = pack_thoughts(self._held_thoughts)
+                last = answer_object(self._id, self._model, [end], event.finish, event.usage or TokenUsage())
+                return rest + self._encode_chunk(last) + (b"]" if self._as_array else b"")
+            case StreamFailed():
+                return self._encode_chunk(failure_gemini_object(event.failure)) + (b"]" if self._as_array else b"")
 
-    def _start(self, event: PartStarted) -> bytes:
+    def _start_part(self, event: PartStarted) -> bytes:
         part = replace(event.part)
-        if isinstance(part, ToolCall):
+        if isinstance(part, ModelToolCall):
             part.name = self._names.get(part.name, part.name)
-        self._parts[event.index] = _Written(part)
-        if isinstance(part, ToolCall):
+        self._parts[event.index] = _OpenPart(part)
+        if isinstance(part, ModelToolCall):
             self._parts[event.index].pieces.append(part.arguments)
             return b""
-        if isinstance(part, Thinking):
+        if isinstance(part, ModelThinking):
             if part.redacted is not None:
-                self._sealed.append(part)
+                self._held_thoughts.append(part)
                 return b""
             self._parts[event.index].pieces.append(part.text)
-        if isinstance(part, Text | Refusal) and not part.text:
+        if isinstance(part, ModelText | ModelRefusal) and not part.text:
             return b""
-        said = self._say(Thinking(part.text) if isinstance(part, Thinking) else part)
-        if isinstance(part, Thinking) and part.signature:
-            said += self._sign(Signed(event.index, part.signature))
-        return said
+        sent = self._encode_part(ModelThinking(part.text) if isinstance(part, ModelThinking) else part)
+        if isinstance(part, ModelThinking) and part.signature:
+            sent += self._sign_part(PartSigned(event.index, part.signature))
+        return sent
 
-    def _more(self, event: Delta) -> bytes:
+    def _continue_part(self, event: PartDelta) -> bytes:
         written = self._parts.get(event.index)
         if written is None or not event.text:
             return b""
-        if isinstance(written.part, ToolCall):
+        if isinstance(written.part, ModelToolCall):
             written.pieces.append(event.text)
             return b""
-        if isinstance(written.part, Thinking):
+        if isinstance(written.part, ModelThinking):
             written.pieces.append(event.text)
-        elif self._sealed:
-            return self._say(Text(event.text))
-        head = _THOUGHT_HEAD if isinstance(written.part, Thinking) else _TEXT_HEAD
-        return self._said(b"".join((head, to_bytes(event.text), self._tail)))
+        elif self._held_thoughts:
+            return self._encode_part(ModelText(event.text))
+        head = _THOUGHT_PREFIX if isinstance(written.part, ModelThinking) else _TEXT_PREFIX
+        return self._frame_chunk(b"".join((head, encode_json(event.text), self._chunk_suffix)))
 
-    def _sign(self, event: Signed) -> bytes:
+    def _sign_part(self, event: PartSigned) -> bytes:
         written = self._parts.get(event.index)
         if written is None:
             return b""
-        if isinstance(written.part, ToolCall):
+        if isinstance(written.part, ModelToolCall):
             written.part.signature = event.signature
             return b""
-        if isinstance(written.part, Thinking) and foreign(event.signature, GEMINI):
-            self._sealed.append(Thinking(written.text(), event.signature))
+        if isinstance(written.part, ModelThinking) and is_foreign_signature(event.signature, GEMINI):
+            self._held_thoughts.append(ModelThinking(written.text(), event.signature))
             return b""
-        return self._say(Thinking(signature=event.signature))
+        return self._encode_part(ModelThinking(signature=event.signature))
 
-    def _end(self, index: int) -> bytes:
+    def _end_part(self, index: int) -> bytes:
         written = self._parts.pop(index, None)
-        if written is None or not isinstance(written.part, ToolCall):
+        if written is None or not isinstance(written.part, ModelToolCall):
             return b""
         call = written.part
-        return self._say(ToolCall(call.id, call.name, written.text(), call.signature))
+        return self._encode_part(ModelToolCall(call.id, call.name, written.text(), call.signature))
 
-    def _say(self, part: Part) -> bytes:
+    def _encode_part(self, part: MessagePart) -> bytes:
         written = write_answer_part(part)
         if written is None:
             return b""
-        if self._sealed and not isinstance(part, Thinking) and "thoughtSignature" not in written:
-            written["thoughtSignature"] = enveloped(self._sealed)
-            self._sealed = []
-        return self._piece(answer_object(self._id, self._model, [written]))
+        if self._held_thoughts and not isinstance(part, ModelThinking) and "thoughtSignature" not in written:
+            written["thoughtSignature"] = pack_thoughts(self._held_thoughts)
+            self._held_thoughts = []
+        return self._encode_chunk(answer_object(self._id, self._model, [written]))
 
-    def _piece(self, value: dict[str, Any]) -> bytes:
-        return self._said(to_bytes(value))
+    def _encode_chunk(self, value: dict[str, Any]) -> bytes:
+        return self._frame_chunk(encode_json(value))
 
-    def _said(self, piece: bytes) -> bytes:
+    def _frame_chunk(self, piece: bytes) -> bytes:
         if not self._as_array:
             return b"data: %b\n\n" % piece
         head, self._is_first = (b"[" if self._is_first else b",\r\n"), False

@@ -1,40 +1,40 @@
-"""OpenAI's Chat Completions, as OpenAI and the many that resemble it speak it."""
+"""Wire format of OpenAI's Chat Completions API and of compatible servers."""
 
 from __future__ import annotations
 
 from paddock.llm.formats import openai_shared as shared
-from paddock.llm.formats.base import Format
-from paddock.llm.formats.fields import to_bytes
-from paddock.llm.formats.names import client_names, with_client_names
-from paddock.llm.formats.openai_chat.answer import read_answer, write_answer
-from paddock.llm.formats.openai_chat.read_request import NAME, read_request
-from paddock.llm.formats.openai_chat.stream_reader import ChatReader
-from paddock.llm.formats.openai_chat.stream_writer import ChatWriter
-from paddock.llm.formats.openai_chat.write_request import write_request
-from paddock.llm.neutral import Answer, Failure, Request
+from paddock.llm.formats.base import WireFormat
+from paddock.llm.formats.json_fields import encode_json
+from paddock.llm.formats.neutral import ModelAnswer, ModelFailure, ModelRequest
+from paddock.llm.formats.openai_chat.answer import read_chat_answer, write_chat_answer
+from paddock.llm.formats.openai_chat.request_reader import FORMAT_NAME, read_chat_request
+from paddock.llm.formats.openai_chat.request_writer import write_chat_request
+from paddock.llm.formats.openai_chat.stream_reader import ChatStreamReader
+from paddock.llm.formats.openai_chat.stream_writer import ChatStreamWriter
+from paddock.llm.formats.tool_names import client_tool_names, restore_client_tool_names
 
 
-class OpenAIChat(Format):
-    name = NAME
+class OpenAIChat(WireFormat):
+    name = FORMAT_NAME
 
-    def read_request(self, body: bytes, *, model: str | None = None, stream: bool | None = None) -> Request:
-        return read_request(body, model=model, stream=stream)
+    def read_request(self, body: bytes, *, model: str | None = None, stream: bool | None = None) -> ModelRequest:
+        return read_chat_request(body, model=model, stream=stream)
 
-    def write_request(self, request: Request) -> bytes:
-        return to_bytes(write_request(request))
+    def write_request(self, request: ModelRequest) -> bytes:
+        return encode_json(write_chat_request(request))
 
-    def read_answer(self, body: bytes) -> Answer:
-        return read_answer(body)
+    def read_answer(self, body: bytes) -> ModelAnswer:
+        return read_chat_answer(body)
 
-    def write_answer(self, answer: Answer, request: Request | None = None) -> bytes:
-        return to_bytes(write_answer(with_client_names(answer, request)))
+    def write_answer(self, answer: ModelAnswer, request: ModelRequest | None = None) -> bytes:
+        return encode_json(write_chat_answer(restore_client_tool_names(answer, request)))
 
-    def reader(self) -> ChatReader:
-        return ChatReader()
+    def new_stream_reader(self) -> ChatStreamReader:
+        return ChatStreamReader()
 
-    def writer(self, request: Request) -> ChatWriter:
-        include_usage = bool(request.extra.get(NAME, {}).get("include_usage"))
-        return ChatWriter(include_usage=include_usage, names=client_names(request))
+    def new_stream_writer(self, request: ModelRequest) -> ChatStreamWriter:
+        include_usage = bool(request.extra.get(FORMAT_NAME, {}).get("include_usage"))
+        return ChatStreamWriter(include_usage=include_usage, names=client_tool_names(request))
 
-    def write_failure(self, failure: Failure) -> bytes:
-        return to_bytes({"error": shared.error_object(failure)})
+    def write_failure(self, failure: ModelFailure) -> bytes:
+        return encode_json({"error": shared.openai_error_object(failure)})

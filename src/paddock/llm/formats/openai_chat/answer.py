@@ -1,4 +1,4 @@
-"""A whole answer of Chat Completions."""
+"""Parse and write complete answers of Chat Completions."""
 
 from __future__ import annotations
 
@@ -6,133 +6,148 @@ import time
 from typing import Any
 
 from paddock.llm.formats.base import BrokenStream
-from paddock.llm.formats.failures import told_failure
-from paddock.llm.formats.fields import Fields, answer_fields
-from paddock.llm.formats.notes import note
-from paddock.llm.formats.openai_chat.read_request import read_signature
-from paddock.llm.formats.openai_chat.reasoning import read_thoughts, write_details
-from paddock.llm.formats.openai_chat.write_request import write_call
-from paddock.llm.formats.openai_shared import new_id, read_usage, write_usage
-from paddock.llm.formats.turns import arguments_text
-from paddock.llm.neutral import Answer, Finish, Part, Refusal, Text, Thinking, ToolCall, Usage
+from paddock.llm.formats.call_arguments import call_arguments_text
+from paddock.llm.formats.json_fields import JsonFields, parse_answer_body
+from paddock.llm.formats.neutral import (
+    FinishReason,
+    MessagePart,
+    ModelAnswer,
+    ModelMedia,
+    ModelRefusal,
+    ModelText,
+    ModelThinking,
+    ModelToolCall,
+    TokenUsage,
+)
+from paddock.llm.formats.openai_chat.reasoning import read_thoughts, write_reasoning_details
+from paddock.llm.formats.openai_chat.request_reader import read_call_signature
+from paddock.llm.formats.openai_chat.request_writer import write_chat_tool_call
+from paddock.llm.formats.openai_shared import random_id, read_usage, write_usage
+from paddock.llm.formats.provider_errors import find_error_in_json
+from paddock.llm.formats.translation_notes import add_note
 
-_FINISH = {"length": Finish.LENGTH, "max_tokens": Finish.LENGTH, "content_filter": Finish.FILTERED}
-FAILED = {"error", "insufficient_system_resource"}
-"""Reasons to finish that mean the answer did not come about."""
+_FINISH_BY_REASON = {
+    "length": FinishReason.LENGTH,
+    "max_tokens": FinishReason.LENGTH,
+    "content_filter": FinishReason.FILTERED,
+}
+FAILED_FINISH_REASONS = {"error", "insufficient_system_resource"}
+"""Finish reasons that mean the answer failed."""
 
 
-def finish_of(reason: str | None, *, calls: bool, refusal: bool) -> Finish:
-    """Why it ended. Many servers say `stop` after calls, and OpenAI does after a refusal."""
-    finish = _FINISH.get(reason or "stop")
+def read_chat_finish_reason(reason: str | None, *, calls: bool, refusal: bool) -> FinishReason:
+    """Convert a finish reason. Many servers send `stop` after calls, and OpenAI after a refusal."""
+    finish = _FINISH_BY_REASON.get(reason or "stop")
     if finish is not None:
         return finish
     if calls:
-        return Finish.TOOLS
-    return Finish.REFUSAL if refusal else Finish.STOP
+        return FinishReason.TOOLS
+    return FinishReason.REFUSAL if refusal else FinishReason.STOP
 
 
-def finish_reason(finish: Finish, *, refusal: bool) -> str:
+def write_chat_finish_reason(finish: FinishReason, *, refusal: bool) -> str:
     match finish:
-        case Finish.TOOLS:
+        case FinishReason.TOOLS:
             return "tool_calls"
-        case Finish.LENGTH:
+        case FinishReason.LENGTH:
             return "length"
-        case Finish.FILTERED:
+        case FinishReason.FILTERED:
             return "content_filter"
-        case Finish.REFUSAL if not refusal:
+        case FinishReason.REFUSAL if not refusal:
             return "content_filter"
         case _:
             return "stop"
 
 
-def usage_of(fields: Fields) -> Usage | None:
-    return read_usage(fields.object_or("usage"), prompt="prompt_tokens", completion="completion_tokens")
+def read_chat_answer_usage(fields: JsonFields) -> TokenUsage | None:
+    return read_usage(fields.optional_object("usage"), prompt="prompt_tokens", completion="completion_tokens")
 
 
-def usage_object(usage: Usage) -> dict[str, Any]:
+def write_answer_usage(usage: TokenUsage) -> dict[str, Any]:
     return write_usage(usage, prompt="prompt_tokens", completion="completion_tokens")
 
 
-def read_answer(body: bytes) -> Answer:
-    fields = answer_fields(body)
-    if "choices" not in fields and (failure := told_failure(fields.value)) is not None:
+def read_chat_answer(body: bytes) -> ModelAnswer:
+    fields = parse_answer_body(body)
+    if "choices" not in fields and (failure := find_error_in_json(fields.value)) is not None:
         raise BrokenStream(failure.message)
     choice = next(fields.objects("choices"), None)
     if choice is None:
         raise fields.error("is missing or empty", "choices")
     message = choice.object("message")
-    parts = _parts(message)
-    reason = choice.text_or("finish_reason")
-    if reason in FAILED:
+    parts = _read_parts(message)
+    reason = choice.optional_text("finish_reason")
+    if reason in FAILED_FINISH_REASONS:
         raise BrokenStream(f"the provider ended the answer with {reason}")
-    calls = any(isinstance(part, ToolCall) for part in parts)
-    refusal = any(isinstance(part, Refusal) for part in parts)
-    return Answer(
-        fields.text_or("id") or new_id("chatcmpl-"),
-        fields.text_or("model") or "",
+    calls = any(isinstance(part, ModelToolCall) for part in parts)
+    refusal = any(isinstance(part, ModelRefusal) for part in parts)
+    return ModelAnswer(
+        fields.optional_text("id") or random_id("chatcmpl-"),
+        fields.optional_text("model") or "",
         parts,
-        finish_of(reason, calls=calls, refusal=refusal),
-        usage=usage_of(fields),
+        read_chat_finish_reason(reason, calls=calls, refusal=refusal),
+        usage=read_chat_answer_usage(fields),
     )
 
 
-def _parts(message: Fields) -> list[Part]:
-    parts: list[Part] = [*read_thoughts(message)]
-    text = content_text(message)
+def _read_parts(message: JsonFields) -> list[MessagePart]:
+    parts: list[MessagePart] = [*read_thoughts(message)]
+    text = read_content_text(message)
     if text:
-        parts.append(Text(text))
-    refusal = message.text_or("refusal")
+        parts.append(ModelText(text))
+    refusal = message.optional_text("refusal")
     if refusal:
-        parts.append(Refusal(refusal))
+        parts.append(ModelRefusal(refusal))
     for call in message.objects("tool_calls"):
         function = call.object("function")
-        arguments = arguments_text(function.get("arguments")) or "{}"
-        call_id = call.text_or("id") or new_id("call_")
-        parts.append(ToolCall(call_id, function.text("name"), arguments, read_signature(call)))
+        arguments = call_arguments_text(function.get("arguments")) or "{}"
+        call_id = call.optional_text("id") or random_id("call_")
+        parts.append(ModelToolCall(call_id, function.text("name"), arguments, read_call_signature(call)))
     return parts
 
 
-def content_text(message: Fields) -> str:
-    """The text of an answer, which a few servers send as a list of parts."""
+def read_content_text(message: JsonFields) -> str:
+    """Return the text of an answer, which a few servers send as a list of parts."""
     content = message.get("content")
     if isinstance(content, list):
-        return "".join(part.text_or("text") or "" for part in message.objects("content"))
-    return message.text_or("content") or ""
+        return "".join(part.optional_text("text") or "" for part in message.objects("content"))
+    return message.optional_text("content") or ""
 
 
-def write_answer(answer: Answer) -> dict[str, Any]:
+def write_chat_answer(answer: ModelAnswer) -> dict[str, Any]:
     text: list[str] = []
-    thoughts: list[Thinking] = []
+    thoughts: list[ModelThinking] = []
     refusals: list[str] = []
     calls: list[dict[str, Any]] = []
     for part in answer.parts:
         match part:
-            case Text():
+            case ModelText():
                 text.append(part.text)
-            case Thinking():
+            case ModelThinking():
                 thoughts.append(part)
-            case Refusal():
+            case ModelRefusal():
                 refusals.append(part.text)
-            case ToolCall():
-                calls.append(write_call(part))
+            case ModelToolCall():
+                calls.append(write_chat_tool_call(part))
             case _:
-                note(answer.notes, f"{type(part).__name__}: Chat Completions answers in text only")
+                kind = part.kind if isinstance(part, ModelMedia) else "tool result"
+                add_note(answer.notes, f"{kind}: Chat Completions answers in text only")
     message: dict[str, Any] = {"role": "assistant", "content": "".join(text) if text else None}
     message["refusal"] = "".join(refusals) if refusals else None
     if any(part.text for part in thoughts):
         message["reasoning_content"] = "".join(part.text for part in thoughts)
-    if details := write_details(thoughts):
+    if details := write_reasoning_details(thoughts):
         message["reasoning_details"] = details
     if calls:
         message["tool_calls"] = calls
-    reason = finish_reason(answer.finish, refusal=bool(refusals))
+    reason = write_chat_finish_reason(answer.finish, refusal=bool(refusals))
     written: dict[str, Any] = {
-        "id": answer.id or new_id("chatcmpl-"),
+        "id": answer.id or random_id("chatcmpl-"),
         "object": "chat.completion",
         "created": int(time.time()),
         "model": answer.model,
         "choices": [{"index": 0, "message": message, "logprobs": None, "finish_reason": reason}],
     }
     if answer.usage is not None:
-        written["usage"] = usage_object(answer.usage)
+        written["usage"] = write_answer_usage(answer.usage)
     return written

@@ -1,4 +1,4 @@
-"""Reading a stream of Chat Completions."""
+"""Parse Chat Completions streams."""
 
 from __future__ import annotations
 
@@ -8,111 +8,111 @@ from typing import Any
 import msgspec
 
 from paddock.llm.formats.base import BrokenStream
-from paddock.llm.formats.failures import told_failure
-from paddock.llm.formats.fields import Fields, answer_fields
-from paddock.llm.formats.openai_chat.answer import (
-    FAILED,
-    content_text,
-    finish_of,
-    usage_of,
-)
-from paddock.llm.formats.openai_chat.read_request import read_signature
-from paddock.llm.formats.openai_chat.reasoning import (
-    Details,
-    details_seal,
-    details_text,
-    read_details,
-    read_text,
-    redacted_thoughts,
-)
-from paddock.llm.formats.openai_shared import new_id
-from paddock.llm.formats.sse import EventStreamReader
-from paddock.llm.formats.turns import arguments_text
-from paddock.llm.neutral import (
-    Delta,
-    Event,
-    Failed,
-    Failure,
-    Finished,
+from paddock.llm.formats.call_arguments import call_arguments_text
+from paddock.llm.formats.json_fields import JsonFields, parse_answer_body
+from paddock.llm.formats.neutral import (
+    ModelFailure,
+    ModelRefusal,
+    ModelText,
+    ModelThinking,
+    ModelToolCall,
+    PartDelta,
     PartEnded,
+    PartSigned,
     PartStarted,
-    Refusal,
-    Signed,
-    Started,
-    Text,
-    Thinking,
-    ToolCall,
-    Usage,
+    StreamEvent,
+    StreamFailed,
+    StreamFinished,
+    StreamStarted,
+    TokenUsage,
 )
+from paddock.llm.formats.openai_chat.answer import (
+    FAILED_FINISH_REASONS,
+    read_chat_answer_usage,
+    read_chat_finish_reason,
+    read_content_text,
+)
+from paddock.llm.formats.openai_chat.reasoning import (
+    ReasoningDetails,
+    details_signature,
+    join_details_text,
+    read_reasoning_details,
+    read_reasoning_text,
+    split_redacted_thoughts,
+)
+from paddock.llm.formats.openai_chat.request_reader import read_call_signature
+from paddock.llm.formats.openai_shared import random_id
+from paddock.llm.formats.provider_errors import find_error_in_json
+from paddock.llm.formats.sse import EventStreamReader
 
 
 @dataclass(slots=True)
-class _Call:
+class _OpenCall:
     id: str = ""
     name: str = ""
     part: int | None = None
     waiting: list[str] = field(default_factory=list)
-    """Arguments that came before the name."""
+    """Arguments received before the name."""
     empty: bool = True
     signature: str | None = None
 
 
-class _QuickFunction(msgspec.Struct):
+class _FunctionDelta(msgspec.Struct):
     name: str | None = None
     arguments: str | None = None
 
 
-class _QuickCall(msgspec.Struct):
-    function: _QuickFunction
+class _CallDelta(msgspec.Struct):
+    function: _FunctionDelta
     index: int | None = None
     id: str | None = None
     extra_content: Any = None
 
 
-class _QuickDelta(msgspec.Struct):
+class _MessageDelta(msgspec.Struct):
     content: str | None = None
     reasoning_content: str | None = None
-    tool_calls: list[_QuickCall] | None = None
+    tool_calls: list[_CallDelta] | None = None
     refusal: Any = None
     reasoning: str | None = None
     reasoning_details: Any = None
 
 
-class _QuickChoice(msgspec.Struct):
-    delta: _QuickDelta
+class _ChoiceDelta(msgspec.Struct):
+    delta: _MessageDelta
     index: int = 0
     finish_reason: str | None = None
 
 
-class _QuickChunk(msgspec.Struct):
-    choices: list[_QuickChoice]
+class _Chunk(msgspec.Struct):
+    choices: list[_ChoiceDelta]
     error: Any = None
     usage: Any = None
 
 
-_decode = msgspec.json.Decoder(_QuickChunk).decode
+_decode = msgspec.json.Decoder(_Chunk).decode
 
 
-class ChatReader(EventStreamReader):
+class ChatStreamReader(EventStreamReader):
     def __init__(self) -> None:
         super().__init__()
         self._started = False
         self._done = False
         self._parts = 0
-        self._open: tuple[int, type[Text | Thinking | Refusal]] | None = None
-        self._calls: list[_Call] = []
-        self._by_index: dict[int, _Call] = {}
-        self._by_id: dict[str, _Call] = {}
-        self._late: list[tuple[type[Text | Thinking | Refusal], list[str]]] = []
-        self._details = Details()
-        """Of the thought being told."""
-        self._thinks_aloud = False
+        self._open: tuple[int, type[ModelText | ModelThinking | ModelRefusal]] | None = None
+        self._calls: list[_OpenCall] = []
+        self._calls_by_index: dict[int, _OpenCall] = {}
+        self._calls_by_id: dict[str, _OpenCall] = {}
+        self._texts_after_calls: list[tuple[type[ModelText | ModelThinking | ModelRefusal], list[str]]] = []
+        self._details = ReasoningDetails()
+        """Details of the open thought."""
+        self._has_reasoning_text = False
         self._reason: str | None = None
-        self._refused = False
-        self._usage: Usage | None = None
+        self._has_refusal = False
+        self._usage: TokenUsage | None = None
 
-    def _quick(self, piece: bytes) -> Delta | None:
-        """More of what is being told and nothing else, which is what most of a stream says; `None` for all else."""
+    def _parse_delta_fast(self, piece: bytes) -> PartDelta | None:
+        """Parse a chunk that only continues the open part, the most frequent kind; `None` for all others."""
         if self._done or (self._open is None and not self._calls):
             return None
         try:
@@ -127,186 +127,192 @@ class ChatReader(EventStreamReader):
             return None
         thought = delta.reasoning_content or delta.reasoning
         if delta.tool_calls:
-            return self._quick_call(delta.tool_calls) if not (delta.content or thought) else None
+            return self._parse_call_delta_fast(delta.tool_calls) if not (delta.content or thought) else None
         if self._open is None or self._calls:
             return None
         index, kind = self._open
-        if kind is Text and delta.content and not thought:
-            return Delta(index, delta.content)
-        if kind is Thinking and thought and not delta.content:
-            return Delta(index, thought)
+        if kind is ModelText and delta.content and not thought:
+            return PartDelta(index, delta.content)
+        if kind is ModelThinking and thought and not delta.content:
+            return PartDelta(index, thought)
         return None
 
-    def _quick_call(self, pieces: list[_QuickCall]) -> Delta | None:
-        """More arguments of a call that has been told of."""
+    def _parse_call_delta_fast(self, pieces: list[_CallDelta]) -> PartDelta | None:
+        """Parse a chunk that only continues the arguments of an open call."""
         piece = pieces[0]
         if len(pieces) != 1 or piece.id or piece.index is None or piece.extra_content:
             return None
-        call = self._by_index.get(piece.index)
+        call = self._calls_by_index.get(piece.index)
         if call is None or call.part is None or piece.function.name or not piece.function.arguments:
             return None
         call.empty = False
-        return Delta(call.part, piece.function.arguments)
+        return PartDelta(call.part, piece.function.arguments)
 
-    def close(self) -> list[Event]:
-        events = [event for sent in self._events.close() for event in self._read(sent.data)]
+    def close(self) -> list[StreamEvent]:
+        events = [event for sent in self._events.close() for event in self._read_event(sent.data)]
         if not self._done:
             if self._reason is None:
-                raise BrokenStream("the stream ended before the answer did")
+                raise BrokenStream("the stream ended before the answer was complete")
             events += self._finish()
         return events
 
-    def _read(self, data: str | bytes, name: str = "") -> list[Event]:
+    def _read_event(self, data: str | bytes, name: str = "") -> list[StreamEvent]:
         data = data.strip()
         if self._done or not data:
             return []
         if data in ("[DONE]", b"[DONE]"):
             if not self._started:
-                raise BrokenStream("the stream is done without an answer")
+                raise BrokenStream("the stream ended without an answer")
             return self._finish()
-        fields = answer_fields(data)
+        fields = parse_answer_body(data)
         if fields.get("error") or (fields.get("object") == "error"):
-            failure = told_failure(fields.value) or Failure(502, "the provider failed without saying why")
+            failure = find_error_in_json(fields.value) or ModelFailure(502, "the provider failed without a message")
             return self._fail(failure)
-        events: list[Event] = []
+        events: list[StreamEvent] = []
         if not self._started:
             self._started = True
-            events.append(Started(fields.text_or("id") or new_id("chatcmpl-"), fields.text_or("model") or ""))
-        self._usage = usage_of(fields) or self._usage
+            events.append(
+                StreamStarted(fields.optional_text("id") or random_id("chatcmpl-"), fields.optional_text("model") or "")
+            )
+        self._usage = read_chat_answer_usage(fields) or self._usage
         for choice in fields.objects("choices"):
             if choice.get("index") not in (None, 0):
                 continue
-            delta = choice.object_or("delta") or choice.object_or("message")
+            delta = choice.optional_object("delta") or choice.optional_object("message")
             if delta is not None:
-                events += self._delta(delta)
-            reason = choice.text_or("finish_reason")
-            if reason in FAILED:
-                return events + self._fail(Failure(503, f"the provider ended the answer with {reason}"))
+                events += self._read_delta(delta)
+            reason = choice.optional_text("finish_reason")
+            if reason in FAILED_FINISH_REASONS:
+                return events + self._fail(ModelFailure(503, f"the provider ended the answer with {reason}"))
             self._reason = self._reason or reason or None
         return events
 
-    def _fail(self, failure: Failure) -> list[Event]:
+    def _fail(self, failure: ModelFailure) -> list[StreamEvent]:
         self._done = True
-        return [Failed(failure)]
+        return [StreamFailed(failure)]
 
-    def _delta(self, delta: Fields) -> list[Event]:
-        events: list[Event] = []
-        details = read_details(delta)
-        thought = read_text(delta)
-        self._thinks_aloud = self._thinks_aloud or bool(thought)
-        if not self._thinks_aloud:
-            # Servers that tell the text in both places tell it twice.
-            thought = details_text(details)
+    def _read_delta(self, delta: JsonFields) -> list[StreamEvent]:
+        events: list[StreamEvent] = []
+        details = read_reasoning_details(delta)
+        thought = read_reasoning_text(delta)
+        self._has_reasoning_text = self._has_reasoning_text or bool(thought)
+        if not self._has_reasoning_text:
+            # Servers that send the text in both fields repeat it.
+            thought = join_details_text(details)
         if thought:
-            events += self._words(Thinking, thought)
-        sealed, details = redacted_thoughts(details)
-        for each in sealed if not self._calls else ():
-            events += [*self._end_words(), PartStarted(self._parts, each), PartEnded(self._next())]
+            events += self._add_text(ModelThinking, thought)
+        redacted, details = split_redacted_thoughts(details)
+        for each in redacted if not self._calls else ():
+            events += [*self._end_text_part(), PartStarted(self._parts, each), PartEnded(self._next_index())]
         if details:
-            if details_seal(details) and not self._calls and (self._open is None or self._open[1] is not Thinking):
-                events += self._begin(Thinking)
+            if (
+                details_signature(details)
+                and not self._calls
+                and (self._open is None or self._open[1] is not ModelThinking)
+            ):
+                events += self._start_text_part(ModelThinking)
             self._details.add(details)
-        text = content_text(delta)
+        text = read_content_text(delta)
         if text:
-            events += self._words(Text, text)
-        refusal = delta.text_or("refusal")
+            events += self._add_text(ModelText, text)
+        refusal = delta.optional_text("refusal")
         if refusal:
-            self._refused = True
-            events += self._words(Refusal, refusal)
+            self._has_refusal = True
+            events += self._add_text(ModelRefusal, refusal)
         for call in delta.objects("tool_calls"):
-            events += self._call(call)
+            events += self._read_call_delta(call)
         return events
 
-    def _words(self, kind: type[Text | Thinking | Refusal], text: str) -> list[Event]:
+    def _add_text(self, kind: type[ModelText | ModelThinking | ModelRefusal], text: str) -> list[StreamEvent]:
         if self._calls:
-            # Calls may still grow, and a text must not stand among their pieces: it waits for their end.
-            if not self._late or self._late[-1][0] is not kind:
-                self._late.append((kind, []))
-            self._late[-1][1].append(text)
+            # Open calls may still continue, and text must not interleave with them: it waits until they end.
+            if not self._texts_after_calls or self._texts_after_calls[-1][0] is not kind:
+                self._texts_after_calls.append((kind, []))
+            self._texts_after_calls[-1][1].append(text)
             return []
-        events: list[Event] = []
+        events: list[StreamEvent] = []
         if self._open is None or self._open[1] is not kind:
-            events += self._begin(kind)
+            events += self._start_text_part(kind)
         assert self._open is not None
-        events.append(Delta(self._open[0], text))
+        events.append(PartDelta(self._open[0], text))
         return events
 
-    def _begin(self, kind: type[Text | Thinking | Refusal]) -> list[Event]:
-        events = self._end_words()
+    def _start_text_part(self, kind: type[ModelText | ModelThinking | ModelRefusal]) -> list[StreamEvent]:
+        events = self._end_text_part()
         self._open = (self._parts, kind)
-        return [*events, PartStarted(self._next(), kind(""))]
+        return [*events, PartStarted(self._next_index(), kind(""))]
 
-    def _end_words(self) -> list[Event]:
+    def _end_text_part(self) -> list[StreamEvent]:
         if self._open is None:
             return []
         index, kind = self._open
         self._open = None
-        seal = None
-        if kind is Thinking:
-            seal = details_seal(self._details.whole())
-            self._details = Details()
-        return [Signed(index, seal), PartEnded(index)] if seal is not None else [PartEnded(index)]
+        signature = None
+        if kind is ModelThinking:
+            signature = details_signature(self._details.merged())
+            self._details = ReasoningDetails()
+        return [PartSigned(index, signature), PartEnded(index)] if signature is not None else [PartEnded(index)]
 
-    def _next(self) -> int:
+    def _next_index(self) -> int:
         self._parts += 1
         return self._parts - 1
 
-    def _call(self, delta: Fields) -> list[Event]:
-        function = delta.object_or("function")
-        name = (function.text_or("name") if function is not None else None) or ""
-        call = self._find(delta, name)
-        call.id = call.id or delta.text_or("id") or ""
-        self._by_id.setdefault(call.id, call)
+    def _read_call_delta(self, delta: JsonFields) -> list[StreamEvent]:
+        function = delta.optional_object("function")
+        name = (function.optional_text("name") if function is not None else None) or ""
+        call = self._find_call(delta, name)
+        call.id = call.id or delta.optional_text("id") or ""
+        self._calls_by_id.setdefault(call.id, call)
         call.name = call.name or name
-        call.signature = read_signature(delta) or call.signature
-        arguments = arguments_text(function.get("arguments")) if function is not None else ""
-        events: list[Event] = []
+        call.signature = read_call_signature(delta) or call.signature
+        arguments = call_arguments_text(function.get("arguments")) if function is not None else ""
+        events: list[StreamEvent] = []
         if call.part is None:
             call.waiting.append(arguments)
             if not call.name:
                 return []
-            events += self._end_words()
-            call.id = call.id or new_id("call_")
-            call.part = self._next()
-            events.append(PartStarted(call.part, ToolCall(call.id, call.name, "", call.signature)))
+            events += self._end_text_part()
+            call.id = call.id or random_id("call_")
+            call.part = self._next_index()
+            events.append(PartStarted(call.part, ModelToolCall(call.id, call.name, "", call.signature)))
             call.signature = None
             arguments = "".join(call.waiting)
         if arguments:
             call.empty = False
-            events.append(Delta(call.part, arguments))
+            events.append(PartDelta(call.part, arguments))
         return events
 
-    def _find(self, delta: Fields, name: str) -> _Call:
-        """The call a piece belongs to. Some servers give no index, some the same to all, some no id after the first."""
-        call_id, index = delta.text_or("id") or "", delta.integer_or("index")
+    def _find_call(self, delta: JsonFields, name: str) -> _OpenCall:
+        """Find the call of a piece. Some servers send no index, the same index for all, or an ID only once."""
+        call_id, index = delta.optional_text("id") or "", delta.optional_integer("index")
         if index is not None:
-            known = self._by_index.get(index)
+            known = self._calls_by_index.get(index)
             if known is not None and not (call_id and name and known.id and call_id != known.id):
                 return known
         else:
-            if call_id and call_id in self._by_id:
-                return self._by_id[call_id]
+            if call_id and call_id in self._calls_by_id:
+                return self._calls_by_id[call_id]
             if self._calls and not call_id and not name:
                 return self._calls[-1]
-        call = _Call()
+        call = _OpenCall()
         self._calls.append(call)
         if index is not None:
-            self._by_index[index] = call
+            self._calls_by_index[index] = call
         return call
 
-    def _finish(self) -> list[Event]:
+    def _finish(self) -> list[StreamEvent]:
         self._done = True
-        events = self._end_words()
+        events = self._end_text_part()
         for call in self._calls:
             if call.part is None:
                 raise BrokenStream("a call in the stream has no name")
             if call.empty:
-                events.append(Delta(call.part, "{}"))
+                events.append(PartDelta(call.part, "{}"))
             if call.signature is not None:
-                events.append(Signed(call.part, call.signature))
+                events.append(PartSigned(call.part, call.signature))
             events.append(PartEnded(call.part))
-        for kind, texts in self._late:
-            index = self._next()
-            events += [PartStarted(index, kind("")), Delta(index, "".join(texts)), PartEnded(index)]
-        finish = finish_of(self._reason, calls=bool(self._calls), refusal=self._refused)
-        return [*events, Finished(finish, self._usage)]
+        for kind, texts in self._texts_after_calls:
+            index = self._next_index()
+            events += [PartStarted(index, kind("")), PartDelta(index, "".join(texts)), PartEnded(index)]
+        finish = read_chat_finish_reason(self._reason, calls=bool(self._calls), refusal=self._has_refusal)
+        return [*events, StreamFinished(finish, self._usage)]

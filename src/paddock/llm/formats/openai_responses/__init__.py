@@ -1,40 +1,40 @@
-"""OpenAI's Responses API, which codex speaks."""
+"""Wire format of OpenAI's Responses API."""
 
 from __future__ import annotations
 
 from paddock.llm.formats import openai_shared as shared
-from paddock.llm.formats.base import Format
-from paddock.llm.formats.fields import to_bytes
-from paddock.llm.formats.openai_responses.answer import read_answer
-from paddock.llm.formats.openai_responses.read_request import read_request
-from paddock.llm.formats.openai_responses.stream_reader import ResponsesReader
-from paddock.llm.formats.openai_responses.stream_writer import ResponsesWriter, write_answer
-from paddock.llm.formats.openai_responses.tools import NAME
-from paddock.llm.formats.openai_responses.write_request import write_request
-from paddock.llm.neutral import Answer, Failure, Request
+from paddock.llm.formats.base import WireFormat
+from paddock.llm.formats.json_fields import encode_json
+from paddock.llm.formats.neutral import ModelAnswer, ModelFailure, ModelRequest
+from paddock.llm.formats.openai_responses.answer import read_responses_answer
+from paddock.llm.formats.openai_responses.request_reader import read_responses_request
+from paddock.llm.formats.openai_responses.request_writer import write_responses_request
+from paddock.llm.formats.openai_responses.stream_reader import ResponsesStreamReader
+from paddock.llm.formats.openai_responses.stream_writer import ResponsesStreamWriter, write_responses_answer
+from paddock.llm.formats.openai_responses.tool_conversion import FORMAT_NAME
 
 
-class OpenAIResponses(Format):
-    name = NAME
+class OpenAIResponses(WireFormat):
+    name = FORMAT_NAME
 
-    def read_request(self, body: bytes, *, model: str | None = None, stream: bool | None = None) -> Request:
-        return read_request(body, model=model, stream=stream)
+    def read_request(self, body: bytes, *, model: str | None = None, stream: bool | None = None) -> ModelRequest:
+        return read_responses_request(body, model=model, stream=stream)
 
-    def write_request(self, request: Request) -> bytes:
-        return to_bytes(write_request(request))
+    def write_request(self, request: ModelRequest) -> bytes:
+        return encode_json(write_responses_request(request))
 
-    def read_answer(self, body: bytes) -> Answer:
-        return read_answer(body)
+    def read_answer(self, body: bytes) -> ModelAnswer:
+        return read_responses_answer(body)
 
-    def write_answer(self, answer: Answer, request: Request | None = None) -> bytes:
-        """With the request, calls of its namespaced and custom tools are told in the client's own words."""
-        return to_bytes(write_answer(answer, request))
+    def write_answer(self, answer: ModelAnswer, request: ModelRequest | None = None) -> bytes:
+        """Encode a complete answer; with the request, calls use the client's namespaced and custom tools."""
+        return encode_json(write_responses_answer(answer, request))
 
-    def reader(self) -> ResponsesReader:
-        return ResponsesReader()
+    def new_stream_reader(self) -> ResponsesStreamReader:
+        return ResponsesStreamReader()
 
-    def writer(self, request: Request) -> ResponsesWriter:
-        return ResponsesWriter(request)
+    def new_stream_writer(self, request: ModelRequest) -> ResponsesStreamWriter:
+        return ResponsesStreamWriter(request)
 
-    def write_failure(self, failure: Failure) -> bytes:
-        return to_bytes({"error": shared.error_object(failure)})
+    def write_failure(self, failure: ModelFailure) -> bytes:
+        return encode_json({"error": shared.openai_error_object(failure)})

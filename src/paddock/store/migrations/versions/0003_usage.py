@@ -1,4 +1,4 @@
-"""What was asked of models, added up by day, key, model, provider and sandbox."""
+"""Sums of model usage by day, key, model, provider and sandbox."""
 
 import sqlalchemy as sa
 from alembic import op

@@ -1,12 +1,13 @@
-"""The index of what was said in chat sessions knows whose it is."""
+"""Add tenant and session to the search index of chat messages."""
 
 from alembic import op
 
-from paddock.store.session_words import CREATE, mark
+from paddock.store.chat_sessions.message_search import mark_function
 
 revision = "0008"
 down_revision = "0007"
 _AT_ONCE = 500
+_CREATE = "CREATE VIRTUAL TABLE IF NOT EXISTS session_index USING fts5(said, tenant, session, tokenize='trigram')"
 
 
 def upgrade() -> None:
@@ -16,7 +17,7 @@ def upgrade() -> None:
     there = "SELECT count(*) FROM sqlite_schema WHERE name = 'session_search'"
     if not connection.exec_driver_sql(there).scalar():
         return
-    connection.exec_driver_sql(CREATE)
+    connection.exec_driver_sql(_CREATE)
     said = connection.exec_driver_sql(
         "SELECT f.rowid, f.said, s.tenant, m.session FROM session_search f "
         "JOIN session_messages m ON m.place = f.rowid JOIN sessions s ON s.id = m.session"
@@ -24,6 +25,6 @@ def upgrade() -> None:
     while rows := said.fetchmany(_AT_ONCE):
         connection.exec_driver_sql(
             "INSERT INTO session_index (rowid, said, tenant, session) VALUES (?, ?, ?, ?)",
-            [(place, words, mark(tenant), mark(session)) for place, words, tenant, session in rows],
+            [(place, words, mark_function(tenant), mark_function(session)) for place, words, tenant, session in rows],
         )
     connection.exec_driver_sql("DROP TABLE session_search")

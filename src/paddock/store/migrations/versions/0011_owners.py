@@ -1,4 +1,4 @@
-"""Owners of sessions, runs, sandboxes and snapshots, and who else sees them.
+"""Add owner and visibility to sessions, runs, sandboxes and snapshots.
 
 What is there already stays visible to its whole tenant. Where the name of the key that began a session is that of one
 key only, the session gets its owner, who can then make it private.

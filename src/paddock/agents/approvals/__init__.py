@@ -1,0 +1,1 @@
+"""Tool calls, each run once: policy rules, approvals and summaries of calls."""

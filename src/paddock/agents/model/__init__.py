@@ -1,0 +1,1 @@
+"""Model requests of sessions: streaming, recorded replies, compaction and budgets."""

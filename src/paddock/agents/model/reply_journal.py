@@ -1,0 +1,219 @@
+"""Recorded model replies, so that a restarted turn does not ask again."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+from collections import Counter
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+
+import structlog
+
+from paddock.agents.engines.base import ToolSpec, TurnLimit
+from paddock.events.event_log import EventLog
+from paddock.model.session_events import (
+    MessageEnded,
+    SessionEvent,
+    StepEnded,
+    ThoughtEnded,
+    UsageChanged,
+)
+from paddock.model.sessions import Session, SessionMessage, SessionUsage
+from paddock.store.chat_sessions.reply_store import RecordedReply, ReplyStore
+from paddock.store.chat_sessions.session_log_entries import session_log_entries
+from paddock.store.chat_sessions.session_store import SessionStore
+from paddock.store.database import Store, Work
+
+_STORE_TIMEOUT = 10.0
+"""Seconds that a cancelled caller waits until its partial message is stored."""
+log = structlog.get_logger()
+
+
+@dataclass(frozen=True)
+class RequestUsage:
+    """Tokens, cost and number of model requests."""
+
+    input_tokens: int = 0
+    output_tokens: int = 0
+    cost: float | None = None
+    requests: int = 1
+
+
+@dataclass(frozen=True)
+class QuestionKey:
+    """Identifies a question of a turn, to find its recorded reply."""
+
+    turn: int
+    digest: str
+
+
+@dataclass
+class _TurnSteps:
+    """Steps of a turn, and how often each question was asked."""
+
+    turn: int
+    taken: int
+    asked: Counter[str] = field(default_factory=Counter)
+
+
+class ReplyJournal:
+    """Recorded model replies of all sessions."""
+
+    def __init__(self, store: Store, events: EventLog, steps: int) -> None:
+        self.events = events
+        self.session_store = SessionStore(store)
+        self.replies = ReplyStore(store)
+        self._max_steps = steps
+        self._steps: dict[str, _TurnSteps] = {}
+        self._recovered_sessions: set[str] = set()
+        self._recovery_lock = asyncio.Lock()
+        self._endings: set[asyncio.Task[None]] = set()
+
+    async def find_reply(
+        self, session: Session, question: QuestionKey, *, fresh: bool = False
+    ) -> tuple[Session, RecordedReply | None]:
+        """Return the current session and the reply recorded for the question; a fresh turn has none."""
+        if fresh:
+            self._remember_steps(session, question.turn, 0)
+            return session, None
+        current, recorded, taken = await self.replies.find(session.id, question.turn, question.digest)
+        self._remember_steps(session, question.turn, taken)
+        return current, recorded
+
+    async def count_step(self, session: Session, turn: int) -> int:
+        """Return the number of the turn's next step, including steps before a restart."""
+        steps = await self._turn_steps(session, turn)
+        steps.taken += 1
+        return steps.taken
+
+    async def check_step_limit(self, session: Session, question: QuestionKey, *, again: bool) -> None:
+        """Raise `TurnLimit` once a turn has used up its steps.
+
+        Repeated questions are not counted as steps, because a restarted engine repeats all of them. Each question may
+        be repeated as often as a turn may have steps, which stops an engine that loops.
+        """
+        steps = await self._turn_steps(session, question.turn)
+        if (not again and steps.taken >= self._max_steps) or steps.asked[question.digest] >= self._max_steps:
+            raise TurnLimit(f"the turn has taken {self._max_steps} steps; send a message to let the agent continue")
+        steps.asked[question.digest] += 1
+
+    async def end_interrupted_messages(self, session: Session) -> None:
+        """Emit the end of messages that an earlier server began, once per session and server."""
+        if session.id in self._recovered_sessions:
+            return
+        async with self._recovery_lock:
+            if session.id in self._recovered_sessions:
+                return
+            events: list[SessionEvent] = []
+            for unended in await self.replies.unended(session.id):
+                if unended.thinking:
+                    events.append(ThoughtEnded(message_id=unended.message_id))
+                events.append(MessageEnded(message_id=unended.message_id, text=unended.text, cut="restart"))
+                events.append(StepEnded(turn=unended.turn, step=unended.step, calls=0))
+            if events:
+                await self.events.write_with_events(lambda _: None, lambda _: session_log_entries(session, *events))
+            self._recovered_sessions.add(session.id)
+
+    def message_work(
+        self,
+        session: Session,
+        message: SessionMessage | None,
+        spent: RequestUsage,
+        record: Callable[[Any], None] | None = None,
+    ) -> Work[tuple[SessionMessage | None, SessionUsage]]:
+        """Return the work that stores a message, if any, and adds its usage; `record` may store more."""
+
+        def work(connection: Any) -> tuple[SessionMessage | None, SessionUsage]:
+            stored = SessionStore.keep(connection, message) if message is not None else None
+            if record is not None:
+                record(connection)
+            usage = add_usage(SessionStore.current(connection, session.id).usage, spent)
+            SessionStore.alter(connection, session.id, {"usage": usage}, datetime.now(UTC))
+            return stored, usage
+
+        return work
+
+    def reply_work(
+        self, session: Session, question: QuestionKey, message: SessionMessage, finish: str, spent: RequestUsage
+    ) -> Any:
+        """Return the part of a transaction that records the reply to a question."""
+
+        def record(connection: Any) -> None:
+            ReplyStore.keep(
+                connection,
+                session.id,
+                question.turn,
+                question.digest,
+                message.id,
+                finish,
+                spent.input_tokens,
+                spent.output_tokens,
+            )
+
+        return record
+
+    async def run_to_completion(self, ending: Coroutine[Any, Any, None]) -> None:
+        """Run to completion even if the caller is cancelled, within a time limit."""
+        task = asyncio.create_task(ending)
+        self._endings.add(task)
+        task.add_done_callback(self._endings.discard)
+        try:
+            async with asyncio.timeout(_STORE_TIMEOUT):
+                await asyncio.shield(task)
+        except TimeoutError:
+            log.error("storing a partial message takes too long", seconds=_STORE_TIMEOUT)
+
+    async def close(self) -> None:
+        """Wait for messages that are being stored."""
+        if self._endings:
+            await asyncio.wait(self._endings, timeout=_STORE_TIMEOUT)
+
+    def forget_session(self, session_id: str) -> None:
+        self._steps.pop(session_id, None)
+        self._recovered_sessions.discard(session_id)
+
+    async def _turn_steps(self, session: Session, turn: int) -> _TurnSteps:
+        known = self._steps.get(session.id)
+        if known is None or known.turn != turn:
+            return self._remember_steps(session, turn, await self.replies.steps(session.id, turn))
+        return known
+
+    def _remember_steps(self, session: Session, turn: int, taken: int) -> _TurnSteps:
+        known = self._steps.get(session.id)
+        if known is None or known.turn != turn:
+            known = self._steps[session.id] = _TurnSteps(turn, taken)
+        return known
+
+
+def add_usage(usage: SessionUsage, spent: RequestUsage) -> SessionUsage:
+    """Add the usage of a request to the usage of a session."""
+    costs = [cost for cost in (usage.cost, spent.cost) if cost is not None]
+    return SessionUsage(
+        requests=usage.requests + spent.requests,
+        input_tokens=usage.input_tokens + spent.input_tokens,
+        output_tokens=usage.output_tokens + spent.output_tokens,
+        cost=sum(costs) if costs else None,
+    )
+
+
+def usage_changed(usage: SessionUsage) -> UsageChanged:
+    return UsageChanged(usage=usage)
+
+
+def question_digest(by: str | None, messages: Sequence[Mapping[str, Any]], tools: Sequence[ToolSpec]) -> str:
+    """Digest of a question: its author, its messages and the tool names."""
+    return json_digest([by, messages, sorted(tool.name for tool in tools)])
+
+
+def json_digest(value: Any) -> str:
+    """Return the SHA-256 of a value as JSON, independent of field order."""
+    written = json.dumps(value, sort_keys=True, ensure_ascii=False, separators=(",", ":"), default=_json_default)
+    return hashlib.sha256(written.encode(errors="surrogatepass")).hexdigest()
+
+
+def _json_default(value: Any) -> Any:
+    return dict(value) if isinstance(value, Mapping) else str(value)

@@ -1,0 +1,124 @@
+"""Model usage of session sandboxes, charged to the session and limited by its budget.
+
+Requests of a session's engine go through `SessionModel`, which counts them itself.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any, NamedTuple
+
+import structlog
+
+from paddock.agents.model.reply_journal import RequestUsage, add_usage, usage_changed
+from paddock.errors import SessionNotFound
+from paddock.events.event_log import EventLog
+from paddock.llm.exchange import MAX_TOKENS, Exchange, ModelCaller
+from paddock.llm.metering.budgets import BudgetSpent
+from paddock.model.sessions import Session, SessionUsage
+from paddock.store.chat_sessions.session_log_entries import session_log_entries
+from paddock.store.chat_sessions.session_store import SessionStore
+from paddock.store.database import Store
+
+log = structlog.get_logger()
+
+
+def check_budget(session: Session, default: int | None, uncounted: int = 0) -> None:
+    """Raise `BudgetSpent` if the session has used up its budget; `uncounted` tokens are not in its usage yet."""
+    budget = session.budget or default
+    used = session.usage.input_tokens + session.usage.output_tokens + uncounted
+    if budget is not None and used >= budget:
+        raise BudgetSpent(f"the session has used {used} of its {budget} tokens; give it a larger budget")
+
+
+class SandboxSpending:
+    """Charges model requests of sandboxes to their session; rejects them once the budget is spent."""
+
+    def __init__(self, store: Store, events: EventLog, budget: int | None) -> None:
+        """`budget` applies to sessions without one of their own."""
+        self._session_store = SessionStore(store)
+        self._events = events
+        self._budget = budget
+        self._pending: dict[_SpendingKey, SessionUsage] = {}
+        self._being_written: dict[_SpendingKey, SessionUsage] = {}
+        """Usage that is being written, and may not be in the database yet."""
+        self._write_task: asyncio.Task[None] | None = None
+
+    async def check(self, caller: ModelCaller) -> None:
+        key = _spending_key(caller)
+        if key is None:
+            return
+        try:
+            session = await self._session_store.get(key.session, key.tenant)
+        except SessionNotFound:
+            return  # The session was deleted, or the request names a session that never existed.
+        if key.sandbox in session.sandboxes.values():
+            check_budget(session, self._budget, self._uncounted_tokens(key))
+
+    def count(self, exchange: Exchange) -> None:
+        key, usage = _spending_key(exchange.caller), exchange.usage
+        if key is not None and usage is not None and usage.input + usage.output <= MAX_TOKENS:
+            spent = RequestUsage(usage.input, usage.output, exchange.cost)
+            self._pending[key] = add_usage(self._pending.get(key, SessionUsage()), spent)
+            if self._write_task is None or self._write_task.done():
+                self._write_task = asyncio.create_task(self._write_pending(), name="session usage of sandboxes")
+
+    async def close(self) -> None:
+        """Write pending usage. The store must still be open."""
+        if self._write_task is not None:
+            await self._write_task
+        await self._write_pending()
+        if self._pending:
+            log.error("usage of sandboxes was not charged to their sessions", sessions=len(self._pending))
+
+    def _uncounted_tokens(self, key: _SpendingKey) -> int:
+        """Return tokens of the session's sandboxes that its usage does not include yet."""
+        spent = (*self._pending.items(), *self._being_written.items())
+        return sum(used.input_tokens + used.output_tokens for other, used in spent if other[:2] == key[:2])
+
+    async def _write_pending(self) -> None:
+        while self._pending:
+            key = next(iter(self._pending))
+            used = self._being_written[key] = self._pending.pop(key)
+            try:
+                await self._add_usage(key, used)
+            except SessionNotFound:
+                continue
+            except Exception as error:
+                # Still counted in memory, and written with the next batch.
+                log.warning("could not write usage of sandbox; will retry", session=key.session, error=str(error))
+                self._pending[key] = add_usage(self._pending.get(key, SessionUsage()), _to_request_usage(used))
+                return
+            finally:
+                self._being_written.pop(key, None)
+
+    async def _add_usage(self, key: _SpendingKey, used: SessionUsage) -> None:
+        def work(connection: Any) -> tuple[Session, SessionUsage]:
+            session = SessionStore.current(connection, key.session)
+            if session.tenant != key.tenant or key.sandbox not in session.sandboxes.values():
+                raise SessionNotFound(f"session {key.session} has no sandbox {key.sandbox}")
+            usage = add_usage(session.usage, _to_request_usage(used))
+            # `changed_at` stays, because usage does not make a session active.
+            SessionStore.alter(connection, session.id, {"usage": usage}, session.changed_at)
+            return session, usage
+
+        await self._events.write_with_events(
+            work, lambda result: session_log_entries(result[0], usage_changed(result[1]))
+        )
+
+
+class _SpendingKey(NamedTuple):
+    tenant: str
+    session: str
+    sandbox: str
+
+
+def _spending_key(caller: ModelCaller) -> _SpendingKey | None:
+    """Return the session that a sandbox claims to ask for; the claim is checked against the session."""
+    if caller.sandbox is None or caller.session is None:
+        return None
+    return _SpendingKey(caller.tenant, caller.session, caller.sandbox)
+
+
+def _to_request_usage(used: SessionUsage) -> RequestUsage:
+    return RequestUsage(used.input_tokens, used.output_tokens, used.cost, used.requests)

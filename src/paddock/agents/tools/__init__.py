@@ -1,0 +1,1 @@
+"""Tools of sessions: sandbox tools, session tools, client tools and their results."""

@@ -1,0 +1,83 @@
+"""Results of tools, as the agent and people see them."""
+
+from __future__ import annotations
+
+import json
+import re
+
+from paddock.agents.session_files import SessionFiles
+from paddock.errors import PaddockError
+from paddock.model.screens import ToolResult, ToolResultImage, ToolResultText
+from paddock.model.sessions import CallResult, FileContent, MessageContent, TextContent
+
+_NOTE = re.compile(r"^([^\S\n]*)\[note\]", re.IGNORECASE | re.MULTILINE)
+MAX_IMAGES = 20
+"""Images of one result that are stored."""
+FETCH_TOOL = "session_file_to_sandbox"
+"""The tool that writes a session file to a sandbox."""
+
+
+class ToolResultFormatter:
+    """Formats tool results; stores images and long texts as session files."""
+
+    def __init__(self, files: SessionFiles, size: int) -> None:
+        self._files = files
+        self._size = size
+
+    async def format_result(self, session_id: str, name: str, result: ToolResult, *notes: str | None) -> CallResult:
+        """Format a result of the tool `name`; notes come before the tool's own content."""
+        texts = [part.text for part in result.content if isinstance(part, ToolResultText)]
+        pictures = [part for part in result.content if isinstance(part, ToolResultImage)]
+        if not result.content and result.structured is not None:
+            texts = [json.dumps(result.structured, ensure_ascii=False)]
+        content = list(await self.format_text(session_id, name, _neutralize_notes("\n".join(texts))))
+        for picture in pictures[:MAX_IMAGES]:
+            content.append(await self._store_image(session_id, name, picture))
+        if len(pictures) > MAX_IMAGES:
+            content.append(TextContent(text=f"[{len(pictures) - MAX_IMAGES} more pictures are left out]"))
+        text_result = [TextContent(text=f"[note] {note}") for note in notes if note]
+        return CallResult(content=(*text_result, *content), failed=result.failed)
+
+    async def format_text(self, session_id: str, name: str, text: str) -> tuple[MessageContent, ...]:
+        """Return a text; if it is too long, cut it and add the whole text as a file."""
+        if len(text) <= self._size:
+            return (TextContent(text=text),) if text else ()
+        try:
+            stored = await self._files.store_file(
+                session_id, text.encode(errors="replace"), name=f"{name}.txt", mime="text/plain"
+            )
+        except PaddockError as error:
+            return (TextContent(text=cut_middle(text, self._size, f"it could not be stored: {error.message}")),)
+        hint = f"all of it is kept as the file {stored.file}, which {FETCH_TOOL} writes to a sandbox"
+        return TextContent(text=cut_middle(text, self._size, hint)), stored
+
+    async def _store_image(self, session_id: str, name: str, picture: ToolResultImage) -> MessageContent:
+        extension = picture.mime.removeprefix("image/").split("+")[0]
+        try:
+            return await self._files.store_file(session_id, picture.data, name=f"{name}.{extension}", mime=picture.mime)
+        except PaddockError as error:
+            return TextContent(text=f"[an image could not be stored: {error.message}]")
+
+
+def _neutralize_notes(text: str) -> str:
+    """Rewrite `[note]` marks in tool output, so that it cannot imitate notes of the server."""
+    return _NOTE.sub(r"\1[the tool wrote: note]", text)
+
+
+def cut_middle(text: str, size: int, hint: str) -> str:
+    """Keep the beginning and the end of a text, at most `size` characters in all."""
+    mark = f"\n[… {len(text)} characters in all, of which those here are left out; {hint} …]\n"
+    space = max(0, size - len(mark))
+    tail = space // 3
+    head = space - tail
+    return text[:head] + mark + (text[-tail:] if tail else "")
+
+
+def text_result(text: str, *files: FileContent) -> CallResult:
+    return CallResult(content=(TextContent(text=text), *files))
+
+
+def failed_result(text: str, *notes: str | None) -> CallResult:
+    """Return a failed result with a reason."""
+    told = [TextContent(text=f"[note] {note}") for note in notes if note]
+    return CallResult(content=(*told, TextContent(text=text)), failed=True)

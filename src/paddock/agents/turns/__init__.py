@@ -1,0 +1,1 @@
+"""Running turns: one task per session, concurrency, pauses during takeovers."""

@@ -1,0 +1,1 @@
+"""Code shared by all routes: authentication, limits, error answers, streams and body models."""

@@ -1,0 +1,51 @@
+"""Which host names the server answers to."""
+
+from __future__ import annotations
+
+import ipaddress
+
+from starlette.types import Scope
+
+from paddock.api.http.authorization import header_value
+from paddock.config.schema import ServerConfig
+
+
+class AllowedHosts:
+    """Host names that the server answers to.
+
+    A web page can point its own name at this machine (DNS rebinding) and would then be allowed to read answers; but
+    the browser still sends that name.
+    """
+
+    def __init__(self, config: ServerConfig) -> None:
+        self._names = {name.lower() for name in config.allowed_hosts} | {"localhost", config.host.strip("[]").lower()}
+
+    def allows_request(self, scope: Scope) -> bool:
+        name = header_value(scope, b"host")
+        if self.allows_name(name):
+            return True
+        server = scope.get("server")
+        return bool(server and host_name(name).lower() == str(server[0]).lower())
+
+    def allows_name(self, host: str) -> bool:
+        """Return whether a Host header names this server, on any of its addresses."""
+        name = host_name(host).lower()
+        if name in self._names or "*" in self._names:
+            return bool(name)
+        if is_loopback_address(name):
+            return True
+        return any(known.startswith("*.") and name.endswith(known[1:]) for known in self._names)
+
+
+def host_name(value: str) -> str:
+    """Return the name in a Host header, without its port."""
+    if value.startswith("["):
+        return value[1:].partition("]")[0]
+    return value.rpartition(":")[0] if value.count(":") == 1 else value
+
+
+def is_loopback_address(name: str) -> bool:
+    try:
+        return ipaddress.ip_address(name).is_loopback
+    except ValueError:
+        return False

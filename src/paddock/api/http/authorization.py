@@ -1,0 +1,87 @@
+"""Read API keys from requests, and demand scopes of them."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Annotated
+from urllib.parse import parse_qsl
+
+from fastapi import Depends, Request
+from starlette.types import Scope as AsgiScope
+
+from paddock.errors import Unauthorized
+from paddock.model.keys import Principal, Scope
+
+API_KEY_HEADER = b"open-sandbox-api-key"
+PRINCIPAL = "paddock.principal"
+NO_KEY_MESSAGE = "Send an API key as `Authorization: Bearer KEY` or `OPEN-SANDBOX-API-KEY: KEY`."
+
+
+def header_value(scope: AsgiScope, name: bytes) -> str:
+    """Return the first value of a header, or an empty string."""
+    return next((value.decode("latin-1") for key, value in scope["headers"] if key == name), "")
+
+
+def bearer_token(scope: AsgiScope) -> str:
+    """Return the secret of `Authorization: Bearer`, or an empty string."""
+    scheme, _, secret = header_value(scope, b"authorization").partition(" ")
+    return secret.strip() if scheme.lower() == "bearer" else ""
+
+
+def request_secret(scope: AsgiScope) -> str:
+    """Return the API key of a request.
+
+    Browsers cannot set headers on a WebSocket, so there the key may be in the address.
+    """
+    secret = header_value(scope, API_KEY_HEADER).strip() or bearer_token(scope)
+    return secret or (query_token(scope) if scope["type"] == "websocket" else "")
+
+
+def query_token(scope: AsgiScope) -> str:
+    return query_parameters(scope).get("token", "")
+
+
+def query_ticket(scope: AsgiScope) -> str:
+    """Return the one-time ticket in the address."""
+    return query_parameters(scope).get("ticket", "")
+
+
+def query_parameters(scope: AsgiScope) -> dict[str, str]:
+    query: bytes = scope["query_string"]
+    return dict(parse_qsl(query.decode("latin-1")))
+
+
+def require_principal(scope: AsgiScope, needed: Scope | None = None) -> Principal:
+    """Return the authenticated principal; raise `Forbidden` if it lacks the scope `needed`."""
+    principal = scope.get(PRINCIPAL)
+    if not isinstance(principal, Principal):
+        raise Unauthorized(NO_KEY_MESSAGE)
+    if needed is not None:
+        principal.require(needed)
+    return principal
+
+
+# Async although nothing is awaited: FastAPI would run plain functions in a thread on each request.
+async def _require_any_key(request: Request) -> Principal:
+    return require_principal(request.scope)
+
+
+def _require_scope(needed: Scope) -> Callable[[Request], Awaitable[Principal]]:
+    async def check(request: Request) -> Principal:
+        return require_principal(request.scope, needed)
+
+    check.needed = needed  # type: ignore[attr-defined]  # `BodyLimits` reads it before the body.
+    return check
+
+
+AnyKey = Annotated[Principal, Depends(_require_any_key)]
+"""Any valid key, regardless of its scopes."""
+SandboxReader = Annotated[Principal, Depends(_require_scope(Scope.SANDBOXES_READ))]
+SandboxWriter = Annotated[Principal, Depends(_require_scope(Scope.SANDBOXES_WRITE))]
+RunReader = Annotated[Principal, Depends(_require_scope(Scope.RUNS_READ))]
+RunWriter = Annotated[Principal, Depends(_require_scope(Scope.RUNS_WRITE))]
+SessionReader = Annotated[Principal, Depends(_require_scope(Scope.SESSIONS_READ))]
+SessionWriter = Annotated[Principal, Depends(_require_scope(Scope.SESSIONS_WRITE))]
+KeyAdmin = Annotated[Principal, Depends(_require_scope(Scope.KEYS_ADMIN))]
+LlmReader = Annotated[Principal, Depends(_require_scope(Scope.LLM_READ))]
+Admin = Annotated[Principal, Depends(_require_scope(Scope.ADMIN))]

@@ -1,0 +1,268 @@
+"""uvicorn's connection protocols with limits on request heads, and a way to take over a WebSocket's socket."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import socket
+from collections.abc import Mapping
+from typing import Any, cast
+
+from uvicorn._types import ASGISendEvent
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
+from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
+from websockets.http11 import Request
+
+from paddock.api.http.model_fast_path import BorrowedConnection, is_fast_path_request
+from paddock.llm.wire.client_connection import LINGER_SECONDS, ServerContext
+from paddock.llm.wire.http_heads import MAX_HEAD_BYTES, MAX_HEADERS, header_size, status_line
+
+TAKEOVER_EXTENSION = "paddock.take"
+"""Key of the `SocketTakeover` in the extensions of a WebSocket's scope."""
+HEAD_TIMEOUT = 20.0
+"""Seconds from the first byte of a request, or from the connection, to the end of its headers."""
+_TOO_LONG = f"the headers are longer than {MAX_HEAD_BYTES} bytes"
+_CODES: Mapping[int, str] = {400: "INVALID_INPUT", 408: "TIMEOUT", 431: "TOO_LARGE"}
+_MALFORMED = "malformed HTTP request"
+
+
+class HttpConnection(HttpToolsProtocol):
+    """Limits the time, size and number of the headers of each request.
+
+    Hands the connection to the LLM proxy for small model requests.
+    """
+
+    model_server: ServerContext | None = None
+    _head_timer: asyncio.TimerHandle | None = None
+    _head_deadline = 0.0
+    _receiving = False
+    """Whether a request has been received in part."""
+    _in_head = False
+    _head_size = 0
+    _bytes_without_progress = 0
+    """Bytes received since the last complete head or the last byte of a body."""
+    _progress = False
+    _hosts = 0
+    _refusal: tuple[int, str] | None = None
+    """Status and message for the client once its request exceeds a limit."""
+    _closing_after_error = False
+
+    @classmethod
+    def with_model_server(cls, server: ServerContext) -> type[HttpConnection]:
+        """Return a subclass that lets this server answer model requests."""
+        return type("HttpConnection", (cls,), {"model_server": server})
+
+    def data_received(self, data: bytes) -> None:
+        if self._closing_after_error:
+            return
+        if self.model_server is not None and self._is_idle() and is_fast_path_request(data):
+            self._stop_head_timer()
+            self._unset_keepalive_if_required()
+            self.connections.discard(self)
+            lent = BorrowedConnection(self.model_server, self.loop, self._reclaim)
+            self.transport.set_protocol(lent)
+            lent.connection_made(self.transport)
+            lent.data_received(data)
+        else:
+            self._feed_parser(data)
+
+    def _feed_parser(self, data: bytes) -> None:
+        if self._head_timer is not None and self.loop.time() > self._head_deadline:
+            # On a busy event loop the timer is late too.
+            self._head_timer.cancel()
+            self._on_head_timeout()
+            return
+        self._progress = False
+        super().data_received(data)
+        if self._progress:
+            self._bytes_without_progress = 0
+            return
+        # Part of a head, a chunk extension or a trailer: none of them may be endless.
+        self._bytes_without_progress += len(data)
+        if (
+            self._bytes_without_progress > MAX_HEAD_BYTES
+            and not self._closing_after_error
+            and not self.transport.is_closing()
+        ):
+            self._send_error(431, _TOO_LONG)
+
+    def _is_idle(self) -> bool:
+        cycle: RequestResponseCycle | None = self.cycle
+        return not self._receiving and not self.pipeline and (cycle is None or cycle.response_complete)
+
+    def _reclaim(self, data: bytes) -> None:
+        self.connections.add(self)
+        self.transport.set_protocol(self)
+        self._start_head_timer()
+        self._feed_parser(data)
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self._start_head_timer()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._stop_head_timer()
+        super().connection_lost(exc)
+
+    def on_message_begin(self) -> None:
+        super().on_message_begin()
+        self._receiving = self._in_head = True
+        self._head_size = self._hosts = 0
+        self._start_head_timer()
+
+    def on_url(self, url: bytes) -> None:
+        self._count_head_bytes(len(url))
+        super().on_url(url)
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        if not self._in_head:
+            return  # A trailer.
+        self._count_head_bytes(header_size([(name, value)]))
+        super().on_header(name, value)
+        if len(self.headers) > MAX_HEADERS:
+            raise self._parser_error(431, f"the request has more than {MAX_HEADERS} headers")
+        if self.headers[-1][0] == b"host":
+            self._hosts += 1
+            if self._hosts > 1:
+                raise self._parser_error(400, "the header host may be given once")
+
+    def on_headers_complete(self) -> None:
+        self._in_head = False
+        self._progress = True
+        self._stop_head_timer()
+        if self.parser.get_http_version() == "1.0" and any(name == b"transfer-encoding" for name, _ in self.headers):
+            raise self._parser_error(400, "HTTP/1.0 has no transfer-encoding; send a content-length")
+        super().on_headers_complete()
+
+    def on_body(self, body: bytes) -> None:
+        self._progress = True
+        super().on_body(body)
+
+    def on_message_complete(self) -> None:
+        self._receiving = False
+        self._progress = True
+        super().on_message_complete()
+
+    def send_400_response(self, msg: str) -> None:
+        self._send_error(*(self._refusal or (400, _MALFORMED)))
+
+    def _count_head_bytes(self, size: int) -> None:
+        self._head_size += size
+        if self._head_size > MAX_HEAD_BYTES:
+            raise self._parser_error(431, _TOO_LONG)
+
+    def _parser_error(self, status: int, message: str) -> Exception:
+        """Return the exception that makes the parser stop."""
+        self._refusal = status, message
+        return ValueError(message)
+
+    def _send_error(self, status: int, message: str) -> None:
+        """Send an error, then discard input for a moment: closing at once could discard the response."""
+        self._closing_after_error = True
+        self._stop_head_timer()
+        if self.transport.is_closing():
+            return
+        cycle: RequestResponseCycle | None = self.cycle
+        if cycle is not None and not cycle.response_complete:
+            if self._in_head or cycle.response_started or not cycle.more_body:
+                # The response to an earlier request is being sent; an error must not be mixed into it.
+                self.transport.close()
+                return
+            cycle.disconnected = True
+            cycle.message_event.set()
+        self.transport.write(_error_bytes(status, message))
+        self.transport.write_eof()
+        self.loop.call_later(LINGER_SECONDS, self.transport.close)
+
+    def _start_head_timer(self) -> None:
+        if self._head_timer is None:
+            self._head_deadline = self.loop.time() + HEAD_TIMEOUT
+            self._head_timer = self.loop.call_at(self._head_deadline, self._on_head_timeout)
+
+    def _stop_head_timer(self) -> None:
+        if self._head_timer is not None:
+            self._head_timer.cancel()
+            self._head_timer = None
+
+    def _on_head_timeout(self) -> None:
+        self._head_timer = None
+        if not self.transport.is_closing():
+            self._send_error(408, "the request headers arrived too slowly")
+
+
+def _error_bytes(status: int, message: str) -> bytes:
+    code = _CODES[status]
+    body = json.dumps({"code": code, "message": message}).encode()
+    head = f"content-type: application/json\r\ncontent-length: {len(body)}\r\nconnection: close\r\n\r\n"
+    return b"%b\r\n%b%b" % (status_line(status), head.encode(), body)
+
+
+class SocketTakeover:
+    """Hands over a WebSocket's socket to code that reads and writes it directly.
+
+    Call `pause_reading` before accepting the WebSocket, so that this protocol reads none of the client's data.
+    """
+
+    def __init__(self, connection: WebSocketConnection) -> None:
+        self._connection = connection
+
+    def pause_reading(self) -> None:
+        self._connection.transport.pause_reading()
+        # With a limit of 0, `writable` is set only once everything has been sent.
+        self._connection.transport.set_write_buffer_limits(0)
+
+    def abort(self) -> None:
+        """Close the connection at once and drop unsent data: the client does not read."""
+        self._connection.transport.abort()
+
+    async def __call__(self) -> socket.socket:
+        """Return the socket once the handshake has been sent; this protocol no longer writes or closes it.
+
+        The socket is a duplicate, because a loop cannot watch a descriptor that one of its transports owns. Raises
+        `OSError` when the client has disconnected or has sent data too early.
+        """
+        connection = self._connection
+        connection.taken = True
+        connection.stop_keepalive()
+        async with asyncio.timeout(HEAD_TIMEOUT):
+            await connection.writable.wait()
+        if connection.transport.is_closing() or connection.has_early_data:
+            raise ConnectionAbortedError("the client disconnected, or sent data before the connection was open")
+        return socket.socket(fileno=os.dup(connection.transport.get_extra_info("socket").fileno()))
+
+
+class WebSocketConnection(WebSocketsSansIOProtocol):
+    """Offers its socket to the application as an extension of the scope."""
+
+    taken = False
+
+    def handle_connect(self, event: Request) -> None:
+        super().handle_connect(event)
+        if self.response.status_code == 101 and self.scheme == "ws":
+            extensions = cast(dict[str, Any], self.scope["extensions"])
+            extensions[TAKEOVER_EXTENSION] = SocketTakeover(self)
+
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        if self.conn.handshake_exc is not None and not (self.handshake_initiated or self.handshake_complete):
+            # The WebSocket library has its own limits for the handshake and sends no answer beyond them.
+            self.handshake_complete = True
+            self.transport.write(_error_bytes(431, "a header of the WebSocket handshake is too long"))
+            self.transport.close()
+
+    def shutdown(self) -> None:
+        # After a takeover the new owner closes the connection; a close frame now could corrupt its stream.
+        if not self.taken:
+            super().shutdown()
+
+    async def send(self, message: ASGISendEvent) -> None:
+        await super().send(message)
+        if message["type"] == "websocket.http.response.body" and not message.get("more_body", False):
+            # uvicorn would treat a handshake refused by an HTTP response as unanswered.
+            self.handshake_complete = True
+
+    @property
+    def has_early_data(self) -> bool:
+        """Return whether the client sent data that has not been read."""
+        return not self.queue.empty() or bool(self.conn.reader.buffer)

@@ -1,0 +1,397 @@
+"""Routes for recorded model exchanges: list, search, show, export, follow and delete."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Mapping
+from contextlib import aclosing
+from dataclasses import asdict
+from datetime import UTC, datetime
+from typing import Annotated, Any, Literal
+
+from fastapi import APIRouter, Depends, Header, Query
+from fastapi.responses import StreamingResponse
+from pydantic import AwareDatetime, Field
+from pydantic.alias_generators import to_camel
+from starlette.responses import Response
+
+from paddock.api.http.authorization import KeyAdmin, LlmReader
+from paddock.api.http.body_models import ResponseBody, UtcDateTime
+from paddock.api.http.error_responses import document_errors
+from paddock.api.http.server_sent_events import (
+    HEARTBEAT_COMMENT,
+    MAX_POSITION,
+    STREAM_HEADERS,
+    STREAM_OPENED,
+    resume_position,
+    with_heartbeats,
+)
+from paddock.api.services import ApiServices
+from paddock.llm.archive.archive import ExchangeArchive
+from paddock.llm.archive.conversation_threads import ConversationThread
+from paddock.llm.archive.exchange_parsing import parse_answer, parse_request
+from paddock.llm.exchange import Exchange, ExchangeOutcome
+from paddock.llm.formats.neutral import (
+    MessagePart,
+    ModelAnswer,
+    ModelMedia,
+    ModelMessage,
+    ModelRefusal,
+    ModelRequest,
+    ModelText,
+    ModelThinking,
+    ModelToolCall,
+    ModelToolResult,
+)
+from paddock.model.exchanges import ExchangeFilters, ExchangeSummary
+
+_PART_TYPES: Mapping[type[Any], str] = {
+    ModelText: "text",
+    ModelMedia: "media",
+    ModelThinking: "thinking",
+    ModelToolCall: "toolCall",
+    ModelToolResult: "toolResult",
+    ModelRefusal: "refusal",
+}
+_RAW_HEADERS = {"X-Content-Type-Options": "nosniff", "Content-Security-Policy": "sandbox", "Cache-Control": "no-store"}
+
+
+class TokenUsageResponse(ResponseBody):
+    """Tokens."""
+
+    input: int
+    output: int
+    cache_read: int
+    cache_write: int
+    reasoning: int
+
+
+class ExchangeSummaryResponse(ResponseBody):
+    id: str = Field(examples=["ex-065bfeda25e000669933832675"])
+    number: int
+    """Position in the order of writing."""
+    at: AwareDatetime
+    key: str
+    sandbox: str | None = None
+    run: str | None = None
+    session: str | None = None
+    user: str | None = None
+    client: str
+    conversation: str | None = None
+    """The client's own name for the conversation."""
+    format: str
+    operation: str
+    model: str
+    stream: bool
+    route: str | None = None
+    provider: str | None = None
+    provider_kind: str | None = None
+    """`script` and `replay` mark responses that no model gave."""
+    provider_model: str | None = None
+    provider_format: str | None = None
+    status: int
+    outcome: ExchangeOutcome
+    error: str | None = None
+    usage: TokenUsageResponse | None = None
+    estimated: bool
+    cost: float | None = None
+    """In US dollars."""
+    first_byte: float | None = None
+    """Seconds until the response began."""
+    total: float
+    """Seconds until it ended."""
+    retries: int
+    notes: list[str]
+    request_size: int
+    response_size: int
+    preview: str | None = None
+    """The beginning of the newest message of the request."""
+
+    @classmethod
+    def from_summary(cls, summary: ExchangeSummary) -> ExchangeSummaryResponse:
+        values = asdict(summary) | {"key": summary.key_id, "at": _to_datetime(summary.at), "notes": list(summary.notes)}
+        if summary.input is not None:
+            values["usage"] = TokenUsageResponse(
+                **{name: values[name] or 0 for name in TokenUsageResponse.model_fields}
+            )
+        return cls(**{name: value for name, value in values.items() if name in cls.model_fields})
+
+
+class ExchangePageResponse(ResponseBody):
+    items: list[ExchangeSummaryResponse]
+    next: str | None = None
+    """The value of `cursor` for the next page; omitted on the last."""
+
+
+class ExchangeResponse(ExchangeSummaryResponse):
+    messages: list[dict[str, Any]] | None = None
+    """The request's messages in a format-independent form; omitted if the request is malformed."""
+    tools: list[str] | None = None
+    """Names of the tools offered to the model."""
+    answer: dict[str, Any] | None = None
+    pieces: list[tuple[float, int]]
+    """When each chunk of the response arrived, in seconds, and its size."""
+
+
+class ConversationResponse(ResponseBody):
+    id: str
+    number: int
+    """Number of its first exchange."""
+    kind: Literal["main", "subagent", "branch", "side"]
+    """There may be several `main` ones: one per independent task. Unanswered conversations are `side`."""
+    parent: str | None = None
+    """The conversation that a branch left."""
+    conversation: str | None = None
+    at: AwareDatetime
+    last_at: AwareDatetime
+    models: list[str]
+    turns: int
+    """Number of answered exchanges."""
+    exchanges: list[str]
+    """All exchanges, including refused and failed ones."""
+    usage: TokenUsageResponse
+    estimated: bool
+    """Whether some of the token counts are estimates."""
+    cost: float | None = None
+    messages: list[dict[str, Any]]
+    notes: list[str]
+
+
+class ConversationListResponse(ResponseBody):
+    items: list[ConversationResponse]
+
+
+# Async although nothing is awaited: FastAPI would run a plain function in a thread on each request.
+async def _collect_filters(
+    sandbox: str | None = None,
+    run: str | None = None,
+    session: str | None = None,
+    user: str | None = None,
+    key: str | None = None,
+    model: Annotated[str | None, Query(description="The requested name, or the provider's name.")] = None,
+    provider: str | None = None,
+    conversation: str | None = None,
+    outcome: ExchangeOutcome | None = None,
+    status: Annotated[int | None, Query(ge=0, le=999)] = None,
+    since: UtcDateTime | None = None,
+    until: UtcDateTime | None = None,
+    number: Annotated[int | None, Query(ge=0, le=MAX_POSITION)] = None,
+    text: Annotated[str | None, Query(description='Words, "phrases" and prefix* of messages.')] = None,
+) -> ExchangeFilters:
+    """Collect the filters of a request."""
+    return ExchangeFilters(
+        number=number,
+        sandbox=sandbox,
+        run=run,
+        session=session,
+        user=user,
+        key=key,
+        model=model,
+        provider=provider,
+        conversation=conversation,
+        outcome=outcome,
+        status=status,
+        since=since.timestamp() if since else None,
+        until=until.timestamp() if until else None,
+        text=text,
+    )
+
+
+FilterQuery = Annotated[ExchangeFilters, Depends(_collect_filters)]
+Cursor = Annotated[str | None, Query(pattern=r"^ex-[0-9a-f]{26}$", description="`next` of the page before.")]
+Limit = Annotated[int, Query(ge=1, le=500)]
+After = Annotated[int | None, Query(ge=0, le=MAX_POSITION, description="Only exchanges after this number.")]
+LastEventId = Annotated[str | None, Header(alias="Last-Event-ID", description="As `after`, and counts before it.")]
+_EXCHANGE_RESPONSES: dict[int | str, dict[str, Any]] = {
+    200: {"model": ExchangeResponse, "description": "The exchange, or with `raw` the original bytes."}
+}
+_EXPORT_RESPONSES: dict[int | str, dict[str, Any]] = {
+    200: {"description": "Lines of JSON.", "content": {"application/x-ndjson": {"schema": {"type": "string"}}}}
+}
+_STREAM_RESPONSES: dict[int | str, dict[str, Any]] = {
+    200: {"description": "An endless stream.", "content": {"text/event-stream": {"schema": {"type": "string"}}}}
+}
+
+
+def create_router(services: ApiServices) -> APIRouter:
+    router = APIRouter(prefix="/v1", tags=["Exchanges"])
+    archive, fleet = services.archive, services.fleet
+
+    @router.get("/exchanges", responses=document_errors(), response_model_exclude_none=True)
+    async def list_exchanges(
+        principal: LlmReader, filters: FilterQuery, cursor: Cursor = None, limit: Limit = 50
+    ) -> ExchangePageResponse:
+        """List exchanges with models, newest first. New messages become searchable after a moment."""
+        found, following = await archive.list_exchanges(principal.tenant, filters, cursor=cursor, limit=limit)
+        return ExchangePageResponse(
+            items=[ExchangeSummaryResponse.from_summary(summary) for summary in found], next=following
+        )
+
+    @router.get(
+        "/exchanges/export", responses={**document_errors(), **_EXPORT_RESPONSES}, response_class=StreamingResponse
+    )
+    async def export_exchanges(
+        principal: LlmReader,
+        filters: FilterQuery,
+        form: Literal["openai", "anthropic"] = "openai",
+        unanswered: Annotated[bool, Query(description="Include unanswered conversations.")] = False,
+    ) -> Response:
+        """Export conversations, one per line, with messages in OpenAI's chat format or Anthropic's.
+
+        They are ordered by their start. Reasoning of models is included, even if the client did not send it back.
+        """
+        lines = archive.export_conversations(principal.tenant, filters, form, unanswered=unanswered)
+        return StreamingResponse(lines, 200, STREAM_HEADERS, "application/x-ndjson")
+
+    @router.get(
+        "/exchanges/events", responses={**document_errors(), **_STREAM_RESPONSES}, response_class=StreamingResponse
+    )
+    async def follow_exchanges(
+        principal: LlmReader,
+        after: After = None,
+        sandbox: str | None = None,
+        last_event_id: LastEventId = None,
+    ) -> Response:
+        """Stream exchanges as they are written, from now on or after a number. `id:` is the exchange's number."""
+        position = resume_position(last_event_id, after, "number of an exchange")
+        frames = _stream_exchanges(archive, principal.tenant, position, sandbox)
+        return StreamingResponse(frames, 200, STREAM_HEADERS, "text/event-stream")
+
+    @router.get(
+        "/exchanges/{exchange_id}", responses={**document_errors(404), **_EXCHANGE_RESPONSES}, response_model=None
+    )
+    async def get_exchange(
+        exchange_id: str, principal: LlmReader, raw: Literal["request", "response"] | None = None
+    ) -> Response:
+        """Return one exchange; with `raw`, the original bytes of the request or the response."""
+        summary, exchange = await archive.get_with_summary(principal.tenant, exchange_id)
+        if raw is not None:
+            return _raw_response(exchange, raw)
+        document = await asyncio.to_thread(_exchange_document, summary, exchange)
+        return Response(document, media_type="application/json")
+
+    @router.get(
+        "/exchanges/{exchange_id}/conversation",
+        responses={**document_errors(404), 200: {"model": ConversationResponse, "description": "The conversation."}},
+        response_model=None,
+    )
+    async def get_conversation(exchange_id: str, principal: LlmReader) -> Response:
+        """Return the conversation that an exchange is part of."""
+        thread = await archive.get_conversation(principal.tenant, exchange_id)
+        document = await asyncio.to_thread(lambda: _to_json(_conversation_document(thread)))
+        return Response(document, media_type="application/json")
+
+    @router.delete("/exchanges/{exchange_id}", status_code=204, responses=document_errors(404))
+    async def delete_exchange(exchange_id: str, principal: KeyAdmin) -> None:
+        """Delete an exchange and the messages that no other exchange has. Requires the scope `keys:admin`."""
+        await archive.delete(principal.tenant, exchange_id)
+
+    @router.get(
+        "/sandboxes/{sandbox_id}/conversations",
+        responses={**document_errors(404), 200: {"model": ConversationListResponse, "description": "Conversations."}},
+        response_model=None,
+    )
+    async def list_conversations(sandbox_id: str, principal: LlmReader) -> Response:
+        """List a sandbox's conversations: main, sub-agents, branches and side calls."""
+        threads = await archive.list_conversations(principal.tenant, sandbox_id)
+        if not threads:
+            await fleet.get(principal.tenant, sandbox_id)
+        document = await asyncio.to_thread(
+            lambda: _to_json({"items": [_conversation_document(thread) for thread in threads]})
+        )
+        return Response(document, media_type="application/json")
+
+    return router
+
+
+def _raw_response(exchange: Exchange, which: str) -> Response:
+    body = exchange.request if which == "request" else b"".join([piece for _, piece in exchange.response])
+    kind = "application/octet-stream"
+    if body.lstrip()[:1] in (b"{", b"["):
+        kind = "application/json"
+    elif which == "response" and exchange.stream and exchange.status == 200:
+        kind = "text/event-stream"
+    return Response(body, 200, _RAW_HEADERS, kind)
+
+
+def _exchange_document(summary: ExchangeSummary, exchange: Exchange) -> bytes:
+    document = ExchangeSummaryResponse.from_summary(summary).model_dump(mode="json", by_alias=True, exclude_none=True)
+    request, answer = parse_request(exchange), parse_answer(exchange)
+    if isinstance(request, ModelRequest):
+        document["messages"] = [_message_document(message) for message in request.messages]
+        document["tools"] = [tool.name for tool in request.tools]
+    if isinstance(answer, ModelAnswer):
+        document["answer"] = {
+            "id": answer.id,
+            "model": answer.model,
+            "parts": [_part_document(part) for part in answer.parts],
+            "finish": answer.finish,
+            "notes": answer.notes,
+        }
+    document["pieces"] = [(moment, len(piece)) for moment, piece in exchange.response]
+    return _to_json(document)
+
+
+def _conversation_document(thread: ConversationThread) -> dict[str, Any]:
+    usage = TokenUsageResponse(**asdict(thread.usage))
+    response = ConversationResponse(
+        id=thread.id,
+        number=thread.exchanges[0].number,
+        kind=thread.kind,
+        parent=thread.parent,
+        conversation=thread.conversation,
+        at=_to_datetime(thread.exchanges[0].at),
+        last_at=_to_datetime(thread.exchanges[-1].at),
+        models=thread.models,
+        turns=thread.turns,
+        exchanges=[each.id for each in thread.exchanges],
+        usage=usage,
+        estimated=thread.estimated,
+        cost=thread.cost,
+        messages=[],
+        notes=thread.notes,
+    )
+    document = response.model_dump(mode="json", by_alias=True, exclude_none=True)
+    document["messages"] = [_message_document(message) for message in thread.messages]
+    return document
+
+
+def _message_document(message: ModelMessage) -> dict[str, Any]:
+    return {"role": message.role, "parts": [_part_document(part) for part in message.parts]}
+
+
+def _part_document(part: MessagePart) -> dict[str, Any]:
+    values = {to_camel(name): value for name, value in asdict(part).items() if value is not None and value is not False}
+    if isinstance(part, ModelToolResult):
+        values["content"] = [_part_document(each) for each in part.content]
+    return {"type": _PART_TYPES[type(part)], **values}
+
+
+def _to_json(document: Any) -> bytes:
+    """Serialise any request's content, including lone surrogates; non-finite numbers become null."""
+    text = json.dumps(document)
+    try:
+        json.dumps(document, allow_nan=False)
+    except ValueError:
+        text = json.dumps(json.loads(text, parse_constant=lambda _: None))
+    return text.encode()
+
+
+def _to_datetime(at: float) -> datetime:
+    return datetime.fromtimestamp(at, UTC)
+
+
+async def _stream_exchanges(
+    archive: ExchangeArchive, tenant: str, after: int | None, sandbox: str | None
+) -> AsyncIterator[bytes]:
+    yield STREAM_OPENED
+    async with aclosing(with_heartbeats(archive.follow_written(tenant, after))) as following:  # type: ignore[type-var]
+        async for summary in following:
+            if summary is None:
+                yield HEARTBEAT_COMMENT
+            elif sandbox in (None, summary.sandbox):
+                document = ExchangeSummaryResponse.from_summary(summary).model_dump_json(
+                    by_alias=True, exclude_none=True
+                )
+                yield f"id: {summary.number}\nevent: exchange\ndata: {document}\n\n".encode()

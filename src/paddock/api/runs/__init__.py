@@ -1,0 +1,1 @@
+"""Routes for runs of tasks, their deliverables, and task files."""

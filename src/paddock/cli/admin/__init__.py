@@ -1,0 +1,1 @@
+"""Administration commands: `paddock serve`, `console`, `doctor`, `config`, `key`, `events` and `version`."""

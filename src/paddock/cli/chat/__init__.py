@@ -1,0 +1,1 @@
+"""Commands on chats with agents: `paddock chat` and `paddock session`."""

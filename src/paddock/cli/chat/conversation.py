@@ -1,0 +1,401 @@
+"""Runs a chat: sends messages, shows events, asks for approvals and stops turns."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import mimetypes
+import os
+import secrets
+import signal
+import sys
+import tempfile
+import termios
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+from paddock.cli.chat.approval_prompt import ask_for_decision
+from paddock.cli.chat.chat_views import ChatView, JsonChatView, PlainChatView, TerminalChatView, print_history
+from paddock.cli.chat.line_editor import LineEditor
+from paddock.cli.chat.session_commands import SESSIONS_PATH, find_session, session_path
+from paddock.cli.chat.slash_commands import SLASH_COMMAND_HELP, run_slash_command
+from paddock.cli.connection.reconnecting_client import ReconnectingClient, follow_events
+from paddock.cli.connection.server_client import ServerClient
+from paddock.cli.connection.server_finder import ServerFinder
+from paddock.cli.framework.context import CliContext
+from paddock.cli.output.errors import FAILED, INTERRUPTED, CliError, RequestRefused, UsageError
+
+WAITING_EXIT_CODE = 3
+"""Exit code while an approval is pending."""
+_MAX_ATTACHMENT_BYTES = 20 * 2**20
+_SHOWN_HISTORY = 20
+_PAGE = 1000
+_END_STATES = ("done", "cancelled", "failed")
+
+
+async def run_conversation(
+    cli: CliContext,
+    message: str | None,
+    settings: Mapping[str, Any],
+    *,
+    resume: str | None,
+    attach: Sequence[str],
+    once: bool,
+    people: bool,
+) -> int:
+    """Run a chat until the user exits, or for one answer."""
+    content = await asyncio.to_thread(_build_message_content, message or "", attach)
+    async with ServerFinder(cli) as servers:
+        client = await servers.find_client()
+        session = await _open_session(client, settings, resume)
+        reach = ReconnectingClient(client, lambda: servers.find_client(view.print_note))
+        talk = ChatConversation(reach, session, people)
+        view: ChatView = (
+            TerminalChatView(talk.local_file_path)
+            if people
+            else JsonChatView(cli.out)
+            if cli.as_json
+            else PlainChatView(cli.out)
+        )
+        async with talk.follow_session(view):
+            if once:
+                return await talk.answer_once(content)
+            if resume:
+                print_history(cli.out, (await client.list_all(session_path(session, "/messages")))[-_SHOWN_HISTORY:])
+            return await talk.chat_until_quit(content, LineEditor(cli.data_directory / "chat-history"))
+
+
+class ChatConversation:
+    """A session in this terminal: shows its events and sends the user's messages."""
+
+    def __init__(self, reach: ReconnectingClient, session: str, people: bool) -> None:
+        self._client = reach
+        self._session = session
+        self._people = people
+        self._view: ChatView
+        self._events: asyncio.Queue[Mapping[str, Any] | BaseException] = asyncio.Queue()
+        self._sending = asyncio.Lock()
+        """Held until the id of the own message is known, so that the message is not shown twice."""
+        self._pending_approvals: dict[str, Mapping[str, Any]] = {}
+        self._folder: Path | None = None
+        self._background_tasks: set[asyncio.Task[None]] = set()
+        self._state = "idle"
+        self._stopping = False
+        """Whether the user cancelled the turn, so that its approvals are no longer asked for."""
+
+    @asynccontextmanager
+    async def follow_session(self, view: ChatView) -> AsyncIterator[None]:
+        self._view = view
+        after = await self._newest_event_number()
+        found = await self._client.request_json(
+            "GET", session_path(self._session, "/approvals"), params={"state": "pending"}
+        )
+        self._pending_approvals = {str(each["id"]): each for each in found["items"]}
+        self._state = str((await self._client.request_json("GET", session_path(self._session)))["state"])
+        pump = asyncio.create_task(self._queue_events(after))
+        try:
+            yield
+        finally:
+            pump.cancel()
+            await asyncio.gather(pump, *self._background_tasks, return_exceptions=True)
+
+    async def answer_once(self, content: Sequence[Mapping[str, Any]]) -> int:
+        """Send one message and wait for the end of the turn."""
+        await self._send_message(content)
+        with self._view.show_working():
+            state = await self._wait_for_turn_end(stop_at_questions=True)
+        if state == "waiting":
+            self._view.print_note(f"an approval is pending; decide with: paddock chat --resume {self._session}")
+            return WAITING_EXIT_CODE
+        return 0 if state == "done" else INTERRUPTED if state == "left" else FAILED
+
+    async def chat_until_quit(self, content: Sequence[Mapping[str, Any]], keyboard: LineEditor) -> int:
+        """Chat until the user exits."""
+        self._view.print_note(f"session {self._session}; /help lists the commands", "dim")
+        try:
+            if content:
+                await self._send_message(content)
+                self._state = "running"
+            while True:
+                if self._pending_approvals or self._state != "idle":
+                    try:
+                        if not await self._show_turn(keyboard):
+                            return self._say_goodbye()
+                    except RequestRefused as error:
+                        self._view.print_note(str(error), "red")
+                    self._state = "idle"
+                try:
+                    line = (await keyboard.read_line()).strip()
+                except KeyboardInterrupt:
+                    self._view.print_note("(Ctrl-D exits)")
+                    continue
+                except EOFError:
+                    return self._say_goodbye()
+                if line and not await self._handle_line(line):
+                    return self._say_goodbye()
+        finally:
+            keyboard.close()
+
+    def _say_goodbye(self) -> int:
+        self._view.print_note(f"\nbye; continue with: paddock chat --resume {self._session}")
+        return 0
+
+    async def _handle_line(self, line: str) -> bool:
+        """Handle a typed line; return False to exit."""
+        word, _, rest = line.partition(" ")
+        try:
+            match word:
+                case "/quit" | "/exit":
+                    return False
+                case "/help" | "/?":
+                    self._view.print_note(SLASH_COMMAND_HELP)
+                case "/title" if rest.strip():
+                    await self._client.request_json("PATCH", session_path(self._session), json={"title": rest.strip()})
+                case "/continue":
+                    await self._client.request_json("POST", session_path(self._session, "/continue"))
+                    self._state = "running"
+                case _ if (
+                    note := await run_slash_command(self._client, self._session, word, rest.strip())
+                ) is not None:
+                    self._view.print_note(note)
+                case _ if word.startswith("/") and "/" not in word[1:] and word[1:].isalpha():
+                    self._view.print_note(f"unknown command {word}; /help lists the commands")
+                case _:
+                    await self._send_message([{"type": "text", "text": line}])
+                    self._state = "running"
+        except (RequestRefused, CliError) as error:
+            self._view.print_note(str(error), "red")
+        return True
+
+    async def _show_turn(self, keyboard: LineEditor) -> bool:
+        """Show the turn until it ends and ask for approvals; return False if the user exits."""
+        self._stopping = False
+        while True:
+            while self._pending_approvals and not self._stopping:
+                if not await self._decide_approval(keyboard):
+                    return False
+            with self._view.show_working(), self._accept_typed_lines():
+                state = await self._wait_for_turn_end()
+            if state == "left":
+                return False
+            if state != "asked":
+                return True
+
+    async def _decide_approval(self, keyboard: LineEditor) -> bool:
+        approval = self._pending_approvals.pop(next(iter(self._pending_approvals)))
+        if isinstance(self._view, TerminalChatView):
+            self._view.remember_call(approval)
+        try:
+            decision = await ask_for_decision(approval, keyboard.read_line, self._view.print_note)
+        except EOFError:
+            self._pending_approvals[str(approval["id"])] = approval
+            return False
+        except KeyboardInterrupt:
+            self._view.print_note("")  # The prompt has no line end yet.
+            self._cancel_turn()
+            return True
+        try:
+            await self._client.client.post(session_path(self._session, "/resume"), {"decisions": [decision]})
+        except RequestRefused as error:
+            if error.status == 400:
+                self._pending_approvals[str(approval["id"])] = approval
+            self._view.print_note(str(error), "red")
+        return True
+
+    async def _wait_for_turn_end(self, *, stop_at_questions: bool = False) -> str:
+        """Return how the turn ends: `done`, `cancelled`, `failed`, `asked`, `waiting`, or `left` after Ctrl-C."""
+        with self._handle_interrupts() as left:
+            while True:
+                event = await self._next_event(left)
+                if event is None:
+                    return "left"
+                self._view.show_event(event)
+                data: Mapping[str, Any] = event.get("data") or {}
+                match event.get("type"):
+                    case "approval.required":
+                        approval = data["approval"]
+                        self._pending_approvals[str(approval["id"])] = approval
+                        if not stop_at_questions and not self._stopping:
+                            return "asked"
+                    case "approval.decided" | "approval.expired":
+                        self._pending_approvals.pop(str(data.get("approval_id")), None)
+                    case "turn.ended" if data.get("state") in _END_STATES:
+                        self._pending_approvals.clear()
+                        return str(data["state"])
+                    case "session.state" | "turn.ended" if data.get("state") == "waiting":
+                        if stop_at_questions and self._pending_approvals:
+                            return "waiting"
+                    case "session.deleted":
+                        raise CliError("the session was deleted")
+
+    async def _next_event(self, left: asyncio.Event) -> Mapping[str, Any] | None:
+        getting = asyncio.ensure_future(self._events.get())
+        leaving = asyncio.ensure_future(left.wait())
+        try:
+            await asyncio.wait((getting, leaving), return_when=asyncio.FIRST_COMPLETED)
+            if not getting.done():
+                return None
+            found = getting.result()
+        finally:
+            getting.cancel()
+            leaving.cancel()
+        if isinstance(found, BaseException):
+            raise found
+        async with self._sending:
+            return found
+
+    def _handle_interrupts(self) -> _InterruptHandler:
+        return _InterruptHandler(self._cancel_turn, pressed=self._stopping)
+
+    def _cancel_turn(self) -> None:
+        self._stopping = True
+        self._view.print_note("stopping … (press Ctrl-C again to exit)")
+        self._start_background_task(self._request_and_print_errors("POST", "/cancel"))
+
+    def _accept_typed_lines(self) -> _TypedLineReader:
+        return _TypedLineReader(lambda line: self._start_background_task(self._send_typed_line(line)))
+
+    async def _send_typed_line(self, line: str) -> None:
+        try:
+            await self._send_message([{"type": "text", "text": line}])
+        except CliError as error:
+            self._view.print_note(str(error), "red")
+
+    async def _request_and_print_errors(self, method: str, below: str) -> None:
+        try:
+            await self._client.client.request_json(method, session_path(self._session, below))
+        except CliError as error:
+            self._view.print_note(str(error), "red")
+
+    def _start_background_task(self, work: Any) -> None:
+        task = asyncio.create_task(work)
+        self._background_tasks.add(task)
+        task.add_done_callback(self._background_tasks.discard)
+
+    async def _send_message(self, content: Sequence[Mapping[str, Any]]) -> None:
+        async with self._sending:
+            stored = await self._client.request_json(
+                "POST",
+                session_path(self._session, "/messages"),
+                json={"content": list(content)},
+                headers={"Idempotency-Key": secrets.token_hex(16)},
+            )
+            if isinstance(self._view, TerminalChatView):
+                self._view.mark_own_message(str(stored["id"]))
+
+    async def _queue_events(self, after: int) -> None:
+        try:
+            async for event in follow_events(self._client, session_path(self._session, "/events"), after):
+                self._events.put_nowait(event)
+        except CliError as error:
+            self._events.put_nowait(error)
+
+    async def _newest_event_number(self) -> int:
+        """Return the number of the newest event."""
+        after = 0
+        while True:
+            query, headers = {"after": str(after), "limit": str(_PAGE)}, {"Accept": "application/json"}
+            page = await self._client.request_json(
+                "GET", session_path(self._session, "/events"), params=query, headers=headers
+            )
+            after = int(page["next"])
+            if len(page["items"]) < _PAGE:
+                return after
+
+    def local_file_path(self, sha: str, name: str, mime: str) -> str:
+        """Return the local path of a session's file and start downloading it."""
+        if self._folder is None:
+            self._folder = Path(tempfile.mkdtemp(prefix="paddock-chat-"))
+        ending = mimetypes.guess_extension(mime) or ""
+        safe = "".join(letter for letter in Path(name).name if letter.isalnum() or letter in "._- ").strip(". ")
+        path = self._folder / (f"{sha[:8]}-{safe[-80:]}" if safe else f"{sha[:12]}{ending}")
+        if not path.exists():
+            path.touch(mode=0o600)
+            self._start_background_task(self._fetch_file(sha, path))
+        return str(path)
+
+    async def _fetch_file(self, sha: str, path: Path) -> None:
+        try:
+            async with self._client.client.request("GET", session_path(self._session, f"/files/{sha}")) as answer:
+                content = await answer.content.read(-1)
+            await asyncio.to_thread(path.write_bytes, content)
+        except (CliError, OSError) as error:
+            self._view.print_note(f"could not download {path.name}: {error}", "red")
+
+
+class _InterruptHandler:
+    """Handles Ctrl-C while entered: the first stops the agent, the second exits."""
+
+    def __init__(self, first: Callable[[], None], *, pressed: bool) -> None:
+        self._first = first
+        self._left = asyncio.Event()
+        self._pressed = pressed
+
+    def __enter__(self) -> asyncio.Event:
+        asyncio.get_running_loop().add_signal_handler(signal.SIGINT, self._press)
+        return self._left
+
+    def __exit__(self, *_: object) -> None:
+        asyncio.get_running_loop().remove_signal_handler(signal.SIGINT)
+
+    def _press(self) -> None:
+        if self._pressed:
+            self._left.set()
+        else:
+            self._pressed = True
+            self._first()
+
+
+class _TypedLineReader:
+    """Reads lines typed while the agent works."""
+
+    def __init__(self, say: Callable[[str], None]) -> None:
+        self._say = say
+
+    def __enter__(self) -> None:
+        terminal = sys.stdin.fileno()
+        self._before = termios.tcgetattr(terminal)
+        quiet = termios.tcgetattr(terminal)
+        quiet[3] &= ~termios.ECHOCTL  # Keeps `^C` out of the live display.
+        termios.tcsetattr(terminal, termios.TCSANOW, quiet)
+        asyncio.get_running_loop().add_reader(terminal, self._read)
+
+    def __exit__(self, *_: object) -> None:
+        asyncio.get_running_loop().remove_reader(sys.stdin.fileno())
+        termios.tcsetattr(sys.stdin.fileno(), termios.TCSANOW, self._before)
+
+    def _read(self) -> None:
+        # Read the descriptor directly: input buffered by `sys.stdin` would be lost to the next prompt.
+        typed = os.read(sys.stdin.fileno(), 65536)
+        if not typed:
+            asyncio.get_running_loop().remove_reader(sys.stdin.fileno())
+        for line in typed.decode(errors="replace").splitlines():
+            if line.strip():
+                self._say(line.strip())
+
+
+def _build_message_content(message: str, attach: Sequence[str]) -> list[dict[str, Any]]:
+    content: list[dict[str, Any]] = [{"type": "text", "text": message}] if message.strip() else []
+    for each in attach:
+        path = Path(each)
+        try:
+            if path.stat().st_size > _MAX_ATTACHMENT_BYTES:
+                raise UsageError(f"{each} is larger than {_MAX_ATTACHMENT_BYTES // 2**20} MiB")
+            data = path.read_bytes()
+        except OSError as error:
+            raise UsageError(f"{each} cannot be read: {error.strerror}") from None
+        mime = mimetypes.guess_type(path.name)[0] or "application/octet-stream"
+        kind = "image" if mime.startswith("image/") else "file"
+        content.append({"type": kind, "name": path.name, "mime": mime, "data": base64.b64encode(data).decode()})
+    return content
+
+
+async def _open_session(client: ServerClient, settings: Mapping[str, Any], resume: str | None) -> str:
+    if resume is None:
+        return str((await client.post(SESSIONS_PATH, dict(settings)))["id"])
+    session = await find_session(client, resume)
+    if settings:
+        await client.request_json("PATCH", session_path(session), json=dict(settings))
+    return session

@@ -1,0 +1,72 @@
+"""Slash commands of `paddock chat` that show or change the session."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from paddock.cli.chat.session_commands import session_path
+from paddock.cli.connection.reconnecting_client import ReconnectingClient
+from paddock.cli.output.errors import RequestRefused
+from paddock.cli.output.formatting import format_cost
+from paddock.errors import SandboxNotFound
+
+SLASH_COMMAND_HELP = """\
+Type a message. While the agent works, it reads lines you type before its next step, and Ctrl-C stops it.
+  /continue   continue where the agent was stopped
+  /model NAME switch the model from the next step on; without a name, show the model
+  /sandboxes  the session's sandboxes
+  /usage      requests, tokens and cost so far
+  /title TEXT set the session's title
+  /quit       exit (or Ctrl-D); continue later with: paddock chat --resume last"""
+
+
+async def run_slash_command(reach: ReconnectingClient, session: str, word: str, rest: str) -> str | None:
+    """Run a slash command and return its output; None if `word` is not one of these commands."""
+    match word:
+        case "/model" if rest:
+            changed = await reach.request_json("PATCH", session_path(session), json={"model": rest})
+            return f"the model is {changed['model']} from the next step on"
+        case "/model":
+            found = await reach.request_json("GET", session_path(session))
+            return f"the model is {found['model']}; /model NAME changes it, and paddock llm list shows which there are"
+        case "/sandboxes":
+            return await _list_sandboxes(reach, await reach.request_json("GET", session_path(session)))
+        case "/usage":
+            return format_usage(await reach.request_json("GET", session_path(session)))
+    return None
+
+
+def format_usage(session: Mapping[str, Any]) -> str:
+    usage = session.get("usage") or {}
+    spent, budget = usage.get("input_tokens", 0) + usage.get("output_tokens", 0), session.get("budget")
+    parts = [
+        f"{usage.get('requests', 0):,} requests",
+        f"{usage.get('input_tokens', 0):,} tokens in, {usage.get('output_tokens', 0):,} out",
+        format_cost(usage.get("cost")) or "unknown cost",
+    ]
+    if budget:
+        parts.append(f"{spent:,} of {budget:,} tokens of the budget")
+    return "; ".join(parts)
+
+
+async def _list_sandboxes(reach: ReconnectingClient, session: Mapping[str, Any]) -> str:
+    known: Mapping[str, str] = session.get("sandboxes") or {}
+    kinds = list(dict.fromkeys([*session.get("kinds", ()), *known]))
+    if not kinds:
+        return "this session uses no sandboxes"
+    rows = [(kind, known.get(kind, ""), await _find_sandbox_state(reach, known.get(kind))) for kind in kinds]
+    widths = [max(len(row[column]) for row in rows) for column in (0, 1)]
+    return "\n".join(f"{kind:{widths[0]}}  {sandbox:{widths[1]}}  {state}".rstrip() for kind, sandbox, state in rows)
+
+
+async def _find_sandbox_state(reach: ReconnectingClient, sandbox: str | None) -> str:
+    if sandbox is None:
+        return "not started yet"
+    try:
+        found = await reach.request_json("GET", f"/v1/sandboxes/{sandbox}")
+    except RequestRefused as error:
+        if error.server_code == SandboxNotFound.code:
+            return "removed; the next call creates a new one"
+        raise
+    return str(found["status"]["state"])

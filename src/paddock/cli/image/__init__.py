@@ -1,0 +1,1 @@
+"""Commands on images and sandbox kinds: `paddock image` and `paddock kind`."""

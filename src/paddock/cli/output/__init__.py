@@ -1,0 +1,1 @@
+"""Output of all commands: tables, JSON, formatted values, errors, and atomic files."""

@@ -1,0 +1,1 @@
+"""Commands on task runs and task files: `paddock run`, `paddock runs` and `paddock task`."""

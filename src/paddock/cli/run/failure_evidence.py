@@ -1,0 +1,98 @@
+"""Rows that explain why a run failed: notes, evidence and last output."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from paddock.cli.output.agent_text import clean_line, clean_text
+from paddock.cli.output.formatting import format_size
+from paddock.cli.run.run_progress import SUCCEEDED
+from paddock.cli.run.run_render import format_run_duration, humanize_state
+
+if TYPE_CHECKING:
+    from rich.text import Text
+
+_MAX_LINES = 6
+_NOTES = "deliverables"
+_OUTPUT = "last_output"
+_SIZES = ("used", "limit", "volumes", "bytes", "size")
+_MIN_MATCH_LETTERS = 8
+"""Minimum length of equal text to count as the same message."""
+
+
+def build_evidence_rows(run: Mapping[str, Any], final_messages: Sequence[str] = ()) -> list[tuple[str, Text]]:
+    """Return rows of notes about deliverables and, unless the run succeeded, its evidence and last output.
+
+    `final_messages` come from the agent, latest first. Text that the run's reason already contains is left out.
+    """
+    result = run.get("result") or {}
+    evidence, reason = result.get("evidence") or {}, clean_line(str(result.get("reason") or ""))
+    found = _labelled_rows("notes", _value_lines(_NOTES, evidence.get(_NOTES) or []))
+    if run.get("state") in (SUCCEEDED, None):
+        return found
+    for name, value in evidence.items():
+        if name not in (_NOTES, _OUTPUT):
+            found += _labelled_rows(
+                humanize_state(clean_line(str(name))),
+                [line for line in _value_lines(name, value) if not _is_in_reason(line, reason)],
+            )
+    return found + _last_output_rows(evidence.get(_OUTPUT), final_messages, reason, by_agent=bool(run.get("agent")))
+
+
+def _last_output_rows(
+    output: object, final_messages: Sequence[str], reason: str, by_agent: bool
+) -> list[tuple[str, Text]]:
+    for text in final_messages:
+        if not _is_in_reason(clean_line(text), reason):
+            return _labelled_rows("last words", _last_lines(text))
+    streams = output.values() if isinstance(output, Mapping) else [output or ""]
+    lines = [line for text in streams for line in _last_lines(str(text))]
+    if by_agent:
+        # Agents write JSON for programs; other lines are meant for people.
+        lines = [line for line in lines if not line.lstrip().startswith(("{", "["))]
+    return _labelled_rows(
+        "last output", [line for line in lines if not _is_in_reason(clean_line(line), reason)][-_MAX_LINES:]
+    )
+
+
+def _last_lines(text: str) -> list[str]:
+    return [line for line in clean_text(text).splitlines() if line.strip()][-_MAX_LINES:]
+
+
+def _is_in_reason(text: str, reason: str) -> bool:
+    """Return whether the reason already contains the text; reasons quote last lines and errors."""
+    if reason.endswith(f": {text}"):
+        return True
+    return (len(text) >= _MIN_MATCH_LETTERS and text in reason) or (
+        len(reason) >= _MIN_MATCH_LETTERS and text.startswith(reason)
+    )
+
+
+def _value_lines(name: str, value: object) -> list[str]:
+    if isinstance(value, Mapping):
+        return [
+            ", ".join(
+                f"{humanize_state(clean_line(str(key)))} {_format_value(str(key), each)}" for key, each in value.items()
+            )
+        ]
+    if isinstance(value, list | tuple):
+        return [_format_value(name, each) for each in value]
+    return [_format_value(name, value)] if not isinstance(value, str) else _last_lines(value)
+
+
+def _format_value(name: str, value: object) -> str:
+    """Format a value, with units if its name implies them."""
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        if name.rpartition("_")[2] in _SIZES:
+            return format_size(value)
+        if name.rpartition("_")[2] == "seconds":
+            return format_run_duration(value)
+    return clean_line(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str))
+
+
+def _labelled_rows(name: str, lines: Sequence[str]) -> list[tuple[str, Text]]:
+    from rich.text import Text
+
+    return [("" if place else name, Text(line, style="dim")) for place, line in enumerate(lines)]

@@ -1,0 +1,343 @@
+"""`paddock task`: validates, lists, shows and creates task files. Only `--ready` needs a server."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from paddock.cli.framework.command_registration import command_group, register_command
+from paddock.cli.framework.context import CliContext
+from paddock.cli.output.errors import FAILED, CliError, supports_colour
+from paddock.cli.output.formatting import sanitize_text
+from paddock.cli.run.task_display import (
+    agent_names,
+    deliverable_text,
+    file_report,
+    format_task_input,
+    image_name,
+    model_names,
+    print_problems,
+    summarize_task,
+    task_report,
+    workspace_relative,
+)
+from paddock.errors import PaddockError
+
+if TYPE_CHECKING:
+    from paddock.runs.presets import PresetLibrary
+    from paddock.runs.tasks.task_file_loader import LoadedTask
+    from paddock.runs.tasks.task_problems import TaskError
+
+_TASKS_DIRECTORY = Path("tasks")
+_SERVER_SECONDS = 5.0
+"""Seconds to wait for the names of the server's models."""
+
+
+def register_commands(app: typer.Typer) -> None:
+    tasks = command_group("Validate, list and create task files.")
+    app.add_typer(tasks, name="task")
+    register_command(
+        tasks,
+        "validate",
+        server=True,
+        examples="""
+            paddock task validate
+            paddock task validate tasks/hello.yaml tasks/report.yaml
+            paddock task validate --ready tasks/hello.yaml
+        """,
+    )(validate_tasks)
+    register_command(tasks, "list", examples="paddock task list\npaddock task list --json")(list_tasks)
+    register_command(tasks, "show", examples="paddock task show hello\npaddock task show tasks/hello.yaml --json")(
+        show_task
+    )
+    register_command(
+        tasks,
+        "new",
+        server=True,
+        examples="""
+            paddock task new report
+            paddock task new report --agent codex -o work/report.yaml
+        """,
+    )(write_new_task)
+    register_command(tasks, "schema", examples="paddock task schema > task.schema.json")(print_task_schema)
+
+
+async def validate_tasks(
+    cli: CliContext,
+    files: Annotated[
+        list[Path] | None, typer.Argument(metavar="FILE", help="Task files.  [default: all that `list` finds]")
+    ] = None,
+    ready: Annotated[
+        bool, typer.Option("--ready", help="Ask the server whether each task can run now: model, secrets, image.")
+    ] = False,
+) -> int | None:
+    """Validate task files: every field and the files they refer to.
+
+    The exit code is 0 if all are valid and, with --ready, if all can run on the server.
+    """
+    from paddock.cli.run.job_planning import format_skipped_note, separate_script_files
+    from paddock.runs.tasks.task_problems import TaskError
+
+    presets = _load_presets(cli)
+    paths, scenarios = separate_script_files(files) if files else (_task_files(cli), [])
+    sys.stderr.write(format_skipped_note(scenarios))
+    found: list[tuple[Path, LoadedTask | TaskError]] = []
+    for path in paths:
+        try:
+            found.append((path, _load_task_file(path, presets)))
+        except TaskError as error:
+            found.append((path, error))
+    if not found:
+        raise CliError("no task files in tasks/", hint="create one: paddock task new NAME")
+    wrong = sum(isinstance(result, TaskError) for _, result in found)
+    verdicts = await _fetch_server_verdicts(cli, found) if ready else {}
+    unready = sum(not verdict["ready"] for verdict in verdicts.values())
+    if cli.as_json:
+        documents = [
+            {**file_report(path, result), **({"server": verdicts[path]} if path in verdicts else {})}
+            for path, result in found
+        ]
+        cli.out.print_json(
+            {"valid": not wrong, **({"ready": not (wrong or unready)} if ready else {}), "files": documents}
+        )
+        return FAILED if wrong or unready else None
+    for path, result in found:
+        if isinstance(result, TaskError):
+            print_problems(path, result.problems)
+        else:
+            mark = "\x1b[32m✓\x1b[0m" if supports_colour(sys.stdout) else "✓"
+            sys.stdout.write(f"{mark} {sanitize_text(f'{path}  {summarize_task(result.task)}')}\n")
+            for issue in verdicts.get(path, {}).get("issues", ()):
+                sys.stdout.write(sanitize_text(f"  {issue['level']}: {issue['field']}: {issue['message']}") + "\n")
+    if wrong:
+        count = f"{wrong} of {len(found)} task files" if len(found) > 1 else str(found[0][0])
+        raise CliError(f"{count} {'are' if wrong > 1 else 'is'} not valid")
+    if unready:
+        raise CliError(f"{unready} of {len(found)} task files cannot run on the server now")
+    return None
+
+
+async def _fetch_server_verdicts(
+    cli: CliContext, found: list[tuple[Path, LoadedTask | TaskError]]
+) -> dict[Path, dict[str, Any]]:
+    """Return the server's verdict on each valid task. Inputs are not sent; their files were checked locally."""
+    from paddock.runs.tasks.task_problems import TaskError
+
+    async with cli.open_client() as client:
+        return {
+            path: await client.post(
+                "/v1/tasks/validate",
+                {"task": result.task.model_dump(mode="json", exclude_defaults=True, exclude={"inputs"})},
+            )
+            for path, result in found
+            if not isinstance(result, TaskError)
+        }
+
+
+def list_tasks(cli: CliContext) -> None:
+    """List the tasks in ./tasks and in the configured directory.
+
+    The setting `runs.tasks` names that directory. Files that end in `.script.yaml` are scripted models, not tasks.
+    """
+    from paddock.cli.run.job_planning import format_skipped_note
+    from paddock.runs.tasks.task_problems import TaskError
+
+    presets = _load_presets(cli)
+    sys.stderr.write(format_skipped_note(_script_files(cli)))
+    documents: list[dict[str, Any]] = []
+    rows = []
+    for path in _task_files(cli):
+        try:
+            task = _load_task_file(path, presets).task
+        except TaskError as error:
+            documents.append(file_report(path, error))
+            rows.append([path.stem, "✗", "", "", f"not valid; see: paddock task validate {path}"])
+            continue
+        documents.append({"file": str(path), "valid": True, **task_report(task, presets)})
+        back = ", ".join(workspace_relative(each.path) for each in task.deliverables)
+        rows.append(
+            [
+                task.name,
+                ", ".join(agent_names(task)),
+                model_names(task, presets),
+                back,
+                " ".join(task.description.split()),
+            ]
+        )
+    if cli.as_json:
+        return cli.out.print_json({"tasks": documents})
+    if not rows:
+        return cli.out.print_line("No tasks in tasks/; create one with: paddock task new NAME")
+    return cli.out.print_table(["NAME", "AGENT", "MODEL", "DELIVERABLES", "DESCRIPTION"], rows)
+
+
+def show_task(
+    cli: CliContext,
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Task name or file.", show_default=False)],
+) -> None:
+    """Show a task, including its defaults."""
+    from paddock.config.units import format_duration
+    from paddock.runs.tasks.matrix_expansion import expand_matrix
+
+    presets = _load_presets(cli)
+    loaded = _load_task_file(_find_task_file(cli, name), presets)
+    task = loaded.task
+    runs = [run for run, _ in expand_matrix(task)]
+    if cli.as_json:
+        document = task.model_dump(mode="json", exclude_defaults=True)
+        return cli.out.print_json({"file": str(loaded.path), "runs": runs, "task": document})
+    end = [f"{key} {value}" for key, value in task.end.model_dump(exclude_defaults=True).items() if key != "timeout"]
+    facts = [
+        ("name", task.name),
+        ("file", str(loaded.path)),
+        ("description", " ".join(task.description.split())),
+        ("agent", ", ".join(agent_names(task))),
+        ("model", model_names(task, presets)),
+        ("image", task.image or (task.kind if task.kind else "") or image_name(task, presets)),
+        ("entrypoint", task.entrypoint if isinstance(task.entrypoint, str) else " ".join(task.entrypoint or ())),
+        ("tools", ", ".join(server.name for server in task.mcp)),
+        ("inputs", "\n".join(format_task_input(each) for each in task.inputs)),
+        ("env", ", ".join(task.env)),
+        ("secrets", ", ".join(task.secrets)),
+        ("ends", ", ".join([f"after {format_duration(task.end.timeout)} at the latest", *end])),
+        ("deliverables", "\n".join(deliverable_text(each.path, each.required) for each in task.deliverables)),
+        ("verify", "\n".join(check.title for check in task.verify)),
+        ("retries", str(task.retries.times) if task.retries.times else ""),
+        ("runs", "\n".join(runs) if len(runs) > 1 else ""),
+        ("goal", task.goal.strip()),
+    ]
+    return cli.out.print_facts([(key, value) for key, value in facts if value])
+
+
+async def write_new_task(
+    cli: CliContext,
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Name of the task.", show_default=False)],
+    agent: Annotated[str, typer.Option("--agent", metavar="AGENT", help="Agent preset.")] = "claude-code",
+    output: Annotated[
+        str | None,
+        typer.Option("-o", "--output", metavar="FILE", help="File to write; - prints it.  [default: tasks/NAME.yaml]"),
+    ] = None,
+) -> None:
+    """Create a commented task file to start from.
+
+    An existing file is never overwritten.
+    """
+    from pydantic import TypeAdapter, ValidationError
+
+    from paddock.config.yaml_files import closest_name
+    from paddock.model.task import Identifier
+    from paddock.runs.tasks.task_starter import starter_task_file
+
+    try:
+        TypeAdapter(Identifier).validate_python(name)
+    except ValidationError as error:
+        raise CliError(f"NAME: {error.errors()[0]['ctx']['error']}") from None
+    presets = _load_presets(cli)
+    known = presets.names()
+    if agent not in known:
+        near = closest_name(agent, known)
+        raise CliError(f"there is no preset '{agent}'", hint=f"did you mean {near}?" if near else ", ".join(known))
+    path = _TASKS_DIRECTORY / f"{name}.yaml" if output is None else Path(output)
+    shown = f"tasks/{name}.yaml" if output == "-" else str(path)
+    text = starter_task_file(
+        name, agent, shown, entrypoint=presets.get(agent).command is None, models=await _fetch_server_models(cli)
+    )
+    if output == "-":
+        return cli.out.print_json({"text": text}) if cli.as_json else cli.out.print_text(text)
+    _write_new_file(path, text, parents=output is None)
+    if cli.as_json:
+        return cli.out.print_json({"file": str(path), "name": name, "agent": agent})
+    return cli.out.print_line(f"{path} created; edit it, then run it with: paddock run {path}")
+
+
+def _write_new_file(path: Path, text: str, *, parents: bool) -> None:
+    """Write a file that must not exist yet."""
+    try:
+        if parents:
+            path.parent.mkdir(exist_ok=True)
+        with path.open("x", encoding="utf-8") as file:
+            file.write(text)
+    except FileExistsError:
+        raise CliError(f"{path} already exists", hint="choose another file with -o") from None
+    except OSError as error:
+        raise CliError(f"{path} cannot be written: {error.strerror}") from None
+
+
+async def _fetch_server_models(cli: CliContext) -> list[str]:
+    """Return the names of the server's models, the default first; empty if no server answers."""
+    from paddock.cli.connection.server_finder import find_responding_server
+
+    try:
+        if not (cli.has_named_server or find_responding_server(cli.data_directory)):
+            return []
+        async with asyncio.timeout(_SERVER_SECONDS), cli.open_client() as client:
+            models = (await client.get("/v1/server"))["models"]
+    except (CliError, PaddockError, TimeoutError):
+        return []
+    if models["demo"]:
+        return []  # The demo script answers chats, not tasks.
+    names = [str(each["name"]) for each in models["items"]]
+    return sorted(names, key=lambda name: name != models["default"])
+
+
+def print_task_schema(cli: CliContext) -> None:
+    """Print the JSON Schema of task files, for completion and validation in editors."""
+    from paddock.runs.tasks.task_schema import task_json_schema
+
+    cli.out.print_json(task_json_schema())
+
+
+def _load_presets(cli: CliContext) -> PresetLibrary:
+    from paddock.runs.presets import PresetLibrary
+
+    return PresetLibrary(cli.load_config({}, only=["runs.presets"]).config.runs.presets)
+
+
+def _task_files(cli: CliContext) -> list[Path]:
+    from paddock.runs.tasks.task_file_loader import list_task_files
+
+    return [path for directory in _task_directories(cli) for path in list_task_files(directory)]
+
+
+def _script_files(cli: CliContext) -> list[Path]:
+    """Return the scripted-model files beside the tasks."""
+    from paddock.runs.tasks.task_file_loader import list_script_files
+
+    return [path for directory in _task_directories(cli) for path in list_script_files(directory)]
+
+
+def _task_directories(cli: CliContext) -> list[Path]:
+    configured = cli.load_config({}, only=["runs.tasks"]).config.runs.tasks
+    return [
+        _TASKS_DIRECTORY,
+        *([configured] if configured is not None and configured.resolve() != _TASKS_DIRECTORY.resolve() else []),
+    ]
+
+
+def _load_task_file(path: Path, presets: PresetLibrary) -> LoadedTask:
+    from paddock.runs.tasks.task_file_loader import load_task
+
+    return load_task(path, presets=presets)
+
+
+def _find_task_file(cli: CliContext, name: str) -> Path:
+    """Return the file of a path, a task name or a file name."""
+    from paddock.cli.sandbox.lookup import AmbiguousName
+    from paddock.config.yaml_files import closest_name
+    from paddock.runs.tasks.task_file_loader import SUFFIXES, read_task_name
+
+    if "/" in name or name.endswith(SUFFIXES):
+        return Path(name)
+    files = {path: read_task_name(path) for path in _task_files(cli)}
+    found = [path for path, own in files.items() if own == name] or [path for path in files if path.stem == name]
+    if len(found) > 1:
+        raise AmbiguousName(f"{name} is the name of {', '.join(map(str, found))}", hint="give the file instead")
+    if not found:
+        near = closest_name(name, [own for own in files.values() if own])
+        hint = f"did you mean {near}?" if near else "list tasks: paddock task list"
+        raise CliError(f"there is no task {name}", hint=hint)
+    return found[0]

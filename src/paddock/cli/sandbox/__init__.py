@@ -1,0 +1,1 @@
+"""Commands on sandboxes: `paddock sandbox`, `paddock tool` and `paddock pool`."""

@@ -1,0 +1,21 @@
+"""Settings of sandbox kinds: overrides of the built-in kinds, and new kinds."""
+
+from __future__ import annotations
+
+from paddock.config.sandbox_limits import LimitsConfig
+from paddock.config.section import ConfigSection
+
+
+class KindConfig(ConfigSection):
+    """A kind of sandbox that requests can name. Omitted values of a built-in kind keep their defaults."""
+
+    title: str | None = None
+    """Display name, such as `Linux (LXDE)`; defaults to the name of the kind."""
+    image: str | None = None
+    """Image of the sandboxes; required for a new kind."""
+    description: str | None = None
+    """What the kind is suited for; shown to agents."""
+    screen: bool | None = None
+    """Whether the sandboxes have a desktop that can be viewed and controlled."""
+    limits: LimitsConfig = LimitsConfig()
+    """Resource limits used when a request does not set them."""

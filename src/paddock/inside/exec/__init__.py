@@ -1,0 +1,1 @@
+"""Runs processes: commands, bash sessions, code contexts and terminals, with their output."""

@@ -1,0 +1,1 @@
+"""HTTP/1.1 over sockets: requests, replies, WebSockets, multipart forms and tunnels."""

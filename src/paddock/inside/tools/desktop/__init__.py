@@ -1,0 +1,1 @@
+"""Tools that see and control the X desktop: screenshots, mouse, keyboard, clipboard, windows and programs."""

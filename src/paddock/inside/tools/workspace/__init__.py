@@ -1,0 +1,1 @@
+"""Tools of every sandbox: files, shell commands and Python cells."""

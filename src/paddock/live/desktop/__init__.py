@@ -1,0 +1,1 @@
+"""Relays desktops over RFB and streams pictures of screens to viewers."""

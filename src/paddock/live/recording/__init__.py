@@ -1,0 +1,1 @@
+"""Screen recordings: capture, file format and video export."""

@@ -1,0 +1,1 @@
+"""Terminals in sandboxes that several viewers share."""

@@ -1,0 +1,1 @@
+"""Calls of sandbox tools, from outside and over MCP from inside the sandbox."""

@@ -1,0 +1,109 @@
+"""Read and replace `item_reference` inputs of Responses requests. Items stay encoded as JSON."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from paddock.errors import TooLarge
+from paddock.llm.formats.openai_responses.item_ids import parse_item_id
+
+MAX_EXCHANGES = 200
+"""Exchanges read for one request."""
+MAX_ADDED = 64 * 2**20
+"""Bytes that items may add to one request."""
+_MARK = b'"item_reference"'
+_COMPLETED = re.compile(rb"^data: (\{.*\"type\": ?\"response\.(?:completed|incomplete)\".*)$", re.MULTILINE)
+_INVALID = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
+
+
+class _Response(msgspec.Struct):
+    output: list[msgspec.Raw] = []
+
+
+class _Completed(msgspec.Struct):
+    response: _Response
+
+
+class _Item(msgspec.Struct):
+    id: str = ""
+
+
+def has_references(body: bytes) -> bool:
+    """Return whether a body may hold references to items."""
+    return _MARK in body
+
+
+def referenced_items(body: bytes) -> dict[str, list[str]]:
+    """Return the ids of referenced items by the exchange that each id names."""
+    found: dict[str, list[str]] = {}
+    _, items = _request_and_items(body)
+    for item in items:
+        identifier = _referenced_id(item)
+        named = parse_item_id(identifier) if identifier is not None else None
+        if identifier is None or named is None or (named[0] not in found and len(found) >= MAX_EXCHANGES):
+            continue
+        identifiers = found.setdefault(named[0], [])
+        if identifier not in identifiers[-1:]:
+            identifiers.append(identifier)
+    return found
+
+
+def find_items(identifiers: Sequence[str], streamed: bool, answer: bytes) -> dict[str, bytes]:
+    """Return the items with these ids from an answer's body, as JSON."""
+    try:
+        if streamed:
+            ended = _COMPLETED.findall(answer)
+            response = msgspec.json.decode(ended[-1], type=_Completed).response if ended else _Response()
+        else:
+            response = msgspec.json.decode(answer, type=_Response)
+    except _INVALID:
+        return {}
+    found: dict[str, bytes] = {}
+    for identifier in identifiers:
+        named = parse_item_id(identifier)
+        if named is not None and named[1] < len(response.output):
+            item = bytes(response.output[named[1]])
+            if _item_id(item) == identifier:
+                found[identifier] = item
+    return found
+
+
+def replace_references(items: Mapping[str, bytes], body: bytes) -> bytes:
+    """Return the body with the referenced items in place. Raises `TooLarge` if they would make it too long."""
+    request, inputs = _request_and_items(body)
+    resolved: list[Any] = []
+    added = 0
+    for item in inputs:
+        found = items.get(_referenced_id(item) or "")
+        resolved.append(item if found is None else msgspec.Raw(found))
+        added += len(found) if found is not None else 0
+        if added > MAX_ADDED:
+            raise TooLarge(f"the referenced items have more than {MAX_ADDED} bytes; send fewer of them")
+    return msgspec.json.encode({**request, "input": resolved})
+
+
+def _request_and_items(body: bytes) -> tuple[dict[str, Any], list[Any]]:
+    try:
+        request = msgspec.json.decode(body)
+    except _INVALID:
+        return {}, []  # The reader of the format reports what is wrong.
+    items = request.get("input") if isinstance(request, dict) else None
+    return (request, items) if isinstance(items, list) else ({}, [])
+
+
+def _referenced_id(item: Any) -> str | None:
+    if not isinstance(item, dict) or item.get("type") != "item_reference":
+        return None
+    identifier = item.get("id")
+    return identifier if isinstance(identifier, str) else None
+
+
+def _item_id(item: bytes) -> str | None:
+    try:
+        return msgspec.json.decode(item, type=_Item).id
+    except _INVALID:
+        return None

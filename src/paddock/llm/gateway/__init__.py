@@ -1,0 +1,1 @@
+"""Authenticate, route and answer model requests."""

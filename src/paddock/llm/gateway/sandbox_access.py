@@ -1,0 +1,204 @@
+"""Give each sandbox access to the proxy: a socket, a key, and the environment variables of model clients.
+
+The socket identifies the sandbox regardless of the key. The key exists only inside the sandbox: the server stores just
+its digest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import structlog
+from pydantic import ValidationError
+
+from paddock.auth.keys import ApiKeys
+from paddock.config.llm import LlmConfig
+from paddock.errors import ConfigError, InvalidInput, PaddockError
+from paddock.fleet.requests import CreateSandbox
+from paddock.fleet.uplink_sockets import uplink_socket
+from paddock.llm.gateway.sandbox_extensions import LLM_EXTENSION, LLM_EXTENSIONS
+from paddock.llm.metering.key_authentication import compile_model_pattern
+from paddock.llm.providers.run_scripts import script_model_name
+from paddock.llm.wire.http_server import HttpListener, HttpServer
+from paddock.model.keys import KeyRates, KeyTerms, Scope
+from paddock.model.sandbox import Sandbox, UplinkService
+
+UPLINK_NAME = "llm"
+UPLINK_PORT = 8421
+"""Port of the proxy in every sandbox, on 127.0.0.1."""
+MAX_CONNECTIONS = 256
+"""Maximum open connections of one sandbox."""
+BUDGET_PREFIX = "budget-"
+RUN_EXTENSION = f"{LLM_EXTENSION}.run"
+REVOKED_KEY_RETENTION = timedelta(hours=1)
+"""How long the key of an ended sandbox is kept, so that requests with it get a specific error."""
+log = structlog.get_logger()
+
+
+@dataclass(frozen=True)
+class ModelAccess:
+    """Access to models, as configured by a sandbox's extensions."""
+
+    enabled: bool
+    terms: KeyTerms
+
+
+class SandboxModelAccess:
+    """Lifecycle hook that gives sandboxes access to models."""
+
+    def __init__(self, settings: LlmConfig, keys: ApiKeys, server: HttpServer) -> None:
+        self._terms = default_key_terms(settings)
+        self._keys = keys
+        self._server = server
+        self._listeners: dict[str, HttpListener] = {}
+        self._enabled = settings.sandboxes
+        self._has_models = bool(settings.models)
+
+    @property
+    def uplink_services(self) -> tuple[UplinkService, ...]:
+        return (UplinkService(name=UPLINK_NAME, port=UPLINK_PORT),) if self._enabled else ()
+
+    def check_request(self, request: CreateSandbox) -> None:
+        """Raise `InvalidInput` for invalid extensions, and for uplink services that collide with the proxy's."""
+        parse_extensions(request.extensions, self._terms)
+        if self._enabled and any(
+            service.name == UPLINK_NAME or service.port == UPLINK_PORT for service in request.uplink_services
+        ):
+            raise InvalidInput(
+                f"the uplink service {UPLINK_NAME} and port {UPLINK_PORT} are those of the LLM proxy; use others"
+            )
+
+    async def environment(self, sandbox: Sandbox) -> Mapping[str, str]:
+        """Create the sandbox's key, and return the environment variables for clients of the proxy."""
+        access = parse_extensions(sandbox.extensions, self._terms)
+        if not (self._serves_sandbox(sandbox) and access.enabled):
+            return {}
+        terms = access.terms.model_copy(update={"sandbox": sandbox.id})
+        _, secret = await self._keys.create(
+            f"sandbox {sandbox.id}",
+            sandbox.tenant,
+            [Scope.LLM_USE],
+            sandbox.expires_at,
+            terms=terms,
+            owner=sandbox.subject,
+        )
+        return proxy_environment(secret, sandbox.env)
+
+    async def on_started(self, sandbox: Sandbox, uplink_directory: Path) -> None:
+        """Serve the sandbox's socket, replacing the socket of an earlier server."""
+        if not (self._serves_sandbox(sandbox) and sandbox.extensions.get(LLM_EXTENSION, "on").strip() == "on"):
+            return
+        serving = await self._listen(uplink_directory, sandbox.id)
+        earlier = self._listeners.pop(sandbox.id, None)
+        self._listeners[sandbox.id] = serving
+        if earlier is not None:
+            await earlier.close()
+
+    async def on_renewed(self, sandbox: Sandbox) -> None:
+        """Extend the key to the sandbox's new expiry."""
+        if sandbox.expires_at is not None:
+            await self._keys.extend_for_sandbox(sandbox.id, sandbox.expires_at)
+
+    async def on_ended(self, sandbox_id: str) -> None:
+        """Close the sandbox's socket and revoke its key, even if one of the two fails."""
+        serving = self._listeners.pop(sandbox_id, None)
+        if serving is not None:
+            await serving.close()
+        try:
+            await self._keys.revoke_for_sandbox(sandbox_id)
+        except PaddockError as error:
+            # Without its socket the key is useless; `tracked_sandboxes` returns the sandbox again.
+            log.warning("could not revoke sandbox key; will retry", sandbox=sandbox_id, error=str(error))
+
+    async def tracked_sandboxes(self) -> Collection[str]:
+        """Return sandboxes with a socket or a key. Also deletes keys of sandboxes that ended long ago."""
+        await self._keys.delete_old_revoked(REVOKED_KEY_RETENTION)
+        return {*self._listeners, *await self._keys.sandbox_ids()}
+
+    async def close(self) -> None:
+        """Stop serving. Sandboxes keep their keys, and the next server process serves them again."""
+        while self._listeners:
+            await self._listeners.popitem()[1].close()
+
+    def _serves_sandbox(self, sandbox: Sandbox) -> bool:
+        """Return whether the sandbox can use the proxy; without models, only sandboxes of runs can (run scripts)."""
+        return self._enabled and (self._has_models or RUN_EXTENSION in sandbox.extensions)
+
+    async def _listen(self, uplink_directory: Path, sandbox_id: str) -> HttpListener:
+        listener: HttpListener | None = None
+        try:
+            async with uplink_socket(uplink_directory, UPLINK_NAME) as bound:
+                listener = await self._server.listen(bound, sandbox_id, max_connections=MAX_CONNECTIONS)
+        except BaseException:
+            if listener is not None:
+                await listener.close()
+            raise
+        return listener
+
+
+def proxy_environment(secret: str, env: Mapping[str, str]) -> dict[str, str]:
+    """Return the variables of model clients, omitting each family in which the owner has set a variable."""
+    address = f"http://127.0.0.1:{UPLINK_PORT}"
+    families = (
+        {"PADDOCK_LLM_URL": address, "PADDOCK_LLM_KEY": secret},
+        {"OPENAI_BASE_URL": f"{address}/v1", "OPENAI_API_KEY": secret},
+        {"ANTHROPIC_BASE_URL": address, "ANTHROPIC_API_KEY": secret},
+        {"GOOGLE_GEMINI_BASE_URL": address, "GEMINI_API_KEY": secret},
+    )
+    others = {"ANTHROPIC_BASE_URL": {"ANTHROPIC_AUTH_TOKEN"}, "GOOGLE_GEMINI_BASE_URL": {"GOOGLE_API_KEY"}}
+    found: dict[str, str] = {}
+    for family in families:
+        names = family.keys() | others.get(next(iter(family)), set())
+        if names.isdisjoint(env):
+            found |= family
+    return found
+
+
+def default_key_terms(settings: LlmConfig) -> KeyTerms:
+    """Return the key terms of sandboxes without extensions. Raises `ConfigError`."""
+    try:
+        return KeyTerms(models=settings.sandbox_models, limits=KeyRates(**settings.sandbox_limits.model_dump()))
+    except ValidationError as error:
+        raise ConfigError(f"llm.sandbox_models: {_first_problem(error)[1]}") from None
+
+
+def parse_extensions(extensions: Mapping[str, str], defaults: KeyTerms) -> ModelAccess:
+    """Parse a sandbox's extensions, within the limits of all sandboxes. Raises `InvalidInput`."""
+    given = {name: value.strip() for name, value in extensions.items() if name.startswith(LLM_EXTENSION)}
+    if not given:
+        return ModelAccess(True, defaults)
+    unknown = sorted(given.keys() - LLM_EXTENSIONS)
+    if unknown:
+        raise InvalidInput(f"extensions: unknown {unknown[0][:80]}; known: {', '.join(sorted(LLM_EXTENSIONS))}")
+    switch = given.pop(LLM_EXTENSION, "on")
+    if switch not in ("on", "off"):
+        raise InvalidInput(f"extensions.{LLM_EXTENSION}: must be on or off")
+    values: dict[str, Any] = {name.removeprefix(f"{LLM_EXTENSION}."): value for name, value in given.items()}
+    models = [model.strip() for model in values.pop("models", "").split(",") if model.strip()]
+    budget = {
+        name.removeprefix(BUDGET_PREFIX): values.pop(name) for name in list(values) if name.startswith(BUDGET_PREFIX)
+    }
+    try:
+        terms = KeyTerms(models=tuple(models) or defaults.models, budget=budget, limits=defaults.limits, **values)
+    except ValidationError as error:
+        where, problem = _first_problem(error)
+        raise InvalidInput(f"extensions.{LLM_EXTENSION}.{where}: {problem}") from None
+    # The script of a run is not a shared model: it answers that run only.
+    own = (script_model_name(terms.run),) if terms.run else ()
+    allowed = compile_model_pattern((*defaults.models, *own)) if defaults.models else None
+    # A pattern that matches an allowed pattern as text allows no more names than that pattern does.
+    if beyond := [model for model in terms.models if allowed and not allowed.fullmatch(model)]:
+        there = ", ".join(defaults.models)
+        raise InvalidInput(f"extensions.{LLM_EXTENSION}.models: sandboxes may not use {beyond[0]}, only {there}")
+    return ModelAccess(switch == "on", terms)
+
+
+def _first_problem(error: ValidationError) -> tuple[str, str]:
+    """Return the extension with the first problem, and its message."""
+    problem = error.errors(include_url=False, include_input=False)[0]
+    where = "-".join(str(part) for part in problem["loc"] if isinstance(part, str))
+    return where, f"{problem['msg'][:1].lower()}{problem['msg'][1:]}"

@@ -1,0 +1,1 @@
+"""Identify callers, enforce limits and budgets, and count usage, cost and traffic."""

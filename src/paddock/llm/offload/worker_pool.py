@@ -1,0 +1,202 @@
+"""Worker processes for large model requests, so that parsing one does not block all other clients.
+
+Workers are started on demand and end when idle. A worker that dies is replaced, and its task is retried once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import pickle
+import socket
+import subprocess
+import sys
+from typing import Any
+
+import structlog
+
+from paddock.errors import Unavailable
+from paddock.llm.offload.worker_process import HEADER_BYTES, message_lengths, pack_message
+
+DEFAULT_WORKERS = 2
+MAX_WAITING = 32
+"""Requests that may wait for a worker; further ones are refused."""
+QUEUE_SECONDS = 20.0
+"""Maximum seconds that a request waits for a worker."""
+TASK_SECONDS = 60.0
+"""Maximum seconds that a worker spends on one request."""
+IDLE_SECONDS = 60.0
+"""Seconds after which an idle worker ends."""
+RETRY_AFTER = 2
+_PASSED_ENVIRONMENT = ("PATH", "HOME", "LANG", "LC_ALL", "PYTHONPATH", "PYTHONDONTWRITEBYTECODE", "VIRTUAL_ENV")
+"""Environment variables that workers inherit; others may contain provider keys."""
+log = structlog.get_logger()
+
+
+class WorkersBusy(Unavailable):
+    """All workers are busy."""
+
+    def __init__(self, message: str = "too many large requests are being read; try again in a moment") -> None:
+        super().__init__(message)
+        self.retry_after = RETRY_AFTER
+
+
+class WorkerPool:
+    """At most `workers` processes, and a bounded queue for them. Close it when the server stops."""
+
+    def __init__(self, workers: int = DEFAULT_WORKERS) -> None:
+        self._free = asyncio.Semaphore(workers)
+        self._idle: list[_Worker] = []
+        self._all: set[_Worker] = set()
+        self._starting: set[asyncio.Future[_Worker]] = set()
+        self._reaping: set[asyncio.Future[None]] = set()
+        self._waiting = 0
+        self._closed = False
+
+    async def run_task(self, task: str, argument: Any, body: bytes) -> tuple[Any, bytes]:
+        """Run a task in a worker, and return its result and body. Raises the task's error, or `WorkersBusy`."""
+        if self._closed or self._waiting >= MAX_WAITING:
+            raise WorkersBusy
+        self._waiting += 1
+        try:
+            async with asyncio.timeout(QUEUE_SECONDS):
+                await self._free.acquire()
+        except TimeoutError:
+            raise WorkersBusy from None
+        finally:
+            self._waiting -= 1
+        try:
+            for _ in range(2):
+                try:
+                    value, result_body = await self._run_once(task, argument, body)
+                except (OSError, asyncio.IncompleteReadError):
+                    continue  # The worker died, perhaps for another reason.
+                if isinstance(value, BaseException):
+                    raise value
+                return value, result_body
+        finally:
+            self._free.release()
+        log.warning("large request killed two workers", task=task, bytes=len(body))
+        raise WorkersBusy("the worker process for large requests died twice; make the request smaller")
+
+    async def close(self) -> None:
+        """Stop all workers."""
+        self._closed = True
+        await asyncio.gather(*self._starting, return_exceptions=True)
+        for worker in list(self._all):
+            self._stop_worker(worker)
+        await asyncio.gather(*self._reaping)
+
+    async def _run_once(self, task: str, argument: Any, body: bytes) -> tuple[Any, bytes]:
+        worker = self._idle.pop() if self._idle else await self._start_worker()
+        worker.cancel_idle_timer()
+        try:
+            async with asyncio.timeout(TASK_SECONDS):
+                answer = await worker.run_task(task, argument, body)
+        except TimeoutError:
+            self._stop_worker(worker)
+            raise WorkersBusy("parsing the request takes too long; make it smaller") from None
+        except BaseException:
+            # Also on cancellation: the worker's late result must not be taken for that of another request.
+            self._stop_worker(worker)
+            raise
+        if self._closed:
+            self._stop_worker(worker)
+        else:
+            self._idle.append(worker)
+            worker.start_idle_timer(self._retire)
+        return answer
+
+    async def _start_worker(self) -> _Worker:
+        starting = asyncio.ensure_future(_Worker.start())
+        self._starting.add(starting)
+        starting.add_done_callback(self._started)
+        try:
+            # Starting a process must not be cancelled halfway.
+            return await asyncio.shield(starting)
+        except asyncio.CancelledError:
+            starting.add_done_callback(self._stop_unwanted)
+            raise
+
+    def _started(self, starting: asyncio.Future[_Worker]) -> None:
+        self._starting.discard(starting)
+        if starting.exception() is None:
+            self._all.add(starting.result())
+
+    def _stop_unwanted(self, starting: asyncio.Future[_Worker]) -> None:
+        if starting.exception() is None:
+            self._stop_worker(starting.result())
+
+    def _retire(self, worker: _Worker) -> None:
+        if worker in self._idle:
+            self._idle.remove(worker)
+            self._stop_worker(worker)
+
+    def _stop_worker(self, worker: _Worker) -> None:
+        if worker in self._all:
+            self._all.discard(worker)
+            worker.kill()
+            reaping = asyncio.ensure_future(asyncio.to_thread(worker.reap))
+            self._reaping.add(reaping)
+            reaping.add_done_callback(self._reaping.discard)
+
+
+class _Worker:
+    """One process and the connection to it."""
+
+    def __init__(
+        self, process: subprocess.Popen[bytes], reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
+        self._process = process
+        self._reader = reader
+        self._writer = writer
+        self._timer: asyncio.TimerHandle | None = None
+
+    @classmethod
+    async def start(cls) -> _Worker:
+        ours, theirs = socket.socketpair()
+        try:
+            with theirs:
+                # Spawn in a thread: uvloop would block the event loop while it copies this process's page tables.
+                process = await asyncio.to_thread(_spawn, theirs.fileno())
+            reader, writer = await asyncio.open_connection(sock=ours, limit=2**20)
+        except BaseException:
+            ours.close()
+            raise
+        return cls(process, reader, writer)
+
+    async def run_task(self, task: str, argument: Any, body: bytes) -> tuple[Any, bytes]:
+        for part in pack_message((task, argument), body):
+            self._writer.write(part)
+        await self._writer.drain()
+        first, second = message_lengths(await self._reader.readexactly(HEADER_BYTES))
+        value = pickle.loads(await self._reader.readexactly(first))  # noqa: S301 - from a child process of this program
+        return value, await self._reader.readexactly(second)
+
+    def cancel_idle_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def start_idle_timer(self, retire: Any) -> None:
+        self._timer = asyncio.get_running_loop().call_later(IDLE_SECONDS, retire, self)
+
+    def kill(self) -> None:
+        self.cancel_idle_timer()
+        self._writer.close()
+        self._process.kill()
+
+    def reap(self) -> None:
+        """Wait for the killed process."""
+        self._process.wait()
+
+
+def _spawn(descriptor: int) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(
+        [sys.executable, "-m", "paddock.llm.offload.worker_process", str(descriptor)],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        pass_fds=[descriptor],
+        start_new_session=True,
+        env={name: os.environ[name] for name in _PASSED_ENVIRONMENT if name in os.environ},
+    )

@@ -1,0 +1,208 @@
+"""Tasks of worker processes: parse, patch and translate large model requests."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import msgspec
+
+from paddock.errors import InvalidInput, PaddockError, TooLarge
+from paddock.llm.formats.base import BrokenStream
+from paddock.llm.formats.embeddings import EMBEDDING_FORMATS, EmbeddingRequest
+from paddock.llm.formats.neutral import ModelRequest
+from paddock.llm.formats.openai_responses.item_reference_bodies import (
+    find_items,
+    referenced_items,
+    replace_references,
+)
+from paddock.llm.formats.registry import FORMATS
+from paddock.llm.offload.body_patch import SHARED_SETTINGS, patch_body, replace_model
+from paddock.llm.offload.json_value_counter import estimate_value_count, has_more_values
+from paddock.llm.request_kind import COUNT, ModelCall, parse_model_call
+from paddock.llm.wire.base import HttpRequest
+
+MAX_READ_IN_PROCESS = 4 * 2**20
+"""Bytes of a body that the server process scans itself; larger bodies go to a worker."""
+MAX_TRANSLATE_IN_PROCESS = 256 * 2**10
+MAX_VALUES_IN_PROCESS = 8000
+"""Values (commas inside texts included) of a body that the server process translates itself."""
+MAX_VALUES = 150_000
+"""Maximum values of a request that is fully parsed: for translation, or for a script or replay provider."""
+
+
+@dataclass(slots=True)
+class RequestPlan:
+    """How to build the request for one provider. Can be sent to a worker process."""
+
+    call: ModelCall
+    format: str
+    """The provider's format."""
+    model: str | None
+    """The provider's name of the model; `None` if the body does not contain it."""
+    translates: bool = False
+    embeds: bool = False
+    defaults: Mapping[str, Any] = field(default_factory=dict)
+    overrides: Mapping[str, Any] = field(default_factory=dict)
+    patches: bool = False
+    """Whether fields are set or removed."""
+    thinking: str | None = None
+    exchange: str | None = None
+    """The id of the exchange this request belongs to."""
+
+
+@dataclass(slots=True)
+class BuiltRequest:
+    """The body for a provider, and the parsed request if it was translated."""
+
+    body: bytes
+    request: ModelRequest | None = None
+    embed: EmbeddingRequest | None = None
+
+
+def is_large_body(body: bytes) -> bool:
+    """Return whether parsing a body in this process would block other clients."""
+    return len(body) > MAX_TRANSLATE_IN_PROCESS or (
+        len(body) > MAX_VALUES_IN_PROCESS and estimate_value_count(body) > MAX_VALUES_IN_PROCESS
+    )
+
+
+def build_request(plan: RequestPlan, body: bytes) -> BuiltRequest:
+    """Build the provider's request. Raises `InvalidInput` for invalid or untranslatable requests."""
+    if plan.embeds:
+        return _build_embedding(plan, body)
+    return _build_translated(plan, body) if plan.translates else BuiltRequest(_build_relayed(plan, body))
+
+
+def check_values(body: bytes) -> None:
+    """Raise `TooLarge` for a request with too many values to parse."""
+    if has_more_values(body, MAX_VALUES):
+        raise TooLarge(f"the request has more than {MAX_VALUES} JSON values, which is too many; make it smaller")
+
+
+@dataclass(slots=True)
+class EmbeddingTranslation:
+    """How to write a provider's embeddings for the client."""
+
+    provider_format: str
+    client_format: str
+    model: str
+    """The client's name for the model."""
+    request: EmbeddingRequest
+
+
+class InvalidAnswer(PaddockError):
+    """A provider's answer does not follow its format."""
+
+
+class InvalidJson(InvalidInput):
+    """A body is not valid JSON."""
+
+
+def translate_embeddings(translation: EmbeddingTranslation, body: bytes) -> tuple[int | None, bytes]:
+    """Return an answer's input tokens, and the answer in the client's format. Raises `InvalidAnswer`."""
+    try:
+        answer = EMBEDDING_FORMATS[translation.provider_format].read_answer(body)
+        answer.model = translation.model
+        written = EMBEDDING_FORMATS[translation.client_format].write_answer(answer, translation.request)
+        return answer.input_tokens, written
+    except BrokenStream as error:
+        raise InvalidAnswer(str(error)) from None
+
+
+def _build_relayed(plan: RequestPlan, body: bytes) -> bytes:
+    call = plan.call
+    if plan.patches:
+        return patch_body(body, call.format, model=plan.model, defaults=plan.defaults, overrides=plan.overrides)
+    if plan.model is not None and plan.model != call.model:
+        return replace_model(body, call.format, call.model, plan.model)
+    return body
+
+
+def _build_translated(plan: RequestPlan, body: bytes) -> BuiltRequest:
+    call = plan.call
+    shared = {name: value for name, value in plan.defaults.items() if name in SHARED_SETTINGS}
+    own = {name: value for name, value in plan.defaults.items() if name not in SHARED_SETTINGS}
+    if shared:
+        body = patch_body(body, call.format, defaults=shared)
+    request = FORMATS[call.format].read_request(body, model=call.model, stream=call.stream)
+    assert plan.model is not None
+    request.model, request.exchange = plan.model, plan.exchange
+    if call.array:
+        request.extra["gemini_array"] = True
+    if plan.thinking is not None:
+        request.extra["thinking_dialect"] = plan.thinking
+    if call.operation == COUNT:
+        return BuiltRequest(FORMATS[plan.format].write_token_count_request(request), request)
+    body = FORMATS[plan.format].write_request(request)
+    if own or plan.overrides:
+        body = patch_body(body, plan.format, defaults=own, overrides=plan.overrides)
+    return BuiltRequest(body, request)
+
+
+def _build_embedding(plan: RequestPlan, body: bytes) -> BuiltRequest:
+    request = EMBEDDING_FORMATS[plan.call.format].read_request(body, model=plan.call.model)
+    assert plan.model is not None
+    request.model = plan.model
+    return BuiltRequest(EMBEDDING_FORMATS[plan.format].write_request(request), embed=request)
+
+
+# The tasks by name: each takes an argument and a body, and returns a result and a body.
+
+
+def _read_task(http: HttpRequest, body: bytes) -> tuple[ModelCall, bytes]:
+    http.body = body
+    return parse_model_call(http), b""
+
+
+def _build_task(plan: RequestPlan, body: bytes) -> tuple[BuiltRequest, bytes]:
+    if plan.translates or plan.embeds:
+        check_values(body)
+    made = build_request(plan, body)
+    # Translating the answer needs tool names and settings, but no messages.
+    request = replace(made.request, messages=[]) if made.request is not None else None
+    embed = replace(made.embed, inputs=[]) if made.embed is not None else None
+    return BuiltRequest(b"", request, embed), made.body
+
+
+def _check_task(_: None, body: bytes) -> tuple[None, bytes]:
+    check_values(body)
+    return None, b""
+
+
+def _decode_task(max_values: int | None, text: bytes) -> tuple[None, bytes]:
+    """Decode JSON to a pickle. Raises `InvalidJson`, and `TooLarge` for more than `max_values` values."""
+    if max_values is not None and has_more_values(text, max_values):
+        raise TooLarge(f"there are more than {max_values} values in it")
+    try:
+        # Pickling fails too if the text is nested too deeply.
+        return None, pickle.dumps(msgspec.json.decode(text), protocol=pickle.HIGHEST_PROTOCOL)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise InvalidJson(str(error)) from None
+
+
+def _referenced_items_task(_: None, body: bytes) -> tuple[dict[str, list[str]], bytes]:
+    check_values(body)
+    return referenced_items(body), b""
+
+
+def _find_items_task(wanted: tuple[list[str], bool], answer: bytes) -> tuple[dict[str, bytes], bytes]:
+    return find_items(*wanted, answer), b""
+
+
+def _replace_references_task(items: Mapping[str, bytes], body: bytes) -> tuple[None, bytes]:
+    return None, replace_references(items, body)
+
+
+TASKS: Mapping[str, Callable[[Any, bytes], tuple[Any, bytes]]] = {
+    "read": _read_task,
+    "make": _build_task,
+    "check": _check_task,
+    "decode": _decode_task,
+    "referenced_items": _referenced_items_task,
+    "find_items": _find_items_task,
+    "replace_references": _replace_references_task,
+    "translate_embeddings": translate_embeddings,
+}

@@ -1,0 +1,206 @@
+"""A model that follows a script, for demos and tests without a network or costs.
+
+All answers are labelled: the header `x-paddock-script` names the script, and ids begin with `script-`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import math
+from collections.abc import Iterator
+from dataclasses import replace
+
+from paddock.config.llm import ProviderConfig
+from paddock.errors import ConfigError, PaddockError
+from paddock.llm.formats.base import WireFormat
+from paddock.llm.formats.neutral import FinishReason, ModelFailure, ModelRequest, ModelText
+from paddock.llm.formats.provider_errors import error_kind_for_status
+from paddock.llm.formats.registry import FORMATS
+from paddock.llm.offload.worker_tasks import is_large_body
+from paddock.llm.providers.base import Provider, ProviderRequest
+from paddock.llm.providers.local_response import ResponseChunk, SimulatedUpstreamResponse, sleep_within_limit
+from paddock.llm.request_kind import EMBED
+from paddock.llm.scripted_model import counts_and_embeddings
+from paddock.llm.scripted_model.answer_rendering import (
+    ConnectionBreak,
+    RenderedAnswer,
+    RenderedPause,
+    estimate_usage,
+    render_answer,
+)
+from paddock.llm.scripted_model.conversation import ScriptedConversation, read_conversation
+from paddock.llm.scripted_model.forced_tool_call import find_forced_tool, render_forced_call
+from paddock.llm.scripted_model.sample_arguments import sample_value
+from paddock.llm.scripted_model.script_loader import load_script
+from paddock.llm.scripted_model.script_schema import ModelScript
+from paddock.llm.scripted_model.text_template import fill_template
+from paddock.llm.scripted_model.turn_selection import FaultAttempts, TurnDecision, select_turn
+from paddock.llm.wire.base import Headers, UpstreamBroken, UpstreamResponse, UpstreamTimeouts
+
+SCRIPT_HEADER = b"x-paddock-script"
+
+
+class ScriptProvider(Provider):
+    """Answers from a script, in every format."""
+
+    kind = "script"
+
+    def __init__(self, name: str, script: ModelScript, timeouts: UpstreamTimeouts | None = None) -> None:
+        super().__init__(name, tuple(FORMATS))
+        self.script = script
+        self._timeouts = timeouts or UpstreamTimeouts()
+        self._attempts = FaultAttempts()
+
+    async def send(self, provider_request: ProviderRequest) -> UpstreamResponse:
+        form = FORMATS[provider_request.format]
+        # A thread is not faster, but keeps the event loop free. A short request can ask for many embeddings.
+        large = is_large_body(provider_request.body) or provider_request.operation == EMBED
+        try:
+            if provider_request.operation != "generate":
+                return (
+                    await asyncio.to_thread(self._count_or_embed, form, provider_request)
+                    if large
+                    else self._count_or_embed(form, provider_request)
+                )
+            if large:
+                request, rendering = await asyncio.to_thread(self._decide, form, provider_request)
+            else:
+                request, rendering = self._decide(form, provider_request)
+        except PaddockError as error:
+            return self._failure_response(form, ModelFailure(400, error.message, error_kind_for_status(400)))
+        return await self._start_response(form, request, rendering)
+
+    def _decide(self, form: WireFormat, provider_request: ProviderRequest) -> tuple[ModelRequest, RenderedAnswer]:
+        request = form.read_request(provider_request.body, model=provider_request.model, stream=provider_request.stream)
+        request.exchange = provider_request.exchange
+        if provider_request.array:
+            request.extra["gemini_array"] = True
+        rendering = self._render(read_conversation(request), provider_request)
+        # The messages are no longer needed; freeing them takes time too, so drop them in this thread.
+        return replace(request, messages=[]), rendering
+
+    def _render(self, conversation: ScriptedConversation, provider_request: ProviderRequest) -> RenderedAnswer:
+        # Callers may send identical requests, so the key includes the caller.
+        key = "\0".join(
+            (
+                provider_request.caller.tenant,
+                provider_request.caller.key_id,
+                provider_request.conversation or "",
+                conversation.digest,
+            )
+        )
+        decision = select_turn(self.script, conversation, self._attempts, key)
+        tool = find_forced_tool(conversation.request)
+        if tool is not None:
+            return render_forced_call(conversation, decision, tool, self.script.pace)
+        if decision is None:
+            return self._render_side_call(conversation)
+        return render_answer(conversation, decision, self.script.pace)
+
+    def _render_side_call(self, conversation: ScriptedConversation) -> RenderedAnswer:
+        """Return a short harmless answer to a side call, as JSON if requested."""
+        request = conversation.request
+        text = self.script.name
+        if self.script.side is not None:
+            words = {
+                "prompt": conversation.current.prompt,
+                "last.text": conversation.current.last,
+                "model": request.model,
+            }
+            text = fill_template(self.script.side, words)
+        elif request.json_schema is not None:
+            text = json.dumps(sample_value(request.json_schema))
+        elif request.json_mode:
+            text = "{}"
+        rendering = render_answer(conversation, TurnDecision(()))
+        rendering.items.append(ModelText(text))
+        rendering.finish = FinishReason.STOP
+        rendering.usage = estimate_usage(conversation, [ModelText(text)])
+        return rendering
+
+    async def _start_response(
+        self, form: WireFormat, request: ModelRequest, rendering: RenderedAnswer
+    ) -> UpstreamResponse:
+        """Return the response after the pauses that precede its head."""
+        waited = 0.0
+        while rendering.items and isinstance(before := rendering.items[0], RenderedPause):
+            await sleep_within_limit(
+                before.seconds, self._timeouts.first_byte - waited, "the script took too long to answer"
+            )
+            waited += before.seconds
+            del rendering.items[0]
+        first = rendering.items[0] if rendering.items else None
+        if isinstance(first, ConnectionBreak):
+            raise UpstreamBroken("the connection ended before there was an answer")
+        if isinstance(first, ModelFailure):
+            return self._failure_response(form, first, rendering.retry_after)
+        headers = self._headers()
+        if request.stream:
+            array = bool(request.extra.get("gemini_array"))
+            headers[0] = (b"content-type", b"application/json" if array else b"text/event-stream; charset=utf-8")
+            return SimulatedUpstreamResponse(200, headers, _stream_chunks(form, request, rendering), self._timeouts)
+        return await self._whole_response(form, request, rendering, waited)
+
+    async def _whole_response(
+        self, form: WireFormat, request: ModelRequest, rendering: RenderedAnswer, waited: float
+    ) -> UpstreamResponse:
+        for item in rendering.items:
+            if isinstance(item, RenderedPause):
+                await sleep_within_limit(
+                    item.seconds, self._timeouts.first_byte - waited, "the script took too long to answer"
+                )
+                waited += item.seconds
+            elif isinstance(item, ModelFailure):
+                return self._failure_response(form, item, rendering.retry_after)
+            elif isinstance(item, ConnectionBreak):
+                body = form.write_answer(rendering.answer(), request)
+                chunks = [ResponseChunk(body[: len(body) // 2]), ResponseChunk(breaks=True)]
+                return SimulatedUpstreamResponse(200, self._headers(), chunks, self._timeouts)
+        return SimulatedUpstreamResponse(
+            200, self._headers(), [ResponseChunk(form.write_answer(rendering.answer(), request))]
+        )
+
+    def _count_or_embed(self, form: WireFormat, provider_request: ProviderRequest) -> UpstreamResponse:
+        tell = (
+            counts_and_embeddings.write_token_count
+            if provider_request.operation == "count_tokens"
+            else counts_and_embeddings.write_embeddings
+        )
+        body = tell(form.name, provider_request.body, provider_request.model)
+        if body is None:
+            message = f"a script has no answer to {provider_request.operation} in the format {form.name}"
+            return self._failure_response(form, ModelFailure(404, message, error_kind_for_status(404)))
+        return SimulatedUpstreamResponse(200, self._headers(), [ResponseChunk(body)])
+
+    def _failure_response(
+        self, form: WireFormat, failure: ModelFailure, retry_after: float | None = None
+    ) -> UpstreamResponse:
+        headers = self._headers()
+        if retry_after is not None:
+            headers.append((b"retry-after", str(math.ceil(retry_after)).encode()))
+        failure = replace(failure, message=f"{failure.message} (script {self.script.name})")
+        return SimulatedUpstreamResponse(failure.status, headers, [ResponseChunk(form.write_failure(failure))])
+
+    def _headers(self) -> Headers:
+        return [(b"content-type", b"application/json"), (SCRIPT_HEADER, self.script.name.encode())]
+
+
+def _stream_chunks(form: WireFormat, request: ModelRequest, rendering: RenderedAnswer) -> Iterator[ResponseChunk]:
+    writer = form.new_stream_writer(request)
+    for event in rendering.events():
+        if isinstance(event, RenderedPause):
+            yield ResponseChunk(delay=event.seconds)
+        elif isinstance(event, ConnectionBreak):
+            yield ResponseChunk(breaks=True)
+            return
+        else:
+            yield ResponseChunk(writer.write(event))
+
+
+def new_script_provider(name: str, config: ProviderConfig) -> ScriptProvider:
+    """Create a script provider from its configuration. Raises `ConfigError` with the script's file and line."""
+    if config.file is None:
+        raise ConfigError(f"llm.providers.{name}: a script needs a file")
+    timeouts = UpstreamTimeouts(config.connect_timeout, config.first_byte_timeout, config.stall_timeout)
+    return ScriptProvider(name, load_script(config.file, f"llm.providers.{name}.file"), timeouts)

@@ -1,0 +1,27 @@
+"""Hints about a provider's settings, for errors of the provider."""
+
+from __future__ import annotations
+
+import re
+from urllib.parse import urlsplit
+
+from paddock.config.llm import ProviderConfig
+
+
+def address_advice(settings: ProviderConfig) -> str:
+    """Return a hint to check the configured address and its likely mistake; empty for the vendor's default address."""
+    address = settings.base_url
+    if address is None:
+        return ""
+    versioned = re.search(r"/v\d", urlsplit(address).path) is not None
+    advice = f"; check its address {address}"
+    if settings.kind == "openai" and not versioned:
+        advice += ", which usually ends in /v1"
+    elif settings.kind in ("anthropic", "gemini") and versioned:
+        advice += ", which usually has no version at its end"
+    return advice
+
+
+def key_advice(provider: str, found_in: str | None) -> str:
+    """Return where to set the right key. `found_in` is the environment variable the provider was discovered by."""
+    return f"check {found_in or f'llm.providers.{provider}.key'} and restart the server"

@@ -1,0 +1,1 @@
+"""Recording files, and matching of requests to recorded exchanges."""

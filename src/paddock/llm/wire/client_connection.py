@@ -1,0 +1,317 @@
+"""One client connection: handles its requests one at a time, and puts a limit on every wait."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import socket
+import struct
+from dataclasses import dataclass
+from typing import Protocol, cast
+
+import structlog
+
+from paddock.llm.wire.base import Handler, Headers, HttpRequest
+from paddock.llm.wire.http_heads import error_body
+from paddock.llm.wire.memory_budget import MemoryBudget, MemoryReservation
+from paddock.llm.wire.request_parser import RequestParser, RequestRefusal
+from paddock.llm.wire.response_writer import HttpResponseWriter
+
+MAX_PIPELINED_BYTES = 64 * 1024
+"""Bytes that may be buffered behind the request being answered."""
+LINGER_SECONDS = 2.0
+"""Seconds a refused client may go on sending before the connection is reset; resetting it at once would discard the
+refusal before the client reads it."""
+MAX_REFUSED = 64
+"""Connections beyond the limit that get an error response; further ones are dropped."""
+_JSON: Headers = [(b"content-type", b"application/json")]
+_RESET = struct.pack("ii", 1, 0)
+log = structlog.get_logger()
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectionLimits:
+    """Size and time limits of client connections. Times are in seconds."""
+
+    max_body: int
+    max_header: int
+    header_timeout: float
+    """From the first byte of a request to the end of its headers."""
+    body_timeout: float
+    """Between two pieces of a request's body."""
+    idle_timeout: float
+    """Before a request's first byte."""
+    send_timeout: float
+    """While the client reads nothing of its response."""
+
+
+class ServerContext(Protocol):
+    """The listener as its connections see it: handler, limits and connection accounting."""
+
+    handler: Handler
+    limits: ConnectionLimits
+    closing: bool
+    tag: str | None
+    memory_budget: MemoryBudget
+
+    def enter(self, connection: ClientConnection) -> int:
+        """Register a new connection, and return how many more are allowed."""
+
+    def leave(self, connection: ClientConnection) -> None:
+        """Unregister a connection that is closed and has no request left."""
+
+
+class ClientConnection(asyncio.Protocol):
+    """One connection of a client."""
+
+    __slots__ = (
+        "_drains", "_lingering", "_parser", "_reservation", "_server", "_task", "_transport", "_unsent", "_waiting",
+        "_writer", "backed_up", "client_gone", "deadline", "loop",
+    )  # fmt: skip
+
+    def __init__(self, server: ServerContext, loop: asyncio.AbstractEventLoop) -> None:
+        self.loop = loop
+        self.deadline = math.inf
+        """Loop time at which the server calls `handle_deadline`."""
+        self.backed_up = False
+        """Whether the client reads more slowly than the response is written."""
+        self.client_gone = False
+        self._server = server
+        self._transport: asyncio.Transport | None = None
+        self._parser = RequestParser(server.limits.max_header, server.limits.max_body, server.tag, server.memory_budget)
+        self._reservation: MemoryReservation | None = None
+        self._task: asyncio.Task[None] | None = None
+        self._writer: HttpResponseWriter | None = None
+        self._drains: list[asyncio.Future[None]] | None = None
+        self._unsent = 0
+        self._waiting: bytearray | None = None
+        self._lingering = False
+
+    # Called by the response writer.
+
+    def write(self, data: bytes) -> None:
+        if self._transport is not None:
+            self._transport.write(data)
+
+    async def wait_drained(self) -> None:
+        """Wait until the client has read most of the written data, or is gone."""
+        if self.backed_up and not self.client_gone:
+            waiter = self.loop.create_future()
+            self._drains = [*(self._drains or ()), waiter]
+            await waiter
+
+    def reset(self) -> None:
+        """Break the connection visibly: a reset over TCP, an unfinished response over a Unix socket."""
+        if self._transport is None:
+            return
+        if not self._transport.is_closing():
+            raw = self._transport.get_extra_info("socket")
+            if raw is not None and raw.family in (socket.AF_INET, socket.AF_INET6):
+                raw.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
+        self._transport.abort()
+
+    # Called by the server.
+
+    def handle_deadline(self, now: float) -> None:
+        """Act on a deadline that has passed: refuse, close or extend."""
+        transport = self._transport
+        if transport is None:
+            self.deadline = math.inf
+        elif self.backed_up or self._lingering or transport.is_closing():
+            unsent = transport.get_write_buffer_size()
+            if unsent and unsent != self._unsent:
+                self._unsent = unsent
+                self.deadline = now + self._server.limits.send_timeout
+            else:
+                transport.abort()
+        elif self._parser.has_partial_request:
+            self._refuse(RequestRefusal(408, "the request was not complete in time"))
+        else:
+            self.close_when_idle()
+
+    def close_when_idle(self) -> None:
+        """Close the connection once the request being answered, if any, is finished."""
+        if self._writer is not None:
+            self._writer.keep_alive = False
+        elif self._transport is not None and not self._lingering:
+            self._close()
+
+    def abort(self) -> None:
+        """Close the connection and cancel the request being answered."""
+        if self._transport is not None:
+            self._transport.abort()
+        self._cancel_handler()
+
+    # Called by the event loop.
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        # uvloop's transports do not inherit from asyncio.Transport.
+        self._transport = cast(asyncio.Transport, transport)
+        self.deadline = self.loop.time() + self._server.limits.idle_timeout
+        allowed = self._server.enter(self)
+        if allowed < -MAX_REFUSED:
+            self._transport.abort()
+        elif allowed < 0:
+            self._refuse(RequestRefusal(503, "too many connections; close some, or try again later"))
+
+    def data_received(self, data: bytes) -> None:
+        if self._lingering or self._parser.ended:
+            return
+        if self._task is None:
+            self._read(data)
+            return
+        # Reading goes on while a request is answered, so that a disconnect is noticed.
+        if self._waiting is None:
+            self._waiting = bytearray()
+        self._waiting += data
+        if len(self._waiting) > MAX_PIPELINED_BYTES and self._transport is not None:
+            self._transport.pause_reading()
+
+    def eof_received(self) -> None:
+        # A half-closed connection looks the same as a client that is gone, and the second is what happens: no HTTP
+        # library half-closes, but every program that dies does, seen through a relay. To go on would be to pay a
+        # model for a response that no client reads. Data already written is still delivered.
+        self._handle_client_gone()
+        self.deadline = self.loop.time() + LINGER_SECONDS
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._transport = self._waiting = None
+        self._parser.close()
+        self._handle_client_gone()
+        if self._task is None:
+            self._server.leave(self)
+
+    def pause_writing(self) -> None:
+        self.backed_up = True
+        if self._transport is not None:
+            self._unsent = self._transport.get_write_buffer_size()
+        self.deadline = self.loop.time() + self._server.limits.send_timeout
+
+    def resume_writing(self) -> None:
+        self.backed_up = False
+        if self._task is not None:
+            self.deadline = math.inf
+        self._wake_drain_waiters()
+
+    # Reading.
+
+    def _read(self, data: bytes) -> None:
+        reader, limits = self._parser, self._server.limits
+        new = not reader.has_partial_request
+        reader.feed(data)
+        if reader.ready:
+            self._answer_next()
+        elif reader.in_request and reader.head_done:
+            self.deadline = self.loop.time() + limits.body_timeout
+            self._send_continue()
+        elif new:
+            self.deadline = self.loop.time() + limits.header_timeout
+
+    def _send_continue(self) -> None:
+        if self._parser.wants_continue:
+            self._parser.wants_continue = False
+            self.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+
+    # Answering.
+
+    def _answer_next(self) -> None:
+        item = self._parser.take_next()
+        if isinstance(item, RequestRefusal):
+            self._refuse(item)
+            return
+        self.deadline = math.inf
+        request = item.request
+        self._reservation = item.reservation
+        keep = item.keep_alive and not self._server.closing
+        reply = HttpResponseWriter(
+            self, keep_alive=keep, is_http_1_0=item.is_http_1_0, head_only=request.method == "HEAD"
+        )
+        self._writer = reply
+        self._task = self.loop.create_task(self._run_handler(request, reply))
+
+    async def _run_handler(self, request: HttpRequest, reply: HttpResponseWriter) -> None:
+        reply.handler_started = True
+        try:
+            await self._server.handler(request, reply)
+            if not reply.finished:
+                log.error("handler left response unfinished", method=request.method, path=request.path)
+        except Exception:
+            if not self.client_gone:
+                log.exception("request handler failed", method=request.method, path=request.path)
+                if not reply.started:
+                    body = error_body(500, "the server failed on this request; see its log")
+                    reply.send_now(500, _JSON, body)
+        finally:
+            if not reply.finished:
+                reply.abort()
+            self._finish_request(reply)
+
+    def _finish_request(self, reply: HttpResponseWriter) -> None:
+        self._task = self._writer = None
+        if self._reservation is not None:
+            self._reservation.release()
+            self._reservation = None
+        transport = self._transport
+        if transport is None:
+            self._server.leave(self)
+        elif transport.is_closing():
+            self.deadline = self.loop.time() + LINGER_SECONDS
+        elif not reply.keep_alive:
+            self._close()
+        elif self._parser.ready:
+            self._answer_next()
+        elif self._waiting:
+            waiting, self._waiting = bytes(self._waiting), None
+            if len(waiting) > MAX_PIPELINED_BYTES:
+                transport.resume_reading()
+            self._read(waiting)
+        else:
+            reader, limits = self._parser, self._server.limits
+            waits = reader.in_request and (limits.body_timeout if reader.head_done else limits.header_timeout)
+            self.deadline = self.loop.time() + (waits or limits.idle_timeout)
+            self._send_continue()
+
+    def _refuse(self, refusal: RequestRefusal) -> None:
+        reply = HttpResponseWriter(self, keep_alive=False, is_http_1_0=False, head_only=False)
+        reply.send_now(refusal.status, _JSON, error_body(refusal.status, refusal.message))
+        self._start_linger()
+
+    def _close(self) -> None:
+        """Close the connection once the written data has been sent."""
+        if self._parser.ended or self._waiting:
+            self._start_linger()
+        elif self._transport is not None:
+            self._transport.close()
+            self.deadline = self.loop.time() + self._server.limits.send_timeout
+
+    def _start_linger(self) -> None:
+        self._lingering = True
+        self._waiting = None
+        self._parser.close()
+        self.deadline = self.loop.time() + LINGER_SECONDS
+        if self._transport is not None and not self._transport.is_closing():
+            self._transport.write_eof()
+            self._transport.resume_reading()
+
+    def _handle_client_gone(self) -> None:
+        """Cancel the handler of a client that is gone, unless its response is complete."""
+        self.client_gone = True
+        self._wake_drain_waiters()
+        if self._writer is not None and not self._writer.finished:
+            self._cancel_handler()
+
+    def _cancel_handler(self) -> None:
+        task, reply = self._task, self._writer
+        if task is None or reply is None:
+            return
+        task.cancel()
+        if not reply.handler_started:
+            # A task that is cancelled before its first step never reaches its `finally`.
+            reply.abort()
+            self._finish_request(reply)
+
+    def _wake_drain_waiters(self) -> None:
+        waiters, self._drains = self._drains, None
+        for waiter in waiters or ():
+            if not waiter.done():
+                waiter.set_result(None)

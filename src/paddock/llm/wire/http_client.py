@@ -1,0 +1,168 @@
+"""HTTP/1.1 client for upstreams, with a pool of idle connections."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+import ssl
+from pathlib import Path
+
+from paddock.llm.wire.base import Headers, UpstreamBroken, UpstreamTimeouts, UpstreamTlsFailed, UpstreamUnreachable
+from paddock.llm.wire.http_heads import CONNECTION_REQUEST_HEADERS, encode_head
+from paddock.llm.wire.upstream_address import UpstreamAddress, make_tls_context
+from paddock.llm.wire.upstream_connection import UpstreamConnection
+from paddock.llm.wire.upstream_response import ConnectionResponse
+
+__all__ = ["ConnectionResponse", "HttpClient", "UpstreamAddress"]
+
+_WRONG_NAME = 62
+"""OpenSSL's X509_V_ERR_HOSTNAME_MISMATCH; its own message would reveal the name."""
+_CLOSE_SECONDS = 5.0
+
+
+class HttpClient:
+    """All connections to all upstreams. Active ones are unbounded; idle ones are bounded in number and age."""
+
+    def __init__(self, *, idle_per_origin: int = 64, idle_age: float = 50.0) -> None:
+        self._idle_per_origin = idle_per_origin
+        self._idle_age = idle_age
+        self._idle: dict[object, list[UpstreamConnection]] = {}
+        self._connections: set[UpstreamConnection] = set()
+        self._contexts: dict[Path | None, ssl.SSLContext] = {}
+        self._closed = False
+        self._empty: asyncio.Future[None] | None = None
+
+    async def send(
+        self,
+        address: UpstreamAddress,
+        method: str,
+        target: bytes,
+        headers: Headers,
+        body: bytes,
+        timeouts: UpstreamTimeouts,
+    ) -> ConnectionResponse:
+        """Send a request, and return when the head of the response is there. `target` is the path and the query.
+
+        Sets the host and the length itself. Raises `UpstreamError`, and `ValueError` for an invalid request.
+        """
+        request = _encode_request(address, method, target, headers, body)
+        head_only = method == "HEAD"
+        connection = self._take_idle_connection(address)
+        if connection is not None:
+            answer = connection.send_request(request, timeouts, head_only=head_only)
+            try:
+                await answer.wait_for_head()
+            except UpstreamBroken:
+                # Upstreams close idle connections, and may do so while a request is on its way, which then goes
+                # unread. That is by far the likeliest reason when a reused connection returns not one byte, so the
+                # request is sent once more on a new connection, even if it is a POST. If the upstream crashed on it
+                # instead, the worst result is a model that is asked twice. A failure on a new connection, or after
+                # the response has begun, is not retried here.
+                if answer.has_bytes or self._closed:
+                    raise
+            else:
+                return answer
+        connection = await self._connect(address, timeouts.connect)
+        answer = connection.send_request(request, timeouts, head_only=head_only)
+        await answer.wait_for_head()
+        return answer
+
+    async def close(self) -> None:
+        """Close all connections, including active ones."""
+        self._closed = True
+        for connection in list(self._connections):
+            connection.abort()
+        if self._connections:
+            self._empty = asyncio.get_running_loop().create_future()
+            await asyncio.wait([self._empty], timeout=_CLOSE_SECONDS)
+
+    def add_connection(self, connection: UpstreamConnection) -> None:
+        self._connections.add(connection)
+
+    def return_connection(self, connection: UpstreamConnection) -> None:
+        resting = self._idle.setdefault(connection.key, [])
+        if self._closed or len(resting) >= self._idle_per_origin:
+            connection.abort()
+        else:
+            resting.append(connection)
+
+    def forget_connection(self, connection: UpstreamConnection) -> None:
+        self._connections.discard(connection)
+        resting = self._idle.get(connection.key)
+        if resting is not None and connection in resting:
+            resting.remove(connection)
+        if self._empty is not None and not self._connections and not self._empty.done():
+            self._empty.set_result(None)
+
+    def _take_idle_connection(self, address: UpstreamAddress) -> UpstreamConnection | None:
+        """Take the most recently used idle connection, so that the others can expire."""
+        resting = self._idle.get(address.connection_key)
+        while resting:
+            connection = resting.pop()
+            if connection.is_usable():
+                return connection
+            connection.abort()
+        return None
+
+    async def _connect(self, address: UpstreamAddress, timeout: float) -> UpstreamConnection:
+        loop = asyncio.get_running_loop()
+        try:
+            async with asyncio.timeout(timeout):
+                context = await self._tls_context_for(address)
+                _, connection = await loop.create_connection(
+                    lambda: UpstreamConnection(self, address.connection_key, self._idle_age, loop),
+                    address.host,
+                    address.port,
+                    ssl=context,
+                    server_hostname=address.host if context is not None else None,
+                )
+        except TimeoutError:
+            raise UpstreamUnreachable(f"the upstream could not be reached within {timeout:g} seconds") from None
+        except ssl.SSLError as error:
+            raise UpstreamTlsFailed(_tls_problem(error)) from None
+        except OSError as error:
+            raise UpstreamUnreachable(_connect_problem(error)) from None
+        if self._closed:
+            connection.abort()
+            raise UpstreamUnreachable("the server is stopping")
+        return connection
+
+    async def _tls_context_for(self, address: UpstreamAddress) -> ssl.SSLContext | None:
+        if not address.tls:
+            return None
+        context = self._contexts.get(address.ca)
+        if context is None:
+            # Loading the system's certificates takes tens of milliseconds.
+            try:
+                context = await asyncio.to_thread(make_tls_context, address.ca)
+            except OSError:
+                raise UpstreamTlsFailed(
+                    "the certificates to trust cannot be read from the file of setting `ca`"
+                ) from None
+            self._contexts[address.ca] = context
+        return context
+
+
+def _encode_request(address: UpstreamAddress, method: str, target: bytes, headers: Headers, body: bytes) -> bytes:
+    if b" " in target or not target.startswith(b"/"):
+        raise ValueError("a request target starts with a slash and contains no spaces")
+    first = b"%b %b%b HTTP/1.1" % (method.encode("ascii"), address.prefix, target)
+    head = encode_head((first, b"host: " + address.host_header), headers, CONNECTION_REQUEST_HEADERS)
+    if body or method not in ("GET", "HEAD"):
+        return b"%b\r\ncontent-length: %d\r\n\r\n%b" % (head, len(body), body)
+    return head + b"\r\n\r\n"
+
+
+def _connect_problem(error: OSError) -> str:
+    if isinstance(error, socket.gaierror):
+        return "the upstream's host name is unknown"
+    # A name with several addresses has no single reason.
+    return f"the upstream could not be reached: {os.strerror(error.errno) if error.errno else 'no address answers'}"
+
+
+def _tls_problem(error: ssl.SSLError) -> str:
+    if isinstance(error, ssl.SSLCertVerificationError):
+        reason = "it is for another name" if error.verify_code == _WRONG_NAME else error.verify_message
+        return f"the upstream's certificate is not trusted: {reason}"
+    return f"the upstream does not speak TLS as it should: {(error.reason or 'unknown').lower().replace('_', ' ')}"

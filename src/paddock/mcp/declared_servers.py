@@ -1,0 +1,105 @@
+"""Reads and writes the `paddock.mcp` extension, which declares the MCP servers of a sandbox."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping
+from typing import TypeAlias
+from urllib.parse import urlsplit
+
+from pydantic import TypeAdapter, ValidationError
+
+from paddock.errors import InvalidInput
+from paddock.model.task import McpServer
+
+EXTENSION = "paddock.mcp"
+"""The sandbox extension with the servers as JSON. Only Paddock itself sets it, for sandboxes of runs."""
+PORT = 8422
+"""Port of the proxy in a sandbox, on 127.0.0.1."""
+ADDRESS = f"http://127.0.0.1:{PORT}"
+SecretLookup: TypeAlias = Callable[[str], str | None]
+"""Returns a secret by name, or None."""
+_SERVERS = TypeAdapter(tuple[McpServer, ...])
+_TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,100}")
+_REFERENCE = re.compile(r"\$\$\{|\$\{(?:([A-Za-z_][A-Za-z0-9_]*)\})?")
+_RESERVED_HEADERS = frozenset(
+    {"host", "connection", "content-length", "transfer-encoding", "upgrade", "te", "trailer", "expect"}
+)
+
+
+def servers_extension(servers: Iterable[McpServer]) -> dict[str, str]:
+    """Return the extension that declares a task's remote MCP servers.
+
+    Headers may contain `${NAME}`, a reference to a secret, which is stored unresolved.
+    """
+    remote = tuple(server for server in servers if server.url)
+    return {EXTENSION: _SERVERS.dump_json(remote, exclude_defaults=True).decode()} if remote else {}
+
+
+def server_address(name: str) -> str:
+    """Return the URL of a server as seen in the sandbox."""
+    return f"{ADDRESS}/{name}"
+
+
+def read_declared_servers(extensions: Mapping[str, str]) -> dict[str, McpServer]:
+    """Parse the declared servers of a sandbox by name. Raises `InvalidInput`."""
+    text = extensions.get(EXTENSION)
+    if text is None:
+        return {}
+    try:
+        servers = _SERVERS.validate_json(text)
+    except ValidationError as error:
+        problem = error.errors(include_url=False, include_input=False)[0]
+        where = ".".join(str(part) for part in (EXTENSION, *problem["loc"]))
+        message = problem["msg"].removeprefix("Value error, ")
+        raise InvalidInput(f"extensions.{where}: {message[:1].lower()}{message[1:]}") from None
+    for server in servers:
+        check_server(server)
+    return {server.name: server for server in servers}
+
+
+def check_server(server: McpServer, lookup: SecretLookup | None = None) -> None:
+    """Raise `InvalidInput` for an invalid address or header, or an unknown secret."""
+    try:
+        parts = urlsplit(server.url or "")
+        usable = bool(parts.scheme in ("http", "https") and parts.hostname and (parts.port is None or parts.port > 0))
+    except ValueError:
+        usable = False
+    if not usable:
+        raise InvalidInput(
+            f"mcp.{server.name}: {server.url!r} is not an address; write it like https://example.com/mcp"
+        )
+    if "@" in parts.netloc:
+        raise InvalidInput(
+            f"mcp.{server.name}: the address must not contain a password; use a header with ${{NAME}} instead"
+        )
+    for header, value in server.headers.items():
+        if not _TOKEN.fullmatch(header) or header.lower() in _RESERVED_HEADERS:
+            raise InvalidInput(f"mcp.{server.name}.headers: {header[:100]!r} cannot be set as a header")
+        if lookup is not None:
+            fill_secrets(server.name, header, value, lookup)
+
+
+def referenced_secrets(servers: Iterable[McpServer]) -> set[str]:
+    """Return names of the secrets that the servers' headers reference."""
+    values = [value for server in servers for value in server.headers.values()]
+    return {match[1] for value in values for match in _REFERENCE.finditer(value) if match[1]}
+
+
+def fill_secrets(server: str, header: str, value: str, lookup: SecretLookup) -> str:
+    """Replace secret references in a header value. Raises `InvalidInput`, without secrets in its message."""
+
+    def replace(match: re.Match[str]) -> str:
+        if match[0] == "$${":
+            return "${"
+        if match[1] is None:
+            raise InvalidInput(f"mcp.{server}.headers.{header}: write ${{NAME}}, or $${{ for a plain ${{")
+        found = lookup(match[1])
+        if found is None:
+            raise InvalidInput(f"mcp.{server}.headers.{header}: there is no secret {match[1]}; set runs.secrets")
+        return found
+
+    filled = _REFERENCE.sub(replace, value)
+    if re.search(r"[^\t\x20-\x7e]", filled):
+        raise InvalidInput(f"mcp.{server}.headers.{header}: a header is one line of ASCII text")
+    return filled.strip()

@@ -1,0 +1,202 @@
+"""End conditions of runs: pure functions from exit codes, usage and times to a verdict."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from paddock.model.runs import EndedBy, ModelUsage, ReasonCode, RunState
+from paddock.model.sandbox import FrozenModel
+from paddock.model.task import TaskModel
+
+
+class EntrypointEnd(FrozenModel):
+    """End of the entrypoint, before results are collected and verified."""
+
+    state: RunState
+    ended_by: EndedBy
+    reason: str
+    """A sentence."""
+    code: str = ""
+    params: Mapping[str, str] = {}
+    exit_code: int | None = None
+    evidence: Mapping[str, Any] = {}
+    turns: int = 0
+
+
+class CancelRequest:
+    """Request to cancel a run. A later request can only make the cancellation hard."""
+
+    def __init__(self) -> None:
+        self._asked = asyncio.Event()
+        self.reason = ""
+        self.hard = asyncio.Event()
+        """Set when the run must stop without waiting for the agent."""
+
+    @property
+    def requested(self) -> bool:
+        return self._asked.is_set()
+
+    def request(self, reason: str, *, hard: bool = False) -> None:
+        self.reason = self.reason or reason
+        self._asked.set()
+        if hard:
+            self.hard.set()
+
+    async def wait(self) -> None:
+        await self._asked.wait()
+
+
+class EntrypointExit(FrozenModel):
+    """Facts about an entrypoint that ended by itself."""
+
+    code: int
+    exit_message: str = ""
+    """Message of the daemon about the exit."""
+    error: str | None = None
+    """Failure reported by the agent's output."""
+    uses_model: bool = False
+    """Whether the task has an agent with a model."""
+    produced_events: bool = True
+    """Whether the output contained recognised agent events."""
+    out_of_memory_kills: int = 0
+    """Processes of the sandbox killed for lack of memory."""
+    full_disk: Mapping[str, Any] | None = None
+    """Data of the disk-full event, if there was one."""
+    last_line: str = ""
+
+
+class EndVerdict(FrozenModel):
+    """Decision that a run ends: state, cause and reason."""
+
+    state: RunState
+    ended_by: EndedBy
+    reason: str
+    code: str = ""
+    params: Mapping[str, str] = {}
+    evidence: Mapping[str, Any] = {}
+
+
+LONGEST_REASON = 600
+BUDGET_ERROR = re.compile(r"budget", re.IGNORECASE)
+
+
+def budget_verdict(bounds: TaskModel, traffic: ModelUsage) -> EndVerdict | None:
+    """Return a verdict if model usage exceeds the task's limits. Usage equal to a limit is allowed."""
+    tokens = traffic.input_tokens + traffic.output_tokens
+    if bounds.requests is not None and traffic.requests - traffic.failed > bounds.requests:
+        reason = f"it made {traffic.requests} requests to the model, and may make {bounds.requests}"
+        return _over_budget(ReasonCode.REQUESTS_SPENT, reason, used=traffic.requests, limit=bounds.requests)
+    if bounds.tokens is not None and tokens > bounds.tokens:
+        reason = f"it used {tokens} tokens, and may use {bounds.tokens}"
+        return _over_budget(ReasonCode.TOKENS_SPENT, reason, used=tokens, limit=bounds.tokens)
+    if bounds.cost is not None and traffic.cost is not None and traffic.cost > bounds.cost:
+        reason = f"it spent {traffic.cost:.4f} US dollars, and may spend {bounds.cost:g}"
+        return _over_budget(ReasonCode.COST_SPENT, reason, used=f"{traffic.cost:.4f}", limit=f"{bounds.cost:g}")
+    bounded = (bounds.requests, bounds.tokens, bounds.cost) != (None, None, None)
+    if bounded and traffic.failed and traffic.last_error and BUDGET_ERROR.search(traffic.last_error):
+        detail = shorten_text(traffic.last_error)
+        return _over_budget(ReasonCode.BUDGET_REFUSED, f"the proxy refused another request: {detail}", detail=detail)
+    return None
+
+
+def _over_budget(code: ReasonCode, reason: str, **params: object) -> EndVerdict:
+    return EndVerdict(
+        state=RunState.OVER_BUDGET, ended_by=EndedBy.BUDGET, reason=reason, code=code, params=format_params(params)
+    )
+
+
+def format_params(params: Mapping[str, object]) -> dict[str, str]:
+    """Convert the parameters of a reason to text."""
+    return {name: str(value) for name, value in params.items()}
+
+
+def cancelled_verdict(reason: str) -> EndVerdict:
+    why = f"it was cancelled: {reason}"
+    code, params = ReasonCode.CANCELLED, {"detail": reason}
+    return EndVerdict(state=RunState.CANCELLED, ended_by=EndedBy.CANCEL, reason=why, code=code, params=params)
+
+
+def silence_seconds(now: float, last_output: float, traffic: ModelUsage) -> float:
+    """Return seconds since the last output or model request. Times are Unix timestamps."""
+    if traffic.under_way:
+        return 0.0
+    return max(0.0, now - max(last_output, traffic.last_at or 0.0))
+
+
+def judge_exit(exit: EntrypointExit, bounds: TaskModel, traffic: ModelUsage) -> EndVerdict:
+    """Return the verdict for an exit. The exit code alone is not enough: some agents fail with 0."""
+    failed = exit.code != 0 or exit.error is not None
+    how = f"the entrypoint ended with exit code {exit.code}"
+    if exit.code == 0 and exit.error is None:
+        return _judge_success(exit, traffic)
+    answer = shorten_text(traffic.last_error or "")
+    model = f"; the last answer of the model: {answer}" if answer else ""
+    if failed and exit.full_disk is not None:
+        used, limit = exit.full_disk.get("used", exit.full_disk.get("volumes")), exit.full_disk.get("limit")
+        reason = f"the sandbox's disk is full: {used} bytes written, {limit} allowed; its processes were killed"
+        return _failed(EndedBy.DISK_FULL, reason, ReasonCode.DISK_FULL, used=used, limit=limit)
+    if exit.code != 0 and exit.out_of_memory_kills:
+        reason = f"{how} after {exit.out_of_memory_kills} of its processes had been killed for want of memory"
+        return _failed(EndedBy.OUT_OF_MEMORY, reason, ReasonCode.OUT_OF_MEMORY)
+    if spent := budget_verdict(bounds, traffic):
+        return spent
+    if exit.error is not None:
+        error = shorten_text(exit.error)
+        if _contains_other(error, answer):  # Agents repeat the model's error.
+            error, model = max(error, answer, key=len), ""
+        reason = f"the agent failed: {error} (exit code {exit.code}){model}"
+        detail = f"{error}{model}"
+        return _failed(EndedBy.AGENT_ERROR, reason, ReasonCode.AGENT_FAILED, exit_code=exit.code, detail=detail)
+    if exit.exit_message.startswith("timed out"):
+        reason = f"the entrypoint {exit.exit_message}"
+        return EndVerdict(state=RunState.TIMED_OUT, ended_by=EndedBy.TIMEOUT, reason=reason, code=ReasonCode.TIMED_OUT)
+    told = "" if exit.exit_message in ("", f"exit status {exit.code}") else f": {shorten_text(exit.exit_message)}"
+    last = f"; its last line: {shorten_text(exit.last_line)}" if exit.last_line and not told else ""
+    model = "" if _contains_other(shorten_text(exit.last_line), answer) else model
+    more = f"{told}{last}{model}"
+    quoted = (
+        shorten_text(exit.exit_message) if told else "",
+        shorten_text(exit.last_line) if last else "",
+        answer if model else "",
+    )
+    detail = "; ".join(filter(None, quoted))
+    return _failed(EndedBy.EXIT, f"{how}{more}", ReasonCode.EXITED, exit_code=exit.code, detail=detail)
+
+
+def _judge_success(exit: EntrypointExit, traffic: ModelUsage) -> EndVerdict:
+    if exit.uses_model and traffic.requests and traffic.failed >= traffic.requests:
+        error = shorten_text(traffic.last_error or "no answer")
+        reason = f"the agent ended with exit code 0, but none of its requests to the model was answered: {error}"
+        return _failed(EndedBy.AGENT_ERROR, reason, ReasonCode.MODEL_UNANSWERED, detail=error)
+    if exit.uses_model and not traffic.requests and not exit.produced_events:
+        reason = "the agent ended with exit code 0 without asking the model anything and without saying anything"
+        return _failed(EndedBy.EXIT, reason, ReasonCode.EXITED_SILENT)
+    reason, params = "the entrypoint ended with exit code 0", {"exit_code": "0", "detail": ""}
+    return EndVerdict(
+        state=RunState.SUCCEEDED, ended_by=EndedBy.EXIT, reason=reason, code=ReasonCode.EXITED, params=params
+    )
+
+
+def _failed(ended_by: EndedBy, reason: str, code: ReasonCode, **params: object) -> EndVerdict:
+    return EndVerdict(state=RunState.FAILED, ended_by=ended_by, reason=reason, code=code, params=format_params(params))
+
+
+def _contains_other(said: str, answer: str) -> bool:
+    """Return whether one text contains the other, ignoring truncation."""
+    whole, part = (said, answer) if len(said) >= len(answer) else (answer, said)
+    return bool(part) and part.removesuffix("…") in whole
+
+
+def limit_reason_length(reason: str, most: int = LONGEST_REASON) -> str:
+    """Shorten a long reason in the middle; its end often says where to look."""
+    tail = most // 3
+    return reason if len(reason) <= most else f"{reason[: most - tail]} … {reason[-tail:]}"
+
+
+def shorten_text(text: str, most: int = 300) -> str:
+    """Return untrusted text as one line without terminal control characters."""
+    text = "".join(letter if letter.isprintable() else "\N{REPLACEMENT CHARACTER}" for letter in " ".join(text.split()))
+    return text if len(text) <= most else f"{text[:most]}…"

@@ -1,0 +1,72 @@
+"""Dependencies of runs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from paddock.config.schema import Config
+from paddock.events.event_log import EventLog
+from paddock.fleet.fleet import Fleet
+from paddock.mcp.declared_servers import referenced_secrets
+from paddock.model.task import Task
+from paddock.runs.inputs.uploaded_bundles import UploadedBundles
+from paddock.runs.output.secret_masking import SecretMasker
+from paddock.runs.presets import PresetLibrary
+from paddock.runs.results.artifact_publisher import ArtifactPublisher
+from paddock.runs.results.run_folder import RunFolder, mask_task
+from paddock.sandbox.images import ImageStore
+
+if TYPE_CHECKING:
+    from paddock.llm.gateway.gateway import ModelGateway
+
+
+@dataclass(frozen=True)
+class RunDependencies:
+    """Services that runs use."""
+
+    config: Config
+    fleet: Fleet
+    images: ImageStore
+    gateway: ModelGateway
+    events: EventLog
+    presets: PresetLibrary
+    bundles: UploadedBundles
+    artifacts: ArtifactPublisher
+    folders: Path
+    """Parent directory of the run folders."""
+
+    @classmethod
+    def create(
+        cls, config: Config, *, fleet: Fleet, images: ImageStore, gateway: ModelGateway, events: EventLog
+    ) -> RunDependencies:
+        """Create from the configuration. Raises `ConfigError` for an unsupported artifact address."""
+        bundles = UploadedBundles(config.data / "bundles")
+        bundles.open()
+        artifacts = ArtifactPublisher(config.runs.artifacts)
+        artifacts.check_address()
+        return cls(
+            config=config,
+            fleet=fleet,
+            images=images,
+            gateway=gateway,
+            events=events,
+            presets=PresetLibrary(config.runs.presets, owner="the server"),
+            bundles=bundles,
+            artifacts=artifacts,
+            folders=config.data / "runs",
+        )
+
+    def run_folder(self, run_id: str) -> RunFolder:
+        return RunFolder(self.folders, run_id)
+
+    def secret_masker(self, task: Task) -> SecretMasker:
+        """Return a masker for the secrets of a task."""
+        secrets = self.config.runs.secrets
+        named = {*task.secrets, *referenced_secrets(task.mcp)}
+        return SecretMasker(secrets[name].get_secret_value() for name in named if name in secrets)
+
+    def masked_task(self, task: Task) -> dict[str, Any]:
+        """Return the task document with secrets masked."""
+        return mask_task(task, self.secret_masker(task).mask_text)

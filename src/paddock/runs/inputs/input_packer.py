@@ -1,0 +1,359 @@
+"""Find a task's inputs and pack them into one tar relative to the workspace."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import os
+import stat
+import tarfile
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING, BinaryIO, cast
+
+from paddock.errors import InvalidInput
+from paddock.model.task import WORKSPACE, Task, TaskInput
+from paddock.runs.inputs.git_clones import GitProblem, check_git_source, clone_repository
+from paddock.runs.tasks.task_problems import TaskError, TaskProblem
+
+if TYPE_CHECKING:
+    from paddock.runs.tasks.task_file_loader import LoadedTask
+
+_PIECE = 2**20
+_EPOCH = 946_684_800
+"""Fixed modification time of inline files, for reproducible tars; some tools reject 1970."""
+_MOST_COMPLAINTS = 10
+_SORTS = (
+    (stat.S_ISFIFO, "a pipe"),
+    (stat.S_ISSOCK, "a socket"),
+    (stat.S_ISCHR, "a device"),
+    (stat.S_ISBLK, "a device"),
+)
+
+
+@dataclass(frozen=True)
+class PackedInputs:
+    """Result of packing."""
+
+    size: int
+    """Bytes of the tar."""
+    count: int
+    """Number of files and links, without directories."""
+    sha256: str
+    """Of the tar."""
+
+
+@dataclass(frozen=True)
+class InputEntry:
+    """Entry of the tar."""
+
+    name: str
+    """Path relative to the workspace."""
+    mode: int
+    """Mode of `stat`, including the file type."""
+    time: int
+    size: int = 0
+    path: Path | None = None
+    link: str = ""
+    content: bytes = b""
+
+
+def resolve_input_source(named: str, directory: Path, root: Path) -> Path | str:
+    """Return the path of an input, or the problem with it."""
+    try:
+        path = (directory / named).resolve()
+        if not path.is_relative_to(root):
+            return f"{named!r} is outside {root}, the project of this task; copy it there"
+        path.stat()
+    except FileNotFoundError:
+        return f"there is no file {named!r}; paths are relative to the task file"
+    except (OSError, RuntimeError, ValueError) as error:
+        return f"{named!r} cannot be read: {getattr(error, 'strerror', None) or 'its links lead in a circle'}"
+    if not os.access(path, os.R_OK | (os.X_OK if path.is_dir() else 0)):
+        return f"{named!r} cannot be read: you are not allowed to"
+    return path
+
+
+def input_target(each: TaskInput, directory: Path) -> str:
+    """Return the target of an input relative to the workspace; `.` is the workspace."""
+    if each.target is not None:
+        return str(PurePosixPath(each.target).relative_to(WORKSPACE))
+    named = each.source or each.git or ""
+    name = Path(named).name
+    # `.` and `..` have no name; their resolved path has.
+    name = (directory / named).resolve().name if name in ("", "..") else name
+    return name.removesuffix(".bundle").removesuffix(".git") or name if each.git is not None else name
+
+
+def find_input_problems(inputs: Mapping[int, TaskInput], directory: Path, root: Path) -> Iterator[tuple[int, str]]:
+    """Return problems of inputs by index, without reading their content."""
+    seen = _TargetNames()
+    targets: dict[str, int] = {}
+    for i, each in inputs.items():
+        left = _MOST_COMPLAINTS
+        first = targets.setdefault(target := input_target(each, directory), i)
+        if first != i:
+            # Two explicit targets are reported by the task's own validation.
+            if each.target is None or inputs[first].target is None:
+                yield i, f"goes to '{target}', as inputs.{first} does; give one of them another 'target'"
+            continue
+        for found in _input_entries(each, directory, root):
+            problem = found if isinstance(found, str) else seen.add(i, found)
+            if problem:
+                yield i, problem
+                left -= 1
+            if not left:
+                break
+        if each.git is not None and isinstance(path := resolve_input_source(each.git, directory, root), Path):
+            try:
+                check_git_source(path, each.ref)
+            except (GitProblem, OSError) as error:
+                yield i, f"{each.git!r} {error}"
+
+
+def pack_inputs(loaded: LoadedTask, sink: BinaryIO) -> PackedInputs | None:
+    """Pack all inputs of a task into one tar. Return None and write nothing if it has no inputs.
+
+    Raises `TaskError` for unreadable inputs and invalid targets; discard the partial tar.
+    """
+    return _pack(loaded.task, loaded.directory, loaded.root, sink, str(loaded.path))
+
+
+def pack_task_texts(task: Task, sink: BinaryIO) -> PackedInputs | None:
+    """Pack the inline inputs of a task without a file. Raises `InvalidInput` for other inputs."""
+    if any(each.content is None for each in task.inputs):
+        raise InvalidInput("inputs: a request cannot carry files; upload a bundle, or use 'content'")
+    nowhere = Path("/nonexistent")
+    return _pack(task, nowhere, nowhere, sink, "the task")
+
+
+def inline_input_files(loaded: LoadedTask) -> tuple[TaskInput, ...]:
+    """Return a task's inputs with file contents inlined. Raises `InvalidInput` for binary files."""
+    found: list[TaskInput] = []
+    for each in loaded.task.inputs:
+        if each.content is not None or each.git is not None:
+            found.append(each)
+            continue
+        for entry in _input_entries(each, loaded.directory, loaded.root):
+            if isinstance(entry, str):
+                raise InvalidInput(entry)
+            if entry.path is not None:
+                try:
+                    found.append(TaskInput(target=entry.name, content=entry.path.read_text(encoding="utf-8")))
+                except (OSError, ValueError) as error:
+                    raise InvalidInput(f"{entry.name!r} cannot be read as text: {error}") from None
+    return tuple(found)
+
+
+def _pack(task: Task, directory: Path, root: Path, sink: BinaryIO, shown: str) -> PackedInputs | None:
+    if not task.inputs:
+        return None
+    counted = _CountingWriter(sink)
+    seen = _TargetNames()
+    count = 0
+    with tarfile.TarFile(fileobj=cast(BinaryIO, counted), mode="w", copybufsize=_PIECE) as archive:
+        for i, each in enumerate(task.inputs):
+            try:
+                for entry in _check_packable(each, directory, root):
+                    problem = entry if isinstance(entry, str) else seen.add(i, entry)
+                    if isinstance(entry, str) or problem:
+                        raise InvalidInput(problem or "")
+                    if not seen.repeats:
+                        _write_entry(archive, entry)
+                        count += not stat.S_ISDIR(entry.mode)
+            except InvalidInput as error:
+                raise TaskError([TaskProblem(shown, None, f"inputs.{i}", error.message)]) from error
+    counted.flush()
+    return PackedInputs(counted.size, count, counted.hash.hexdigest())
+
+
+def _check_packable(each: TaskInput, directory: Path, root: Path) -> Iterator[InputEntry | str]:
+    if each.git is None:
+        yield from _input_entries(each, directory, root)
+        return
+    path = resolve_input_source(each.git, directory, root)
+    if isinstance(path, str):
+        yield path
+        return
+    yield from _parent_directories(input_target(each, directory))
+    try:
+        with clone_repository(path, each.ref) as (clone, committed):
+            for entry in _directory_entries(clone, input_target(each, directory), fenced=False):
+                yield entry if isinstance(entry, str) else InputEntry(**{**vars(entry), "time": committed})
+    except GitProblem as error:
+        yield f"{each.git!r} {error}"
+
+
+def _input_entries(each: TaskInput, directory: Path, root: Path) -> Iterator[InputEntry | str]:
+    """Return the sorted entries of an input; for a git repository, its directory."""
+    target = input_target(each, directory)
+    yield from _parent_directories(target)
+    if each.content is not None:
+        data = each.content.encode()
+        yield InputEntry(target, stat.S_IFREG | 0o644, _EPOCH, size=len(data), content=data)
+        return
+    named = each.source or each.git or ""
+    path = resolve_input_source(named, directory, root)
+    if isinstance(path, str):
+        yield path
+    elif each.git is not None:
+        yield InputEntry(target, stat.S_IFDIR | 0o755, _EPOCH)
+    elif path.is_dir():
+        yield from _directory_entries(path, target, fenced=True)
+    elif target == ".":
+        yield f"{named!r} is a file, so 'target' must name a file too"
+    else:
+        yield _file_entry(path, path.lstat(), target, named)
+
+
+def _parent_directories(target: str) -> Iterator[InputEntry]:
+    for parent in reversed(PurePosixPath(target).parents):
+        if str(parent) != ".":
+            yield InputEntry(str(parent), stat.S_IFDIR | 0o755, _EPOCH)
+
+
+def _directory_entries(top: Path, target: str, *, fenced: bool) -> Iterator[InputEntry | str]:
+    """Return the entries of a directory tree. If `fenced`, links that lead out of it are rejected."""
+    if target != ".":
+        yield InputEntry(target, top.stat().st_mode, int(top.stat().st_mtime))
+    waiting: list[tuple[Path, str]] = [(top, target)]
+    while waiting:
+        directory, name = waiting.pop()
+        shown = directory.relative_to(top)
+        try:
+            with os.scandir(directory) as scan:
+                found = sorted(scan, key=lambda entry: entry.name)
+        except OSError as error:
+            yield f"{_printable(shown)} cannot be read: {error.strerror}"
+            continue
+        deeper = []
+        for item in found:
+            path = directory / item.name
+            inner = item.name if name == "." else f"{name}/{item.name}"
+            try:
+                info = item.stat(follow_symlinks=False)
+            except OSError as error:
+                yield f"{_printable(shown / item.name)} cannot be read: {error.strerror}"
+                continue
+            if stat.S_ISDIR(info.st_mode):
+                yield InputEntry(inner, info.st_mode, int(info.st_mtime))
+                deeper.append((path, inner))
+            elif stat.S_ISLNK(info.st_mode):
+                yield _link_entry(path, info, inner, top if fenced else None)
+            else:
+                yield _file_entry(path, info, inner, str(shown / item.name))
+        waiting += reversed(deeper)
+
+
+def _file_entry(path: Path, info: os.stat_result, name: str, shown: str) -> InputEntry | str:
+    if not stat.S_ISREG(info.st_mode):
+        sort = next((sort for test, sort in _SORTS if test(info.st_mode)), "no ordinary file")
+        return f"{_printable(shown)} is {sort}; inputs are files, directories and links"
+    if not os.access(path, os.R_OK):
+        return f"{_printable(shown)} cannot be read: you are not allowed to"
+    return InputEntry(name, info.st_mode, int(info.st_mtime), size=info.st_size, path=path)
+
+
+def _link_entry(path: Path, info: os.stat_result, name: str, top: Path | None) -> InputEntry | str:
+    to = os.readlink(path)
+    if top is not None:
+        shown = path.relative_to(top)
+        if os.path.isabs(to):
+            return (
+                f"{_printable(shown)} is a link to {to!r}, which is not the same place in the sandbox; make it relative"
+            )
+        if not Path(os.path.realpath(path)).is_relative_to(top):
+            return f"{_printable(shown)} is a link to {to!r}, which leaves the directory; copy what it leads to"
+    return InputEntry(name, info.st_mode, int(info.st_mtime), link=to)
+
+
+class _TargetNames:
+    """Names already used in the tar."""
+
+    def __init__(self) -> None:
+        self._sorts: dict[str, tuple[int, int]] = {}
+        self.repeats = False
+        """Whether the last entry is a directory that exists already."""
+
+    def add(self, number: int, entry: InputEntry) -> str | None:
+        """Register an entry. Return the problem if its name is taken."""
+        sort = stat.S_IFMT(entry.mode)
+        other, before = self._sorts.setdefault(entry.name, (-1, sort))
+        self.repeats = other >= 0
+        if not self.repeats:
+            self._sorts[entry.name] = (number, sort)
+        elif before != sort or not stat.S_ISDIR(sort):
+            return f"{_printable(entry.name)} comes from inputs.{other} too; give one of them another 'target'"
+        return None
+
+
+class _CountingWriter:
+    """Buffered writer that counts and hashes its bytes."""
+
+    def __init__(self, sink: BinaryIO) -> None:
+        self._sink = sink
+        self._waiting = bytearray()
+        self.size = 0
+        self.hash = hashlib.sha256()
+
+    def write(self, data: bytes) -> int:
+        self._waiting += data
+        self.size += len(data)
+        if len(self._waiting) >= _PIECE:
+            self.flush()
+        return len(data)
+
+    def tell(self) -> int:
+        return self.size
+
+    def flush(self) -> None:
+        piece = bytes(self._waiting)
+        self._waiting.clear()
+        self.hash.update(piece)
+        rest = memoryview(piece)
+        while rest:
+            rest = rest[self._sink.write(rest) :]
+
+
+def _write_entry(archive: tarfile.TarFile, entry: InputEntry) -> None:
+    member = tarfile.TarInfo(entry.name)
+    # Drop setuid bits and the owner: in the sandbox, all inputs belong to the agent.
+    member.mode = stat.S_IMODE(entry.mode) & 0o777
+    member.mtime = entry.time
+    if stat.S_ISDIR(entry.mode):
+        member.type = tarfile.DIRTYPE
+        archive.addfile(member)
+    elif stat.S_ISLNK(entry.mode):
+        member.type, member.linkname = tarfile.SYMTYPE, entry.link
+        archive.addfile(member)
+    elif entry.path is None:
+        member.size = len(entry.content)
+        archive.addfile(member, io.BytesIO(entry.content))
+    else:
+        _copy_file(archive, member, entry.path)
+    # tarfile keeps a list of all members, and there may be millions.
+    archive.getmembers().clear()
+
+
+def _copy_file(archive: tarfile.TarFile, member: tarfile.TarInfo, path: Path) -> None:
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError as error:
+        raise InvalidInput(f"{_printable(path.name)} cannot be read: {error.strerror}") from error
+    with open(descriptor, "rb") as file:
+        info = os.fstat(descriptor)
+        if not stat.S_ISREG(info.st_mode):
+            raise InvalidInput(f"{_printable(path.name)} was replaced while it was packed; try again")
+        member.size = info.st_size
+        try:
+            archive.addfile(member, file)
+        except OSError as error:
+            if error.errno is not None:  # The consumer of the tar failed and reports its own error.
+                raise
+            raise InvalidInput(f"{_printable(path.name)} became shorter while it was packed; try again") from error
+
+
+def _printable(name: object) -> str:
+    """Return a file name for messages; undecodable bytes are replaced."""
+    return f"'{os.fsencode(str(name)).decode(errors='replace')}'"

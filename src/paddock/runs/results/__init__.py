@@ -1,0 +1,1 @@
+"""Results of runs: deliverables, checks, the conversation and the folder of a run."""

@@ -1,0 +1,149 @@
+"""Results of a run: deliverables, checks, and the final state derived from them and the end of the work."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+from paddock.errors import PaddockError
+from paddock.model.events import EventType
+from paddock.model.runs import (
+    CheckResult,
+    DeliveredFile,
+    EndedBy,
+    MissingDeliverable,
+    ReasonCode,
+    Run,
+    RunResult,
+    RunState,
+)
+from paddock.model.sandbox import FrozenModel
+from paddock.model.task import Task
+from paddock.runs.execution.end_conditions import (
+    LONGEST_REASON,
+    EndVerdict,
+    EntrypointEnd,
+    cancelled_verdict,
+    limit_reason_length,
+)
+from paddock.runs.execution.run_stages import run_check
+from paddock.runs.output.secret_masking import SecretMasker
+from paddock.runs.results.deliverable_collector import collect_deliverables
+from paddock.runs.results.run_folder import RunFolder
+from paddock.sandbox.daemon.client import DaemonClient
+
+MOST_TOLD = 1000
+"""Maximum deliverables with an event; the result lists all."""
+NAMED = 10
+
+
+class CollectedResults(FrozenModel):
+    """Results collected from the sandbox."""
+
+    delivered: tuple[DeliveredFile, ...] = ()
+    missing: tuple[MissingDeliverable, ...] = ()
+    checks: tuple[CheckResult, ...] = ()
+    notes: tuple[str, ...] = ()
+    broken: str | None = None
+    """Why the collection is incomplete."""
+
+
+def empty_results(task: Task, reason: str) -> CollectedResults:
+    """Return results for a sandbox that cannot be reached."""
+    missing = [MissingDeliverable(path=each.path, required=each.required, reason=reason) for each in task.deliverables]
+    return CollectedResults(missing=tuple(missing))
+
+
+async def collect_results(inside: DaemonClient, task: Task, folder: RunFolder) -> CollectedResults:
+    """Copy deliverables into the run folder."""
+    found = await collect_deliverables(inside, task.deliverables, folder)
+    return CollectedResults(delivered=found.delivered, missing=found.missing, notes=found.notes, broken=found.broken)
+
+
+async def run_checks(
+    inside: DaemonClient, task: Task, masker: SecretMasker
+) -> tuple[Sequence[CheckResult], str | None]:
+    """Run the task's checks in order. Return the results and the sandbox error that stopped them."""
+    checks: list[CheckResult] = []
+    broken = None
+    for check in task.verify:
+        try:
+            if broken is None:
+                checks.append(await run_check(inside, check, task.env, masker))
+        except PaddockError as error:
+            broken = error.message
+    return [*checks, *mark_checks_skipped(task, broken or "", len(checks))], broken
+
+
+def mark_checks_skipped(task: Task, reason: str, after: int = 0) -> Sequence[CheckResult]:
+    """Return results for checks that could not run."""
+    return [
+        CheckResult(
+            name=check.title,
+            passed=False,
+            required=check.required,
+            weight=check.weight,
+            exit_code=None,
+            seconds=0.0,
+            output=f"could not be run: {reason}",
+        )
+        for check in task.verify[after:]
+    ]
+
+
+def result_events(results: CollectedResults) -> list[tuple[EventType, Mapping[str, Any]]]:
+    """Return events for deliverables."""
+    told = [(EventType.RUN_DELIVERED, each.model_dump(mode="json")) for each in results.delivered[:MOST_TOLD]]
+    return [*told, *((EventType.RUN_MISSING, each.model_dump(mode="json")) for each in results.missing[:MOST_TOLD])]
+
+
+def build_run_result(run: Run, end: EntrypointEnd, results: CollectedResults, cancelling: str | None) -> RunResult:
+    """Build the final result. Missing deliverables and failed checks can only worsen the state."""
+    verdict = _final_state(end, results, cancelling)
+    now = datetime.now(UTC)
+    weight = sum(each.weight for each in results.checks)
+    passed = sum(each.weight for each in results.checks if each.passed)
+    evidence = dict(end.evidence)
+    if len(end.reason) > LONGEST_REASON:
+        evidence["whole_reason"] = end.reason
+    if results.notes:
+        evidence["deliverables"] = list(results.notes)
+    if results.broken:
+        evidence["collection"] = results.broken
+    return RunResult(
+        state=verdict.state,
+        ended_by=verdict.ended_by,
+        reason=limit_reason_length(verdict.reason),
+        code=verdict.code,
+        params={name: limit_reason_length(value) for name, value in verdict.params.items()},
+        exit_code=end.exit_code,
+        evidence=evidence,
+        attempt=run.attempt,
+        turns=end.turns,
+        seconds=round((now - (run.started_at or now)).total_seconds(), 3),
+        deliverables=results.delivered,
+        missing=results.missing,
+        checks=results.checks,
+        score=passed / weight if results.checks else None,
+    )
+
+
+def _final_state(end: EntrypointEnd, results: CollectedResults, cancelling: str | None) -> EndVerdict:
+    lacking = [f"{each.path} ({each.reason})" for each in results.missing if each.required]
+    failed = [each.name for each in results.checks if each.required and not each.passed]
+    if cancelling is not None and end.ended_by is not EndedBy.CANCEL:
+        return cancelled_verdict(cancelling)
+    if end.state is not RunState.SUCCEEDED or not (lacking or failed):
+        return EndVerdict(state=end.state, ended_by=end.ended_by, reason=end.reason, code=end.code, params=end.params)
+    if results.broken:
+        reason = f"the sandbox ended before all was taken out of it: {results.broken}"
+        code, params = ReasonCode.SANDBOX_ENDED, {"detail": results.broken}
+        return EndVerdict(state=RunState.LOST, ended_by=EndedBy.SANDBOX_DIED, reason=reason, code=code, params=params)
+    if lacking:
+        names = "; ".join(lacking[:NAMED])
+        reason, code = f"deliverables are missing: {names}", ReasonCode.DELIVERABLES_MISSING
+    else:
+        names = ", ".join(failed[:NAMED])
+        reason, code = f"checks did not pass: {names}", ReasonCode.CHECKS_FAILED
+    return EndVerdict(state=RunState.FAILED, ended_by=end.ended_by, reason=reason, code=code, params={"names": names})

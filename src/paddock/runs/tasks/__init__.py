@@ -1,0 +1,1 @@
+"""Task files: loading, validation, templates and generated documentation."""

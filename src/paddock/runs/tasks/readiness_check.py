@@ -1,0 +1,161 @@
+"""Check before a run whether a task can run on this server."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from paddock.errors import ImageNotFound, InvalidInput, NotFound, PaddockError
+from paddock.llm.gateway.model_routes import ModelNotFound
+from paddock.model.task import Task
+from paddock.runs.execution.run_dependencies import RunDependencies
+from paddock.runs.execution.run_stages import SCRIPTED_KINDS, check_secrets, find_preset, image_name
+from paddock.runs.presets import Preset, UnfitTaskError, check_task_fits, requested_model
+from paddock.runs.tasks.model_choice import find_model
+from paddock.runs.tasks.readiness_issues import IssueCode, IssueLevel, ReadinessIssue
+from paddock.runs.tasks.task_templates import SCRIPT_MODEL
+
+
+def check_task(dependencies: RunDependencies, tenant: str, task: Task) -> None:
+    """Raise `InvalidInput` for the first problem that needs neither a sandbox nor models to find."""
+    for issue in find_task_faults(dependencies, tenant, task):
+        raise InvalidInput(f"{issue.field}: {issue.message}" if issue.field else issue.message, params=issue.params)
+
+
+def find_readiness_issues(dependencies: RunDependencies, tenant: str, task: Task) -> list[ReadinessIssue]:
+    """Return issues that prevent a run, then notices such as image builds. Reads the disk."""
+    return [
+        *find_task_faults(dependencies, tenant, task),
+        *_find_model_issues(dependencies, task),
+        *_find_image_builds(dependencies, task),
+    ]
+
+
+def find_task_faults(dependencies: RunDependencies, tenant: str, task: Task) -> Iterator[ReadinessIssue]:
+    try:
+        preset = find_preset(dependencies, task)
+    except NotFound as error:
+        yield ReadinessIssue(
+            code=IssueCode.AGENT_NOT_FOUND, field="agent", message=error.message, params={"agent": task.agent or ""}
+        )
+        return
+    try:
+        check_task_fits(preset, task)
+    except UnfitTaskError as error:
+        params = {"agent": preset.name}
+        field = ".".join(map(str, error.way))
+        yield ReadinessIssue(code=IssueCode.AGENT_UNFIT, field=field, message=error.said, params=params)
+    try:
+        check_secrets(dependencies, tenant, task)
+    except InvalidInput as error:
+        code = IssueCode.SECRET_MISSING if "secret" in error.params else IssueCode.SECRETS_FORBIDDEN
+        message = error.message.removeprefix("secrets: ")
+        yield ReadinessIssue(code=code, field="secrets", message=message, params=error.params)
+    try:
+        image = image_name(dependencies, task, preset)
+        dependencies.images.check(image)
+    except InvalidInput as error:
+        params = {"kind": task.kind or ""}
+        yield ReadinessIssue(code=IssueCode.KIND_NOT_FOUND, field="kind", message=error.message, params=params)
+    except ImageNotFound as error:
+        yield ReadinessIssue(
+            code=IssueCode.IMAGE_NOT_FOUND, field="image", message=error.message, params={"image": image}
+        )
+    try:
+        dependencies.fleet.check_limits(task.resources.limits())
+    except InvalidInput as error:
+        yield ReadinessIssue(code=IssueCode.RESOURCES_EXCEEDED, field="resources", message=error.message)
+
+
+def _find_model_issues(dependencies: RunDependencies, task: Task) -> Iterator[ReadinessIssue]:
+    preset = _find_preset(dependencies, task)
+    if preset is None:
+        return  # Reported as a fault.
+    wanted = requested_model(preset, task)
+    scripted = task.llm.script is not None
+    answers = ReadinessIssue(
+        code=IssueCode.SCRIPT_ANSWERS,
+        level=IssueLevel.NOTICE,
+        field="llm.model",
+        message="a script answers in place of a model",
+    )
+    if scripted and wanted in (None, SCRIPT_MODEL):
+        yield answers
+        return
+    try:
+        found = find_model(dependencies, task, preset)
+    except (ModelNotFound, InvalidInput) as error:
+        if scripted:
+            yield answers
+        else:
+            params = {"model": wanted or "", "known": "", **error.params}
+            yield ReadinessIssue(
+                code=IssueCode.MODEL_NOT_FOUND, field="llm.model", message=error.message, params=params
+            )
+        return
+    if found is None:
+        return
+    route, routes = found.route, dependencies.gateway.routes
+    provider = route.settings.provider
+    if found.replaced_model is not None:
+        yield ReadinessIssue(
+            code=IssueCode.DEFAULT_MODEL,
+            level=IssueLevel.NOTICE,
+            field="llm.model",
+            message=f"there is no model {found.replaced_model!r}; the run uses the server's default, {found.name!r}",
+            params={"model": found.name, "wanted": found.replaced_model},
+        )
+    if route.provider_settings.kind in SCRIPTED_KINDS:
+        yield answers
+    elif routes.key_health.refused_at(provider) is not None:
+        yield ReadinessIssue(
+            code=IssueCode.PROVIDER_KEY_REFUSED,
+            field="llm.model",
+            message=f"the provider {provider} refused its API key; set another one and restart the server",
+            params={"provider": provider, "model": found.name},
+        )
+    elif routes.is_failing(provider):
+        yield ReadinessIssue(
+            code=IssueCode.PROVIDER_FAILING,
+            level=IssueLevel.NOTICE,
+            field="llm.model",
+            message=f"the provider {provider} has not answered its last requests; see Settings, Models",
+            params={"provider": provider, "model": found.name},
+        )
+
+
+def model_for_task(dependencies: RunDependencies, task: Task) -> str | None:
+    """Return the model of a task's run; None for a script or without a model."""
+    preset = _find_preset(dependencies, task)
+    try:
+        found = find_model(dependencies, task, preset) if preset is not None else None
+    except (ModelNotFound, InvalidInput):
+        return None
+    return found.name if found is not None else None
+
+
+def _find_image_builds(dependencies: RunDependencies, task: Task) -> Iterator[ReadinessIssue]:
+    preset = _find_preset(dependencies, task)
+    if preset is None:
+        return
+    try:
+        image = image_name(dependencies, task, preset)
+        dependencies.images.check(image)
+    except PaddockError:
+        return  # Reported as a fault.
+    try:
+        dependencies.images.resolve(image)
+    except ImageNotFound:
+        yield ReadinessIssue(
+            code=IssueCode.IMAGE_NOT_BUILT,
+            level=IssueLevel.NOTICE,
+            field="image",
+            message=f"the image {image} is not built yet; the run builds it first, which takes a few minutes",
+            params={"image": image},
+        )
+
+
+def _find_preset(dependencies: RunDependencies, task: Task) -> Preset | None:
+    try:
+        return find_preset(dependencies, task)
+    except NotFound:
+        return None

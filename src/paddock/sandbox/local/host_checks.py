@@ -1,0 +1,98 @@
+"""Host checks for local sandboxes, with fixes."""
+
+from __future__ import annotations
+
+import ctypes.util
+import os
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+from paddock.sandbox.base import HostCheck
+from paddock.sandbox.local.cgroups import Cgroups
+
+GIBIBYTE = 2**30
+
+
+def check_host(data: Path, groups: Cgroups) -> list[HostCheck]:
+    return list(_findings(data, groups))
+
+
+def _findings(data: Path, groups: Cgroups) -> Iterator[HostCheck]:
+    for program, package in (("bwrap", "bubblewrap"), ("cp", "coreutils"), ("tar", "tar")):
+        found = shutil.which(program)
+        yield HostCheck(
+            check=program, ok=found is not None, detail=found or "not on PATH", fix=f"apt-get install {package}"
+        )
+    library = ctypes.util.find_library("seccomp")
+    yield HostCheck(
+        check="libseccomp", ok=library is not None, detail=library or "missing", fix="apt-get install libseccomp2"
+    )
+    python = Path("/usr/bin/python3")
+    yield HostCheck(
+        check="host image",
+        ok=python.exists(),
+        detail="the host's /usr has python3" if python.exists() else "/usr/bin/python3 is missing",
+        fix="apt-get install python3, or use a built image: paddock image build code",
+        required=False,
+    )
+    yield _kernel()
+    yield _user_namespaces()
+    yield from _groups(groups)
+    yield _disk(data)
+
+
+def _kernel() -> HostCheck:
+    release = os.uname().release
+    major, minor = (int(part) for part in release.split("-")[0].split(".")[:2])
+    return HostCheck(
+        check="kernel",
+        ok=(major, minor) >= (5, 12),
+        detail=release,
+        fix="Linux 5.12 or newer is needed (overlay mounts in user namespaces, mount_setattr)",
+    )
+
+
+def _user_namespaces() -> HostCheck:
+    command = ["bwrap", "--unshare-user", "--unshare-net", "--ro-bind", "/", "/", "true"]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=20, check=False)
+        ok, detail = done.returncode == 0, done.stderr.strip() or "can be made"
+    except (OSError, subprocess.TimeoutExpired) as error:
+        ok, detail = False, str(error)
+    fix = (
+        "allow them: sysctl -w kernel.unprivileged_userns_clone=1 user.max_user_namespaces=28633; on Ubuntu also "
+        "sysctl -w kernel.apparmor_restrict_unprivileged_userns=0; in a container, run it with --privileged"
+    )
+    return HostCheck(check="user namespaces", ok=ok, detail=detail, fix=fix)
+
+
+def _groups(groups: Cgroups) -> Iterator[HostCheck]:
+    places = {controller: h for h in groups.hierarchies for controller in h.controllers}
+    for controller, without in (
+        ("memory", "memory is limited per process only"),
+        ("cpu", "CPU time is not limited"),
+        ("pids", "processes are limited by RLIMIT_NPROC"),
+        ("freezer", "pausing stops processes one by one"),
+    ):
+        place = places.get(controller)
+        lacking = f"{without} ({groups.reason or 'not offered'})"
+        yield HostCheck(
+            check=f"cgroup {controller}",
+            ok=place is not None,
+            detail=f"v{place.version} {place.path.parent}" if place else lacking,
+            fix="run as root, or in a delegated group: systemd-run --user --scope -p Delegate=yes paddock serve",
+            required=False,
+        )
+
+
+def _disk(data: Path) -> HostCheck:
+    free = shutil.disk_usage(data).free
+    return HostCheck(
+        check="disk",
+        ok=free > 5 * GIBIBYTE,
+        detail=f"{free / GIBIBYTE:.1f} GiB free below {data}",
+        fix="free some space, or choose another data directory with --data",
+        required=False,
+    )

@@ -1,0 +1,186 @@
+"""Launch plan of a sandbox: mounts, environment, limits and command lines."""
+
+from __future__ import annotations
+
+import secrets
+import shlex
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from paddock.errors import InvalidInput
+from paddock.model.sandbox import Image, ImageService, Mount, SandboxLimits, SandboxSpec
+from paddock.sandbox.local.sandbox_files import SandboxFiles
+
+PYTHON = "/usr/bin/python3"
+INSIDE = "/opt/paddock/inside.pyz"
+HOLES = "/run/paddock/holes"
+DISK_NOTICE = "disk-full"
+"""File in the uplink directory with the reason why writes are refused; read-only in the sandbox."""
+WORKSPACE = "/workspace"
+SHARED = "/shared"
+FILES = (INSIDE,)
+"""Mount points of every sandbox, in a layer below the image in case the image lacks them."""
+STAGE = "/tmp"  # noqa: S108 — where launch.py leaves the finished tree, in a mount namespace of its own
+PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+BEGIN = (
+    "import gc, sys; gc.disable(); del sys.argv[0]; sys.path.insert(0, sys.argv[0]); "
+    "from inside.main import main; sys.exit(main(sys.argv[1:]))"
+)
+"""Starts the zipapp like `python3 inside.pyz`, but without runpy, which takes longer to load than the daemon.
+
+The garbage collector is off until the daemon runs, because start-up frees nothing.
+"""
+START_EARLY = """
+ready=$1; shift
+if [ -S "$ready" ] || [ -f "$ready" ] || [ -p "$ready" ]; then /bin/rm -f -- "$ready" {closed}; fi
+PADDOCK_COMMAND_ID={marker} /usr/bin/setsid "$@" >&{output} 2>&{output} {closed} &
+exec {daemon} --early $!
+"""
+"""First command of a sandbox with an early service; only the daemon keeps its descriptors."""
+
+
+@dataclass(frozen=True)
+class EarlyService:
+    """A service that starts in parallel with the daemon, which adopts it."""
+
+    service: ImageService
+    output: int
+    """Descriptor of its output."""
+    marker: str
+    """Name under which the daemon tracks it."""
+
+    def document(self) -> dict[str, Any]:
+        return {"service": self.service.name, "output": self.output, "marker": self.marker}
+
+
+def early_service(image: Image, output: int) -> EarlyService | None:
+    """Return the first service that others wait for and that waits for none."""
+    awaited = {name for service in image.services for name in service.after}
+    for service in image.services:
+        if service.name in awaited and not service.after and not service.env:
+            return EarlyService(service, output, secrets.token_hex(16))
+    return None
+
+
+def mount_point_directories(shared: Path | None) -> tuple[str, ...]:
+    """Mount points that are directories."""
+    return ("/proc", "/dev", HOLES, WORKSPACE, *((SHARED,) if shared is not None else ()))
+
+
+def merge_limits(defaults: SandboxLimits, given: SandboxLimits) -> SandboxLimits:
+    return defaults.model_copy(update=given.model_dump(exclude_none=True))
+
+
+def sandbox_environment(spec: SandboxSpec) -> dict[str, str]:
+    """Return the environment of the sandbox's programs."""
+    user = spec.image.user
+    basic = {
+        "HOME": user.home,
+        "USER": user.name,
+        "LOGNAME": user.name,
+        "SHELL": user.shell,
+        "PATH": PATH,
+        "LANG": "C.UTF-8",
+        "PADDOCK_SANDBOX_ID": spec.id,
+    }
+    return {**basic, **spec.image.env, **spec.env}
+
+
+def daemon_config(
+    spec: SandboxSpec, listener: int, limits: SandboxLimits, grouped: frozenset[str], early: EarlyService | None = None
+) -> dict[str, Any]:
+    """Return the daemon's start configuration."""
+    user = spec.image.user
+    return {
+        "listen": {"fd": listener},
+        "token": spec.token,
+        "env": sandbox_environment(spec),
+        "cwd": WORKSPACE,
+        "user": {"name": user.name, "home": user.home, "shell": user.shell},
+        "entrypoint": list(spec.entrypoint) if spec.entrypoint else None,
+        "services": [service.model_dump(mode="json") for service in spec.image.services],
+        "early": early.document() if early else None,
+        "disk_notice": f"{HOLES}/{DISK_NOTICE}",
+        "state": "/var/tmp/paddock",  # noqa: S108 — a path in the sandbox
+        "bridges": [{"port": hole.port, "socket": f"{HOLES}/{hole.name}.sock"} for hole in spec.uplink_services],
+        "limits": limits.model_dump(include={"cpu", "memory"}, exclude_none=True),
+        "rlimits": dict(_inner_rlimits(limits, grouped)),
+    }
+
+
+def bwrap_arguments(spec: SandboxSpec, limits: SandboxLimits, filters: list[int], report: int) -> bytes:
+    """Return arguments for `bwrap --args`, passed by descriptor to stay out of process lists."""
+    user = spec.image.user
+    assert limits.memory is not None
+    words = [
+        "--unshare-user", "--unshare-pid", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup-try", "--unshare-net",
+        "--uid", str(user.uid), "--gid", str(user.gid), "--hostname", spec.hostname, "--as-pid-1", "--cap-drop", "ALL",
+        "--json-status-fd", str(report),
+        "--bind", STAGE, "/", "--proc", "/proc", "--dev", "/dev",
+        "--perms", "1777", "--size", str(limits.memory // 2), "--tmpfs", "/dev/shm",  # noqa: S108
+        "--remount-ro", "/dev", "--clearenv", "--chdir", WORKSPACE,
+    ]  # fmt: skip
+    if not spec.image.nested_namespaces:
+        words.append("--disable-userns")
+    for descriptor in filters:
+        words += ["--add-seccomp-fd", str(descriptor)]
+    for name, value in sandbox_environment(spec).items():
+        words += ["--setenv", name, value]
+    if any("\0" in word for word in words):
+        # A NUL would end the word, and the rest would become further arguments, such as mounts.
+        raise InvalidInput("the environment, hostname and user of a sandbox must not contain NUL characters")
+    return b"".join(word.encode(errors="surrogateescape") + b"\0" for word in words)
+
+
+def bwrap_command(bwrap: str, arguments: int, config: int, early: EarlyService | None = None) -> list[str]:
+    daemon = [PYTHON, "-I", "-S", "-c", BEGIN, INSIDE, "--config-fd", str(config)]
+    begin = [bwrap, "--args", str(arguments), "--"]
+    if early is None:
+        return [*begin, *daemon]
+    closed = " ".join(f"{descriptor}>&-" for descriptor in range(3, 10))
+    script = START_EARLY.format(marker=early.marker, output=early.output, closed=closed, daemon=shlex.join(daemon))
+    command = early.service.command
+    words = ["/bin/sh", "-c", command] if isinstance(command, str) else command
+    return [*begin, "/bin/sh", "-c", script, "sh", early.service.ready or "", *words]
+
+
+def etc_files(hostname: str) -> dict[str, str]:
+    return {
+        "/etc/hostname": f"{hostname}\n",
+        "/etc/hosts": f"127.0.0.1 localhost {hostname}\n::1 localhost\n",
+        "/etc/resolv.conf": "",
+    }
+
+
+def bind_mounts(spec: SandboxSpec, files: SandboxFiles, inside: Path, shared: Path | None) -> list[dict[str, Any]]:
+    """Return all mounts besides the image, in order."""
+    own = [
+        *spec.image.binds,
+        Mount(source=inside, target=INSIDE, read_only=True),
+        Mount(source=files.holes, target=HOLES, read_only=True),
+        Mount(source=files.workspace, target=WORKSPACE),
+    ]
+    given = [*spec.mounts]
+    if shared is not None and shared.is_dir():
+        given.insert(0, Mount(source=shared, target=SHARED, read_only=True))
+    return [*(_bind(mount, map_owner=False) for mount in own), *(_bind(mount, map_owner=True) for mount in given)]
+
+
+def _bind(mount: Mount, map_owner: bool) -> dict[str, Any]:
+    return {**mount.model_dump(mode="json"), "map_owner": map_owner}
+
+
+def outer_rlimits(limits: SandboxLimits) -> dict[str, int]:
+    """Return rlimits to set before the user namespace exists, which hold in all."""
+    assert limits.files is not None and limits.disk is not None
+    return {"RLIMIT_CORE": 0, "RLIMIT_NOFILE": limits.files, "RLIMIT_FSIZE": limits.disk}
+
+
+def _inner_rlimits(limits: SandboxLimits, grouped: frozenset[str]) -> Iterator[tuple[str, int]]:
+    """Yield rlimits for the daemon to set, so that processes are counted in the sandbox's namespace."""
+    if "pids" not in grouped and limits.pids is not None:
+        yield "NPROC", limits.pids
+    if "memory" not in grouped and limits.memory is not None:
+        yield "DATA", limits.memory

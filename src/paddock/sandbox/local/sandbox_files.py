@@ -1,0 +1,170 @@
+"""Files of a sandbox on the host's disk."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+WRITTEN = ("upper", "workspace")
+"""Directories written by a sandbox and saved in snapshots."""
+TRASH = ".trash-"
+
+# From <linux/fs.h> with 64-bit long.
+GET_FLAGS, SET_FLAGS = 0x80086601, 0x40086602
+TOP_DIRECTORY = 0x00020000
+
+
+@dataclass(frozen=True)
+class SandboxFiles:
+    """Directory of one sandbox, accessed by path only from the host."""
+
+    directory: Path
+
+    @property
+    def upper(self) -> Path:
+        """Writable layer over the image."""
+        return self.directory / "upper"
+
+    @property
+    def work(self) -> Path:
+        return self.directory / "work"
+
+    @property
+    def root(self) -> Path:
+        """Mount point of the root, visible only in the sandbox's mount namespace."""
+        return self.directory / "root"
+
+    @property
+    def workspace(self) -> Path:
+        return self.directory / "workspace"
+
+    @property
+    def holes(self) -> Path:
+        """Sockets of uplink services; read-only in the sandbox."""
+        return self.directory / "holes"
+
+    @property
+    def report(self) -> Path:
+        """Status written by bubblewrap."""
+        return self.directory / "report.jsonl"
+
+    @property
+    def log(self) -> Path:
+        return self.directory / "log"
+
+    @property
+    def facts(self) -> Path:
+        """Facts for `remove` and `adopt` without a record."""
+        return self.directory / "box.json"
+
+    def create(self, facts: dict[str, Any]) -> None:
+        self.directory.mkdir(mode=0o700)
+        self.facts.write_text(json.dumps(facts))
+        for path in (self.upper, self.work, self.root, self.workspace, self.holes):
+            path.mkdir(mode=0o755)
+
+    def read_facts(self) -> dict[str, Any]:
+        try:
+            facts = json.loads(self.facts.read_text())
+        except (OSError, ValueError):
+            return {}
+        return facts if isinstance(facts, dict) else {}
+
+    def log_tail(self, limit: int = 2000) -> str:
+        try:
+            with self.log.open("rb") as file:
+                file.seek(max(0, os.fstat(file.fileno()).st_size - limit))
+                return file.read(limit).decode(errors="replace").strip()
+        except OSError:
+            return ""
+
+
+def create_directory_tree(directory: Path) -> None:
+    """Spread new directories over the block groups of an ext4 file system.
+
+    Without a journal, ext4 does not reuse freed inodes for minutes and scans them whenever a file is created nearby, so
+    each sandbox would start more slowly than the one before.
+    """
+    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        flags = bytearray(8)
+        fcntl.ioctl(descriptor, GET_FLAGS, flags)
+        found = int.from_bytes(flags, sys.byteorder)
+        fcntl.ioctl(descriptor, SET_FLAGS, (found | TOP_DIRECTORY).to_bytes(8, sys.byteorder))
+    except OSError:
+        pass  # Another file system, or an ordinary user.
+    finally:
+        os.close(descriptor)
+
+
+def create_mount_points(tree: Path, directories: Sequence[str], files: Sequence[str]) -> None:
+    """Create missing empty directories and files, world-readable."""
+    above = {parent for path in (*directories, *files) for parent in PurePosixPath(path).parents}
+    for path in sorted({*map(PurePosixPath, directories), *above}):
+        directory = tree / path.relative_to("/")
+        directory.mkdir(exist_ok=True)
+        directory.chmod(0o755)
+    for name in files:
+        file = tree / name.lstrip("/")
+        file.touch()
+        file.chmod(0o644)
+
+
+def copy_tree(source: Path, target: Path) -> None:
+    """Copy a tree with special files, links and attributes, without following links."""
+    command = ["cp", "-a", "--reflink=auto", "--no-target-directory", "--", str(source), str(target)]
+    subprocess.run([*_all_seeing(), *command], check=True, capture_output=True)
+
+
+def change_owner(directory: Path, before: int, after: int) -> None:
+    """Change uid and gid of files from one sandbox user to another, each where it matches."""
+    for whose, whom in ((str(before), str(after)), (f":{before}", f":{after}")):
+        command = ["chown", "-R", "-h", "-P", f"--from={whose}", whom, "--", str(directory)]
+        subprocess.run(command, check=True, capture_output=True)
+
+
+def remove_tree(directory: Path) -> None:
+    """Remove a tree of a hostile sandbox: unreadable directories, odd names, great depth."""
+    if not directory.exists():
+        return
+    if os.geteuid() != 0:
+        subprocess.run(["chmod", "-R", "u+rwX", "--", directory], check=False, capture_output=True)
+    subprocess.run(["rm", "-rf", "--one-file-system", "--", directory], check=False, capture_output=True)
+    if directory.exists():
+        shutil.rmtree(directory)
+
+
+def disk_used(*directories: Path) -> int:
+    """Return allocated bytes below directories, counting each inode once.
+
+    Inodes are limited too: many small files are charged by inode.
+    """
+    return max(_du("--block-size=1", *directories), _du("--inodes", *directories) * _bytes_per_inode(directories[0]))
+
+
+def _du(unit: str, *directories: Path) -> int:
+    command = ["du", "--summarize", "--total", unit, "--one-file-system", "--", *map(str, directories)]
+    done = subprocess.run([*_all_seeing(), *command], check=False, capture_output=True)
+    last = done.stdout.rstrip().rpartition(b"\n")[2]
+    return int(last.split(b"\t")[0]) if last else 0
+
+
+def _bytes_per_inode(directory: Path) -> int:
+    try:
+        whole = os.statvfs(directory)
+    except OSError:
+        return 0
+    return whole.f_blocks * whole.f_frsize // whole.f_files if whole.f_files else 0
+
+
+def _all_seeing() -> list[str]:
+    """Return a command prefix that grants access to directories closed by their owner."""
+    return [] if os.geteuid() == 0 else ["unshare", "--user", "--map-root-user", "--"]

@@ -1,0 +1,1 @@
+"""SQL stores of chat sessions, their messages, calls and checkpoints."""

@@ -1,0 +1,197 @@
+"""Named queries about events."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
+from datetime import UTC, datetime
+from typing import Any, NamedTuple, TypeVar
+
+from sqlalchemy import (
+    BindParameter,
+    ColumnElement,
+    Connection,
+    ScalarSelect,
+    Table,
+    bindparam,
+    case,
+    delete,
+    exists,
+    func,
+    insert,
+    or_,
+    select,
+    update,
+)
+from sqlalchemy.sql.dml import ReturningInsert
+
+from paddock.model.events import EventRecord, EventType
+from paddock.model.owners import Visibility, private_subject
+from paddock.store.database import Store, Work
+from paddock.store.row_mapping import to_model
+from paddock.store.tables import events, runs, sandboxes, sessions, snapshots
+
+T = TypeVar("T")
+_OWNED = {"sandbox": sandboxes, "run": runs, "session": sessions, "snapshot": snapshots}
+"""Tables of what streams are about, by how the streams' names begin."""
+_LAST = [kind for kind in EventType if kind.ends_stream]
+
+
+class EventPage(NamedTuple):
+    """Events in order, and the sequence number of the newest event there was when they were read."""
+
+    events: Sequence[EventRecord]
+    newest: int
+
+
+class NewEvent(NamedTuple):
+    """An event to append."""
+
+    stream: str
+    type: EventType
+    data: Mapping[str, Any]
+    tenant: str
+    at: datetime | None = None
+    """When it happened; when it is recorded, if not given."""
+    audience: str | None = None
+    """The only subject that sees it, for an object that is not stored yet."""
+
+
+class EventStore:
+    """The events table. `events.EventLog` is what others use."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._append = {name: _appending(table) for name, table in _OWNED.items()}
+        self._append_other = _appending(None)
+
+    def append(
+        self, stream: str, kind: EventType, data: Mapping[str, Any], tenant: str, settled: Callable[[EventRecord], None]
+    ) -> Future[EventRecord]:
+        """Queue one event. Once it is on disk `settled` is called with it, from the store's thread, in order."""
+
+        def work(connection: Connection) -> EventRecord:
+            return self._insert(connection, NewEvent(stream, kind, data, tenant))
+
+        def done(finished: Future[EventRecord]) -> None:
+            if not finished.cancelled() and finished.exception() is None:
+                settled(finished.result())
+
+        future = self._store.submit(work)
+        future.add_done_callback(done)
+        return future
+
+    def together(
+        self,
+        work: Work[T],
+        tell: Callable[[T], Sequence[NewEvent]],
+        settled: Callable[[EventRecord], None],
+        *,
+        erases: str | None = None,
+    ) -> Future[tuple[T, Sequence[EventRecord]]]:
+        """Queue a unit of work and what is to be told of its result; either all of it is kept or nothing.
+
+        Of the stream that it erases only the newest event stays.
+        """
+
+        def whole(connection: Connection) -> tuple[T, Sequence[EventRecord]]:
+            result = work(connection)
+            told = [self._insert(connection, each) for each in tell(result)]
+            if erases is not None:
+                newest = select(func.max(events.c.number)).where(events.c.stream == erases).scalar_subquery()
+                connection.execute(delete(events).where(events.c.stream == erases, events.c.number < newest))
+            return result, told
+
+        def done(finished: Future[tuple[T, Sequence[EventRecord]]]) -> None:
+            if not finished.cancelled() and finished.exception() is None:
+                for event in finished.result()[1]:
+                    settled(event)
+
+        future = self._store.submit(whole)
+        future.add_done_callback(done)
+        return future
+
+    def _insert(self, connection: Connection, it: NewEvent) -> EventRecord:
+        values = {
+            "stream": it.stream,
+            "type": it.type,
+            "tenant": str(it.tenant),
+            "at": it.at or datetime.now(UTC),
+            "data": dict(it.data),
+        }
+        kind, _, of_object = it.stream.partition("/")
+        given = {"of_stream": it.stream, "of_object": of_object, "otherwise": it.audience}
+        appending = self._append.get(kind, self._append_other)
+        sequence, number, audience = connection.execute(appending, values | given).one()
+        return EventRecord(sequence=sequence, number=number, audience=audience, **values)
+
+    async def read(self, stream: str | None, after: int, limit: int, tenant: str | None = None) -> EventPage:
+        """Events of one stream after a number, or of all streams after a sequence number."""
+        place = events.c.sequence if stream is None else events.c.number
+        conditions: list[ColumnElement[bool]] = [place > after]
+        if stream is not None:
+            conditions.append(events.c.stream == stream)
+        if tenant is not None:
+            conditions.append(events.c.tenant == str(tenant))
+        subject = private_subject(tenant)
+        if subject is not None:
+            conditions.append(or_(events.c.audience.is_(None), events.c.audience == subject))
+        statement = select(events).where(*conditions).order_by(place).limit(limit)
+
+        def work(connection: Connection) -> EventPage:
+            found = [to_model(EventRecord, row) for row in connection.execute(statement).mappings()]
+            return EventPage(found, _newest(connection))
+
+        return await self._store.read(work)
+
+    async def end(self, stream: str) -> int:
+        """The number of the newest event of a stream, 0 if there is none."""
+        statement = select(func.coalesce(func.max(events.c.number), 0)).where(events.c.stream == stream)
+        return await self._store.read(lambda connection: int(connection.execute(statement).scalar_one()))
+
+    async def newest(self) -> int:
+        """The sequence number of the newest event, 0 if there is none."""
+        return await self._store.read(_newest)
+
+    async def prune(self, before: datetime) -> int:
+        """Forget events older than `before`, and say how many.
+
+        The newest event of a stream that may go on stays, because the next one is numbered after it.
+        """
+        newer = events.alias()
+        newest = select(func.max(newer.c.number)).where(newer.c.stream == events.c.stream).scalar_subquery()
+        statement = delete(events).where(events.c.at < before, (events.c.number != newest) | events.c.type.in_(_LAST))
+        return await self._store.write(lambda connection: connection.execute(statement).rowcount)
+
+
+def with_new_audience(work: Work[T], streams: Sequence[str], audience: str | None) -> Work[T]:
+    """As `work`, and then show the events of some streams to one subject only, or to all of the tenant."""
+
+    def whole(connection: Connection) -> T:
+        result = work(connection)
+        connection.execute(update(events).where(events.c.stream.in_(streams)).values(audience=audience))
+        return result
+
+    return whole
+
+
+def _appending(table: Table | None) -> ReturningInsert[Any]:
+    """Insert an event with the next number of its stream and its object's audience.
+
+    An object that is gone leaves its events to those who saw the one before.
+    """
+    stream: BindParameter[str] = bindparam("of_stream")
+    object_id: BindParameter[str] = bindparam("of_object")
+    number = select(func.coalesce(func.max(events.c.number), 0) + 1).where(events.c.stream == stream)
+    last = select(events.c.audience).where(events.c.stream == stream).order_by(events.c.number.desc()).limit(1)
+    audience: ColumnElement[str | None] = func.coalesce(last.scalar_subquery(), bindparam("otherwise"))
+    if table is not None:
+        private = case((table.c.visibility == Visibility.PRIVATE, table.c.subject), else_=None)
+        now: ScalarSelect[str | None] = select(private).where(table.c.id == object_id).scalar_subquery()
+        audience = case((exists().where(table.c.id == object_id), now), else_=audience)
+    inserting = insert(events).values(number=number.scalar_subquery(), audience=audience)
+    return inserting.returning(events.c.sequence, events.c.number, events.c.audience)
+
+
+def _newest(connection: Connection) -> int:
+    return int(connection.execute(select(func.coalesce(func.max(events.c.sequence), 0))).scalar_one())

@@ -1,0 +1,55 @@
+"""Named queries about browser logins."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from sqlalchemy import Connection, delete, insert, or_, select, update
+
+from paddock.model.keys import BrowserLogin
+from paddock.store.database import Store
+from paddock.store.row_mapping import to_model, to_row
+from paddock.store.tables import logins
+
+
+class LoginStore:
+    """Logins by the digest of their secrets."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    async def insert(self, login: BrowserLogin, most: int) -> None:
+        """Insert a login and delete the oldest ones of its key beyond `most`."""
+        mine = logins.c.key_id == login.key_id
+        newest = select(logins.c.digest).where(mine).order_by(logins.c.used_at.desc()).limit(most - 1)
+
+        def work(connection: Connection) -> None:
+            kept = list(connection.execute(newest).scalars())
+            connection.execute(delete(logins).where(mine, logins.c.digest.not_in(kept)))
+            connection.execute(insert(logins), to_row(login))
+
+        await self._store.write(work)
+
+    async def get(self, digest: str) -> BrowserLogin | None:
+        statement = select(logins).where(logins.c.digest == digest)
+
+        def work(connection: Connection) -> BrowserLogin | None:
+            row = connection.execute(statement).mappings().first()
+            return None if row is None else to_model(BrowserLogin, row)
+
+        return await self._store.read(work)
+
+    async def used(self, digest: str, at: datetime) -> None:
+        """Note when a login was last used."""
+        statement = update(logins).where(logins.c.digest == digest).values(used_at=at)
+        await self._store.write(lambda connection: connection.execute(statement).rowcount)
+
+    async def delete(self, digest: str) -> None:
+        """Idempotent."""
+        statement = delete(logins).where(logins.c.digest == digest)
+        await self._store.write(lambda connection: connection.execute(statement).rowcount)
+
+    async def forget(self, begun_before: datetime, used_before: datetime) -> int:
+        """Delete logins that were created or last used too long ago; return their number."""
+        old = or_(logins.c.created_at < begun_before, logins.c.used_at < used_before)
+        return await self._store.write(lambda connection: connection.execute(delete(logins).where(old)).rowcount)

@@ -1,0 +1,1 @@
+"""SQL stores of model exchanges, their search index and usage sums."""

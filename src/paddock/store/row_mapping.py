@@ -1,0 +1,43 @@
+"""Convert models to rows and back."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, TypeVar
+
+from pydantic import BaseModel
+from sqlalchemy import RowMapping, Table
+
+M = TypeVar("M", bound=BaseModel)
+
+
+def to_row(model: BaseModel) -> dict[str, Any]:
+    """A model's fields as column values."""
+    return {name: column_value(value) for name, value in model}
+
+
+def column_value(value: Any) -> Any:
+    """Return a field as a column value; nested values become JSON."""
+    match value:
+        case BaseModel():
+            return value.model_dump(mode="json", exclude_none=True)
+        case frozenset():
+            return sorted(value)
+        case tuple():
+            return list(value)
+        case Mapping():
+            return dict(value)
+    return value
+
+
+def to_model(kind: type[M], row: RowMapping | Mapping[str, Any]) -> M:
+    """A row as a model."""
+    return kind.model_validate(dict(row))
+
+
+def check_columns(table: Table, fields: Mapping[str, Any]) -> dict[str, Any]:
+    """Fields as column values; an unknown name is a mistake in the caller."""
+    unknown = fields.keys() - table.columns.keys()
+    if unknown:
+        raise TypeError(f"{table.name} has no {', '.join(sorted(unknown))}")
+    return {name: column_value(value) for name, value in fields.items()}

@@ -1,0 +1,121 @@
+"""Measures blocking of the event loop: the duration of each request step, and the lag of timers."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Coroutine, Generator
+from types import TracebackType
+from typing import Any, TypeVar, cast
+
+import structlog
+
+from paddock.telemetry.prometheus import Histogram
+
+T = TypeVar("T")
+HEARTBEAT_INTERVAL = 0.05
+"""Seconds between two heartbeats."""
+SLOW_STEP = 0.05
+"""Seconds above which a step is logged."""
+_LOG_INTERVAL = 1.0
+_RECORDED_STEP = 0.005
+_BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
+log = structlog.get_logger()
+
+
+class EventLoopMonitor:
+    """Records event loop blocking. `start` begins the heartbeat; `measure` wraps requests."""
+
+    def __init__(self, *, cpu: bool = False) -> None:
+        """With `cpu`, also measure the CPU time of each step, at a cost of two microseconds per step."""
+        self.clock = time.thread_time if cpu else _no_clock
+        self.lag = Histogram(_BUCKETS)
+        self.longest_lag = 0.0
+        self.longest_hold = 0.0
+        """Seconds of the longest request step since `reset_maxima`."""
+        self.longest_work = 0.0
+        """The same in CPU time, which does not depend on other load; 0 unless measured."""
+        self._timer: asyncio.TimerHandle | None = None
+        self._due = 0.0
+        self._log_after = 0.0
+
+    def start(self) -> None:
+        loop = asyncio.get_running_loop()
+        self._due = time.perf_counter() + HEARTBEAT_INTERVAL
+        self._timer = loop.call_later(HEARTBEAT_INTERVAL, self._heartbeat, loop)
+
+    def stop(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def reset_maxima(self) -> None:
+        """Reset the maximum times."""
+        self.longest_lag = self.longest_hold = self.longest_work = 0.0
+
+    def measure(self, work: Coroutine[Any, Any, T], route: str) -> MeasuredCoroutine[T]:
+        """Wrap a coroutine so that each of its steps is measured."""
+        return MeasuredCoroutine(work, self, route)
+
+    def start_task(self, work: Coroutine[Any, Any, T], route: str) -> asyncio.Future[T]:
+        """Start a task that belongs to a request, and measure each of its steps."""
+        return asyncio.ensure_future(self.measure(work, route))
+
+    def record_step(self, seconds: float, busy: float, route: str) -> None:
+        """Record a long request step; `busy` is its CPU time."""
+        self.longest_hold = max(self.longest_hold, seconds)
+        self.longest_work = max(self.longest_work, busy)
+        if seconds > SLOW_STEP:
+            now = time.monotonic()
+            if now >= self._log_after:
+                self._log_after = now + _LOG_INTERVAL
+                log.warning(
+                    "event loop held",
+                    route=route[:200],
+                    milliseconds=round(seconds * 1000),
+                    cpu_milliseconds=round(busy * 1000),
+                )
+
+    def _heartbeat(self, loop: asyncio.AbstractEventLoop) -> None:
+        now = time.perf_counter()
+        late = max(0.0, now - self._due)
+        self.lag.add(late)
+        self.longest_lag = max(self.longest_lag, late)
+        self._due = now + HEARTBEAT_INTERVAL
+        self._timer = loop.call_later(HEARTBEAT_INTERVAL, self._heartbeat, loop)
+
+
+def _no_clock() -> float:
+    return 0.0
+
+
+class MeasuredCoroutine(Generator[Any, Any, T]):
+    """An awaitable that runs a coroutine and measures each of its steps."""
+
+    __slots__ = ("_monitor", "_route", "_work")
+
+    def __init__(self, work: Coroutine[Any, Any, T], monitor: EventLoopMonitor, route: str) -> None:
+        self._work = work
+        self._monitor = monitor
+        self._route = route
+
+    def __await__(self) -> Generator[Any, Any, T]:
+        return self
+
+    def __next__(self) -> Any:
+        return self.send(None)
+
+    def send(self, value: Any) -> Any:
+        started, used = time.perf_counter(), self._monitor.clock()
+        try:
+            return self._work.send(value)
+        finally:
+            took = time.perf_counter() - started
+            if took > _RECORDED_STEP:
+                self._monitor.record_step(took, self._monitor.clock() - used, self._route)
+
+    def throw(self, kind: Any, value: BaseException | object = None, traceback: TracebackType | None = None) -> Any:
+        return self._work.throw(cast(BaseException, kind if value is None else value))
+
+    def close(self) -> None:
+        self._work.close()

@@ -1,0 +1,187 @@
+# ruff: noqa: ASYNC240 -- checks look at files and wait for conditions; nothing else shares their loop
+"""Checks of mounts, network and resource limits."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from paddock.model.sandbox import Mount, SandboxLimits, UplinkService
+from paddock.sandbox.base import Feature
+from paddock.sandbox.daemon.client import BackgroundCommand
+from paddock.testing.backends.harness import (
+    MIB,
+    BackendHarness,
+    ConformanceChecks,
+    conformance_check,
+    echo_port,
+    http_socket,
+    wait_until_true,
+)
+
+
+class IsolationChecks(ConformanceChecks):
+    """Checks of mounts, network and resource limits."""
+
+    # Mounts
+
+    @conformance_check
+    async def test_a_mounted_directory_is_shared_both_ways(self, bench: BackendHarness) -> None:
+        """Host and sandbox see each other's files in a shared mount."""
+        bench.needs(Feature.MOUNTS)
+        with TemporaryDirectory() as directory:
+            Path(directory, "from-host").write_text("host")
+            mount = Mount(source=Path(directory), target="/mnt/shared/deep")
+            sandbox = await bench.start(mounts=(mount,))
+            assert await sandbox.text("cat /mnt/shared/deep/from-host") == "host"
+            await sandbox.text("echo sandbox > /mnt/shared/deep/from-box")
+            made = Path(directory, "from-box")
+            assert made.read_text() == "box\n"
+            assert made.stat().st_uid == Path(directory).stat().st_uid, "the sandbox's file has a stranger for an owner"
+
+    @conformance_check
+    async def test_a_read_only_mount_cannot_be_written(self, bench: BackendHarness) -> None:
+        """A read-only mount accepts neither changed nor new files."""
+        bench.needs(Feature.MOUNTS)
+        with TemporaryDirectory() as directory:
+            Path(directory, "file").write_text("kept")
+            Path(directory, "file").chmod(0o666)
+            sandbox = await bench.start(mounts=(Mount(source=Path(directory), target="/mnt/fixed", read_only=True),))
+            result = await sandbox.run("cd /mnt/fixed; cat file; echo x > file; touch new; rm -f file")
+            assert result.stdout == b"kept"
+            assert os.listdir(directory) == ["file"]
+            assert Path(directory, "file").read_text() == "kept"
+
+    @conformance_check
+    async def test_a_single_file_can_be_mounted(self, bench: BackendHarness) -> None:
+        """A mounted file appears at its path, also over a file of the image."""
+        bench.needs(Feature.MOUNTS)
+        with TemporaryDirectory() as directory:
+            source = Path(directory, "settings")
+            source.write_text("mounted")
+            mounts = tuple(
+                Mount(source=source, target=target, read_only=True) for target in ("/etc/passwd.extra", "/etc/hosts")
+            )
+            sandbox = await bench.start(mounts=mounts)
+            assert await sandbox.text("cat /etc/passwd.extra /etc/hosts") == "mountedmounted"
+
+    @conformance_check
+    async def test_a_mount_that_does_not_exist_fails_the_start(self, bench: BackendHarness) -> None:
+        """A failed start leaves nothing behind."""
+        bench.needs(Feature.MOUNTS)
+        missing = Mount(source=Path("/no/such/directory"), target="/mnt/x")
+        await self.fails_to_start(bench, bench.spec(mounts=(missing,)))
+
+    # Network
+
+    @conformance_check
+    async def test_there_is_no_network(self, bench: BackendHarness) -> None:
+        """The only interface is the sandbox's own loopback, without access to the host's."""
+        sandbox = await bench.start()
+        assert await sandbox.python("import socket; print([n for _, n in socket.if_nameindex()])") == "['lo']"
+        async with echo_port() as port:
+            _, writer = await asyncio.open_connection("127.0.0.1", port)
+            writer.close()
+            code = f"import socket; socket.create_connection(('127.0.0.1', {port}), 2)"
+            refused = await sandbox.run(BackgroundCommand(["python3", "-c", code]))
+        assert refused.exit_code == 1
+        assert b"ConnectionRefusedError" in refused.stderr
+
+    @conformance_check
+    async def test_a_hole_leads_to_the_hosts_service(self, bench: BackendHarness) -> None:
+        """An uplink service answers at 127.0.0.1, also after a restart."""
+        bench.needs(Feature.UPLINK)
+        sandbox = await bench.start(holes=(UplinkService(name="service", port=18080),))
+        path = bench.backend.uplink_directory(sandbox.record) / "service.sock"
+        fetch = "import urllib.request as r; print(r.urlopen('http://127.0.0.1:18080/', timeout=5).read().decode())"
+        for answer in ("first", "second"):
+            async with http_socket(path, answer):
+                assert await sandbox.python(fetch) == answer
+
+    @conformance_check
+    async def test_a_hole_to_a_stopped_service_is_closed(self, bench: BackendHarness) -> None:
+        """Connections fail at once while the host's service is down."""
+        bench.needs(Feature.UPLINK)
+        sandbox = await bench.start(holes=(UplinkService(name="service", port=18080),))
+        code = "import urllib.request as r; r.urlopen('http://127.0.0.1:18080/', timeout=5)"
+        result = await sandbox.run(BackgroundCommand(["python3", "-c", code]))
+        assert result.exit_code == 1
+        assert b"timed out" not in result.stderr
+
+    # Limits
+
+    @conformance_check
+    async def test_a_memory_bomb_is_killed(self, bench: BackendHarness) -> None:
+        """The sandbox survives, or its end has the reason `out_of_memory`."""
+        bench.needs(Feature.MEMORY_LIMIT)
+        sandbox = await bench.start(limits=SandboxLimits(memory=96 * MIB))
+        await self.bomb(bench, sandbox)
+
+    @conformance_check
+    async def test_limits_of_a_running_sandbox_can_change(self, bench: BackendHarness) -> None:
+        """Changed limits apply to running sandboxes."""
+        bench.needs(Feature.MEMORY_LIMIT)
+        sandbox = await bench.start(limits=SandboxLimits(memory=1024 * MIB))
+        assert await sandbox.python("print(len(bytearray(256 * 2**20)))") == str(256 * MIB)
+        await bench.backend.limit(sandbox.record, SandboxLimits(memory=96 * MIB))
+        await self.bomb(bench, sandbox)
+
+    @conformance_check
+    async def test_the_number_of_processes_is_limited(self, bench: BackendHarness) -> None:
+        """A fork bomb meets the process limit, and the sandbox recovers."""
+        sandbox = await bench.start(limits=SandboxLimits(pids=48))
+        code = (
+            "import os, signal, sys\n"
+            "made = []\n"
+            "for _ in range(400):\n"
+            "    try: pid = os.fork()\n"
+            "    except OSError: break\n"
+            "    if pid == 0: signal.pause()\n"
+            "    made.append(pid)\n"
+            "for pid in made: os.kill(pid, 9)\n"
+            "for pid in made: os.waitpid(pid, 0)\n"
+            "print(len(made))\n"
+        )
+        assert 0 < int(await sandbox.python(code)) < 48
+        assert await sandbox.text("echo on") == "on"
+
+    @conformance_check
+    async def test_cpu_time_is_limited(self, bench: BackendHarness) -> None:
+        """A limit of 0.2 CPUs gives about a fifth of the elapsed time."""
+        bench.needs(Feature.CPU_LIMIT)
+        sandbox = await bench.start(limits=SandboxLimits(cpu=0.2))
+        code = (
+            "import time\n"
+            "begin, used = time.monotonic(), time.process_time()\n"
+            "while time.monotonic() < begin + 1: pass\n"
+            "print((time.process_time() - used) / (time.monotonic() - begin))\n"
+        )
+        assert float(await sandbox.python(code)) < 0.5
+
+    @conformance_check
+    async def test_open_files_are_limited(self, bench: BackendHarness) -> None:
+        """The limit of open files applies."""
+        sandbox = await bench.start(limits=SandboxLimits(files=128))
+        code = "import os\ncount = 0\ntry:\n    while True: os.dup(0); count += 1\nexcept OSError: print(count)\n"
+        assert int(await sandbox.python(code)) < 128
+
+    @conformance_check
+    async def test_disk_use_is_seen_and_its_cause_can_be_ended(self, bench: BackendHarness) -> None:
+        """Layer and workspace count as disk usage; `end_commands` stops writers, files stay readable."""
+        sandbox = await bench.start()
+        before = await bench.backend.disk_used(sandbox.record)
+        await sandbox.text("for f in /workspace/a /var/tmp/b; do head -c 6M /dev/urandom > $f && sync $f; done")
+        assert before < 12 * MIB <= await bench.backend.disk_used(sandbox.record)
+        await sandbox.inside.start("while :; do date +%N > /workspace/beat; done")
+
+        async def beat() -> bytes:
+            return (await sandbox.run("cat /workspace/beat")).stdout
+
+        await wait_until_true(beat)
+        await bench.backend.end_commands(sandbox.record)
+        assert await sandbox.inside.read_file("/workspace/beat") == await sandbox.inside.read_file("/workspace/beat")
+        assert len(await sandbox.inside.read_file("/workspace/a")) == 6 * MIB
+        processes = await sandbox.text("ls /proc | grep -c '^[0-9]'")
+        assert int(processes) <= 5, "a process outlived end_commands"

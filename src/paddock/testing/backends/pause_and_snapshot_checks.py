@@ -1,0 +1,160 @@
+# ruff: noqa: ASYNC240 -- checks look at files and wait for conditions; nothing else shares their loop
+"""Checks of pausing and of snapshots."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from paddock.errors import SandboxGone, SnapshotNotFound
+from paddock.model.sandbox import Mount, SandboxHealth
+from paddock.sandbox.base import Feature
+from paddock.testing.backends.harness import SOON, BackendHarness, ConformanceChecks, conformance_check, wait_until_true
+
+
+class PauseAndSnapshotChecks(ConformanceChecks):
+    """Checks of pausing and of snapshots."""
+
+    # Pausing
+
+    @conformance_check
+    async def test_a_paused_sandbox_really_stands_still(self, bench: BackendHarness) -> None:
+        """Paused processes stop and continue after `resume`. Both calls are idempotent."""
+        bench.needs(Feature.PAUSE)
+        bench.needs(Feature.MOUNTS)
+        with TemporaryDirectory() as directory:
+            sandbox = await bench.start(mounts=(Mount(source=Path(directory), target="/mnt/out"),))
+            await sandbox.inside.start("cd /mnt/out; i=0; while :; do i=$((i+1)); echo $i > n; mv n count; done")
+            counter = Path(directory, "count")
+
+            async def count() -> int:
+                try:
+                    return int(counter.read_text() or 0)
+                except FileNotFoundError:
+                    return 0
+
+            await wait_until_true(count)
+            await bench.backend.pause(sandbox.record)
+            await bench.backend.pause(sandbox.record)
+            assert (await bench.backend.status(sandbox.record)).health is SandboxHealth.PAUSED
+            seen = await count()
+            await asyncio.sleep(0.3)  # There is no condition to wait for: nothing must happen.
+            assert await count() == seen
+            await bench.backend.resume(sandbox.record)
+            await bench.backend.resume(sandbox.record)
+            assert (await bench.backend.status(sandbox.record)).health is SandboxHealth.RUNNING
+
+            async def advanced() -> bool:
+                return await count() > seen
+
+            await wait_until_true(advanced)
+            await bench.backend.remove(sandbox.id)
+
+    @conformance_check
+    async def test_a_paused_sandbox_can_be_removed(self, bench: BackendHarness) -> None:
+        """A paused sandbox can be removed."""
+        bench.needs(Feature.PAUSE)
+        sandbox = await bench.start()
+        await bench.backend.pause(sandbox.record)
+        await asyncio.wait_for(bench.backend.remove(sandbox.id), SOON)
+        assert (await bench.backend.status(sandbox.record)).health is SandboxHealth.GONE
+
+    # Snapshots
+
+    @conformance_check
+    async def test_a_snapshot_keeps_what_was_written_and_what_was_deleted(self, bench: BackendHarness) -> None:
+        """A sandbox from a snapshot has new files, no deleted ones, and the same ownership."""
+        bench.needs(Feature.SNAPSHOT)
+        await self.image_has(bench, "/etc/hosts")
+        sandbox = await bench.start()
+        await sandbox.text(
+            "mkdir -p $HOME/d /workspace/w && echo new > $HOME/d/new && echo work > /workspace/w/file && "
+            "ln -s /etc/hosts $HOME/link && chmod 600 $HOME/d/new && echo gone > $HOME/gone && rm $HOME/gone && "
+            "rm -rf $HOME/.[a-z]*"
+        )
+        listing = await sandbox.text("cd $HOME && ls -A")
+        snapshot_id = bench.new_snapshot_id()
+        await bench.backend.snapshot(sandbox.record, snapshot_id)
+        assert snapshot_id in await bench.backend.snapshots()
+        await sandbox.text("echo later > $HOME/later; echo changed > $HOME/d/new")
+        copy = await bench.start(snapshot=snapshot_id)
+        assert await copy.text("cd $HOME && ls -A") == listing
+        assert await copy.text("cat $HOME/d/new /workspace/w/file; readlink $HOME/link") == "new\nwork\n/etc/hosts"
+        shown = await copy.text("stat -c '%U %a' $HOME/d/new; find $HOME /workspace ! -user $(id -u)")
+        assert shown == f"{bench.image.user.name} 600"
+        await copy.text("echo more >> $HOME/d/new && rm /workspace/w/file")
+        assert await sandbox.text("cat /workspace/w/file") == "work", "the copy changed the sandbox it came from"
+
+    @conformance_check
+    async def test_a_sandbox_goes_on_after_its_snapshot(self, bench: BackendHarness) -> None:
+        """A sandbox is frozen only during the copy, and stays paused if it was."""
+        bench.needs(Feature.SNAPSHOT)
+        sandbox = await bench.start()
+        await bench.backend.snapshot(sandbox.record, bench.new_snapshot_id())
+        assert await sandbox.text("echo on") == "on"
+        if Feature.PAUSE in bench.backend.features:
+            await bench.backend.pause(sandbox.record)
+            await bench.backend.snapshot(sandbox.record, bench.new_snapshot_id())
+            assert (await bench.backend.status(sandbox.record)).health is SandboxHealth.PAUSED
+
+    @conformance_check
+    async def test_a_snapshot_outlives_its_sandbox(self, bench: BackendHarness) -> None:
+        """Several sandboxes can start from one snapshot."""
+        bench.needs(Feature.SNAPSHOT)
+        sandbox = await bench.start()
+        await sandbox.text("echo kept > /workspace/kept")
+        snapshot_id = bench.new_snapshot_id()
+        await bench.backend.snapshot(sandbox.record, snapshot_id)
+        await bench.backend.remove(sandbox.id)
+        for copy in await asyncio.gather(bench.start(snapshot=snapshot_id), bench.start(snapshot=snapshot_id)):
+            assert await copy.text("cat /workspace/kept") == "kept"
+
+    @conformance_check
+    async def test_a_deleted_snapshot_is_gone(self, bench: BackendHarness) -> None:
+        """Deletion is idempotent; starting from a deleted snapshot fails and leaves nothing."""
+        bench.needs(Feature.SNAPSHOT)
+        sandbox = await bench.start()
+        snapshot_id = bench.new_snapshot_id()
+        await bench.backend.snapshot(sandbox.record, snapshot_id)
+        for _ in range(2):
+            await bench.backend.delete_snapshot(snapshot_id)
+        assert snapshot_id not in await bench.backend.snapshots()
+        before = await bench.own_leftovers()
+        try:
+            await bench.start(snapshot=snapshot_id)
+        except SnapshotNotFound:
+            assert await bench.own_leftovers() == before
+            return
+        raise AssertionError("a sandbox started from a snapshot that does not exist")
+
+    @conformance_check
+    async def test_a_sandbox_that_is_gone_gives_no_snapshot(self, bench: BackendHarness) -> None:
+        """A snapshot of a removed sandbox raises `SandboxGone` and leaves nothing."""
+        bench.needs(Feature.SNAPSHOT)
+        sandbox = await bench.start()
+        await bench.backend.remove(sandbox.id)
+        snapshot_id = bench.new_snapshot_id()
+        try:
+            await bench.backend.snapshot(sandbox.record, snapshot_id)
+        except SandboxGone:
+            assert snapshot_id not in await bench.backend.snapshots()
+            return
+        raise AssertionError("a sandbox that is gone was kept")
+
+    @conformance_check
+    async def test_a_cancelled_snapshot_does_not_exist(self, bench: BackendHarness) -> None:
+        """A cancelled snapshot is complete or absent; the sandbox continues."""
+        bench.needs(Feature.SNAPSHOT)
+        sandbox = await bench.start()
+        await sandbox.text("for i in $(seq 300); do head -c 64k /dev/urandom > /workspace/$i; done")
+        for delay in (0.0, 0.005, 0.05):
+            snapshot_id = bench.new_snapshot_id()
+            task = asyncio.create_task(bench.backend.snapshot(sandbox.record, snapshot_id))
+            await asyncio.sleep(delay)
+            finished = task.done()
+            task.cancel()
+            await asyncio.wait([task])
+            assert finished or task.cancelled()
+            assert finished or snapshot_id not in await bench.backend.snapshots()
+        assert await sandbox.text("echo on") == "on"

@@ -1,0 +1,155 @@
+"""Checks of tool calls: results, concurrency and failures."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from typing import Any
+
+from paddock.agents.engines.base import ContinueTurn
+from paddock.model.session_events import CallReady, CallResulted
+from paddock.testing.engines.harness import ConformanceHarness, conformance_check, tool_results
+from paddock.testing.in_memory_turn import ScriptedCall, ScriptedReply, make_tool, message_text
+
+
+async def add(arguments: Mapping[str, Any]) -> str:
+    return str(arguments["a"] + arguments["b"])
+
+
+async def fail(arguments: Mapping[str, Any]) -> str:
+    raise RuntimeError("the disk is full")
+
+
+MEETING_TIMEOUT = 2.0
+"""Seconds within which calls of one reply must start."""
+ADD = make_tool("add", add, required=["a", "b"])
+FAIL = make_tool("fail", fail)
+
+
+class ToolCallChecks:
+    """Checks of tool calls: results, concurrency and failures."""
+
+    @conformance_check
+    async def test_call_and_its_result(self, harness: ConformanceHarness) -> None:
+        """The model gets the tools, and the result under the id of the call."""
+        harness.require_player()
+        turn = harness.new_turn(
+            [ScriptedReply(calls=[ScriptedCall("add", {"a": 1, "b": 2})]), "It is 3."], tools=[ADD, FAIL]
+        )
+        await harness.run_turn(turn, turn.receive_message("What is 1 + 2?"))
+        assert turn.runs_of("add") == [{"a": 1, "b": 2}]
+        assert len(turn.records.questions) == 2
+        first, second = turn.records.questions
+        assert harness.engine.has_own_tools or {"add", "fail"} <= set(first.tools)
+        (result,) = tool_results(second.messages)
+        (call,) = turn.records.messages[1].calls
+        assert (result["tool_call_id"], message_text(result)) == (call.id, "3")
+        kept = turn.records.ledger[call.id].result
+        assert kept is not None
+        assert (kept.text, kept.failed) == ("3", False)
+        assert turn.records.messages[-1].text == "It is 3."
+
+    @conformance_check
+    async def test_calls_of_one_reply_run_concurrently(self, harness: ConformanceHarness) -> None:
+        """Calls of the same tool too; each call gets its own result."""
+        harness.require_player()
+        all_there = asyncio.Barrier(3)
+
+        async def meet(arguments: Mapping[str, Any]) -> str:
+            async with asyncio.timeout(MEETING_TIMEOUT):
+                await all_there.wait()
+            return f"{arguments['who']} has met the others"
+
+        wanted = [ScriptedCall("meet", {"who": who}) for who in ("Ann", "Bo")] + [ScriptedCall("join", {"who": "Cy"})]
+        turn = harness.new_turn(
+            [ScriptedReply(calls=wanted), "All."], tools=[make_tool("meet", meet), make_tool("join", meet)]
+        )
+        await harness.run_turn(turn, turn.receive_message("Meet!"))
+        found = {
+            result["tool_call_id"]: message_text(result) for result in tool_results(turn.records.questions[-1].messages)
+        }
+        calls = turn.records.messages[1].calls
+        assert found == {call.id: f"{call.arguments['who']} has met the others" for call in calls}
+
+    @conformance_check
+    async def test_call_failures_reach_the_model(self, harness: ConformanceHarness) -> None:
+        """Unknown tools, invalid arguments and failures; the turn continues."""
+        harness.require_player()
+        wanted = [
+            ScriptedCall("subtract"),
+            ScriptedCall("add", '{"a": 1, "b'),
+            ScriptedCall("add", {"a": 1}),
+            ScriptedCall("fail"),
+        ]
+        turn = harness.new_turn([ScriptedReply(calls=wanted), "I give up."], tools=[ADD, FAIL])
+        await harness.run_turn(turn, turn.receive_message("What is 1 + 2?"))
+        found = {
+            result["tool_call_id"]: message_text(result) for result in tool_results(turn.records.questions[-1].messages)
+        }
+        calls = turn.records.messages[1].calls
+        told = [found[call.id] for call in calls]
+        for text, part in zip(told, ("no tool subtract", '{"a": 1, "b', "missing: b", "disk is full"), strict=True):
+            assert part in text, f"{part!r} is not in {text!r}"
+        assert [event.call.id for event in turn.events_of(CallReady)] == [call.id for call in calls]
+        assert turn.records.messages[-1].text == "I give up."
+
+    @conformance_check
+    async def test_repeated_call_is_a_new_call(self, harness: ConformanceHarness) -> None:
+        """In a later answer, and in a later turn."""
+        harness.require_player()
+        sum_of = ScriptedReply(calls=[ScriptedCall("add", {"a": 1, "b": 2})])
+        turn = harness.new_turn([sum_of, sum_of, "3.", sum_of, "3."], tools=[ADD])
+        await harness.run_turn(turn, turn.receive_message("What is 1 + 2?"))
+        await harness.run_turn(harness.track_turn(again := turn.next_turn()), again.receive_message("What is 1 + 2?"))
+        assert len(again.runs_of("add")) == 3
+        assert [entry.result and entry.result.text for entry in again.records.ledger.values()] == ["3", "3", "3"]
+        assert len(tool_results(again.records.questions[-1].messages)) == 3
+
+    @conformance_check
+    async def test_turn_cancelled_during_call(self, harness: ConformanceHarness) -> None:
+        """The turn and the call end at once; the next message is answered, and the model learns of the cancellation."""
+        harness.require_player()
+        ended: list[str] = []
+
+        async def wait(arguments: Mapping[str, Any]) -> str:
+            try:
+                await asyncio.Event().wait()
+            finally:
+                ended.append("wait")
+            raise AssertionError
+
+        wanted = [ScriptedCall("wait"), ScriptedCall("add", {"a": 1, "b": 2})]
+        turn = harness.new_turn([ScriptedReply("I wait.", calls=wanted)], tools=[ADD, make_tool("wait", wait)])
+        await harness.cancel_when(
+            turn,
+            turn.receive_message("Wait!"),
+            lambda: bool(turn.runs_of("wait")) and bool(turn.events_of(CallResulted)),
+        )
+        await harness.player.wait_for_cancellations()
+        assert ended == ["wait"]
+        turn = harness.track_turn(turn.next_turn(["Here."]))
+        await harness.run_turn(turn, turn.receive_message("Are you there?"))
+        question = turn.records.questions[-1]
+        assert question.text == "Are you there?"
+        told = [message_text(result) for result in tool_results(question.messages)]
+        assert len(told) == 2
+        assert "3" in told
+        assert len(turn.runs_of("wait")) == 1
+
+    @conformance_check
+    async def test_cancelled_turn_can_be_continued(self, harness: ConformanceHarness) -> None:
+        """A cancelled call is not run again, and the model learns of it."""
+        harness.require_player()
+
+        async def wait(arguments: Mapping[str, Any]) -> str:
+            await asyncio.Event().wait()
+            raise AssertionError
+
+        turn = harness.new_turn(
+            [ScriptedReply(calls=[ScriptedCall("wait")]), "It was cancelled."], tools=[make_tool("wait", wait)]
+        )
+        await harness.cancel_when(turn, turn.receive_message("Wait!"), lambda: bool(turn.runs_of("wait")))
+        await harness.player.wait_for_cancellations()
+        await harness.run_turn(turn.after_restart(), ContinueTurn())
+        assert len(turn.runs_of("wait")) == 1
+        assert turn.records.messages[-1].text == "It was cancelled."

@@ -1,0 +1,151 @@
+"""Servers for console tests: scripted models, sandboxes and chats."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from playwright.sync_api import Browser, CDPSession, Locator, Page, expect
+
+from paddock.sandbox.local.backend import LocalBackend, LocalBackendSettings
+from tests.e2e.console.console_visitor import Visitor, visitor
+from tests.support.server import Server
+
+PLAIN, DESK, RUNNER, COUNTER = "plain", "desk", "runner", "counter"
+LINES = 15
+ANSWER = "Six times seven is 42."
+TOKENS_A_SECOND = 100
+SCRIPTS: Mapping[str, Any] = {
+    PLAIN: {"each_prompt": True, "turns": [{"say": ANSWER}]},
+    RUNNER: {
+        "turns": [
+            {
+                "call": {
+                    "tool": "code_run_shell_command",
+                    "arguments": {"command": "echo the first; until [ -e go ]; do sleep 0.05; done; echo the last"},
+                }
+            },
+            {"say": ANSWER},
+        ]
+    },
+    COUNTER: {
+        "turns": [
+            {
+                "call": {
+                    "tool": "code_run_shell_command",
+                    "arguments": {
+                        "command": f'for n in $(seq {LINES}); do echo "line $n"; sleep 0.3; done; exit 3',
+                    },
+                }
+            },
+            {"say": ANSWER},
+        ]
+    },
+    DESK: {
+        "pace": f"{1000 // TOKENS_A_SECOND}ms",
+        "each_prompt": True,
+        "turns": [
+            {"call": {"tool": "linux_screenshot"}},
+            {"say": "Words come one by one, **some** of them `marked`.\n\n" * 1200},
+        ],
+    },
+}
+AWAY = r"ERR_CONNECTION|ERR_INCOMPLETE|ERR_EMPTY|WebSocket connection"
+"""What a browser complains of by itself while nobody answers."""
+
+
+@contextmanager
+def guest(browser: Browser, server: Server, *expected: str, **more: Any) -> Iterator[Visitor]:
+    """A visitor of the console. `expected` are patterns of allowed browser errors."""
+    with visitor(browser, server, **more) as person:
+        person.expected += map(re.compile, expected)
+        yield person
+
+
+def settings(directory: Path) -> dict[str, Any]:
+    """Return settings of a server with scripted models and a kind `code` without an image."""
+    providers = {}
+    for name, script in SCRIPTS.items():
+        path = directory / f"{name}.yaml"
+        path.write_text(json.dumps(script))
+        providers[name] = {"kind": "script", "file": str(path), "retries": 0}
+    return {
+        "sandboxes": {"min_free_disk": 0, "reconcile_every": 0.5},
+        "kinds": {"code": {"image": "host"}},
+        "llm": {"environment": False, "providers": providers, "models": {name: name for name in SCRIPTS}},
+    }
+
+
+def new_chat(server: Server, model: str = PLAIN, **more: Any) -> str:
+    body = {"model": model, "kinds": ["code"], "policy": {"allow_all": ["*"]}, **more}
+    with server.client() as client:
+        return str(client.post("/v1/sessions", json=body).raise_for_status().json()["id"])
+
+
+def new_sandbox(server: Server, kind: str) -> str:
+    body = {"extensions": {"paddock.kind": kind}}
+    with server.client() as client:
+        return str(client.post("/v1/sandboxes", json=body).raise_for_status().json()["id"])
+
+
+def new_key(server: Server, name: str, *scopes: str) -> tuple[str, str]:
+    """A key's id and its secret."""
+    with server.client() as client:
+        made = client.post("/v1/keys", json={"name": name, "scopes": scopes or ["admin"]}).raise_for_status().json()
+    return str(made["id"]), str(made["secret"])
+
+
+def kill(server: Server, sandbox: str) -> None:
+    """End a sandbox as the host's kernel might: all at once, from outside."""
+    identity = LocalBackend(LocalBackendSettings(data=server.data))._identity(sandbox)
+    assert identity is not None
+    os.kill(identity.pid, signal.SIGKILL)
+
+
+def said(server: Server, session: str) -> list[str]:
+    """Return the user messages of a chat from the server."""
+    with server.client() as client:
+        items = client.get(f"/v1/sessions/{session}/messages", params={"pageSize": 100}).raise_for_status().json()
+    return [each["content"][0]["text"] for each in items["items"] if each["role"] == "user"]
+
+
+def key_field(person: Visitor) -> Locator:
+    return person.page.get_by_label(person.t("shell.signIn.key"), exact=True)
+
+
+def sign_in_by_key(person: Visitor, key: str) -> None:
+    key_field(person).fill(key)
+    person.button("shell.signIn.go").click()
+    expect(key_field(person)).to_have_count(0)
+
+
+def composer(person: Visitor, *, new: bool = False) -> Locator:
+    """Where one writes; a chat in which nothing was said yet asks for something else."""
+    name = person.t("chat.askAnything" if new else "chat.reply")
+    return person.page.get_by_role("textbox", name=name, exact=True)
+
+
+def thread(person: Visitor) -> Locator:
+    return person.page.get_by_role("region", name=person.t("chat.thread"), exact=True)
+
+
+def throttle(page: Page, *, down: float, up: float, latency: float) -> CDPSession:
+    """Slow the page's network down: bits a second each way, and milliseconds there and back."""
+    devtools = page.context.new_cdp_session(page)
+    devtools.send("Network.enable")
+    devtools.send(
+        "Network.emulateNetworkConditions",
+        {"offline": False, "downloadThroughput": down / 8, "uploadThroughput": up / 8, "latency": latency},
+    )
+    return devtools
+
+
+def tell(measured: str) -> None:
+    """Print a measurement for runs with `-s`."""
+    print(f"\n{measured}")  # noqa: T201

@@ -1,0 +1,173 @@
+"""Chats in the console: the agent's terminal, what approvals say, the demo."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+import pytest
+from playwright.sync_api import Browser, Locator, expect
+
+from paddock.llm.demo import DEMO_MODEL, DEMO_SCRIPT
+from tests.e2e.browser_pages import chromium, keep_screenshot
+from tests.e2e.console.console_servers import COUNTER, LINES, composer, guest, new_chat, new_sandbox, settings, thread
+from tests.e2e.console.console_visitor import Visitor
+from tests.support.server import Server, serving
+
+pytestmark = pytest.mark.slow
+SOON = 20_000
+READER = "localStorage.setItem('paddock.terminal.reader', 'true')"
+"""With it the terminal's text is in the page; otherwise it is drawn."""
+WATCH = """() => {
+  window.seen = []
+  const look = () => {
+    const rows = [...document.querySelectorAll('.xterm-accessibility-tree > *')]
+    const text = rows.map((row) => row.textContent).join('\\n')
+    if (text !== window.seen.at(-1)) window.seen.push(text)
+  }
+  new MutationObserver(look).observe(document.body, {childList: true, subtree: true, characterData: true})
+}"""
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    directory = tmp_path_factory.mktemp("paddock")
+    chosen = settings(directory)
+    chosen["llm"]["providers"][DEMO_MODEL] = {"kind": "script", "file": str(DEMO_SCRIPT)}
+    chosen["llm"]["models"][DEMO_MODEL] = DEMO_MODEL
+    with serving(directory, chosen) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def browser(server: Server) -> Iterator[Browser]:
+    with chromium() as made:
+        yield made
+
+
+def terminal(person: Visitor) -> Locator:
+    return person.page.locator(".xterm-accessibility-tree")
+
+
+def exit_code(person: Visitor) -> str:
+    return person.t("sandboxPanel.terminal.exitCode", code=3, seconds="").strip()
+
+
+def test_a_command_is_seen_in_the_terminal_line_by_line(browser: Browser, server: Server) -> None:
+    session = new_chat(server, COUNTER)
+    with (
+        guest(browser, server) as person,
+        guest(browser, server, language="zh", width=390) as other,
+    ):
+        for viewer in (person, other):
+            viewer.page.add_init_script(READER)
+            viewer.sign_in(f"/chats/{session}")
+            viewer.page.evaluate(WATCH)
+        composer(person, new=True).fill("Go ahead")
+        person.page.keyboard.press("Enter")
+        other.page.get_by_role("tab", name=other.t("chat.sandboxes")).click()
+        for viewer in (person, other):
+            agent = viewer.page.get_by_role("tab", name=re.compile(f"^{viewer.t('sandboxPanel.terminal.agent')}"))
+            expect(agent).to_have_attribute("aria-selected", "true", timeout=SOON)
+            over = exit_code(viewer)
+            expect(terminal(viewer)).to_contain_text(over, timeout=SOON)
+            states = [text for text in viewer.page.evaluate("window.seen") if "line 1" in text and over not in text]
+            reached = {max(map(int, re.findall(r"^line (\d+)", text, re.MULTILINE))) for text in states}
+            assert len(reached) >= 3, f"{LINES} lines were seen at once, and not as they came: {reached}"
+            expect(terminal(viewer)).to_contain_text("$ for n in")
+            viewer.check_access(f"the agent's terminal in {viewer.language}")
+            keep_screenshot(viewer.page, f"agent-terminal-{viewer.language}")
+        person.page.reload()
+        expect(terminal(person)).to_contain_text(exit_code(person), timeout=SOON)
+        expect(terminal(person)).to_contain_text(f"line {LINES}")
+        person.page.get_by_role("tab", name=person.t("sandboxPanel.terminal.you"), exact=True).click()
+        expect(person.page.locator(".xterm-helper-textarea")).to_be_focused(timeout=SOON)
+        person.is_content()
+        other.is_content()
+
+
+def new_demo(server: Server, language: str) -> str:
+    with server.client() as client:
+        body = {"language": language, "again": True}
+        return str(client.post("/v1/demo", json=body).raise_for_status().json()["session"])
+
+
+@pytest.mark.parametrize(
+    ("language", "width", "dark", "line", "effects"),
+    [
+        ("en", 1440, False, "Run the Python script /workspace/chart.py in sandbox code.", ["runs", "writes"]),
+        (
+            "zh",
+            390,
+            True,
+            "在沙箱 code 中运行 Python 脚本 /workspace/chart.py。写入 /workspace/chart.svg。",
+            ["runs", "writes"],
+        ),
+    ],
+)
+def test_the_demo_explains_itself_and_shows_its_chart(
+    browser: Browser, server: Server, language: str, width: int, dark: bool, line: str, effects: list[str]
+) -> None:
+    session = new_demo(server, language)
+    name = f"demo-{language}"
+    with guest(browser, server, language=language, width=width, dark=dark) as person:
+        person.sign_in(f"/chats/{session}")
+        summary = person.page.get_by_test_id("call-summary")
+        expect(summary).to_contain_text(line, timeout=SOON)
+        for effect in effects:
+            expect(summary.get_by_text(person.t(f"approvals.effect.{effect}"))).to_be_visible()
+        person.check_access(f"{name}: the approval")
+        keep_screenshot(person.page, f"{name}-approval")
+        approve = re.compile(f"^{re.escape(person.t('chat.approve'))}")
+        thread(person).get_by_role("button", name=approve).first.click()
+        picture = thread(person).get_by_role("img")
+        expect(picture).to_be_visible(timeout=SOON)
+        assert picture.evaluate("image => image.complete && image.naturalWidth") == 520
+        report = thread(person).get_by_role("button", name="report.md", exact=True)
+        expect(report).to_be_visible(timeout=SOON)
+        person.check_access(f"{name}: the answer")
+        keep_screenshot(person.page, f"{name}-answer")
+        report.click()
+        opened = person.page.get_by_role("tabpanel", name=person.t("sandboxPanel.views.files"))
+        expect(opened.get_by_role("cell", name="+113 %")).to_be_visible(timeout=SOON)
+        keep_screenshot(person.page, f"{name}-file")
+        person.is_content()
+
+
+def test_a_rejected_demo_says_what_was_not_done(browser: Browser, server: Server) -> None:
+    session = new_demo(server, "en")
+    with guest(browser, server) as person:
+        person.sign_in("/settings/appearance")
+        expect(person.page).to_have_title(re.compile(r"^\(\d+\) Approvals? needed · Settings · Paddock$"), timeout=SOON)
+        person.page.context.grant_permissions(["notifications"])
+        person.page.reload()
+        notify = person.page.get_by_role("switch", name=person.t("settings.appearance.notify"))
+        expect(notify).not_to_be_checked()
+        notify.click()
+        expect(notify).to_be_checked()
+        person.check_access("notifications")
+        keep_screenshot(person.page, "notifications")
+        person.go(f"/chats/{session}")
+        reject = re.compile(f"^{re.escape(person.t('chat.reject'))}")
+        thread(person).get_by_role("button", name=reject).first.click()
+        person.page.keyboard.press("Enter")
+        answer = thread(person).get_by_text("I did not run the script")
+        expect(answer).to_be_visible(timeout=SOON)
+        expect(thread(person).get_by_role("button", name="chart.py", exact=True)).to_be_visible(timeout=SOON)
+        expect(thread(person)).not_to_contain_text("Do not simply repeat it")
+        keep_screenshot(person.page, "demo-rejected")
+        person.is_content()
+
+
+def test_an_editor_is_ready_to_type_in(browser: Browser, server: Server) -> None:
+    sandbox = new_sandbox(server, "code")
+    with server.client() as client:
+        note = {"path": "/workspace/note.txt", "content": "old"}
+        client.post(f"/v1/sandboxes/{sandbox}/tools/write_file", json=note).raise_for_status()
+    with guest(browser, server) as person:
+        person.sign_in(f"/sandboxes/{sandbox}/files?path=/workspace/note.txt")
+        person.button("sandboxPanel.files.edit").click()
+        person.page.keyboard.type("new ")
+        field = person.page.get_by_role("textbox", name=person.t("sandboxPanel.files.textOf", name="note.txt"))
+        expect(field).to_have_value("new old")
+        person.is_content()

@@ -1,0 +1,172 @@
+"""Models in the console: real names with nothing but a key in the environment, and a key that the provider refuses."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Browser, Locator, expect
+
+from tests.e2e.browser_pages import chromium, keep_screenshot
+from tests.e2e.console.console_visitor import Visitor, visitor
+from tests.support.server import Server, serving
+from tests.support.strict_providers import KEY, SAID, StrictProvider, strict_provider
+
+NARROW = 390
+expect.set_options(timeout=20_000)
+
+
+@pytest.fixture(scope="module")
+def provider() -> Iterator[StrictProvider]:
+    with strict_provider("openai") as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory, provider: StrictProvider) -> Iterator[Server]:
+    """A server with nothing but the key and the address of a provider in its environment."""
+    directory = tmp_path_factory.mktemp("paddock")
+    with pytest.MonkeyPatch.context() as patch:
+        environment = {"PATH": os.environ["PATH"], "HOME": str(directory), **provider.environment()}
+        patch.setattr(Server, "_environment", lambda _: environment)
+        with serving(directory, {"sandboxes": {"min_free_disk": 0}, "chat": {"kinds": []}}) as running:
+            yield running
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    with chromium() as made:
+        yield made
+
+
+@pytest.mark.parametrize(("language", "width"), [("en", 1440), ("zh", NARROW)])
+def test_the_first_message_is_answered_by_a_real_model(
+    browser: Browser, server: Server, provider: StrictProvider, language: str, width: int
+) -> None:
+    with visitor(browser, server, language=language, width=width) as person:
+        page = person.page
+        person.sign_in("/chats")
+        summary = page.get_by_role("button", name="gpt-5.1")
+        expect(summary).to_be_visible()
+        assert "*" not in str(summary.text_content())
+        summary.click()
+        options = page.get_by_label(person.t("chat.model")).locator("option")
+        expect(options.last).to_have_text(person.t("chat.modelOther"))
+        names = options.all_text_contents()
+        chatting = [name for name in provider.models if name not in provider.hidden]
+        assert sorted(names) == sorted([*chatting, person.t("chat.modelOther")])
+
+        page.get_by_label(person.t("chat.model")).select_option(label=person.t("chat.modelOther"))
+        field = page.get_by_label(person.t("chat.model"))
+        field.fill("gpt-*")
+        expect(page.get_by_text(person.t("chat.modelFitsNot", patterns="*"))).to_be_visible()
+        person.check_access("typed model")
+        keep_screenshot(page, f"model-typed-{language}-{width}")
+        field.fill("gpt-4o")
+        person.button("chat.done").click()
+        expect(page.get_by_role("button", name="gpt-4o")).to_be_visible()
+
+        composer = page.get_by_placeholder(person.t("chat.askAnything"))
+        composer.fill("Hello, who are you?")
+        composer.press("Enter")
+        expect(page.get_by_text(SAID.format(model="gpt-4o")).first).to_be_visible()
+        keep_screenshot(page, f"first-model-{language}-{width}")
+        assert set(provider.asked) == {"gpt-4o"} and provider.problems == []
+
+        person.button("chat.menu").click()
+        page.get_by_role("menuitem", name=person.t("chat.settings"), exact=True).click()
+        options = page.get_by_role("dialog").get_by_label(person.t("chat.model")).locator("option")
+        expect(options.last).to_have_text(person.t("chat.modelOther"))
+        assert sorted(options.all_text_contents()) == sorted([*chatting, person.t("chat.modelOther")])
+        person.is_content()
+
+
+@pytest.mark.parametrize(("language", "width"), [("en", 1440), ("zh", NARROW)])
+def test_a_refused_key_is_told_truthfully(
+    browser: Browser, server: Server, provider: StrictProvider, language: str, width: int
+) -> None:
+    with visitor(browser, server, language=language, width=width) as person:
+        person.expected.append(re.compile(r"401 .*/v1/chat/completions"))
+        page = person.page
+        provider.accepts_key = True
+        person.sign_in("/settings/models")
+        expect(_try_button(person).first).to_be_visible()
+        provider.accepts_key = False
+        _try_button(person).first.click()
+        person.button("settings.try.go").click()
+        dialog = page.get_by_role("dialog")
+        expect(dialog.get_by_text(person.t("errors.providerKey"))).to_be_visible()
+        expect(dialog.get_by_text(person.t("errors.signIn"))).to_have_count(0)
+        person.check_access("trying a model")
+        keep_screenshot(page, f"key-refused-try-{language}-{width}")
+        page.keyboard.press("Escape")
+
+        expect(page.get_by_text(person.t("shell.provider.keyRefused"))).to_be_visible()
+        person.check_access("providers")
+        keep_screenshot(page, f"key-refused-settings-{language}-{width}")
+        person.go("/status")
+        expect(page.get_by_text(person.t("shell.provider.keyRefused"))).to_be_visible()
+        hint = person.t("health.hints.keyRefused", name="openai", where="OPENAI_API_KEY")
+        expect(page.get_by_text(hint)).to_be_visible()
+        person.check_access("health")
+        keep_screenshot(page, f"key-refused-health-{language}-{width}")
+
+        person.go("/chats")
+        composer = page.get_by_placeholder(person.t("chat.askAnything"))
+        composer.fill("Hello?")
+        composer.press("Enter")
+        error = page.get_by_role("alert").filter(has_text="OPENAI_API_KEY")
+        refused = {"en": "provider openai refused the key it is configured with", "zh": "提供方拒绝了为其配置的密钥"}
+        advice = {"en": "check OPENAI_API_KEY and restart the server", "zh": "请检查该密钥并重启服务器"}
+        expect(error).to_contain_text(refused[language])
+        expect(error).to_contain_text(advice[language])
+        expect(page.get_by_text(person.t("errors.signIn"))).to_have_count(0)
+        person.check_access("a chat with a refused key")
+        keep_screenshot(page, f"key-refused-chat-{language}-{width}")
+        person.is_content()
+
+
+def test_an_unreached_provider_is_not_called_connected(browser: Browser, tmp_path: Path) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        found = {"OPENAI_API_KEY": "sk-1", "OPENAI_BASE_URL": "http://127.0.0.1:9"}
+        environment = {"PATH": os.environ["PATH"], "HOME": str(tmp_path), **found}
+        patch.setattr(Server, "_environment", lambda _: environment)
+        with serving(tmp_path, {"sandboxes": {"min_free_disk": 0}, "chat": {"kinds": []}}) as running:
+            for language, width in (("en", 1440), ("zh", NARROW)):
+                with visitor(browser, running, language=language, width=width) as person:
+                    page, state = person.page, person.t("shell.provider.unreached")
+                    person.sign_in("/settings/models")
+                    expect(page.get_by_text(state, exact=True)).to_be_visible()
+                    expect(page.get_by_text(person.t("settings.models.wellKnown")).first).to_be_visible()
+                    person.check_access("providers")
+                    keep_screenshot(page, f"not-reached-settings-{language}-{width}")
+                    person.go("/status")
+                    expect(page.get_by_text(state, exact=True)).to_be_visible()
+                    expect(page.get_by_text("http://127.0.0.1:9").first).to_be_visible()
+                    keep_screenshot(page, f"not-reached-health-{language}-{width}")
+                    person.go("/")
+                    expect(page.get_by_text(state, exact=True)).to_be_visible()
+                    keep_screenshot(page, f"not-reached-home-{language}-{width}")
+                    person.is_content()
+
+
+def test_without_a_fitting_model_a_new_chat_says_why_nothing_can_be_typed(browser: Browser, tmp_path: Path) -> None:
+    with strict_provider("openai") as provider:
+        provider.models = ("acme-large",)
+        settings = {"kind": "openai", "key": KEY, "base_url": f"{provider.server.url}{provider.prefix}"}
+        llm = {"providers": {"acme": settings}, "models": {"gpt-*": "acme/gpt-*"}}
+        with serving(tmp_path, {"sandboxes": {"min_free_disk": 0}, "chat": {"kinds": []}, "llm": llm}) as running:
+            for language, width in (("en", 1440), ("zh", NARROW)):
+                with visitor(browser, running, language=language, width=width) as person:
+                    person.sign_in("/chats")
+                    expect(person.page.get_by_text(person.t("chat.noneListed", patterns="gpt-*"))).to_be_visible()
+                    person.check_access("no fitting model")
+                    keep_screenshot(person.page, f"none-listed-{language}-{width}")
+                    person.is_content()
+
+
+def _try_button(person: Visitor) -> Locator:
+    return person.button("settings.models.try")

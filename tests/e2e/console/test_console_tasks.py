@@ -1,0 +1,177 @@
+"""Tasks in the console on a fresh server: templates, the form, and runs that cannot start."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+
+import pytest
+from playwright.sync_api import Browser, expect
+
+from tests.e2e.browser_pages import chromium
+from tests.e2e.console.console_visitor import Visitor, visitor
+from tests.support.server import Server, serving
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    settings = {"sandboxes": {"min_free_disk": 0}, "llm": {"environment": False}}
+    with serving(tmp_path_factory.mktemp("paddock"), settings) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def server_with_model(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """A server with a model besides the demo."""
+    directory = tmp_path_factory.mktemp("with-model")
+    script = directory / "model.yaml"
+    script.write_text(json.dumps({"turns": [{"say": "Hello."}]}))
+    llm = {"providers": {"own": {"kind": "script", "file": str(script)}}, "models": {"own-model": "own"}}
+    with serving(directory, {"sandboxes": {"min_free_disk": 0}, "llm": llm}) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def browser(server: Server) -> Iterator[Browser]:
+    with chromium() as made:
+        yield made
+
+
+def open_page(person: Visitor, path: str) -> None:
+    person.sign_in(path)
+    expect(person.page.get_by_role("heading", level=1)).to_be_visible()
+
+
+def test_a_template_runs_with_one_click(browser: Browser, server: Server) -> None:
+    with visitor(browser, server) as person:
+        open_page(person, "/tasks")
+        expect(person.button("runs.templates.buildAndRunNamed", name="hello")).to_be_visible()
+        expect(person.page.get_by_text("agent-claude-code").first).to_be_visible()
+        person.button("runs.tasks.runNamed", name="hello-script").click()
+        person.page.wait_for_url(re.compile("/runs/run-"))
+        expect(person.page.get_by_text(person.t("runs.state.succeeded")).first).to_be_visible(timeout=60_000)
+        person.page.get_by_role("tab", name=re.compile(person.t("runs.tab.deliverables"))).click()
+        expect(person.page.get_by_text("counts.txt").first).to_be_visible()
+        person.is_content()
+
+
+def test_the_form_says_what_is_missing_when_it_is_asked(browser: Browser, server: Server) -> None:
+    with visitor(browser, server) as person:
+        open_page(person, "/tasks/new")
+        goal = person.page.get_by_role("textbox", name=person.t("runs.field.goal"))
+        start = person.button("runs.form.start")
+        expect(person.page.get_by_text(person.t("runs.form.incomplete"))).to_be_visible()
+        expect(person.page.get_by_text(person.t("runs.form.needsGoal"))).to_have_count(0)
+        expect(start).to_be_enabled()
+        start.click()
+        expect(person.page.get_by_text(person.t("runs.form.needsGoal")).first).to_be_visible()
+        expect(goal).to_be_focused()
+        goal.fill("Read sales.csv.")
+        # Without a model it is never "Ready to run".
+        issues = person.page.get_by_role("list", name=person.t("runs.form.issues"))
+        expect(issues.get_by_text(person.t("runs.issue.NO_MODEL"))).to_be_visible()
+        expect(person.page.get_by_text(person.t("runs.form.notReady"))).to_be_visible()
+        expect(person.page.get_by_text(person.t("runs.form.valid"), exact=True)).to_have_count(0)
+        start.click()
+        expect(person.page).to_have_url(re.compile("/tasks/new$"))
+        person.check_access("the form")
+        issues.get_by_role("link", name=person.t("runs.form.toModels")).click()
+        expect(person.page).to_have_url(re.compile("/settings/models"))
+        person.is_content()
+
+
+def test_the_form_offers_the_agents_of_the_server(browser: Browser, server: Server) -> None:
+    with server.client() as client:
+        agents = [each["name"] for each in client.get("/v1/server").raise_for_status().json()["agents"]["tasks"]]
+    assert "claude-code" in agents
+    with visitor(browser, server) as person:
+        open_page(person, "/tasks/new")
+        field = person.page.get_by_role("combobox", name=person.t("runs.field.agent"))
+        expect(field.get_by_role("option", name="claude-code")).to_have_count(1)
+        values = field.get_by_role("option").evaluate_all("options => options.map(each => each.value)")
+        assert values == ["", *agents]
+        person.is_content()
+
+
+def test_the_form_explains_wrong_values_in_chinese(browser: Browser, server: Server) -> None:
+    with visitor(browser, server, language="zh") as person:
+        open_page(person, "/tasks/new")
+        editor = person.page.get_by_role("textbox", name=person.t("runs.form.yaml"))
+        editor.fill("goal: 阅读 sales.csv\nimage: host\nentrypoint: 'true'\nend: {timeout: zz}\nfrobnicate: 1\n")
+        expect(person.page.get_by_text("'zz' 不是时长").first).to_be_visible()
+        expect(person.page.get_by_text("is not a duration")).to_have_count(0)
+        expect(person.page.get_by_text("没有此项").first).to_be_visible()
+        shown = person.page.get_by_role("main").inner_text()
+        assert not re.search(r"\b[a-z]+ [a-z]+ [a-z]+ [a-z]+\b", shown), shown
+        person.is_content()
+
+
+def test_a_template_in_the_form_runs_on_its_script(browser: Browser, server: Server) -> None:
+    with visitor(browser, server) as person:
+        open_page(person, "/tasks/new?template=fix-bug")
+        expect(person.page.get_by_text(person.t("runs.form.valid"))).to_be_visible()
+        expect(person.page.get_by_text(person.t("runs.issue.SCRIPT_ANSWERS"))).to_be_visible()
+        person.is_content()
+
+
+@pytest.mark.parametrize("language", ["en", "zh"])
+def test_why_a_run_could_not_start_is_told_with_a_link(browser: Browser, server: Server, language: str) -> None:
+    task = {"name": "no-model", "goal": "x", "image": "host", "entrypoint": "true", "llm": "claude-sonnet-4-5"}
+    with server.client() as client:
+        run = client.post("/v1/runs", json={"task": task}).raise_for_status().json()["runs"][0]["id"]
+    with visitor(browser, server, language=language, width=390) as person:
+        open_page(person, f"/runs/{run}")
+        reasons = {"en": "There is no model 'claude-sonnet-4-5'", "zh": "没有名为“claude-sonnet-4-5”的模型"}
+        expect(person.page.get_by_text(reasons.pop(language))).to_be_visible()
+        expect(person.page.get_by_text(*reasons.values())).to_have_count(0)
+        stages = person.page.get_by_role("list", name=person.t("runs.stages"))
+        expect(stages.get_by_text(person.t("runs.skipped"))).to_have_count(7)
+        person.check_access("a run that could not start")
+        link = {"en": "docs/how-to/connect-a-provider.md", "zh": person.t("runs.form.toModels")}[language]
+        person.page.get_by_role("main").get_by_role("link", name=link).click()
+        expect(person.page).to_have_url(re.compile("/settings/models$"))
+        person.is_content()
+
+
+def test_a_small_screen_leads_home_and_names_what_sandboxes_belong_to(browser: Browser, server: Server) -> None:
+    metadata = {"paddock.run": "run-0000000000000001", "paddock.task": "hello"}
+    asked = {"image": {"uri": "host"}, "timeout": 600, "metadata": metadata}
+    with server.client() as client:
+        sandbox = client.post("/v1/sandboxes", json=asked).raise_for_status().json()["id"]
+    with visitor(browser, server, width=390) as person:
+        open_page(person, "/sandboxes")
+        row = person.page.get_by_role("row").filter(has_text=sandbox)
+        expect(row.get_by_role("link", name=person.t("sandboxes.owners.run"))).to_be_visible()
+        expect(row.get_by_text("hello").first).to_be_visible()
+        person.page.get_by_role("button", name=person.t("common.more")).click()
+        expect(person.page.get_by_role("menuitem", name=person.t("shell.places.tasks"))).to_be_visible()
+        person.page.get_by_role("menuitem").first.click()
+        expect(person.page).to_have_url(f"{server.url}/")
+        person.is_content()
+    with server.client() as client:
+        client.delete(f"/v1/sandboxes/{sandbox}").raise_for_status()
+
+
+def test_a_server_without_models_offers_only_the_demo(browser: Browser, server: Server) -> None:
+    with visitor(browser, server) as person:
+        open_page(person, "/chats")
+        examples = person.page.get_by_role("region", name=person.t("chat.examples"))
+        expect(examples.get_by_role("button")).to_have_count(1)
+        expect(examples.get_by_role("button")).to_contain_text(person.t("welcome.demo.begin"))
+        person.is_content()
+
+
+def test_example_cards_set_up_what_they_need(browser: Browser, server_with_model: Server) -> None:
+    with visitor(browser, server_with_model) as person:
+        open_page(person, "/chats")
+        person.page.get_by_text(person.t("chat.example.desktop.title")).click()
+        expect(person.page.get_by_role("button", name=re.compile("linux"))).to_be_visible()
+        person.page.get_by_text(person.t("chat.example.data.title")).click()
+        attached = person.page.get_by_role("list", name=person.t("chat.attached"))
+        expect(attached.get_by_text("visitors.csv")).to_be_visible()
+        person.page.get_by_text(person.t("chat.example.page.title")).click()
+        expect(attached).to_have_count(0)
+        person.is_content()

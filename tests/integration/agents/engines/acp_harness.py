@@ -1,0 +1,158 @@
+"""Harness with a fleet, the LLM proxy and the ACP engine, wired like a server."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+from paddock.agents.engines.acp.agent_programs import AGENT_PROGRAMS, AgentProgram
+from paddock.agents.engines.acp.engine import AcpEngine
+from paddock.agents.engines.base import Turn, TurnInput, TurnOutcome
+from paddock.agents.engines.registry import EngineDependencies
+from paddock.app import open_gateway
+from paddock.auth.keys import ApiKeys
+from paddock.config.schema import Config
+from paddock.events.event_log import EventLog
+from paddock.fleet.fleet import Fleet
+from paddock.fleet.reconciler import Reconciler
+from paddock.live.services import LiveServices
+from paddock.llm.gateway.sandbox_access import SandboxModelAccess
+from paddock.llm.wire.http_server import HttpServer
+from paddock.model.sandbox import Sandbox
+from paddock.model.sessions import Approval, Session
+from paddock.sandbox.images import ImageStore
+from paddock.sandbox.local.backend import LocalBackend, LocalBackendSettings
+from paddock.store.database import Store
+from paddock.store.key_store import KeyStore
+from paddock.testing.in_memory_turn import InMemoryTurn
+from paddock.testing.scripted_model import NOW
+
+WAIT_TIMEOUT = 15.0
+T = TypeVar("T")
+SCRIPT = (Path(__file__).parent / "obedient_agent.py").read_text()
+OBEDIENT_PROGRAM = AgentProgram(
+    name="obedient",
+    image="host",
+    command=lambda model: ("python3", "/home/agent/obedient_agent.py"),
+    files=lambda model: {"obedient_agent.py": SCRIPT},
+)
+
+
+@dataclass
+class AcpHarness:
+    """The parts of one server process."""
+
+    means: EngineDependencies
+    engine: AcpEngine
+
+    async def sandboxes(self, session: Session) -> list[Sandbox]:
+        found, _ = await self.means.fleet.list(session.tenant, metadata={"session": session.id})
+        return list(found)
+
+    async def run(self, command: str, session: Session) -> str:
+        """Run something in the session's sandbox."""
+        (sandbox,) = await self.sandboxes(session)
+        inside = await self.means.fleet.running_client(sandbox.tenant, sandbox.id)
+        return (await inside.run(command)).stdout.decode()
+
+    async def noted(self, session: Session, name: str) -> list[Any]:
+        """Return log entries of the obedient agent."""
+        log = [json.loads(line) for line in (await self.run("cat ~/log.jsonl", session)).splitlines()]
+        return [entry[name] for entry in log if name in entry]
+
+    async def talk(self, turn: InMemoryTurn, given: TurnInput) -> TurnOutcome:
+        async with asyncio.timeout(WAIT_TIMEOUT):
+            return await self.engine.run(turn, given)
+
+    async def says(self, turn: InMemoryTurn, text: str) -> TurnOutcome:
+        return await self.talk(turn, turn.receive_message(text))
+
+
+@asynccontextmanager
+async def open_acp_harness(
+    data: Path,
+    *,
+    llm: Mapping[str, Any] | None = None,
+    images: Path | None = None,
+    program: AgentProgram = OBEDIENT_PROGRAM,
+    **chat: Any,
+) -> AsyncIterator[AcpHarness]:
+    """Open a harness on a data directory. Sandboxes outlive it, as they outlive a server."""
+    settings = {
+        "data": data,
+        "sandboxes": {"min_free_disk": 0, "reconcile_every": 0.2},
+        "llm": llm or {},
+        "chat": chat,
+    }
+    config = Config.model_validate(settings)
+    async with AsyncExitStack() as exit_stack:
+        store = await Store.open(data / "paddock.db")
+        exit_stack.push_async_callback(store.close)
+        events = await EventLog.open(store)
+        exit_stack.callback(events.close)
+        keys = ApiKeys(KeyStore(store))
+        gateway = await open_gateway(config.llm, store, keys, exit_stack)
+        backend = LocalBackend(LocalBackendSettings(data=data))
+        exit_stack.push_async_callback(backend.close)
+        http_server = HttpServer(gateway, max_body=2**26, max_connections=1000, memory_budget=gateway.memory_budget)
+        exit_stack.push_async_callback(http_server.close)
+        sandboxes = SandboxModelAccess(config.llm, keys, http_server)
+        exit_stack.push_async_callback(sandboxes.close)
+        store_of_images = ImageStore(images or data / "images")
+        fleet = Fleet(
+            backend=backend, images=store_of_images, store=store, events=events, config=config, hooks=[sandboxes]
+        )
+        exit_stack.push_async_callback(fleet.close)
+        reconciler = Reconciler(fleet)
+        exit_stack.push_async_callback(reconciler.close)
+        await reconciler.open()
+        live = await LiveServices.open(fleet, events, config)
+        exit_stack.push_async_callback(live.close)
+        means = EngineDependencies(config, store, events, fleet, live, keys, store_of_images)
+        engine = AcpEngine(means, {**AGENT_PROGRAMS, program.name: program}, count_kept_messages)
+        exit_stack.push_async_callback(engine.close)
+        yield AcpHarness(means, engine)
+
+
+async def count_kept_messages(turn: Turn) -> int:
+    """Count complete agent messages of an in-memory turn."""
+    assert isinstance(turn, InMemoryTurn)
+    messages = [message for message in turn.records.messages if message.turn == turn.number]
+    return sum(message.role == "assistant" and message.cut is None for message in messages)
+
+
+def make_session(agent: str, **more: Any) -> Session:
+    about = {"id": f"ses-{agent}", "tenant": "me", "agent": agent, "engine": "acp", "model": "script", **more}
+    return Session(**about, created_at=NOW, changed_at=NOW)
+
+
+async def until(condition: Callable[[], Awaitable[T]], timeout: float = 30.0) -> T:
+    """Wait for something to be found, for a bounded time."""
+    async with asyncio.timeout(timeout):
+        while not (found := await condition()):
+            await asyncio.sleep(0.02)
+        return found
+
+
+async def wait_for_pending(turn: InMemoryTurn, count: int = 1) -> list[Approval]:
+    """Wait until so many approvals are pending, and return them."""
+    async with asyncio.timeout(WAIT_TIMEOUT):
+        await turn.wait_until(lambda: len(turn.pending_approvals) >= count)
+    return turn.pending_approvals
+
+
+def agent_texts(turn: InMemoryTurn) -> list[str]:
+    """Return the texts of complete agent messages."""
+    messages = [message for message in turn.records.messages if message.role == "assistant" and not message.cut]
+    return [message.text.strip() for message in messages if message.text]
+
+
+def call_results(turn: InMemoryTurn) -> dict[str, str]:
+    """Return the results of calls by command."""
+    found = [(entry.call, entry.result) for entry in turn.records.ledger.values()]
+    return {str(call.arguments.get("command", call.name)): result.text for call, result in found if result is not None}

@@ -1,0 +1,131 @@
+"""Sessions that ask models through a real proxy; the models follow scripts, or a provider of the test's own."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from paddock.agents.engines.base import ModelReply, ReplyPiece, ToolSpec
+from paddock.agents.model.session_model import SessionModel
+from paddock.agents.session_files import SessionFiles
+from paddock.app import DATABASE_FILE, open_gateway
+from paddock.auth.keys import ApiKeys
+from paddock.config.schema import Config
+from paddock.events.event_log import EventLog
+from paddock.llm.gateway.gateway import ModelGateway
+from paddock.llm.wire.http_server import HttpServer
+from paddock.model.events import EventRecord
+from paddock.model.sessions import Session
+from paddock.store.chat_sessions.session_store import SessionStore
+from paddock.store.database import Store
+from paddock.store.key_store import KeyStore
+
+TENANT = "me"
+SHELL_TOOL = ToolSpec(
+    name="code_run_shell_command",
+    description="Runs a command.",
+    input_schema={"type": "object", "properties": {"command": {"type": "string"}}, "required": ["command"]},
+    kind="code",
+    tool="run_shell_command",
+    effect="command",
+)
+
+
+def user_message(text: str) -> dict[str, Any]:
+    return {"role": "user", "content": text}
+
+
+class ModelHarness:
+    """Everything that a `SessionModel` needs from a server."""
+
+    def __init__(
+        self, config: Config, store: Store, events: EventLog, keys: ApiKeys, gateway: ModelGateway, door: HttpServer
+    ) -> None:
+        self.config = config
+        self.store = store
+        self.events = events
+        self.keys = keys
+        self.gateway = gateway
+        self.door = door
+        self.book = SessionStore(store)
+        self.files = SessionFiles(config.data / "sessions", config.chat.file_size)
+        self.parked = 0
+        self.voice = self.another_voice()
+
+    def another_voice(self) -> SessionModel:
+        """Return a second `SessionModel` that knows only stored state, as after a restart."""
+        parts = (self.store, self.events, self.config, self.keys, self.door, self.files)
+        return SessionModel(*parts, self._record_pause, self.gateway.compute_cost)
+
+    async def _record_pause(self, session: Session) -> None:
+        self.parked += 1
+
+    async def session(self, model: str, **more: Any) -> Session:
+        now = datetime.now(UTC)
+        name = more.pop("id", "session-1")
+        engine = {"agent": "langgraph", "engine": "langgraph"}
+        made = Session(id=name, tenant=TENANT, **engine, model=model, created_at=now, changed_at=now, **more)
+        await self.store.write(lambda connection: SessionStore.begin(connection, made))
+        return made
+
+    async def ask(
+        self,
+        session: Session,
+        messages: Sequence[Mapping[str, Any]],
+        tools: Sequence[ToolSpec] = (),
+        *,
+        turn: int = 1,
+        by: str | None = None,
+    ) -> list[ReplyPiece]:
+        return [piece async for piece in self.voice.ask_model(session, turn, messages, tools, by=by)]
+
+    async def reply(self, session: Session, messages: Sequence[Mapping[str, Any]], **more: Any) -> ModelReply:
+        last = (await self.ask(session, messages, **more))[-1]
+        assert isinstance(last, ModelReply)
+        return last
+
+    async def told(self, session: Session, *but: str) -> list[EventRecord]:
+        found = await self.events.read(f"session/{session.id}", limit=10_000)
+        return [event for event in found if event.type not in but]
+
+    async def kinds(self, session: Session, *but: str) -> list[str]:
+        return [str(event.type) for event in await self.told(session, *but)]
+
+
+@asynccontextmanager
+async def open_model_harness(
+    data: Path,
+    scripts: Mapping[str, Any] | None = None,
+    chat: Mapping[str, Any] | None = None,
+    providers: Mapping[str, Any] | None = None,
+) -> AsyncIterator[ModelHarness]:
+    """Open a proxy with one model per script and provider, and a `SessionModel`."""
+    made: dict[str, Any] = dict(providers or {})
+    for name, script in (scripts or {}).items():
+        path = data / f"{name}.yaml"
+        path.write_text(json.dumps(script))
+        made[name] = {"kind": "script", "file": str(path), "retries": 0}
+    settings = {"data": data, "llm": {"providers": made, "models": {name: name for name in made}}, "chat": chat or {}}
+    config = Config.model_validate(settings)
+    async with AsyncExitStack() as held:
+        store = await held.enter_async_context(await Store.open(data / DATABASE_FILE))
+        events = await EventLog.open(store)
+        held.callback(events.close)
+        keys = ApiKeys(KeyStore(store))
+        gateway = await open_gateway(config.llm, store, keys, held)
+        door = HttpServer(
+            gateway, max_body=config.llm.max_body, max_connections=100, memory_budget=gateway.memory_budget
+        )
+        held.push_async_callback(door.close)
+        built = ModelHarness(config, store, events, keys, gateway, door)
+        await built.voice.open()
+        held.push_async_callback(_close, built)
+        yield built
+
+
+async def _close(built: ModelHarness) -> None:
+    await built.voice.close()

@@ -1,0 +1,226 @@
+"""Hostile pages in a logged-in browser: one from a sandbox, one on another port of the same host.
+
+Both are as close to the console as a page can be. Neither may read its cookie or use it.
+"""
+
+from __future__ import annotations
+
+import http.server
+import json
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import httpx
+import pytest
+from playwright.sync_api import BrowserContext, Page
+
+from tests.e2e.browser_pages import chromium
+from tests.integration.api.conftest import create
+from tests.integration.api.sandboxes.test_port_proxy import upload
+from tests.support.server import Server, eventually, run
+
+PORT = 8123
+HOSTILE = """<!doctype html><title>hostile</title><body><script>
+const target = "TARGET", results = {};
+const attempt = async (name, work) => {
+  try { results[name] = await work(); } catch (error) { results[name] = "failed: " + error.name; }
+};
+const body = JSON.stringify({});
+const asked = (path, options) =>
+  fetch(target + path, {credentials: "include", ...options}).then((r) => r.status + " " + r.type);
+const form = (method, path, type) => {
+  const made = document.createElement("form");
+  made.method = method; made.action = target + path; made.enctype = type; made.target = "frame";
+  const field = document.createElement("input");
+  field.name = '{"x":"'; field.value = '"}'; made.append(field);
+  document.body.append(made); made.submit();
+};
+const loaded = (tag, path) => new Promise((done) => {
+  const element = document.createElement(tag);
+  element.onload = () => done("loaded"); element.onerror = () => done("refused");
+  element.src = target + path; document.body.append(element);
+});
+const socket = (path) => new Promise((done) => {
+  const opened = new WebSocket(target.replace("http", "ws") + path);
+  opened.onopen = () => done("opened"); opened.onerror = () => done("refused");
+});
+(async () => {
+  await attempt("cookie", () => document.cookie);
+  await attempt("storage", () => String(localStorage.getItem("paddock.proof")));
+  await attempt("plain", () => asked("/v1/me"));
+  await attempt("signed", () => asked("/v1/me", {headers: {"X-Paddock-Console": "1"}}));
+  await attempt("blind", () => asked("/v1/keys", {mode: "no-cors"}));
+  await attempt("write", () => asked("/v1/sandboxes", {method: "POST", mode: "no-cors", body}));
+  await attempt("remove", () => asked("/v1/sandboxes/VICTIM", {method: "DELETE", headers: {"X-Paddock-Console": "1"}}));
+  await attempt("command", () => asked("/v1/sandboxes/VICTIM/proxy/44772/command",
+    {method: "POST", mode: "no-cors", body: JSON.stringify({command: "touch /tmp/harmed"})}));
+  await attempt("script", () => loaded("script", "/v1/keys"));
+  await attempt("picture", () => loaded("img", "/v1/sandboxes/VICTIM/proxy/44772/files/download?path=/etc/hostname"));
+  await attempt("login", () => asked("/v1/login", {method: "POST", mode: "no-cors", body: JSON.stringify({key: "x"})}));
+  await attempt("logout", () => asked("/v1/logout", {method: "POST", mode: "no-cors"}));
+  await attempt("screens", () => socket("/v1/screens"));
+  await attempt("terminal", () => socket("/v1/sandboxes/VICTIM/terminal"));
+  await attempt("opener", () => String(window.opener && window.opener.document.title));
+  await attempt("worker", () => navigator.serviceWorker.register("worker.js").then(() => "registered"));
+  const frame = document.createElement("iframe"); frame.name = "frame"; document.body.append(frame);
+  form("POST", "/v1/sandboxes", "text/plain");
+  form("POST", "/v1/logout", "text/plain");
+  form("GET", "/v1/keys", "application/x-www-form-urlencoded");
+  await attempt("framed", () => new Promise((done) => { setTimeout(() => {
+    try { done(frame.contentDocument.body.textContent); } catch (error) { done("failed: " + error.name); } }, 500); }));
+  window.results = results;
+})();
+</script>"""
+REFUSED = {"failed: TypeError", "failed: SecurityError", "refused", "0 opaque"}
+"""An answer that a page may not look at is `0 opaque`, whatever it was: the server's log tells."""
+
+
+@pytest.fixture(scope="module")
+def logged_in(server: Server) -> Iterator[BrowserContext]:
+    with chromium() as browser:
+        context = browser.new_context()
+        page = context.new_page()
+        page.goto(f"{server.url}/")
+        page.evaluate(
+            "(key) => fetch('/v1/login', {method: 'POST', body: JSON.stringify({key}), headers: "
+            "{'Content-Type': 'application/json', 'X-Paddock-Console': '1'}}).then((r) => r.json())"
+            ".then((me) => { localStorage.setItem('paddock.proof', JSON.stringify(me.proof)); })",
+            server.key,
+        )
+        yield context
+        context.close()
+
+
+@pytest.fixture(scope="module")
+def victim(client: httpx.Client) -> str:
+    return create(client)
+
+
+def hostile(target: str, victim: str) -> bytes:
+    return HOSTILE.replace("TARGET", target).replace("VICTIM", victim).encode()
+
+
+def still_logged_in(context: BrowserContext, server: Server) -> Page:
+    page = context.new_page()
+    page.goto(f"{server.url}/")
+    proof = "JSON.parse(localStorage.getItem('paddock.proof'))"
+    asked = f"fetch('/v1/me', {{headers: {{'X-Paddock-Console': {proof}}}}}).then((r) => r.status)"
+    assert page.evaluate(asked) == 200
+    return page
+
+
+def check(page: Page, server: Server, client: httpx.Client, victim: str, before: set[str]) -> dict[str, Any]:
+    """Assert that a hostile page found nothing and caused nothing, and return its results."""
+    page.wait_for_function("window.results", timeout=30_000)
+    results: dict[str, Any] = page.evaluate("window.results")
+    cookie = results.pop("cookie")
+    assert cookie in ("", "failed: SecurityError") or "paddock_session" not in cookie
+    assert results.pop("storage") in ("null", "failed: SecurityError")
+    assert results.pop("opener") in ("null", "failed: SecurityError")
+    worker = results.pop("worker")
+    assert worker.startswith("failed")
+    framed = results.pop("framed")
+    assert "pdk_" not in framed and "items" not in framed
+    assert set(results.values()) <= REFUSED, results
+    items = client.get("/v1/sandboxes").json()["items"]
+    assert {item["id"] for item in items} == before and victim in before
+    assert run(client, victim, "test -e /tmp/harmed")[1] == 1
+    return results
+
+
+@contextmanager
+def other_port(page: bytes) -> Iterator[tuple[str, list[str]]]:
+    """Run a foreign server on this host; yields its address and the headers it received."""
+    seen: list[str] = []
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            seen.append(str(self.headers))
+            self.send_response(200)
+            self.send_header("Content-Type", "text/html")
+            self.send_header("Content-Length", str(len(page)))
+            self.end_headers()
+            self.wfile.write(page)
+
+        def log_message(self, format: str, *args: object) -> None:
+            pass
+
+    made = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    thread = threading.Thread(target=made.serve_forever)
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{made.server_port}", seen
+    finally:
+        made.shutdown()
+        thread.join()
+        made.server_close()
+
+
+def test_a_page_on_another_port(server: Server, client: httpx.Client, logged_in: BrowserContext, victim: str) -> None:
+    before = {item["id"] for item in client.get("/v1/sandboxes").json()["items"]}
+    with other_port(hostile(server.url, victim)) as (url, _):
+        page = logged_in.new_page()
+        page.goto(url)
+        check(page, server, client, victim, before)
+        page.close()
+    still_logged_in(logged_in, server).close()
+
+
+@pytest.fixture(scope="module")
+def place(server: Server, client: httpx.Client, victim: str) -> str:
+    """The address of a hostile page that a sandbox serves, under the server's own origin."""
+    sandbox = create(client)
+    upload(client, sandbox, "/tmp/www/index.html", hostile(server.url, victim))
+    run(client, sandbox, f"cd /tmp/www && python3 -m http.server --bind 127.0.0.1 {PORT}", background=True)
+    address = f"{server.url}/v1/sandboxes/{sandbox}/proxy/{PORT}/"
+    eventually(lambda: client.get(address).status_code == 200)
+    return address
+
+
+def test_a_page_of_a_sandbox_does_not_open_by_the_cookie(
+    server: Server, logged_in: BrowserContext, victim: str, place: str
+) -> None:
+    """Neither as a link in the console nor in a frame of it."""
+    console = still_logged_in(logged_in, server)
+    with logged_in.expect_page() as opened:
+        console.evaluate("(place) => { window.open(place); }", place)
+    opened.value.wait_for_load_state()
+    assert "UNAUTHORIZED" in opened.value.content()
+    opened.value.close()
+    console.evaluate(
+        "(place) => { const made = document.createElement('iframe'); made.src = place; document.body.append(made); }",
+        place,
+    )
+    handle = console.wait_for_selector("iframe", state="attached")
+    frame = handle.content_frame() if handle is not None else None
+    assert frame is not None
+    frame.wait_for_load_state()
+    assert "hostile" not in frame.content()
+    console.close()
+
+
+def test_a_page_of_a_sandbox_that_is_shown_with_a_key(
+    server: Server, client: httpx.Client, logged_in: BrowserContext, victim: str, place: str
+) -> None:
+    """A page loaded with a key added by a third party has this origin but none of its rights."""
+    before = {item["id"] for item in client.get("/v1/sandboxes").json()["items"]}
+    page = logged_in.new_page()
+    key = {"Authorization": f"Bearer {server.key}"}
+    page.route(place, lambda route: route.continue_(headers={**route.request.headers, **key}))
+    page.goto(place)
+    check(page, server, client, victim, before)
+    page.close()
+    still_logged_in(logged_in, server).close()
+
+
+def test_blind_requests_of_hostile_pages_were_refused(server: Server) -> None:
+    """Of some answers the pages see nothing, so the server is asked what it said."""
+    said: dict[str, set[int]] = {}
+    for line in server.log().splitlines():
+        told = json.loads(line) if line.startswith("{") else {}
+        if told.get("event") == "request":
+            said.setdefault(told["path"], set()).add(told["status"])
+    assert said["/v1/keys"] == {401} and said["/v1/logout"] == {401}
+    assert said["/v1/screens"] <= {401, 403}

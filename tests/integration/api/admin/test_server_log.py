@@ -1,0 +1,81 @@
+"""The server's log over HTTP, for administrators."""
+
+from __future__ import annotations
+
+import json
+
+import httpx
+import pytest
+
+from tests.integration.api.conftest import create
+from tests.support.server import Server, eventually
+
+
+def lines(client: httpx.Client, **query: object) -> list[dict[str, object]]:
+    answer = client.get("/v1/logs", params={name: str(value) for name, value in query.items()})
+    assert answer.status_code == 200, answer.text
+    found: list[dict[str, object]] = answer.json()["items"]
+    return found
+
+
+def test_only_administrators_read_the_log(server: Server, client: httpx.Client, stranger: httpx.Client) -> None:
+    assert stranger.get("/v1/logs").status_code == 403
+    assert httpx.get(f"{server.url}/v1/logs").status_code == 401
+
+
+def test_log_lines_have_their_fields(client: httpx.Client) -> None:
+    (serving,) = lines(client, q="serving data")
+    assert serving["event"] == "serving" and serving["level"] == "info"
+    assert str(serving["fields"]["url"]).startswith("http")  # type: ignore[index]
+    client.get("/v1/nowhere-at-all")
+    found = eventually(lambda: lines(client, q="nowhere-at-all"))
+    assert found[-1]["fields"]["status"] == 404 and found[-1]["level"] == "debug"  # type: ignore[index]
+
+
+def test_log_is_filtered_and_paged(client: httpx.Client) -> None:
+    for _ in range(5):
+        client.get("/healthz")
+    assert {line["level"] for line in lines(client, level="info")} <= {"info", "warning", "error"}
+    newest = lines(client, limit=2)
+    assert len(newest) == 2
+    first, second = (int(str(line["number"])) for line in newest)
+    assert first + 1 == second
+    assert all(int(str(line["number"])) > second for line in lines(client, after=second))
+
+
+@pytest.mark.parametrize("query", [{"level": "loud"}, {"limit": "0"}, {"after": "-1"}, {"q": "x" * 300}])
+def test_nonsense_is_told_in_words(client: httpx.Client, query: dict[str, str]) -> None:
+    answer = client.get("/v1/logs", params=query)
+    assert (answer.status_code, answer.json()["code"]) == (400, "INVALID_INPUT")
+
+
+def test_log_can_be_followed(server: Server, client: httpx.Client) -> None:
+    headers = {"Accept": "text/event-stream"}
+    with (
+        server.client() as other,
+        other.stream("GET", "/v1/logs", params={"q": "marked-path", "limit": "5"}, headers=headers) as answer,
+    ):
+        coming = answer.iter_lines()
+        assert next(coming).startswith(":")
+        for _ in range(2):
+            client.get("/v1/marked-path")
+            told = next(json.loads(line[6:]) for line in coming if line.startswith("data: "))
+            assert told["event"] == "request" and told["fields"]["path"] == "/v1/marked-path"
+
+
+def test_log_contains_no_secret(server: Server, client: httpx.Client) -> None:
+    sandbox = create(client, env={"TOKEN": "very-secret-value"})
+    client.delete(f"/v1/sandboxes/{sandbox}")
+    text = json.dumps(lines(client, limit=5000))
+    assert server.key not in text and "very-secret-value" not in text
+
+
+def test_log_followers_do_not_delay_shutdown(server: Server) -> None:
+    with server.client() as client:
+        port = int(server.domain.split(":")[1])
+        with client.stream("GET", "/v1/logs", headers={"Accept": "text/event-stream"}) as answer:
+            coming = answer.iter_lines()
+            next(coming)
+            server.stop(timeout=10)
+            list(coming)
+        server.start(port)

@@ -1,0 +1,104 @@
+"""JSON bodies are limited before they are read, and read only for keys with the route's scope."""
+
+from __future__ import annotations
+
+import json
+import socket
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.support.server import Server
+from tests.support.server_load import cpu_seconds, resident, watched
+
+
+@pytest.fixture(scope="module")
+def settings() -> dict[str, Any]:
+    return {"llm": {"archive": {"enabled": False}}}
+
+
+def unknown_fields(count: int) -> bytes:
+    return b"{" + b",".join(b'"%d":1' % number for number in range(count)) + b"}"
+
+
+def in_pieces(body: bytes) -> Any:
+    """Sent in chunks, so that the length is not known before."""
+    return (body[start : start + 65536] for start in range(0, len(body), 65536))
+
+
+JSON = {"Content-Type": "application/json"}
+
+
+def raw_status(server: Server, head: str, body: bytes) -> int:
+    """Send a request by socket; the status of the answer, which may come before all of the body is sent."""
+    host, port = server.domain.rsplit(":", 1)
+    with socket.create_connection((host, int(port)), timeout=30) as raw:
+        raw.sendall(head.replace("\n", "\r\n").encode() + b"\r\n\r\n")
+        try:
+            raw.sendall(body)
+        except (BrokenPipeError, ConnectionResetError):
+            pass
+        return int(raw.recv(65536).split(b" ", 2)[1])
+
+
+@pytest.mark.parametrize("chunked", [False, True], ids=["with a length", "in chunks"])
+@pytest.mark.parametrize(
+    "body",
+    [unknown_fields(1_000_000), b'{"key":[' + b"1," * 5_000_000 + b"1]}", b'{"key":' + b"[" * 1_000_000],
+    ids=["fields", "numbers", "nesting"],
+)
+def test_a_login_takes_next_to_no_memory_and_no_time(server: Server, body: bytes, chunked: bool) -> None:
+    before, used = resident(server), cpu_seconds(server)
+    content: Any = in_pieces(body) if chunked else body
+    with watched(server) as waits, server.client("") as client:
+        try:
+            answer = client.post("/v1/login", content=content, headers=JSON)
+        except httpx.HTTPError:
+            pass  # It hung up while the rest was still being sent.
+        else:
+            assert answer.status_code == 413, answer.text
+    assert waits.longest < 1.0
+    assert cpu_seconds(server) - used < 1.5
+    assert resident(server) - before < 32 * 2**20
+
+
+def test_a_key_without_the_scope_is_refused_before_its_body_is_read(server: Server, client: httpx.Client) -> None:
+    secret = client.post("/v1/keys", json={"name": "reader", "scopes": ["sandboxes:read"]}).json()["secret"]
+    head = f"POST /v1/runs HTTP/1.1\nHost: localhost\nAuthorization: Bearer {secret}\nContent-Length: 40000000"
+    assert raw_status(server, head, b'{"task": [') == 403
+    head = head.replace("/v1/runs", "/v1/sandboxes/sb-0123456789abcdef/mcp")
+    assert raw_status(server, head, b'{"jsonrpc": [') == 403
+
+
+def test_values_of_every_kind_are_counted(server: Server, client: httpx.Client) -> None:
+    secret = client.post("/v1/keys", json={"name": "meter", "scopes": ["sandboxes:read"]}).json()["secret"]
+    with server.client(secret, **JSON) as meter:
+        for body in (unknown_fields(20_000), b"[" * 20_000, b"[" + b"1," * 20_000 + b"1]"):
+            answer = meter.post("/v1/metrics/events", content=body)
+            assert answer.status_code == 413 and "values" in answer.json()["message"], answer.text
+        answer = meter.post("/v1/metrics/events", content=unknown_fields(9_000))
+        assert answer.status_code == 400 and "100 fields" in answer.json()["message"]
+        answer = meter.post("/v1/metrics/events", content=b'{"eventType": "' + b"x" * 2**20 + b'"}')
+        assert answer.status_code == 413 and "1048576 bytes" in answer.json()["message"]
+
+
+def test_long_messages_with_files_still_pass(server: Server, client: httpx.Client) -> None:
+    """Eight megabytes in one string and a table with many commas are few values."""
+    content = [
+        {"type": "text", "text": "1,2,3\n" * 50_000},
+        {"type": "file", "name": "data.csv", "mime": "text/csv", "data": "MSwy" * 2**21},
+    ]
+    path = "/v1/sessions/session-0123456789abcdef/messages"
+    answer = client.post(path, json={"content": content})
+    assert answer.status_code == 404, answer.text
+    answer = client.post(path, content=json.dumps({"content": content}).encode()[:-1], headers=JSON)
+    assert answer.status_code == 400 and "JSON" in answer.json()["message"], answer.text
+
+
+def test_ten_wrong_keys_block_further_attempts(server: Server) -> None:
+    with server.client("", **JSON) as client:
+        for _ in range(10):
+            assert client.post("/v1/login", json={"key": "wrong"}).status_code == 401
+        for body in (b"{", unknown_fields(100), b"x" * 10_000):
+            assert client.post("/v1/login", content=body).status_code == 429

@@ -1,0 +1,133 @@
+"""Invalid requests get a one-line error that names the fix."""
+
+from __future__ import annotations
+
+import json
+import socket
+from collections.abc import Iterator
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.support.server import Server
+
+
+@pytest.fixture(scope="module")
+def settings() -> dict[str, Any]:
+    return {"server": {"max_body": "64Ki"}, "sandboxes": {"max_timeout": "1d"}}
+
+
+@pytest.mark.parametrize(
+    ("body", "words"),
+    [
+        ({"timuot": 5}, "there is no field timuot; did you mean timeout?"),
+        ({"timeout": "5"}, "timeout"),
+        ({"timeout": 0}, "timeout"),
+        ({"timeout": 10**9}, "timeout"),
+        ({"image": {}}, "image.uri"),
+        ({"image": {"uri": "nope"}, "snapshotId": "x"}, "one of image, snapshotId and poolRef"),
+        ({"resourceLimits": {"memory": "lots"}}, "resourceLimits.memory: 'lots' is not a size"),
+        ({"resourceLimits": {"memory": "1Ki"}}, "resourceLimits.memory"),
+        ({"resourceLimits": {"cpu": "-1"}}, "resourceLimits.cpu"),
+        ({"resourceLimits": {"pids": "many"}}, "resourceLimits.pids"),
+        ({"resourceLimits": {"memory": "999999Pi"}}, "larger than any machine offers"),
+        ({"resourceLimits": {"memroy": "1Gi"}}, "there is no 'memroy'"),
+        ({"resourceLimits": {"gpu": "1"}}, "no GPU"),
+        ({"metadata": {"a b": "c"}}, "metadata"),
+        ({"metadata": {"a": "é"}}, "metadata.a"),
+        ({"metadata": {"opensandbox.io/id": "c"}}, "reserved"),
+        ({"env": {"A=B": "c"}}, "env"),
+        ({"env": {"A": "x\0y"}}, "NUL"),
+        ({"entrypoint": []}, "entrypoint"),
+        ({"entrypoint": [""]}, "entrypoint"),
+        ({"networkPolicy": {"defaultAction": "allow"}}, "no network"),
+        ({"networkPolicy": {"egress": [{"action": "allow", "target": "pypi.org"}]}}, "pypi.org"),
+        ({"platform": {"os": "windows", "arch": "amd64"}}, "linux"),
+        ({"secureAccess": True}, "secureAccess"),
+        ({"credentialProxy": {"enabled": True}}, "credentialProxy"),
+        ({"lifecycle": {"preStart": {"command": ["true"]}}}, "lifecycle"),
+        ({"templateId": "tpl"}, "templates"),
+        ({"resourceRequests": {"cpu": "1"}}, "resourceRequests"),
+        ({"volumes": [{"name": "a", "mountPath": "/a"}]}, "exactly one of host and pvc"),
+        ({"volumes": [{"name": "a", "mountPath": "/a", "ossfs": {}}]}, "ossfs"),
+        ({"volumes": [{"name": "a", "mountPath": "/proc", "pvc": {"claimName": "c"}}]}, "/proc"),
+        ({"extensions": {"requestKey": "x" * 300}}, "request key"),
+    ],
+)
+def test_bad_requests_for_a_sandbox(client: httpx.Client, body: dict[str, Any], words: str) -> None:
+    answer = client.post("/v1/sandboxes", json=body)
+    assert answer.status_code == 400, answer.text
+    document = answer.json()
+    assert set(document) == {"code", "message"}
+    assert words in document["message"] and "\n" not in document["message"]
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b"[]", b"null", b'"x"', b"\xff", b"[" * 10_000, b'{"a": NaN}'])
+def test_malformed_bodies(client: httpx.Client, content: bytes) -> None:
+    answer = client.post("/v1/sandboxes", content=content, headers={"Content-Type": "application/json"})
+    assert answer.status_code == 400, answer.text
+    assert answer.json()["code"] == "INVALID_INPUT"
+
+
+def test_lone_surrogates(client: httpx.Client) -> None:
+    answer = client.post(
+        "/v1/sandboxes", content=rb'{"metadata": {"a": "\ud800"}}', headers={"Content-Type": "application/json"}
+    )
+    assert answer.status_code == 400
+
+
+@pytest.mark.parametrize("query", ["page=0", "page=x", "pageSize=201", "metadata=broken", "page=99999999999999999999"])
+def test_bad_queries(client: httpx.Client, query: str) -> None:
+    answer = client.get(f"/v1/sandboxes?{query}")
+    assert answer.status_code == 400 and query.split("=")[0] in answer.json()["message"]
+
+
+@pytest.mark.parametrize("name", ["x", "%00", "..", "%2e%2e", "%ff", "a" * 5000, "'; drop table sandboxes; --"])
+def test_invalid_ids(client: httpx.Client, name: str) -> None:
+    for path in (f"/v1/sandboxes/{name}", f"/v1/snapshots/{name}", f"/v1/keys/{name}"):
+        answer = client.get(path)
+        assert answer.status_code in (200, 404), path
+        if answer.status_code == 200:
+            assert name in ("..", "%2e%2e")
+    assert client.get(f"/v1/sandboxes/{name}x/proxy/44772/ping").status_code == 404
+
+
+def test_invalid_ports(client: httpx.Client, sandbox: str) -> None:
+    for port in ("0", "65536", "x", "-1", "99999999"):
+        assert client.get(f"/v1/sandboxes/{sandbox}/proxy/{port}/").status_code == 400
+        assert client.get(f"/v1/sandboxes/{sandbox}/endpoints/{port}").status_code == 400
+
+
+def test_unknown_routes_and_methods(client: httpx.Client) -> None:
+    answer = client.get("/v1/nothing")
+    assert (answer.status_code, answer.json()["code"]) == (404, "NOT_FOUND")
+    answer = client.put("/v1/sandboxes")
+    assert (answer.status_code, answer.json()["code"]) == (405, "METHOD_NOT_ALLOWED")
+    assert set(answer.headers["Allow"].replace(" ", "").split(",")) & {"GET", "POST"}
+
+
+def test_bodies_that_are_too_large(client: httpx.Client) -> None:
+    large = json.dumps({"env": {"A": "x" * 100_000}}).encode()
+
+    def pieces() -> Iterator[bytes]:
+        for start in range(0, len(large), 1000):
+            yield large[start : start + 1000]
+
+    for content in (large, pieces()):
+        answer = client.post("/v1/sandboxes", content=content, headers={"Content-Type": "application/json"})
+        assert (answer.status_code, answer.json()["code"]) == (413, "TOO_LARGE"), answer.text
+
+
+def test_large_bodies_without_a_key_are_not_read(server: Server) -> None:
+    address, port = server.domain.split(":")
+    with socket.create_connection((address, int(port)), timeout=10) as raw:
+        raw.sendall(b"POST /v1/sandboxes HTTP/1.1\r\nHost: localhost\r\nContent-Length: 60000\r\n\r\n{")
+        assert raw.makefile("rb").readline().split()[1] == b"401"
+
+
+def test_renewal(client: httpx.Client, sandbox: str) -> None:
+    for moment in ("2001-01-01T00:00:00Z", "9999-12-31T23:59:59Z", "9999-12-31T23:59:59-14:00", "soon", 5, None):
+        answer = client.post(f"/v1/sandboxes/{sandbox}/renew-expiration", json={"expiresAt": moment})
+        assert answer.status_code == 400, moment
+        assert "expiresAt" in answer.json()["message"]

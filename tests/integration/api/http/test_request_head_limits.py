@@ -1,0 +1,124 @@
+"""Requests with endless, oversized or ambiguous headers are refused early and delay no other request."""
+
+from __future__ import annotations
+
+import json
+import socket
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import httpx
+import pytest
+from websockets.exceptions import InvalidStatus
+from websockets.sync.client import connect
+
+from tests.support.server import Server
+from tests.support.server_load import resident, watched
+
+
+@contextmanager
+def dialled(server: Server) -> Iterator[socket.socket]:
+    host, port = server.domain.rsplit(":", 1)
+    with socket.create_connection((host, int(port)), timeout=30) as raw:
+        yield raw
+
+
+def answer(server: Server, *pieces: bytes) -> tuple[bytes, int]:
+    """Send pieces until the server hangs up; its answer, and how many bytes it let through."""
+    sent = 0
+    with dialled(server) as raw:
+        try:
+            for piece in pieces:
+                raw.sendall(piece)
+                sent += len(piece)
+        except (BrokenPipeError, ConnectionResetError):
+            pass
+        said = b""
+        try:
+            while piece := raw.recv(65536):
+                said += piece
+        except ConnectionResetError:
+            pass
+        return said, sent
+
+
+def head(*lines: str, version: str = "1.1") -> bytes:
+    return "\r\n".join([f"GET /v1/health HTTP/{version}", *lines, "", ""]).encode()
+
+
+@pytest.mark.parametrize(
+    "pieces",
+    [
+        [b"GET /v1/me HTTP/1.1\r\nHost: 127.0.0.1\r\nX: ", *[b"a" * 2**20] * 48],
+        [b"GET /v1/me HTTP/1.1\r\nHost: 127.0.0.1\r\n", *[b"a:b\r\n" * 200_000] * 16],
+        [b"GET /", *[b"a" * 2**20] * 48],
+        [b"POST /v1/login HTTP/1.1\r\nHost: 127.0.0.1\r\nTransfer-Encoding: chunked\r\n\r\n1;", *[b"x" * 2**20] * 48],
+        [
+            b"POST /v1/login HTTP/1.1\r\nHost: 127.0.0.1\r\nTransfer-Encoding: chunked\r\n\r\n0\r\nX: ",
+            *[b"x" * 2**20] * 48,
+        ],
+    ],
+    ids=["one header", "many headers", "address", "chunk extension", "trailer"],
+)
+def test_endless_heads_are_cut_off_and_stall_nobody(server: Server, pieces: list[bytes]) -> None:
+    before = resident(server)
+    with watched(server) as waits:
+        said, _ = answer(server, *pieces)
+    assert said.startswith(b"HTTP/1.1 431 "), said
+    assert waits.longest < 1.0, f"another client waited {waits.longest:.2f} s"
+    assert resident(server) - before < 32 * 2**20
+
+
+def test_heads_beyond_a_bound_say_which_one(server: Server) -> None:
+    for request, status, words in (
+        (head("Host: localhost", f"X: {'a' * 70_000}"), 431, "65536 bytes"),
+        (head("Host: localhost", *[f"X-{number}: 1" for number in range(120)]), 431, "100 headers"),
+        (head("Host: localhost", "Host: localhost"), 400, "host may be given once"),
+        (head("Host: localhost", "Host: evil.example"), 400, "host may be given once"),
+        (head("Host: localhost", "Transfer-Encoding: chunked", version="1.0") + b"0\r\n\r\n", 400, "HTTP/1.0"),
+        (b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03", 400, "malformed HTTP"),
+    ):
+        said, _ = answer(server, request)
+        first, _, rest = said.partition(b"\r\n")
+        assert int(first.split()[1]) == status, said
+        assert words in json.loads(rest.partition(b"\r\n\r\n")[2])["message"], said
+
+
+def test_large_heads_within_the_bounds_are_answered(server: Server) -> None:
+    request = head("Host: localhost", "Connection: close", *[f"X-{n}: {'a' * 600}" for n in range(95)])
+    said, _ = answer(server, request)
+    assert said.startswith(b"HTTP/1.1 200 "), said
+
+
+def test_heads_of_websockets_have_the_same_bounds(server: Server) -> None:
+    upgrade = (
+        "Host: localhost",
+        "Connection: Upgrade",
+        "Upgrade: websocket",
+        "Sec-WebSocket-Version: 13",
+        "Sec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==",
+    )
+    for more, status in ((f"X: {'a' * 70_000}", 431), (f"X: {'a' * 20_000}", 431), ("Host: b", 400)):
+        said, _ = answer(server, head(*upgrade, more))
+        assert int(said.split(b" ", 2)[1]) == status, said
+    assert "Traceback" not in server.log()
+
+
+def test_refused_websockets_get_a_status_and_leave_no_errors_in_the_log(server: Server) -> None:
+    url = server.url.replace("http", "ws")
+    for path, status in (("/v1/sandboxes/sb-0000000000000000/terminal", 401), ("/v1/nowhere", 401)):
+        with pytest.raises(InvalidStatus) as refused, connect(f"{url}{path}"):
+            pass
+        assert refused.value.response.status_code == status
+        assert "code" in json.loads(refused.value.response.body or b"{}")
+    assert "handshake" not in server.log()
+
+
+def test_requests_sent_after_each_other_are_measured_one_by_one(server: Server) -> None:
+    """Forty heads of 30 KiB over one connection are far more than the bound for one."""
+    with httpx.Client(base_url=server.url, trust_env=False) as client:
+        started = time.monotonic()
+        for _ in range(40):
+            assert client.get("/v1/health", headers={"X": "a" * 30_000}).status_code == 200
+        assert time.monotonic() - started < 20

@@ -1,0 +1,78 @@
+"""A real server, and sandboxes that ask its models."""
+
+from __future__ import annotations
+
+import signal
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.support.server import Server, run
+
+ASK = "python3 -c '{}'".format(
+    "import os, sys, urllib.error as e, urllib.request as r\n"
+    'key = sys.argv[1] if len(sys.argv) > 1 else os.environ["OPENAI_API_KEY"]\n'
+    'request = r.Request(os.environ["OPENAI_BASE_URL"] + "/models", headers={"Authorization": "Bearer " + key})\n'
+    "try: print(r.urlopen(request, timeout=10).status)\n"
+    "except e.HTTPError as error: print(error.code)"
+)
+
+
+@pytest.fixture(scope="module")
+def settings(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    scenario: Path = tmp_path_factory.mktemp("scenario") / "scenario.yaml"
+    scenario.write_text("[{say: hello}]\n")
+    return {"llm": {"providers": {"script": {"kind": "script", "file": str(scenario)}}, "models": {"demo": "script"}}}
+
+
+def secret_of(client: httpx.Client, sandbox: str) -> str:
+    return run(client, sandbox, "echo $PADDOCK_LLM_KEY")[0].strip()
+
+
+def key_of(client: httpx.Client, sandbox: str) -> dict[str, Any]:
+    (key,) = client.get("/v1/keys", params={"sandbox": sandbox}).json()["items"]
+    assert isinstance(key, dict)
+    return key
+
+
+def create(client: httpx.Client, **body: Any) -> str:
+    answer = client.post("/v1/sandboxes", json=body)
+    assert answer.status_code == 202, answer.text
+    return str(answer.json()["id"])
+
+
+def test_sandbox_requests_use_its_own_key_only(server: Server, client: httpx.Client) -> None:
+    one, other = create(client), create(client)
+    assert run(client, one, ASK)[0] == "200"
+    stolen = secret_of(client, one)
+    assert run(client, other, f"{ASK} {stolen}")[0] == "401"
+    assert run(client, other, f"{ASK} {server.key}")[0] == "401"
+    with server.client(stolen) as outside:
+        assert outside.get("/v1/models").status_code == 401
+        assert outside.get("/v1/sandboxes").status_code == 401
+
+
+def test_a_server_that_was_killed_serves_its_sandboxes_again(server: Server, client: httpx.Client) -> None:
+    sandbox = create(client, extensions={"paddock.llm.budget-requests": "7"})
+    assert run(client, sandbox, ASK)[0] == "200"
+    port = int(server.url.rpartition(":")[2])
+    server.stop(signal.SIGKILL)
+    server.start(port)
+    with server.client() as again:
+        assert run(again, sandbox, ASK)[0] == "200"
+        assert key_of(again, sandbox)["budget"] == {"requests": 7}
+        assert again.delete(f"/v1/sandboxes/{sandbox}").status_code == 204
+        assert "revokedAt" in key_of(again, sandbox)
+
+
+def test_server_responses_never_contain_the_key(server: Server, client: httpx.Client) -> None:
+    sandbox = create(client)
+    secret = secret_of(client, sandbox)
+    diagnostics = [f"/v1/sandboxes/{sandbox}/diagnostics/{what}" for what in ("inspect", "summary", "events", "logs")]
+    for path in (f"/v1/sandboxes/{sandbox}", "/v1/sandboxes", f"/v1/keys?sandbox={sandbox}", *diagnostics):
+        answer = client.get(path)
+        assert answer.status_code == 200, path
+        assert secret not in answer.text, path
+    assert secret[12:] not in server.log()

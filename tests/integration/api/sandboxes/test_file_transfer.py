@@ -1,0 +1,148 @@
+"""File transfer between sandboxes over HTTP."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.integration.api.conftest import create
+from tests.support.server import Server, eventually, run
+
+
+@pytest.fixture(scope="module")
+def settings() -> dict[str, Any]:
+    return {"sandboxes": {"min_free_disk": 0, "max_move": "32Mi"}, "kinds": {"linux": {"image": "host"}}}
+
+
+@pytest.fixture(scope="module")
+def two(client: httpx.Client) -> Iterator[tuple[str, str]]:
+    made = create(client), create(client)
+    yield made
+    for each in made:
+        client.delete(f"/v1/sandboxes/{each}")
+
+
+def move(client: httpx.Client, source: str, path: Any, goal: str, target: str, **more: Any) -> httpx.Response:
+    body = {"from": path, "to": {"sandbox": goal, "path": target}, **more}
+    return client.post(f"/v1/sandboxes/{source}/move", json=body)
+
+
+def test_file_is_copied_and_reported(client: httpx.Client, two: tuple[str, str]) -> None:
+    a, b = two
+    run(client, a, "printf 你好 > /workspace/a.txt")
+    answer = move(client, a, "/workspace/a.txt", b, "/workspace/b.txt")
+    assert answer.status_code == 200, answer.text
+    assert answer.json() == {
+        "source": a,
+        "sourcePath": "/workspace/a.txt",
+        "destination": b,
+        "destinationPath": "/workspace/b.txt",
+        "type": "file",
+        "size": 6,
+        "sha256": hashlib.sha256("你好".encode()).hexdigest(),
+        "kept": True,
+    }
+    assert run(client, b, "cat /workspace/b.txt")[0] == "你好"
+    for each in two:
+        listed = client.get(f"/v1/sandboxes/{each}/events", headers={"Accept": "application/json"}).json()["items"]
+        moved = [event for event in listed if event["type"] == "file.moved"]
+        assert moved[-1]["data"]["sha256"] == answer.json()["sha256"]
+
+
+def test_move_without_keep_deletes_the_source(client: httpx.Client, two: tuple[str, str]) -> None:
+    a, b = two
+    run(client, a, "mkdir -p /workspace/d && echo 1 > /workspace/d/one")
+    assert move(client, a, "/workspace/d", b, "/workspace/e", keep=False).json()["kept"] is False
+    assert run(client, a, "test -e /workspace/d")[1] == 1
+    assert run(client, b, "cat /workspace/e/one")[0] == "1"
+
+
+def test_move_progress_is_streamed(client: httpx.Client, two: tuple[str, str]) -> None:
+    a, b = two
+    run(client, a, "truncate -s 20000000 /workspace/large")
+    body = {"from": "/workspace/large", "to": {"sandbox": b, "path": "/workspace/large"}}
+    headers = {"Accept": "application/x-ndjson"}
+    answer = client.post(f"/v1/sandboxes/{a}/move", json=body, headers=headers)
+    lines = [json.loads(line) for line in answer.text.splitlines()]
+    assert lines[-1]["done"]["size"] == 20_000_000
+    assert all(line.keys() == {"moved", "total"} for line in lines[:-1])
+    body["from"] = "/workspace/none"
+    failed = client.post(f"/v1/sandboxes/{a}/move", json=body, headers=headers).text.splitlines()
+    assert json.loads(failed[-1])["error"]["code"] == "NOT_FOUND"
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "problem"),
+    [
+        ({}, 400, "from"),
+        ({"from": "/a"}, 400, "to"),
+        ({"from": "relative", "to": {"sandbox": "B", "path": "/x"}}, 400, "absolute"),
+        ({"from": 5, "to": {"sandbox": "B", "path": "/x"}}, 400, "from"),
+        ({"from": {"screenshot": False}, "to": {"sandbox": "B", "path": "/x"}}, 400, "from"),
+        ({"from": {"screenshot": True}, "to": {"sandbox": "B", "path": "/x"}, "keep": False}, 400, "keep"),
+        ({"from": "/etc/hostname", "to": {"sandbox": "B", "path": "/x"}, "maxSize": 2**40}, 400, "max_move"),
+        ({"from": "/etc/hostname", "to": {"sandbox": "B", "path": "/x"}, "maxSize": -1}, 400, "maxSize"),
+        ({"from": "/etc/hostname", "to": {"sandbox": "B", "path": "/x"}, "maxSize": 2}, 413, "at most 2"),
+        ({"from": "/etc/hostname", "to": {"sandbox": "B", "path": "/x"}, "kep": True}, 400, "keep"),
+        ({"from": "/etc/hostname", "to": {"sandbox": "none", "path": "/x"}}, 404, "none"),
+        ({"from": "/none", "to": {"sandbox": "B", "path": "/x"}}, 404, "there is no"),
+        ({"from": r"C:\x", "to": {"sandbox": "B", "path": "/x"}}, 400, "absolute"),
+    ],
+)
+def test_bad_requests_say_what_to_fix(
+    client: httpx.Client, two: tuple[str, str], body: dict[str, Any], status: int, problem: str
+) -> None:
+    if body.get("to", {}).get("sandbox") == "B":
+        body = {**body, "to": {**body["to"], "sandbox": two[1]}}
+    answer = client.post(f"/v1/sandboxes/{two[0]}/move", json=body)
+    assert answer.status_code == status, answer.text
+    assert problem in answer.json()["message"]
+
+
+def test_move_requires_write_scope_and_one_tenant(
+    server: Server, client: httpx.Client, stranger: httpx.Client, two: tuple[str, str]
+) -> None:
+    body = {"name": "reader", "scopes": ["sandboxes:read"]}
+    secret = client.post("/v1/keys", json=body).json()["secret"]
+    with server.client(secret) as reader:
+        assert move(reader, two[0], "/etc/hostname", two[1], "/workspace/x").status_code == 403
+    theirs = create(stranger)
+    assert move(stranger, theirs, "/etc/hostname", two[1], "/workspace/x").status_code == 404
+    assert move(client, two[0], "/etc/hostname", theirs, "/workspace/x").status_code == 404
+    stranger.delete(f"/v1/sandboxes/{theirs}")
+
+
+def test_kinds_are_listed(client: httpx.Client) -> None:
+    kinds = {kind["name"]: kind for kind in client.get("/v1/kinds").json()["items"]}
+    assert list(kinds) == ["code", "linux", "browser", "windows", "mobile"]
+    assert kinds["windows"]["title"] == "Windows (Wine)" and kinds["windows"]["screen"]
+    assert (kinds["linux"]["image"], kinds["linux"]["built"]) == ("host", True)
+    assert kinds["browser"]["built"] is False
+
+
+def test_a_kind_is_asked_for_by_its_extension(client: httpx.Client) -> None:
+    made = client.post("/v1/sandboxes", json={"extensions": {"paddock.kind": "linux"}}).json()
+    assert made["extensions"] == {"paddock.kind": "linux"}
+    assert run(client, made["id"], "echo $PADDOCK_KIND")[0] == "linux"
+    client.delete(f"/v1/sandboxes/{made['id']}")
+    wrong = client.post("/v1/sandboxes", json={"extensions": {"paddock.kind": "amiga"}})
+    assert wrong.status_code == 400 and "known are: code, linux" in wrong.json()["message"]
+    unbuilt = client.post("/v1/sandboxes", json={"extensions": {"paddock.kind": "browser"}})
+    assert unbuilt.status_code == 404 and "paddock image build browser" in unbuilt.json()["message"]
+
+
+def test_a_pool_of_a_kind_needs_no_template(client: httpx.Client) -> None:
+    body: dict[str, Any] = {"name": "desks", "kind": "linux", "capacitySpec": {"bufferMax": 1}}
+    assert client.post("/v1/pools", json=body).json()["kind"] == "linux"
+    eventually(lambda: client.get("/v1/pools/desks").json()["status"]["available"] == 1)
+    made = client.post("/v1/sandboxes", json={"extensions": {"poolRef": "desks"}}).json()
+    assert made["allocation"]["poolRef"] == "desks" and made["extensions"]["paddock.kind"] == "linux"
+    client.delete(f"/v1/sandboxes/{made['id']}")
+    assert client.delete("/v1/pools/desks").status_code == 204
+    neither = client.post("/v1/pools", json={"name": "none", "capacitySpec": {"bufferMax": 1}})
+    assert neither.status_code == 400 and "or a kind" in neither.json()["message"]

@@ -1,0 +1,67 @@
+"""Slash commands of `paddock chat`, against the real API."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from datetime import UTC, datetime
+
+import pytest
+
+from paddock.cli.chat.slash_commands import SLASH_COMMAND_HELP, run_slash_command
+from paddock.cli.connection.reconnecting_client import ReconnectingClient
+from paddock.cli.connection.server_client import ServerClient
+from paddock.model.sessions import SessionUsage
+from paddock.store.chat_sessions.session_store import SessionStore
+from tests.integration.api.sessions.scripted_chat_server import ScriptedChatServer, run_scripted_chat_server
+
+
+@pytest.fixture(scope="module")
+def chat(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ScriptedChatServer]:
+    with run_scripted_chat_server(tmp_path_factory.mktemp("paddock")) as running:
+        yield running
+
+
+def typed(chat: ScriptedChatServer, session: str, line: str) -> str | None:
+    word, _, rest = line.partition(" ")
+
+    async def note() -> str | None:
+        async with ServerClient(chat.url, chat.key) as client:
+            return await run_slash_command(ReconnectingClient(client), session, word, rest)
+
+    return asyncio.run(note())
+
+
+def test_the_model_is_shown_and_changed(chat: ScriptedChatServer) -> None:
+    session = chat.create_session(model="first")
+    assert "the model is first" in (typed(chat, session, "/model") or "")
+    assert "second" in (typed(chat, session, "/model second") or "")
+    with chat.client() as client:
+        assert client.get(f"/v1/sessions/{session}").json()["model"] == "second"
+
+
+def test_sandboxes_and_usage_are_shown(chat: ScriptedChatServer) -> None:
+    session = chat.create_session(kinds=["code", "linux"], budget=1000)
+    assert typed(chat, session, "/sandboxes") == "code     not started yet\nlinux    not started yet"
+    assert "unknown cost" in (typed(chat, session, "/usage") or "")
+    with chat.client() as client:
+        sandbox = client.post("/v1/sandboxes", json={"image": {"uri": "host"}, "timeout": 300}).json()["id"]
+    usage = SessionUsage(requests=2, input_tokens=300, output_tokens=40, cost=0.5)
+    changes = {"sandboxes": {"code": sandbox, "linux": "sb-gone"}, "usage": usage}
+    now = datetime.now(UTC)
+    chat.run_in_server_loop(
+        chat.paddock.store.write(lambda connection: SessionStore.alter(connection, session, changes, now))
+    )
+    first, second = (typed(chat, session, "/sandboxes") or "").split("\n")
+    assert first.split() == ["code", sandbox, "Running"] and "gone" in second
+    assert typed(chat, session, "/usage") == (
+        "2 requests; 300 tokens in, 40 out; $0.50; 340 of 1,000 tokens of the budget"
+    )
+    with chat.client() as client:
+        assert client.delete(f"/v1/sandboxes/{sandbox}").status_code == 204
+
+
+def test_help_names_each_command_and_other_words_are_none(chat: ScriptedChatServer) -> None:
+    session = chat.create_session()
+    assert typed(chat, session, "/nothing") is None
+    assert all(f"  {word} " in SLASH_COMMAND_HELP for word in ("/model", "/sandboxes", "/usage"))

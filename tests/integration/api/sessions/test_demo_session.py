@@ -1,0 +1,199 @@
+"""The demonstration: no provider key, a script for a model, everything else real."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.integration.agents.chat_client import Chat
+from tests.support.screen_images import share_screens
+from tests.support.server import DAEMON, Server, eventually, serving
+
+MADE = ("visitors.csv", "chart.svg", "report.md")
+
+
+@pytest.fixture(scope="module")
+def settings() -> dict[str, Any]:
+    return {"kinds": {"code": {"image": "host"}}}
+
+
+def waiting(chat: Chat) -> dict[str, Any]:
+    found: list[dict[str, Any]] = eventually(
+        lambda: chat.client.get("/v1/approvals", params={"session": chat.id, "state": "pending"}).json()["items"]
+    )
+    return found[0]
+
+
+def decide(chat: Chat, action: str) -> None:
+    asked = waiting(chat)
+    decision = {"approval": asked["id"], "digest": asked["digest"], "action": action}
+    answer = chat.client.post(f"{chat.path}/resume", json={"decisions": [decision]})
+    assert answer.status_code == 200, answer.text
+    eventually(lambda: chat.now()["state"] == "idle", 60)
+
+
+def last_said(chat: Chat) -> str:
+    said = chat.client.get(f"{chat.path}/messages").json()["items"][-1]
+    assert said["role"] == "assistant"
+    return str(said["content"][0]["text"])
+
+
+def kept_files(chat: Chat) -> set[str]:
+    """Names of the files that the session keeps."""
+    messages = chat.client.get(f"{chat.path}/messages", params={"pageSize": 100}).json()["items"]
+    return {part["name"] for message in messages for part in message["content"] if part["type"] == "file"}
+
+
+def content(client: httpx.Client, chat: Chat, name: str) -> str:
+    (sandbox,) = chat.now()["sandboxes"].values()
+    place = f"/v1/sandboxes/{sandbox}/proxy/{DAEMON}/files/download"
+    answer = client.get(place, params={"path": f"/workspace/{name}"})
+    assert answer.status_code == 200, answer.text
+    return answer.text
+
+
+def test_a_server_without_providers_says_that_a_script_answers(client: httpx.Client) -> None:
+    models = client.get("/v1/server").json()["models"]
+    assert models["items"] == [{"name": "demo", "provider": "demo", "kind": "script", "script": True}]
+    assert (models["default"], models["real"], models["demo"]) == ("demo", False, True)
+    body = {"model": "demo", "messages": [{"role": "user", "content": "Hello."}]}
+    answer = client.post("/v1/chat/completions", json=body)
+    assert answer.headers["X-Paddock-Script"] == "demo"
+    assert "I am a script" in answer.json()["choices"][0]["message"]["content"]
+    missing = client.post("/v1/chat/completions", json={**body, "model": "claude-x"})
+    assert missing.status_code == 404 and "ANTHROPIC_API_KEY" in missing.json()["error"]["message"]
+
+
+@pytest.mark.parametrize(("language", "done"), [("en", "more than doubled"), ("zh", "翻了一番多")])
+def test_demo_runs_from_plan_to_report(client: httpx.Client, language: str, done: str) -> None:
+    begun = client.post("/v1/demo", json={"language": language})
+    assert begun.status_code == 201, begun.text
+    told = begun.json()
+    assert (told["kind"], told["image"], told["built"], told["script"]) == ("code", "host", True, True)
+    chat = Chat(client, told["session"])
+    asked = waiting(chat)
+    assert asked["name"] == "code_run_shell_command" and asked["arguments"] == {
+        "command": "python3 chart.py > chart.svg"
+    }
+    assert asked["summary"]["text"] == (
+        "Run the Python script /workspace/chart.py in sandbox code. Writes /workspace/chart.svg."
+    )
+    decide(chat, "approve")
+    assert done in last_said(chat) and "](/workspace/chart.svg)" in last_said(chat)
+    assert "chart.svg" in kept_files(chat)
+    assert {step["state"] for step in chat.now()["plan"]} == {"done"}
+    assert "Dunmore,460,640,980" in content(client, chat, "visitors.csv")
+    assert "+113 %" in content(client, chat, "chart.svg")
+    assert "| **Dunmore** | **+113 %** |" in content(client, chat, "report.md")
+    again = client.post("/v1/demo", json={"language": language}).json()
+    assert again["session"] == chat.id and chat.now()["turn"] == 1
+    chat.say("Thanks, great!" if language == "en" else "谢谢!")
+    eventually(lambda: chat.now()["turn"] == 2 and chat.now()["state"] == "idle")
+    assert last_said(chat).startswith("You are welcome." if language == "en" else "不客气")
+    client.delete(chat.path)
+    assert client.post("/v1/demo", json={"language": language, "begin": False}).json()["session"] != chat.id
+
+
+def test_demo_accepts_a_rejection_and_further_questions(client: httpx.Client) -> None:
+    chat = Chat(client, client.post("/v1/demo", json={"again": True}).json()["session"])
+    decide(chat, "reject")
+    said = last_said(chat)
+    assert "I did not run the script" in said and "Say **demonstration**" in said
+    assert "rejected this call" not in said and "Do not" not in said
+    assert [step["state"] for step in chat.now()["plan"]] == ["done", "dropped", "dropped", "dropped"]
+    chat.say("Show me the report.")
+    eventually(lambda: chat.now()["turn"] == 2 and chat.now()["state"] == "idle")
+    assert "I could not read a report" in last_said(chat)
+    chat.say("What is the meaning of life?")
+    eventually(lambda: chat.now()["turn"] == 3 and chat.now()["state"] == "idle")
+    assert "I am a **script**" in last_said(chat) and "meaning of life" in last_said(chat)
+    chat.say("Then the demonstration, please.")
+    decide(chat, "approve")
+    assert "more than doubled" in last_said(chat)
+    chat.say("Show me the report.")
+    eventually(lambda: chat.now()["turn"] == 5 and chat.now()["state"] == "idle")
+    assert "Visitors, 2023 to 2025" in last_said(chat)
+    client.delete(chat.path)
+
+
+@pytest.mark.parametrize(("language", "done"), [("en", "more than doubled"), ("zh", "翻了一番多")])
+def test_demo_continues_after_a_takeover(client: httpx.Client, language: str, done: str) -> None:
+    chat = Chat(client, client.post("/v1/demo", json={"language": language, "again": True}).json()["session"])
+    asked = waiting(chat)
+    (sandbox,) = chat.now()["sandboxes"].values()
+    taken = client.post(f"/v1/sandboxes/{sandbox}/input", json={"viewer": "ada", "name": "Ada"})
+    assert taken.status_code == 200, taken.text
+    decision = {"approval": asked["id"], "digest": asked["digest"], "action": "approve"}
+    assert client.post(f"{chat.path}/resume", json={"decisions": [decision]}).status_code == 200
+    eventually(lambda: chat.now()["state"] == "parked")
+    client.delete(f"/v1/sandboxes/{sandbox}/input", params={"viewer": "ada"})
+    eventually(lambda: chat.now()["state"] == "idle", 60)
+    messages = client.get(f"{chat.path}/messages", params={"pageSize": 100}).json()["items"]
+    assert [message["role"] for message in messages].count("note") == 1
+    assert done in last_said(chat) and "chart.svg" in kept_files(chat)
+    assert "| **Dunmore** | **+113 %** |" in content(client, chat, "report.md")
+    client.delete(chat.path)
+
+
+def test_each_key_has_its_own_demo(server: Server, client: httpx.Client) -> None:
+    made = client.post("/v1/keys", json={"name": "ada", "scopes": ["sessions:write"]}).json()
+    mine = client.post("/v1/demo", json={"begin": False}).json()["session"]
+    with server.client(made["secret"]) as ada:
+        assert ada.post("/v1/demo", json={"begin": False}).json()["session"] != mine
+    looks = client.post("/v1/keys", json={"name": "eyes", "scopes": ["sessions:read"]}).json()["secret"]
+    with server.client(looks) as reader:
+        assert reader.post("/v1/demo").status_code == 403
+
+
+@pytest.fixture(scope="module")
+def desks(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    directory: Path = tmp_path_factory.mktemp("desks")
+    share_screens(directory / "data", "desktop")
+    with serving(directory) as running:
+        yield running
+
+
+@pytest.mark.slow
+def test_with_a_desktop_the_report_is_opened_on_it(desks: Server) -> None:
+    with desks.client() as client:
+        told = client.post("/v1/demo").json()
+        assert (told["kind"], told["image"], told["built"]) == ("linux", "desktop", True)
+        chat = Chat(client, told["session"])
+        decide(chat, "approve")
+        assert "more than doubled" in last_said(chat)
+        (sandbox,) = chat.now()["sandboxes"].values()
+        windows = client.post(f"/v1/sandboxes/{sandbox}/tools/list_windows", json={}).text
+        assert "report.md" in windows
+        client.delete(chat.path)
+
+
+def test_no_demo_with_configured_providers(tmp_path: Path) -> None:
+    (tmp_path / "s.yaml").write_text("turns: [{say: Hello}]")
+    llm = {"providers": {"own": {"kind": "script", "file": str(tmp_path / "s.yaml")}}, "models": {"own": "own"}}
+    with serving(tmp_path, {"llm": llm}) as server, server.client() as client:
+        answer = client.post("/v1/demo")
+        assert (answer.status_code, answer.json()["code"]) == (400, "UNSUPPORTED")
+        assert client.get("/v1/server").json()["models"]["demo"] is False
+
+
+def test_demo_chat_lists_models_once_one_is_connected(tmp_path: Path) -> None:
+    (tmp_path / "s.yaml").write_text("turns: [{say: Hello}]")
+    providers = {"own": {"kind": "script", "file": str(tmp_path / "s.yaml")}}
+    with serving(tmp_path) as server:
+        with server.client() as client:
+            chat = Chat.begin(client, model="demo", kinds=[])
+        server.stop()
+        connected = Server(server.data, {"llm": {"providers": providers, "models": {"own": "own"}}}).start()
+        try:
+            with connected.client() as client:
+                chat = chat.at(client)
+                chat.say("Hello")
+                error = chat.until(lambda event: event["type"] == "turn.error")["data"]
+        finally:
+            connected.stop()
+    assert error["code"] == "MODEL_NOT_FOUND"
+    assert error["message"] == "There is no model 'demo'. Models: own."

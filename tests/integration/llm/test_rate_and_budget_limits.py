@@ -1,0 +1,85 @@
+"""Clients that exceed their rate limits or budgets."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.integration.llm.provider_samples import WHOLE, request
+from tests.support.fake_provider import FakeProvider, PlannedAnswer, whole
+from tests.support.server import Server, eventually
+
+GOOD = PlannedAnswer(pieces=[WHOLE["openai-chat"]])
+
+
+@pytest.fixture
+def frugal(server: Server, client: httpx.Client) -> Iterator[httpx.Client]:
+    """A key with a budget of 10,000 tokens."""
+    body = {"name": "frugal", "scopes": ["llm:use"], "budget": {"tokens": 10_000}}
+    secret = client.post("/v1/keys", json=body).json()["secret"]
+    with server.client(secret) as made:
+        yield made
+
+
+def test_client_that_hangs_up_is_charged_for_the_prompt(frugal: httpx.Client, fake: FakeProvider) -> None:
+    fake.always(PlannedAnswer(before=0.9))
+    path, body = request("openai-chat", "chat-model", text="word " * 20_000)
+    with pytest.raises(httpx.ReadTimeout):
+        frugal.post(path, json=body, timeout=0.3)
+    eventually(lambda: fake.hung_up == 1)
+    fake.always(GOOD)
+    path, body = request("openai-chat", "chat-model")
+    eventually(lambda: frugal.post(path, json=body).status_code == 402)
+
+
+def test_failing_model_does_not_block_others_of_its_provider(client: httpx.Client, fake: FakeProvider) -> None:
+    def script(received: Any) -> PlannedAnswer:
+        return whole({"error": "x"}, 500) if received.document["model"] == "tamed-boom" else GOOD
+
+    fake.script = script
+    path, boom = request("openai-chat", "wild-boom")
+    _, good = request("openai-chat", "wild-good")
+    assert {client.post(path, json=boom).status_code for _ in range(12)} == {500, 503}
+    assert {client.post(path, json=good).status_code for _ in range(3)} == {200}
+
+
+def test_requests_with_too_many_values_are_refused_if_they_must_be_parsed(
+    client: httpx.Client, fake: FakeProvider
+) -> None:
+    fake.always(GOOD)
+    messages = [{"role": "user", "content": "x"}] * 60_000
+    body = {"model": "chat-model", "max_tokens": 5, "messages": messages}
+    answer = client.post("/v1/messages", json=body)
+    assert answer.status_code == 413 and "too many" in answer.json()["error"]["message"]
+    # An estimate looks at parts of a long request only.
+    long = {**body, "messages": [{"role": "user", "content": "two words " * 40_000}]}
+    answer = client.post("/v1/messages/count_tokens", json=long)
+    assert answer.status_code == 200 and answer.headers["x-paddock-estimated"] == "true"
+    assert 90_000 < answer.json()["input_tokens"] < 110_000
+    assert client.post("/v1/chat/completions", json=body).status_code == 200
+
+
+def test_lone_surrogates_do_not_affect_other_requests(client: httpx.Client, fake: FakeProvider) -> None:
+    def script(received: Any) -> PlannedAnswer:
+        if "odd" in received.body.decode():
+            return PlannedAnswer(status=400, pieces=[b'{"error": {"message": "cut \\ud83d", "type": "x"}}'])
+        return GOOD
+
+    fake.script = script
+    kept = []
+    for number in range(6):
+        path, body = request("openai-chat", "chat-model", text="odd" if number == 3 else f"even {number}")
+        kept.append(client.post(path, json=body).headers["x-paddock-exchange"])
+    for exchange in kept:
+        assert client.get(f"/v1/exchanges/{exchange}").status_code == 200
+    assert client.get("/v1/llm").json()["archive"]["lost"] == 0
+
+
+def test_key_in_the_query_is_not_forwarded(client: httpx.Client, fake: FakeProvider) -> None:
+    fake.always(PlannedAnswer(pieces=[WHOLE["anthropic"]]))
+    path, body = request("anthropic", "anthropic-model")
+    client.post(f"{path}?beta=true&key=pdk_secret", json=body)
+    assert fake.received[0].target == "/v1/messages?beta=true"

@@ -1,0 +1,393 @@
+"""Real sandboxes reach the MCP servers that their task declares, and no others."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from paddock.config.schema import Config
+from paddock.errors import InvalidInput
+from paddock.events.event_log import EventLog
+from paddock.fleet.fleet import Fleet
+from paddock.fleet.reconciler import Reconciler
+from paddock.fleet.requests import CreateSandbox
+from paddock.fleet.sandbox_http import MAX_CONNECTIONS
+from paddock.mcp.address_policy import AddressPolicy
+from paddock.mcp.declared_servers import EXTENSION, servers_extension
+from paddock.mcp.server_proxy import MAX_REQUEST_SIZE, McpServerProxies
+from paddock.model.sandbox import Sandbox, UplinkService
+from paddock.model.task import McpServer
+from paddock.sandbox.daemon.client import BackgroundCommand
+from paddock.sandbox.images import ImageStore
+from paddock.sandbox.local.backend import LocalBackend, LocalBackendSettings
+from paddock.store.database import Store
+
+from ..fleet.conftest import data, until
+from .upstream_servers import Servers, mcp_servers
+
+__all__ = ["data"]
+pytestmark = pytest.mark.anyio
+ME = "me"
+SECRET = "s3cr3t-of-the-host"
+CLIENT = """
+import http.client, json, sys
+method, path, headers, size = sys.argv[1], sys.argv[2], json.loads(sys.argv[3]), int(sys.argv[4])
+to = http.client.HTTPConnection("127.0.0.1", 8422, timeout=20)
+body = b"x" * size if size else None
+chunked = headers.pop("chunked", None)
+try:
+    if chunked:
+        to.request(method, path, (b"x" * 65536 for _ in range(size // 65536)), headers, encode_chunked=True)
+    else:
+        to.request(method, path, body, headers)
+    answer = to.getresponse()
+    said = answer.read()
+    print(json.dumps([answer.status, said.decode("latin-1"), {k.lower(): v for k, v in answer.getheaders()}]))
+except (OSError, http.client.HTTPException) as error:
+    print(json.dumps([0, type(error).__name__, {}]))
+"""
+TALK = """
+import http.client, json, sys
+name, session = sys.argv[1], None
+def post(method, params=None, number=None):
+    global session
+    message = {"jsonrpc": "2.0", "method": method, **({"params": params} if params is not None else {}),
+               **({"id": number} if number else {})}
+    headers = {"Content-Type": "application/json", "Accept": "application/json, text/event-stream"}
+    if session:
+        headers |= {"Mcp-Session-Id": session, "MCP-Protocol-Version": "2025-06-18"}
+    to = http.client.HTTPConnection("127.0.0.1", 8422, timeout=20)
+    to.request("POST", "/" + name, json.dumps(message), headers)
+    answer = to.getresponse()
+    session = answer.getheader("mcp-session-id") or session
+    text = answer.read().decode()
+    assert answer.status in (200, 202), (answer.status, text)
+    if "event-stream" in (answer.getheader("content-type") or ""):
+        return [json.loads(line[5:]) for line in text.splitlines() if line.startswith("data:") and line[5:].strip()]
+    return [json.loads(text)] if text.strip() else []
+client = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "sandbox", "version": "1"}}
+hello = post("initialize", client, 1)[-1]["result"]
+post("notifications/initialized")
+tools = [tool["name"] for tool in post("tools/list", {}, 2)[-1]["result"]["tools"]]
+added = post("tools/call", {"name": "add", "arguments": {"a": 2, "b": 40}}, 3)[-1]["result"]["content"][0]["text"]
+counting = {"name": "count", "arguments": {"to": 3}, "_meta": {"progressToken": "t"}}
+counted = [each.get("method", "result") for each in post("tools/call", counting, 4)]
+to = http.client.HTTPConnection("127.0.0.1", 8422, timeout=20)
+to.request("DELETE", "/" + name, headers={"Mcp-Session-Id": session})
+print(json.dumps([hello["serverInfo"]["name"], tools, added, counted, to.getresponse().status]))
+"""
+
+
+@dataclass
+class Running:
+    fleet: Fleet
+    bridges: McpServerProxies
+    backend: LocalBackend
+
+    async def sandbox(self, *servers: McpServer) -> Sandbox:
+        return await self.fleet.create(ME, CreateSandbox(extensions=servers_extension(servers)))
+
+    async def run(self, sandbox: Sandbox, *words: str) -> str:
+        inside = await self.fleet.running_client(sandbox.tenant, sandbox.id)
+        result = await inside.run(BackgroundCommand(list(words)))
+        return (result.stdout + result.stderr).decode()
+
+    async def ask(
+        self, sandbox: Sandbox, path: str, method: str = "GET", size: int = 0, **headers: str
+    ) -> tuple[int, str, dict[str, str]]:
+        """Send a request from the sandbox; return status, body and headers (no status if the connection broke)."""
+        shown = json.dumps({name.replace("_", "-"): value for name, value in headers.items()})
+        said = await self.run(sandbox, "python3", "-c", CLIENT, method, path, shown, str(size))
+        status, body, answered = json.loads(said)
+        return status, body, answered
+
+    async def talk(self, sandbox: Sandbox, name: str = "calc") -> Any:
+        return json.loads(await self.run(sandbox, "python3", "-c", TALK, name))
+
+
+@asynccontextmanager
+async def running(data: Path, secrets: dict[str, str] | None = None) -> AsyncIterator[Running]:
+    """A fleet at work with an attendant for MCP, as a server has them."""
+    sandboxes = {"default_image": "host", "min_free_disk": 0, "reconcile_every": 0.1}
+    config = Config.model_validate({"data": data, "sandboxes": sandboxes})
+    backend = LocalBackend(LocalBackendSettings(data=data))
+    store = await Store.open(data / "paddock.db")
+    events = await EventLog.open(store)
+    bridges = McpServerProxies(
+        (secrets or {}).get, AddressPolicy(("127.0.0.1", "localhost"), config.sandboxes.port_range)
+    )
+    images = ImageStore(data / "images")
+    fleet = Fleet(backend=backend, images=images, store=store, events=events, config=config, hooks=[bridges])
+    keeper = Reconciler(fleet)
+    await keeper.open()
+    try:
+        yield Running(fleet, bridges, backend)
+    finally:
+        await keeper.close()
+        await fleet.close()
+        await bridges.close()
+        events.close()
+        await store.close()
+        await backend.close()
+
+
+@pytest.fixture(scope="module")
+def everything() -> Iterator[Servers]:
+    with mcp_servers() as servers:
+        yield servers
+
+
+@pytest.fixture
+def servers(everything: Servers) -> Servers:
+    everything.seen.clear()
+    everything.proceed.clear()
+    everything.left.clear()
+    return everything
+
+
+def calc(servers: Servers, **headers: str) -> McpServer:
+    return McpServer(name="calc", url=servers.calculator, headers=headers)
+
+
+def odd(servers: Servers, **headers: str) -> McpServer:
+    return McpServer(name="odd", url=servers.odd, headers=headers)
+
+
+TALKED = ["calculator", ["add", "count"], "42", [*["notifications/progress"] * 3, "result"], 200]
+
+
+async def test_a_program_in_a_sandbox_uses_tools(data: Path, servers: Servers) -> None:
+    async with running(data) as machine:
+        sandbox = await machine.sandbox(calc(servers))
+        assert await machine.talk(sandbox) == TALKED
+        assert (await machine.run(sandbox, "printenv", "PADDOCK_MCP_URL")).strip() == "http://127.0.0.1:8422"
+    # The server gets its own host name, not the sandbox's name for it.
+    assert {each["host"] for each in servers.headers()} == {f"127.0.0.1:{servers.port}"}
+
+
+async def test_a_new_server_serves_the_sandboxes_it_finds(data: Path, servers: Servers) -> None:
+    async with running(data) as machine:
+        sandbox = await machine.sandbox(calc(servers))
+        holes = machine.backend.uplink_directory(sandbox.record)
+    assert (holes / "mcp.sock").is_socket()  # As one that was killed leaves it, too.
+    async with running(data) as machine:
+        assert await machine.talk(sandbox) == TALKED
+        assert [path.name for path in holes.iterdir()] == ["mcp.sock"]
+        assert await machine.bridges.tracked_sandboxes() == {sandbox.id}
+        await machine.fleet.delete(ME, sandbox.id)
+        assert await machine.bridges.tracked_sandboxes() == set()
+
+
+async def test_secrets_are_added_on_the_way_and_seen_nowhere(data: Path, servers: Servers) -> None:
+    async with running(data, {"TOKEN": SECRET}) as machine:
+        server = odd(servers, Authorization="Bearer ${TOKEN}", **{"X-Plain": "$${TOKEN}"})
+        sandbox = await machine.sandbox(server)
+        status, _, _ = await machine.ask(sandbox, "/odd/x", authorization="Bearer mine", x_team="blue", cookie="a=b")
+        assert status == 200
+        (headers,) = servers.headers()
+        assert (headers["authorization"], headers["x-plain"]) == (f"Bearer {SECRET}", "${TOKEN}")
+        assert (headers["x-team"], headers["cookie"]) == ("blue", "a=b")
+        assert SECRET not in await machine.run(sandbox, "sh", "-c", "env; cat /proc/*/environ; cat /proc/*/cmdline")
+        assert SECRET not in (await machine.fleet.get(ME, sandbox.id)).model_dump_json()
+    for path in data.rglob("*"):
+        if path.is_file() and not path.is_symlink():
+            assert SECRET.encode() not in path.read_bytes(), path
+
+
+async def test_a_secret_that_is_gone_is_missed_by_name(data: Path, servers: Servers) -> None:
+    secrets = {"TOKEN": SECRET}
+    async with running(data, secrets) as machine:
+        sandbox = await machine.sandbox(odd(servers, Authorization="${TOKEN}"))
+        secrets.clear()
+        status, said, _ = await machine.ask(sandbox, "/odd")
+        assert status == 400 and "there is no secret TOKEN" in said and not servers.seen
+        secrets["TOKEN"] = "two\nlines"
+        status, said, _ = await machine.ask(sandbox, "/odd")
+        assert status == 400 and "one line" in said and "two" not in said and not servers.seen
+
+
+async def test_only_what_is_declared_is_reached(data: Path, servers: Servers) -> None:
+    async with running(data) as machine:
+        sandbox = await machine.sandbox(odd(servers))
+        plain = await machine.sandbox()
+        for path in ("/", "/calc", "/mcp", "/oddly", "//odd", "http://127.0.0.1:1/odd", "/ODD"):
+            status, said, _ = await machine.ask(sandbox, path)
+            assert status == 404 and "available: /odd" in said, path
+        for path in (
+            "/odd/../mcp",
+            "/odd/%2e%2e/mcp",
+            "/odd/..%2fmcp",
+            "/odd/a%5c..",
+            "/odd/./x",
+            "/odd/%zz",
+            "/odd/\\",
+        ):
+            assert (await machine.ask(sandbox, path))[0] == 400, path
+        assert not servers.seen
+        assert (await machine.ask(plain, "/odd"))[0] == 0
+        assert not (machine.backend.uplink_directory(plain.record) / "mcp.sock").exists()
+        assert "PADDOCK_MCP_URL" not in await machine.run(plain, "printenv")
+
+
+@pytest.mark.parametrize(
+    ("declared", "asked", "path", "query"),
+    [
+        ("", "/odd", "/odd", ""),
+        ("", "/odd/", "/odd/", ""),
+        ("", "/odd/a%20b/c?x=1&y=%2F", "/odd/a b/c", "x=1&y=%2F"),
+        ("/", "/odd", "/odd/", ""),
+        ("/", "/odd/a", "/odd/a", ""),
+        ("?k=v", "/odd?x=1", "/odd", "k=v&x=1"),
+    ],
+)
+async def test_paths_go_below_the_address(
+    data: Path, servers: Servers, declared: str, asked: str, path: str, query: str
+) -> None:
+    async with running(data) as machine:
+        sandbox = await machine.sandbox(McpServer(name="odd", url=servers.odd + declared))
+        assert (await machine.ask(sandbox, asked))[0] == 200
+        assert [(each["path"], each["query"]) for each in servers.seen] == [(path, query)]
+
+
+async def test_responses_pass_unchanged(data: Path, servers: Servers) -> None:
+    first_then_rest = """
+import http.client
+to = http.client.HTTPConnection("127.0.0.1", 8422, timeout=20)
+to.request("GET", "/odd/slow", headers={"Accept": "text/event-stream"})
+answer = to.getresponse()
+print(answer.getheader("mcp-session-id"), answer.read1(100), flush=True)
+print(answer.read())
+"""
+    async with running(data) as machine:
+        sandbox = await machine.sandbox(odd(servers))
+        inside = await machine.fleet.running_client(ME, sandbox.id)
+        said = b""
+        async for output in inside.stream(BackgroundCommand(["python3", "-c", first_then_rest])):
+            said += getattr(output, "data", b"")
+            if b"first" in said:
+                servers.proceed.set()
+        assert said.decode().splitlines() == ["s-1 b'data: first\\n\\n'", "b'data: second\\n\\n'"]
+
+
+async def test_disconnected_client_cancels_the_request(data: Path, servers: Servers) -> None:
+    leave = """
+import socket
+to = socket.create_connection(("127.0.0.1", 8422))
+to.sendall(b"GET /odd/slow HTTP/1.1\\r\\nHost: 127.0.0.1\\r\\n\\r\\n")
+to.recv(9)
+"""
+    async with running(data) as machine:
+        sandbox = await machine.sandbox(odd(servers))
+        await machine.run(sandbox, "python3", "-c", leave)
+
+        async def left() -> bool:
+            return servers.left.is_set()
+
+        await until(left)
+
+
+@pytest.mark.parametrize("header", [{"Origin": "null"}, {"Host": "evil.example:8422"}], ids=["origin", "host"])
+async def test_web_pages_reach_no_server(data: Path, servers: Servers, header: dict[str, str]) -> None:
+    async with running(data) as machine:
+        sandbox = await machine.sandbox(odd(servers))
+        status, said, _ = await machine.ask(sandbox, "/odd", "POST", 2, **header)
+        assert status == 403 and "Web pages" in said
+
+
+async def test_upstream_errors_are_reported(data: Path, servers: Servers) -> None:
+    nobody = McpServer(name="nobody", url="http://127.0.0.1:9/mcp")
+    unknown = McpServer(name="unknown", url="http://nowhere.invalid/mcp")
+    async with running(data) as machine:
+        sandbox = await machine.sandbox(odd(servers), nobody, unknown)
+        status, said, headers = await machine.ask(sandbox, "/odd/elsewhere", "POST", 2)
+        assert status == 502 and "not followed" in said and "secret-place" not in said + str(headers)
+        assert json.loads(said)["error"]["message"].startswith("The MCP server odd redirects (status 307)")
+        status, said, _ = await machine.ask(sandbox, "/nobody", "POST", 2)
+        assert status == 502 and "The MCP server nobody cannot be reached" in said
+        status, said, _ = await machine.ask(sandbox, "/unknown")
+        assert status == 502 and "The MCP server unknown cannot be reached" in said
+        assert (await machine.ask(sandbox, "/odd/cut"))[1] == "IncompleteRead"
+        status, said, headers = await machine.ask(sandbox, "/odd/packed", accept_encoding="gzip")
+        assert (status, said, headers["content-encoding"]) == (200, "\x1f\x8b not really", "gzip")
+        status, _, headers = await machine.ask(sandbox, "/odd", "PUT", 2)
+        assert (status, headers["allow"]) == (405, "GET, POST, DELETE")
+
+
+async def test_request_bodies_are_bounded(data: Path, servers: Servers) -> None:
+    async with running(data) as machine:
+        sandbox = await machine.sandbox(odd(servers))
+        assert (await machine.ask(sandbox, "/odd", "POST", MAX_REQUEST_SIZE))[:2] == (200, str(MAX_REQUEST_SIZE))
+        assert servers.headers()[0]["content-length"] == str(MAX_REQUEST_SIZE)
+        status, said, _ = await machine.ask(sandbox, "/odd", "POST", MAX_REQUEST_SIZE + 1)
+        assert status in (413, 0) and len(servers.seen) == 1  # It may be told before it has said all.
+        assert (await machine.ask(sandbox, "/odd", "POST", 2**20, chunked="yes"))[:2] == (200, str(2**20))
+        status, said, _ = await machine.ask(sandbox, "/odd", "POST", MAX_REQUEST_SIZE + 2**20, chunked="yes")
+        assert status in (413, 0), said
+
+
+async def test_a_sandbox_takes_no_more_than_its_share(data: Path, servers: Servers) -> None:
+    many = f"""
+import socket
+open_ones = []
+for _ in range({MAX_CONNECTIONS} + 20):
+    try:
+        s = socket.create_connection(("127.0.0.1", 8422), timeout=20)
+        s.sendall(b"GET /none HTTP/1.1\\r\\nHost: x\\r\\n\\r\\n")
+        if s.recv(100):
+            open_ones.append(s)
+    except OSError:
+        pass
+print(len(open_ones))
+"""
+    async with running(data) as machine:
+        one, other = await machine.sandbox(odd(servers)), await machine.sandbox(odd(servers))
+        assert (await machine.run(one, "python3", "-c", many)).strip() == str(MAX_CONNECTIONS)
+        assert (await machine.ask(other, "/odd"))[0] == 200
+        assert (await machine.ask(one, "/odd"))[0] == 200  # Once it has let go of them.
+
+
+async def test_paddock_itself_and_what_clouds_tell_their_machines_is_out_of_reach(data: Path, servers: Servers) -> None:
+    async with running(data) as machine:
+        sandbox = await machine.sandbox(
+            odd(servers), McpServer(name="name", url=servers.odd.replace("127.0.0.1", "localhost"))
+        )
+        machine.bridges.address_policy.refuse_port(servers.port)
+        for path in ("/odd", "/name"):
+            status, said, _ = await machine.ask(sandbox, path)
+            assert status == 403 and "is Paddock itself" in said
+        for url in (servers.odd, "http://169.254.169.254/latest", "http://[::ffff:169.254.169.254]/"):
+            with pytest.raises(InvalidInput, match=r"mcp\.x: .* (is Paddock itself|may not have the address)"):
+                await machine.sandbox(McpServer(name="x", url=url))
+
+
+async def test_a_service_of_this_machine_and_another_sandbox_are_out_of_reach(data: Path, servers: Servers) -> None:
+    async with running(data) as machine:
+        with pytest.raises(InvalidInput, match=r"mcp\.x: .* the setting mcp\.allow"):
+            await machine.sandbox(McpServer(name="x", url=f"http://127.0.0.2:{servers.port}/odd"))
+        other = await machine.sandbox()
+        endpoint, _ = await machine.fleet.open_endpoint(ME, other.id, 8090)
+        with pytest.raises(InvalidInput, match=r"mcp\.x: .*sandboxes\.port_range"):
+            await machine.sandbox(McpServer(name="x", url=f"http://{endpoint}/"))
+
+
+async def test_invalid_declarations_are_rejected_before_creation(data: Path) -> None:
+    async with running(data) as machine:
+        for extensions, problem in (
+            ("nonsense", "paddock.mcp: invalid JSON"),
+            ('[{"name": "x", "command": "run"}]', "is not an address"),
+            ('[{"name": "x", "url": "http://"}]', "'http://' is no address"),
+            ('[{"name": "x", "url": "http://ann:pw@h/"}]', "the address must not contain a password"),
+            ('[{"name": "x", "url": "http://h/", "headers": {"A": "${NOPE}"}}]', "there is no secret NOPE"),
+            ('[{"name": "x", "url": "http://h/", "headers": {"Host": "x"}}]', "'Host' cannot be set as a header"),
+        ):
+            with pytest.raises(InvalidInput, match=problem.replace("$", "\\$")):
+                await machine.fleet.create(ME, CreateSandbox(extensions={EXTENSION: extensions}))
+        with pytest.raises(InvalidInput, match="reserved for MCP servers"):
+            await machine.fleet.create(ME, CreateSandbox(uplink_services=(UplinkService(name="mine", port=8422),)))
+        assert (await machine.fleet.list(ME))[1] == 0

@@ -1,0 +1,1 @@
+"""Helpers of the tests: servers, fake providers, sandboxes and browsers."""

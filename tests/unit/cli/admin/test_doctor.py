@@ -1,0 +1,55 @@
+"""`paddock doctor`: states of model providers, and progress on a terminal."""
+
+from __future__ import annotations
+
+import os
+import pty
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from paddock.cli.admin.doctor import _provider_finding
+
+
+@pytest.mark.parametrize(
+    ("state", "detail", "fix"),
+    [
+        ({}, "OK at http://127.0.0.1:9", None),
+        ({"keyRefusedAt": "2026-01-01T00:00:00Z"}, "key refused at http://127.0.0.1:9", "correct OPENAI_API_KEY"),
+        ({"failing": True}, "not reached at http://127.0.0.1:9: requests kept failing", "check its address"),
+        ({"listProblem": "refused"}, "no list of models at http://127.0.0.1:9: refused", "check its address"),
+    ],
+)
+def test_the_state_of_a_provider_is_named_with_a_fix(state: dict[str, Any], detail: str, fix: str | None) -> None:
+    found = {"name": "openai", "kind": "openai", "baseUrl": "http://127.0.0.1:9", "foundIn": "OPENAI_API_KEY"}
+    finding = _provider_finding({**found, **state})
+    assert (finding.check, finding.ok, finding.detail) == ("provider openai", fix is None, detail)
+    assert not finding.required
+    assert fix is None or (finding.fix or "").startswith(fix)
+
+
+def test_the_current_check_is_shown_on_a_terminal(tmp_path: Path) -> None:
+    controller, terminal = pty.openpty()
+    words = [sys.executable, "-m", "paddock", "doctor", "--no-trial", "--data", str(tmp_path / "data")]
+    environment = {"PATH": os.environ["PATH"], "HOME": str(tmp_path), "TERM": "xterm", "LANG": "C.UTF-8"}
+    with subprocess.Popen(words, stdin=terminal, stdout=terminal, stderr=terminal, env=environment) as process:
+        os.close(terminal)
+        shown = bytearray()
+        while piece := read_terminal(controller):
+            shown += piece
+        process.wait(60)
+    os.close(controller)
+    text = shown.decode()
+    assert "Checking kernel, user namespaces, control groups and disk …" in text
+    assert text.index("Checking ") < text.index("CHECK ")
+
+
+def read_terminal(controller: int) -> bytes:
+    """Read the next output; empty when the terminal is closed."""
+    try:
+        return os.read(controller, 65536)
+    except OSError:
+        return b""

@@ -1,0 +1,40 @@
+"""Disk overuse: growth above the limit is stopped each time, deleting files is not."""
+
+from __future__ import annotations
+
+from paddock.fleet.disk_overuse import SLACK, DiskOveruse
+
+LIMIT = 100 * SLACK
+
+
+def test_overuse_is_stopped_once_and_again_when_it_grows() -> None:
+    excess = DiskOveruse()
+    assert not excess.is_growing("box", LIMIT, LIMIT)
+    assert excess.is_growing("box", LIMIT + 1, LIMIT)
+    assert not excess.is_growing("box", LIMIT + 1, LIMIT)
+    assert excess.is_growing("box", LIMIT + 2 + SLACK, LIMIT)
+
+
+def test_deleting_files_is_not_stopped() -> None:
+    excess = DiskOveruse()
+    assert excess.is_growing("box", 2 * LIMIT, LIMIT)
+    for used in (2 * LIMIT + SLACK // 2, LIMIT + 7 * SLACK, LIMIT + 5 * SLACK, LIMIT + 6 * SLACK):
+        assert not excess.is_growing("box", used, LIMIT)
+    assert excess.is_growing("box", LIMIT + 6 * SLACK + 1, LIMIT)
+
+
+def test_slow_growth_counts_as_growth() -> None:
+    excess = DiskOveruse()
+    used = LIMIT + 1
+    assert excess.is_growing("box", used, LIMIT)
+    stopped = [excess.is_growing("box", used + step * SLACK // 4, LIMIT) for step in range(1, 11)]
+    assert stopped == [False, False, False, False, True, False, False, False, False, True]
+
+
+def test_use_below_the_limit_resets_the_count() -> None:
+    excess = DiskOveruse()
+    assert excess.is_growing("box", LIMIT + 1, LIMIT)
+    assert not excess.is_growing("box", LIMIT - 1, LIMIT)
+    assert excess.is_growing("box", LIMIT + 1, LIMIT)
+    excess.keep_only(set())
+    assert excess.is_growing("box", LIMIT + 1, LIMIT)

@@ -1,0 +1,144 @@
+"""Direct endpoints: limits per sandbox and tenant, and behaviour at the limits."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import resource
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+
+from paddock.errors import QuotaExceeded, Unavailable
+from paddock.fleet import port_forwards as module
+from paddock.fleet.port_forwards import EXECD_PORT, PortForwards
+from paddock.model.sandbox import DaemonAddress
+
+pytestmark = pytest.mark.anyio
+PORTS = range(31_000, 31_900)
+
+
+@asynccontextmanager
+async def daemon() -> AsyncIterator[DaemonAddress]:
+    """Serve a daemon that echoes lines, and stays silent otherwise."""
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while line := await reader.readline():
+            writer.write(line)
+        writer.close()
+
+    server = await asyncio.start_server(answer, "127.0.0.1", 0)
+    async with server:
+        yield DaemonAddress(token="t", host="127.0.0.1", port=server.sockets[0].getsockname()[1])
+
+
+@asynccontextmanager
+async def opened(forwards: PortForwards) -> AsyncIterator[PortForwards]:
+    try:
+        yield forwards
+    finally:
+        await forwards.close()
+
+
+async def echoed(port: int, line: bytes = b"hello\n") -> bytes:
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    writer.write(line)
+    try:
+        return await asyncio.wait_for(reader.readline(), 5)
+    finally:
+        writer.close()
+
+
+async def open_all(forwards: PortForwards, address: DaemonAddress) -> None:
+    for port in range(1, 500):
+        await forwards.open("a", "one", port, address)
+
+
+async def test_endpoints_per_sandbox_and_tenant_are_limited() -> None:
+    quotas = {"a": 3, "b": None}
+    async with daemon() as address, opened(PortForwards(PORTS, per_sandbox=2, per_tenant=quotas.get)) as forwards:
+        first = await forwards.open("a", "one", 1, address)
+        assert await forwards.open("a", "one", 1, address) == first
+        await forwards.open("a", "one", 2, address)
+        with pytest.raises(QuotaExceeded, match=r"sandboxes\.max_endpoints"):
+            await forwards.open("a", "one", 3, address)
+        await forwards.open("a", "two", 1, address)
+        with pytest.raises(QuotaExceeded, match=r"quotas\.endpoints"):
+            await forwards.open("a", "two", 2, address)
+        assert await forwards.open("b", "other", 1, address)
+        assert await echoed(await forwards.open("a", "one", EXECD_PORT, address)) == b"hello\n"
+        await forwards.close("one")
+        await forwards.open("a", "two", 2, address)
+
+
+async def test_unused_endpoint_is_closed_for_a_new_one() -> None:
+    async with daemon() as address, opened(PortForwards(PORTS, per_sandbox=2, unused=0)) as forwards:
+        daemons = await forwards.open("a", "one", EXECD_PORT, address)
+        first, second = [await forwards.open("a", "one", port, address) for port in (1, 2)]
+        third = await forwards.open("a", "one", 3, address)
+        assert third not in (first, second)  # A client that remembers the closed one must not reach another port.
+        with pytest.raises(ConnectionRefusedError):
+            await asyncio.open_connection("127.0.0.1", first)
+        _, writer = await asyncio.open_connection("127.0.0.1", second)
+        writer.close()
+        assert await echoed(daemons) == b"hello\n"
+
+
+async def test_unused_endpoints_of_other_tenants_make_room_when_ports_run_out() -> None:
+    async with daemon() as address, opened(PortForwards(range(31_900, 31_902), unused=0)) as forwards:
+        daemons = await forwards.open("a", "one", EXECD_PORT, address)
+        unused = await forwards.open("a", "one", 1, address)
+        assert await forwards.open("b", "other", EXECD_PORT, address) == unused
+        assert await echoed(unused) == b"hello\n"
+        assert await echoed(daemons) == b"hello\n"
+        with pytest.raises(Unavailable, match="every port"):
+            await forwards.open("b", "other", 1, address)
+
+
+async def test_unanswered_connections_are_dropped_for_new_ones(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "MAX_CONNECTIONS", 4)
+    async with daemon() as address, opened(PortForwards(PORTS)) as forwards:
+        port = await forwards.open("a", "one", EXECD_PORT, address)
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(b"used\n")
+        assert await reader.readline() == b"used\n"
+        silent = [await asyncio.open_connection("127.0.0.1", port) for _ in range(10)]
+        assert await echoed(port) == b"hello\n"
+        assert await asyncio.wait_for(silent[0][0].read(), 5) == b""
+        writer.write(b"still\n")
+        assert await asyncio.wait_for(reader.readline(), 5) == b"still\n"
+        for _, other in silent:
+            other.close()
+        writer.close()
+
+
+async def test_too_many_connections_are_refused_with_a_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "MAX_CONNECTIONS", 1)
+    async with daemon() as address, opened(PortForwards(PORTS)) as forwards:
+        port = await forwards.open("a", "one", EXECD_PORT, address)
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(b"used\n")
+        await reader.readline()
+        refused, other = await asyncio.open_connection("127.0.0.1", port)
+        answer = await asyncio.wait_for(refused.read(), 5)
+        assert answer.startswith(b"HTTP/1.1 503 ") and b"too many direct connections" in answer
+        for each in (writer, other):
+            each.close()
+
+
+async def test_file_descriptors_are_kept_for_other_uses() -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    bound = (max(map(int, os.listdir("/proc/self/fd"))) + 40) * 4 // 3
+    async with daemon() as address, opened(PortForwards(PORTS)) as forwards:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (bound, hard))
+        try:
+            with pytest.raises(Unavailable, match="too many open files"):
+                await open_all(forwards, address)
+            forwards._unused = 0
+            assert await forwards.open("b", "other", 1, address)
+            spare = [os.open("/dev/null", os.O_RDONLY) for _ in range(bound // 4)]
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+        for descriptor in spare:
+            os.close(descriptor)

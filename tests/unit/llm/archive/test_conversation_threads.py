@@ -1,0 +1,334 @@
+"""Exchanges are joined into conversations."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from paddock.llm.archive import conversation_export as exporting
+from paddock.llm.archive.archive import ExchangeArchive
+from paddock.llm.archive.conversation_threads import ConversationThread, group_into_threads
+from paddock.llm.archive.exchange_parsing import restore_model_messages
+from paddock.llm.exchange import Exchange, ExchangeOutcome
+from paddock.llm.formats.neutral import (
+    FinishReason,
+    MessageRole,
+    ModelAnswer,
+    ModelMessage,
+    ModelText,
+    ModelThinking,
+    ModelToolCall,
+    ModelToolResult,
+    TokenUsage,
+)
+from paddock.model.exchanges import ExchangeFilters
+
+from .exchange_samples import START, an_exchange, archive
+
+pytestmark = pytest.mark.anyio
+AGENT = "You are an agent that writes programs with great care and little talk."
+TITLE = "Make up a short headline for what the person says."
+TOOLS = [{"type": "function", "function": {"name": "shell", "parameters": {"type": "object"}}}]
+
+FAILED: dict[str, Any] = {"status": 529, "outcome": ExchangeOutcome.FAILED, "response": [], "usage": None}
+REFUSED: dict[str, Any] = {"status": 404, "outcome": ExchangeOutcome.REFUSED, "response": [], "usage": None}
+
+
+def user(text: str) -> dict[str, Any]:
+    return {"role": "user", "content": text}
+
+
+def model(text: str) -> dict[str, Any]:
+    return {"role": "assistant", "content": text}
+
+
+class Talk:
+    """Keeps exchanges as agents make them."""
+
+    def __init__(self, kept: ExchangeArchive) -> None:
+        self.kept = kept
+        self.number = 0
+
+    def ask(
+        self, system: str, *messages: dict[str, Any], tools: bool = True, answer: str = "ok", **fields: Any
+    ) -> Exchange:
+        self.number += 1
+        body = {"tools": TOOLS} if tools else {}
+        whole = [{"role": "system", "content": system}, *messages] if system else list(messages)
+        exchange = an_exchange(self.number, whole, answer, body=body, **fields)
+        self.kept.enqueue(exchange)
+        return exchange
+
+    async def threads(self) -> list[ConversationThread]:
+        await self.kept.flush()
+        return list(await self.kept.list_conversations("default", "sb-1"))
+
+
+def texts(thread: ConversationThread) -> list[str]:
+    return [part.text for message in thread.messages for part in message.parts if isinstance(part, ModelText)]
+
+
+async def test_main_conversation_side_calls_and_sub_agents_are_distinguished(tmp_path: Path) -> None:
+    async with archive(tmp_path) as kept:
+        talk = Talk(kept)
+        probe = talk.ask("", user("quota"), tools=False)
+        title = talk.ask(TITLE, user("fix it"), tools=False, answer="Fixing")
+        main = [talk.ask(AGENT, user("fix it"), answer="a")]
+        main.append(talk.ask(AGENT, user("fix it"), model("a"), user("go on"), answer="b"))
+        searcher = "Search the files and report what was found, nothing else whatsoever."
+        sub = [
+            talk.ask(searcher, user("find x"), answer="s"),
+            talk.ask(searcher, user("find x"), model("s"), user("t")),
+        ]
+        main.append(
+            talk.ask(AGENT, *[user("fix it"), model("a"), user("go on"), model("b"), user("done?")], answer="c")
+        )
+        threads = await talk.threads()
+        assert [(thread.kind, [each.id for each in thread.exchanges]) for thread in threads] == [
+            ("main", [exchange.id for exchange in main]),
+            ("subagent", [exchange.id for exchange in sub]),
+            ("side", [probe.id]),
+            ("side", [title.id]),
+        ]
+        assert texts(threads[0]) == [AGENT, "fix it", "a", "go on", "b", "done?", "c"]
+        assert threads[0].messages[-1].role is MessageRole.ASSISTANT
+        assert threads[0].usage == TokenUsage(9, 6) and threads[0].cost == pytest.approx(0.003)
+        assert threads[0].models == ["fast"]
+
+
+async def test_a_clock_in_the_system_prompt_does_not_break_a_conversation(tmp_path: Path) -> None:
+    async with archive(tmp_path) as kept:
+        talk = Talk(kept)
+        said: list[dict[str, Any]] = []
+        for minute in range(5):
+            said.append(user(f"q{minute}"))
+            talk.ask(f"{AGENT} It is 12:0{minute}.", *said)
+            said.append(model("ok"))
+        threads = await talk.threads()
+        assert [(thread.kind, len(thread.exchanges)) for thread in threads] == [("main", 5)]
+
+
+async def test_moving_caching_marks_do_not_break_a_conversation(tmp_path: Path) -> None:
+    def marked(text: str) -> dict[str, Any]:
+        content = [{"type": "text", "text": text, "cache_control": {"type": "ephemeral"}}]
+        return {"role": "user", "content": content}
+
+    async with archive(tmp_path) as kept:
+        system = [{"type": "text", "text": AGENT}]
+        turns = [
+            [marked("a")],
+            [user("a"), model("b"), marked("c")],
+            [user("a"), model("b"), user("c"), model("d"), marked("e")],
+        ]
+        for number, messages in enumerate(turns):
+            body = {"model": "claude", "system": system, "messages": messages, "max_tokens": 9}
+            kept.enqueue(an_exchange(number, format="anthropic", request=json.dumps(body).encode(), response=[]))
+        await kept.flush()
+        threads = await kept.list_conversations("default", "sb-1")
+        assert [len(thread.exchanges) for thread in threads] == [3]
+        assert texts(threads[0]) == [AGENT, "a", "b", "c", "d", "e"]
+
+
+async def test_a_retry_belongs_to_its_conversation_and_the_good_answer_is_shown(tmp_path: Path) -> None:
+    async with archive(tmp_path) as kept:
+        talk = Talk(kept)
+        talk.ask(AGENT, user("q"), **FAILED)
+        talk.ask(AGENT, user("q"), answer="", response=[], outcome=ExchangeOutcome.CLIENT_GONE)
+        talk.ask(AGENT, user("q"), answer="good")
+        talk.ask(AGENT, user("q"), model("good"), user("more"), **FAILED)
+        talk.ask(AGENT, user("q"), model("good"), user("more"), answer="better")
+        (thread,) = await talk.threads()
+        assert len(thread.exchanges) == 5 and thread.turns == 3
+        assert texts(thread) == [AGENT, "q", "good", "more", "better"]
+
+
+async def test_the_same_question_after_an_answer_is_a_conversation_of_its_own(tmp_path: Path) -> None:
+    async with archive(tmp_path) as kept:
+        talk = Talk(kept)
+        talk.ask(AGENT, user("q"), answer="one")
+        talk.ask(AGENT, user("q"), answer="two")
+        talk.ask(AGENT, user("q"), model="absent", **REFUSED)
+        talk.ask(AGENT, user("q"), model("two"), user("more"), answer="three")
+        talk.ask(AGENT, user("q"), model("two"), user("more"), answer="four")
+        threads = await talk.threads()
+        assert [(thread.kind, thread.turns, texts(thread)[-1]) for thread in threads] == [
+            ("main", 1, "one"),
+            ("main", 2, "three"),
+            ("branch", 1, "four"),
+            ("side", 0, "q"),
+        ]
+        assert threads[2].parent == threads[1].id
+
+
+async def test_refused_request_is_never_the_main_conversation(tmp_path: Path) -> None:
+    async with archive(tmp_path) as kept:
+        talk = Talk(kept)
+        for name in ("a", "b", "c"):
+            talk.ask("", user("x"), tools=False, model=name, **REFUSED)
+        for number in range(4):
+            talk.ask("Be brief." if number == 3 else "", user(f"question {number}"), tools=False)
+        threads = await talk.threads()
+        assert [(thread.kind, thread.turns, len(thread.exchanges)) for thread in threads] == [
+            ("main", 1, 1),
+            ("main", 1, 1),
+            ("main", 1, 1),
+            ("main", 1, 1),
+            ("side", 0, 3),
+        ]
+
+
+async def test_request_of_another_time_or_client_is_not_a_side_call(tmp_path: Path) -> None:
+    async with archive(tmp_path) as kept:
+        talk = Talk(kept)
+        talk.ask(AGENT, user("q"))
+        talk.ask(AGENT, user("q"), model("ok"), user("r"))
+        title = talk.ask(TITLE, user("q"), tools=False)
+        other = talk.ask(TITLE, user("by hand"), tools=False, client="curl/8.0")
+        late = talk.ask(TITLE, user("later"), tools=False, at=START + 100)
+        kinds = {thread.id: thread.kind for thread in await talk.threads()}
+        assert (kinds[title.id], kinds[other.id], kinds[late.id]) == ("side", "main", "main")
+
+
+async def test_a_thousand_equal_requests_are_grouped_quickly(tmp_path: Path) -> None:
+    words = " ".join(f"word{chr(97 + number % 26)}{chr(97 + number // 26)}" for number in range(600))
+    async with archive(tmp_path) as kept:
+        talk = Talk(kept)
+        for number in range(1000):
+            talk.ask(f"{words} {number}", user("q"))
+        await kept.flush()
+        tree = await kept._exchanges.tree("default", ExchangeFilters())
+        began = time.perf_counter()
+        assert len(group_into_threads(tree)) == 1000
+        assert time.perf_counter() - began < 10
+
+
+def thoughtful(text: str, thought: str, *calls: dict[str, Any]) -> list[tuple[float, bytes]]:
+    message = {"role": "assistant", "content": text, "reasoning_content": thought, "tool_calls": list(calls) or None}
+    choice = {"index": 0, "message": message, "finish_reason": "tool_calls" if calls else "stop"}
+    return [(0.1, json.dumps({"id": "c", "object": "chat.completion", "model": "m", "choices": [choice]}).encode())]
+
+
+async def test_thoughts_dropped_by_the_client_are_restored_and_exported(tmp_path: Path) -> None:
+    call = {"id": "c1", "type": "function", "function": {"name": "shell", "arguments": "{}"}}
+    called = {"role": "assistant", "content": None, "tool_calls": [call]}
+    result = {"role": "tool", "tool_call_id": "c1", "content": "a.txt"}
+    async with archive(tmp_path) as kept:
+        talk = Talk(kept)
+        said = [user("q")]
+        talk.ask(AGENT, *said, model="gpt-5", response=thoughtful("Let me look.", "first", call))
+        said += [called, result]
+        talk.ask(AGENT, *said, model="gpt-5", response=thoughtful("ok", "second"))
+        said += [model("ok "), user("again")]
+        talk.ask(AGENT, *said, model="gpt-5", response=thoughtful("ok", "third"))
+        said += [model("ok"), user("edited"), model("never said"), user("end")]
+        talk.ask(AGENT, *said, model="gpt-5", response=thoughtful("bye", "last"))
+        branch = [*said[:4], user("left")]
+        talk.ask(AGENT, *branch, model="gpt-5", response=thoughtful("there", "aside"))
+        main, left = await talk.threads()
+        thoughts = ["first", "second", "third", "last"]
+        assert [
+            part.text for each in main.messages for part in each.parts if isinstance(part, ModelThinking)
+        ] == thoughts
+        assert texts(main) == [AGENT, "q", "Let me look.", "ok", "again", "ok", "edited", "never said", "end", "bye"]
+        assert [part.text for each in left.messages for part in each.parts if isinstance(part, ModelThinking)] == [
+            "first",
+            "second",
+            "aside",
+        ]
+        line, _ = [json.loads(line) async for line in kept.export_conversations("default")]
+        told = [each.get("reasoning_content") for each in line["messages"] if each["role"] == "assistant"]
+        assert told == ["first", "second", "third", None, "last"]
+        line, _ = [json.loads(line) async for line in kept.export_conversations("default", form="anthropic")]
+        blocks = [block for each in line["messages"] if each["role"] == "assistant" for block in each["content"]]
+        assert [block["thinking"] for block in blocks if block["type"] == "thinking"] == thoughts
+
+
+def test_calls_of_a_format_without_ids_keep_to_their_results() -> None:
+    thought, call = ModelThinking("hm"), ModelToolCall("call_x", "shell", '{"a": 1}')
+    answer = ModelAnswer("r", "m", [thought, call], FinishReason.TOOLS)
+    sent = ModelMessage(MessageRole.ASSISTANT, [ModelToolCall("call_0", "shell", '{"a":1}')])
+    result = ModelMessage(MessageRole.USER, [ModelToolResult("call_0", [ModelText("b")])])
+    told = restore_model_messages([sent, result], [answer])
+    assert told == [
+        ModelMessage(MessageRole.ASSISTANT, [thought, ModelToolCall("call_0", "shell", '{"a": 1}')]),
+        result,
+    ]
+
+
+async def test_export_omits_unanswered_conversations_by_default(tmp_path: Path) -> None:
+    async with archive(tmp_path) as kept:
+        talk = Talk(kept)
+        talk.ask("", user("x"), **REFUSED)
+        answered = talk.ask("", user("y"))
+        await kept.flush()
+        assert [json.loads(line)["id"] async for line in kept.export_conversations("default")] == [answered.id]
+        assert len([line async for line in kept.export_conversations("default", unanswered=True)]) == 2
+
+
+async def test_export_is_ordered_by_time_with_api_field_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(exporting, "EXCHANGES_AT_ONCE", 3)
+    async with archive(tmp_path) as kept:
+        talk = Talk(kept)
+        made = [
+            talk.ask(AGENT, user(f"q{number}"), sandbox=("sb-2", "sb-1", None)[number % 3], estimated=number == 0)
+            for number in range(24)
+        ]
+        await kept.flush()
+        lines = [json.loads(line) async for line in kept.export_conversations("default")]
+        assert [line["id"] for line in lines] == [exchange.id for exchange in made]
+        assert lines[0]["usage"] == {"input": 3, "output": 2, "cacheRead": 0, "cacheWrite": 0, "reasoning": 0}
+        assert lines[0]["at"] == "2026-09-21T14:13:21Z"
+        assert [line["estimated"] for line in lines[:2]] == [True, False]
+
+
+async def test_going_back_makes_a_branch(tmp_path: Path) -> None:
+    async with archive(tmp_path) as kept:
+        talk = Talk(kept)
+        talk.ask(AGENT, user("q"))
+        talk.ask(AGENT, user("q"), model("ok"), user("left"))
+        talk.ask(AGENT, user("q"), model("ok"), user("right"))
+        main, branch = await talk.threads()
+        assert (main.kind, branch.kind, branch.parent) == ("main", "branch", main.id)
+        assert texts(branch)[-2:] == ["right", "ok"]
+
+
+async def test_invalid_request_is_a_conversation_too(tmp_path: Path) -> None:
+    async with archive(tmp_path) as kept:
+        kept.enqueue(an_exchange(1, request=b"{}", status=400, response=[], outcome=ExchangeOutcome.REFUSED))
+        kept.enqueue(an_exchange(2, operation="embed"))
+        await kept.flush()
+        (thread,) = await kept.list_conversations("default", "sb-1")
+        assert thread.messages == [] and thread.notes
+        assert await kept.list_conversations("default", "sb-2") == []
+
+
+async def test_export_in_both_forms(tmp_path: Path) -> None:
+    async with archive(tmp_path) as kept:
+        talk = Talk(kept)
+        talk.ask(AGENT, user("q"), sandbox="sb-2", key="key-2")
+        call = {"id": "c1", "type": "function", "function": {"name": "shell", "arguments": '{"command": "ls"}'}}
+        called = {"role": "assistant", "content": None, "tool_calls": [call]}
+        result = {"role": "tool", "tool_call_id": "c1", "content": "a.txt"}
+        talk.ask(AGENT, user("list"))
+        talk.ask(AGENT, user("list"), called, result, answer="There is a.txt.")
+        talk.ask(AGENT, user("alone"), sandbox=None)
+        await kept.flush()
+        lines = [json.loads(line) async for line in kept.export_conversations("default", form="openai")]
+        assert len(lines) == 3
+        listed = next(line for line in lines if line.get("sandbox") == "sb-1")
+        roles = [message["role"] for message in listed["messages"]]
+        assert roles == ["system", "user", "assistant", "tool", "assistant"] and len(listed["exchanges"]) == 2
+        assert listed["messages"][2]["tool_calls"] == [call] and listed["tools"][0]["function"]["name"] == "shell"
+        lines = [
+            json.loads(line)
+            async for line in kept.export_conversations("default", ExchangeFilters(sandbox="sb-1"), form="anthropic")
+        ]
+        (listed,) = lines
+        assert AGENT in json.dumps(listed["system"])
+        assert [block["type"] for block in listed["messages"][1]["content"]] == ["tool_use"]
+        assert listed["messages"][2]["content"][0]["type"] == "tool_result"
+        assert listed["messages"][-1]["role"] == "assistant"

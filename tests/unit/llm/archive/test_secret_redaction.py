@@ -1,0 +1,119 @@
+"""The archive keeps no keys."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from paddock.config.llm import ArchiveConfig
+from paddock.llm.archive.secret_redaction import SecretRedactor
+
+from .exchange_samples import chat_stream
+
+SECRET = "prov/ider+Key-123"
+
+
+def redactor(*secrets: str, **settings: Any) -> SecretRedactor:
+    return SecretRedactor(ArchiveConfig(**settings), secrets)
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        "sk-abcdefghij1234567890abcdefghij",
+        "sk-proj-abc_DEF-1234567890abcdef",
+        "sk-ant-api03-abcdefghijk-1234567890",
+        "AIzaSyA1234567890abcdefghijklmnopqrstuv",
+        "pdk_" + "a1" * 21 + "Z",
+        "AKIAABCDEFGHIJKLMNOP",
+        "ghp_abcdefghijklmnopqrstuvwxyz0123456789",
+        "glpat-abcdefghij0123456789",
+        "xoxb-1234567890-abcdefghijkl",
+        "hf_abcdefghijklmnopqrstuvwxyzABCDEFGH",
+        "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxMjM0NTY3ODkwIn0.abcdefghijklmnop",
+    ],
+)
+@pytest.mark.parametrize("around", ["{}", "key={}", "line\n{}\nline", "'{}'", "see {}, please", "\t{}", "<b>{}</b>"])
+def test_key_like_texts_are_redacted(key: str, around: str) -> None:
+    for ensure_ascii in (True, False):
+        data = json.dumps({"content": around.format(key)}, ensure_ascii=ensure_ascii).encode()
+        assert redactor().may_contain_secrets(data)
+        assert json.loads(redactor().redact_json(data)) == {"content": around.format("[redacted]")}
+    assert redactor().redact_text(around.format(key)) == around.format("[redacted]")
+    assert redactor(redact_keys=False).redact_json(data) is data
+
+
+@pytest.mark.parametrize(
+    ("said", "kept"),
+    [
+        ("Authorization: Bearer abcdefghijklmnopqrstuvwxyz", "Authorization: Bearer [redacted]"),
+        ("AWS_SECRET_ACCESS_KEY=" + "aB3/" * 10, "AWS_SECRET_ACCESS_KEY=[redacted]"),
+        ("aws_secret_access_key = '" + "aB3+" * 10 + "'", "aws_secret_access_key = '[redacted]'"),
+        ("-----BEGIN RSA PRIVATE KEY-----\nMIIE\nab==\n-----END RSA PRIVATE KEY-----", "[redacted]"),
+    ],
+)
+def test_keys_after_a_known_name_are_redacted(said: str, kept: str) -> None:
+    data = json.dumps({"a": said}).encode()
+    assert redactor().may_contain_secrets(data)
+    assert json.loads(redactor().redact_json(data)) == {"a": kept}
+
+
+@pytest.mark.parametrize(
+    "said", ["task-12345678901234567890", "sk-learn-compatible-estimators-are", "AKIA", "Bearer of news", "eyJ", "hf_x"]
+)
+def test_ordinary_words_are_kept(said: str) -> None:
+    data = json.dumps({"a": said}).encode()
+    assert redactor().redact_json(data) is data
+
+
+def test_redacted_json_stays_valid() -> None:
+    data = json.dumps({"aws_secret_access_key": "w" * 40, "b": 1}).encode()
+    assert json.loads(redactor().redact_json(data)) == {"aws_secret_access_key": "[redacted]", "b": 1}
+
+
+@pytest.mark.parametrize("written", [SECRET, SECRET.replace("/", "\\/")])
+def test_provider_keys_are_found_in_all_json_forms(written: str) -> None:
+    data = b'{"a":"x' + written.encode() + b'y"}'
+    assert json.loads(redactor(SECRET, redact_keys=False).redact_json(data)) == {"a": "x[redacted]y"}
+
+
+def test_very_short_keys_are_not_redacted() -> None:
+    assert not redactor("abc", "", redact_keys=False).may_contain_secrets(b"abcabc")
+
+
+@given(st.integers(1, 9), st.integers(1, 200))
+def test_key_spread_over_stream_events_is_redacted(letters: int, size: int) -> None:
+    said = f"The key is {SECRET}, or sk-proj-abcdefghij1234567890; \u00e9t\u00e9."
+    raw = b"".join(chat_stream([said[at : at + letters] for at in range(0, len(said), letters)]))
+    pieces = [(at / 1000, raw[at : at + size]) for at in range(0, len(raw), size)]
+    redact = redactor(SECRET)
+    kept = redact.redact_stream(redact.redact_response(pieces, True))
+    whole = b"".join(piece for _, piece in kept)
+    events = [json.loads(line[6:]) for line in whole.decode().split("\n\n") if line.startswith("data: {")]
+    told = "".join(event["choices"][0]["delta"].get("content", "") for event in events)
+    assert told == "The key is [redacted], or [redacted]; \u00e9t\u00e9."
+    assert len(kept) == len(pieces) and [at for at, _ in kept] == [at for at, _ in pieces]
+
+
+def test_an_answer_without_keys_is_not_touched() -> None:
+    pieces = [(0.1, piece) for piece in chat_stream(["It ", "is ", "four."])]
+    redact = redactor(SECRET, redact=[{"pattern": r"\d{3}-\d{4}"}])
+    assert redact.redact_stream(redact.redact_response(pieces, True)) is pieces
+
+
+def test_rules_apply_to_decoded_strings() -> None:
+    redact = redactor(redact=[{"pattern": r'pass"word=\S+', "replacement": 'a "secret"'}, {"pattern": "été"}])
+    data = json.dumps({"pass": 'pass"word=x1 été', "été": [1.50, "no"]}).encode()
+    kept = redact.redact_json(data)
+    assert json.loads(kept) == {"pass": 'a "secret" [redacted]', "été": [1.50, "no"]}
+    assert b"1.5" in kept
+
+
+def test_rules_apply_to_plain_bytes() -> None:
+    redact = redactor(redact=[{"pattern": "internal-[a-z]+"}])
+    assert redact.redact_bytes(b"<html>internal-name \xff</html>") == b"<html>[redacted] \xff</html>"
+    assert redact.redact_response([(0.1, b"<p>internal-"), (0.2, b"name</p>")], False) == [(0.1, b"<p>[redacted]</p>")]

@@ -1,0 +1,99 @@
+"""Stream helpers: convert answers to events and back, and split bytes at any position."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from copy import deepcopy
+
+from paddock.llm.formats.base import StreamReader, StreamWriter
+from paddock.llm.formats.neutral import (
+    MessagePart,
+    ModelAnswer,
+    ModelRefusal,
+    ModelText,
+    ModelThinking,
+    ModelToolCall,
+    PartDelta,
+    PartEnded,
+    PartSigned,
+    PartStarted,
+    StreamEvent,
+    StreamFailed,
+    StreamFinished,
+    StreamStarted,
+)
+
+
+def answer_to_small_events(answer: ModelAnswer) -> list[StreamEvent]:
+    """Return the stream events of an answer, with deltas of a few characters."""
+    events: list[StreamEvent] = [StreamStarted(answer.id, answer.model)]
+    for index, part in enumerate(answer.parts):
+        begun, text = deepcopy(part), ""
+        if isinstance(begun, ModelText | ModelRefusal):
+            text, begun.text = begun.text, ""
+        elif isinstance(begun, ModelThinking):
+            text, begun.text, begun.signature = begun.text, "", None
+        elif isinstance(begun, ModelToolCall):
+            text, begun.arguments = begun.arguments, ""
+        events.append(PartStarted(index, begun))
+        events += [PartDelta(index, text[start : start + 5]) for start in range(0, len(text), 5)]
+        if isinstance(part, ModelThinking) and part.signature:
+            events.append(PartSigned(index, part.signature))
+        events.append(PartEnded(index))
+    return [*events, StreamFinished(answer.finish, answer.usage, answer.stop_sequence)]
+
+
+def answer_from_valid_events(events: Iterable[StreamEvent]) -> ModelAnswer | StreamFailed:
+    """Join stream events to an answer. Fails unless they keep to the contract."""
+    parts: dict[int, MessagePart] = {}
+    open_parts: set[int] = set()
+    started: StreamStarted | None = None
+    finished: StreamFinished | None = None
+    for event in events:
+        assert finished is None
+        match event:
+            case StreamStarted():
+                assert started is None
+                started = event
+            case PartStarted():
+                assert event.index == len(parts)
+                assert all(isinstance(parts[index], ModelToolCall) for index in open_parts)
+                parts[event.index] = deepcopy(event.part)
+                open_parts.add(event.index)
+            case PartDelta():
+                part = parts[event.index]
+                assert event.index in open_parts
+                if isinstance(part, ModelToolCall):
+                    part.arguments += event.text
+                else:
+                    assert isinstance(part, ModelText | ModelThinking | ModelRefusal)
+                    part.text += event.text
+            case PartSigned():
+                part = parts[event.index]
+                assert isinstance(part, ModelThinking | ModelToolCall)
+                part.signature = event.signature
+            case PartEnded():
+                open_parts.remove(event.index)
+            case StreamFinished():
+                finished = event
+            case StreamFailed():
+                return event
+    assert started is not None
+    assert finished is not None
+    assert not open_parts
+    return ModelAnswer(
+        started.id, started.model, list(parts.values()), finished.finish, finished.stop_sequence, finished.usage
+    )
+
+
+def write_events(writer: StreamWriter, events: Iterable[StreamEvent]) -> bytes:
+    return b"".join(writer.write(event) + writer.ping() * (index == 1) for index, event in enumerate(events))
+
+
+def read_in_pieces(reader: StreamReader, data: bytes, cuts: Iterable[int] = ()) -> list[StreamEvent]:
+    events: list[StreamEvent] = []
+    start = 0
+    for cut in [*sorted(cut % (len(data) + 1) for cut in cuts), len(data)]:
+        events += reader.feed(data[start:cut])
+        start = cut
+    return events + reader.close()

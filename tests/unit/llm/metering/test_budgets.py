@@ -1,0 +1,180 @@
+"""Total budgets of keys."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, field
+
+import pytest
+
+from paddock.errors import QuotaExceeded
+from paddock.llm.exchange import ModelCaller
+from paddock.llm.metering.budgets import IDLE_ACCOUNT_SECONDS, BudgetSpent, KeyBudgets
+from paddock.llm.metering.key_authentication import KeyHolder
+from paddock.model.keys import Budget
+
+pytestmark = pytest.mark.anyio
+
+
+@dataclass(frozen=True)
+class Used:
+    requests: int = 0
+    tokens: int = 0
+    cost: float = 0.0
+
+
+@dataclass
+class Book:
+    """A ledger that takes its time."""
+
+    used: dict[str, Used] = field(default_factory=dict)
+    reads: int = 0
+
+    async def totals_of_key(self, key_id: str) -> Used:
+        self.reads += 1
+        await asyncio.sleep(0.001)
+        return self.used.get(key_id, Used())
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def holder(key: str = "k", **budget: float) -> KeyHolder:
+    return KeyHolder(ModelCaller("acme", key), budget=Budget.model_validate(budget) if budget else None)
+
+
+async def ask(budgets: KeyBudgets, who: KeyHolder, tokens: int = 0, cost: float | None = None) -> None:
+    await budgets.begin_request(who)
+    budgets.settle_request(who, tokens, cost)
+
+
+async def test_keys_without_a_budget_have_no_account() -> None:
+    book = Book()
+    budgets = KeyBudgets(book)
+    for _ in range(10):
+        await ask(budgets, holder(), 10**9, 10**9)
+    assert (len(budgets), book.reads) == (0, 0)
+
+
+async def test_requests() -> None:
+    budgets = KeyBudgets(Book())
+    who = holder(requests=3)
+    for _ in range(3):
+        await ask(budgets, who)
+    with pytest.raises(BudgetSpent, match="used its budget of 3 requests") as raised:
+        await ask(budgets, who)
+    assert isinstance(raised.value, QuotaExceeded)
+    await ask(budgets, holder("other", requests=3))
+
+
+async def test_tokens_and_money() -> None:
+    budgets = KeyBudgets(Book())
+    who = holder(tokens=100, cost=0.5)
+    await ask(budgets, who, 99, 0.1)
+    await ask(budgets, who, 51, None)
+    with pytest.raises(BudgetSpent, match="150 of its budget of 100 tokens"):
+        await ask(budgets, who)
+    rich = holder("rich", cost=0.5)
+    await ask(budgets, rich, 10**6, 0.75)
+    with pytest.raises(BudgetSpent, match=r"0.7500 US dollars, and its budget is 0.5"):
+        await ask(budgets, rich)
+
+
+async def test_earlier_use_from_the_ledger_counts() -> None:
+    budgets = KeyBudgets(Book({"k": Used(requests=2, tokens=10, cost=1.0)}))
+    with pytest.raises(BudgetSpent):
+        await budgets.begin_request(holder(cost=1.0))
+    with pytest.raises(BudgetSpent):
+        await budgets.begin_request(holder(tokens=10))
+    await ask(budgets, holder(requests=3))
+    with pytest.raises(BudgetSpent):
+        await budgets.begin_request(holder(requests=3))
+
+
+async def test_concurrent_requests_do_not_exceed_the_budget() -> None:
+    book = Book({"k": Used(requests=2)})
+    budgets = KeyBudgets(book)
+    who = holder(requests=10)
+
+    async def one() -> bool:
+        try:
+            await budgets.begin_request(who)
+        except BudgetSpent:
+            return False
+        await asyncio.sleep(0.001)
+        budgets.settle_request(who, 1, 0.0)
+        return True
+
+    assert sum(await asyncio.gather(*(one() for _ in range(100)))) == 8
+    assert book.reads == 1
+
+
+async def test_tokens_exceed_the_budget_by_active_requests_at_most() -> None:
+    budgets = KeyBudgets(Book())
+    who = holder(tokens=100)
+    used = 0
+    for _ in range(20):
+        under_way = 0
+        for _ in range(4):
+            try:
+                await budgets.begin_request(who)
+            except BudgetSpent:
+                continue
+            under_way += 1
+        for _ in range(under_way):
+            budgets.settle_request(who, 30, 0)
+            used += 30
+    assert used == 120
+
+
+async def test_cancelled_request_does_not_cancel_the_ledger_read_of_others() -> None:
+    budgets = KeyBudgets(Book())
+    who = holder(requests=2)
+    first = asyncio.create_task(budgets.begin_request(who))
+    second = asyncio.create_task(budgets.begin_request(who))
+    await asyncio.sleep(0)
+    first.cancel()
+    await second
+    assert first.cancelled()
+
+
+async def test_a_ledger_that_fails_is_asked_again() -> None:
+    class Broken(Book):
+        async def totals_of_key(self, key_id: str) -> Used:
+            if self.reads == 0:
+                self.reads = 1
+                raise OSError("disk")
+            return await super().totals_of_key(key_id)
+
+    budgets = KeyBudgets(Broken())
+    with pytest.raises(OSError, match="disk"):
+        await budgets.begin_request(holder(requests=1))
+    await budgets.begin_request(holder(requests=1))
+
+
+async def test_remaining_budget() -> None:
+    budgets = KeyBudgets(Book({"k": Used(requests=2, tokens=500, cost=0.25)}))
+    budget = Budget(requests=5, tokens=100, cost=1.0)
+    assert (await budgets.remaining("k", budget)).model_dump() == {"requests": 3, "tokens": 0, "cost": 0.75}
+    who = KeyHolder(ModelCaller("acme", "n"), budget=Budget(requests=5))
+    await budgets.begin_request(who)
+    assert (await budgets.remaining("n", Budget(requests=5))).requests == 4
+    assert (await budgets.remaining("n", Budget(requests=5))).tokens is None
+
+
+async def test_idle_accounts_are_closed_and_used_ones_kept() -> None:
+    clock = Clock()
+    budgets = KeyBudgets(Book(), clock)
+    for number in range(50):
+        await ask(budgets, holder(f"k{number}", requests=5))
+    busy = holder("busy", requests=5)
+    await budgets.begin_request(busy)
+    clock.now += IDLE_ACCOUNT_SECONDS
+    await ask(budgets, holder("new", requests=5))
+    assert len(budgets) == 2
+    budgets.settle_request(busy, 1, 0.0)

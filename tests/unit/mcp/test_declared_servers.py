@@ -1,0 +1,56 @@
+"""The `paddock.mcp` extension: declared servers and their secrets."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from paddock.errors import InvalidInput
+from paddock.mcp.declared_servers import (
+    EXTENSION,
+    check_server,
+    fill_secrets,
+    read_declared_servers,
+    server_address,
+    servers_extension,
+)
+from paddock.model.task import McpServer
+
+
+def test_only_remote_servers_are_declared() -> None:
+    far = McpServer(name="far", url="https://tools.example.org/mcp", headers={"Authorization": "Bearer ${TOKEN}"})
+    near = McpServer(name="near", command=("serve",))
+    extensions = servers_extension([far, near])
+    assert json.loads(extensions[EXTENSION]) == [
+        {"name": "far", "url": "https://tools.example.org/mcp", "headers": {"Authorization": "Bearer ${TOKEN}"}}
+    ]
+    assert read_declared_servers(extensions) == {"far": far}
+    assert not servers_extension([near]) and not read_declared_servers({})
+    assert server_address("far") == "http://127.0.0.1:8422/far"
+
+
+def test_secret_references_are_replaced() -> None:
+    secrets = {"ONE": "1", "TWO": "${ONE}", "LINES": "a\r\nb"}
+
+    def filled(value: str) -> str:
+        return fill_secrets("x", "h", value, secrets.get)
+
+    assert [filled(value) for value in ("plain", "a ${ONE} b", "${TWO}", "$${ONE}", "$ONE", "1$")] == [
+        "plain", "a 1 b", "${ONE}", "${ONE}", "$ONE", "1$",
+    ]  # fmt: skip
+    for value, problem in (
+        ("${NOPE}", "no secret NOPE"),
+        ("${", "write"),
+        ("${A B}", "write"),
+        ("${LINES}", "one line"),
+    ):
+        with pytest.raises(InvalidInput, match=problem) as caught:
+            filled(value)
+        assert "a\r" not in caught.value.message
+
+
+@pytest.mark.parametrize("header", ["Host", "content-length", "Transfer-Encoding", "a b", "", "x:y", "é"])
+def test_headers_that_cannot_be_set_are_refused(header: str) -> None:
+    with pytest.raises(InvalidInput, match=r"mcp\.x\.headers"):
+        check_server(McpServer.model_construct(name="x", url="http://h/", headers={header: "v"}))

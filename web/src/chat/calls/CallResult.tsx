@@ -1,0 +1,56 @@
+import { memo, useMemo, useState } from "react";
+import { useTranslation } from "react-i18next";
+import type { CallResult, FileContent } from "@/api/types";
+import { CopyButton } from "@/ui/content/Code";
+import { Button } from "@/ui/controls/Button";
+import { MessageFiles } from "../thread/MessageFiles";
+import styles from "./calls.module.css";
+import { splitIntoPieces, truncateText } from "./text-truncation";
+
+/** Result of a call. */
+export const CallResultView = memo(function Result({ session, result }: { session: string; result: CallResult }) {
+  const { t } = useTranslation();
+  const text = useMemo(
+    () => result.content.flatMap((part) => (part.type === "text" ? [part.text] : [])).join("\n"),
+    [result],
+  );
+  const files = result.content.filter((part): part is FileContent => part.type !== "text");
+  return (
+    <>
+      {text && <LongTextView text={text} failed={result.failed || result.refused} label={t("chat.result")} />}
+      <MessageFiles session={session} files={files} />
+      {!text && !files.length && <p className={styles.soft}>{t("chat.noResult")}</p>}
+    </>
+  );
+});
+
+/** Program output; long text is cut until the reader expands it. */
+export function LongTextView({ text, label, failed }: { text: string; label: string; failed?: boolean }) {
+  const { t, i18n } = useTranslation();
+  const [all, setAll] = useState(false);
+  const short = useMemo(() => truncateText(text), [text]);
+  const shown = useMemo(() => splitIntoPieces(all ? text : short.text), [all, text, short]);
+  return (
+    <div className={[styles.output, failed && styles.bad].filter(Boolean).join(" ")}>
+      <div className={styles.outputHead}>
+        <span>{label}</span>
+        <CopyButton text={text} />
+      </div>
+      {/* biome-ignore lint/a11y/noNoninteractiveTabindex: scrollable areas must be reachable by keyboard. */}
+      <pre tabIndex={0}>
+        {shown.map((piece, index) => (
+          <code key={index} className={styles.piece}>
+            {piece}
+          </code>
+        ))}
+      </pre>
+      {short.isCut && (
+        <Button size="small" tone="quiet" onClick={() => setAll(!all)} aria-expanded={all}>
+          {all
+            ? t("chat.showLess")
+            : t("chat.showAll", { count: short.lines, lines: short.lines.toLocaleString(i18n.language) })}
+        </Button>
+      )}
+    </div>
+  );
+}

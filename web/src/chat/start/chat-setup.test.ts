@@ -1,0 +1,68 @@
+import { describe, expect, it } from "vitest";
+import { initialSetup, startSessionBody } from "./chat-setup";
+
+type Facts = Parameters<typeof initialSetup>[0];
+
+const FACTS: Facts = {
+  agents: {
+    default: "langgraph",
+    chat: [
+      { name: "agentscope", type: "engine", ready: true },
+      { name: "langgraph", type: "engine", ready: true },
+      { name: "codex", type: "program", ready: false, missing: "its image" },
+    ],
+    tasks: [],
+  },
+  models: {
+    items: [
+      { name: "small", provider: "p", kind: "openai", script: false },
+      { name: "large", provider: "p", kind: "openai", script: false },
+    ],
+    patterns: ["gpt-*"],
+    default: "large",
+    real: true,
+    demo: false,
+    state: "ready",
+  },
+  kinds: [
+    { name: "code", built: false },
+    { name: "browser", built: true },
+    { name: "linux", built: true },
+  ],
+  defaultKinds: ["code"],
+};
+
+describe("a new chat", () => {
+  it("starts with the server's defaults", () => {
+    expect(initialSetup({ ...FACTS, kinds: [{ name: "code", built: true }] }, null)).toEqual({
+      agent: "langgraph",
+      model: "large",
+      kinds: ["code"],
+      ask: true,
+    });
+  });
+
+  it("uses a built kind if the default is not built", () => {
+    expect(initialSetup(FACTS, null).kinds).toEqual(["linux"]);
+    expect(initialSetup({ ...FACTS, kinds: [{ name: "code", built: false }] }, null).kinds).toEqual(["code"]);
+  });
+
+  it("keeps the last choice if still available", () => {
+    const last = { agent: "codex", model: "small", kinds: ["browser", "gone"], ask: false };
+    expect(initialSetup(FACTS, last)).toEqual({ agent: "langgraph", model: "small", kinds: ["browser"], ask: false });
+    expect(initialSetup(FACTS, { kinds: [] }).kinds).toEqual([]);
+    expect(initialSetup(FACTS, { kinds: ["gone"] }).kinds).toEqual(["linux"]);
+  });
+
+  it("keeps a typed model that matches a pattern, never a pattern", () => {
+    expect(initialSetup(FACTS, { model: "gpt-6" }).model).toBe("gpt-6");
+    expect(initialSetup(FACTS, { model: "gpt-*" }).model).toBe("large");
+    expect(initialSetup(FACTS, { model: "gone" }).model).toBe("large");
+  });
+
+  it("asks unless turned off, then in no sandbox", () => {
+    const setup = { agent: "a", model: "m", kinds: ["code", "linux"], ask: true };
+    expect(startSessionBody(setup).policy).toBeNull();
+    expect(startSessionBody({ ...setup, ask: false }).policy).toEqual({ rules: [], allow_all: ["code", "linux"] });
+  });
+});

@@ -1,0 +1,66 @@
+/** Setup of a new chat and its defaults. */
+
+import type { Schema } from "@/api/types";
+import { matchesPattern } from "@/shell/models/model-patterns";
+import type { ServerFacts } from "@/shell/status/server-facts";
+
+export interface ChatSetup {
+  agent: string;
+  model: string;
+  kinds: string[];
+  /** Whether the agent asks before it runs commands or changes files. */
+  ask: boolean;
+}
+
+type Kind = Pick<Schema<"KindResponse">, "name" | "built">;
+type SetupFacts = Pick<ServerFacts, "agents" | "models" | "defaultKinds"> & { kinds: readonly Kind[] };
+
+/** The last choice as far as the server still offers it, else the server's defaults. */
+export function initialSetup(facts: SetupFacts, last: Partial<ChatSetup> | null): ChatSetup {
+  const agents = facts.agents.chat.filter((each) => each.ready).map((each) => each.name);
+  const models = facts.models.items.map((each) => each.name);
+  const known = new Set(facts.kinds.map((each) => each.name));
+  const kept = (last?.kinds ?? []).filter((each) => known.has(each));
+  return {
+    agent:
+      pickAvailable(last?.agent, agents) ??
+      pickAvailable(facts.agents.default, agents) ??
+      agents[0] ??
+      facts.agents.default,
+    model:
+      pickAvailable(last?.model, models) ??
+      typedModel(last?.model, facts.models.patterns) ??
+      pickAvailable(facts.models.default, models) ??
+      models[0] ??
+      "",
+    kinds: last?.kinds && (kept.length > 0 || last.kinds.length === 0) ? kept : builtKinds(facts),
+    ask: last?.ask ?? true,
+  };
+}
+
+/** The server's default kinds if their images are built, else one that is, so that the first chat starts at once. */
+function builtKinds({ kinds, defaultKinds }: SetupFacts): string[] {
+  const built = kinds.filter((each) => each.built).map((each) => each.name);
+  const wanted = defaultKinds.filter((each) => built.includes(each));
+  if (wanted.length) return wanted;
+  const first = built.includes("linux") ? "linux" : built[0];
+  return first ? [first] : [...defaultKinds];
+}
+
+function pickAvailable(name: string | null | undefined, among: readonly string[]): string | undefined {
+  return name && among.includes(name) ? name : undefined;
+}
+
+function typedModel(name: string | undefined, patterns: readonly string[]): string | undefined {
+  return name && matchesPattern(name, patterns) ? name : undefined;
+}
+
+/** Body of the request that starts the session. */
+export function startSessionBody(setup: ChatSetup): Schema<"StartSessionRequest"> {
+  return {
+    agent: setup.agent || null,
+    model: setup.model || null,
+    kinds: setup.kinds,
+    policy: setup.ask ? null : { rules: [], allow_all: setup.kinds },
+  };
+}

@@ -1,2 +1,0 @@
-export const SMALLEST = 9;
-export const LARGEST = 26;

@@ -1,0 +1,188 @@
+import { type ReactNode, useEffect, useRef, useState } from "react";
+import { useTranslation } from "react-i18next";
+import { TextWithCode } from "@/ui/content/TextWithCode";
+import { Field, Select, TextArea, TextInput } from "@/ui/controls/forms";
+import { Switch } from "@/ui/controls/Switch";
+import styles from "./form.module.css";
+import { NameChooser } from "./NameChooser";
+import { controlFitsValue, type FieldSpec, linesText, pairsText, parseLines, parsePairs } from "./schema-fields";
+import { problemAt, type TaskProblem } from "./task-problems";
+import { parseTaskYaml, type Task, taskToYaml, type ValuePath, valueAt } from "./task-yaml";
+import type { FieldChoices } from "./useFieldChoices";
+
+export interface TaskEditing {
+  task: Task;
+  problems: TaskProblem[];
+  /** Choices of a field, by path. */
+  choices: Record<string, FieldChoices>;
+  set: (path: ValuePath, value: unknown) => void;
+}
+
+const LONG_TEXT_FIELDS = new Set(["goal", "entrypoint", "llm.script", "description"]);
+
+/** One field of a task, rendered from the schema. */
+export function FieldControl({ spec, editing }: { spec: FieldSpec; editing: TaskEditing }) {
+  const { t } = useTranslation();
+  const value = valueAt(editing.task, spec.path);
+  const name = spec.path.join(".");
+  const error = problemAt(editing.problems, spec.path);
+  const set = (next: unknown) => editing.set(spec.path, next);
+  const label = useFieldLabel(spec);
+  const hint = useFieldHint(spec);
+  const about = { label: spec.required ? `${label} *` : label, hint, error };
+
+  if (
+    spec.control === "group" &&
+    (controlFitsValue("group", value) || spec.path[0] === "llm" || spec.path[0] === "retries")
+  )
+    return (
+      <fieldset className={styles.group}>
+        <legend>{label}</legend>
+        {hint && <p className={styles.hint}>{hint}</p>}
+        <div className={styles.parts}>
+          {spec.parts.map((part) => (
+            <FieldControl key={part.path.join(".")} spec={part} editing={editing} />
+          ))}
+        </div>
+      </fieldset>
+    );
+  if (!controlFitsValue(spec.control, value) || spec.control === "yaml" || spec.control === "group")
+    return <DraftedInput about={about} value={value} set={set} toText={valueToYaml} fromText={valueFromYaml} />;
+  if (spec.control === "lines")
+    return <DraftedInput about={about} value={value} set={set} toText={linesText} fromText={parseLines} rows={2} />;
+  if (spec.control === "pairs")
+    return (
+      <DraftedInput
+        about={about}
+        value={value}
+        set={set}
+        toText={pairsText}
+        fromText={parsePairs}
+        example="NAME=value"
+      />
+    );
+  if (spec.control === "number")
+    return <DraftedInput about={about} value={value} set={set} toText={linesText} fromText={parseNumber} numeric />;
+  if (spec.control === "switch")
+    return (
+      <div className={styles.switch}>
+        <Switch
+          label={label}
+          checked={typeof value === "boolean" ? value : spec.otherwise === true}
+          onChange={(on) => set(on === (spec.otherwise === true) ? undefined : on)}
+        />
+        <p className={error ? styles.error : styles.hint}>{error ?? hint}</p>
+      </div>
+    );
+  if (spec.control === "choice")
+    return (
+      <Field {...about}>
+        <Select
+          value={String(value ?? "")}
+          onChange={(chosen) => set(chosen || undefined)}
+          options={[
+            { value: "", label: t("runs.form.unset") },
+            ...spec.options.map((each) => ({ value: each, label: each })),
+          ]}
+        />
+      </Field>
+    );
+  const text = value === undefined || value === null ? "" : String(value);
+  if (LONG_TEXT_FIELDS.has(name))
+    return (
+      <Field {...about}>
+        <TextArea
+          value={text}
+          rows={name === "goal" ? 6 : 3}
+          className={name === "goal" || name === "description" ? undefined : styles.mono}
+          placeholder={name === "goal" ? t("runs.form.goalExample") : spec.example}
+          onChange={(event) => set(event.target.value || undefined)}
+        />
+      </Field>
+    );
+  const choices = editing.choices[name];
+  return (
+    <Field {...about}>
+      {choices && choices.options.length > 0 ? (
+        <NameChooser choices={choices} value={text} onChange={set} />
+      ) : (
+        <TextInput
+          value={text}
+          placeholder={spec.example}
+          autoComplete="off"
+          spellCheck={false}
+          onChange={(event) => set(event.target.value || undefined)}
+        />
+      )}
+    </Field>
+  );
+}
+
+interface DraftedInputProps {
+  about: { label: string; hint?: ReactNode; error?: string | null };
+  value: unknown;
+  set: (value: unknown) => void;
+  toText: (value: unknown) => string;
+  /** Null while the text cannot be parsed. */
+  fromText: (text: string) => unknown;
+  rows?: number;
+  numeric?: boolean;
+  example?: string;
+}
+
+/** A value edited as text; the text is kept even while it does not parse. */
+export function DraftedInput({ about, value, set, toText, fromText, rows = 3, numeric, example }: DraftedInputProps) {
+  const { t } = useTranslation();
+  const there = toText(value);
+  const [draft, setDraft] = useState(there);
+  const sent = useRef(there);
+  useEffect(() => {
+    // The value was changed by the YAML editor.
+    if (there !== sent.current) setDraft(there);
+    sent.current = there;
+  }, [there]);
+  const unclear = draft.trim() !== "" && fromText(draft) === null;
+  const change = (text: string) => {
+    setDraft(text);
+    const made = text.trim() === "" ? undefined : fromText(text);
+    if (made === null) return;
+    sent.current = toText(made);
+    set(made);
+  };
+  const common = { value: draft, placeholder: example, spellCheck: false };
+  return (
+    <Field {...about} error={unclear ? t("runs.form.unclear") : about.error}>
+      {numeric ? (
+        <TextInput {...common} inputMode="decimal" onChange={(event) => change(event.target.value)} />
+      ) : (
+        <TextArea {...common} rows={rows} className={styles.mono} onChange={(event) => change(event.target.value)} />
+      )}
+    </Field>
+  );
+}
+
+function parseNumber(text: string): number | null {
+  const value = Number(text);
+  return Number.isFinite(value) ? value : null;
+}
+
+function valueToYaml(value: unknown): string {
+  return value === undefined ? "" : taskToYaml(value as Task);
+}
+
+function valueFromYaml(text: string): unknown {
+  const { task, faults } = parseTaskYaml(`value:\n${text.replace(/^/gm, "  ")}`);
+  return faults.length > 0 ? null : (task?.value ?? undefined);
+}
+
+export function useFieldLabel(spec: FieldSpec): string {
+  const { t } = useTranslation();
+  return t(`runs.field.${spec.path.join("_")}`, { defaultValue: spec.path.at(-1) ?? "" });
+}
+
+/** Hint of a field: the console's own text, else the schema's description. */
+export function useFieldHint(spec: FieldSpec): ReactNode {
+  const { t } = useTranslation();
+  const text = t(`runs.hint.${spec.path.join("_")}`, { defaultValue: spec.hint });
+  return text ? <TextWithCode text={text} /> : null;
+}

@@ -1,0 +1,28 @@
+import { describe, expect, it } from "vitest";
+import { parseProblems, problemAt } from "./task-problems";
+
+const NAMES = ["name", "goal", "agent", "image", "inputs", "end", "deliverablez"];
+
+describe("task problems", () => {
+  it("are split by field despite semicolons and colons", () => {
+    const found = parseProblems(
+      "end.timeout: 'zz' is not a duration; write seconds; inputs.0: names a file; upload a bundle; " +
+        "image: no recipe named 'x'; known: host; if it is an OCI image, pull it",
+      NAMES,
+    );
+    expect(found).toEqual([
+      { path: ["end", "timeout"], message: "'zz' is not a duration; write seconds" },
+      { path: ["inputs", 0], message: "names a file; upload a bundle" },
+      { path: ["image"], message: "no recipe named 'x'; known: host; if it is an OCI image, pull it" },
+    ]);
+    expect(problemAt(found, ["end"])).toBe("timeout: 'zz' is not a duration; write seconds");
+    expect(problemAt(found, ["inputs", 0])).toBe("names a file; upload a bundle");
+    expect(problemAt(found, ["goal"])).toBeNull();
+  });
+
+  it("belong to the task if no field is named", () => {
+    expect(parseProblems("the image 'x' is not built; build it", NAMES)).toEqual([
+      { path: [], message: "the image 'x' is not built; build it" },
+    ]);
+  });
+});

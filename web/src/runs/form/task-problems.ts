@@ -1,0 +1,34 @@
+/** Parses the server's validation errors by field. */
+
+export interface TaskProblem {
+  /** Path of the field, such as `["inputs", 0, "target"]`; empty for the whole task. */
+  path: (string | number)[];
+  message: string;
+}
+
+/**
+ * Errors are joined as `FIELD: MESSAGE; FIELD: MESSAGE`. Messages may contain semicolons, so an error starts only at
+ * one of `names`.
+ */
+export function parseProblems(error: string, names: Iterable<string>): TaskProblem[] {
+  const known = new Set(names);
+  const problems: TaskProblem[] = [];
+  for (const piece of error.split(/; |\n/)) {
+    const match = /^([A-Za-z_$][\w$-]*(?:\.[\w$-]+)*): (.*)$/s.exec(piece);
+    const way = match?.[1]?.split(".") ?? [];
+    const last = problems.at(-1);
+    if (match && known.has(way[0] ?? "")) {
+      problems.push({ path: way.map((step) => (/^\d+$/.test(step) ? Number(step) : step)), message: match[2] ?? "" });
+    } else if (last) last.message += `; ${piece}`;
+    else problems.push({ path: [], message: piece });
+  }
+  return problems;
+}
+
+/** The first problem of a field or of anything below it. */
+export function problemAt(problems: TaskProblem[], path: (string | number)[]): string | null {
+  const found = problems.find((each) => path.every((step, index) => each.path[index] === step));
+  if (!found) return null;
+  const rest = found.path.slice(path.length).join(".");
+  return rest ? `${rest}: ${found.message}` : found.message;
+}

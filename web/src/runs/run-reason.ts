@@ -1,0 +1,55 @@
+import { useTranslation } from "react-i18next";
+import { translateKey } from "@/ui/format/error-text";
+import { isRunOver, type RunDetail, type RunResult } from "./api";
+import { workspacePath } from "./run-metrics";
+
+/** Translates the reasons why runs ended. */
+const REASON_PATTERNS: Record<string, string> = {
+  "interrupted on the command line": "commandLine",
+  "somebody asked for it": "asked",
+};
+
+/** Translate a reason of the server, as part of a sentence. */
+export function useTranslatedReason(): (reason: string) => string {
+  const { t } = useTranslation();
+  return (reason) => {
+    const known = REASON_PATTERNS[reason.replace(/^it was cancelled: /, "")];
+    const said = known ? t(`runs.reason.${known}`, { defaultValue: reason }) : reason;
+    return said.replace(/[.。\s]+$/, "");
+  };
+}
+
+/** Explain the run's state in a sentence or two. `stage` is the current one, if known. */
+export function useRunExplanation(run: RunDetail, stage: string): string {
+  const { t } = useTranslation();
+  const inWords = useTranslatedReason();
+  const { result } = run;
+  /** The translated reason, if the language has a text for its code. */
+  const inLanguage = ({ code, endedBy, reason, params }: RunResult): string | null => {
+    const because = translateKey(`runs.because.${code}`, reason, params);
+    const detail = params.detail ? t("runs.why.detail", { detail: inWords(params.detail) }) : "";
+    if (because) return [because, detail].filter(Boolean).join(" ");
+    const error = endedBy === "setup" ? translateKey(`errors.code.${code}`, reason, params) : null;
+    return error ? `${t("runs.endedBy.setup")}${error}` : null;
+  };
+  if (!isRunOver(run.state)) {
+    if (run.cancelling) return t("runs.why.cancelling", { reason: inWords(run.cancelling) });
+    if (run.state === "queued")
+      return run.notBefore ? t("runs.why.waitsUntil", { attempt: run.attempt }) : t("runs.why.queued");
+    return t(`runs.now.${stage}`);
+  }
+  if (!result) return t(`runs.why.${run.state}`);
+  const sentence = t(`runs.endedBy.${result.endedBy}`, { code: result.exitCode ?? "?", defaultValue: result.reason });
+  const missing = result.missing.filter((each) => each.required).map((each) => workspacePath(each.path));
+  const failed = result.checks.filter((check) => check.required && !check.passed).map((check) => check.name);
+  const more = [
+    missing.length > 0 && t("runs.why.missing", { count: missing.length, names: missing.join(", ") }),
+    failed.length > 0 && t("runs.why.checks", { count: failed.length, names: failed.join(", ") }),
+  ].filter(Boolean);
+  const told = more.length === 0 ? inLanguage(result) : null;
+  if (told) return told;
+  // Use the server's own text where it is more specific.
+  const plain = result.endedBy === "exit" || result.endedBy === "verified";
+  if (more.length === 0 && !plain) more.push(t("runs.why.said", { reason: inWords(result.reason) }));
+  return [sentence, ...more].join(" ");
+}

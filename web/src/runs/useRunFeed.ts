@@ -1,0 +1,49 @@
+/** Follows a run's events. */
+
+import { useEffect, useState } from "react";
+import { createStore, useStore } from "zustand";
+import type { ApiError } from "@/api/client";
+import { follow, type LinkState } from "@/api/streams";
+import { applyRunEvents, EMPTY_FEED, type RunEvent, type RunFeed } from "./run-feed";
+
+export interface RunFeedLink {
+  feed: RunFeed;
+  link: LinkState;
+  error: ApiError | null;
+}
+
+/** Milliseconds for which events are batched: a busy agent emits many. */
+const BATCH_MS = 60;
+
+/** Follow a run's events from the start while a component is mounted. */
+export function useRunFeed(run: string): RunFeedLink {
+  const [store] = useState(() =>
+    createStore<RunFeedLink>(() => ({ feed: EMPTY_FEED, link: "connecting", error: null })),
+  );
+  useEffect(() => {
+    const stop = new AbortController();
+    let waiting: RunEvent[] = [];
+    let timer: ReturnType<typeof setTimeout> | undefined;
+    const show = () => {
+      timer = undefined;
+      const events = waiting;
+      waiting = [];
+      if (!stop.signal.aborted) store.setState(({ feed }) => ({ feed: applyRunEvents(feed, events) }));
+    };
+    store.setState({ feed: EMPTY_FEED, link: "connecting", error: null });
+    void follow(`/v1/runs/${encodeURIComponent(run)}/events`, {
+      signal: stop.signal,
+      ends: true,
+      onFrame: ({ data }) => {
+        waiting.push(JSON.parse(data) as RunEvent);
+        timer ??= setTimeout(show, BATCH_MS);
+      },
+      onState: (link, error) => store.setState({ link, error: error ?? null }),
+    });
+    return () => {
+      stop.abort();
+      clearTimeout(timer);
+    };
+  }, [run, store]);
+  return useStore(store);
+}

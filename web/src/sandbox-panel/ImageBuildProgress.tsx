@@ -1,0 +1,22 @@
+import { useId } from "react";
+import { useTranslation } from "react-i18next";
+import type { Building } from "@/api/session-events";
+import styles from "./ImageBuildProgress.module.css";
+
+/** Build progress of the image that a sandbox waits for. */
+export function ImageBuildProgress({ building }: { building: Building }) {
+  const { t } = useTranslation();
+  const label = useId();
+  const { image, fraction } = building;
+  const known = typeof fraction === "number";
+  return (
+    <span className={styles.building} title={building.step}>
+      <span id={label}>
+        {known
+          ? t("chat.doing.buildingFar", { image, percent: Math.round(fraction * 100) })
+          : t("chat.doing.building", { image })}
+      </span>{" "}
+      <progress value={known ? fraction : undefined} max={1} aria-labelledby={label} />
+    </span>
+  );
+}

@@ -1,0 +1,40 @@
+import { useEffect } from "react";
+import { useTranslation } from "react-i18next";
+import { useParams } from "wouter";
+import { useTitle } from "@/ui/layout/Page";
+import { ErrorState, LoadingBars } from "@/ui/layout/query-states";
+import styles from "./SandboxPanel.module.css";
+import { SandboxViewPane } from "./SandboxViews";
+import { sandboxView, useKinds, useSandbox } from "./sandbox-queries";
+import { availableView, isView } from "./sandbox-views";
+
+/** One view of one sandbox in its own window. */
+export default function PopoutWindow() {
+  const { t } = useTranslation();
+  const { sandbox: id = "", view: wanted } = useParams();
+  const query = useSandbox(id);
+  const kinds = useKinds().data;
+  const sandbox = query.data && sandboxView(query.data);
+  const screen = kinds?.find((each) => each.name === sandbox?.kind)?.screen;
+  const view = availableView(isView(wanted) ? wanted : "desktop", sandbox?.kind ?? "linux", screen);
+  const name = query.data?.metadata.name || sandbox?.kind || id;
+  useTitle(`${t(`sandboxPanel.views.${view}`)} · ${name}`);
+  useEffect(() => {
+    // Windows opened by the console have a name; a window moved to a tab has none.
+    if (!window.name) window.name = `paddock-${id}-${view}`;
+  }, [id, view]);
+  return (
+    <main className={styles.popout}>
+      <h1 className="visually-hidden">
+        {t(`sandboxPanel.views.${view}`)} <bdi>{name}</bdi>
+      </h1>
+      {sandbox ? (
+        <SandboxViewPane sandbox={sandbox} view={view} active alone />
+      ) : query.error ? (
+        <ErrorState error={query.error} retry={() => void query.refetch()} />
+      ) : (
+        <LoadingBars />
+      )}
+    </main>
+  );
+}

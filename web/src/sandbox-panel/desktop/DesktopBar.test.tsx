@@ -1,0 +1,56 @@
+import { QueryClient, QueryClientProvider } from "@tanstack/react-query";
+import { cleanup, render, screen } from "@testing-library/react";
+import i18next from "i18next";
+import { createRef } from "react";
+import { afterEach, describe, expect, it, vi } from "vitest";
+import { api } from "@/api/client";
+import { DesktopBar } from "./DesktopBar";
+
+afterEach(() => {
+  cleanup();
+  vi.restoreAllMocks();
+});
+
+function showBar(metadata: Record<string, string>) {
+  vi.spyOn(api, "get").mockResolvedValue({ id: "sb-1", status: { state: "Running" }, metadata });
+  const nothing = () => undefined;
+  render(
+    <QueryClientProvider client={new QueryClient({ defaultOptions: { queries: { retry: false } } })}>
+      <DesktopBar
+        sandbox="sb-1"
+        frame={createRef<HTMLElement>()}
+        hand={{ who: "agent" }}
+        lost={null}
+        live
+        captured={false}
+        mayTouch
+        busy={false}
+        size="fit"
+        news={false}
+        onSize={nothing}
+        onTake={nothing}
+        onHandBack={nothing}
+        onClipboard={nothing}
+        onKeys={nothing}
+      />
+    </QueryClientProvider>,
+  );
+}
+
+describe("who has mouse and keyboard", () => {
+  it("is no agent in a sandbox that no chat or run uses", async () => {
+    showBar({});
+    expect(await screen.findByText(i18next.t("sandboxPanel.input.noAgent"))).toBeTruthy();
+    expect(screen.queryByText(i18next.t("sandboxPanel.input.agent"))).toBeNull();
+  });
+
+  it.each<Record<string, string>>([{ session: "ses-1" }, { "paddock.run": "run-1" }])(
+    "is the agent of a chat or run: %o",
+    async (metadata) => {
+      showBar(metadata);
+      await vi.waitFor(() => expect(api.get).toHaveResolved());
+      expect(await screen.findByText(i18next.t("sandboxPanel.input.agent"))).toBeTruthy();
+      expect(screen.queryByText(i18next.t("sandboxPanel.input.noAgent"))).toBeNull();
+    },
+  );
+});

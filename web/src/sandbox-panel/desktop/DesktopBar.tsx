@@ -1,0 +1,198 @@
+import {
+  Bot,
+  ClipboardList,
+  ExternalLink,
+  Hand as HandIcon,
+  Keyboard,
+  Maximize,
+  Minimize,
+  Monitor,
+  MonitorCog,
+  MousePointer2,
+  TriangleAlert,
+  UserRound,
+} from "lucide-react";
+import { type ReactNode, type RefObject, useEffect, useState } from "react";
+import { useTranslation } from "react-i18next";
+import { KeyCap } from "@/ui/controls/Badge";
+import { Button, IconButton } from "@/ui/controls/Button";
+import { Menu } from "@/ui/controls/Menu";
+import { displayName } from "../files/sandbox-paths";
+import type { InputOwner } from "../input-control";
+import { openPopout } from "../open-popout";
+import { useSandbox } from "../sandbox-queries";
+import styles from "./Desktop.module.css";
+import type { DesktopOptions } from "./desktop-connection";
+import type { ControlLoss } from "./useControlLoss";
+
+interface Props {
+  sandbox: string;
+  frame: RefObject<HTMLElement | null>;
+  hand: InputOwner;
+  lost: ControlLoss;
+  live: boolean;
+  captured: boolean;
+  mayTouch: boolean;
+  busy: boolean;
+  size: DesktopOptions["size"];
+  alone?: boolean;
+  /** Whether the sandbox has newly copied text. */
+  news: boolean;
+  onSize: (size: DesktopOptions["size"]) => void;
+  onTake: () => void;
+  onHandBack: () => void;
+  onClipboard: () => void;
+  onKeys: () => void;
+}
+
+const SIZES: DesktopOptions["size"][] = ["fit", "actual", "match"];
+
+/** Control state of the desktop, and actions for the screen. */
+export function DesktopBar(props: Props) {
+  const { t } = useTranslation();
+  const { hand, live, size } = props;
+  const control = hand.who === "me";
+  const full = useFullScreen(props.frame);
+  return (
+    <div className={[styles.bar, control && styles.control].filter(Boolean).join(" ")}>
+      <div className={styles.who} role="status">
+        <ControlStatus {...props} />
+      </div>
+      <div className={styles.tools}>
+        {!props.mayTouch ? (
+          <span className={styles.soft}>{t("sandboxPanel.input.mayNot")}</span>
+        ) : control ? (
+          <Button data-control size="small" icon={Bot} busy={props.busy} onClick={props.onHandBack}>
+            {t("sandboxPanel.input.handBack")}
+          </Button>
+        ) : (
+          <Button
+            data-control
+            size="small"
+            tone="accent"
+            icon={HandIcon}
+            busy={props.busy}
+            disabled={!live}
+            onClick={props.onTake}
+          >
+            {hand.who === "other" && hand.mine ? t("sandboxPanel.input.takeHere") : t("sandboxPanel.input.take")}
+          </Button>
+        )}
+        <span className={styles.dotted}>
+          <IconButton
+            size="small"
+            icon={ClipboardList}
+            label={props.news ? t("sandboxPanel.clipboard.news") : t("sandboxPanel.clipboard.open")}
+            onClick={props.onClipboard}
+          />
+          {props.news && <span className={styles.dot} aria-hidden />}
+        </span>
+        <Menu
+          trigger={<IconButton size="small" icon={MonitorCog} label={t("sandboxPanel.desktop.size")} />}
+          items={[
+            ...SIZES.map((each) => ({
+              label: `${each === size ? "✓ " : ""}${t(`sandboxPanel.desktop.sizes.${each}`)}`,
+              onSelect: () => props.onSize(each),
+              disabled: each === "match" && !control,
+            })),
+            { label: t("sandboxPanel.desktop.ctrlAltDel"), icon: Keyboard, onSelect: props.onKeys, disabled: !control },
+          ]}
+        />
+        {full && (
+          <IconButton
+            size="small"
+            icon={full.on ? Minimize : Maximize}
+            label={full.on ? t("sandboxPanel.desktop.leaveFull") : t("sandboxPanel.desktop.full")}
+            onClick={full.toggle}
+          />
+        )}
+        {!props.alone && (
+          <IconButton
+            size="small"
+            icon={ExternalLink}
+            label={t("sandboxPanel.popout")}
+            onClick={() => openPopout(props.sandbox, "desktop")}
+          />
+        )}
+      </div>
+    </div>
+  );
+}
+
+function ControlStatus({ sandbox, hand, lost, captured, live }: Props): ReactNode {
+  const { t } = useTranslation();
+  const metadata = useSandbox(sandbox).data?.metadata;
+  const unused = metadata && !metadata.session && !metadata["paddock.run"];
+  if (hand.who === "me" && !live)
+    return (
+      <>
+        <TriangleAlert size={16} aria-hidden className={styles.warning} />
+        <span>{t("sandboxPanel.input.away")}</span>
+      </>
+    );
+  if (captured)
+    return (
+      <>
+        <Keyboard size={16} aria-hidden />
+        <span>
+          {t("sandboxPanel.input.captured")} <KeyCap>Ctrl</KeyCap>+<KeyCap>Alt</KeyCap>+<KeyCap>Shift</KeyCap>{" "}
+          {t("sandboxPanel.input.release")}
+        </span>
+      </>
+    );
+  if (lost)
+    return (
+      <>
+        <TriangleAlert size={16} aria-hidden className={styles.warning} />
+        <span>
+          {lost.why === "taken"
+            ? t("sandboxPanel.input.wasTaken", { name: displayName(lost.by) })
+            : t("sandboxPanel.input.wasLost")}
+        </span>
+      </>
+    );
+  if (hand.who === "me")
+    return (
+      <>
+        <MousePointer2 size={16} aria-hidden />
+        <span>{t("sandboxPanel.input.mine")}</span>
+      </>
+    );
+  if (hand.who === "other")
+    return (
+      <>
+        <UserRound size={16} aria-hidden />
+        <span>
+          {hand.mine
+            ? t("sandboxPanel.input.otherWindow")
+            : t("sandboxPanel.input.other", { name: displayName(hand.name) })}
+        </span>
+      </>
+    );
+  if (unused)
+    return (
+      <>
+        <Monitor size={16} aria-hidden />
+        <span>{t("sandboxPanel.input.noAgent")}</span>
+      </>
+    );
+  return (
+    <>
+      <Bot size={16} aria-hidden />
+      <span>{t("sandboxPanel.input.agent")}</span>
+    </>
+  );
+}
+
+/** Full screen of an element, or null if the browser does not support it. */
+function useFullScreen(frame: RefObject<HTMLElement | null>) {
+  const [on, setOn] = useState(false);
+  useEffect(() => {
+    const look = () => setOn(document.fullscreenElement !== null && document.fullscreenElement === frame.current);
+    document.addEventListener("fullscreenchange", look);
+    return () => document.removeEventListener("fullscreenchange", look);
+  }, [frame]);
+  if (!document.fullscreenEnabled) return null;
+  const toggle = () => void (on ? document.exitFullscreen() : frame.current?.requestFullscreen());
+  return { on, toggle };
+}

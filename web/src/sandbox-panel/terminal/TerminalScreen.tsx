@@ -1,0 +1,194 @@
+import {
+  Accessibility,
+  ClipboardPaste,
+  Copy,
+  ExternalLink,
+  Lock,
+  RotateCw,
+  Search,
+  Settings2,
+  ZoomIn,
+  ZoomOut,
+} from "lucide-react";
+import { type ReactNode, useEffect, useRef, useState } from "react";
+import { useTranslation } from "react-i18next";
+import { Button, IconButton } from "@/ui/controls/Button";
+import { Menu } from "@/ui/controls/Menu";
+import { showToast } from "@/ui/controls/toasts";
+import { useStoredState } from "@/ui/hooks/browser-storage";
+import { ErrorState } from "@/ui/layout/query-states";
+import { TakeOverDialog } from "../desktop/TakeOverDialog";
+import { displayName } from "../files/sandbox-paths";
+import { useInputControl } from "../input-control";
+import { openPopout } from "../open-popout";
+import { MAX_FONT_SIZE, MIN_FONT_SIZE } from "./font-sizes";
+import styles from "./Terminal.module.css";
+import { TerminalSearch } from "./TerminalSearch";
+import { useTerminal } from "./useTerminal";
+
+interface Props {
+  sandbox: string;
+  name: string;
+  active: boolean;
+  mayType: boolean;
+  alone?: boolean;
+  onChange: () => void;
+}
+
+export function TerminalScreen({ sandbox, name, active, mayType, alone, onChange }: Props) {
+  const { t } = useTranslation();
+  const place = useRef<HTMLDivElement>(null);
+  const [again, setAgain] = useState(0);
+  const [letters, setLetters] = useStoredState("terminal.size", 13);
+  const [reader, setReader] = useStoredState("terminal.reader", false);
+  const [finding, setFinding] = useState(false);
+  const [asking, setAsking] = useState<string | null>(null);
+  const input = useInputControl(sandbox, active);
+  const { state, heldBy, screen, link } = useTerminal(place, sandbox, name, again, { size: letters, reader }, onChange);
+  const other = input.hand.who === "other" ? input.hand : null;
+  const locked = !mayType || other !== null;
+
+  useEffect(() => {
+    if (screen) screen.terminal.options.disableStdin = locked || state.name !== "live";
+  }, [screen, locked, state.name]);
+  useEffect(() => {
+    // The view may have opened by itself while the user types elsewhere.
+    if (active && !document.activeElement?.matches("input, textarea, [contenteditable]")) screen?.terminal.focus();
+  }, [active, screen]);
+  // Another person took control between two polls.
+  const { look } = input;
+  const looking = useRef(look);
+  looking.current = look;
+  useEffect(() => {
+    if (heldBy) looking.current();
+  }, [heldBy]);
+
+  const copy = async () => {
+    try {
+      await navigator.clipboard.writeText(screen?.terminal.getSelection() ?? "");
+      showToast(t("common.copied"), { tone: "good", seconds: 2 });
+    } catch {
+      showToast(t("sandboxPanel.clipboard.denied"), { tone: "danger" });
+    }
+  };
+  const paste = async () => {
+    try {
+      screen?.terminal.paste(await navigator.clipboard.readText());
+      screen?.terminal.focus();
+    } catch {
+      showToast(t("sandboxPanel.terminal.pasteHint"), { tone: "danger" });
+    }
+  };
+  const takeOver = async (force: boolean) => {
+    setAsking(null);
+    if (!(await input.take(force))) setAsking(other?.name ?? "");
+    else screen?.terminal.focus();
+  };
+  const zoom = (by: number) => setLetters(Math.max(MIN_FONT_SIZE, Math.min(MAX_FONT_SIZE, letters + by)));
+
+  return (
+    <div className={styles.shell}>
+      <div className={styles.bar}>
+        <span className={styles.state} role="status">
+          {stateWords(state.name === "connecting" && state.attempt > 0)}
+        </span>
+        <IconButton
+          size="small"
+          icon={Search}
+          label={t("sandboxPanel.terminal.find")}
+          onClick={() => setFinding(!finding)}
+        />
+        <IconButton size="small" icon={Copy} label={t("sandboxPanel.terminal.copy")} onClick={() => void copy()} />
+        <IconButton
+          size="small"
+          icon={ClipboardPaste}
+          label={t("sandboxPanel.terminal.paste")}
+          disabled={locked}
+          onClick={() => void paste()}
+        />
+        <Menu
+          trigger={<IconButton size="small" icon={Settings2} label={t("sandboxPanel.terminal.look")} />}
+          items={[
+            { label: t("sandboxPanel.terminal.larger"), icon: ZoomIn, onSelect: () => zoom(1) },
+            { label: t("sandboxPanel.terminal.smaller"), icon: ZoomOut, onSelect: () => zoom(-1) },
+            {
+              label: reader ? t("sandboxPanel.terminal.readerOff") : t("sandboxPanel.terminal.readerOn"),
+              icon: Accessibility,
+              onSelect: () => setReader(!reader),
+            },
+          ]}
+        />
+        {!alone && (
+          <IconButton
+            size="small"
+            icon={ExternalLink}
+            label={t("sandboxPanel.popout")}
+            onClick={() => openPopout(sandbox, "terminal")}
+          />
+        )}
+      </div>
+      {finding && screen && <TerminalSearch screen={screen} onClose={() => setFinding(false)} />}
+      {locked && (
+        <div className={styles.note} role="status">
+          <Lock size={15} aria-hidden />
+          <span>
+            {!mayType
+              ? t("sandboxPanel.terminal.readOnly")
+              : other?.mine
+                ? t("sandboxPanel.terminal.otherWindow")
+                : t("sandboxPanel.terminal.held", { name: displayName(other?.name ?? "") })}
+          </span>
+          {mayType && (
+            <Button size="small" busy={input.busy} onClick={() => void takeOver(other?.mine ?? false)}>
+              {t("sandboxPanel.input.take")}
+            </Button>
+          )}
+        </div>
+      )}
+      {input.hand.who === "me" && (
+        <div className={styles.note} data-mine role="status">
+          <span>{t("sandboxPanel.terminal.mine")}</span>
+          <Button
+            size="small"
+            busy={input.busy}
+            onClick={() => void input.handBack().then(() => screen?.terminal.focus())}
+          >
+            {t("sandboxPanel.input.handBack")}
+          </Button>
+        </div>
+      )}
+      {state.name === "exited" && (
+        <div className={styles.note} role="status">
+          <span>
+            {state.code === null
+              ? t("sandboxPanel.terminal.exited")
+              : t("sandboxPanel.terminal.exitedWith", { code: state.code })}
+          </span>
+          {mayType && (
+            <Button size="small" icon={RotateCw} onClick={() => setAgain(again + 1)}>
+              {t("sandboxPanel.terminal.restart")}
+            </Button>
+          )}
+        </div>
+      )}
+      {state.name === "refused" && <ErrorState error={state.error} retry={() => setAgain(again + 1)} />}
+      <div className={styles.place} data-away={state.name !== "live" || undefined}>
+        <div ref={place} className={styles.screen} />
+      </div>
+      <TakeOverDialog name={asking} onClose={() => setAsking(null)} onTake={() => void takeOver(true)} />
+    </div>
+  );
+
+  function stateWords(retrying: boolean): ReactNode {
+    if (retrying)
+      return (
+        <>
+          {t("sandboxPanel.terminal.again")}{" "}
+          <Button size="small" tone="quiet" onClick={() => link.current?.now()}>
+            {t("sandboxPanel.desktop.tryNow")}
+          </Button>
+        </>
+      );
+    return state.name === "connecting" ? t("sandboxPanel.terminal.connecting") : "";
+  }
+}

@@ -1,0 +1,131 @@
+/** xterm wrapper, loaded when the first terminal is opened. */
+
+import type { ISearchOptions, SearchAddon } from "@xterm/addon-search";
+import type { ITheme, Terminal } from "@xterm/xterm";
+
+export interface TerminalScreenHandle {
+  terminal: Terminal;
+  search: SearchAddon;
+  /** Fit lines and columns to the available space. */
+  fit: () => { cols: number; rows: number };
+  dispose: () => void;
+}
+
+export interface TerminalOptions {
+  size: number;
+  reader: boolean;
+  /** Read-only output: lines end with LF alone, and there is no cursor. */
+  log?: boolean;
+}
+
+export async function createTerminalScreen(place: HTMLElement, wishes: TerminalOptions): Promise<TerminalScreenHandle> {
+  const [{ Terminal }, { FitAddon }, { SearchAddon }] = await Promise.all([
+    import("@xterm/xterm"),
+    import("@xterm/addon-fit"),
+    import("@xterm/addon-search"),
+    import("@xterm/xterm/css/xterm.css"),
+  ]);
+  const terminal = new Terminal({
+    fontFamily: getComputedStyle(document.documentElement).getPropertyValue("--mono") || "monospace",
+    fontSize: wishes.size,
+    screenReaderMode: wishes.reader,
+    scrollback: 10_000,
+    cursorBlink: !window.matchMedia("(prefers-reduced-motion: reduce)").matches,
+    convertEol: wishes.log === true,
+    disableStdin: wishes.log === true,
+    allowProposedApi: true,
+    macOptionIsMeta: true,
+    minimumContrastRatio: 4.5,
+    theme: terminalTheme(wishes),
+    // Links of hostile programs must not open by an accidental click.
+    linkHandler: { activate: () => {} },
+  });
+  const fitting = new FitAddon();
+  const search = new SearchAddon();
+  terminal.loadAddon(fitting);
+  terminal.loadAddon(search);
+  terminal.open(place);
+  void enableWebgl(terminal);
+  const dark = new MutationObserver(() => {
+    terminal.options.theme = terminalTheme(wishes);
+  });
+  dark.observe(document.documentElement, { attributes: true, attributeFilter: ["data-theme"] });
+  return {
+    terminal,
+    search,
+    fit: () => {
+      // A hidden view has no size; keep the last one.
+      if (place.clientWidth > 40 && place.clientHeight > 20) fitting.fit();
+      return { cols: terminal.cols, rows: terminal.rows };
+    },
+    dispose: () => {
+      dark.disconnect();
+      terminal.dispose();
+    },
+  };
+}
+
+/** Use WebGL if available, else xterm's default renderer. */
+async function enableWebgl(terminal: Terminal): Promise<void> {
+  try {
+    const { WebglAddon } = await import("@xterm/addon-webgl");
+    if (!terminal.element?.isConnected) return;
+    const webgl = new WebglAddon();
+    webgl.onContextLoss(() => webgl.dispose());
+    terminal.loadAddon(webgl);
+  } catch {
+    // WebGL is missing or disabled.
+  }
+}
+
+const LIGHT_COLOURS: ITheme = {
+  black: "#1b1e1a",
+  red: "#a8231b",
+  green: "#1c6b46",
+  yellow: "#7a4f00",
+  blue: "#1f5a99",
+  magenta: "#86377f",
+  cyan: "#136b73",
+  white: "#545a51",
+  brightBlack: "#5d635a",
+  brightRed: "#b3261e",
+  brightGreen: "#15563a",
+  brightYellow: "#6b4600",
+  brightBlue: "#184a80",
+  brightMagenta: "#6e2b68",
+  brightCyan: "#0f585f",
+  brightWhite: "#1b1e1a",
+};
+
+function terminalTheme(wishes: TerminalOptions): ITheme {
+  const theme = currentTheme();
+  return wishes.log ? { ...theme, cursor: theme.background } : theme;
+}
+
+function currentTheme(): ITheme {
+  const root = document.documentElement;
+  const style = getComputedStyle(root);
+  const token = (name: string) => style.getPropertyValue(name).trim();
+  return {
+    ...(root.dataset.theme === "dark" ? {} : LIGHT_COLOURS),
+    background: token("--surface"),
+    foreground: token("--text"),
+    cursor: token("--accent"),
+    cursorAccent: token("--surface"),
+    selectionBackground: token("--info-soft"),
+  };
+}
+
+export function searchDecorations(): ISearchOptions {
+  const style = getComputedStyle(document.documentElement);
+  const token = (name: string) => style.getPropertyValue(name).trim();
+  return {
+    decorations: {
+      matchBackground: token("--warning-soft"),
+      matchOverviewRuler: token("--warning"),
+      activeMatchBackground: token("--accent-soft"),
+      activeMatchBorder: token("--accent"),
+      activeMatchColorOverviewRuler: token("--accent"),
+    },
+  };
+}

@@ -1,0 +1,65 @@
+import { describe, expect, it } from "vitest";
+import { createSandboxBody, EMPTY_FORM, invalidFields } from "./create-form";
+import { type MetricSample, mergeMetrics } from "./sandbox-metrics";
+
+describe("a new sandbox", () => {
+  it("leaves unset fields to the server", () => {
+    expect(createSandboxBody(EMPTY_FORM)).toEqual({});
+  });
+  it("has a kind, an image, limits and a lifetime", () => {
+    const form = {
+      ...EMPTY_FORM,
+      kind: "linux",
+      image: "desktop",
+      cpu: "500m",
+      memory: " 2Gi ",
+      life: "3600",
+      name: "mine",
+    };
+    expect(createSandboxBody(form)).toEqual({
+      image: { uri: "desktop" },
+      extensions: { "paddock.kind": "linux" },
+      resourceLimits: { cpu: "500m", memory: "2Gi" },
+      name: "mine",
+      timeout: 3600,
+    });
+  });
+  it("has no expiry only if requested", () => {
+    expect(createSandboxBody({ ...EMPTY_FORM, life: "never" })).toEqual({ timeout: null });
+    expect("timeout" in createSandboxBody(EMPTY_FORM)).toBe(false);
+  });
+  it("omits what a snapshot determines", () => {
+    expect(createSandboxBody({ ...EMPTY_FORM, snapshot: "snap-1", image: "host", kind: "linux" })).toEqual({
+      snapshotId: "snap-1",
+    });
+  });
+  it("reports invalid fields", () => {
+    expect(invalidFields({ ...EMPTY_FORM, cpu: "two", memory: "2 GB", name: "a b" })).toEqual({
+      cpu: true,
+      memory: true,
+      name: true,
+    });
+    expect(invalidFields({ ...EMPTY_FORM, cpu: "1.5", memory: "512Mi", name: "a-b.c" })).toEqual({});
+  });
+});
+
+describe("metric history", () => {
+  const sample = (second: number): MetricSample => ({
+    at: `2026-01-01T00:00:${String(second).padStart(2, "0")}Z`,
+    cpu: second,
+    memory: 1,
+  });
+  const limits = { cpuLimit: 2, memoryLimit: 10 };
+  it("appends new samples without duplicates", () => {
+    const before = { ...limits, samples: [sample(1), sample(2)] };
+    expect(
+      mergeMetrics(before, { ...limits, samples: [sample(2), sample(3)] }).samples.map((each) => each.cpu),
+    ).toEqual([1, 2, 3]);
+  });
+  it("drops old samples", () => {
+    const many = { ...limits, samples: Array.from({ length: 59 }, (_, second) => sample(second)) };
+    const kept = mergeMetrics(many, { ...limits, samples: [sample(59)] }).samples;
+    expect(kept).toHaveLength(40);
+    expect(kept.at(-1)?.cpu).toBe(59);
+  });
+});

@@ -1,0 +1,50 @@
+/** Form for a new sandbox, and the request made from it. */
+
+import type { Schema } from "@/api/types";
+
+export interface CreateSandboxForm {
+  /** Empty for none. */
+  kind: string;
+  /** Empty for the kind's default. */
+  image: string;
+  snapshot: string;
+  name: string;
+  cpu: string;
+  memory: string;
+  /** Seconds; empty for the configured default, `never` for no limit. */
+  life: string;
+}
+
+export const EMPTY_FORM: CreateSandboxForm = {
+  kind: "",
+  image: "",
+  snapshot: "",
+  name: "",
+  cpu: "",
+  memory: "",
+  life: "",
+};
+export const LIFETIMES = ["", "1800", "3600", "14400", "86400", "604800", "never"];
+
+export function createSandboxBody(form: CreateSandboxForm): Partial<Schema<"CreateSandboxRequest">> {
+  const body: Partial<Schema<"CreateSandboxRequest">> = {};
+  if (form.snapshot) body.snapshotId = form.snapshot;
+  else if (form.image) body.image = { uri: form.image };
+  if (form.kind && !form.snapshot) body.extensions = { "paddock.kind": form.kind };
+  if (form.name.trim()) body.name = form.name.trim();
+  const limits: Record<string, string> = {};
+  if (form.cpu.trim()) limits.cpu = form.cpu.trim();
+  if (form.memory.trim()) limits.memory = form.memory.trim();
+  if (Object.keys(limits).length > 0) body.resourceLimits = limits;
+  if (form.life) body.timeout = form.life === "never" ? null : Number(form.life);
+  return body;
+}
+
+/** Names of fields with invalid values. */
+export function invalidFields(form: CreateSandboxForm): Partial<Record<keyof CreateSandboxForm, true>> {
+  const found: Partial<Record<keyof CreateSandboxForm, true>> = {};
+  if (form.cpu.trim() && !/^\d+(\.\d+)?m?$/.test(form.cpu.trim())) found.cpu = true;
+  if (form.memory.trim() && !/^\d+(\.\d+)?([kKMGT]i?)?$/.test(form.memory.trim())) found.memory = true;
+  if (form.name.trim() && !/^[A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?$/.test(form.name.trim())) found.name = true;
+  return found;
+}

@@ -1,0 +1,154 @@
+import { useMutation, useQueryClient } from "@tanstack/react-query";
+import { type FormEvent, useId, useState } from "react";
+import { useTranslation } from "react-i18next";
+import { api } from "@/api/client";
+import type { Schema } from "@/api/types";
+import { hasScope, useCurrentUser } from "@/shell/account/current-user";
+import { Code } from "@/ui/content/Code";
+import { Button } from "@/ui/controls/Button";
+import { Dialog } from "@/ui/controls/Dialog";
+import { Field, Select, TextInput } from "@/ui/controls/forms";
+import { ErrorState } from "@/ui/layout/query-states";
+import {
+  API_KEY_SCOPES,
+  type ApiKeyForm,
+  type ApiKeyScope,
+  createKeyBody,
+  EMPTY_KEY_FORM,
+  isPositiveNumber,
+  lacksModelScope,
+} from "./api-key-form";
+import styles from "./SettingsPage.module.css";
+
+const LIFETIMES = ["1", "7", "30", "90", "365", ""];
+
+/** Asks what a new key may do, makes it, and shows its secret once. */
+export function NewKeyDialog({ onClose }: { onClose: () => void }) {
+  const { t } = useTranslation();
+  const queries = useQueryClient();
+  const me = useCurrentUser().data;
+  const form = useId();
+  const [form, setWish] = useState<ApiKeyForm>(EMPTY_KEY_FORM);
+  const change = (changes: Partial<ApiKeyForm>) => setWish((before) => ({ ...before, ...changes }));
+  const made = useMutation({
+    mutationFn: () => api.post<Schema<"CreateKeyResponse">>("/v1/keys", createKeyBody(form, new Date())),
+    onSuccess: () => queries.invalidateQueries({ queryKey: ["settings", "keys"] }),
+  });
+  const right =
+    form.name.trim() &&
+    form.scopes.size > 0 &&
+    !lacksModelScope(form) &&
+    isPositiveNumber(form.requests, true) &&
+    isPositiveNumber(form.tokens, true) &&
+    isPositiveNumber(form.cost, false);
+  const submit = (event: FormEvent) => {
+    event.preventDefault();
+    if (right) made.mutate();
+  };
+
+  if (made.data)
+    return (
+      <Dialog
+        open
+        onClose={onClose}
+        title={t("settings.keys.made")}
+        footer={
+          <Button tone="accent" onClick={onClose}>
+            {t("settings.keys.kept")}
+          </Button>
+        }
+      >
+        <p>{t("settings.keys.once")}</p>
+        <Code text={made.data.secret} label={made.data.name} fileName={`${made.data.name}.key`} wrap />
+      </Dialog>
+    );
+  return (
+    <Dialog
+      open
+      onClose={onClose}
+      title={t("settings.keys.new")}
+      footer={
+        <>
+          <Button onClick={onClose}>{t("common.cancel")}</Button>
+          <Button tone="accent" type="submit" form={form} busy={made.isPending} disabled={!right}>
+            {t("settings.keys.make")}
+          </Button>
+        </>
+      }
+    >
+      <form id={form} className={styles.form} onSubmit={submit}>
+        <Field label={t("settings.keys.name")} hint={t("settings.keys.nameHint")}>
+          <TextInput
+            value={form.name}
+            maxLength={100}
+            required
+            onChange={(event) => change({ name: event.target.value })}
+          />
+        </Field>
+        <fieldset className={styles.scopes}>
+          <legend>{t("settings.keys.scopes")}</legend>
+          {API_KEY_SCOPES.filter((scope) => hasScope(me, scope)).map((scope) => (
+            <label key={scope}>
+              <input
+                type="checkbox"
+                checked={form.scopes.has(scope)}
+                onChange={(event) => change({ scopes: toggleScope(form.scopes, scope, event.target.checked) })}
+              />
+              <span>
+                <code>{scope}</code>
+                <span>{t(`settings.scopes.${scope.replace(":", "_")}`)}</span>
+              </span>
+            </label>
+          ))}
+        </fieldset>
+        <p className={styles.sees}>
+          {t(`settings.keys.${form.scopes.has("admin") || form.scopes.has("tenant:all") ? "seesAll" : "seesOwn"}`)}
+        </p>
+        <Field label={t("settings.keys.life")}>
+          <Select
+            value={form.days}
+            onChange={(days) => change({ days })}
+            options={LIFETIMES.map((days) => ({
+              value: days,
+              label: days ? t("settings.keys.days", { count: Number(days) }) : t("settings.keys.forever"),
+            }))}
+          />
+        </Field>
+        <Field
+          label={t("settings.keys.models")}
+          hint={t("settings.keys.modelsHint")}
+          error={lacksModelScope(form) ? t("settings.keys.needsModels") : null}
+        >
+          <TextInput
+            value={form.models}
+            placeholder="claude-*, gpt-5"
+            onChange={(event) => change({ models: event.target.value })}
+          />
+        </Field>
+        <div className={styles.pair}>
+          {(["requests", "tokens", "cost"] as const).map((what) => (
+            <Field
+              key={what}
+              label={t(`settings.keys.budgets.${what}`)}
+              error={isPositiveNumber(form[what], what !== "cost") ? null : t("settings.keys.number")}
+            >
+              <TextInput
+                inputMode="decimal"
+                value={form[what]}
+                onChange={(event) => change({ [what]: event.target.value })}
+              />
+            </Field>
+          ))}
+        </div>
+        {made.error && <ErrorState error={made.error} />}
+      </form>
+    </Dialog>
+  );
+}
+
+function toggleScope(scopes: ReadonlySet<ApiKeyScope>, scope: ApiKeyScope, on: boolean): ReadonlySet<ApiKeyScope> {
+  const next = new Set(scopes);
+  if (on) next.add(scope);
+  else next.delete(scope);
+  return next;
+}

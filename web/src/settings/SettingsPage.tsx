@@ -1,0 +1,57 @@
+import { Cpu, Info, KeyRound, type LucideIcon, Palette, ShieldCheck } from "lucide-react";
+import { type ComponentType, useEffect, useRef } from "react";
+import { useTranslation } from "react-i18next";
+import { Link, useParams } from "wouter";
+import NotFound from "@/shell/navigation/NotFound";
+import { Page } from "@/ui/layout/Page";
+import { AboutSettings } from "./About";
+import { ApiKeys } from "./ApiKeys";
+import { AppearanceSettings } from "./Appearance";
+import { ModelSettings } from "./Models";
+import { PolicySettings } from "./Policies";
+import styles from "./SettingsPage.module.css";
+
+const PAGES: Record<string, { icon: LucideIcon; show: ComponentType }> = {
+  models: { icon: Cpu, show: ModelSettings },
+  keys: { icon: KeyRound, show: ApiKeys },
+  policies: { icon: ShieldCheck, show: PolicySettings },
+  appearance: { icon: Palette, show: AppearanceSettings },
+  about: { icon: Info, show: AboutSettings },
+};
+
+/** Settings, one page per topic. */
+export default function SettingsPage() {
+  const { t } = useTranslation();
+  const { page = "models" } = useParams<{ page: string }>();
+  const found = Object.hasOwn(PAGES, page) ? PAGES[page] : undefined;
+  const pages = useRef<HTMLElement>(null);
+  // On narrow screens the row of pages is wider than the screen.
+  // biome-ignore lint/correctness/useExhaustiveDependencies: scroll when another page is chosen.
+  useEffect(() => {
+    pages.current?.querySelector("[aria-current]")?.scrollIntoView({ block: "nearest", inline: "nearest" });
+  }, [page]);
+  if (!found) return <NotFound />;
+  const { show: Show } = found;
+  return (
+    <Page title={t("settings.title")}>
+      <div className={styles.frame}>
+        <nav ref={pages} className={styles.pages} aria-label={t("settings.pages")}>
+          {Object.entries(PAGES).map(([id, { icon: Icon }]) => (
+            <Link
+              key={id}
+              href={`/settings/${id}`}
+              className={styles.link}
+              aria-current={id === page ? "page" : undefined}
+            >
+              <Icon size={16} aria-hidden />
+              {t(`settings.${id}.title`)}
+            </Link>
+          ))}
+        </nav>
+        <div className={styles.content}>
+          <Show />
+        </div>
+      </div>
+    </Page>
+  );
+}

@@ -1,0 +1,26 @@
+import { useTranslation } from "react-i18next";
+import type { Schema } from "@/api/types";
+import { Badge } from "@/ui/controls/Badge";
+import { Time } from "@/ui/format/formats";
+
+/** State of a provider: key refused, unreachable, failing, or OK. */
+export function ProviderState({ provider }: { provider: Schema<"ProviderResponse"> }) {
+  const { t } = useTranslation();
+  if (provider.keyRefusedAt)
+    return (
+      <Badge tone="danger">
+        {t("shell.provider.keyRefused")} · <Time at={provider.keyRefusedAt} />
+      </Badge>
+    );
+  if (provider.unreached && !provider.failing)
+    return (
+      <Badge tone="warning" title={provider.listProblem ?? undefined}>
+        {t("shell.provider.unreached")}
+      </Badge>
+    );
+  return (
+    <Badge tone={provider.failing ? "danger" : "good"}>
+      {t(provider.failing ? "shell.provider.failing" : "shell.provider.fine")}
+    </Badge>
+  );
+}

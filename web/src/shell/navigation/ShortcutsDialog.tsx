@@ -1,0 +1,47 @@
+import { useTranslation } from "react-i18next";
+import { KeyCap } from "@/ui/controls/Badge";
+import { Dialog } from "@/ui/controls/Dialog";
+import styles from "../Shell.module.css";
+import { GO_TO_KEYS, isApple } from "./keyboard-shortcuts";
+import { CONSOLE_PAGES } from "./pages";
+
+/** Name of the page at a path. */
+function pageName(path: string): string {
+  return `shell.places.${CONSOLE_PAGES.find((place) => place.path === path)?.id ?? "home"}`;
+}
+
+/** Dialog with all global shortcuts. */
+export function ShortcutsDialog({ open, onClose }: { open: boolean; onClose: () => void }) {
+  const { t } = useTranslation();
+  return (
+    <Dialog open={open} onClose={onClose} title={t("shell.shortcuts.title")}>
+      <dl className={styles.shortcuts}>
+        <dt>
+          <KeyCap>{isApple ? "⌘" : "Ctrl"}</KeyCap> <KeyCap>K</KeyCap>
+        </dt>
+        <dd>{t("shell.shortcuts.palette")}</dd>
+        <dt>
+          <KeyCap>?</KeyCap>
+        </dt>
+        <dd>{t("shell.shortcuts.this")}</dd>
+        <dt>
+          <KeyCap>A</KeyCap> / <KeyCap>R</KeyCap>
+        </dt>
+        <dd>{t("shell.shortcuts.decide")}</dd>
+        <dt>
+          <KeyCap>Esc</KeyCap> <KeyCap>Esc</KeyCap>
+        </dt>
+        <dd>{t("shell.shortcuts.stop")}</dd>
+        {Object.entries(GO_TO_KEYS).map(([letter, path]) => (
+          <div key={letter} className={styles.shortcut}>
+            <dt>
+              <KeyCap>G</KeyCap> <KeyCap>{letter.toUpperCase()}</KeyCap>
+            </dt>
+            <dd>{t(pageName(path))}</dd>
+          </div>
+        ))}
+      </dl>
+      <p className={styles.soft}>{t("shell.shortcuts.about")}</p>
+    </Dialog>
+  );
+}

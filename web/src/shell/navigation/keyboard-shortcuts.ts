@@ -1,0 +1,66 @@
+/** Global shortcuts, disabled while a text field, terminal or desktop has the focus. */
+
+import { useEffect } from "react";
+import { useLocation } from "wouter";
+
+/** Keys after `g`, and the pages they open. */
+export const GO_TO_KEYS: Record<string, string> = {
+  h: "/",
+  c: "/chats",
+  t: "/tasks",
+  r: "/runs",
+  a: "/archive",
+  s: "/sandboxes",
+  w: "/screens",
+  u: "/usage",
+  l: "/status",
+  e: "/settings",
+};
+const SEQUENCE_MS = 1_200;
+
+/** Whether the focused element takes keys: a text field, a terminal, a desktop. */
+export function takesKeys(target: EventTarget | null): boolean {
+  if (!(target instanceof HTMLElement)) return false;
+  if (target.isContentEditable || target.closest("[contenteditable=true]")) return true;
+  return ["INPUT", "TEXTAREA", "SELECT", "CANVAS"].includes(target.tagName) || isRemoteInput(target);
+}
+
+function isRemoteInput(target: EventTarget | null): boolean {
+  return target instanceof HTMLElement && target.closest(".xterm, canvas, [data-takes-keys]") !== null;
+}
+
+export const isApple = /mac|iphone|ipad/i.test(navigator.platform || navigator.userAgent);
+
+export function useShortcuts(open: (what: "palette" | "shortcuts" | null) => void): void {
+  const [, navigate] = useLocation();
+  useEffect(() => {
+    let going = 0;
+    const pressed = (event: KeyboardEvent) => {
+      if (event.defaultPrevented || event.isComposing) return;
+      const command = isApple ? event.metaKey && !event.ctrlKey : event.ctrlKey && !event.metaKey;
+      if (command && !event.altKey && !event.shiftKey && event.key.toLowerCase() === "k") {
+        // Ctrl+K belongs to the shell in a terminal; ⌘K does not.
+        if (!isApple && isRemoteInput(event.target)) return;
+        event.preventDefault();
+        open("palette");
+        return;
+      }
+      if (event.ctrlKey || event.metaKey || event.altKey || takesKeys(event.target)) return;
+      if (document.querySelector("[role=dialog], [role=menu]")) return;
+      if (event.key === "?") {
+        event.preventDefault();
+        open("shortcuts");
+      } else if (event.key === "g") {
+        going = event.timeStamp;
+      } else if (going && event.timeStamp - going < SEQUENCE_MS && GO_TO_KEYS[event.key]) {
+        event.preventDefault();
+        going = 0;
+        navigate(GO_TO_KEYS[event.key] ?? "/");
+      } else {
+        going = 0;
+      }
+    };
+    window.addEventListener("keydown", pressed);
+    return () => window.removeEventListener("keydown", pressed);
+  }, [navigate, open]);
+}

@@ -1,0 +1,29 @@
+/** Browser notifications: off until the user enables them and the browser allows them. */
+
+import { create } from "zustand";
+import { readStored, writeStored } from "@/ui/hooks/browser-storage";
+
+const STORAGE_KEY = "notifications";
+const isSupported = () => typeof Notification !== "undefined";
+
+export type Permission = NotificationPermission | "unsupported";
+
+interface NotificationState {
+  on: boolean;
+  permission: Permission;
+}
+
+const currentState = (wanted: boolean): NotificationState => {
+  const permission = isSupported() ? Notification.permission : "unsupported";
+  return { on: wanted && permission === "granted", permission };
+};
+
+export const useNotifications = create<NotificationState>(() => currentState(readStored(STORAGE_KEY, false)));
+
+/** Turn notifications on or off. The browser may ask for permission first. */
+export async function setNotifications(on: boolean): Promise<void> {
+  if (on && isSupported() && Notification.permission === "default") await Notification.requestPermission();
+  const next = currentState(on);
+  writeStored(STORAGE_KEY, next.on);
+  useNotifications.setState(next);
+}

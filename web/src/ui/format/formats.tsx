@@ -1,0 +1,65 @@
+import i18next from "i18next";
+import { useEffect, useState } from "react";
+import { useTranslation } from "react-i18next";
+
+const STEPS: [Intl.RelativeTimeFormatUnit, number][] = [
+  ["year", 31_536_000],
+  ["month", 2_592_000],
+  ["day", 86_400],
+  ["hour", 3_600],
+  ["minute", 60],
+];
+
+/** "3 minutes ago", in the page's language. */
+export function formatRelativeTime(at: Date, now: Date, language: string): string {
+  const seconds = (at.getTime() - now.getTime()) / 1000;
+  const format = new Intl.RelativeTimeFormat(language, { numeric: "auto", style: "short" });
+  for (const [unit, size] of STEPS) {
+    if (Math.abs(seconds) >= size) return format.format(Math.round(seconds / size), unit);
+  }
+  return format.format(0, "second");
+}
+
+/** Relative time; the exact time is in the tooltip. */
+export function Time({ at }: { at: string }) {
+  const { i18n } = useTranslation();
+  const [now, setNow] = useState(() => new Date());
+  useEffect(() => {
+    const timer = setInterval(() => setNow(new Date()), 20_000);
+    return () => clearInterval(timer);
+  }, []);
+  const when = new Date(at);
+  if (Number.isNaN(when.getTime())) return <span>{at}</span>;
+  return (
+    <time dateTime={at} title={when.toLocaleString(i18n.language)}>
+      {formatRelativeTime(when, now, i18n.language)}
+    </time>
+  );
+}
+
+/** "4.2 s", "3 min 20 s", in the page's language. */
+export function formatDuration(seconds: number): string {
+  const unit = (value: number | string, name: string) => `${value} ${i18next.t(`common.units.${name}`)}`;
+  if (seconds < 1) return unit(Math.round(seconds * 1000), "ms");
+  if (seconds < 60) return unit(seconds.toFixed(seconds < 10 ? 1 : 0), "s");
+  const minutes = Math.floor(seconds / 60);
+  if (minutes < 60) return `${unit(minutes, "min")} ${unit(Math.round(seconds % 60), "s")}`;
+  return `${unit(Math.floor(minutes / 60), "h")} ${unit(minutes % 60, "min")}`;
+}
+
+/** "1.4 MB". */
+export function formatBytes(bytes: number): string {
+  const units = ["B", "kB", "MB", "GB", "TB"];
+  let unit = 0;
+  let value = bytes;
+  while (value >= 1000 && unit < units.length - 1) {
+    value /= 1000;
+    unit += 1;
+  }
+  return `${unit && value < 10 ? value.toFixed(1) : Math.round(value)} ${units[unit]}`;
+}
+
+/** "1,234" or "12.3k", for tokens. */
+export function formatAmount(value: number, language: string): string {
+  return new Intl.NumberFormat(language, { notation: value >= 10_000 ? "compact" : "standard" }).format(value);
+}

@@ -1,0 +1,41 @@
+import { afterAll, beforeAll, describe, expect, it } from "vitest";
+import { chooseLanguage } from "@/i18n";
+import { serverText } from "./server-text";
+
+const DURATION = "'zz' is not a duration; write seconds or a number with ms, s, m, h, d or w, such as 10m";
+
+describe("messages of the server", () => {
+  it("stay as they are in English", () => {
+    for (const message of [DURATION, "is missing; add it", "its lifetime was over", "something new"])
+      expect(serverText(message)).toBe(message);
+  });
+});
+
+describe("messages of the server in Chinese", () => {
+  beforeAll(() => chooseLanguage("zh"));
+  afterAll(() => chooseLanguage("en"));
+
+  it.each([
+    [DURATION, "'zz'"],
+    ["'x' is not a size; write bytes or a number with Ki, Mi, Gi, Ti, k, M, G or T, such as 512Mi", "'x'"],
+    ["must be at least 1, not 0", "1"],
+    ["must be 'a' or 'b', not 'c'; did you mean 'b'?", "'c'"],
+    ["no such field; did you mean 'goal'?", "goal"],
+    ["unused for 600 s", "600"],
+    ["the sandbox's first process ended with code 3", "3"],
+    ["is missing; add it", ""],
+    ["there is no such file", ""],
+    ["out_of_memory", ""],
+    ["expired", ""],
+    ["its lifetime was over", ""],
+  ])("are translated with their values: %s", (message, value) => {
+    const text = serverText(message);
+    expect(text).toContain(value);
+    expect(text).toMatch(/\p{Script=Han}/u);
+    expect(text).not.toMatch(/[a-z]{3,} [a-z]{2,}/);
+  });
+
+  it("are marked as the server's without a translation", () => {
+    expect(serverText("something new")).toBe("服务器说明：something new");
+  });
+});

@@ -1,0 +1,108 @@
+import { Cable, ListChecks, MessageCirclePlus, Play, RotateCcw, SquarePlus } from "lucide-react";
+import { useState } from "react";
+import { useTranslation } from "react-i18next";
+import { Link } from "wouter";
+import { hasScope, useCurrentUser } from "@/shell/account/current-user";
+import { ConnectModel } from "@/shell/models/ConnectModel";
+import { type ServerFacts, useServerFacts } from "@/shell/status/server-facts";
+import { useDemo } from "@/shell/status/useDemo";
+import { Badge } from "@/ui/controls/Badge";
+import { Button } from "@/ui/controls/Button";
+import { Dialog } from "@/ui/controls/Dialog";
+import { useTitle } from "@/ui/layout/Page";
+import { RecentActivity, useRecentChats } from "./RecentActivity";
+import styles from "./WelcomePage.module.css";
+
+/** Start page: a demo, next steps and recent activity. */
+export default function WelcomePage() {
+  const { t } = useTranslation();
+  const me = useCurrentUser().data;
+  const server = useServerFacts();
+  const [connecting, setConnecting] = useState(false);
+  const chats = hasScope(me, "sessions:write");
+  const tasks = hasScope(me, "runs:write");
+  useTitle(t("welcome.title"));
+  return (
+    <div className={styles.page}>
+      <header className={styles.hero}>
+        <h1>{t("welcome.title")}</h1>
+        <p>{t("welcome.about")}</p>
+        {chats && server.data?.models.demo && <DemoButton />}
+        {chats && server.data && !server.data.models.demo && (
+          <Link href="/chats" className={styles.main}>
+            <MessageCirclePlus size={18} aria-hidden />
+            {t("welcome.begin")}
+          </Link>
+        )}
+      </header>
+      <section aria-labelledby="next" className={styles.section}>
+        <h2 id="next">{t("welcome.next")}</h2>
+        <div className={styles.cards}>
+          {chats && (
+            <Link href="/chats" className={styles.card}>
+              <MessageCirclePlus size={22} aria-hidden />
+              <h3>{t("welcome.chat.title")}</h3>
+              <p>{t("welcome.chat.about")}</p>
+            </Link>
+          )}
+          {tasks && (
+            <Link href="/tasks" className={styles.card}>
+              <ListChecks size={22} aria-hidden />
+              <h3>{t("welcome.task.title")}</h3>
+              <p>{t("welcome.task.about")}</p>
+            </Link>
+          )}
+          {hasScope(me, "sandboxes:write") && !chats && !tasks && (
+            <Link href="/sandboxes?create=1" className={styles.card}>
+              <SquarePlus size={22} aria-hidden />
+              <h3>{t("sandboxes.new")}</h3>
+              <p>{t("sandboxes.about")}</p>
+            </Link>
+          )}
+          <button type="button" className={styles.card} onClick={() => setConnecting(true)}>
+            <Cable size={22} aria-hidden />
+            <h3>
+              {t("welcome.model.title")}
+              {server.data?.models.real && <ModelState state={server.data.models.state} />}
+            </h3>
+            <p>{t("welcome.model.about")}</p>
+          </button>
+        </div>
+      </section>
+      <RecentActivity />
+      <Dialog open={connecting} onClose={() => setConnecting(false)} title={t("welcome.model.title")}>
+        <ConnectModel />
+      </Dialog>
+    </div>
+  );
+}
+
+/** Whether models are ready to answer. */
+function ModelState({ state }: { state: ServerFacts["models"]["state"] }) {
+  const { t } = useTranslation();
+  if (state === "key_refused") return <Badge tone="danger">{t("shell.provider.keyRefused")}</Badge>;
+  if (state === "not_reached") return <Badge tone="warning">{t("shell.provider.unreached")}</Badge>;
+  return <Badge tone="good">{t("welcome.model.done")}</Badge>;
+}
+
+/** Button that starts a scripted demo chat. */
+function DemoButton() {
+  const { t } = useTranslation();
+  const some = (useRecentChats().data?.items.length ?? 0) > 0;
+  const begin = useDemo();
+  return (
+    <div className={styles.demo}>
+      <div className={styles.buttons}>
+        <Button tone="accent" icon={Play} busy={begin.isPending} onClick={() => begin.mutate(false)}>
+          {t("welcome.demo.begin")}
+        </Button>
+        {some && (
+          <Button tone="quiet" icon={RotateCcw} disabled={begin.isPending} onClick={() => begin.mutate(true)}>
+            {t("welcome.demo.again")}
+          </Button>
+        )}
+      </div>
+      <p className={styles.honest}>{t("welcome.demo.honest")}</p>
+    </div>
+  );
+}
