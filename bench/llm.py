@@ -66,7 +66,7 @@ class Bench:
         await self.rate(ANTHROPIC, MESSAGES, message("bench-claude"))
 
     async def cross(self) -> None:
-        """Only those who translate take part. A body that none was translated from would show in what was seen."""
+        """Only translating gateways take part; an untranslated body would show in the received requests."""
         before = self.provider.seen()["messages"]
         await self.rate(CROSS, MESSAGES, message(), translating=True)
         for _ in range(self.rounds):
@@ -141,13 +141,13 @@ def judge(table: Table, who: str) -> None:
     )
 
 
-async def answering(doors: list[Gateway], client: Client) -> list[Gateway]:
+async def answering(candidates: list[Gateway], client: Client) -> list[Gateway]:
     """Return gateways that answer a test request; print why others do not."""
     able = []
-    for door in doors:
+    for candidate in candidates:
         try:
-            await client(door, CHAT, chat(), connections=1, requests=1)
-            able.append(door)
+            await client(candidate, CHAT, chat(), connections=1, requests=1)
+            able.append(candidate)
         except RuntimeError as error:
             print(f"! left out: {error}", flush=True)
     return able
@@ -168,11 +168,11 @@ async def start(
         print(f"{name} …", flush=True)
         (scratch / name).mkdir()
         try:
-            doors = await running.enter_async_context(ways[name](scratch / name))
+            candidates = await running.enter_async_context(ways[name](scratch / name))
         except RuntimeError as error:
             print(f"! left out: {name}: {error}", flush=True)
             continue
-        found += await answering(doors, client)
+        found += await answering(candidates, client)
     return found
 
 
@@ -185,7 +185,7 @@ async def main() -> int:
     arguments.add_argument("--only", nargs="+", choices=PARTS, default=PARTS, help="what to measure")
     arguments.add_argument("--gateways", nargs="+", choices=NAMES, default=NAMES, help="whom to measure")
     arguments.add_argument("--listen", type=int, default=0, help="port of llm.listen; 0 takes a free one, -1 none")
-    arguments.add_argument("--door", choices=("paddock", "paddock listen"), help="whose figures the bars are for")
+    arguments.add_argument("--candidate", choices=("paddock", "paddock listen"), help="whose figures the bars are for")
     arguments.add_argument("--json", type=Path, help="write the figures here too")
     options = arguments.parse_args()
     if options.quick:
@@ -205,31 +205,35 @@ async def main() -> int:
             if part in options.only:
                 print(f"{part} …", flush=True)
                 await getattr(bench, part)()
-        doors = [each for each in everybody if each.data is not None]
-        door = next((each for each in doors if each.name == options.door), doors[-1] if doors else None)
-        if door is not None:
-            judge(table, door.name)
-            await keep(table, client, door, options)
+        candidates = [each for each in everybody if each.data is not None]
+        candidate = next(
+            (each for each in candidates if each.name == options.candidate), candidates[-1] if candidates else None
+        )
+        if candidate is not None:
+            judge(table, candidate.name)
+            await keep(table, client, candidate, options)
     table.show(COLUMNS, less_direct=(LATENCY, FIRST_BYTE, SPREAD))
     if options.json:
         options.json.write_text(table.as_json())
-    if door is None and "paddock" in options.gateways:
+    if candidate is None and "paddock" in options.gateways:
         print("\nPaddock did not answer, so no bar was met.")
         return 1
-    if door is not None:
-        print(f"\nThe bars are for {door.name!r}.")
+    if candidate is not None:
+        print(f"\nThe bars are for {candidate.name!r}.")
     return 0 if table.all_hold else 1
 
 
-async def keep(table: Table, client: Client, door: Gateway, options: argparse.Namespace) -> None:
+async def keep(table: Table, client: Client, candidate: Gateway, options: argparse.Namespace) -> None:
     """Measure what the archive keeps, and its size."""
-    await endurance.nothing_lost(table, door, sum(client.asked.get(name, 0) for name in COLUMNS if "paddock" in name))
+    await endurance.nothing_lost(
+        table, candidate, sum(client.asked.get(name, 0) for name in COLUMNS if "paddock" in name)
+    )
     if "archive" in options.only:
         print("archive …", flush=True)
-        await endurance.conversation(table, door, 20 if options.quick else 200)
+        await endurance.conversation(table, candidate, 20 if options.quick else 200)
     if "memory" in options.only:
         print("memory …", flush=True)
-        await endurance.memory(table, door, client, 10_000 if options.quick else 100_000)
+        await endurance.memory(table, candidate, client, 10_000 if options.quick else 100_000)
 
 
 if __name__ == "__main__":

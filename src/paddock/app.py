@@ -103,7 +103,7 @@ class PaddockServer:
     gateway: ModelGateway
     model_server: HttpServer
     loop: EventLoopMonitor
-    bridges: McpServerProxies
+    mcp_proxies: McpServerProxies
     live: LiveServices
     runs: RunService
     sessions: SessionService
@@ -145,10 +145,10 @@ class PaddockServer:
             held.push_async_callback(self.model_server.close, self.config.server.shutdown_grace)
             sandboxes = SandboxModelAccess(settings, self.keys, self.model_server)
             held.push_async_callback(sandboxes.close)
-            self.bridges = make_bridges(self.config)
-            held.push_async_callback(self.bridges.close)
-            own_tools = SandboxMcpServers()
-            held.push_async_callback(own_tools.close)
+            self.mcp_proxies = make_mcp_proxies(self.config)
+            held.push_async_callback(self.mcp_proxies.close)
+            sandbox_mcp_servers = SandboxMcpServers()
+            held.push_async_callback(sandbox_mcp_servers.close)
             devices = AndroidDevices(self.config.live)
             held.push_async_callback(devices.close)
             self.fleet = Fleet(
@@ -157,15 +157,15 @@ class PaddockServer:
                 store=self.store,
                 events=self.events,
                 config=self.config,
-                hooks=[sandboxes, self.bridges, own_tools, devices],
+                hooks=[sandboxes, self.mcp_proxies, sandbox_mcp_servers, devices],
             )
             held.push_async_callback(self.fleet.close)
             self.live = await LiveServices.open(self.fleet, self.events, self.config)
             held.push_async_callback(self.live.close)
-            own_tools.connect(self.live.tools, self.live.display_watcher)
-            keeper = Reconciler(self.fleet)
-            held.push_async_callback(keeper.close)
-            await keeper.open()
+            sandbox_mcp_servers.connect(self.live.tools, self.live.display_watcher)
+            reconciler = Reconciler(self.fleet)
+            held.push_async_callback(reconciler.close)
+            await reconciler.open()
             run_dependencies = RunDependencies.create(
                 self.config, fleet=self.fleet, images=self.images, gateway=self.gateway, events=self.events
             )
@@ -272,18 +272,18 @@ def measure_loop_time(handler: Handler, loop: EventLoopMonitor) -> Handler:
     return handle
 
 
-def make_bridges(config: Config) -> McpServerProxies:
-    """Create the bridges from sandboxes to MCP servers; they never lead to this server itself."""
+def make_mcp_proxies(config: Config) -> McpServerProxies:
+    """Create the proxies from sandboxes to MCP servers; they never reach this server itself."""
 
     def secret(name: str) -> str | None:
         found = config.runs.secrets.get(name)
         return None if found is None else found.get_secret_value()
 
-    bridges = McpServerProxies(secret, AddressPolicy(config.mcp.allow, config.sandboxes.port_range))
-    bridges.address_policy.refuse_port(config.server.port)
+    proxies = McpServerProxies(secret, AddressPolicy(config.mcp.allow, config.sandboxes.port_range))
+    proxies.address_policy.refuse_port(config.server.port)
     if config.llm.listen is not None:
-        bridges.address_policy.refuse_port(int(config.llm.listen.rpartition(":")[2]))
-    return bridges
+        proxies.address_policy.refuse_port(int(config.llm.listen.rpartition(":")[2]))
+    return proxies
 
 
 def collect_provider_secrets(settings: LlmConfig) -> list[str]:
@@ -359,7 +359,7 @@ async def _serve(
         await paddock.keys.ensure_local_key(paddock.local_key_path)
         listener = open_listener(config.server.host, config.server.port)
         url = listener_url(listener, config.server.host)
-        paddock.bridges.address_policy.refuse_port(listener.getsockname()[1])
+        paddock.mcp_proxies.address_policy.refuse_port(listener.getsockname()[1])
         if config.llm.listen is not None:
             host, _, port = config.llm.listen.rpartition(":")
             check_exposure(host, await paddock.keys.any_usable())

@@ -33,7 +33,7 @@ _TAG = re.compile(r"\s*<([A-Za-z][\w-]*)[\s>]")
 
 
 class Shortener:
-    """Takes out of a request what is personal, and what somebody else wrote."""
+    """Remove personal data and third-party text from a request."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = str(directory)

@@ -12,7 +12,7 @@ from typing import Any
 
 from paddock.sandbox.daemon.client import DaemonClient
 from tests.contract.backends.support import RunningSandbox, eventually
-from tests.support.screen_images import screen_box
+from tests.support.screen_images import screen_sandbox
 
 PAGES = Path(__file__).parents[1] / "pages"
 PORT = 8000
@@ -86,7 +86,7 @@ def desk(image: str, **changes: Any) -> Iterator[BrowserSandbox]:
     """A sandbox of an image with a browser, in which the pages are served at `URL`."""
     with (
         tempfile.TemporaryDirectory(prefix="browsing-") as directory,
-        screen_box(Path(directory), image, **changes) as sandbox,
+        screen_sandbox(Path(directory), image, **changes) as sandbox,
     ):
         for page in PAGES.iterdir():
             if page.is_file():

@@ -15,7 +15,7 @@ import pytest
 
 from paddock.model.sandbox import Image
 from paddock.sandbox.images import BuildProgress, ImageStore
-from tests.contract.backends.support import RunningSandbox, LocalBackendHarness, local_backend
+from tests.contract.backends.support import LocalBackendHarness, RunningSandbox, local_backend
 
 ROOT = Path(__file__).parents[2]
 KEPT = Path(os.environ.get("TEST_IMAGES") or Path.home() / ".paddock/images")
@@ -41,16 +41,16 @@ def share_screens(data: Path, *names: str) -> None:
 
 
 @contextmanager
-def screen_yard(directory: Path, name: str) -> Iterator[LocalBackendHarness]:
+def screen_backend(directory: Path, name: str) -> Iterator[LocalBackendHarness]:
     """A place for sandboxes of an image, without a server."""
     with local_backend(directory, screen_image(name)) as made:
         yield made
 
 
 @contextmanager
-def screen_box(directory: Path, name: str, **changes: Any) -> Iterator[RunningSandbox]:
+def screen_sandbox(directory: Path, name: str, **changes: Any) -> Iterator[RunningSandbox]:
     """One sandbox of an image, without a server; its services start with it."""
-    with screen_yard(directory, name) as place, place.sandbox(**changes) as sandbox:
+    with screen_backend(directory, name) as place, place.sandbox(**changes) as sandbox:
         yield sandbox
 
 

@@ -1,4 +1,4 @@
-"""What the store does when the machine, the disk or another program misbehaves."""
+"""Store behaviour on failures of the machine, the disk or other programs."""
 
 from __future__ import annotations
 
@@ -144,7 +144,7 @@ async def test_the_check_fails_while_writes_fail_and_recovers(tmp_path: Path) ->
         finally:
             resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
             signal.signal(signal.SIGXFSZ, before)
-        # Nobody has written since; a write of its own finds out, once it is due.
+        # No write happened since; the store's own probe write detects the recovery.
         store._probe_at = 0.0
         await store.check()
 

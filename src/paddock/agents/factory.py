@@ -6,7 +6,7 @@ from contextlib import AsyncExitStack
 
 from paddock.agents.approvals.tool_calls import ToolCalls
 from paddock.agents.engines.registry import EngineDependencies, EngineRegistry
-from paddock.agents.model.session_model import SessionModel
+from paddock.agents.model.model_requests import SessionModel
 from paddock.agents.session_files import SessionFiles
 from paddock.agents.sessions.service import SessionService
 from paddock.agents.tools.toolbox import Toolbox

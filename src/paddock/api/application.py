@@ -28,7 +28,7 @@ from paddock.api.http.authentication import RequestAuthenticator
 from paddock.api.http.body_limits import BodyLimits
 from paddock.api.http.outer_middleware import OuterMiddleware
 from paddock.api.live import (
-    desktop_control,
+    desktop_start_stop,
     desktop_websocket,
     input_lease,
     mcp_endpoint,
@@ -71,7 +71,7 @@ ROUTE_MODULES = (
     tool_calls,
     mcp_endpoint,
     screenshots,
-    desktop_control,
+    desktop_start_stop,
     input_lease,
     terminals,
     recordings,

@@ -171,7 +171,7 @@ class RunService:
         return run
 
     async def share(self, tenant: str, run_id: str, visibility: Visibility) -> Run:
-        """Change the visibility of a run, its sandbox and its events. Raises `Forbidden` unless the caller may share it."""
+        """Change the visibility of a run, its sandbox and its events. Raises `Forbidden` without permission."""
         run = await self._store.get(run_id, tenant)
         check_may_share(tenant, run)
         stream = f"run/{run_id}"

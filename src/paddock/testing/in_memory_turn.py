@@ -66,9 +66,9 @@ from paddock.testing.scripted_model import (
     matches_any,
     message_text,
     new_session,
+    reply_pieces_from_message,
     to_calls,
     to_content,
-    to_pieces,
     to_unrun_result,
     to_verdict,
 )
@@ -235,7 +235,7 @@ class InMemoryTurn(TurnRecorder, Turn):
             raise TurnLimit
         kept = self.records.journal.get((self.number, question.digest))
         if kept is not None:
-            for piece in to_pieces(kept.message):
+            for piece in reply_pieces_from_message(kept.message):
                 yield piece
             yield ModelReply(kept.message, kept.finish, from_records=True)
             return

@@ -183,7 +183,7 @@ def to_calls(records: TurnRecords, scripted_calls: Sequence[ScriptedCall]) -> tu
     return tuple(to_call(each) for each in scripted_calls)
 
 
-def to_pieces(message: SessionMessage) -> list[ReplyPiece]:
+def reply_pieces_from_message(message: SessionMessage) -> list[ReplyPiece]:
     """Return the reply pieces of a recorded message."""
     thought: list[ReplyPiece] = [ThoughtPiece(message.thought)] if message.thought else []
     text: list[ReplyPiece] = [TextPiece(message.text)] if message.text else []

@@ -1,4 +1,4 @@
-"""What backends are checked with."""
+"""Fixtures of backend checks."""
 
 from __future__ import annotations
 

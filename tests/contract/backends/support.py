@@ -156,7 +156,9 @@ def local_backend(directory: Path, image: Image, **changes: Any) -> Iterator[Loc
     """A place for sandboxes that asserts, when it closes, that nothing of them is left on the machine."""
     data = directory / f"data-{secrets.token_hex(6)}"
     base = 1_300_000_000 + secrets.randbelow(1_000_000) * UIDS_PER_DIRECTORY
-    made = LocalBackendHarness(replace(LocalBackendSettings(data=data, uid_base=base, uid_count=UIDS_PER_DIRECTORY), **changes), image)
+    made = LocalBackendHarness(
+        replace(LocalBackendSettings(data=data, uid_base=base, uid_count=UIDS_PER_DIRECTORY), **changes), image
+    )
     try:
         yield made
     finally:

@@ -33,7 +33,7 @@ def make_backend(settings: LocalBackendSettings) -> Callable[[], LocalBackend]:
 
 
 class TestLocal(BackendConformance):
-    """As whoever runs the tests."""
+    """As the user of the tests."""
 
 
 CHECKS = [name for name in dir(BackendConformance) if name.startswith("test_")]

@@ -128,7 +128,7 @@ class FaultResult:
 
 
 def run_with_fault(front: Server, directory: Path, fault: str, model: str, patience: float, **key: Any) -> FaultResult:
-    """Start all programs at once, and stop those still running some time after each has met the fault."""
+    """Start all programs at once and stop remaining ones some time after the fault."""
     sessions = {cli: f"{fault}-{cli}" for cli in LAUNCHERS}
     programs = {cli: AgentProgram(cli, directory / cli) for cli in LAUNCHERS}
     with front.client() as client:

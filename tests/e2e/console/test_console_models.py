@@ -168,5 +168,25 @@ def test_without_a_fitting_model_a_new_chat_says_why_nothing_can_be_typed(browse
                     person.is_content()
 
 
+def test_an_unknown_price_is_not_called_zero(browser: Browser, tmp_path: Path) -> None:
+    with strict_provider("openai") as provider:
+        provider.models = ("acme-large",)
+        settings = {"kind": "openai", "key": KEY, "base_url": f"{provider.server.url}{provider.prefix}"}
+        llm = {"providers": {"acme": settings}, "models": {"acme-large": "acme"}}
+        with serving(tmp_path, {"sandboxes": {"min_free_disk": 0}, "llm": llm}) as running:
+            with running.client() as client:
+                body = {"model": "acme-large", "messages": [{"role": "user", "content": "Hello?"}]}
+                client.post("/v1/chat/completions", json=body).raise_for_status()
+            for language in ("en", "zh"):
+                with visitor(browser, running, language=language) as person:
+                    page, unknown = person.page, person.t("usage.unknown")
+                    person.sign_in("/usage")
+                    row = page.get_by_role("row").filter(has_text="acme-large")
+                    expect(row.get_by_role("cell").last).to_have_text(unknown)
+                    expect(page.get_by_role("definition").get_by_text(unknown, exact=True)).to_be_visible()
+                    expect(page.get_by_text(re.compile(r"0\.00"))).to_have_count(0)
+                    person.is_content()
+
+
 def _try_button(person: Visitor) -> Locator:
     return person.button("settings.models.try")

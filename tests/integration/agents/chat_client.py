@@ -219,7 +219,7 @@ def check_question(messages: Sequence[Mapping[str, Any]]) -> None:
 
 
 def check(chat: Chat) -> None:
-    """Check events and model requests of a session whose turn is over."""
+    """Check events and model requests of a session after its turn."""
     check_order(chat.all())
     for question in questions(chat):
         check_question(question)

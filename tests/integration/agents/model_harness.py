@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from paddock.agents.engines.base import ModelReply, ReplyPiece, ToolSpec
-from paddock.agents.model.session_model import SessionModel
+from paddock.agents.model.model_requests import SessionModel
 from paddock.agents.session_files import SessionFiles
 from paddock.app import DATABASE_FILE, open_gateway
 from paddock.auth.keys import ApiKeys

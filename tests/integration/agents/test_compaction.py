@@ -12,7 +12,7 @@ import pytest
 
 from paddock.agents.engines.base import FILE_SCHEME
 from paddock.agents.model.compaction import clip_messages, estimate_tokens, find_paths
-from paddock.agents.model.session_model import ModelError
+from paddock.agents.model.model_requests import ModelError
 from paddock.model.sessions import PlanStep
 from paddock.store.chat_sessions.reply_store import ReplyStore
 from tests.integration.agents.model_harness import SHELL_TOOL, ModelHarness, open_model_harness, user_message
@@ -52,7 +52,7 @@ class Model:
 
     @property
     def last(self) -> list[dict[str, Any]]:
-        """What it was told in the last question that was no summary's."""
+        """Return the last model request that is not a summary's."""
         asked: list[list[dict[str, Any]]] = [each.document["messages"] for each in self.fake.received]
         return [said for said in asked if "sum up" not in str(said[0]["content"])][-1]
 

@@ -21,8 +21,8 @@ import httpx
 import pytest
 from websockets.sync.client import connect
 
-from paddock.agents.model import session_model
-from paddock.agents.model.session_model import ModelError
+from paddock.agents.model import model_requests
+from paddock.agents.model.model_requests import ModelError
 from tests.integration.agents.chat_client import CODE, Chat, call, check, scripted, text_of
 from tests.integration.agents.model_harness import SHELL_TOOL, open_model_harness, user_message
 from tests.support.fake_provider import events, upstream
@@ -137,7 +137,7 @@ def is_idle(chat: Chat) -> bool:
 
 @pytest.mark.anyio
 async def test_a_model_that_never_ends_is_cut_off(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(session_model, "MAX_REPLY_CHARACTERS", 200_000)
+    monkeypatch.setattr(model_requests, "MAX_REPLY_CHARACTERS", 200_000)
     with upstream() as fake:
         provider = {"kind": "openai", "base_url": f"{fake.url}/v1", "key": "k", "retries": 0}
         async with open_model_harness(tmp_path, providers={"m": provider}) as here:

@@ -127,7 +127,7 @@ def sandbox(chat: Chat, kind: str) -> Sandbox:
 
 
 def test_a_file_goes_from_linux_to_windows(place: tuple[Server, str]) -> None:
-    """Asked about every command, as it is when nobody has said otherwise."""
+    """Approve every command, as the default policy demands."""
     server, engine = place
     with server.client() as client:
         chat = Chat.begin(client, agent=engine, model="file", kinds=["linux", "windows"])

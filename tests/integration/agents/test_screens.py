@@ -1,4 +1,4 @@
-"""Sessions with a sandbox that has a screen: pictures, desktops, and persons who take over."""
+"""Sessions with screens: screenshots, desktops and takeovers."""
 
 from __future__ import annotations
 

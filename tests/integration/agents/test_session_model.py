@@ -13,7 +13,7 @@ import pytest
 
 from paddock.agents import event_batcher
 from paddock.agents.engines.base import CallPiece, MessageWriter, ModelReply, TextPiece, ThoughtPiece, TurnLimit
-from paddock.agents.model.session_model import ModelError
+from paddock.agents.model.model_requests import ModelError
 from paddock.errors import QuotaExceeded, Unauthorized
 from paddock.llm.formats.neutral import TokenUsage
 from paddock.model.session_events import MessageStarted, StepStarted, ThoughtStarted

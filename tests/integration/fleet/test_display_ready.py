@@ -21,7 +21,7 @@ pytestmark = pytest.mark.anyio
 
 @asynccontextmanager
 async def sandbox(data: Path, *services: ImageService) -> AsyncIterator[DaemonClient]:
-    """Start a sandbox whose image has these services."""
+    """Start a sandbox with these services in its image."""
     image = ImageStore(data / "images").resolve("host").model_copy(update={"services": services})
     backend = LocalBackend(LocalBackendSettings(data=data))
     record = await backend.start(SandboxSpec(id="shown", image=image, token="secret"))

@@ -13,8 +13,8 @@ import pytest
 
 from paddock.model.sandbox import Image
 from paddock.sandbox.images import ImageStore
+from paddock.sandbox.images.built_images import ImageDirectory
 from paddock.sandbox.images.host_image import HostImage
-from paddock.sandbox.images.image_directory import ImageDirectory
 
 
 @pytest.fixture(scope="module")

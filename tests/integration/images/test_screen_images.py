@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 import pytest
 from tests.contract.backends.support import RunningSandbox, eventually
-from tests.support.screen_images import IMAGES, screen_box, screen_yard
+from tests.support.screen_images import IMAGES, screen_backend, screen_sandbox
 
 from paddock.sandbox.daemon.client import DaemonClient
 
@@ -81,7 +81,7 @@ class SessionSandboxes:
 
     def __getitem__(self, kind: str) -> RunningSandbox:
         if kind not in self._made:
-            place = self._stack.enter_context(screen_yard(self._directory, kind))
+            place = self._stack.enter_context(screen_backend(self._directory, kind))
             self._made[kind] = self._stack.enter_context(place.sandbox())
         return self._made[kind]
 
@@ -120,7 +120,7 @@ def all_ready(sandbox: RunningSandbox) -> dict[str, dict[str, Any]]:
 
 
 def drawn(sandbox: RunningSandbox) -> dict[str, Any]:
-    """Wait until the window manager has the screen and somebody has drawn on it."""
+    """Wait until the window manager runs and the screen has content."""
 
     def seen() -> dict[str, Any]:
         result = sandbox.run(["/usr/bin/python3", "-c", LOOK])
@@ -131,7 +131,7 @@ def drawn(sandbox: RunningSandbox) -> dict[str, Any]:
 
 
 def evaluate(sandbox: RunningSandbox, page: str, code: str) -> Any:
-    """What a script says in a page of the sandbox's browser."""
+    """Run a script in a page of the sandbox's browser; return its result."""
     result = sandbox.run(["/usr/bin/python3", "-c", EVALUATE, "http://127.0.0.1:9222", page, code], timeout=40)
     assert result.exit_code == 0, result.stderr.decode(errors="replace")
     return json.loads(result.stdout)
@@ -153,7 +153,7 @@ def test_the_display_shows_something_and_speaks_rfb(sandbox: RunningSandbox, kin
 
 
 def test_a_screen_is_as_large_as_the_one_who_creates_it_says(tmp_path: Path) -> None:
-    with screen_box(tmp_path, "desktop", env={"PADDOCK_SCREEN": "1024x600"}) as sandbox:
+    with screen_sandbox(tmp_path, "desktop", env={"PADDOCK_SCREEN": "1024x600"}) as sandbox:
         assert tuple(drawn(sandbox)["size"]) == (1024, 600)
 
 
@@ -204,7 +204,7 @@ def test_the_desktop_has_what_a_desktop_has(sandboxes: SessionSandboxes) -> None
     sandbox = sandboxes["desktop"]
     sandbox.output("command -v lxterminal mousepad gpicview pcmanfm lxpanel")
     assert sandbox.output("xdg-mime query default text/plain").strip() == "org.xfce.mousepad.desktop"
-    # A dialog of it would ask for a password that nobody has.
+    # Its dialog would ask for an unknown password.
     assert sandbox.run("command -v lxpolkit").exit_code != 0
 
 
@@ -263,7 +263,7 @@ def test_wine_has_letters_of_all_languages_and_no_dialogs(sandboxes: SessionSand
 
 def test_keys_are_those_that_any_display_has_and_can_be_changed(tmp_path: Path) -> None:
     """The display's keymap is put together when its image is built."""
-    with screen_box(tmp_path, "desktop") as sandbox:
+    with screen_sandbox(tmp_path, "desktop") as sandbox:
         all_ready(sandbox)
         sandbox.output("Xvnc :7 -rfbport=-1 -rfbunixpath=/tmp/plain -SecurityTypes=None -ac >/tmp/plain.log 2>&1 &")
         eventually(lambda: sandbox.run("test -S /tmp/plain").exit_code == 0)
@@ -279,6 +279,6 @@ def test_keys_are_those_that_any_display_has_and_can_be_changed(tmp_path: Path) 
 @pytest.mark.parametrize("asked", [False, True])
 def test_a_desktop_has_opengl_unless_somebody_does_without(tmp_path: Path, asked: bool) -> None:
     look = "from Xlib import display; print('GLX' in display.Display().list_extensions())"
-    with screen_box(tmp_path, "desktop", env={} if asked else {"PADDOCK_OPENGL": ""}) as sandbox:
+    with screen_sandbox(tmp_path, "desktop", env={} if asked else {"PADDOCK_OPENGL": ""}) as sandbox:
         found = eventually(lambda: sandbox.run(["python3", "-c", look]).stdout.decode().strip(), 30)
         assert found == str(asked)

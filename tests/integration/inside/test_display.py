@@ -291,7 +291,7 @@ def test_several_descriptors_are_refused(tmp_path: Path, count: int) -> None:
         with left, right:
             socket.send_fds(connection, [HEAD], [left.fileno()] * count)
 
-    assert_refused(tmp_path, send, "descriptors instead of that of its display")
+    assert_refused(tmp_path, send, "descriptors instead of one display descriptor")
 
 
 def test_one_descriptor_per_byte_is_refused(tmp_path: Path) -> None:
@@ -301,18 +301,18 @@ def test_one_descriptor_per_byte_is_refused(tmp_path: Path) -> None:
             for byte in HEAD:
                 socket.send_fds(connection, [bytes([byte])], [left.fileno()])
 
-    assert_refused(tmp_path, send, "descriptors instead of that of its display")
+    assert_refused(tmp_path, send, "descriptors instead of one display descriptor")
 
 
 @pytest.mark.parametrize(
     ("said", "match"),
     [
         (HEAD, "0 descriptors"),
-        (b"", "nonsense"),
-        (b"\0\xff garbage \r\n\r\n", "nonsense"),
-        (b"HTTP/1.1 abc\r\n\r\n", "nonsense"),
-        (HEAD[:-2], "nonsense"),
-        (b"HTTP/1.1 101 " + b"x" * 20_000 + b"\r\n\r\n", "nonsense"),
+        (b"", "an invalid reply"),
+        (b"\0\xff garbage \r\n\r\n", "an invalid reply"),
+        (b"HTTP/1.1 abc\r\n\r\n", "an invalid reply"),
+        (HEAD[:-2], "an invalid reply"),
+        (b"HTTP/1.1 101 " + b"x" * 20_000 + b"\r\n\r\n", "an invalid reply"),
         (b'HTTP/1.1 502 Bad\r\n\r\n{"message": "broken"}', "broken"),
     ],
 )
@@ -326,7 +326,7 @@ def test_bytes_after_the_head_are_refused(tmp_path: Path) -> None:
         with left, right:
             socket.send_fds(connection, [HEAD + b"more"], [left.fileno()])
 
-    assert_refused(tmp_path, send, "instead of that of its display")
+    assert_refused(tmp_path, send, "instead of one display descriptor")
 
 
 @pytest.mark.parametrize("direct", [True, False])

@@ -112,7 +112,7 @@ def test_malformed_frames_are_refused(tmp_path: Path, case: str) -> None:
 
 @pytest.mark.parametrize("kind", ["text/html", "image/svg+xml", "", "image/jpeg, text/html"])
 def test_invalid_pictures_are_refused(tmp_path: Path, kind: str) -> None:
-    with pytest.raises(SandboxGone, match="no picture"):
+    with pytest.raises(SandboxGone, match="an invalid image"):
         fake_reply(tmp_path, answer(b"<script>", Content_Type=kind), lambda inside: inside.screenshot())
 
 

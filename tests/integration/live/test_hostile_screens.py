@@ -42,7 +42,7 @@ def enemy(client: httpx.Client) -> Iterator[Sandbox]:
     client.delete(made.path)
 
 
-# A sandbox whose daemon lies.
+# A sandbox with a lying daemon.
 
 
 def test_of_what_a_sandbox_lists_only_tools_are_shown(enemy: Sandbox) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.contract.backends.support import RunningSandbox, LocalBackendHarness, host_image, local_backend
+from tests.contract.backends.support import LocalBackendHarness, RunningSandbox, host_image, local_backend
 
 from paddock.model.sandbox import Image
 
@@ -38,7 +38,7 @@ def neighbour(place: LocalBackendHarness) -> Iterator[RunningSandbox]:
 
 @pytest.fixture(scope="module")
 def nested(place: LocalBackendHarness, image: Image) -> Iterator[RunningSandbox]:
-    """A sandbox whose programs may make namespaces of their own, as browsers do."""
+    """A sandbox with nested namespaces, as for browsers."""
     with place.sandbox(image=image.model_copy(update={"nested_namespaces": True})) as sandbox:
         yield sandbox
 

@@ -1,4 +1,4 @@
-"""The service that starts beside a sandbox's daemon: it is the daemon's like any other, and has nothing of the daemon's."""
+"""Services that start before the daemon: managed like other services, without access to the daemon's resources."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import asyncio
 from typing import Any
 
 import pytest
-from tests.contract.backends.support import RunningSandbox, LocalBackendHarness, eventually
+from tests.contract.backends.support import LocalBackendHarness, RunningSandbox, eventually
 
 from paddock.model.sandbox import Image, ImageService
 from paddock.sandbox.daemon.client import DaemonClient
@@ -61,9 +61,14 @@ def test_it_has_nothing_of_the_daemons(place: LocalBackendHarness, image: Image)
     with place.sandbox(image=with_services(image)) as running_sandbox:
         open_gate(running_sandbox)
         become(running_sandbox, first="ready")
-        shown = running_sandbox.output("for each in /proc/2/fd/*; do echo ${each##*/} $(readlink $each); done").split("\n")
+        shown = running_sandbox.output("for each in /proc/2/fd/*; do echo ${each##*/} $(readlink $each); done").split(
+            "\n"
+        )
         assert [line.split(":")[0] for line in shown if line] == ["0 /dev/null", "1 pipe", "2 pipe"]
-        assert str(running_sandbox.record["token"]).encode() not in running_sandbox.run("cat /proc/2/environ /proc/*/cmdline").stdout
+        assert (
+            str(running_sandbox.record["token"]).encode()
+            not in running_sandbox.run("cat /proc/2/environ /proc/*/cmdline").stdout
+        )
         group, session = running_sandbox.output("cut -d ' ' -f 5,6 /proc/2/stat").split()
         assert (group, session) == ("2", "2")
 

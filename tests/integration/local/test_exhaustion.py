@@ -9,7 +9,7 @@ import time
 from collections.abc import Iterator
 
 import pytest
-from tests.contract.backends.support import RunningSandbox, LocalBackendHarness, eventually
+from tests.contract.backends.support import LocalBackendHarness, RunningSandbox, eventually
 
 from paddock.errors import SandboxGone
 from paddock.model.sandbox import SandboxHealth, SandboxLimits
@@ -71,7 +71,7 @@ print(os.fstat(fd).st_size, attempt(0x3))
 
 
 def test_space_is_taken_by_writing_only(running_sandbox: RunningSandbox) -> None:
-    """What a sandbox may write is measured, and space that is set aside without writing could not be kept up with."""
+    """Disk use is measured, so preallocation, which is faster than measuring, is refused."""
     refused = f"{errno.EOPNOTSUPP}"
     assert running_sandbox.python(PREALLOCATING).stdout.decode().split("\n") == [
         f"[{', '.join([refused] * 6)}]",

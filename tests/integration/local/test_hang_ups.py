@@ -1,4 +1,4 @@
-"""Who calls a tool of a sandbox and hangs up ends what it is at; who stays is not disturbed by that."""
+"""A disconnected client ends its own tool call and no other."""
 
 from __future__ import annotations
 
@@ -35,7 +35,10 @@ while not os.path.exists("/workspace/go"):
 
 @asynccontextmanager
 async def talking(running_sandbox: RunningSandbox) -> AsyncIterator[DaemonClient]:
-    async with asyncio.timeout(40), DaemonClient(running_sandbox.backend.daemon_address(running_sandbox.record)) as inside:
+    async with (
+        asyncio.timeout(40),
+        DaemonClient(running_sandbox.backend.daemon_address(running_sandbox.record)) as inside,
+    ):
         yield inside
 
 

@@ -1,4 +1,4 @@
-"""A sandbox has no network, and no way to the sockets of anybody else."""
+"""Sandboxes have no network and no access to foreign sockets."""
 
 from __future__ import annotations
 
@@ -25,7 +25,9 @@ def test_the_hosts_loopback_is_not_the_sandboxs(running_sandbox: RunningSandbox)
             assert b"unreachable" in refused.stderr
 
 
-def test_abstract_sockets_of_the_host_and_of_other_sandboxes_are_out_of_reach(running_sandbox: RunningSandbox, neighbour: RunningSandbox) -> None:
+def test_abstract_sockets_of_the_host_and_of_other_sandboxes_are_out_of_reach(
+    running_sandbox: RunningSandbox, neighbour: RunningSandbox
+) -> None:
     name = f"paddock-test-{secrets.token_hex(4)}"
     connect = f"import socket; socket.socket(socket.AF_UNIX).connect('\\0{name}')"
     with socket.socket(socket.AF_UNIX) as service:

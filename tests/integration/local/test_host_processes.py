@@ -1,4 +1,4 @@
-"""A sandbox sees and touches no process but its own, and of those not the first."""
+"""Sandboxes see only their own processes and cannot touch their init process."""
 
 from __future__ import annotations
 
@@ -8,7 +8,14 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from tests.contract.backends.support import RunningSandbox, LocalBackendHarness, descends, eventually, running, local_backend
+from tests.contract.backends.support import (
+    LocalBackendHarness,
+    RunningSandbox,
+    descends,
+    eventually,
+    local_backend,
+    running,
+)
 
 from paddock.model.sandbox import SandboxHealth
 
@@ -37,7 +44,10 @@ def test_only_the_sandboxs_own_processes_are_listed(running_sandbox: RunningSand
     assert 1 in listed
     assert max(listed) < 2000
     assert os.getpid() not in listed or os.getpid() < 2000
-    assert str(running_sandbox.data).encode() not in running_sandbox.run("cat /proc/[0-9]*/cmdline /proc/[0-9]*/environ").stdout
+    assert (
+        str(running_sandbox.data).encode()
+        not in running_sandbox.run("cat /proc/[0-9]*/cmdline /proc/[0-9]*/environ").stdout
+    )
 
 
 def test_no_process_of_the_host_can_be_signalled(running_sandbox: RunningSandbox) -> None:
@@ -74,7 +84,10 @@ def test_the_first_process_keeps_its_secrets(running_sandbox: RunningSandbox) ->
     for name in ("root", "cwd", "exe", "ns/pid", "ns/mnt"):
         assert running_sandbox.run(["readlink", f"/proc/1/{name}"]).exit_code != 0, name
     assert running_sandbox.run("ls /proc/1/fd /proc/1/root/").stdout == b""
-    assert str(running_sandbox.record["token"]).encode() not in running_sandbox.run("cat /proc/*/cmdline /proc/*/environ; env").stdout
+    assert (
+        str(running_sandbox.record["token"]).encode()
+        not in running_sandbox.run("cat /proc/*/cmdline /proc/*/environ; env").stdout
+    )
 
 
 def test_the_first_process_cannot_be_traced_or_read(running_sandbox: RunningSandbox, nested: RunningSandbox) -> None:
@@ -124,17 +137,25 @@ def test_other_sandboxes_are_other_users(running_sandbox: RunningSandbox, neighb
     else:
         assert set(uids) == {os.geteuid()}
     namespaces = [
-        {os.readlink(f"/proc/{pid}/ns/{kind}") for pid in (os.getpid(), running_sandbox.first_process, neighbour.first_process)}
+        {
+            os.readlink(f"/proc/{pid}/ns/{kind}")
+            for pid in (os.getpid(), running_sandbox.first_process, neighbour.first_process)
+        }
         for kind in ("user", "pid", "mnt", "net", "ipc", "uts")
     ]
     assert [len(found) for found in namespaces] == [3] * 6
 
 
-def test_no_process_of_a_sandbox_has_the_servers_environment(place: LocalBackendHarness, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_process_of_a_sandbox_has_the_servers_environment(
+    place: LocalBackendHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
     if os.geteuid() != 0:
         pytest.skip("without root the server and its sandboxes are the same user, who may read its own processes")
     monkeypatch.setenv("PADDOCK_TEST_SECRET", "of-the-server")
-    with local_backend(place.data.parent, place.image) as fresh, fresh.sandbox() as sandbox:  # Starts a launcher of its own.
+    with (
+        local_backend(place.data.parent, place.image) as fresh,
+        fresh.sandbox() as sandbox,
+    ):  # Starts a launcher of its own.
         sandbox.start("sleep 60")
         user = int(sandbox.record["uid"])
         found = [Path("/proc", name) for name in os.listdir("/proc") if name.isdigit()]

@@ -1,4 +1,4 @@
-"""A sandbox whose daemon lies is an error of that sandbox, and of nothing else."""
+"""A lying daemon affects only its own sandbox."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ def test_an_endless_answer_is_broken_off(tmp_path: Path) -> None:
         async with daemon(tmp_path, act) as inside:
             with pytest.raises(InvalidInput, match="larger"):
                 await inside.state()
-            with pytest.raises(SandboxGone, match="endless"):
+            with pytest.raises(SandboxGone, match="an oversized event"):
                 await inside.run("true")
             with pytest.raises(InvalidInput, match="larger"):
                 await inside.read_file("/x", limit=1000)
@@ -131,7 +131,7 @@ def test_interim_answers_without_end_are_broken_off(tmp_path: Path) -> None:
 
     async def talk() -> None:
         async with daemon(tmp_path, act) as inside:
-            with pytest.raises(SandboxGone, match="nonsense"):
+            with pytest.raises(SandboxGone, match="an invalid reply"):
                 await asyncio.wait_for(inside.state(), 10)
 
     asyncio.run(talk())
@@ -273,7 +273,7 @@ def test_lists_by_the_million_are_not_read(tmp_path: Path) -> None:
     async def talk() -> float:
         async with daemon(tmp_path, act) as inside:
             begin = time.process_time()
-            with pytest.raises(SandboxGone, match="more than"):
+            with pytest.raises(SandboxGone, match="too many values"):
                 await inside.call_tool("x", {})
             return time.process_time() - begin
 

@@ -1,4 +1,4 @@
-"""Whatever a sandbox leaves on the disk can be measured, kept, restored and removed."""
+"""Hostile file trees of a sandbox can be measured, stored, restored and removed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whose the files of an image are in a sandbox of it."""
+"""Ownership of image files in a sandbox."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from tests.contract.backends.support import RunningSandbox, LocalBackendHarness, local_backend
+from tests.contract.backends.support import LocalBackendHarness, RunningSandbox, local_backend
 
 from paddock.model.sandbox import Image, SandboxUser
 from paddock.sandbox.local import launcher
@@ -34,22 +34,29 @@ def peopled(image: Image, tmp_path: Path) -> Image:
 
 
 def written(running_sandbox: RunningSandbox, *names: str) -> list[str]:
-    """Those of the files that the sandbox can change."""
+    """Return the files that the sandbox can change."""
     return running_sandbox.output(
         "for each in {}; do echo the sandbox >>/$each && echo $each; done; true".format(" ".join(names))
     ).split()
 
 
 def kept(running_sandbox: RunningSandbox) -> set[str]:
-    """What the sandbox has on disk besides its image."""
-    return {str(path.relative_to(running_sandbox.files.upper)) for path in running_sandbox.files.upper.rglob("*") if path.is_file()}
+    """Return the sandbox's files besides its image."""
+    return {
+        str(path.relative_to(running_sandbox.files.upper))
+        for path in running_sandbox.files.upper.rglob("*")
+        if path.is_file()
+    }
 
 
 def test_what_is_the_image_users_is_the_sandboxs_without_a_copy(place: LocalBackendHarness, peopled: Image) -> None:
     with place.sandbox(image=peopled) as running_sandbox:
         home = peopled.user.home.lstrip("/")
         assert not [path for path in kept(running_sandbox) if path.startswith(home)]
-        assert running_sandbox.output(["stat", "-c", "%u:%g", f"/{home}/.config/settings", "/opt/own"]).split() == ["1000:1000"] * 2
+        assert (
+            running_sandbox.output(["stat", "-c", "%u:%g", f"/{home}/.config/settings", "/opt/own"]).split()
+            == ["1000:1000"] * 2
+        )
         assert written(running_sandbox, f"{home}/.config/settings", *OTHERS) == [f"{home}/.config/settings", "opt/own"]
         assert running_sandbox.output(["cat", "/opt/own"]) == "the image'sthe sandbox\n"
         assert kept(running_sandbox) >= {f"{home}/.config/settings", "opt/own"}
@@ -77,7 +84,7 @@ def test_where_overlays_refuse_mapped_layers_the_home_is_copied(
     peopled: Image, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As before Linux 5.19: after the overlay has marked its working directory. Here it is refused a layer twice."""
-    mapped = "mount_overlay(plan, handed_over(image, plan, sandbox))"
+    mapped = "mount_overlay(plan, copy_with_mapped_owner(image, plan, sandbox))"
     program = Path(launcher.PROGRAM).read_text()
     assert program.count(mapped) == 1
     older = tmp_path / "launch.py"
@@ -90,7 +97,9 @@ def test_where_overlays_refuse_mapped_layers_the_home_is_copied(
 
 
 @pytest.mark.parametrize("home", ["missing", "root's"])
-def test_a_home_is_there_and_the_sandboxs_whatever_the_image_has(place: LocalBackendHarness, peopled: Image, home: str) -> None:
+def test_a_home_is_there_and_the_sandboxs_whatever_the_image_has(
+    place: LocalBackendHarness, peopled: Image, home: str
+) -> None:
     path = peopled.root / peopled.user.home.lstrip("/")
     if home == "missing":
         shutil.rmtree(path)

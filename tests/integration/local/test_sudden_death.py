@@ -1,4 +1,4 @@
-"""Whatever is killed, and whenever, the rest can be found and removed."""
+"""After a kill at any moment, leftovers can be found and removed."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import time
 from pathlib import Path
 
 import pytest
-from tests.contract.backends.support import RunningSandbox, LocalBackendHarness, descends, eventually, kill, running
+from tests.contract.backends.support import LocalBackendHarness, RunningSandbox, descends, eventually, kill, running
 
 from paddock.errors import SandboxStartError
 from paddock.model.sandbox import SandboxHealth, SandboxSpec
@@ -24,11 +24,11 @@ SERVER = """
 import asyncio, json, os, sys
 from pathlib import Path
 from paddock.model.sandbox import SandboxSpec
-from paddock.sandbox.local.backend import LocalBackend, LocalSettings
+from paddock.sandbox.local.backend import LocalBackend, LocalBackendSettings
 
 async def main():
     data, base, count, spec = json.loads(sys.stdin.readline())
-    backend = LocalBackend(LocalSettings(data=Path(data), uid_base=base, uid_count=count))
+    backend = LocalBackend(LocalBackendSettings(data=Path(data), uid_base=base, uid_count=count))
     print("starting", flush=True)
     record = await backend.start(SandboxSpec.model_validate(spec))
     print(json.dumps(dict(record)), flush=True)
@@ -152,7 +152,11 @@ def test_a_sandbox_of_before_a_reboot_is_gone(place: LocalBackendHarness) -> Non
 def test_a_damaged_sandbox_can_be_removed(place: LocalBackendHarness, damage: str) -> None:
     running_sandbox = place.start()
     first = running_sandbox.first_process
-    victims = {"report": running_sandbox.files.report, "facts": running_sandbox.files.facts, "log": running_sandbox.files.log}
+    victims = {
+        "report": running_sandbox.files.report,
+        "facts": running_sandbox.files.facts,
+        "log": running_sandbox.files.log,
+    }
     if damage == "sockets":
         (place.data / "sockets" / running_sandbox.id).unlink()
     elif damage == "log":

@@ -185,7 +185,7 @@ def test_root_of_an_inner_namespace_stays_in_the_sandbox(nested: RunningSandbox,
 
 
 def test_an_inner_namespace_cannot_change_the_sandboxs_limits(nested: RunningSandbox) -> None:
-    """What it can mount of the control groups is below them, or not its to write."""
+    """Mountable control groups are below its own, or read-only."""
     limits = {
         path: path.read_text()
         for hierarchy in nested.backend._cgroups.hierarchies

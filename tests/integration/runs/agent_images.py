@@ -27,7 +27,7 @@ OUR_KEY = re.compile(rb"pdk_[0-9A-Za-z]{8}")
 
 
 def share_images(data: Path, names: Sequence[str]) -> None:
-    """Let a data directory have the kept images, and build those that are not there yet."""
+    """Link cached images into a data directory and build missing ones."""
     missing = [name for name in ("mmdebstrap", "bwrap", "unshare", "setpriv") if shutil.which(name) is None]
     if missing:
         pytest.skip(f"images cannot be built without {', '.join(missing)}")
@@ -69,7 +69,7 @@ class Done:
 
 @dataclass(frozen=True)
 class Called:
-    """What came of one `paddock run`."""
+    """Result of one `paddock run`."""
 
     code: int
     runs: Mapping[str, Done]

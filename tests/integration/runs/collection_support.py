@@ -1,4 +1,4 @@
-"""What tests ask of a collection."""
+"""Helpers to inspect collected deliverables."""
 
 from __future__ import annotations
 

@@ -120,6 +120,8 @@ class OtherServer:
         if self._process.returncode is None:
             os.kill(self._process.pid, signal.SIGKILL)
         await self._process.wait()
+        # Events that no test has read keep the pipe open, and with it the process object.
+        self._process._transport.close()  # type: ignore[attr-defined]
 
 
 async def _serve(document: Mapping[str, Any]) -> None:

@@ -57,7 +57,7 @@ def server(tmp_path_factory: pytest.TempPathFactory, refusing: FakeProvider) -> 
     share_images(directory / "data", [f"agent-{agent}" for agent in AGENTS.values()])
     providers = {
         "refusing": {"kind": "openai", "base_url": f"{refusing.url}/v1", "key": PROVIDER_KEY},
-        # Nobody listens there.
+        # No listener.
         "gone": {"kind": "anthropic", "base_url": "http://127.0.0.1:9", "key": PROVIDER_KEY, "retries": 0},
     }
     llm = {"providers": providers, "models": {"refused-model": "refusing", "gone-model": "gone"}}
@@ -225,7 +225,7 @@ json.dump({
 
 @pytest.fixture(scope="module")
 def troubled(server: Server, tmp_path_factory: pytest.TempPathFactory) -> Called:
-    """Tasks whose model is in trouble, and one that looks for a way out of its sandbox; run by one command."""
+    """Run tasks with failing models and one that tries to escape, with one command."""
     directory = tmp_path_factory.mktemp("troubled")
     files = []
     for name, more in TROUBLES.items():
@@ -267,7 +267,7 @@ def test_an_error_is_told_where_the_exit_code_lies(troubled: Called, refusing: F
     assert REFUSAL in done.told("error")[-1]["message"]
     assert [each["path"] for each in done.result["missing"]] == ["/workspace/report.md"]
     assert troubled.code == 1
-    # The provider was shown its key, and nobody else.
+    # Only the provider received its key.
     assert refusing.received and refusing.received[0].header("authorization") == f"Bearer {PROVIDER_KEY}"
     for path in done.files:
         content = path.read_bytes()
@@ -293,7 +293,7 @@ def test_what_was_made_before_a_provider_went_down_comes_back(troubled: Called) 
     assert (done.run["state"], done.result["endedBy"]) == ("failed", "agent_error")
     assert "the provider is down" in done.result["reason"]
     assert done.delivered("report.md") == "half\n"
-    assert "echo half" in json.dumps(done.conversation[-1]["tool_calls"])  # the last that anybody answered
+    assert "echo half" in json.dumps(done.conversation[-1]["tool_calls"])  # the last answered call
 
 
 def test_an_agent_that_goes_on_asking_in_vain_ends_in_time(troubled: Called) -> None:

@@ -1,4 +1,4 @@
-"""What comes out of real sandboxes, tidy ones and hostile ones, and what of it reaches the host."""
+"""Collecting deliverables of ordinary and hostile sandboxes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from paddock.runs.results.deliverable_collector import CollectedDeliverables, De
 from paddock.runs.results.deliverable_receiver import PARTIAL
 from paddock.runs.results.run_folder import RunFolder
 from paddock.sandbox.daemon.client import DaemonClient
-from tests.contract.backends.support import RunningSandbox, LocalBackendHarness, host_image, kill, local_backend
+from tests.contract.backends.support import LocalBackendHarness, RunningSandbox, host_image, kill, local_backend
 from tests.integration.runs.collection_support import names, on_disk, reason, wanted
 
 
@@ -45,7 +45,9 @@ def folder(tmp_path: Path) -> RunFolder:
     return RunFolder(tmp_path / "runs", "run-1")
 
 
-def gather(running_sandbox: RunningSandbox, folder: RunFolder, *paths: str | dict[str, Any], **bounds: Any) -> CollectedDeliverables:
+def gather(
+    running_sandbox: RunningSandbox, folder: RunFolder, *paths: str | dict[str, Any], **bounds: Any
+) -> CollectedDeliverables:
     async def talk() -> CollectedDeliverables:
         async with DaemonClient(running_sandbox.backend.daemon_address(running_sandbox.record)) as inside:
             return await collect_deliverables(inside, wanted(*paths), folder, bounds=DeliverableLimits(**bounds))
@@ -120,7 +122,9 @@ def test_patterns(running_sandbox: RunningSandbox, folder: RunFolder, pattern: s
 
 def test_what_is_not_there_is_missing_by_name(running_sandbox: RunningSandbox, folder: RunFolder) -> None:
     running_sandbox.output("cd /workspace; mkdir empty; echo x > file")
-    collected = gather(running_sandbox, folder, "report.md", {"path": "*.png", "required": False}, "empty", "no/such/**", "file/x")
+    collected = gather(
+        running_sandbox, folder, "report.md", {"path": "*.png", "required": False}, "empty", "no/such/**", "file/x"
+    )
     assert [(each.path, each.required, each.reason) for each in collected.missing] == [
         ("/workspace/report.md", True, "there is no such file"),
         ("/workspace/*.png", False, "nothing fits this pattern"),
@@ -136,7 +140,9 @@ def test_a_file_that_two_deliverables_name_comes_once(running_sandbox: RunningSa
     assert names(collected) == ["a.md", "b.md"] and not collected.missing
 
 
-def test_names_that_differ_by_case_or_in_unicode_only_are_all_kept(running_sandbox: RunningSandbox, folder: RunFolder) -> None:
+def test_names_that_differ_by_case_or_in_unicode_only_are_all_kept(
+    running_sandbox: RunningSandbox, folder: RunFolder
+) -> None:
     made = ["Read.md", "caf\u00e9", "cafe\u0301", "read.md"]
     running_sandbox.python("import sys\nfor name in sys.argv[1:]: open('/workspace/' + name, 'w').write(name)", *made)
     collected = gather(running_sandbox, folder, "**")
@@ -164,7 +170,9 @@ def test_what_a_crashed_server_left_is_cleared(running_sandbox: RunningSandbox, 
     assert names(gather(running_sandbox, folder, "a")) == on_disk(folder) == ["a"]
 
 
-def test_a_link_that_is_named_leads_to_a_file_of_the_sandbox(running_sandbox: RunningSandbox, folder: RunFolder) -> None:
+def test_a_link_that_is_named_leads_to_a_file_of_the_sandbox(
+    running_sandbox: RunningSandbox, folder: RunFolder
+) -> None:
     running_sandbox.output("cd /workspace; echo inner > inner; ln -s inner relative; ln -s /workspace/inner absolute")
     collected = gather(running_sandbox, folder, "relative", "absolute")
     assert names(collected) == ["absolute", "relative"]
@@ -180,7 +188,9 @@ def test_a_link_to_anything_else_is_missing(running_sandbox: RunningSandbox, fol
     assert "loop is" in reason(collected)
 
 
-def test_a_link_gives_the_file_of_the_sandbox_and_never_the_hosts(running_sandbox: RunningSandbox, folder: RunFolder, tmp_path: Path) -> None:
+def test_a_link_gives_the_file_of_the_sandbox_and_never_the_hosts(
+    running_sandbox: RunningSandbox, folder: RunFolder, tmp_path: Path
+) -> None:
     secret = tmp_path / "secret"
     secret.write_text("of the host")
     running_sandbox.output(f"ln -s {secret} /workspace/key; ln -s {tmp_path} /workspace/way")
@@ -189,12 +199,17 @@ def test_a_link_gives_the_file_of_the_sandbox_and_never_the_hosts(running_sandbo
 
 
 def test_links_in_a_directory_are_left_out_with_a_note(running_sandbox: RunningSandbox, folder: RunFolder) -> None:
-    running_sandbox.output("cd /workspace; mkdir out; echo a > out/a; ln -s a out/b; ln -s /etc out/etc; ln -s nowhere out/c")
+    running_sandbox.output(
+        "cd /workspace; mkdir out; echo a > out/a; ln -s a out/b; ln -s /etc out/etc; ln -s nowhere out/c"
+    )
     collected = gather(running_sandbox, folder, "out")
     assert names(collected) == ["out/a"] and not collected.missing
     assert collected.notes == tuple(f"out/{name} is a symbolic link and was left out" for name in ("b", "c", "etc"))
     running_sandbox.output("rm /workspace/out/a")
-    assert reason(gather(running_sandbox, folder, "out")) == "there is nothing in it but links, pipes, sockets and the like"
+    assert (
+        reason(gather(running_sandbox, folder, "out"))
+        == "there is nothing in it but links, pipes, sockets and the like"
+    )
 
 
 def test_what_is_no_file_is_refused_by_name(running_sandbox: RunningSandbox, folder: RunFolder) -> None:
@@ -211,7 +226,9 @@ def test_what_is_no_file_is_refused_by_name(running_sandbox: RunningSandbox, fol
     assert collected.notes == ("d/pipe is a named pipe and was left out",)
 
 
-def test_names_that_could_do_harm_are_refused_and_the_rest_comes(running_sandbox: RunningSandbox, folder: RunFolder) -> None:
+def test_names_that_could_do_harm_are_refused_and_the_rest_comes(
+    running_sandbox: RunningSandbox, folder: RunFolder
+) -> None:
     code = """
 import os
 os.makedirs("/workspace/out")
@@ -233,14 +250,18 @@ open(long + "/file", "w").write("x")
 
 
 def test_what_may_not_be_read_is_missing(running_sandbox: RunningSandbox, folder: RunFolder) -> None:
-    running_sandbox.output("cd /workspace; mkdir out out/closed; echo x > out/x; echo y > out/y; chmod 0 out/closed out/y")
+    running_sandbox.output(
+        "cd /workspace; mkdir out out/closed; echo x > out/x; echo y > out/y; chmod 0 out/closed out/y"
+    )
     collected = gather(running_sandbox, folder, "out")
     assert names(collected) == ["out/x"]
     assert reason(collected) == "out/closed may not be read; out/y may not be read"
 
 
 def test_a_file_larger_than_the_limit_is_not_even_begun(running_sandbox: RunningSandbox, folder: RunFolder) -> None:
-    running_sandbox.output("cd /workspace; mkdir out; echo small > out/small; truncate -s 5G out/huge; truncate -s 8G bomb")
+    running_sandbox.output(
+        "cd /workspace; mkdir out; echo small > out/small; truncate -s 5G out/huge; truncate -s 8G bomb"
+    )
     collected = gather(running_sandbox, folder, "out", {"path": "bomb", "required": False})
     assert names(collected) == ["out/small"]
     assert [each.reason for each in collected.missing] == [
@@ -258,7 +279,9 @@ def test_the_limit_holds_for_a_deliverable_as_a_whole(running_sandbox: RunningSa
     )
 
 
-def test_a_file_that_is_written_all_the_time_comes_as_it_was(running_sandbox: RunningSandbox, folder: RunFolder) -> None:
+def test_a_file_that_is_written_all_the_time_comes_as_it_was(
+    running_sandbox: RunningSandbox, folder: RunFolder
+) -> None:
     running_sandbox.output("head -c 20000000 /dev/zero > /workspace/log")
     with meanwhile(running_sandbox, "while :; do echo more; done >> /workspace/log"):
         running_sandbox.output("while [ $(stat -c %s /workspace/log) -le 20000000 ]; do :; done")
@@ -319,7 +342,9 @@ open("bottom", "w").write("x")
 
 
 def test_files_that_would_share_a_place(running_sandbox: RunningSandbox, folder: RunFolder) -> None:
-    running_sandbox.output("mkdir -p /workspace/tmp /tmp/same; echo workspace > /workspace/tmp/same.txt; echo tmp > /tmp/same.txt")
+    running_sandbox.output(
+        "mkdir -p /workspace/tmp /tmp/same; echo workspace > /workspace/tmp/same.txt; echo tmp > /tmp/same.txt"
+    )
     collected = gather(running_sandbox, folder, "tmp/same.txt", "/tmp/same.txt")
     assert names(collected) == ["tmp/same.txt"]
     assert (folder.deliverables / "tmp/same.txt").read_text() == "workspace\n"

@@ -1,4 +1,4 @@
-"""Code in sandboxes, authors of tasks and models may be hostile: what they say is shown, never obeyed, and costs little."""
+"""Hostile sandboxes, task authors and models: their texts are shown safely and cost little."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ sleep 60
     assert run.state is RunState.SUCCEEDED and run.result is not None
     folder = paddock.runs.dependencies.run_folder(run.id)
     assert all(path.is_dir() or (path.is_file() and not path.is_symlink()) for path in folder.path.rglob("*"))
-    # In the right moment it gives what is in the sandbox's own /etc, which it may read and copy anyway; never the server's.
+    # A race may give files of the sandbox's own /etc, which it may copy anyway; never the server's.
     assert all(each.path.startswith("d/") for each in run.result.deliverables)
     got = folder.deliverables / "d/passwd"
     assert not got.exists() or got.read_text() != Path("/etc/passwd").read_text()

@@ -1,4 +1,4 @@
-"""A sandbox whose daemon has been replaced sends what it likes; what of it reaches the host is what was asked for."""
+"""Sandboxes with a replaced daemon: only requested data reaches the host."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def folder(tmp_path: Path) -> RunFolder:
 
 @asynccontextmanager
 async def lying(directory: Path, *pieces: bytes, stall: bool = False) -> AsyncIterator[DaemonClient]:
-    """A sandbox whose daemon has been replaced."""
+    """A sandbox with a replaced daemon."""
     path = directory / "inside.sock"
 
     async def respond(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

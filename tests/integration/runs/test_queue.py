@@ -1,4 +1,4 @@
-"""Who begins when: room, priorities, and waiting for what is used up."""
+"""Queue of runs: capacity, priorities, and waiting for resources."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ QUICK = WatchSettings(
 
 
 @dataclass
-class Said:
+class ParsedEvent:
     """An event of the reader below."""
 
     type: EventType
@@ -57,17 +57,17 @@ class Talk:
         rest = [(stream, line) for stream, line in self._rest.items() if line]
         return [event for stream, line in rest for event in self._read(stream, line.decode(errors="replace"))]
 
-    def _read(self, stream: str, line: str) -> list[Said]:
+    def _read(self, stream: str, line: str) -> list[ParsedEvent]:
         word, _, text = line.partition(" ")
         if word == "turn":
             self.turns += 1
             return []
         if word == "say":
-            return [Said(EventType.RUN_TEXT, {"text": text})]
+            return [ParsedEvent(EventType.RUN_TEXT, {"text": text})]
         if word == "fail":
             self.error = text
-            return [Said(EventType.RUN_ERROR, {"message": text})]
-        return [Said(EventType.RUN_OUTPUT, {"stream": stream, "text": line})]
+            return [ParsedEvent(EventType.RUN_ERROR, {"message": text})]
+        return [ParsedEvent(EventType.RUN_OUTPUT, {"stream": stream, "text": line})]
 
 
 class Counted:
@@ -93,7 +93,7 @@ class Counted:
 
 @dataclass
 class Watched:
-    """A run whose entrypoint goes on, with everything a `Watch` needs."""
+    """A run with a running entrypoint, with the dependencies of `EntrypointWatch`."""
 
     machine: Running
     run: Run

@@ -16,7 +16,7 @@ from paddock.agents.approvals.policy_rules import PolicySubject, evaluate_policy
 from paddock.agents.engines.base import ApprovalNeeded
 from paddock.agents.json_schema import find_schema_problems
 from paddock.agents.model.compaction import find_paths
-from paddock.agents.model.session_model import parse_tool_call
+from paddock.agents.model.model_requests import parse_tool_call
 from paddock.agents.session_files import SessionFiles
 from paddock.agents.tools.tool_names import qualified_tool_name
 from paddock.agents.tools.tool_results import ToolResultFormatter

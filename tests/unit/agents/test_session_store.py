@@ -341,7 +341,8 @@ async def test_old_names_of_columns_and_stored_values_become_plain(tmp_path: Pat
                     )
                 )
             connection.exec_driver_sql(
-                "INSERT INTO events (stream, number, type, tenant, at, data) VALUES ('run/run-0', 1, 'run.ended', 'default', ?, ?)",
+                "INSERT INTO events (stream, number, type, tenant, at, data) "
+                "VALUES ('run/run-0', 1, 'run.ended', 'default', ?, ?)",
                 (moment, json.dumps({"state": "lost", "ended_by": "box_frozen", "reason": "x"})),
             )
             with_old_names(connection)

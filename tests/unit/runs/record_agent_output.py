@@ -1,4 +1,6 @@
-"""Records anew what the agents write: `python -m tests.unit.runs.record_agent_output [AGENT…] [CASE…]`, after a new version of one.
+"""Record the output of the agents, after a new version of one.
+
+`python -m tests.unit.runs.record_agent_output [AGENT…] [CASE…]`
 
 Each agent runs in a real sandbox of its own image, on a scripted model, as its preset says.
 """

@@ -1,4 +1,4 @@
-"""What goes into a sandbox: found, refused by name, and packed the same way every time."""
+"""Inputs of tasks: lookup, rejection and reproducible packing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What agents write becomes events: recorded output of the real programs, and whatever else a sandbox may write."""
+"""Parsing of agent output: recorded output of the real programs, and hostile output."""
 
 from __future__ import annotations
 

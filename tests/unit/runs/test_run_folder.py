@@ -1,4 +1,4 @@
-"""A run's folder: what is in it, who may look, and that nothing in it is ever half."""
+"""Run folders: content, permissions and atomic writes."""
 
 from __future__ import annotations
 

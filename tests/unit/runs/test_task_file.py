@@ -1,4 +1,4 @@
-"""What task files may say, and what they are told when they are wrong."""
+"""Task files: accepted forms and error messages."""
 
 from __future__ import annotations
 
@@ -91,7 +91,10 @@ def complaints(directory: Path, text: str | bytes, name: str = "t.yaml") -> str:
         ("name: a\nagent: codex\ngoal: '  '\n", "t.yaml:3: goal: must not be empty"),
         ("name: a\nagent: codex\ngoal: 5\n", "t.yaml:3: goal: must be text, not 5"),
         ("name: a\nagent: codex\ngoal: [a]\n", "t.yaml:3: goal: must be text, not ['a']"),
-        ('name: a\nagent: codex\ngoal: "a\\0b"\n', "t.yaml:3: goal: contains characters that cannot be passed to a program, such as NUL; remove them"),
+        (
+            'name: a\nagent: codex\ngoal: "a\\0b"\n',
+            "t.yaml:3: goal: contains characters that cannot be passed to a program, such as NUL; remove them",
+        ),
         ("name: a\nagent: codex\ngoal: {file: no.md}\n", "t.yaml:3: goal.file: there is no file 'no.md'"),
         ("name: a\nagent: codex\ngoal: {file: 5}\n", "t.yaml:3: goal.file: must be the path of a file"),
         ("name: a\nagent: codex\ngoal: {}\n", "t.yaml:3: goal.file: must be the path of a file"),
@@ -172,7 +175,7 @@ def complaints(directory: Path, text: str | bytes, name: str = "t.yaml") -> str:
         (BASE + "env: {A: 2024-01-01}\n", "env.A: must be text"),
         (BASE + "env: {A B: x}\n", "t.yaml:4: env.A B: 'A B' is no name of a variable"),
         (BASE + "env: {1: x}\n", "t.yaml:4: env.1: '1' is no name of a variable"),
-        (BASE + 'env: {A: "a\\0"}\n', "t.yaml:4: env.A: contains characters that cannot be passed to a program, such as NUL; remove them"),
+        (BASE + 'env: {A: "a\\0"}\n', "t.yaml:4: env.A: contains characters that cannot be passed to a program"),
         (BASE + "secrets: [1A]\n", "t.yaml:4: secrets.0: '1A' is no name of a variable"),
         (BASE + "secrets: {A: b}\n", "t.yaml:4: secrets"),
         (BASE + "secrets: [A, A]\n", "t.yaml:4: secrets.1: is 'A' again, as secrets.0 is; keep one"),

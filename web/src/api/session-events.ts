@@ -1,9 +1,6 @@
 // The events of Paddock's chat sessions. Written by `make docs`; do not edit.
 
-/** What a policy says of a call. */
-export type Action = "allow" | "ask" | "deny";
-
-/** Something that waits for a person: a call to be allowed, or a question to be answered. */
+/** A pending decision: a call to approve or a question to answer. */
 export interface Approval {
   id: string;
   session: string;
@@ -17,7 +14,7 @@ export interface Approval {
   digest: string;
   summary?: CallSummary;
   question: string;
-  choices: Choice[];
+  choices: QuestionChoice[];
   actions: ("approve" | "edit" | "reject" | "answer")[];
   state: ApprovalState;
   edited?: Record<string, unknown>;
@@ -50,40 +47,25 @@ export interface ApprovalRequired {
 
 export type ApprovalState = "pending" | "approved" | "edited" | "rejected" | "answered" | "expired" | "withdrawn";
 
-/** How far the image of a sandbox is that has to be built first. */
-export interface Building {
-  image: string;
-  step: string;
-  fraction?: number;
-}
-
-/** A tool that the agent wants to use. Its id is unique in its session. */
-export interface Call {
-  id: string;
-  name: string;
-  arguments: Record<string, unknown>;
-  malformed?: string;
-}
-
 export interface CallDelta {
   call_id: string;
   text: string;
 }
 
-/** What a tool says while it runs, as far as it is told; what comes of it is in the call's result. */
+/** Output of a running tool; the call's result has the final output. */
 export interface CallOutput {
   call_id: string;
   text: string;
 }
 
-/** The call is whole, and in the ledger. */
+/** The call is complete and stored in the ledger. */
 export interface CallReady {
-  call: Call;
+  call: ToolCall;
   kind?: string;
   tool: string;
 }
 
-/** What came of a call, as the model and people are shown it. */
+/** Result of a call, as shown to the model and to people. */
 export interface CallResult {
   content: (TextContent | FileContent)[];
   failed: boolean;
@@ -102,14 +84,14 @@ export interface CallRunning {
   arguments?: Record<string, unknown>;
 }
 
-/** The model begins to write a call. */
+/** The model starts to write a call. */
 export interface CallStarted {
   message_id: string;
   call_id: string;
   name: string;
 }
 
-/** What a call would do, in one line: derived from its tool and arguments, not from what the agent says. */
+/** One-line summary of a call's effect, derived from tool and arguments, not from the agent's words. */
 export interface CallSummary {
   text: string;
   code: string;
@@ -123,13 +105,7 @@ export interface CallSummary {
   agent_words?: string;
 }
 
-/** One answer that a question offers. */
-export interface Choice {
-  id: string;
-  label: string;
-}
-
-/** A picture or another file that the session keeps. */
+/** An image or another file stored with the session. */
 export interface FileContent {
   type: "image" | "file";
   file: string;
@@ -138,20 +114,11 @@ export interface FileContent {
   size: number;
 }
 
-/** One message of a session's history. */
-export interface Message {
-  id: string;
-  session: string;
-  number: number;
-  turn: number;
-  role: "user" | "assistant" | "tool" | "note";
-  content: (TextContent | FileContent)[];
-  thought: string;
-  calls: Call[];
-  call_id?: string;
-  cut?: string;
-  by?: string;
-  at: string;
+/** Progress of an image build that a sandbox waits for. */
+export interface ImageBuildProgress {
+  image: string;
+  step: string;
+  fraction?: number;
 }
 
 export interface MessageDelta {
@@ -159,17 +126,17 @@ export interface MessageDelta {
   text: string;
 }
 
-/** The answer is whole, and kept; or it was cut, and says why. */
+/** The message is complete, or incomplete with the reason in `cut`. */
 export interface MessageEnded {
   message_id: string;
   text: string;
-  calls: Call[];
+  calls: ToolCall[];
   cut?: string;
 }
 
-/** Somebody, or the server, wrote to the agent. */
+/** A person or the server wrote to the agent. */
 export interface MessageReceived {
-  message: Message;
+  message: SessionMessage;
   waits: boolean;
 }
 
@@ -189,22 +156,31 @@ export interface PlanStep {
   state: "pending" | "running" | "done" | "dropped";
 }
 
-/** What the agent may do by itself. The first rule that fits decides; after them, what the server has as its own: commands and changes of files are asked about, everything else is allowed. */
+/** Approval policy. The first matching rule decides; without one, the server's default applies: commands and file changes need approval, everything else is allowed. */
 export interface Policy {
-  rules: Rule[];
+  rules: PolicyRule[];
   allow_all: string[];
 }
 
-/** Says what becomes of calls that it fits. Patterns know `*` and `?`. */
-export interface Rule {
+/** Action of a policy rule. */
+export type PolicyAction = "allow" | "ask" | "deny";
+
+/** A policy rule: the action for matching calls. Patterns support `*` and `?`. */
+export interface PolicyRule {
   tool: string;
   kind: string;
   arguments: Record<string, string>;
   exact: boolean;
-  action: Action;
+  action: PolicyAction;
 }
 
-/** Somebody has changed its settings; what is absent is as it was. */
+/** One choice of a question. */
+export interface QuestionChoice {
+  id: string;
+  label: string;
+}
+
+/** The settings changed; absent fields are unchanged. */
 export interface SessionChanged {
   title?: string;
   model?: string;
@@ -216,7 +192,7 @@ export interface SessionChanged {
   by?: string;
 }
 
-/** Earlier messages were summed up, because the conversation got too long for the model. */
+/** Earlier messages were summarised, because the conversation became too long for the model. */
 export interface SessionCompacted {
   messages: number;
   before: number;
@@ -240,7 +216,7 @@ export interface SessionDesktop {
   by?: string;
 }
 
-/** A file was written in one of its sandboxes, came from another, or was kept by the session. */
+/** A file was written in a sandbox, moved from another one, or stored with the session. */
 export interface SessionFile {
   kind?: string;
   sandbox_id?: string;
@@ -249,16 +225,32 @@ export interface SessionFile {
   size?: number;
 }
 
-/** A sandbox of the session was made, found broken or released. */
+/** One message of a session. */
+export interface SessionMessage {
+  id: string;
+  session: string;
+  number: number;
+  turn: number;
+  role: "user" | "assistant" | "tool" | "note";
+  content: (TextContent | FileContent)[];
+  thought: string;
+  calls: ToolCall[];
+  call_id?: string;
+  cut?: string;
+  by?: string;
+  at: string;
+}
+
+/** A sandbox of the session was created, found broken or released. */
 export interface SessionSandbox {
   kind: string;
   sandbox_id: string;
   state: "starting" | "ready" | "broken" | "released";
   reason?: string;
-  building?: Building;
+  building?: ImageBuildProgress;
 }
 
-/** The screen of one of its sandboxes has changed, because of a tool or by itself. */
+/** The screen of a sandbox changed, because of a tool or by itself. */
 export interface SessionScreen {
   kind: string;
   sandbox_id: string;
@@ -266,7 +258,7 @@ export interface SessionScreen {
   etag?: string;
 }
 
-/** In the words that users read. */
+/** State of a session, as users read it. */
 export type SessionState = "idle" | "running" | "waiting" | "parked";
 
 export interface SessionStateChanged {
@@ -294,7 +286,7 @@ export interface StepEnded {
   calls: number;
 }
 
-/** The model is asked; a step is one question and the calls of its answer. */
+/** A step: one model request and the calls of its answer. */
 export interface StepStarted {
   turn: number;
   step: number;
@@ -319,13 +311,21 @@ export interface ThoughtStarted {
   message_id: string;
 }
 
+/** A tool call of the agent. Its id is unique in the session. */
+export interface ToolCall {
+  id: string;
+  name: string;
+  arguments: Record<string, unknown>;
+  malformed?: string;
+}
+
 export interface TurnEnded {
   turn: number;
   state: "done" | "waiting" | "cancelled" | "failed";
   reason?: string;
 }
 
-/** Something went wrong; the turn goes on if it can. */
+/** An error; the turn continues unless it is fatal. */
 export interface TurnError {
   code: string;
   message: string;
@@ -341,23 +341,23 @@ export interface UsageChanged {
   usage: SessionUsage;
 }
 
-/** Who may see and use an object. */
+/** Audience of an object. */
 export type Visibility = "private" | "tenant";
 
 export interface Told<Type extends string, Data> {
-  /** Its place among all events of the server; grows, may have gaps. */
+  /** Position among all events of the server; grows, may have gaps. */
   sequence: number;
   /** `session/ID`. */
   stream: string;
-  /** Its place in the session: 1, 2, 3 … The `id:` of server-sent events. */
+  /** Position in the session: 1, 2, 3 … The `id:` of server-sent events. */
   number: number;
-  /** When it happened. */
+  /** Time of the event. */
   at: string;
   type: Type;
   data: Data;
 }
 
-/** One thing that happened in a chat session, as `/v1/sessions/ID/events` and `/v1/sessions/ID/ws` tell it. */
+/** An event of a chat session, as `/v1/sessions/ID/events` and `/v1/sessions/ID/ws` send it. */
 export type SessionEvent =
   | Told<"session.created", SessionCreated>
   | Told<"session.changed", SessionChanged>

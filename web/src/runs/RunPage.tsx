@@ -43,7 +43,7 @@ export default function RunPage() {
   );
 }
 
-type TabId = "activity" | "output" | "computer" | "deliverables" | "checks" | "task";
+type TabId = "activity" | "output" | "sandbox" | "deliverables" | "checks" | "task";
 
 function RunDetails({ run, refetch }: { run: RunDetail; refetch: () => void }) {
   const { t } = useTranslation();
@@ -64,7 +64,7 @@ function RunDetails({ run, refetch }: { run: RunDetail; refetch: () => void }) {
   const tabs: Tab<TabId>[] = [
     { id: "activity", label: t("runs.tab.activity") },
     { id: "output", label: t("runs.tab.output") },
-    ...(sandbox ? [{ id: "computer" as const, label: t("runs.tab.sandbox"), icon: MonitorPlay }] : []),
+    ...(sandbox ? [{ id: "sandbox" as const, label: t("runs.tab.sandbox"), icon: MonitorPlay }] : []),
     { id: "deliverables", label: t("runs.tab.deliverables"), badge: result && count(result.deliverables.length) },
     {
       id: "checks",
@@ -121,7 +121,7 @@ function RunDetails({ run, refetch }: { run: RunDetail; refetch: () => void }) {
             <h2 className="visually-hidden">{t(`runs.tab.${tab}`)}</h2>
             {tab === "activity" && <AgentActivity {...followed} />}
             {tab === "output" && <RunLogs run={run} />}
-            {tab === "computer" && sandbox && <RunSandbox sandbox={sandbox} />}
+            {tab === "sandbox" && sandbox && <RunSandbox sandbox={sandbox} />}
             {tab === "deliverables" && <Deliverables run={run} />}
             {tab === "checks" && <CheckResults run={run} />}
             {tab === "task" && <TaskYaml run={run} />}

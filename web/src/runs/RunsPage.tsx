@@ -192,7 +192,13 @@ function NameFilter({ value, onChange }: { value: string; onChange: (name: strin
   );
 }
 
-function RunRowActions({ run, runActions }: { run: Run; runActions: Omit<ReturnType<typeof useRunActions>, "hidden"> }) {
+function RunRowActions({
+  run,
+  runActions,
+}: {
+  run: Run;
+  runActions: Omit<ReturnType<typeof useRunActions>, "hidden">;
+}) {
   const { t } = useTranslation();
   const over = isRunOver(run.state);
   return (
@@ -201,7 +207,14 @@ function RunRowActions({ run, runActions }: { run: Run; runActions: Omit<ReturnT
       items={[
         { label: t("runs.retry"), icon: RotateCcw, onSelect: () => void runActions.retry([run]) },
         ...(over
-          ? [{ label: t("common.delete"), icon: Trash2, tone: "danger" as const, onSelect: () => runActions.remove([run]) }]
+          ? [
+              {
+                label: t("common.delete"),
+                icon: Trash2,
+                tone: "danger" as const,
+                onSelect: () => runActions.remove([run]),
+              },
+            ]
           : [
               { label: t("runs.cancel"), icon: Ban, onSelect: () => void runActions.cancel([run], false) },
               {

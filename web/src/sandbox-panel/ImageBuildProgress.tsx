@@ -1,10 +1,10 @@
 import { useId } from "react";
 import { useTranslation } from "react-i18next";
-import type { Building } from "@/api/session-events";
+import type { ImageBuildProgress as BuildProgress } from "@/api/session-events";
 import styles from "./ImageBuildProgress.module.css";
 
 /** Build progress of the image that a sandbox waits for. */
-export function ImageBuildProgress({ building }: { building: Building }) {
+export function ImageBuildProgress({ building }: { building: BuildProgress }) {
   const { t } = useTranslation();
   const label = useId();
   const { image, fraction } = building;

@@ -53,7 +53,7 @@ export function SandboxPanel({ sandboxes, chosen, onChoose, session }: SandboxPa
   return (
     <section className={styles.panel} aria-label={t("sandboxPanel.label")}>
       {sandboxes.length > 1 && (
-        <div className={styles.boxes} role="tablist" aria-label={t("sandboxPanel.label")}>
+        <div className={styles.tabs} role="tablist" aria-label={t("sandboxPanel.label")}>
           {sandboxes.map((each) => {
             const Icon = ICONS[each.kind] ?? Box;
             return (
@@ -61,7 +61,7 @@ export function SandboxPanel({ sandboxes, chosen, onChoose, session }: SandboxPa
                 key={each.id}
                 type="button"
                 role="tab"
-                className={styles.box}
+                className={styles.tab}
                 aria-selected={each.id === sandbox.id}
                 tabIndex={each.id === sandbox.id ? 0 : -1}
                 onClick={() => choose(each.id, availableView(view, each.kind, screenOf(each.kind)))}

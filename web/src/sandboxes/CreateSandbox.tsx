@@ -21,9 +21,9 @@ export function CreateSandbox({ snapshot, onClose }: { snapshot: string; onClose
   const queries = useQueryClient();
   const [, navigate] = useLocation();
   const form = useId();
-  const [form, setWish] = useState<CreateSandboxForm>({ ...EMPTY_FORM, snapshot });
+  const [values, setValues] = useState<CreateSandboxForm>({ ...EMPTY_FORM, snapshot });
   const change = (name: keyof CreateSandboxForm) => (value: string) =>
-    setWish((before) => ({ ...before, [name]: value }));
+    setValues((before) => ({ ...before, [name]: value }));
   const kinds = useQuery({
     queryKey: [SANDBOXES_QUERY, "kinds"],
     queryFn: ({ signal }) => api.get<Schema<"KindListResponse">>("/v1/kinds", { signal }),
@@ -33,17 +33,17 @@ export function CreateSandbox({ snapshot, onClose }: { snapshot: string; onClose
     queryFn: ({ signal }) => api.get<Schema<"ImageListResponse">>("/v1/images", { signal }),
   });
   const made = useMutation({
-    mutationFn: () => api.post<Schema<"SandboxResponse">>("/v1/sandboxes", createSandboxBody(form)),
+    mutationFn: () => api.post<Schema<"SandboxResponse">>("/v1/sandboxes", createSandboxBody(values)),
     onSuccess: (sandbox) => {
       showToast(t("sandboxes.create.done"), { tone: "good" });
       void queries.invalidateQueries({ queryKey: [SANDBOXES_QUERY] });
       navigate(`/sandboxes/${encodeURIComponent(sandbox.id)}`);
     },
   });
-  const snapshots = useSnapshotNames(Boolean(form.snapshot));
-  const wrong = invalidFields(form);
-  const kind = kinds.data?.items.find((each) => each.name === form.kind);
-  const missing = kind?.built === false && !form.image ? kind : null;
+  const snapshots = useSnapshotNames(Boolean(values.snapshot));
+  const wrong = invalidFields(values);
+  const kind = kinds.data?.items.find((each) => each.name === values.kind);
+  const missing = kind?.built === false && !values.image ? kind : null;
   const names = [...new Set((images.data?.items ?? []).filter((each) => each.current).map((each) => each.name))].sort();
   const submit = (event: FormEvent) => {
     event.preventDefault();
@@ -70,15 +70,15 @@ export function CreateSandbox({ snapshot, onClose }: { snapshot: string; onClose
       }
     >
       <form id={form} onSubmit={submit} className={styles.form}>
-        {form.snapshot ? (
+        {values.snapshot ? (
           <p>
-            {t("sandboxes.create.fromSnapshot")} <bdi>{snapshots[form.snapshot] ?? form.snapshot}</bdi>
+            {t("sandboxes.create.fromSnapshot")} <bdi>{snapshots[values.snapshot] ?? values.snapshot}</bdi>
           </p>
         ) : (
           <>
             <Field label={t("sandboxes.kind")} hint={kind && t(`chat.kindAbout.${kind.name}`, kind.description)}>
               <Select
-                value={form.kind}
+                value={values.kind}
                 onChange={change("kind")}
                 options={[
                   { value: "", label: t("sandboxes.create.noKind") },
@@ -92,7 +92,7 @@ export function CreateSandbox({ snapshot, onClose }: { snapshot: string; onClose
             {missing && <BuildImage image={missing.image} recipe={missing.recipe} />}
             <Field label={t("sandboxes.image")}>
               <Select
-                value={form.image}
+                value={values.image}
                 onChange={change("image")}
                 options={[
                   {
@@ -110,14 +110,14 @@ export function CreateSandbox({ snapshot, onClose }: { snapshot: string; onClose
         <div className={styles.pair}>
           <Field label={t("sandboxes.create.cpu")} error={wrong.cpu && t("sandboxes.create.cpuWrong")}>
             <TextInput
-              value={form.cpu}
+              value={values.cpu}
               placeholder={String(kind?.limits.cpu ?? 2)}
               onChange={(event) => change("cpu")(event.target.value)}
             />
           </Field>
           <Field label={t("sandboxes.create.memory")} error={wrong.memory && t("sandboxes.create.memoryWrong")}>
             <TextInput
-              value={form.memory}
+              value={values.memory}
               placeholder={kind?.limits.memory ? `${kind.limits.memory / 2 ** 30}Gi` : "2Gi"}
               onChange={(event) => change("memory")(event.target.value)}
             />
@@ -125,7 +125,7 @@ export function CreateSandbox({ snapshot, onClose }: { snapshot: string; onClose
         </div>
         <Field label={t("sandboxes.create.life")}>
           <Select
-            value={form.life}
+            value={values.life}
             onChange={change("life")}
             options={LIFETIMES.map((life) => ({ value: life, label: t(`sandboxes.lives.${life || "default"}`) }))}
           />
@@ -135,7 +135,7 @@ export function CreateSandbox({ snapshot, onClose }: { snapshot: string; onClose
           hint={t("sandboxes.create.nameHint")}
           error={wrong.name && t("sandboxes.create.nameWrong")}
         >
-          <TextInput value={form.name} onChange={(event) => change("name")(event.target.value)} />
+          <TextInput value={values.name} onChange={(event) => change("name")(event.target.value)} />
         </Field>
         {made.error && <ErrorState error={made.error} />}
       </form>

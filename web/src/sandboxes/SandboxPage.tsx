@@ -17,7 +17,7 @@ import styles from "./SandboxesPage.module.css";
 import { SandboxHeader } from "./SandboxHeader";
 import { type Sandbox, sandboxTitle } from "./sandbox-properties";
 
-type Tab = "computer" | "events" | "diagnostics";
+type Tab = "live" | "events" | "diagnostics";
 
 /** One sandbox: summary, panel and events. */
 export default function SandboxPage() {
@@ -33,7 +33,7 @@ export default function SandboxPage() {
   const sandbox = query.data;
   useTitle(sandbox ? sandboxTitle(sandbox) : id);
   const gone = query.error instanceof ApiError && query.error.status === 404;
-  const tab: Tab = view === "events" || view === "diagnostics" ? view : "computer";
+  const tab: Tab = view === "events" || view === "diagnostics" ? view : "live";
   const go = (to: string) => navigate(`/sandboxes/${encodeURIComponent(id)}${to ? `/${to}` : ""}`, { replace: true });
 
   if (!sandbox && !gone)
@@ -58,11 +58,11 @@ export default function SandboxPage() {
         <Tabs<Tab>
           label={t("sandboxes.views")}
           value={!sandbox && tab !== "events" ? "events" : tab}
-          onChange={(next) => go(next === "computer" ? "" : next)}
+          onChange={(next) => go(next === "live" ? "" : next)}
           tabs={[
             ...(sandbox
               ? [
-                  { id: "computer" as const, label: t("sandboxes.live"), icon: Monitor },
+                  { id: "live" as const, label: t("sandboxes.live"), icon: Monitor },
                   { id: "diagnostics" as const, label: t("sandboxes.diagnostics.title"), icon: Stethoscope },
                 ]
               : []),

@@ -1,6 +1,6 @@
 /** Applies answer and call events to a view. */
 
-import type { Call, CallReady, MessageEnded } from "@/api/session-events";
+import type { CallReady, MessageEnded, ToolCall } from "@/api/session-events";
 import type { AnswerItem, CallView } from "./types";
 import type { ViewDraft } from "./view-draft";
 
@@ -11,7 +11,7 @@ export function emptyAnswer(id: string, turn: number, at: string): AnswerItem {
 }
 
 /** A call with only its name known. */
-export function newCallView(answer: AnswerItem, call: Call, at: string, whole: Call | null): CallView {
+export function newCallView(answer: AnswerItem, call: ToolCall, at: string, whole: ToolCall | null): CallView {
   return {
     id: call.id,
     answer: answer.id,
@@ -51,7 +51,7 @@ export function applyMessageEnded(draft: ViewDraft, data: MessageEnded, at: stri
   }
 }
 
-function callFields(call: Call): Pick<CallView, "name" | "arguments" | "malformed"> {
+function callFields(call: ToolCall): Pick<CallView, "name" | "arguments" | "malformed"> {
   const malformed = call.malformed ?? null;
   return { name: call.name, arguments: malformed === null ? call.arguments : null, malformed };
 }

@@ -2,7 +2,7 @@
 
 import { create } from "zustand";
 import { ApiError, api } from "@/api/client";
-import type { Message, SessionEvent } from "@/api/session-events";
+import type { SessionEvent, SessionMessage } from "@/api/session-events";
 import { sleep } from "@/api/streams";
 
 export interface OutgoingMessage {
@@ -35,7 +35,7 @@ export function useOutbox(id: string): readonly OutgoingMessage[] {
 }
 
 /** Send a message to the agent. Returns it once the server has stored it, or null on failure: see `retryMessage`. */
-export async function sendMessage(id: string, { text, files = [] }: DraftMessage): Promise<Message | null> {
+export async function sendMessage(id: string, { text, files = [] }: DraftMessage): Promise<SessionMessage | null> {
   const key = crypto.randomUUID();
   const entry: OutgoingMessage = { key, text, files, at: new Date().toISOString(), state: "sending", error: null };
   updateEntries(id, (entries) => [...entries, entry]);
@@ -43,7 +43,7 @@ export async function sendMessage(id: string, { text, files = [] }: DraftMessage
 }
 
 /** Send a failed message again. It appears once, even if it had arrived. */
-export async function retryMessage(id: string, key: string): Promise<Message | null> {
+export async function retryMessage(id: string, key: string): Promise<SessionMessage | null> {
   const entry = useOutboxes.getState()[id]?.find((each) => each.key === key);
   if (entry?.state !== "failed") return null;
   updateEntry(id, key, { state: "sending", error: null });
@@ -55,12 +55,12 @@ export function discardMessage(id: string, key: string): void {
   updateEntries(id, (entries) => entries.filter((each) => each.key !== key));
 }
 
-async function postOutgoing(id: string, { key, text, files }: OutgoingMessage): Promise<Message | null> {
+async function postOutgoing(id: string, { key, text, files }: OutgoingMessage): Promise<SessionMessage | null> {
   try {
     const body = await messageBody(text, files);
     const path = `/v1/sessions/${encodeURIComponent(id)}/messages`;
     const message = await retryWhileUnavailable(() =>
-      api.post<Message>(path, body, { headers: { "Idempotency-Key": key } }),
+      api.post<SessionMessage>(path, body, { headers: { "Idempotency-Key": key } }),
     );
     if (receivedMessages.get(id)?.has(message.id) || !followedSessions.has(id)) discardMessage(id, key);
     else acceptedMessages.set(id, (acceptedMessages.get(id) ?? new Map()).set(message.id, key));

@@ -223,8 +223,8 @@ describe("useSession", () => {
     back.unmount();
     await pass(KEEP_FOLLOWING_MS + 1000);
     expect(FakeSocket.last.readyState).toBe(3);
-    const anew = renderHook(() => useSession(id, ({ view }) => view.last));
-    expect(anew.result.current).toBe(0);
+    const again = renderHook(() => useSession(id, ({ view }) => view.last));
+    expect(again.result.current).toBe(0);
     await pass();
     expect(FakeSocket.opened).toHaveLength(2);
   });

@@ -1,6 +1,6 @@
 /** Completes a view from the session's record and messages: settings without events, and the history of a fork. */
 
-import type { Message } from "@/api/session-events";
+import type { SessionMessage } from "@/api/session-events";
 import type { Schema } from "@/api/types";
 import { emptyAnswer, newCallView } from "./call-events";
 import type { CallView, ChatItem, SessionView } from "./types";
@@ -21,7 +21,7 @@ export function isHistoryComplete(view: SessionView, session: Schema<"Session">)
 }
 
 /** Prepend the messages before the first event. */
-export function prependMessages(view: SessionView, messages: readonly Message[]): SessionView {
+export function prependMessages(view: SessionView, messages: readonly SessionMessage[]): SessionView {
   const known = new Set(view.items.map(({ id }) => id));
   const items: ChatItem[] = [];
   const calls: Record<string, CallView> = nullPrototypeRecord();

@@ -4,7 +4,7 @@ import { useEffect, useMemo } from "react";
 import { createStore, useStore } from "zustand";
 import { useShallow } from "zustand/react/shallow";
 import { type ApiError, api } from "@/api/client";
-import type { Message, SessionEvent } from "@/api/session-events";
+import type { SessionEvent, SessionMessage } from "@/api/session-events";
 import type { LinkState } from "@/api/streams";
 import type { Schema } from "@/api/types";
 import { confirmDelivered, stopConfirming } from "./outbox";
@@ -153,12 +153,12 @@ class FollowedSession implements FollowerTarget {
   }
 }
 
-async function readMessages(path: string, signal: AbortSignal): Promise<Message[]> {
-  const found: Message[] = [];
+async function readMessages(path: string, signal: AbortSignal): Promise<SessionMessage[]> {
+  const found: SessionMessage[] = [];
   for (let after = 0, more = true; more; ) {
     const query = { after, pageSize: 100 };
     try {
-      const page = await api.get<{ items: Message[]; next: number }>(`${path}/messages`, { query, signal });
+      const page = await api.get<{ items: SessionMessage[]; next: number }>(`${path}/messages`, { query, signal });
       found.push(...page.items);
       more = page.items.length > 0 && page.next > after;
       after = page.next;

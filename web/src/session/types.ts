@@ -2,12 +2,12 @@
 
 import type {
   Approval,
-  Building,
   CallResult,
-  Message,
+  ImageBuildProgress,
   PlanStep,
   Policy,
   SessionEvent,
+  SessionMessage,
   SessionState,
   SessionUsage,
 } from "@/api/session-events";
@@ -19,7 +19,7 @@ export interface MessageItem {
   id: string;
   turn: number;
   at: string;
-  message: Message;
+  message: SessionMessage;
   /** Will be read before the agent's next step, or after pending decisions. */
   waits: boolean;
 }
@@ -118,7 +118,7 @@ export interface SandboxView {
   state: "starting" | "ready" | "broken" | "released";
   reason: string | null;
   /** Image that must be built before the sandbox can start. */
-  building: Building | null;
+  building: ImageBuildProgress | null;
   desktop: "none" | "started" | "stopped";
   /** Person in control of mouse and keyboard; null for the agent. */
   holder: string | null;

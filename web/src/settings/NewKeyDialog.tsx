@@ -28,19 +28,19 @@ export function NewKeyDialog({ onClose }: { onClose: () => void }) {
   const queries = useQueryClient();
   const me = useCurrentUser().data;
   const form = useId();
-  const [form, setWish] = useState<ApiKeyForm>(EMPTY_KEY_FORM);
-  const change = (changes: Partial<ApiKeyForm>) => setWish((before) => ({ ...before, ...changes }));
+  const [values, setValues] = useState<ApiKeyForm>(EMPTY_KEY_FORM);
+  const change = (changes: Partial<ApiKeyForm>) => setValues((before) => ({ ...before, ...changes }));
   const made = useMutation({
-    mutationFn: () => api.post<Schema<"CreateKeyResponse">>("/v1/keys", createKeyBody(form, new Date())),
+    mutationFn: () => api.post<Schema<"CreateKeyResponse">>("/v1/keys", createKeyBody(values, new Date())),
     onSuccess: () => queries.invalidateQueries({ queryKey: ["settings", "keys"] }),
   });
   const right =
-    form.name.trim() &&
-    form.scopes.size > 0 &&
-    !lacksModelScope(form) &&
-    isPositiveNumber(form.requests, true) &&
-    isPositiveNumber(form.tokens, true) &&
-    isPositiveNumber(form.cost, false);
+    values.name.trim() &&
+    values.scopes.size > 0 &&
+    !lacksModelScope(values) &&
+    isPositiveNumber(values.requests, true) &&
+    isPositiveNumber(values.tokens, true) &&
+    isPositiveNumber(values.cost, false);
   const submit = (event: FormEvent) => {
     event.preventDefault();
     if (right) made.mutate();
@@ -79,7 +79,7 @@ export function NewKeyDialog({ onClose }: { onClose: () => void }) {
       <form id={form} className={styles.form} onSubmit={submit}>
         <Field label={t("settings.keys.name")} hint={t("settings.keys.nameHint")}>
           <TextInput
-            value={form.name}
+            value={values.name}
             maxLength={100}
             required
             onChange={(event) => change({ name: event.target.value })}
@@ -91,8 +91,8 @@ export function NewKeyDialog({ onClose }: { onClose: () => void }) {
             <label key={scope}>
               <input
                 type="checkbox"
-                checked={form.scopes.has(scope)}
-                onChange={(event) => change({ scopes: toggleScope(form.scopes, scope, event.target.checked) })}
+                checked={values.scopes.has(scope)}
+                onChange={(event) => change({ scopes: toggleScope(values.scopes, scope, event.target.checked) })}
               />
               <span>
                 <code>{scope}</code>
@@ -102,11 +102,11 @@ export function NewKeyDialog({ onClose }: { onClose: () => void }) {
           ))}
         </fieldset>
         <p className={styles.sees}>
-          {t(`settings.keys.${form.scopes.has("admin") || form.scopes.has("tenant:all") ? "seesAll" : "seesOwn"}`)}
+          {t(`settings.keys.${values.scopes.has("admin") || values.scopes.has("tenant:all") ? "seesAll" : "seesOwn"}`)}
         </p>
         <Field label={t("settings.keys.life")}>
           <Select
-            value={form.days}
+            value={values.days}
             onChange={(days) => change({ days })}
             options={LIFETIMES.map((days) => ({
               value: days,
@@ -117,10 +117,10 @@ export function NewKeyDialog({ onClose }: { onClose: () => void }) {
         <Field
           label={t("settings.keys.models")}
           hint={t("settings.keys.modelsHint")}
-          error={lacksModelScope(form) ? t("settings.keys.needsModels") : null}
+          error={lacksModelScope(values) ? t("settings.keys.needsModels") : null}
         >
           <TextInput
-            value={form.models}
+            value={values.models}
             placeholder="claude-*, gpt-5"
             onChange={(event) => change({ models: event.target.value })}
           />
@@ -130,11 +130,11 @@ export function NewKeyDialog({ onClose }: { onClose: () => void }) {
             <Field
               key={what}
               label={t(`settings.keys.budgets.${what}`)}
-              error={isPositiveNumber(form[what], what !== "cost") ? null : t("settings.keys.number")}
+              error={isPositiveNumber(values[what], what !== "cost") ? null : t("settings.keys.number")}
             >
               <TextInput
                 inputMode="decimal"
-                value={form[what]}
+                value={values[what]}
                 onChange={(event) => change({ [what]: event.target.value })}
               />
             </Field>

@@ -1,4 +1,3 @@
-import { TextWithCode } from "@/ui/content/TextWithCode";
 import { useQuery } from "@tanstack/react-query";
 import { useTranslation } from "react-i18next";
 import { Link } from "wouter";
@@ -6,6 +5,7 @@ import { api } from "@/api/client";
 import type { Schema } from "@/api/types";
 import { useQueryAddress } from "@/shell/navigation/useQueryAddress";
 import { Code } from "@/ui/content/Code";
+import { TextWithCode } from "@/ui/content/TextWithCode";
 import { Badge, type Tone } from "@/ui/controls/Badge";
 import { Field, Select } from "@/ui/controls/forms";
 import { QueryResult } from "@/ui/layout/query-states";
@@ -119,7 +119,9 @@ export function PolicySettings() {
         <h2 id="rules">{t("settings.policies.rules")}</h2>
         <ol className={styles.rules}>
           <li>{t("settings.policies.first")}</li>
-          <li><TextWithCode text={t("settings.policies.patterns")} /></li>
+          <li>
+            <TextWithCode text={t("settings.policies.patterns")} />
+          </li>
           <li>{t("settings.policies.always")}</li>
           <li>{t("settings.policies.deny")}</li>
         </ol>

@@ -25,6 +25,7 @@ from paddock.llm.formats.neutral import (
 )
 from paddock.llm.formats.openai_chat.stream_reader import ChatStreamReader
 from paddock.llm.formats.provider_errors import parse_provider_error
+from paddock.llm.gateway.upstream import PROVIDER_KEY_REFUSED
 from paddock.llm.wire.base import UpstreamError, UpstreamTimeouts, UpstreamUnreachable
 from paddock.llm.wire.http_client import ConnectionResponse, HttpClient, UpstreamAddress
 from paddock.llm.wire.upstream_connection import UpstreamConnection
@@ -61,6 +62,15 @@ class UnknownModel(ModelError):
     """The session's model does not exist."""
 
     code = "MODEL_NOT_FOUND"
+
+
+class RefusedProviderKey(ModelError):
+    """The provider refused the key that the server has for it."""
+
+    code = "PROVIDER_KEY_REFUSED"
+
+
+_ERRORS_BY_REASON = {"model_not_found": UnknownModel, PROVIDER_KEY_REFUSED: RefusedProviderKey}
 
 
 class ModelClient(HttpClient):
@@ -170,7 +180,7 @@ def tool_object(tool: ToolSpec) -> dict[str, Any]:
 
 def _to_model_error(failure: ModelFailure) -> ModelError:
     reason = failure.code or failure.kind
-    error = UnknownModel if reason == "model_not_found" else ModelError
+    error = _ERRORS_BY_REASON.get(reason, ModelError)
     return error(_replace_surrogates(failure.message), failure.status, reason)
 
 

@@ -19,7 +19,7 @@ from paddock.store.chat_sessions.session_store import SessionStore
 from paddock.store.event_store import NewEvent
 
 if TYPE_CHECKING:
-    from paddock.agents.model.session_model import SessionModel
+    from paddock.agents.model.model_requests import SessionModel
     from paddock.agents.tools.toolbox import Toolbox
 
 CHECK_INTERVAL = 60.0

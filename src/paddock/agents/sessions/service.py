@@ -74,7 +74,7 @@ from paddock.store.event_store import NewEvent
 if TYPE_CHECKING:
     from paddock.agents.approvals.tool_calls import ToolCalls
     from paddock.agents.engines.registry import EngineRegistry
-    from paddock.agents.model.session_model import SessionModel
+    from paddock.agents.model.model_requests import SessionModel
     from paddock.agents.tools.toolbox import Toolbox
     from paddock.llm.archive.archive import ExchangeArchive
 

@@ -9,7 +9,7 @@ import structlog
 
 from paddock.errors import ImageNotFound
 from paddock.model.session_events import ImageBuildProgress
-from paddock.sandbox.images.build_console import BuildProgress
+from paddock.sandbox.images.build_command_runner import BuildProgress
 from paddock.sandbox.images.image_store import ImageStore
 
 PROGRESS_INTERVAL = 2.0

@@ -9,7 +9,7 @@ from typing import Any
 
 from paddock.agents.approvals.tool_calls import ToolCalls
 from paddock.agents.engines.base import CallVerdict, MessageWriter, ReplyPiece, ToolSpec
-from paddock.agents.model.session_model import SessionModel
+from paddock.agents.model.model_requests import SessionModel
 from paddock.agents.tools.toolbox import Toolbox
 from paddock.agents.turns.message_cache import MessageCache
 from paddock.agents.turns.takeover_pause import TakeoverPause

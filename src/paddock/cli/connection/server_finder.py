@@ -156,7 +156,7 @@ class ServerFinder:
 
     @property
     def is_local(self) -> bool:
-        """Whether the server uses this command's data directory."""
+        """Return whether the server uses this command's data directory."""
         return not self._cli.has_named_server or self._named_server_is_local()
 
     def _named_server_is_local(self) -> bool:

@@ -87,12 +87,12 @@ class CliContext:
 
     @property
     def has_named_server(self) -> bool:
-        """Whether `--server` or PADDOCK_URL names a server."""
+        """Return whether `--server` or PADDOCK_URL names a server."""
         return bool(self._server or os.environ.get("PADDOCK_URL"))
 
     @property
     def has_server(self) -> bool:
-        """Whether a server is named, or one responds on the data directory."""
+        """Return whether a server is named, or one responds on the data directory."""
         from paddock.cli.connection.server_finder import find_responding_server
 
         named = self.has_named_server or bool(os.environ.get("PADDOCK_API_KEY"))

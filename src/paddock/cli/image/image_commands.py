@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from paddock.config import Config
     from paddock.model.sandbox import Image
     from paddock.sandbox.images import ImageInfo, ImageStore
-    from paddock.sandbox.images.build_console import Watcher
+    from paddock.sandbox.images.build_command_runner import Watcher
 
 ImageArgument = Annotated[str, typer.Argument(metavar="IMAGE", help="Name, or NAME@DIGEST.", show_default=False)]
 _DIGEST_LENGTH = 12

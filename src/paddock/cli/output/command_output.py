@@ -50,7 +50,7 @@ class CommandOutput:
 
     @property
     def is_interactive(self) -> bool:
-        """Whether text is written to a terminal."""
+        """Return whether text is written to a terminal."""
         return not self.as_json and sys.stdout.isatty()
 
     def print_if_interactive(self, text: str) -> None:

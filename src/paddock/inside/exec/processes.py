@@ -18,6 +18,9 @@ KILL_GRACE_SECONDS = 2.0
 TIMED_OUT, CANNOT_EXECUTE, NOT_FOUND = 124, 126, 127
 """Exit codes of commands that timed out or could not be started, as in shells."""
 MARKER_VARIABLE = "PADDOCK_COMMAND_ID"
+EXEC_RETRIES = 5
+"""Attempts to read the environment of a process in the middle of `execve`, where it is empty."""
+EXEC_PAUSE = 0.002
 COMMAND_OOM_SCORE = "500"
 """Raises the chance that a command is ended when memory runs out, although the daemon may use less."""
 
@@ -204,6 +207,7 @@ def find_process_family(children: Iterable[ChildProcess], known: Iterable[int] =
     markers = {f"{MARKER_VARIABLE}={child.marker}".encode() for child in children}
     parents: dict[int, int] = {}
     family: set[int] = set()
+    unknown: set[int] = set()
     for entry in os.listdir("/proc"):
         if not entry.isdigit() or int(entry) == os.getpid():
             continue
@@ -212,8 +216,18 @@ def find_process_family(children: Iterable[ChildProcess], known: Iterable[int] =
             continue
         pid, parents[int(entry)] = int(entry), int(fields[1])
         related = pid in known or bool(leaders & {pid, int(fields[2]), int(fields[3])})
-        if related or not markers.isdisjoint(_read_file(f"/proc/{entry}/environ").split(b"\0")):
+        environment = b"" if related else _read_file(f"/proc/{entry}/environ")
+        if related or not markers.isdisjoint(environment.split(b"\0")):
             family.add(pid)
+        elif not environment:
+            unknown.add(pid)
+    for _ in range(EXEC_RETRIES):
+        if not unknown:
+            break
+        time.sleep(EXEC_PAUSE)
+        environments = {pid: _read_file(f"/proc/{pid}/environ") for pid in unknown}
+        family |= {pid for pid, text in environments.items() if not markers.isdisjoint(text.split(b"\0"))}
+        unknown = {pid for pid, text in environments.items() if not text}
     grown = True
     while grown:
         offspring = {pid for pid, parent in parents.items() if parent in family and pid not in family}

@@ -256,7 +256,14 @@ class RemoteExchangeWriter(ExchangeWriter):
                 env={name: os.environ[name] for name in _PASSED_ENVIRONMENT if name in os.environ}
                 | {"MALLOC_ARENA_MAX": "2"},
             )
-        reader, writer = await asyncio.open_connection(sock=ours, limit=_MAX_REPORT_BYTES)
+        try:
+            reader, writer = await asyncio.open_connection(sock=ours, limit=_MAX_REPORT_BYTES)
+        except BaseException:
+            # Also on cancellation, as when a server stops right after its start: the process must not be left behind.
+            ours.close()
+            process.kill()
+            await process.wait()
+            raise
         try:
             writer.write(encode_message(self._start_message))
             while self._unsent:

@@ -239,7 +239,7 @@ class StreamEndDetector:
 
     @property
     def finished(self) -> bool:
-        """Whether the stream has finished or failed."""
+        """Return whether the stream has finished or failed."""
         return self.ending is not StreamEnding.OPEN
 
     def _buffer_piece(self, piece: bytes) -> None:

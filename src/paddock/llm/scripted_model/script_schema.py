@@ -244,7 +244,7 @@ class ScriptTurn(ConfigSection):
 
     @property
     def gives_answer(self) -> bool:
-        """Whether the turn gives an answer; otherwise it only injects faults."""
+        """Return whether the turn gives an answer; otherwise it only injects faults."""
         return any(not isinstance(action, FailAction | StallAction | DropConnectionAction) for action in self.actions)
 
     @property
@@ -284,7 +284,7 @@ class ModelScript(ConfigSection):
 
     @property
     def needs_tools(self) -> bool:
-        """Whether a turn needs a tool of the client."""
+        """Return whether a turn needs a tool of the client."""
         return any(turn.needs_tools for turn in self.turns)
 
 

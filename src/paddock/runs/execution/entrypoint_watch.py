@@ -233,7 +233,7 @@ class EntrypointWatch:
             error=self._pipeline.error,
             uses_model=self._run.task.agent is not None and self._run.model is not None,
             produced_events=self._publisher.has_agent_events or self._reader is None,
-            out_of_memory_kills=status.out_of_memory_kills,  # Counted since the start of the sandbox, which serves one attempt.
+            out_of_memory_kills=status.out_of_memory_kills,  # Since the sandbox's start; it serves one attempt.
             full_disk=await find_full_disk_event(self._fleet.events, self._sandbox),
             last_line=self._last_line(),
         )

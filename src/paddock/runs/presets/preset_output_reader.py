@@ -15,8 +15,7 @@ import msgspec
 
 from paddock.model.events import EventType
 from paddock.runs.presets.output_rules import EmittedEvent, OutputRule
-from paddock.runs.presets.preset import Preset
-from paddock.runs.presets.value_finders import (
+from paddock.runs.presets.output_value_finders import (
     LONGEST,
     MOST_PARTS,
     Check,
@@ -30,6 +29,7 @@ from paddock.runs.presets.value_finders import (
     value_as_name,
     value_as_text,
 )
+from paddock.runs.presets.preset import Preset
 
 LONGEST_LINE = 4 * 2**20
 STDOUT = "stdout"

@@ -273,7 +273,8 @@ class DeliverableReceiver:
             self._add_note(f"{printable_path(file.path)} {note}")
         if file.place != file.path[-len(file.place) :]:
             self._add_note(
-                f"{printable_path(file.path)} has control characters in its name and is kept as {printable_path(file.place)}"
+                f"{printable_path(file.path)} has control characters in its name; "
+                f"it is kept as {printable_path(file.place)}"
             )
         self.files[file.place] = DeliveredFile(
             path=file.place, size=file.size, sha256=file.digest.hexdigest(), note=note

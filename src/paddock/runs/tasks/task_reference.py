@@ -1,4 +1,7 @@
-"""Generate the reference page of task files: `python -m paddock.runs.tasks.task_reference > docs/reference/task-file.md`."""
+"""Generate the reference page of task files.
+
+`python -m paddock.runs.tasks.task_reference > docs/reference/task-file.md`
+"""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """Recipes, the host and OCI images, as root file systems that sandboxes start from."""
 
-from paddock.sandbox.images.build_console import BuildCancelled, BuildProgress
+from paddock.sandbox.images.build_command_runner import BuildCancelled, BuildProgress
 from paddock.sandbox.images.build_jobs import BuildJobs
-from paddock.sandbox.images.image_directory import ImageManifest
+from paddock.sandbox.images.built_images import ImageManifest
 from paddock.sandbox.images.image_store import ImageInfo, ImageStore, PruneResult
 from paddock.sandbox.images.oci_images import RegistryCredentials
 from paddock.sandbox.images.recipe import Recipe

@@ -13,7 +13,7 @@ import structlog
 
 from paddock.errors import Conflict, ImageNotFound, NotFound, PaddockError
 from paddock.model.sandbox import FrozenModel
-from paddock.sandbox.images.build_console import BuildProgress
+from paddock.sandbox.images.build_command_runner import BuildProgress
 from paddock.sandbox.images.image_store import ImageStore
 
 KEPT = 20

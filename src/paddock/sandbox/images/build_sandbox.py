@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from paddock.errors import BuildError, Unavailable
-from paddock.sandbox.images.build_console import find_program
+from paddock.sandbox.images.build_command_runner import find_program
 from paddock.sandbox.images.registry_settings import SETTINGS_INSIDE, RegistrySettings
 
 _PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"

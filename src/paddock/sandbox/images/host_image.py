@@ -13,7 +13,7 @@ from pathlib import Path, PurePosixPath
 
 from paddock.errors import Unavailable
 from paddock.model.sandbox import Image, Mount, SandboxUser
-from paddock.sandbox.images.image_directory import ImageDirectory, ImageManifest, StoredImage, tree_size
+from paddock.sandbox.images.built_images import ImageDirectory, ImageManifest, StoredImage, tree_size
 from paddock.sandbox.images.recipe import HOST
 from paddock.sandbox.images.recipe_library import BUILDER_VERSION
 

@@ -9,7 +9,7 @@ from pydantic import ValidationError
 
 from paddock.errors import BuildError
 from paddock.model.sandbox import FrozenModel
-from paddock.sandbox.images.build_console import BuildConsole, CommandFailed
+from paddock.sandbox.images.build_command_runner import BuildConsole, CommandFailed
 from paddock.sandbox.images.build_sandbox import BuildSandbox
 
 _SCRIPT = r"""

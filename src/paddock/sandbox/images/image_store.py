@@ -13,15 +13,15 @@ from typing import IO
 
 from paddock.errors import BuildError, ConfigError, Conflict, ImageNotFound, PaddockError
 from paddock.model.sandbox import FrozenModel, Image
-from paddock.sandbox.images.build_console import BuildCancelled, BuildConsole, BuildProgress, Watcher
-from paddock.sandbox.images.host_image import HostImage
-from paddock.sandbox.images.image_directory import (
+from paddock.sandbox.images.build_command_runner import BuildCancelled, BuildConsole, BuildProgress, Watcher
+from paddock.sandbox.images.built_images import (
     DIGEST_LETTERS,
     BuildWorkspace,
     ImageDirectory,
     ImageManifest,
     StoredImage,
 )
+from paddock.sandbox.images.host_image import HostImage
 from paddock.sandbox.images.oci_images import OciPull, RegistryCredentials, canonical_reference
 from paddock.sandbox.images.recipe import HOST
 from paddock.sandbox.images.recipe_build import RecipeBuild

@@ -17,9 +17,9 @@ from pydantic import Field, SecretStr
 
 from paddock.errors import BuildError, ImageNotFound, InvalidInput
 from paddock.model.sandbox import FrozenModel, SandboxUser
-from paddock.sandbox.images.build_console import BuildConsole, CommandFailed, find_program
+from paddock.sandbox.images.build_command_runner import BuildConsole, CommandFailed, find_program
 from paddock.sandbox.images.build_sandbox import BuildSandbox, bwrap_die_with_parent, write_placeholder_file
-from paddock.sandbox.images.image_directory import BuildWorkspace, ImageManifest, tree_size
+from paddock.sandbox.images.built_images import BuildWorkspace, ImageManifest, tree_size
 from paddock.sandbox.images.image_probe import ProbeFindings, probe_image
 from paddock.sandbox.images.recipe_build import fix_file_owners
 from paddock.sandbox.images.registry_settings import RegistrySettings

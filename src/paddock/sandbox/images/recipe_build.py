@@ -15,14 +15,14 @@ from paddock.sandbox.images.apt_sources import (
     choose_apt_sources,
     format_apt_sources,
 )
-from paddock.sandbox.images.build_console import BuildConsole, CommandFailed, find_program
+from paddock.sandbox.images.build_command_runner import BuildConsole, CommandFailed, find_program
 from paddock.sandbox.images.build_sandbox import (
     BuildSandbox,
     bwrap_isolation_arguments,
     remove_tree,
     write_placeholder_file,
 )
-from paddock.sandbox.images.image_directory import (
+from paddock.sandbox.images.built_images import (
     BuildWorkspace,
     ImageManifest,
     StoredImage,

@@ -36,9 +36,9 @@ class IsolationChecks(ConformanceChecks):
             mount = Mount(source=Path(directory), target="/mnt/shared/deep")
             sandbox = await bench.start(mounts=(mount,))
             assert await sandbox.text("cat /mnt/shared/deep/from-host") == "host"
-            await sandbox.text("echo sandbox > /mnt/shared/deep/from-box")
-            made = Path(directory, "from-box")
-            assert made.read_text() == "box\n"
+            await sandbox.text("echo sandbox > /mnt/shared/deep/from-sandbox")
+            made = Path(directory, "from-sandbox")
+            assert made.read_text() == "sandbox\n"
             assert made.stat().st_uid == Path(directory).stat().st_uid, "the sandbox's file has a stranger for an owner"
 
     @conformance_check
@@ -90,10 +90,10 @@ class IsolationChecks(ConformanceChecks):
         assert b"ConnectionRefusedError" in refused.stderr
 
     @conformance_check
-    async def test_a_hole_leads_to_the_hosts_service(self, bench: BackendHarness) -> None:
+    async def test_an_uplink_service_is_reachable(self, bench: BackendHarness) -> None:
         """An uplink service answers at 127.0.0.1, also after a restart."""
         bench.needs(Feature.UPLINK)
-        sandbox = await bench.start(holes=(UplinkService(name="service", port=18080),))
+        sandbox = await bench.start(uplink_services=(UplinkService(name="service", port=18080),))
         path = bench.backend.uplink_directory(sandbox.record) / "service.sock"
         fetch = "import urllib.request as r; print(r.urlopen('http://127.0.0.1:18080/', timeout=5).read().decode())"
         for answer in ("first", "second"):
@@ -101,10 +101,10 @@ class IsolationChecks(ConformanceChecks):
                 assert await sandbox.python(fetch) == answer
 
     @conformance_check
-    async def test_a_hole_to_a_stopped_service_is_closed(self, bench: BackendHarness) -> None:
+    async def test_an_uplink_to_a_stopped_service_is_refused(self, bench: BackendHarness) -> None:
         """Connections fail at once while the host's service is down."""
         bench.needs(Feature.UPLINK)
-        sandbox = await bench.start(holes=(UplinkService(name="service", port=18080),))
+        sandbox = await bench.start(uplink_services=(UplinkService(name="service", port=18080),))
         code = "import urllib.request as r; r.urlopen('http://127.0.0.1:18080/', timeout=5)"
         result = await sandbox.run(BackgroundCommand(["python3", "-c", code]))
         assert result.exit_code == 1

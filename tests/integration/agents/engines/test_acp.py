@@ -200,7 +200,7 @@ async def test_a_new_server_reads_on_where_the_old_one_was(data: Path) -> None:
         turn.is_dead = True
     await gone(working)
     async with open_acp_harness(data) as bench:
-        # What it says while nobody listens is not lost.
+        # Output during a disconnect is not lost.
         await bench.run("touch /workspace/go", SESSION)
         turn = turn.after_restart()
         # Nor if it was the last that its budget allowed.

@@ -35,7 +35,7 @@ def place(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
 
 
 def deeds(chat: Chat) -> list[str]:
-    """What was done in the agent's sandbox."""
+    """Return the commands run in the agent's sandbox."""
     sandbox = chat.now()["sandboxes"]["code"]
     answer = chat.client.post(f"/v1/sandboxes/{sandbox}/tools/read_file", json={"path": "/workspace/deeds"})
     return text_of(answer.json()).split()

@@ -232,7 +232,7 @@ async def test_many_sessions_at_a_time(tmp_path: Path) -> None:
 
 @pytest.mark.anyio
 async def test_checkpoints_grow_with_the_conversation_and_no_faster(tmp_path: Path) -> None:
-    """Whatever the length, there is one copy of it and what was added since."""
+    """A conversation of any length is stored once, plus additions."""
 
     async def page(arguments: Mapping[str, Any]) -> str:
         return "x" * 2000

@@ -44,7 +44,7 @@ SCRIPT: list[str | ScriptedReply] = [
 
 
 class KillableStore:
-    """A store whose server is killed at one of its writes, before or after the write."""
+    """A store that simulates a kill before or after one of its writes."""
 
     def __init__(
         self, store: Store, turn: InMemoryTurn, kill_after: int, run_until_killed: Literal["before", "after"]

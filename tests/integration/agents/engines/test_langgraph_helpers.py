@@ -49,7 +49,7 @@ TOOLS = [make_tool("write", echo)]
 
 
 async def test_helpers_work_in_the_same_turn(tmp_path: Path) -> None:
-    """Their questions say who asks, their calls are calls of the session, and the agent has only their reports."""
+    """Sub-agents' requests name the sub-agent, their calls belong to the session, and the agent gets only reports."""
     turn = InMemoryTurn(answers, tools=TOOLS, prompt="You are kind.")
     async with engine_in(tmp_path) as engine, asyncio.timeout(SOON):
         assert await engine.run(turn, turn.receive_message("Count!")) == TurnDone()

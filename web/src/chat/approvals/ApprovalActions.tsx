@@ -40,7 +40,7 @@ export function ApprovalActions({ approval }: { approval: Approval }) {
 
   if (!chat.mayWrite)
     return (
-      <div ref={frame} className={styles.box}>
+      <div ref={frame} className={styles.actions}>
         <p className={styles.soft}>{t("chat.mayNotDecide")}</p>
       </div>
     );
@@ -61,7 +61,7 @@ export function ApprovalActions({ approval }: { approval: Approval }) {
     more.push({ label: t("chat.answerInstead"), icon: CircleHelp, onSelect: () => setOpen(approval.id, "answer") });
 
   return (
-    <div ref={frame} className={styles.box} data-approval={approval.id}>
+    <div ref={frame} className={styles.actions} data-approval={approval.id}>
       {hidden.length > 0 && (
         <div className={styles.hidden} role="alert">
           <strong>{t("chat.hiddenLetters")}</strong>

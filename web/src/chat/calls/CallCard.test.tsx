@@ -142,7 +142,7 @@ describe("a call that needs approval", () => {
     const late = () => Promise.reject(new ApiError(409, "CONFLICT", "it was decided"));
     shown({}, {}, { decide: late });
     await userEvent.click(screen.getByRole("button", { name: /^Approve/ }));
-    await waitFor(() => expect(screen.getByText(/Somebody has decided this already/)).toBeTruthy());
+    await waitFor(() => expect(screen.getByText(/This was already decided/)).toBeTruthy());
   });
 
   it("cannot be decided with a read-only key", () => {
@@ -156,7 +156,7 @@ describe("a running call", () => {
 
   it("shows live output while folded", () => {
     run("\u001b[32mone\u001b[0m\n10%\r20%\r\n<b>two</b>\n");
-    const said = screen.getByRole("group", { name: "Output so far" });
+    const said = screen.getByRole("group", { name: "Live output" });
     expect(said.textContent).toBe("one\n20%\n<b>two</b>");
     expect(screen.getByRole("button", { expanded: false })).toBeTruthy();
     expect(said.closest("[aria-live], [role=log], [role=status]")).toBeNull();
@@ -173,7 +173,7 @@ describe("a running call", () => {
     run("");
     run("\u001b[?25l\n");
     shown({ progress: "done", approval: null, output: "", result: result("fine") }, null);
-    expect(screen.queryByRole("group", { name: "Output so far" })).toBeNull();
+    expect(screen.queryByRole("group", { name: "Live output" })).toBeNull();
   });
 
   it("sticks to the end unless the reader scrolls up", () => {

@@ -59,13 +59,13 @@ function NewChatForm({ facts, onStart }: Props & { facts: ServerFacts }) {
       setBusy(false);
     }
   };
-  const nobody = facts.models.items.length + facts.models.patterns.length === 0;
+  const noModels = facts.models.items.length + facts.models.patterns.length === 0;
   return (
     <div className={styles.inner}>
       <h1>{t("chat.whatToDo")}</h1>
       {!facts.models.real && (
         <p className={styles.note} role="note">
-          {t(nobody ? "chat.noModel" : facts.models.demo ? "chat.onlyDemo" : "chat.onlyScripts")}{" "}
+          {t(noModels ? "chat.noModel" : facts.models.demo ? "chat.onlyDemo" : "chat.onlyScripts")}{" "}
           <Link href="/settings/models">{t("chat.connectModel")}</Link>
         </p>
       )}

@@ -1,7 +1,7 @@
 import { Plus, Trash2 } from "lucide-react";
 import { useState } from "react";
 import { useTranslation } from "react-i18next";
-import type { Action, Policy, Rule } from "@/api/types";
+import type { Policy, PolicyAction, PolicyRule } from "@/api/types";
 import type { SessionView } from "@/session/types";
 import { ModelField } from "@/shell/models/ModelField";
 import { useServerFacts } from "@/shell/status/server-facts";
@@ -76,7 +76,7 @@ function PolicyEditor(props: { kinds: readonly string[]; policy: Policy; onChang
   const { kinds, policy, onChange } = props;
   const { t } = useTranslation();
   const { rules, allow_all } = policy;
-  const setRule = (index: number, part: Partial<Rule>) =>
+  const setRule = (index: number, part: Partial<PolicyRule>) =>
     onChange({ ...policy, rules: rules.map((rule, place) => (place === index ? { ...rule, ...part } : rule)) });
   return (
     <>
@@ -123,7 +123,7 @@ function PolicyEditor(props: { kinds: readonly string[]; policy: Policy; onChang
             <Select
               aria-label={t("chat.ruleAction")}
               value={rule.action}
-              onChange={(action) => setRule(index, { action: action as Action })}
+              onChange={(action) => setRule(index, { action: action as PolicyAction })}
               options={(["allow", "ask", "deny"] as const).map((value) => ({
                 value,
                 label: t(`chat.actions.${value}`),

@@ -1,5 +1,5 @@
 import { describe, expect, it } from "vitest";
-import type { Message } from "@/api/session-events";
+import type { SessionMessage } from "@/api/session-events";
 import type { Outgoing } from "@/session/store";
 import type { AnswerItem, ChatItem, MessageItem, SessionView, TurnView } from "@/session/types";
 import { agentStatus, buildThreadRows, canContinue, countItemsAfter } from "./thread-rows";
@@ -8,7 +8,17 @@ const USAGE = { requests: 0, input_tokens: 0, output_tokens: 0 };
 const at = "2026-01-01T00:00:00Z";
 
 function said(id: string, turn: number, waits = false): MessageItem {
-  const message: Message = { id, session: "s", number: 1, turn, role: "user", content: [], thought: "", calls: [], at };
+  const message: SessionMessage = {
+    id,
+    session: "s",
+    number: 1,
+    turn,
+    role: "user",
+    content: [],
+    thought: "",
+    calls: [],
+    at,
+  };
   return { type: "said", id, turn, at, message, waits };
 }
 

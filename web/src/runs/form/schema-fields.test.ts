@@ -44,7 +44,7 @@ describe("the form", () => {
   });
 
   it("takes hints and required fields from the schema", () => {
-    expect(fields.name).toMatchObject({ required: true, hint: "What runs of it are called.", example: "hello" });
+    expect(fields.name).toMatchObject({ required: true, hint: "Name of the task and its runs.", example: "hello" });
     expect(fields.agent?.required).toBe(false);
   });
 

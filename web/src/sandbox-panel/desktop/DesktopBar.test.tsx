@@ -37,7 +37,7 @@ function showBar(metadata: Record<string, string>) {
   );
 }
 
-describe("who has mouse and keyboard", () => {
+describe("the control status", () => {
   it("is no agent in a sandbox that no chat or run uses", async () => {
     showBar({});
     expect(await screen.findByText(i18next.t("sandboxPanel.input.noAgent"))).toBeTruthy();

@@ -168,8 +168,8 @@ function useTerminalWriter(screen: TerminalScreenHandle | null, commands: AgentC
     const wait = Math.max(0, notBefore.current - performance.now());
     timer.current = window.setTimeout(() => {
       timer.current = null;
-      const anew = log.show(latest.current);
-      notBefore.current = performance.now() + (anew ? REWRITE_MS : WRITE_MS);
+      const rewritten = log.show(latest.current);
+      notBefore.current = performance.now() + (rewritten ? REWRITE_MS : WRITE_MS);
     }, wait);
   }, [log, commands]);
   // biome-ignore lint/correctness/useExhaustiveDependencies: the timer of another log must stop.

@@ -46,8 +46,8 @@ export class AgentLog {
 
   /** Update the terminal. Returns whether it was rewritten. */
   show(commands: readonly AgentCommand[]): boolean {
-    const anew = !this.follows(commands);
-    if (anew) {
+    const rewritten = !this.follows(commands);
+    if (rewritten) {
       this.sink.reset();
       this.written = [];
     }
@@ -55,7 +55,7 @@ export class AgentLog {
       const known = this.written[place] ?? this.begin(command);
       if (!known.over) this.goOn(known, command);
     }
-    return anew;
+    return rewritten;
   }
 
   /** Whether the new text can be appended. */

@@ -110,7 +110,13 @@ export function usePaletteCommands(onShortcuts: () => void): PaletteCommand[] {
         run: go(`/sandboxes/${encodeURIComponent(sandbox.id)}`),
       });
     for (const action of actions)
-      commands.push({ id: `deed-${action.label}`, label: action.label, icon: action.icon, group: doing, run: action.onSelect });
+      commands.push({
+        id: `deed-${action.label}`,
+        label: action.label,
+        icon: action.icon,
+        group: doing,
+        run: action.onSelect,
+      });
     return commands;
   }, [t, navigate, me, actions, chats, runs, sandboxes]);
 }

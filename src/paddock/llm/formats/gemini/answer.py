@@ -221,10 +221,10 @@ def write_gemini_usage(usage: TokenUsage) -> dict[str, int]:
 
 def write_gemini_answer(answer: ModelAnswer) -> bytes:
     parts = write_answer_parts(answer.parts)
-    return encode_json(answer_object(answer.id, answer.model, parts, answer.finish, answer.usage))
+    return encode_json(build_gemini_answer(answer.id, answer.model, parts, answer.finish, answer.usage))
 
 
-def answer_object(
+def build_gemini_answer(
     answer_id: str,
     model: str,
     parts: list[dict[str, Any]],

@@ -7,7 +7,7 @@ from typing import Any
 
 from paddock.llm.formats.base import UntranslatableRequest
 from paddock.llm.formats.call_arguments import call_arguments_text, parse_call_arguments
-from paddock.llm.formats.gemini.foreign_thoughts import needs_packing, pack_thoughts, unpack_thoughts
+from paddock.llm.formats.gemini.foreign_thoughts import has_foreign_signature, pack_thoughts, unpack_thoughts
 from paddock.llm.formats.json_fields import JsonFields
 from paddock.llm.formats.neutral import MessagePart, ModelMedia, ModelRefusal, ModelText, ModelThinking, ModelToolCall
 from paddock.llm.formats.thought_signatures import GEMINI, is_foreign_signature, parse_signature, parse_thought
@@ -130,7 +130,7 @@ def write_answer_parts(parts: list[MessagePart]) -> list[dict[str, Any]]:
     encoded: list[dict[str, Any]] = []
     waiting: list[ModelThinking] = []
     for part in parts:
-        if isinstance(part, ModelThinking) and needs_packing(part):
+        if isinstance(part, ModelThinking) and has_foreign_signature(part):
             waiting.append(part)
             part = ModelThinking(part.text)
         written = write_answer_part(part)

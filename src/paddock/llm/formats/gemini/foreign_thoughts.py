@@ -18,7 +18,7 @@ _MAGIC = b"paddock:thoughts:"
 _ENCODED_MAGIC = base64.b64encode(_MAGIC)[:20].decode()
 
 
-def needs_packing(part: MessagePart) -> bool:
+def has_foreign_signature(part: MessagePart) -> bool:
     """Return whether a part is a thought with a signature of another provider."""
     if not isinstance(part, ModelThinking):
         return False

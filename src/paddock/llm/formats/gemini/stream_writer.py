@@ -7,7 +7,7 @@ from typing import Any
 
 from paddock.llm.formats.base import StreamWriter
 from paddock.llm.formats.gemini.answer import (
-    answer_object,
+    build_gemini_answer,
     failure_gemini_object,
 )
 from paddock.llm.formats.gemini.content_parts import write_answer_part
@@ -85,7 +85,7 @@ class GeminiStreamWriter(StreamWriter):
                 end: dict[str, Any] = {"text": ""}
                 if self._held_thoughts:
                     end["thoughtSignature"] = pack_thoughts(self._held_thoughts)
-                last = answer_object(self._id, self._model, [end], event.finish, event.usage or TokenUsage())
+                last = build_gemini_answer(self._id, self._model, [end], event.finish, event.usage or TokenUsage())
                 return rest + self._encode_chunk(last) + (b"]" if self._as_array else b"")
             case StreamFailed():
                 return self._encode_chunk(failure_gemini_object(event.failure)) + (b"]" if self._as_array else b"")
@@ -150,7 +150,7 @@ class GeminiStreamWriter(StreamWriter):
         if self._held_thoughts and not isinstance(part, ModelThinking) and "thoughtSignature" not in written:
             written["thoughtSignature"] = pack_thoughts(self._held_thoughts)
             self._held_thoughts = []
-        return self._encode_chunk(answer_object(self._id, self._model, [written]))
+        return self._encode_chunk(build_gemini_answer(self._id, self._model, [written]))
 
     def _encode_chunk(self, value: dict[str, Any]) -> bytes:
         return self._frame_chunk(encode_json(value))

@@ -19,7 +19,7 @@ from pydantic import AwareDatetime, ValidationError
 
 from paddock.errors import BuildError
 from paddock.model.sandbox import FrozenModel, Image, ImageService, Mount, SandboxUser
-from paddock.sandbox.images.build_console import BuildCancelled
+from paddock.sandbox.images.build_command_runner import BuildCancelled
 from paddock.sandbox.images.build_sandbox import remove_tree
 
 DIGEST_LETTERS = 12
