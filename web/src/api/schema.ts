@@ -1660,6 +1660,16 @@ export interface components {
             /** Demo */
             demo: boolean;
         };
+        /** OpenSandboxStatus */
+        OpenSandboxStatus: {
+            state: components["schemas"]["SandboxState"];
+            /** Reason */
+            reason?: string | null;
+            /** Message */
+            message?: string | null;
+            /** Lasttransitionat */
+            lastTransitionAt?: string | null;
+        };
         /** Pagination */
         Pagination: {
             /** Page */
@@ -2191,7 +2201,7 @@ export interface components {
             image?: components["schemas"]["SandboxImage"] | null;
             /** Snapshotid */
             snapshotId?: string | null;
-            status: components["schemas"]["SandboxStatus"];
+            status: components["schemas"]["OpenSandboxStatus"];
             /** Metadata */
             metadata: {
                 [key: string]: string;
@@ -2222,16 +2232,6 @@ export interface components {
          * @enum {string}
          */
         SandboxState: "Pending" | "Running" | "Pausing" | "Paused" | "Resuming" | "Stopping" | "Terminated" | "Failed";
-        /** SandboxStatus */
-        SandboxStatus: {
-            state: components["schemas"]["SandboxState"];
-            /** Reason */
-            reason?: string | null;
-            /** Message */
-            message?: string | null;
-            /** Lasttransitionat */
-            lastTransitionAt?: string | null;
-        };
         /** SandboxTemplateListResponse */
         SandboxTemplateListResponse: {
             /**
