@@ -50,7 +50,8 @@ from paddock.model.sessions import (
     SessionMessage,
     ToolCall,
 )
-from paddock.testing.scripted_model import (
+from paddock.testing.turn_records import InMemoryMessageWriter, TurnRecorder
+from paddock.testing.turn_scripts import (
     APPROVAL_STATES,
     NOW,
     ModelQuestion,
@@ -72,7 +73,6 @@ from paddock.testing.scripted_model import (
     to_unrun_result,
     to_verdict,
 )
-from paddock.testing.turn_records import InMemoryMessageWriter, TurnRecorder
 
 __all__ = [
     "InMemoryTurn",

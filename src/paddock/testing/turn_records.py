@@ -28,7 +28,7 @@ from paddock.model.sessions import (
     SessionMessage,
     ToolCall,
 )
-from paddock.testing.scripted_model import NOW, RecordedCall, ScriptedTool, ServerKilled, TurnRecords, to_content
+from paddock.testing.turn_scripts import NOW, RecordedCall, ScriptedTool, ServerKilled, TurnRecords, to_content
 
 
 class TurnRecorder:

@@ -79,7 +79,7 @@ def _list_names(kind: str) -> Iterator[str]:
             return _list_names_from_server(str(_read_json_object(data / "server.json")["url"]), data, kind)
         except (OSError, ValueError, KeyError, TypeError):
             return {"kind": _configured_kinds, "image": _local_images, "model": _configured_models}[kind](data)
-    from paddock.store.completion_names import read_completion_names
+    from paddock.store.shell_completion_names import read_completion_names
 
     # Even if a server uses this data directory, reading its database is faster than asking it.
     return chain(

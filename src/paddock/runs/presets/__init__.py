@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from paddock.runs.presets.launch_plan import (
+from paddock.runs.presets.agent_launch import (
     PLAIN,
     LaunchPlan,
     ServiceAddresses,

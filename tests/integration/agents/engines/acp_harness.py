@@ -30,7 +30,7 @@ from paddock.sandbox.local.backend import LocalBackend, LocalBackendSettings
 from paddock.store.database import Store
 from paddock.store.key_store import KeyStore
 from paddock.testing.in_memory_turn import InMemoryTurn
-from paddock.testing.scripted_model import NOW
+from paddock.testing.turn_scripts import NOW
 
 WAIT_TIMEOUT = 15.0
 T = TypeVar("T")
