@@ -36,7 +36,7 @@ def converse(speak: Speak) -> None:
         loop = asyncio.get_running_loop()
         config = uvicorn.Config(answer_empty, lifespan="off", log_config=None, access_log=False)
         config.load()
-        connection = HttpConnection(config, ServerState(), {}, loop)  # type: ignore[arg-type]
+        connection = HttpConnection(config, ServerState(), {}, loop)
         server = await loop.create_server(lambda: connection, "127.0.0.1", 0)
         async with server:
             reader, writer = await asyncio.open_connection(*server.sockets[0].getsockname())
