@@ -82,6 +82,7 @@ class PortForwards:
                         raise
                     await asyncio.sleep(0)  # The listener is closed in the next round of the event loop.
                     found = await self._listen(tenant, sandbox_id, port, address)
+            found.used = time.monotonic()  # A client that was just told the port is about to connect.
             return found.host_port
 
     async def close(self, sandbox_id: str | None = None) -> None:

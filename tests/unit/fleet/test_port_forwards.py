@@ -96,6 +96,16 @@ async def test_unused_endpoints_of_other_tenants_make_room_when_ports_run_out() 
             await forwards.open("b", "other", 1, address)
 
 
+async def test_endpoint_asked_for_again_is_not_closed_for_a_new_one() -> None:
+    async with daemon() as address, opened(PortForwards(PORTS, per_sandbox=2, unused=0.2)) as forwards:
+        first, _ = [await forwards.open("a", "one", port, address) for port in (1, 2)]
+        await asyncio.sleep(0.3)
+        assert await forwards.open("a", "one", 1, address) == first
+        await forwards.open("a", "one", 3, address)
+        _, writer = await asyncio.open_connection("127.0.0.1", first)
+        writer.close()
+
+
 async def test_unanswered_connections_are_dropped_for_new_ones(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "MAX_CONNECTIONS", 4)
     async with daemon() as address, opened(PortForwards(PORTS)) as forwards:
