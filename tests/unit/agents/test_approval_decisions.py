@@ -363,7 +363,7 @@ async def test_the_list_has_all_that_was_asked_newest_first(harness: CallHarness
     (rejected,) = await harness.calls.list_approvals("t", state=ApprovalState.REJECTED)
     assert (rejected.id, rejected.reason, rejected.decided_by) == (made[1].id, "no", "ann")
     assert await harness.calls.list_approvals("t", session="other") == []
-    with pytest.raises(InvalidInput, match="go on from"):
+    with pytest.raises(InvalidInput, match="use the last id of an earlier page"):
         await harness.calls.list_approvals("t", before="nothing")
-    with pytest.raises(InvalidInput, match="go on from"):
+    with pytest.raises(InvalidInput, match="use the last id of an earlier page"):
         await harness.calls.list_approvals("u", before=made[0].id)

@@ -229,14 +229,14 @@ async def test_invalid_query_is_refused(tmp_path: Path) -> None:
 
 CHILD = """
 import asyncio, sys
-from paddock.llm.exchange import Caller, Exchange
+from paddock.llm.exchange import Exchange, ModelCaller
 from paddock.llm.metering.usage_ledger import UsageLedger
 from paddock.store.database import Store
 
 async def main():
     store = await Store.open(sys.argv[1])
     ledger = await UsageLedger.open(store, every=0.01)
-    ledger.count_exchange(Exchange("ex", 0.0, Caller("t", "k"), "openai-chat", "generate", "m", b"", route="m"))
+    ledger.count_exchange(Exchange("ex", 0.0, ModelCaller("t", "k"), "openai-chat", "generate", "m", b"", route="m"))
     while ledger._waiting or ledger._writing.locked():
         await asyncio.sleep(0.001)
     print("written", flush=True)
