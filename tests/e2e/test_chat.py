@@ -178,7 +178,7 @@ def test_ctrl_c_at_an_approval_stops_the_turn_and_not_the_chat(server: Server) -
         window.expect("the turn was cancelled")
         window.expect("you>")
         window.type("What did it say?\n")
-        window.expect("It said: Nobody has to decide")
+        window.expect("It said: This call no longer needs a decision")
         window.expect("you>")
         window.type("\x04")
         assert window.process.wait(60) == 0

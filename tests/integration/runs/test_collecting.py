@@ -245,7 +245,7 @@ open(long + "/file", "w").write("x")
     assert names(collected) == sorted([*escaped, "out/-rf", "out/a b\\c", "out/fine"])
     told = "".join((reason(collected), *collected.notes))
     assert told.isprintable(), "a terminal obeys nothing of it"
-    assert "has control characters in its name and is kept as out/%1B[2Jclear" in told
+    assert "has control characters in its name; it is kept as out/%1B[2Jclear" in told
     assert "not UTF-8" in told and "too long a name" in told
 
 
