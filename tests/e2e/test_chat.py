@@ -173,7 +173,7 @@ def test_ctrl_c_at_an_approval_stops_the_turn_and_not_the_chat(server: Server) -
     window = TerminalWindow(server, "chat", "Go ahead.", "--model", "command")
     try:
         window.expect("say no and why")
-        window.process.send_signal(signal.SIGINT)
+        window.interrupt_prompt()
         window.expect("code_run_shell_command withdrawn")
         window.expect("the turn was cancelled")
         window.expect("you>")
