@@ -66,6 +66,11 @@ def settings(fake: FakeProvider, other: FakeProvider) -> dict[str, Any]:
                     "overrides": {"max_tokens": 7, "top_p": None},
                     "headers": {"X-Team": "blue"},
                 },
+                "with-headers": {
+                    "provider": "anthropic",
+                    "model": "upstream-model",
+                    "headers": {"User-Agent": "mine", "Anthropic-Beta": "configured"},
+                },
                 "falling": {"provider": "shaky", "model": "first", "fallbacks": ["second-model"]},
                 "gone": {"provider": "nobody", "model": "first", "fallbacks": ["second-model"]},
                 "second-model": "second/second",

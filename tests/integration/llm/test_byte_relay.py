@@ -125,3 +125,17 @@ def test_an_error_passes_in_the_providers_words(client: httpx.Client, fake: Fake
     answer = client.post(path, json=body)
     assert answer.status_code == 400 and answer.json() == document
     assert answer.headers["x-should-retry"] == "false"
+
+
+@pytest.mark.parametrize("format", ["anthropic", "openai-chat"])
+def test_configured_headers_of_a_model_replace_the_clients(
+    client: httpx.Client, fake: FakeProvider, format: str
+) -> None:
+    fake.always(PlannedAnswer(pieces=[WHOLE["anthropic"]]))
+    path, body = request(format, "with-headers")
+    headers = {"User-Agent": "client/1", "anthropic-beta": "one,two", "x-mine": "yes"}
+    assert client.post(path, json=body, headers=headers).status_code == 200
+    received = [(name.lower(), value) for name, value in fake.received[0].headers]
+    assert [value for name, value in received if name == "user-agent"] == ["mine"]
+    assert [value for name, value in received if name == "anthropic-beta"] == ["configured"]
+    assert (("x-mine", "yes") in received) == (format == "anthropic")

@@ -14,7 +14,7 @@ from paddock.llm.offload.worker_tasks import MAX_READ_IN_PROCESS, RequestPlan, b
 from paddock.llm.providers.base import ProviderRequest, UnsupportedByProvider
 from paddock.llm.providers.http_providers import OpenAIProvider
 from paddock.llm.request_kind import COUNT, EMBED, GENERATE, ModelCall
-from paddock.llm.wire.base import HttpRequest
+from paddock.llm.wire.base import Headers, HttpRequest
 
 IN_PROCESS_READERS = ("script", "replay")
 """Kinds of providers that parse requests in this process."""
@@ -58,7 +58,7 @@ async def prepare_request(
         await workers.run_task("check", None, http.body)
     request = _make_provider_request(call, exchange, route, plan.format, made.body)
     if not (plan.translates or plan.embeds):
-        request.headers = [*headers_for_provider(http.headers), *route.headers]
+        request.headers = _with_configured_headers(headers_for_provider(http.headers), route.headers)
         request.query, request.method, request.array = http.query, call.method, call.array
         return PreparedRequest(request)
     request.headers = _minimal_headers(http, route)
@@ -110,7 +110,16 @@ def _runs_in_process(plan: RequestPlan, body: bytes) -> bool:
 
 def _minimal_headers(http: HttpRequest, route: ModelRoute) -> list[tuple[bytes, bytes]]:
     """Return the headers for a provider of another format: only the client's User-Agent and the route's own."""
-    return [*(pair for pair in headers_for_provider(http.headers) if pair[0] == b"user-agent"), *route.headers]
+    user_agent = [pair for pair in headers_for_provider(http.headers) if pair[0] == b"user-agent"]
+    return _with_configured_headers(user_agent, route.headers)
+
+
+def _with_configured_headers(headers: Headers, configured: Headers) -> Headers:
+    """Return the headers with the configured ones, which replace those of the same name."""
+    if not configured:
+        return headers
+    names = {name for name, _ in configured}
+    return [*(pair for pair in headers if pair[0] not in names), *configured]
 
 
 def _make_provider_request(
