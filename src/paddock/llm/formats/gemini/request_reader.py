@@ -182,6 +182,11 @@ def _read_tools(fields: JsonFields, request: ModelRequest) -> None:
                 tool.optional_mapping("parameters")
             )
             request.tools.append(ToolDefinition(tool.text("name"), tool.optional_text("description"), schema))
+        if "computerUse" in group:
+            raise UntranslatableRequest(
+                "the tool `computerUse` is run by the client, and only Gemini's models know it: "
+                "declare functions in its place, or choose a model of Gemini"
+            )
         for name in sorted(group.value.keys() - {"functionDeclarations"}):
             served = True
             add_note(request.notes, f"the tool `{name}` was left out: only Gemini has it")

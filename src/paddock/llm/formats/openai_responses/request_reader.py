@@ -18,6 +18,12 @@ from paddock.llm.formats.neutral import (
     ModelToolResult,
     ToolChoice,
 )
+from paddock.llm.formats.openai_responses.client_run_items import (
+    CLIENT_RUN_CALLS,
+    CLIENT_RUN_RESULTS,
+    read_client_run_call,
+    read_client_run_result,
+)
 from paddock.llm.formats.openai_responses.tool_conversion import (
     FORMAT_NAME,
     custom_tool_arguments,
@@ -137,6 +143,8 @@ class _InputReader:
         self._notes = notes
         self._messages: list[ModelMessage] = []
         self._names: dict[str, str] = {}
+        self._call_ids: dict[str, str] = {}
+        """Call IDs by the IDs of items: results of `local_shell` may have either."""
         self._current_group: str = ""
 
     def read(self, fields: JsonFields) -> list[ModelMessage]:
@@ -174,6 +182,12 @@ class _InputReader:
             call_id = item.text("call_id")
             result = ModelToolResult(call_id, _read_output(item), name=self._names.get(call_id))
             self._add("results", MessageRole.USER, [result])
+        elif kind in CLIENT_RUN_CALLS:
+            self._add_client_run_call(item)
+        elif kind in CLIENT_RUN_RESULTS:
+            result = read_client_run_result(item)
+            result.call_id = self._call_ids.get(result.call_id, result.call_id)
+            self._add("results", MessageRole.USER, [result])
         elif kind in ("item_reference", "compaction"):
             raise item.error(
                 f"is {kind!r}, and no item of that id is in the archive for this key: send the item itself", "type"
@@ -182,6 +196,13 @@ class _InputReader:
             add_note(self._notes, f"input {kind}: only OpenAI runs that tool")
         else:
             raise item.error(f"is {kind!r}, which is not supported", "type")
+
+    def _add_client_run_call(self, item: JsonFields) -> None:
+        call = read_client_run_call(item)
+        self._names[call.id] = call.name
+        if "id" in item:
+            self._call_ids[item.text("id")] = call.id
+        self._add("assistant", MessageRole.ASSISTANT, [call])
 
     def _read_message(self, item: JsonFields) -> None:
         role = item.text("role")
