@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 from fastapi import APIRouter, FastAPI
 from fastapi.responses import HTMLResponse, JSONResponse
+from fastapi.routing import APIRoute
 from starlette.middleware.cors import CORSMiddleware
 from starlette.routing import Router
 from starlette.types import ASGIApp, Receive, Scope, Send
@@ -122,6 +123,7 @@ def create_api_app(services: ApiServices) -> ASGIApp:
         tickets=services.live.tickets,
         origins=AllowedOrigins(settings),
         loop=services.loop,
+        paths=[route.path_regex for router in routers for route in router.routes if isinstance(route, APIRoute)],
     )
     if settings.cors_origins:
         app = CORSMiddleware(

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
+import re
+from collections.abc import Coroutine, Iterable
 from typing import Any, cast
 
 from starlette.types import ASGIApp, Receive, Scope, Send
@@ -11,7 +12,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from paddock.api.admin.web_console import WebConsole
 from paddock.api.http.allowed_origins import AllowedOrigins
 from paddock.api.http.authentication import RequestAuthenticator
-from paddock.api.http.authorization import PRINCIPAL, header_value, query_ticket, request_secret
+from paddock.api.http.authorization import PRINCIPAL, has_model_key, header_value, query_ticket, request_secret
 from paddock.api.http.body_limits import LOGIN_PATH, BodyLimits
 from paddock.api.http.error_responses import refuse_websocket, send_error, status_for_error
 from paddock.api.llm.model_proxy import ModelProxy
@@ -44,8 +45,10 @@ class RequestDispatcher:
         tickets: Tickets,
         origins: AllowedOrigins,
         loop: EventLoopMonitor,
+        paths: Iterable[re.Pattern[str]],
     ) -> None:
-        """`sockets` are the server's own WebSockets, which also accept tickets."""
+        """`sockets` are the server's own WebSockets, which also accept tickets; `paths` match those of `routes`."""
+        self._paths = tuple(paths)
         self._routes = routes
         self._sockets = sockets
         self._tickets = tickets
@@ -75,6 +78,8 @@ class RequestDispatcher:
                 if scope["path"] == LOGIN_PATH:
                     self._logins.check_failed_attempts(scope["client"][0] if scope.get("client") else "")
                 await self._routes(scope, self._bodies.limit_body(scope, receive), send)
+            elif self._is_unknown_model_path(scope):
+                await self._models.serve(scope, receive, send)
             else:
                 await self._authenticate(scope)
                 await self._routes(scope, self._bodies.limit_body(scope, receive), send)
@@ -84,6 +89,12 @@ class RequestDispatcher:
                 await refuse_websocket(send, extensions, status_for_error(error), error.code, error.message)
             else:
                 await send_error(send, status_for_error(error), error.code, error.message)
+
+    def _is_unknown_model_path(self, scope: Scope) -> bool:
+        """Return whether a client of a model API asks for a path that no route has."""
+        if not has_model_key(scope) or request_secret(scope):
+            return False
+        return not any(pattern.match(scope["path"]) for pattern in self._paths)
 
     async def _authenticate(self, scope: Scope) -> None:
         """Authenticate before the first byte of the body is read."""

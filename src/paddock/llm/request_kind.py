@@ -32,10 +32,31 @@ _GEMINI_METHODS = {
     "embedContent": EMBED,
     "batchEmbedContents": EMBED,
 }
+UNSERVED_GEMINI_METHODS = {
+    "predict": "image generation",
+    "predictLongRunning": "video generation",
+    "batchGenerateContent": "batches",
+    "asyncBatchEmbedContent": "batches of embeddings",
+    "bidiGenerateContent": "live sessions",
+    "generateAnswer": "grounded answers",
+}
+"""What Gemini's other methods of a model are for."""
 _SHORT = frozenset(path.removeprefix("/v1") for path in _FIXED)
 _SHORT_GEMINI = re.compile(r"/models/[^?#]{1,1000}:[A-Za-z]{1,40}")
 _SHORT_LIST = re.compile(r"/models(?:/[^?#]{1,1000})?")
 _LIST = re.compile(r"/(v1|v1beta|v1alpha)/models(?:/([^?#]{1,1000}))?")
+_REPEATED_SLASHES = re.compile("//+")
+_WRONG_PREFIXES = {
+    "/v1/v1/": "/v1/",
+    "/v1/v1beta/": "/v1beta/",
+    "/v1beta/v1/": "/v1/",
+    "/v1beta/v1beta/": "/v1beta/",
+    "/v1beta/openai/": "/v1/",
+    "/openai/v1/": "/v1/",
+    "/anthropic/v1/": "/v1/",
+}
+"""Prefixes of paths from base URLs with a doubled version, or of a provider's own."""
+_WRONG_STARTS = tuple(_WRONG_PREFIXES)
 _SECRETS = (b"authorization", b"x-api-key", b"x-goog-api-key")
 
 
@@ -73,7 +94,22 @@ _head = msgspec.json.Decoder(_BodyHead)
 
 def is_model_path(path: str) -> bool:
     """Return whether a path belongs to a model API that is served."""
-    return path in _FIXED or _LIST.fullmatch(path) is not None or _GEMINI.fullmatch(path) is not None
+    if path in _FIXED:
+        return True
+    if _LIST.fullmatch(path) is None and _GEMINI.fullmatch(path) is None:
+        return False
+    return unserved_gemini_method(path) is None
+
+
+def takes_post(path: str) -> bool:
+    """Return whether a model path takes requests to a model; the others only list models."""
+    return path in _FIXED or _GEMINI.fullmatch(path) is not None
+
+
+def unserved_gemini_method(path: str) -> str | None:
+    """Return what a path's method of a Gemini model is for, if it is a known method that is not served."""
+    found = _GEMINI.fullmatch(path)
+    return UNSERVED_GEMINI_METHODS.get(found[2]) if found is not None else None
 
 
 def add_api_version(path: str) -> str:
@@ -84,8 +120,16 @@ def add_api_version(path: str) -> str:
 
 
 def suggest_path(path: str) -> str | None:
-    """Return the path without a doubled `/v1`, a common mistake in base URLs."""
-    return path.removeprefix("/v1") if path.startswith("/v1/v1") else None
+    """Return the served path that a client with a wrong base URL means: one with too many slashes or prefixes."""
+    if not (path.endswith("/") or "//" in path or path.startswith(_WRONG_STARTS)):
+        return None
+    right = _REPEATED_SLASHES.sub("/", path).rstrip("/")
+    for wrong, prefix in _WRONG_PREFIXES.items():
+        if right.startswith(wrong):
+            right = prefix + right[len(wrong) :]
+            break
+    right = add_api_version(right)
+    return right if is_model_path(right) else None
 
 
 def error_format(path: str) -> str:

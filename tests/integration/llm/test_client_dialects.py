@@ -153,6 +153,23 @@ def test_a_repeated_user_agent_is_relayed_once(server: Server, fake: FakeProvide
         ("/v1/messages/batches", "x-api-key", "anthropic"),
         ("/v1beta/cachedContents", "x-goog-api-key", "gemini"),
         ("/upload/v1beta/files", "x-goog-api-key", "gemini"),
+        ("/v1beta/models/imagen-4:predict", "x-goog-api-key", "gemini"),
+        ("/v1beta/models/veo-3:predictLongRunning", "x-goog-api-key", "gemini"),
+        ("/v1beta/models/gem:batchGenerateContent", "x-goog-api-key", "gemini"),
+        ("/files", "x-api-key", "anthropic"),
+        ("/files", "authorization", "openai"),
+        ("/batches", "authorization", "openai"),
+        ("/audio/speech", "authorization", "openai"),
+        ("/images/generations", "authorization", "openai"),
+        ("/moderations", "authorization", "openai"),
+        ("/completions", "authorization", "openai"),
+        ("/messages/batches", "x-api-key", "anthropic"),
+        ("/cachedContents", "x-goog-api-key", "gemini"),
+        ("/conversations", "authorization", "openai"),
+        ("/vector_stores", "authorization", "openai"),
+        ("/realtime/sessions", "authorization", "openai"),
+        ("/v1/rerank", "authorization", "openai"),
+        ("/v1/rerank", "x-api-key", "openai"),
     ],
 )
 def test_apis_that_are_not_served_say_so_in_their_own_format(server: Server, path: str, shown: str, kind: str) -> None:
@@ -209,5 +226,59 @@ def test_clients_whose_base_url_lacks_the_version_are_served(
     assert "Hello" in answer.text
 
 
-def test_the_console_still_answers_at_such_paths(client: httpx.Client) -> None:
-    assert "text/html" in client.get("/messages", headers={"accept": "text/html"}).headers.get("content-type", "")
+@pytest.mark.parametrize("path", ["/messages", "/models", "/models/m", "/files", "/batches", "/completions"])
+def test_the_console_still_answers_at_such_paths(client: httpx.Client, path: str) -> None:
+    assert "text/html" in client.get(path, headers={"accept": "text/html"}).headers.get("content-type", "")
+
+
+@pytest.mark.parametrize("header", ["authorization", "x-api-key", "x-goog-api-key"])
+def test_models_are_listed_without_a_version(server: Server, header: str) -> None:
+    secret = f"Bearer {server.key}" if header == "authorization" else server.key
+    with server.client("", **{header: secret}) as client:
+        listed = client.get("/models").json()
+        one = client.get("/models/chat-model").json()
+    assert "chat-model" in json.dumps(listed)
+    assert "chat-model" in json.dumps(one) and "gemini-model" not in json.dumps(one)
+
+
+@pytest.mark.parametrize("path", ["/v1/unknown", "/v2/rerank", "/unknown/deep"])
+@pytest.mark.parametrize(("header", "expected"), [("x-api-key", "not_found_error"), ("x-goog-api-key", "NOT_FOUND")])
+def test_an_unknown_path_is_not_found_for_keys_of_model_apis(
+    server: Server, path: str, header: str, expected: str
+) -> None:
+    with server.client("") as client:
+        answer = client.post(path, json={"model": "m"}, headers={header: server.key})
+    assert answer.status_code == 404, answer.text
+    error = answer.json()["error"]
+    assert expected == (error["type"] if header == "x-api-key" else error["status"])
+    assert path in error["message"]
+
+
+@pytest.mark.parametrize("header", ["x-api-key", "x-goog-api-key"])
+def test_other_routes_say_what_these_headers_are_for(server: Server, header: str) -> None:
+    with server.client("", **{header: server.key}) as client:
+        refused = [client.get("/v1/sandboxes"), client.post("/v1/sandboxes", json={}), client.get("/v1/images")]
+    for answer in refused:
+        assert answer.status_code == 401
+        assert "x-api-key and x-goog-api-key are for the model APIs only" in answer.json()["message"]
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "status", "expected"),
+    [
+        ("POST", "/v1/models", 405, "/v1/models does not support POST"),
+        ("POST", "/models/chat-model", 405, "does not support POST"),
+        ("POST", "/v1/chat/completions/", 404, "Did you mean /v1/chat/completions?"),
+        ("GET", "/v1/models/", 404, "Did you mean /v1/models?"),
+        ("POST", "/v1beta/openai/chat/completions", 404, "Did you mean /v1/chat/completions?"),
+        ("POST", "/v1/responses/compact", 404, "does not serve compaction of responses"),
+        ("POST", "/v1/responses/input_tokens", 404, "does not serve token counts of responses"),
+        ("POST", "/v1beta/models/imagen-4:predict", 404, "does not serve image generation"),
+    ],
+)
+def test_wrong_paths_and_methods_are_explained(
+    client: httpx.Client, method: str, path: str, status: int, expected: str
+) -> None:
+    answer = client.request(method, path, json={"model": "m"} if method == "POST" else None)
+    assert answer.status_code == status, answer.text
+    assert expected in answer.json()["error"]["message"]

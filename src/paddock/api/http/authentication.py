@@ -10,7 +10,13 @@ from __future__ import annotations
 from starlette.types import Scope
 
 from paddock.api.http.allowed_origins import is_same_origin
-from paddock.api.http.authorization import NO_KEY_MESSAGE, header_value, request_secret
+from paddock.api.http.authorization import (
+    MODEL_KEY_MESSAGE,
+    NO_KEY_MESSAGE,
+    has_model_key,
+    header_value,
+    request_secret,
+)
 from paddock.auth.keys import ApiKeys
 from paddock.auth.logins import BrowserLogins
 from paddock.errors import Unauthorized
@@ -39,7 +45,7 @@ class RequestAuthenticator:
         cookie, proof = session_cookie(scope), header_value(scope, CONSOLE_HEADER)
         if cookie and proof and is_console_request(scope):
             return await self._logins.authenticate(cookie, proof)
-        raise Unauthorized(NO_KEY_MESSAGE)
+        raise Unauthorized(MODEL_KEY_MESSAGE if has_model_key(scope) else NO_KEY_MESSAGE)
 
 
 def is_console_request(scope: Scope) -> bool:

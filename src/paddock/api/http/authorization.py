@@ -16,6 +16,13 @@ API_KEY_HEADER = b"open-sandbox-api-key"
 PRINCIPAL = "paddock.principal"
 NO_KEY_MESSAGE = "Send an API key as `Authorization: Bearer KEY` or `OPEN-SANDBOX-API-KEY: KEY`."
 
+MODEL_KEY_HEADERS = frozenset({b"x-api-key", b"x-goog-api-key"})
+"""Headers in which clients of model APIs send their key; no other route reads them."""
+MODEL_KEY_MESSAGE = (
+    "The headers x-api-key and x-goog-api-key are for the model APIs only. "
+    "Send the key as `Authorization: Bearer KEY` or `OPEN-SANDBOX-API-KEY: KEY`."
+)
+
 
 def header_value(scope: AsgiScope, name: bytes) -> str:
     """Return the first value of a header, or an empty string."""
@@ -35,6 +42,11 @@ def request_secret(scope: AsgiScope) -> str:
     """
     secret = header_value(scope, API_KEY_HEADER).strip() or bearer_token(scope)
     return secret or (query_token(scope) if scope["type"] == "websocket" else "")
+
+
+def has_model_key(scope: AsgiScope) -> bool:
+    """Return whether a request has a key in a header of the model APIs."""
+    return any(name in MODEL_KEY_HEADERS and value for name, value in scope["headers"])
 
 
 def query_token(scope: AsgiScope) -> str:

@@ -6,6 +6,7 @@ import asyncio
 
 from starlette.types import Receive, Scope, Send
 
+from paddock.api.http.authorization import has_model_key, header_value, request_secret
 from paddock.api.http.error_responses import refuse_websocket, refuse_websocket_with_body
 from paddock.api.http.outer_middleware import PROXIED
 from paddock.errors import NotFound, PaddockError
@@ -13,8 +14,13 @@ from paddock.llm.formats.neutral import ModelFailure
 from paddock.llm.formats.provider_errors import error_kind_for_status
 from paddock.llm.formats.registry import FORMATS
 from paddock.llm.gateway.gateway import ModelGateway
-from paddock.llm.gateway.unserved_paths import find_unserved_api, is_unserved_path, unserved_api_message
-from paddock.llm.request_kind import add_api_version, error_format, is_model_path, suggest_path
+from paddock.llm.gateway.unserved_paths import (
+    find_unserved_api,
+    format_of_request,
+    is_unserved_path,
+    unserved_api_message,
+)
+from paddock.llm.request_kind import add_api_version, is_model_path, suggest_path
 from paddock.llm.wire.base import Headers, HttpRequest, ResponseWriter
 from paddock.llm.wire.memory_budget import LISTENER_MEMORY, MemoryBudget, MemoryReservation
 
@@ -24,6 +30,10 @@ SEND_STALL_TIMEOUT = 120.0
 """Seconds a client may leave its response unread."""
 WATCH_DELAY = 0.05
 """Seconds before watching for a disconnect; most requests that reach no model are answered sooner."""
+
+
+_VERSIONED = ("/v1", "/upload/v1")
+_BROWSER_METHODS = ("GET", "HEAD")
 
 
 class ModelProxy:
@@ -37,11 +47,11 @@ class ModelProxy:
 
     def handles(self, scope: Scope) -> bool:
         path: str = scope["path"]
-        method = scope.get("method")
+        if path == "/":
+            return scope.get("method") == "HEAD"
         if is_model_path(path) or suggest_path(path) is not None or is_unserved_path(path):
-            return True
-        # Browsers get the console at these paths; only clients of a model API send POST or HEAD.
-        return (method == "POST" and add_api_version(path) != path) or (method == "HEAD" and path == "/")
+            return path.startswith(_VERSIONED) or _is_model_client(scope)
+        return add_api_version(path) != path and _is_model_client(scope)
 
     async def serve(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "websocket":
@@ -62,7 +72,7 @@ class ModelProxy:
             try:
                 await self._read_body(request, receive, held)
             except _BodyNotRead as error:
-                body = FORMATS[error_format(request.path)].write_failure(error.failure)
+                body = FORMATS[format_of_request(request)].write_failure(error.failure)
                 head = [(b"content-type", b"application/json"), (b"connection", b"close")]
                 await reply.send(error.failure.status, head, body)
             except ConnectionResetError:
@@ -117,8 +127,18 @@ class ModelProxy:
         raise ConnectionResetError("the client disconnected before the end of its request")
 
 
+def _is_model_client(scope: Scope) -> bool:
+    """Return whether a request without an API version in its path is from a client of a model API.
+
+    Browsers get the console at such paths: they ask for HTML, and send no key with a page's address.
+    """
+    if scope.get("method") not in _BROWSER_METHODS:
+        return True
+    return bool(request_secret(scope) or has_model_key(scope)) and "text/html" not in header_value(scope, b"accept")
+
+
 async def _refuse_websocket(scope: Scope, send: Send) -> None:
-    path, extensions = scope["path"], scope.get("extensions") or {}
+    path, extensions = add_api_version(scope["path"]), scope.get("extensions") or {}
     request = HttpRequest("GET", path, "", list(scope["headers"]), b"")
     api = None if is_model_path(path) else find_unserved_api(request)
     if api is None:

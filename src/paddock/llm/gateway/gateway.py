@@ -30,7 +30,7 @@ from paddock.llm.gateway.item_references import resolve_references
 from paddock.llm.gateway.model_catalog import ModelCatalog, to_listed_models
 from paddock.llm.gateway.model_routes import ModelNotFound, ModelRoute, ModelRoutes
 from paddock.llm.gateway.response import ResponseSender, StreamInterrupted
-from paddock.llm.gateway.unserved_paths import find_unserved_api, unserved_api_message
+from paddock.llm.gateway.unserved_paths import find_unserved_api, format_of_request, unserved_api_message
 from paddock.llm.gateway.upstream import NoUpstreamAnswer, UpstreamRequester
 from paddock.llm.gateway.upstream_request import can_count_tokens
 from paddock.llm.metering.budgets import BudgetSpent, KeyBudgets, SpendingAccount
@@ -54,6 +54,7 @@ from paddock.llm.request_kind import (
     parse_model_call,
     read_api_key,
     suggest_path,
+    takes_post,
     wants_upgrade,
 )
 from paddock.llm.wire.base import Headers, HttpRequest, ResponseWriter
@@ -138,7 +139,7 @@ class ModelGateway:
                 426, "WebSocket is not supported; use HTTP with server-sent events", error_kind_for_status(400)
             )
             await _send_failure(reply, error_format(path), failure, [STOP_RETRYING])
-        elif request.method == "POST":
+        elif request.method == "POST" and takes_post(path):
             await self._serve_model_call(request, reply)
         elif request.method in ("GET", "HEAD") and parse_list_request(request) is not None:
             await self._serve_model_list(request, reply)
@@ -149,9 +150,10 @@ class ModelGateway:
     async def _refuse_path(self, request: HttpRequest, reply: ResponseWriter) -> None:
         """Answer a path that is not served, in the format of the API it belongs to."""
         path, right, beyond = request.path[:200], suggest_path(request.path), find_unserved_api(request)
+        format = format_of_request(request)
         if right is not None or beyond is None:
             hint = f" Did you mean {right[:200]}? Check the base URL of your client." if right else ""
-            await self._send_refusal(reply, error_format(right or path), NotFound(f"There is nothing at {path}.{hint}"))
+            await self._send_refusal(reply, format, NotFound(f"There is nothing at {path}.{hint}"))
             return
         format, name = beyond
         try:
