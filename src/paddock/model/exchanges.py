@@ -55,6 +55,17 @@ class ExchangeSummary:
 
 
 @dataclass(frozen=True, slots=True)
+class StoredAnswer:
+    """The compressed response of an exchange."""
+
+    id: str
+    stream: bool
+    response_size: int
+    """Bytes of the response as sent to the client."""
+    response: bytes
+
+
+@dataclass(frozen=True, slots=True)
 class ExchangeFilters:
     """Filters of exchanges; `None` matches everything."""
 

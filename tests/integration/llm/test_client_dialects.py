@@ -16,7 +16,7 @@ from websockets.sync.client import connect
 from tests.integration.llm.conftest import provider
 from tests.integration.llm.provider_samples import WHOLE
 from tests.support.fake_provider import FakeProvider, PlannedAnswer
-from tests.support.server import Server
+from tests.support.server import Server, serving
 
 SCRIPT = {
     "turns": [{"call": {"tool": "look", "arguments": {}}}, {"say": "Seen."}],
@@ -99,6 +99,29 @@ def test_long_items_can_be_referenced_up_to_a_limit(sdk: openai.OpenAI, fake: Fa
     with pytest.raises(openai.APIStatusError, match="the referenced items have more than") as refused:
         ask(sdk, "chat-model", references(first.output) * 70, False)
     assert refused.value.status_code == 413
+
+
+def test_items_can_be_referred_to_while_the_archive_is_off(
+    settings: dict[str, Any], tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    llm = {**settings["llm"], "archive": {"enabled": False}}
+    with (
+        serving(tmp_path_factory.mktemp("unarchived"), {"llm": llm}) as server,
+        openai.OpenAI(base_url=f"{server.url}/v1", api_key=server.key, max_retries=0) as sdk,
+    ):
+        for stream in (False, True):
+            test_items_of_a_scripted_answer_can_be_referred_to(sdk, stream)
+        unknown = {"type": "item_reference", "id": f"msg_{'0' * 30}"}
+        with pytest.raises(openai.BadRequestError, match=r"the archive is off.*store: false"):
+            ask(sdk, "scripted", [unknown], False)
+
+
+def test_redaction_does_not_change_items_that_are_referred_to(sdk: openai.OpenAI, fake: FakeProvider) -> None:
+    secret = "sk-proj-abc123def456ghi789jkl0"
+    fake.always(PlannedAnswer(pieces=[WHOLE["openai-chat"].replace(b"Hello", secret.encode())]))
+    first = ask(sdk, "chat-model", [{"role": "user", "content": "Hi"}], False)
+    ask(sdk, "chat-model", [*references(first.output), {"role": "user", "content": "Go on"}], False)
+    assert fake.received[-1].document["messages"][0]["content"].startswith(secret)
 
 
 def test_items_of_another_key_cannot_be_referred_to(server: Server, sdk: openai.OpenAI, fake: FakeProvider) -> None:

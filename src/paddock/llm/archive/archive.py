@@ -16,7 +16,7 @@ from paddock.errors import NotFound, Unavailable
 from paddock.llm.archive.compression import Compressor
 from paddock.llm.archive.conversation_export import ExportForm, export_conversation_lines
 from paddock.llm.archive.conversation_threads import ConversationThread, group_into_threads
-from paddock.llm.archive.exchange_encoding import decode_exchange
+from paddock.llm.archive.exchange_encoding import ArchivedAnswer, decode_answer, decode_exchange
 from paddock.llm.archive.remote_writer import RemoteExchangeWriter
 from paddock.llm.archive.search_indexer import extract_search_text
 from paddock.llm.archive.search_text import build_search_query
@@ -35,6 +35,8 @@ _LOOK_BACK_SECONDS = 86400.0
 _MAX_READ_WAIT = 1.0
 """Seconds a reader waits for pending writes."""
 _PAGE = 256
+_ANSWER_BATCH_BYTES = 16 * 2**20
+"""Bytes of answers read in one transaction."""
 _DELETED_AT_ONCE = 25
 """Small, because a deletion blocks all other writes."""
 log = structlog.get_logger()
@@ -147,6 +149,20 @@ class ExchangeArchive:
         stored = await self._exchanges.get(tenant, exchange_id)
         exchange = await asyncio.get_running_loop().run_in_executor(self._threads, decode_exchange, stored)
         return stored.summary, exchange
+
+    async def iter_answers(
+        self, tenant: str, key_id: str, exchange_ids: Sequence[str]
+    ) -> AsyncIterator[ArchivedAnswer]:
+        """Iterate over the complete answers to a key among these exchanges; others are skipped."""
+        if exchange_ids:
+            await self._wait_for_writes()
+        loop = asyncio.get_running_loop()
+        start = 0
+        while start < len(exchange_ids):
+            found, count = await self._exchanges.answers(tenant, key_id, exchange_ids[start:], _ANSWER_BATCH_BYTES)
+            start += count
+            for each in found:
+                yield await loop.run_in_executor(self._threads, decode_answer, each)
 
     async def list_exchanges(
         self, tenant: str, filters: ExchangeFilters = ALL_EXCHANGES, *, cursor: str | None = None, limit: int = 100

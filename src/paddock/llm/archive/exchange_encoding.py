@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from hashlib import sha256
 
 from paddock.llm.archive.compression import Compressor, decode_pieces, decompress, encode_pieces
@@ -12,7 +13,7 @@ from paddock.llm.archive.request_splitting import join_request, literal_bytes, m
 from paddock.llm.archive.secret_redaction import SecretRedactor
 from paddock.llm.exchange import Exchange, ExchangeOutcome, ModelCaller
 from paddock.llm.formats.neutral import TokenUsage
-from paddock.model.exchanges import ExchangeSummary, NewExchange, SharedContent, StoredExchange
+from paddock.model.exchanges import ExchangeSummary, NewExchange, SharedContent, StoredAnswer, StoredExchange
 
 _MAX_CLEAN_DIGESTS = 8_000
 _MAX_SHARED_DIGESTS = 1000
@@ -150,6 +151,24 @@ def decode_exchange(stored: StoredExchange) -> Exchange:
         join_request(skeleton, prompt, [decompress(packed) for packed in stored.thread[1:]]),
         decode_pieces(decompress(stored.response)) if stored.response else [],
     )
+
+
+@dataclass(frozen=True, slots=True)
+class ArchivedAnswer:
+    """The answer of an exchange."""
+
+    exchange_id: str
+    stream: bool
+    body: bytes
+    redacted: bool
+    """Whether secrets were removed, so that the body is not what the client received."""
+
+
+def decode_answer(stored: StoredAnswer) -> ArchivedAnswer:
+    """Decode the answer of a stored exchange."""
+    pieces = decode_pieces(decompress(stored.response)) if stored.response else []
+    body = b"".join([piece for _, piece in pieces])
+    return ArchivedAnswer(stored.id, stored.stream, body, redacted=len(body) != stored.response_size)
 
 
 def exchange_from_summary(

@@ -26,13 +26,14 @@ from paddock.llm.gateway.header_filter import (
     read_trace_parent,
     read_user_agent,
 )
-from paddock.llm.gateway.item_references import resolve_references
+from paddock.llm.gateway.item_references import ItemReferenceResolver
 from paddock.llm.gateway.model_catalog import ModelCatalog, to_listed_models
 from paddock.llm.gateway.model_routes import ModelNotFound, ModelRoute, ModelRoutes
+from paddock.llm.gateway.recent_answers import RecentAnswers
 from paddock.llm.gateway.response import ResponseSender, StreamInterrupted
 from paddock.llm.gateway.unserved_paths import find_unserved_api, format_of_request, unserved_api_message
 from paddock.llm.gateway.upstream import NoUpstreamAnswer, UpstreamRequester
-from paddock.llm.gateway.upstream_request import can_count_tokens
+from paddock.llm.gateway.upstream_request import can_count_tokens, relays_references
 from paddock.llm.metering.budgets import BudgetSpent, KeyBudgets, SpendingAccount
 from paddock.llm.metering.key_authentication import KeyAuthenticator, KeyHolder
 from paddock.llm.metering.prices import PriceList
@@ -108,6 +109,8 @@ class ModelGateway:
         self.workers = workers or WorkerPool()
         self._requester = UpstreamRequester(routes, limits, self.workers)
         self.run_traffic = RunTrafficCounters(archive, ledger)
+        self._recent_answers = RecentAnswers()
+        self._references = ItemReferenceResolver(settings.archive, archive, self._recent_answers, self.workers)
         self.spending_accounts: list[SpendingAccount] = []
         """Further accounts that count and bound requests."""
         self._ids = ExchangeIdGenerator()
@@ -193,8 +196,6 @@ class ModelGateway:
         try:
             holder = await self.identify(request)
             call = await self._parse_call(request)
-            if call.format == RESPONSES and has_references(request.body):
-                request.body = await resolve_references(request.body, holder.caller, self.archive, self.workers)
         except PaddockError as error:
             await self._send_refusal(reply, format, error)
             return
@@ -212,7 +213,14 @@ class ModelGateway:
             trace_parent=read_trace_parent(request),
         )
         sender = ResponseSender(
-            self.settings, self.archive, exchange, reply, started, self._settle_usage_and_cost, self.workers
+            self.settings,
+            self.archive,
+            self._recent_answers,
+            exchange,
+            reply,
+            started,
+            self._settle_usage_and_cost,
+            self.workers,
         )
         self.run_traffic.begin_exchange(exchange)
         try:
@@ -267,6 +275,10 @@ class ModelGateway:
             if call.operation == COUNT and not can_count_tokens(route):
                 await sender.send_estimate(call)
                 return
+            if call.format == RESPONSES and has_references(request.body):
+                exchange.request = request.body = await self._references.resolve(
+                    request.body, holder.caller, provider_resolves=relays_references(route)
+                )
             answer = await self._requester.request_answer(call, request, exchange, route, permits)
             try:
                 await sender.send(call, answer)

@@ -29,6 +29,7 @@ from paddock.llm.formats.registry import FORMATS
 from paddock.llm.formats.stream_end import StreamEndDetector, StreamEnding
 from paddock.llm.formats.token_counting import estimate_request_tokens
 from paddock.llm.gateway.header_filter import headers_for_client
+from paddock.llm.gateway.recent_answers import RecentAnswers
 from paddock.llm.gateway.upstream import RETRIED_STATUSES, NoUpstreamAnswer, UpstreamAnswer
 from paddock.llm.offload.worker_pool import WorkerPool
 from paddock.llm.offload.worker_tasks import (
@@ -59,6 +60,7 @@ class ResponseSender:
         self,
         settings: LlmConfig,
         archive: ExchangeArchive,
+        recent_answers: RecentAnswers,
         exchange: Exchange,
         reply: ResponseWriter,
         started: float,
@@ -69,6 +71,7 @@ class ResponseSender:
         self._workers = workers
         self._settle = settle
         self._archive = archive
+        self._recent_answers = recent_answers
         self._exchange = exchange
         self._reply = reply
         self._started = started
@@ -266,10 +269,13 @@ class ResponseSender:
         exchange.status = status
         exchange.first_byte = exchange.total = time.perf_counter() - self._started
         exchange.response.append((exchange.first_byte, body))
+        self._recent_answers.add(exchange)
         await self._archive_if_strict()
         await self._reply.send(status, [*headers, self._exchange_header()], body)
 
     async def _end_stream(self) -> None:
+        if self._exchange.outcome is ExchangeOutcome.OK:
+            self._recent_answers.add(self._exchange)
         try:
             await self._archive_if_strict()
         except Unavailable as error:

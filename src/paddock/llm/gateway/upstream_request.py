@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from paddock.llm.exchange import Exchange
 from paddock.llm.formats.embeddings import EmbeddingRequest
 from paddock.llm.formats.neutral import ModelRequest
+from paddock.llm.formats.openai_responses.tool_conversion import FORMAT_NAME as RESPONSES
 from paddock.llm.gateway.header_filter import headers_for_provider
 from paddock.llm.gateway.model_routes import ModelRoute
 from paddock.llm.offload.worker_pool import WorkerPool
@@ -39,6 +40,11 @@ class PreparedRequest:
 def can_count_tokens(route: ModelRoute) -> bool:
     """Return whether a route's provider can count the tokens of a prompt."""
     return route.provider.kind in _COUNT_FORMATS
+
+
+def relays_references(route: ModelRoute) -> bool:
+    """Return whether references to items reach a provider that may have stored the items itself."""
+    return RESPONSES in route.provider.formats and route.provider.kind not in IN_PROCESS_READERS
 
 
 async def prepare_request(

@@ -23,6 +23,7 @@ from paddock.model.exchanges import (
     ExchangeSummary,
     NewExchange,
     SharedContent,
+    StoredAnswer,
     StoredExchange,
 )
 from paddock.store.database import Store
@@ -272,6 +273,38 @@ class ExchangeStore:
                 exchanges.c.number.in_(numbers), *visible_exchange_conditions(tenant)
             )
             return {row.number: row.response for row in connection.execute(statement)}
+
+        return await self._store.read(work)
+
+    async def answers(
+        self, tenant: str, key_id: str, ids: Sequence[str], max_bytes: int
+    ) -> tuple[Sequence[StoredAnswer], int]:
+        """Return complete answers to a key by exchange id, and how many of the first ids were looked up.
+
+        Stops when the answers have `max_bytes` together, but not before the first, and after a bounded number of ids.
+        """
+        columns = (exchanges.c.id, exchanges.c.stream, exchanges.c.response_size)
+        conditions = (exchanges.c.key_id == key_id, exchanges.c.outcome == "ok", *visible_exchange_conditions(tenant))
+        some = ids[:_AT_ONCE]
+
+        def work(connection: Connection) -> tuple[Sequence[StoredAnswer], int]:
+            known = {
+                row.id: row for row in connection.execute(select(*columns).where(exchanges.c.id.in_(some), *conditions))
+            }
+            found: list[StoredAnswer] = []
+            size = 0
+            for index, each in enumerate(some):
+                row = known.get(each)
+                if row is None:
+                    continue
+                size += row.response_size
+                if found and size > max_bytes:
+                    return found, index
+                statement = select(exchanges.c.response).where(exchanges.c.id == each, *conditions)
+                response = connection.execute(statement).scalar()
+                if response is not None:
+                    found.append(StoredAnswer(row.id, bool(row.stream), row.response_size, response))
+            return found, len(some)
 
         return await self._store.read(work)
 

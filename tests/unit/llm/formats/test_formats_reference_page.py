@@ -45,13 +45,14 @@ from paddock.llm.formats.openai_chat import answer as chat_answer
 from paddock.llm.formats.openai_chat import reasoning
 from paddock.llm.formats.openai_chat.request_reader import UNTRANSLATABLE_FIELDS as CHAT_NOTED
 from paddock.llm.formats.openai_chat.request_writer import _MAX_CALL_ID_LENGTH as CHAT_ID
+from paddock.llm.formats.openai_responses import item_reference_bodies
 from paddock.llm.formats.openai_responses.request_reader import UNTRANSLATABLE_FIELDS as RESPONSES_NOTED
 from paddock.llm.formats.openai_responses.request_writer import _MAX_CALL_ID_LENGTH as RESPONSES_ID
 from paddock.llm.formats.openai_responses.request_writer import _MIN_OUTPUT_TOKENS
 from paddock.llm.formats.registry import FORMATS
 from paddock.llm.formats.stream_end import StreamEndDetector, StreamEnding
 from paddock.llm.formats.token_counting import MEDIA_TOKENS
-from paddock.llm.gateway import gateway, header_filter
+from paddock.llm.gateway import gateway, header_filter, recent_answers
 from paddock.llm.gateway.upstream import CLIENT_FAULT_STATUSES, MAX_RETRY_AFTER, RETRIED_STATUSES
 from paddock.llm.offload import worker_tasks
 from paddock.llm.providers import local_response
@@ -369,6 +370,13 @@ def test_limits() -> None:
     assert rows == {
         "request": f"{LlmConfig().max_body // mebibyte} MiB, `llm.max_body`",
         "values of a request that is translated, or answered by a script or a recording": f"{worker_tasks.MAX_VALUES}",
+        "answers whose items one request may refer to": (
+            f"{item_reference_bodies.MAX_ANSWERS}, with {item_reference_bodies.MAX_ADDED // mebibyte} MiB together"
+        ),
+        "recent answers in memory for references": (
+            f"{recent_answers.MAX_ANSWERS}, with {recent_answers.MAX_BYTES // mebibyte} MiB together "
+            f"and {recent_answers.MAX_KEY_BYTES // mebibyte} MiB of one key"
+        ),
         "event of a translated stream": f"{sse.MAX_EVENT_BYTES // mebibyte} MiB",
         "event of a relayed stream that may end it": f"{stream_end.MAX_EVENT_BYTES // mebibyte} MiB",
         "answer in one piece": f"{local_response.MAX_BYTES // mebibyte} MiB",

@@ -8,11 +8,11 @@ from typing import Any
 
 import msgspec
 
-from paddock.errors import TooLarge
+from paddock.errors import InvalidInput, TooLarge
 from paddock.llm.formats.openai_responses.item_ids import parse_item_id
 
-MAX_EXCHANGES = 200
-"""Exchanges read for one request."""
+MAX_ANSWERS = 5000
+"""Answers whose items one request may refer to."""
 MAX_ADDED = 64 * 2**20
 """Bytes that items may add to one request."""
 _MARK = b'"item_reference"'
@@ -38,18 +38,43 @@ def has_references(body: bytes) -> bool:
 
 
 def referenced_items(body: bytes) -> dict[str, list[str]]:
-    """Return the ids of referenced items by the exchange that each id names."""
+    """Return the ids of referenced items by the exchange that each id names. Raises `TooLarge` for too many."""
     found: dict[str, list[str]] = {}
     _, items = _request_and_items(body)
     for item in items:
         identifier = _referenced_id(item)
         named = parse_item_id(identifier) if identifier is not None else None
-        if identifier is None or named is None or (named[0] not in found and len(found) >= MAX_EXCHANGES):
+        if identifier is None or named is None:
             continue
+        if named[0] not in found and len(found) >= MAX_ANSWERS:
+            raise TooLarge(
+                f"input refers to items of more than {MAX_ANSWERS} answers; "
+                "send the items themselves (`store: false` in the client), or fewer of them"
+            )
         identifiers = found.setdefault(named[0], [])
         if identifier not in identifiers[-1:]:
             identifiers.append(identifier)
     return found
+
+
+def end_of_stream(pieces: Sequence[bytes]) -> bytes:
+    """Return the event with the complete answer from a stream, as it was sent; empty if there is none."""
+    count = 1
+    while True:
+        ended = _COMPLETED.findall(b"".join(pieces[-count:]))
+        if ended:
+            return b"data: " + bytes(ended[-1])
+        if count >= len(pieces):
+            return b""
+        count *= 2
+
+
+def unresolved_reference(identifier: str, cause: str) -> InvalidInput:
+    """Return the error for a reference to an item that cannot be put in its place."""
+    return InvalidInput(
+        f"the item_reference {identifier!r} cannot be resolved: {cause}. "
+        "Send the item itself; clients do so with `store: false`."
+    )
 
 
 def find_items(identifiers: Sequence[str], streamed: bool, answer: bytes) -> dict[str, bytes]:

@@ -188,10 +188,13 @@ class _InputReader:
             result = read_client_run_result(item)
             result.call_id = self._call_ids.get(result.call_id, result.call_id)
             self._add("results", MessageRole.USER, [result])
-        elif kind in ("item_reference", "compaction"):
+        elif kind == "item_reference":
             raise item.error(
-                f"is {kind!r}, and no item of that id is in the archive for this key: send the item itself", "type"
+                "is 'item_reference', and the proxy wrote no item of that id: send the item itself (`store: false`)",
+                "type",
             )
+        elif kind == "compaction":
+            raise item.error("is 'compaction', which only OpenAI can read: send the items themselves", "type")
         elif kind.endswith(("_call", "_output", "_list_tools", "_approval_request", "_approval_response")):
             add_note(self._notes, f"input {kind}: only OpenAI runs that tool")
         else:
