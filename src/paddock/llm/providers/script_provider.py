@@ -14,7 +14,7 @@ from dataclasses import replace
 from paddock.config.llm import ProviderConfig
 from paddock.errors import ConfigError, PaddockError
 from paddock.llm.formats.base import WireFormat
-from paddock.llm.formats.neutral import FinishReason, ModelFailure, ModelRequest, ModelText
+from paddock.llm.formats.neutral import FinishReason, ModelFailure, ModelRequest, ModelText, ToolChoice
 from paddock.llm.formats.provider_errors import error_kind_for_status
 from paddock.llm.formats.registry import FORMATS
 from paddock.llm.offload.worker_tasks import is_large_body
@@ -30,7 +30,7 @@ from paddock.llm.scripted_model.answer_rendering import (
     render_answer,
 )
 from paddock.llm.scripted_model.conversation import ScriptedConversation, read_conversation
-from paddock.llm.scripted_model.forced_tool_call import find_forced_tool, render_forced_call
+from paddock.llm.scripted_model.forced_tool_call import find_forced_tools, render_forced_call, without_calls
 from paddock.llm.scripted_model.sample_arguments import sample_value
 from paddock.llm.scripted_model.script_loader import load_script
 from paddock.llm.scripted_model.script_schema import ModelScript
@@ -81,6 +81,7 @@ class ScriptProvider(Provider):
         return replace(request, messages=[]), rendering
 
     def _render(self, conversation: ScriptedConversation, provider_request: ProviderRequest) -> RenderedAnswer:
+        forced = find_forced_tools(conversation.request)
         # Callers may send identical requests, so the key includes the caller.
         key = "\0".join(
             (
@@ -91,9 +92,10 @@ class ScriptProvider(Provider):
             )
         )
         decision = select_turn(self.script, conversation, self._attempts, key)
-        tool = find_forced_tool(conversation.request)
-        if tool is not None:
-            return render_forced_call(conversation, decision, tool, self.script.pace)
+        if forced:
+            return render_forced_call(conversation, decision, forced, self.script.pace)
+        if decision is not None and conversation.request.tool_choice is ToolChoice.NONE:
+            decision = without_calls(decision)
         if decision is None:
             return self._render_side_call(conversation)
         return render_answer(conversation, decision, self.script.pace)

@@ -476,3 +476,36 @@ async def test_a_forced_tool_is_called_with_arguments_of_its_schema() -> None:
     ]
     spoken = await get_whole_answer(script("""turns: [{say: '{"city": "Rome"}'}]"""), asked)
     assert [part.arguments for part in spoken.parts if isinstance(part, ModelToolCall)] == ['{"city":"Rome"}']
+
+
+LOOK = ToolDefinition("look", None, {"type": "object", "properties": {"where": {"type": "string"}}})
+RESULT = ToolDefinition("result", None, {"type": "object", "properties": {"city": {"type": "string"}}})
+
+
+@pytest.mark.parametrize("format", ["openai-chat", "openai-responses", "anthropic", "gemini"])
+async def test_a_required_call_is_made_if_several_tools_are_offered(format: str) -> None:
+    asked = replace(start_conversation(tools=[BASH, LOOK, RESULT]), tool_choice=ToolChoice.ANY)
+    spoken = await get_whole_answer(script("turns: [{say: Hello}]"), asked, format)
+    assert calls_of(spoken) == [("Bash", {"command": ""})]
+    typed = await get_whole_answer(script("""turns: [{say: '{"city": "Rome"}'}]"""), asked, format)
+    assert calls_of(typed) == [("result", {"city": "Rome"})]
+    called = await get_whole_answer(script("turns: [{call: {tool: look, arguments: {where: up}}}]"), asked, format)
+    assert calls_of(called) == [("look", {"where": "up"})]
+
+
+@pytest.mark.parametrize("format", ["openai-chat", "openai-responses", "anthropic", "gemini"])
+async def test_no_tool_is_called_if_calls_are_forbidden(format: str) -> None:
+    asked = replace(start_conversation(), tool_choice=ToolChoice.NONE)
+    silent = await get_whole_answer(script("turns: [{shell: ls}, {say: Done}]"), asked, format)
+    assert not calls_of(silent) and text_of(silent) and silent.finish is FinishReason.STOP
+    spoken = await get_whole_answer(script("turns: [[{say: I will look.}, {shell: ls}]]"), asked, format)
+    assert not calls_of(spoken) and text_of(spoken) == "I will look." and spoken.finish is FinishReason.STOP
+
+
+@pytest.mark.parametrize("format", ["openai-chat", "openai-responses", "anthropic", "gemini"])
+async def test_a_forced_tool_that_is_not_offered_is_refused(format: str) -> None:
+    asked = replace(start_conversation(), tool_choice=ToolChoice.NAMED, tool_name="nope")
+    answered = await script("turns: [{say: Hello}]").send(ask(asked, format))
+    body = b"".join(await received(answered))
+    assert answered.status == 400
+    assert b"the tool choice names 'nope', which the request does not offer; it offers: Bash" in body

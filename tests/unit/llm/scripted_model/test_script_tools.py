@@ -78,7 +78,35 @@ KILO = [
     tool("write", ["content", "filePath"], content="string", filePath="string"),
     tool("todowrite", todos="array"),
 ]
-KIMI = [
+KIMI_CODE = [
+    tool("Agent", ["prompt", "description"], prompt="string", description="string", subagent_type="string"),
+    tool(
+        "Bash",
+        ["command"],
+        command="string",
+        cwd="string",
+        timeout="integer",
+        description="string",
+        run_in_background="boolean",
+        disable_timeout="boolean",
+    ),
+    tool("Edit", ["path", "old_string", "new_string"], path="string", old_string="string", new_string="string"),
+    tool("FetchURL", url="string"),
+    tool("Glob", ["pattern"], pattern="string", path="string"),
+    tool(
+        "Read",
+        ["path"],
+        path="string",
+        line_offset={"anyOf": [{"type": "integer", "minimum": 1}, {"type": "integer", "exclusiveMaximum": 0}]},
+        column_offset="integer",
+        n_lines="integer",
+        max_chars="integer",
+    ),
+    tool("TaskOutput", task_id="string"),
+    tool("TodoList", [], todos="array"),
+    tool("Write", ["path", "content"], path="string", content="string", mode="string"),
+]
+KIMI_CLI = [
     tool("Task", description="string", subagent_name="string", prompt="string"),
     tool("Shell", ["command"], command="string", timeout="integer"),
     tool("ReadFile", ["path"], path="string", line_offset="integer", n_lines="integer"),
@@ -122,13 +150,19 @@ PI = [tool("bash", command="string"), tool("read", path="string"), tool("write",
             MatchedToolCall("read", {"filePath": "/workspace/a.txt"}),
         ),
         (
-            KIMI,
+            KIMI_CODE,
+            MatchedToolCall("Bash", {"command": "ls", "description": "List"}),
+            MatchedToolCall("Write", {"path": "/workspace/a.txt", "content": CONTENT}),
+            MatchedToolCall("Read", {"path": "/workspace/a.txt"}),
+        ),
+        (
+            KIMI_CLI,
             MatchedToolCall("Shell", {"command": "ls"}),
             MatchedToolCall("WriteFile", {"path": "/workspace/a.txt", "content": CONTENT}),
             MatchedToolCall("ReadFile", {"path": "/workspace/a.txt"}),
         ),
     ],
-    ids=["cline", "openhands", "vibe", "pi", "kilo", "kimi"],
+    ids=["cline", "openhands", "vibe", "pi", "kilo", "kimi-code", "kimi-cli"],
 )
 def test_tools_of_other_agents_are_known(
     offered: list[ToolDefinition], shell: MatchedToolCall, write: MatchedToolCall, read: MatchedToolCall
