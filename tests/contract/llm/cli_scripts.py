@@ -61,6 +61,20 @@ SCRIPTS: dict[str, dict[str, Any]] = {
         ],
         "otherwise": {"say": UNEXPECTED_ANSWER},
     },
+    "look": {
+        "turns": [
+            {
+                "do": [
+                    {"think": "I have to look."},
+                    {"say": "I look up."},
+                    {"call": {"tool": "look", "arguments": {"where": "above"}}},
+                ]
+            },
+            {"when": {"tool": "a tree above"}, "do": [{"say": "I see a tree."}]},
+            {"when": {"prompt": "Which kind"}, "do": [{"say": "It is an oak."}]},
+        ],
+        "otherwise": {"say": UNEXPECTED_ANSWER},
+    },
     "picture": {
         "turns": [
             {"do": [{"call": {"tool": "take_picture"}}]},
