@@ -7,6 +7,7 @@ import socket
 from collections.abc import Iterator
 from typing import Any
 
+import anthropic
 import httpx
 import openai
 import pytest
@@ -15,7 +16,7 @@ from websockets.sync.client import connect
 
 from tests.integration.llm.conftest import provider
 from tests.integration.llm.provider_samples import WHOLE
-from tests.support.fake_provider import FakeProvider, PlannedAnswer
+from tests.support.fake_provider import FakeProvider, PlannedAnswer, whole
 from tests.support.server import Server, serving
 
 SCRIPT = {
@@ -29,16 +30,20 @@ TOOL = {"type": "function", "name": "look", "parameters": {"type": "object", "pr
 def settings(fake: FakeProvider, other: FakeProvider, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     file = tmp_path_factory.mktemp("script") / "look.script.yaml"
     file.write_text(json.dumps(SCRIPT))
+    shell = file.with_name("shell.script.yaml")
+    shell.write_text(json.dumps({"turns": [{"shell": "ls"}, {"say": "Hello."}]}))
     return {
         "llm": {
             "providers": {
                 "script": {"kind": "script", "file": str(file)},
+                "shell": {"kind": "script", "file": str(shell)},
                 "chat": provider(fake.url, "openai"),
                 "responses": provider(fake.url, "openai", api="responses"),
                 "gemini": provider(fake.url, "gemini"),
             },
             "models": {
                 "scripted": "script",
+                "shell-script": "shell",
                 "chat-model": "chat/m",
                 "responses-model": "responses/m",
                 "gemini-model": "gemini/m",
@@ -141,6 +146,72 @@ def ask(sdk: openai.OpenAI, model: str, items: list[Any], stream: bool) -> Any:
         return sdk.responses.create(model=model, input=items, tools=[TOOL])  # type: ignore[list-item]
     with sdk.responses.stream(model=model, input=items, tools=[TOOL]) as answer:  # type: ignore[list-item]
         return answer.get_final_response()
+
+
+FORMATS = {"chat-model": "openai-chat", "responses-model": "openai-responses", "gemini-model": "gemini"}
+CALLS: dict[str, dict[str, Any]] = {
+    "chat-model": {
+        "choices": [
+            {
+                "message": {
+                    "role": "assistant",
+                    "tool_calls": [
+                        {
+                            "id": "c1",
+                            "type": "function",
+                            "function": {"name": "bash", "arguments": '{"command": "ls"}'},
+                        }
+                    ],
+                },
+                "finish_reason": "tool_calls",
+            }
+        ]
+    },
+    "responses-model": {
+        "status": "completed",
+        "output": [{"type": "function_call", "call_id": "c1", "name": "bash", "arguments": '{"command": "ls"}'}],
+    },
+    "gemini-model": {
+        "candidates": [
+            {
+                "content": {
+                    "role": "model",
+                    "parts": [{"functionCall": {"name": "bash", "args": {"command": "ls"}}}],
+                },
+                "finishReason": "STOP",
+            }
+        ]
+    },
+}
+"""Answers of providers that call the tool `bash`."""
+
+
+@pytest.mark.parametrize("model", [*CALLS, "shell-script"])
+def test_anthropics_client_run_tools_come_back_as_tool_use(server: Server, fake: FakeProvider, model: str) -> None:
+    if model in CALLS:
+        fake.always(whole(CALLS[model]))
+    tools: list[Any] = [
+        {"type": "bash_20250124", "name": "bash"},
+        {"type": "text_editor_20250728", "name": "str_replace_based_edit_tool"},
+    ]
+    messages: list[Any] = [{"role": "user", "content": "List the files."}]
+    with anthropic.Anthropic(base_url=server.url, api_key=server.key, max_retries=0) as sdk:
+        first = sdk.messages.create(model=model, max_tokens=100, messages=messages, tools=tools)
+        [use] = [block for block in first.content if block.type == "tool_use"]
+        assert (use.name, use.input["command"], first.stop_reason) == ("bash", "ls", "tool_use")
+        result = {"type": "tool_result", "tool_use_id": use.id, "content": "a.txt"}
+        messages += [
+            {"role": "assistant", "content": [block.model_dump(exclude_none=True) for block in first.content]},
+            {"role": "user", "content": [result]},
+        ]
+        if model in CALLS:
+            fake.always(PlannedAnswer(pieces=[WHOLE[FORMATS[model]]]))
+        second = sdk.messages.create(model=model, max_tokens=100, messages=messages, tools=tools)
+    assert second.stop_reason == "end_turn"
+    assert second.content[0].type == "text" and second.content[0].text.startswith("Hello")
+    if model in CALLS:
+        received = [json.dumps(each.document) for each in fake.received]
+        assert '"restart"' in received[0] and "a.txt" in received[1]
 
 
 @pytest.mark.parametrize("model", ["chat-model", "gemini-model"])
