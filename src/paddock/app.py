@@ -402,7 +402,11 @@ class _UvicornServer(uvicorn.Server):
     """uvicorn, except that signals do not end the process, and open streams do not delay shutdown."""
 
     def __init__(self, paddock: PaddockServer, ready: Callable[[], None]) -> None:
-        quick = FastPathHandler(measure_loop_time(paddock.gateway, paddock.loop), AllowedHosts(paddock.config.server))
+        quick = FastPathHandler(
+            measure_loop_time(paddock.gateway, paddock.loop),
+            AllowedHosts(paddock.config.server),
+            paddock.services.traffic,
+        )
         settings = uvicorn.Config(
             paddock.app,
             http=HttpConnection.with_model_server(paddock.model_server.add_external_listener(quick)),

@@ -39,6 +39,8 @@ class Scope(StrEnum):
     """Send requests to models."""
     LLM_READ = "llm:read"
     """Read archived exchanges and usage."""
+    METRICS_READ = "metrics:read"
+    """Read the metrics of the server, which count all tenants."""
     KEYS_ADMIN = "keys:admin"
     TENANT_ALL = "tenant:all"
     """See and use private objects of the whole tenant, within the other scopes."""

@@ -69,7 +69,12 @@ class MetricsExposition:
         self.metrics.append(Metric(name, help, "gauge", values))
 
     def histogram(self, name: str, help: str, values: Histogram) -> None:
-        self.metrics.append(Metric(name, help, "histogram", _histogram_rows(values)))
+        self.histograms(name, help, [({}, values)])
+
+    def histograms(self, name: str, help: str, values: Iterable[tuple[Mapping[str, str], Histogram]]) -> None:
+        """Add one histogram per set of labels."""
+        rows = [row for labels, histogram in values for row in _histogram_rows(labels, histogram)]
+        self.metrics.append(Metric(name, help, "histogram", rows))
 
     def render(self) -> str:
         lines = []
@@ -85,13 +90,13 @@ class MetricsExposition:
         return "\n".join(lines) + "\n"
 
 
-def _histogram_rows(values: Histogram) -> Iterator[tuple[Mapping[str, str], float]]:
+def _histogram_rows(labels: Mapping[str, str], values: Histogram) -> Iterator[tuple[Mapping[str, str], float]]:
     below = 0
     for bound, count in zip((*values.bounds, float("inf")), values.counts, strict=True):
         below += count
-        yield {SUFFIX_LABEL: "_bucket", "le": "+Inf" if bound == float("inf") else f"{bound:g}"}, below
-    yield {SUFFIX_LABEL: "_sum"}, values.sum
-    yield {SUFFIX_LABEL: "_count"}, below
+        yield {SUFFIX_LABEL: "_bucket", **labels, "le": "+Inf" if bound == float("inf") else f"{bound:g}"}, below
+    yield {SUFFIX_LABEL: "_sum", **labels}, values.sum
+    yield {SUFFIX_LABEL: "_count", **labels}, below
 
 
 def _escape_label(text: str) -> str:

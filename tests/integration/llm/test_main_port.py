@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import socket
 from collections.abc import Iterator
 
@@ -171,3 +172,19 @@ def test_stopping_server_closes_idle_connections(tmp_path_factory: pytest.TempPa
         headers = {"Authorization": f"Bearer {server.key}"}
         assert client.post(f"{server.url}/v1/chat/completions", content=BODY, headers=headers).status_code == 200
         assert server.stop(timeout=10) == 0
+
+
+def test_model_requests_on_the_fast_path_are_counted(server: Server, line: Line) -> None:
+    def counted() -> tuple[int, int]:
+        with server.client() as client:
+            text = client.get("/v1/metrics").text
+        posts = re.search(r'paddock_http_requests_total\{method="POST",status="200"\} (\d+)', text)
+        timed = re.search(r"paddock_http_request_seconds_count (\d+)", text)
+        return int(posts[1]) if posts else 0, int(timed[1]) if timed else 0
+
+    posts, timed = counted()
+    for _ in range(3):
+        line.send(question(server))
+        assert line.read()[0] == 200
+    # The first reading of the metrics is counted too.
+    assert counted() == (posts + 3, timed + 4)

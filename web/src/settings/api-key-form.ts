@@ -16,6 +16,7 @@ export const API_KEY_SCOPES: ApiKeyScope[] = [
   "llm:use",
   "llm:read",
   "images:write",
+  "metrics:read",
   "keys:admin",
   "tenant:all",
   "admin",

@@ -12,7 +12,7 @@ from fastapi import APIRouter
 from fastapi.responses import PlainTextResponse
 
 import paddock
-from paddock.api.http.authorization import Admin
+from paddock.api.http.authorization import MetricsReader
 from paddock.api.http.error_responses import document_errors
 from paddock.api.services import ApiServices
 from paddock.model.runs import RunState
@@ -36,7 +36,7 @@ def create_router(services: ApiServices) -> APIRouter:
     router = APIRouter(prefix="/v1", tags=["Diagnostics"])
 
     @router.get("/metrics", responses={**document_errors(), **_TEXT}, response_class=PlainTextResponse)
-    async def get_metrics(principal: Admin) -> PlainTextResponse:
+    async def get_metrics(principal: MetricsReader) -> PlainTextResponse:
         """Return the server's metrics for Prometheus. Model metrics are summed since the first request ever."""
         return PlainTextResponse(await _collect_metrics(services), media_type=CONTENT_TYPE)
 
@@ -56,7 +56,9 @@ async def _collect_metrics(services: ApiServices) -> str:
         exposition.gauge(f"paddock_{name}", f"Number of {name} by state.", values)
     requests = sorted(services.traffic.requests.items())
     answered = [({"method": method, "status": str(status)}, float(count)) for (method, status), count in requests]
-    exposition.counter("paddock_http_requests_total", "Requests answered since the server started.", answered)
+    exposition.counter(
+        "paddock_http_requests_total", "Requests answered on the main port since the server started.", answered
+    )
     for name, meaning in (
         ("requests", "Requests to models."),
         ("errors", "Requests to models without a complete response."),
@@ -71,6 +73,25 @@ async def _collect_metrics(services: ApiServices) -> str:
         ]
         suffix = {"input": "input_tokens", "output": "output_tokens", "cost": "cost_dollars"}.get(name, name)
         exposition.counter(f"paddock_llm_{suffix}_total", meaning, values)
+    latencies = [
+        ({"model": model, "provider": provider}, each)
+        for (model, provider), each in sorted(services.gateway.latencies.by_model.items())
+    ]
+    exposition.histograms(
+        "paddock_llm_request_seconds",
+        "Seconds from a model request to the end of its complete answer; model is a name in llm.models.",
+        [(labels, each.total) for labels, each in latencies],
+    )
+    exposition.histograms(
+        "paddock_llm_first_byte_seconds",
+        "Seconds from a model request to the first byte of its complete answer; model is a name in llm.models.",
+        [(labels, each.first_byte) for labels, each in latencies],
+    )
+    exposition.gauge(
+        "paddock_llm_open_circuits",
+        "Models that get no requests at present because their provider keeps failing.",
+        [({"provider": name}, count) for name, count in sorted(services.gateway.routes.open_circuits().items())],
+    )
     exposition.gauge(
         "paddock_archive_waiting_bytes", "Bytes of exchanges not yet written.", [({}, services.archive.waiting_bytes)]
     )

@@ -23,6 +23,7 @@ from paddock.llm.wire.client_connection import ClientConnection, ServerContext
 from paddock.llm.wire.http_heads import error_body
 from paddock.llm.wire.memory_budget import UNCOUNTED_BYTES
 from paddock.llm.wire.response_writer import HttpResponseWriter
+from paddock.telemetry.prometheus import RequestMetrics
 
 ReturnConnection = Callable[[bytes], None]
 _STARTS = tuple(f"POST {path} HTTP/1.1\r\n".encode() for path in POST_PATHS)
@@ -62,10 +63,11 @@ class BorrowedConnection(ClientConnection):
 
 
 class FastPathHandler:
-    """Does for model requests what the outer middleware does: checks the host, assigns a request id, logs."""
+    """Does for model requests what the outer middleware does: checks the host, assigns a request id, counts, logs."""
 
-    def __init__(self, handler: Handler, hosts: AllowedHosts) -> None:
+    def __init__(self, handler: Handler, hosts: AllowedHosts, traffic: RequestMetrics) -> None:
         self._handler = handler
+        self._traffic = traffic
         self._hosts = hosts
         self._accepted: set[bytes] = set()
 
@@ -77,20 +79,24 @@ class FastPathHandler:
         wire = cast(HttpResponseWriter, reply)
         wire.default_header = (b"x-request-id", request_id.encode())
         started = time.perf_counter()
-        if host in self._accepted or self._accept_host(host):
-            await self._handler(request, reply)
-        else:
-            name = host.decode("latin-1")[:200]
-            body = error_body(421, f"this server does not answer to the name {name}; see server.allowed_hosts")
-            await reply.send(421, [(b"content-type", b"application/json")], body)
-        log.debug(
-            "request",
-            request=request_id,
-            method=request.method,
-            path=request.path,
-            status=wire.status,
-            milliseconds=round((time.perf_counter() - started) * 1000, 1),
-        )
+        try:
+            if host in self._accepted or self._accept_host(host):
+                await self._handler(request, reply)
+            else:
+                name = host.decode("latin-1")[:200]
+                body = error_body(421, f"this server does not answer to the name {name}; see server.allowed_hosts")
+                await reply.send(421, [(b"content-type", b"application/json")], body)
+        finally:
+            taken = time.perf_counter() - started
+            self._traffic.count_request(request.method, wire.status or 0, taken)
+            log.debug(
+                "request",
+                request=request_id,
+                method=request.method,
+                path=request.path,
+                status=wire.status,
+                milliseconds=round(taken * 1000, 1),
+            )
 
     def _accept_host(self, host: bytes) -> bool:
         accepted = self._hosts.allows_name(host.decode("latin-1"))

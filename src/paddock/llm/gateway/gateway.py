@@ -36,6 +36,7 @@ from paddock.llm.gateway.upstream import NoUpstreamAnswer, UpstreamRequester
 from paddock.llm.gateway.upstream_request import can_count_tokens, relays_references
 from paddock.llm.metering.budgets import BudgetSpent, KeyBudgets, SpendingAccount
 from paddock.llm.metering.key_authentication import KeyAuthenticator, KeyHolder
+from paddock.llm.metering.latency_histograms import ModelLatencies
 from paddock.llm.metering.prices import PriceList
 from paddock.llm.metering.rate_limits import RateLimited, RateLimits
 from paddock.llm.metering.run_traffic import RunTrafficCounters
@@ -108,6 +109,7 @@ class ModelGateway:
         self._span_exporter = span_exporter
         self.workers = workers or WorkerPool()
         self._requester = UpstreamRequester(routes, limits, self.workers)
+        self.latencies = ModelLatencies()
         self.run_traffic = RunTrafficCounters(archive, ledger)
         self._recent_answers = RecentAnswers()
         self._references = ItemReferenceResolver(settings.archive, archive, self._recent_answers, self.workers)
@@ -332,6 +334,7 @@ class ModelGateway:
 
     def _record_exchange(self, exchange: Exchange, sender: ResponseSender) -> None:
         self.ledger.count_exchange(exchange)
+        self.latencies.count_exchange(exchange)
         self.run_traffic.end_exchange(exchange)
         for account in self.spending_accounts:
             account.count(exchange)

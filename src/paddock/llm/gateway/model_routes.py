@@ -166,6 +166,13 @@ class ModelRoutes:
         """Return whether the circuit breaker of some model of a provider is open."""
         return any(circuit.is_open for (name, _), circuit in self._circuits.items() if name == provider)
 
+    def open_circuits(self) -> Mapping[str, int]:
+        """Return the number of models by provider that get no requests at present because they keep failing."""
+        found = dict.fromkeys(self.providers, 0)
+        for (name, _), circuit in self._circuits.items():
+            found[name] += circuit.is_open
+        return found
+
     def _circuit_for(self, provider: str, model: str) -> CircuitBreaker:
         circuit = self._circuits.get((provider, model))
         if circuit is None:

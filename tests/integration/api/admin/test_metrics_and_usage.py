@@ -127,7 +127,23 @@ def test_prometheus_metrics(client: httpx.Client, stranger: httpx.Client) -> Non
     for name in ("paddock_event_loop_lag_seconds_count", "process_resident_memory_bytes", "process_open_fds"):
         assert any(line.startswith(f"{name} ") and float(line.split()[1]) > 0 for line in lines), name
     assert any(re.fullmatch(r'paddock_http_request_seconds_bucket\{le="\+Inf"\} [1-9][0-9]*', line) for line in lines)
+    for name in ("paddock_llm_request_seconds", "paddock_llm_first_byte_seconds"):
+        assert f'{name}_count{{model="two",provider="s"}} 1' in lines
+        assert f'{name}_bucket{{model="two",provider="s",le="+Inf"}} 1' in lines
+    assert 'paddock_llm_open_circuits{provider="s"} 0' in lines
     # States with nothing in them have a series too.
     assert 'paddock_sandboxes{state="Failed"} 0' in lines and 'paddock_runs{state="running"} 0' in lines
     assert stranger.get("/v1/metrics").status_code == 403
     client.delete(f"/v1/sandboxes/{sandbox}")
+
+
+def test_a_key_for_scraping_reads_metrics_and_nothing_else(client: httpx.Client, server: Server) -> None:
+    made = client.post("/v1/keys", json={"name": "prometheus", "scopes": ["metrics:read"]}).json()
+    with server.client(made["secret"]) as scraper:
+        assert scraper.get("/v1/metrics").status_code == 200
+        assert scraper.get("/v1/sandboxes").status_code == 403
+        assert scraper.get("/v1/logs").status_code == 403
+    body = {"name": "local", "scopes": ["keys:admin"]}
+    with server.client(client.post("/v1/keys", json=body).json()["secret"]) as local:
+        answer = local.post("/v1/keys", json={"name": "p", "scopes": ["metrics:read"]})
+    assert answer.status_code == 403, "metrics count all tenants"

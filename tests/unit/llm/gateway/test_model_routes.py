@@ -6,6 +6,7 @@ import pytest
 
 from paddock.config.llm import LlmConfig
 from paddock.llm.gateway.model_routes import ModelNotFound, ModelRoutes
+from paddock.llm.providers.circuit_breaker import FAILURE_THRESHOLD
 from paddock.llm.providers.http_providers import new_http_provider
 from paddock.llm.wire.http_client import HttpClient
 
@@ -64,3 +65,12 @@ def test_circuit_breakers_are_separate_and_bounded() -> None:
     for number in range(3000):
         known.resolve(f"made-up-{number}")
     assert known.resolve("made-up-0").circuit is not first
+
+
+def test_open_circuits_are_counted_by_provider() -> None:
+    known = routes()
+    for name in ("claude-x", "claude-y"):
+        circuit = known.resolve(name).circuit
+        for _ in range(FAILURE_THRESHOLD):
+            circuit.record_failure()
+    assert known.open_circuits() == {"one": 0, "two": 2}

@@ -1,0 +1,49 @@
+"""Histograms of how long models take to answer, by model and provider, since the server started."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from paddock.llm.exchange import Exchange, ExchangeOutcome
+from paddock.llm.request_kind import GENERATE
+from paddock.telemetry.prometheus import Histogram
+
+BOUNDS = (0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 20.0, 40.0, 60.0, 120.0, 300.0, 600.0)
+MAX_SERIES = 200
+"""Maximum pairs of model and provider, because patterns and `llm.direct` let clients invent model names."""
+OTHER = "other"
+"""Label of all further pairs."""
+
+
+@dataclass(slots=True)
+class AnswerLatencies:
+    """Seconds from a request to the first byte and to the end of its answer."""
+
+    first_byte: Histogram = field(default_factory=lambda: Histogram(BOUNDS))
+    total: Histogram = field(default_factory=lambda: Histogram(BOUNDS))
+
+
+class ModelLatencies:
+    """Measures the complete answers of models."""
+
+    def __init__(self) -> None:
+        self._by_model: dict[tuple[str, str], AnswerLatencies] = {}
+
+    @property
+    def by_model(self) -> Mapping[tuple[str, str], AnswerLatencies]:
+        """Latencies by the name in `llm.models`, which may be a pattern, and the provider."""
+        return self._by_model
+
+    def count_exchange(self, exchange: Exchange) -> None:
+        """Count an exchange that has ended; only complete answers tell a model's speed."""
+        if exchange.outcome is not ExchangeOutcome.OK or exchange.operation != GENERATE or exchange.first_byte is None:
+            return
+        key = exchange.route or "", exchange.provider or ""
+        latencies = self._by_model.get(key)
+        if latencies is None:
+            if len(self._by_model) >= MAX_SERIES:
+                key = OTHER, OTHER
+            latencies = self._by_model.setdefault(key, AnswerLatencies())
+        latencies.first_byte.add(exchange.first_byte)
+        latencies.total.add(exchange.total)
