@@ -31,6 +31,8 @@ shows them, `paddock tool call SANDBOX NAME key=value …` calls one. Programs u
   and `y` are pixels of that picture instead, whatever its scale and region.
 - Input tools tell what changed: whether the screen did, and which window is active now.
 - `input_text` writes any script, through the clipboard where keys cannot, and gives the clipboard its contents back.
+- An MCP client that sends a `progressToken` with a call and accepts `text/event-stream` gets `notifications/progress`
+  while the tool runs: the last line of a command's output, or how long the call has taken.
 - Paths are absolute, relative to the working directory (`/workspace`), or begin with `~`.
 """
 _TYPES = {"string": "text", "integer": "whole number", "boolean": "true or false", "array": "list"}

@@ -16,7 +16,7 @@ from mcp.client.streamable_http import streamable_http_client
 from mcp.shared.exceptions import MCPError
 
 from tests.integration.live.screen_sandboxes import Sandbox, sandbox_of, screens_server
-from tests.support.server import Server, run
+from tests.support.server import Server, eventually, run
 
 pytestmark = pytest.mark.anyio
 EVERYWHERE = {"read_file", "write_file", "list_directory", "create_directory", "move_file", "delete_file"}
@@ -123,6 +123,62 @@ async def test_wrong_arguments_are_told_to_the_model(server: Server, sandbox: Sa
     async with connected(server, sandbox, "legacy") as session:
         failed = await session.call_tool("read_file", {"path": 3})
         assert failed.is_error and "'path'" in str(failed.content)
+
+
+@pytest.mark.parametrize("mode", ["auto", "legacy"])
+async def test_progress_of_a_call_is_reported(
+    server: Server, sandbox: Sandbox, mode: Literal["auto", "legacy"]
+) -> None:
+    told: list[tuple[float, str | None]] = []
+
+    async def on_progress(progress: float, total: float | None, message: str | None) -> None:
+        told.append((progress, message))
+
+    command = "for each in 1 2 3; do echo line-$each; sleep 1; done"
+    async with connected(server, sandbox, mode) as session:
+        result = await session.call_tool("run_shell_command", {"command": command}, progress_callback=on_progress)
+        assert not result.is_error and "line-3" in str(result.content)
+        wrong = await session.call_tool("read_file", {"path": 3}, progress_callback=on_progress)
+        assert wrong.is_error and "'path'" in str(wrong.content)
+    assert any(message is not None and message.startswith("line-") for _, message in told)
+    assert [progress for progress, _ in told] == sorted({progress for progress, _ in told})
+
+
+def test_a_call_with_progress_ends_when_its_client_leaves(sandbox: Sandbox) -> None:
+    arguments = {"command": "touch /tmp/alive; while sleep 0.1; do echo on; date +%s.%N > /tmp/alive; done"}
+    call = {"name": "run_shell_command", "arguments": arguments, "_meta": {"progressToken": "p"}}
+    body = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": call}
+    accept = {"Accept": "application/json, text/event-stream"}
+    with sandbox.client.stream("POST", f"{sandbox.path}/mcp", json=body, headers=accept) as answer:
+        assert answer.headers["Content-Type"].startswith("text/event-stream")
+        for line in answer.iter_lines():
+            if line.startswith("data: "):
+                assert json.loads(line[6:])["params"]["progressToken"] == "p"
+                break
+
+    def stopped() -> bool:
+        text, _ = run(sandbox.client, sandbox.id, "pgrep -f [a]live || echo none")
+        return "none" in text
+
+    assert eventually(stopped)
+
+
+def test_programs_in_the_sandbox_get_progress_too(sandbox: Sandbox) -> None:
+    text, _ = run(
+        sandbox.client,
+        sandbox.id,
+        """python3 -c '
+import json, urllib.request as r
+call = {"name": "run_shell_command", "arguments": {"command": "echo begun; sleep 2"}, "_meta": {"progressToken": 1}}
+body = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": call}
+heads = {"Accept": "application/json, text/event-stream"}
+asked = r.Request("http://127.0.0.1:8765/mcp", json.dumps(body).encode(), heads)
+print(r.build_opener(r.ProxyHandler({})).open(asked, timeout=20).read().decode())
+'""",
+    )
+    events = [json.loads(line[6:]) for line in text.splitlines() if line.startswith("data: ")]
+    assert events[0]["method"] == "notifications/progress" and events[0]["params"]["message"] == "begun"
+    assert events[-1]["id"] == 1 and "begun" in str(events[-1]["result"]["content"])
 
 
 def post(sandbox: Sandbox, body: bytes | Any, **headers: str) -> httpx.Response:

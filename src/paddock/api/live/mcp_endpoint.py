@@ -5,11 +5,15 @@ from __future__ import annotations
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Header, Request, Response
+from fastapi.responses import StreamingResponse
+from starlette.types import Receive, Scope, Send
 
 from paddock.api.http.authorization import SandboxWriter
 from paddock.api.http.client_disconnect import cancel_on_disconnect
 from paddock.api.http.error_responses import document_errors
+from paddock.api.http.server_sent_events import STREAM_HEADERS
 from paddock.api.services import ApiServices
+from paddock.live.tools.mcp_progress import EVENT_STREAM, ToolProgress
 
 _MESSAGE: dict[str, Any] = {
     "requestBody": {
@@ -36,16 +40,34 @@ def create_router(services: ApiServices) -> APIRouter:
     ) -> Response:
         """Handle one MCP message.
 
-        The server sends no messages of its own and keeps no sessions, so GET and DELETE answer 405. Errors are MCP
+        The server keeps no sessions, so GET and DELETE answer 405. A longer tool call with a `progressToken` is
+        answered as an event stream, if the client accepts that: progress notifications, then the result. Errors are MCP
         errors, `{"jsonrpc": "2.0", "id": …, "error": {"code": …, "message": …}}`, with a matching status.
         """
         body = await request.body()
+        accept = request.headers.get("accept", "")
         answer = await cancel_on_disconnect(
-            request, tools.handle_mcp_message(principal.tenant, sandbox_id, body, version)
+            request, tools.handle_mcp_message(principal.tenant, sandbox_id, body, version, accept)
         )
+        if isinstance(answer, ToolProgress):
+            return _ProgressResponse(answer)
         return Response(answer.body, answer.status, media_type="application/json" if answer.body else None)
 
     return router
+
+
+class _ProgressResponse(StreamingResponse):
+    """Streams the progress of a tool call; the call ends when the client disconnects."""
+
+    def __init__(self, progress: ToolProgress) -> None:
+        super().__init__(progress.events(), media_type=EVENT_STREAM, headers=STREAM_HEADERS)
+        self._progress = progress
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            await self._progress.close()
 
 
 def _response_docs() -> dict[int | str, dict[str, Any]]:
@@ -54,6 +76,12 @@ def _response_docs() -> dict[int | str, dict[str, Any]]:
     for described in found.values():
         described.pop("model", None)
         described["content"] = {"application/json": {"schema": {"type": "object"}}}
-    found[200] = {"description": "The response", "content": {"application/json": {"schema": {"type": "object"}}}}
+    found[200] = {
+        "description": "The response; progress notifications and the response if the client asked for progress",
+        "content": {
+            "application/json": {"schema": {"type": "object"}},
+            EVENT_STREAM: {"schema": {"type": "string"}},
+        },
+    }
     found[202] = {"description": "Accepted; notifications have no response"}
     return found

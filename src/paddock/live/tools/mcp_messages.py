@@ -49,6 +49,19 @@ class McpMessage:
         return isinstance(meta, dict) and _REVISION in meta
 
     @property
+    def progress_token(self) -> str | int | None:
+        """Token of a tool call whose client wants to be told of its progress."""
+        meta = self.parameters.get("_meta")
+        token = meta.get("progressToken") if isinstance(meta, dict) and self.tool is not None else None
+        return token if isinstance(token, (str, int)) and not isinstance(token, bool) else None
+
+    @property
+    def arguments(self) -> Mapping[str, Any] | None:
+        """Arguments of the tool call; None if they are not an object."""
+        arguments = self.parameters.get("arguments") or {}
+        return arguments if isinstance(arguments, dict) else None
+
+    @property
     def tool(self) -> str | None:
         """Name of the tool to call; None for other messages."""
         name = self.parameters.get("name")

@@ -19,6 +19,7 @@ from paddock.fleet.sandbox_http import SandboxHttpServer
 from paddock.fleet.uplink_sockets import is_from_web_page, uplink_socket
 from paddock.live.desktop.display_watcher import DisplayWatcher
 from paddock.live.tools import mcp_messages
+from paddock.live.tools.mcp_progress import EVENT_STREAM, ToolProgress
 from paddock.live.tools.tool_caller import ToolCaller
 from paddock.model.sandbox import Sandbox, UplinkService
 
@@ -112,7 +113,7 @@ class _SandboxMcpServer(SandboxHttpServer):
     async def _serve(self, request: web.BaseRequest) -> web.StreamResponse:
         try:
             answer, headers = await self._answer(request), {}
-            if answer.status == 405:
+            if isinstance(answer, mcp_messages.McpResponse) and answer.status == 405:
                 headers["Allow"] = "POST"
         except TimeoutError:
             answer, headers = (
@@ -122,10 +123,12 @@ class _SandboxMcpServer(SandboxHttpServer):
         except Exception:
             log.exception("unexpected error in tool call", sandbox=self._sandbox.id)
             raise
+        if isinstance(answer, ToolProgress):
+            return await _stream_events(request, answer)
         kind = "application/json" if answer.body else None
         return web.Response(status=answer.status, body=answer.body or None, content_type=kind, headers=headers)
 
-    async def _answer(self, request: web.BaseRequest) -> mcp_messages.McpResponse:
+    async def _answer(self, request: web.BaseRequest) -> mcp_messages.McpResponse | ToolProgress:
         if is_from_web_page(request.headers):
             return mcp_messages.error_response(
                 403, mcp_messages.REFUSED, "web pages may not call the tools of a sandbox"
@@ -150,7 +153,20 @@ class _SandboxMcpServer(SandboxHttpServer):
                         break  # The message parser rejects bodies that are too large.
             version = request.headers.get(mcp_messages.PROTOCOL_HEADER)
             return await self._tool_caller.handle_mcp_message(
-                self._sandbox.tenant, self._sandbox.id, bytes(body), version
+                self._sandbox.tenant, self._sandbox.id, bytes(body), version, request.headers.get("accept", "")
             )
         finally:
             self._pending_bytes -= len(body)
+
+
+async def _stream_events(request: web.BaseRequest, progress: ToolProgress) -> web.StreamResponse:
+    """Send the events of a tool call while it runs."""
+    response = web.StreamResponse(headers={"Content-Type": EVENT_STREAM, "Cache-Control": "no-store"})
+    try:
+        await response.prepare(request)
+        async for event in progress.events():
+            await response.write(event)
+    finally:
+        await progress.close()
+    await response.write_eof()
+    return response

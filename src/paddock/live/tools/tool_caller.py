@@ -15,11 +15,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from paddock.errors import Conflict, NotFound, PaddockError, QuotaExceeded, SandboxError, SandboxGone
+from paddock.errors import Conflict, InvalidInput, NotFound, PaddockError, QuotaExceeded, SandboxError, SandboxGone
 from paddock.fleet.fleet import Fleet
 from paddock.live.input_leases import InputLeases
 from paddock.live.throttled_events import ThrottledEvents
 from paddock.live.tools import mcp_messages
+from paddock.live.tools.mcp_progress import EVENT_STREAM, ToolProgress
 from paddock.live.tools.tool_results import (
     dump_tool_result,
     paddock_metadata,
@@ -155,20 +156,42 @@ class ToolCaller:
         return await inside.stop_services()
 
     async def handle_mcp_message(
-        self, tenant: str, sandbox_id: str, body: bytes, version: str | None = None
-    ) -> mcp_messages.McpResponse:
-        """Answer an MCP message. Errors become MCP error responses; nothing is raised."""
+        self, tenant: str, sandbox_id: str, body: bytes, version: str | None = None, accept: str = ""
+    ) -> mcp_messages.McpResponse | ToolProgress:
+        """Answer an MCP message. Errors become MCP error responses; nothing is raised.
+
+        A longer tool call whose client asked for progress and accepts event streams is returned while it runs.
+        """
         message: mcp_messages.McpMessage | None = None
         try:
             mcp_messages.check_protocol_version(version)
             message = mcp_messages.parse_message(body)
+        except mcp_messages.McpError as refusal:
+            return refusal.response
+        token = message.progress_token if message is not None and message.id is not None else None
+        if token is None or EVENT_STREAM not in accept:
+            return await self._answer_mcp_message(tenant, sandbox_id, message, body, None)
+        progress = ToolProgress(
+            token, lambda on_output: self._answer_mcp_message(tenant, sandbox_id, message, body, on_output)
+        )
+        return await progress.wait_for_first() or progress
+
+    async def _answer_mcp_message(
+        self,
+        tenant: str,
+        sandbox_id: str,
+        message: mcp_messages.McpMessage | None,
+        body: bytes,
+        on_output: OnOutput | None,
+    ) -> mcp_messages.McpResponse:
+        try:
             sandbox, inside = await self._running_sandbox(tenant, sandbox_id)
             if message is None or message.id is None:
                 return mcp_messages.McpResponse(
                     202
                 )  # The sandbox keeps no MCP sessions, so notifications have no effect.
             if message.method == "tools/call":
-                return await self._call_tool_message(sandbox, inside, message, body)
+                return await self._call_tool_message(sandbox, inside, message, body, on_output)
             return (await self._forward_message(inside, message, body))[0]
         except mcp_messages.McpError as refusal:
             return refusal.response
@@ -183,7 +206,12 @@ class ToolCaller:
         self._events.forget_sandbox(sandbox_id)
 
     async def _call_tool_message(
-        self, sandbox: Sandbox, inside: DaemonClient, message: mcp_messages.McpMessage, body: bytes
+        self,
+        sandbox: Sandbox,
+        inside: DaemonClient,
+        message: mcp_messages.McpMessage,
+        body: bytes,
+        on_output: OnOutput | None,
     ) -> mcp_messages.McpResponse:
         name = message.tool
         if name is None:
@@ -204,7 +232,10 @@ class ToolCaller:
                 )
             began = _loop_time()
             try:
-                answer, document = await self._forward_message(inside, message, body, self._settings.call_timeout)
+                if on_output is not None and message.arguments is not None:
+                    answer, document = await self._stream_tool_message(inside, message, name, on_output)
+                else:
+                    answer, document = await self._forward_message(inside, message, body, self._settings.call_timeout)
             except PaddockError as error:
                 self._publish_failure(sandbox, name, _loop_time() - began, error)
                 raise
@@ -216,6 +247,19 @@ class ToolCaller:
             content = [*found["content"], {"type": "text", "text": AFTER_TAKEOVER_NOTE}]
             return mcp_messages.result_response(message, {**found, "content": content})
         return answer
+
+    async def _stream_tool_message(
+        self, inside: DaemonClient, message: mcp_messages.McpMessage, name: str, on_output: OnOutput
+    ) -> tuple[mcp_messages.McpResponse, dict[str, Any]]:
+        """Call a tool with live output, and return the response and its document."""
+        try:
+            result = await inside.call_tool(
+                name, message.arguments or {}, self._settings.call_timeout, on_output=on_output
+            )
+        except InvalidInput as error:
+            # The model reads results and can correct its arguments.
+            result = {"content": [{"type": "text", "text": error.message}], "isError": True}
+        return mcp_messages.result_response(message, result), {"result": result}
 
     async def _forward_message(
         self, inside: DaemonClient, message: mcp_messages.McpMessage, body: bytes, timeout: float = QUICK

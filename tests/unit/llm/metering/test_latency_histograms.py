@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from paddock.llm.exchange import ExchangeOutcome
@@ -35,7 +37,7 @@ def test_complete_answers_are_counted_by_model_and_provider() -> None:
         {"first_byte": None},
     ],
 )
-def test_other_exchanges_are_not_counted(fields: dict[str, object]) -> None:
+def test_other_exchanges_are_not_counted(fields: dict[str, Any]) -> None:
     latencies = ModelLatencies()
     latencies.count_exchange(an_exchange(**fields))
     assert not latencies.by_model
