@@ -6,6 +6,8 @@ import asyncio
 import os
 import signal
 import sys
+import tempfile
+from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -13,6 +15,7 @@ import typer
 
 from paddock.cli.framework.command_registration import register_command
 from paddock.cli.framework.context import CliContext
+from paddock.cli.llm.agent_cli_settings import write_agent_cli_settings
 from paddock.cli.output.errors import CliError, print_warning
 
 if TYPE_CHECKING:
@@ -73,14 +76,17 @@ async def replay_recording(
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     code = None
-    async with serve_recording(settings, port, on_failure=print_warning) as endpoint:
+    async with AsyncExitStack() as held:
+        endpoint = await held.enter_async_context(serve_recording(settings, port, on_failure=print_warning))
+        directory = held.enter_context(tempfile.TemporaryDirectory(prefix="paddock-replay-"))
+        environment = client_environment(endpoint.url, endpoint.key) | write_agent_cli_settings(Path(directory))
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(number, stop.set)
         try:
             if words:
-                code = await _run_command(words, client_environment(endpoint.url, endpoint.key), stop)
+                code = await _run_command(words, environment, stop)
             else:
-                _print_endpoint(cli, file, endpoint)
+                _print_endpoint(cli, file, endpoint, environment)
                 await stop.wait()
         finally:
             for number in (signal.SIGINT, signal.SIGTERM):
@@ -105,14 +111,18 @@ def client_environment(url: str, key: str) -> dict[str, str]:
     }
 
 
-def _print_endpoint(cli: CliContext, file: Path, endpoint: ReplayEndpoint) -> None:
-    found = client_environment(endpoint.url, endpoint.key)
+def _print_endpoint(cli: CliContext, file: Path, endpoint: ReplayEndpoint, environment: dict[str, str]) -> None:
     if cli.as_json:
-        document: dict[str, Any] = {"event": "ready", "url": endpoint.url, "key": endpoint.key, "environment": found}
+        document: dict[str, Any] = {
+            "event": "ready",
+            "url": endpoint.url,
+            "key": endpoint.key,
+            "environment": environment,
+        }
         return cli.out.print_json_line(document)
     if cli.out.is_interactive:
         cli.out.print_line(f"Replaying {file} at {endpoint.url} until Ctrl-C. Environment for clients:\n")
-    return cli.out.print_line("\n".join(f"export {name}={value}" for name, value in found.items()))
+    return cli.out.print_line("\n".join(f"export {name}={value}" for name, value in environment.items()))
 
 
 async def _run_command(words: list[str], added: dict[str, str], stop: asyncio.Event) -> int:
