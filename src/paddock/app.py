@@ -143,7 +143,7 @@ class PaddockServer:
                 memory_budget=self.gateway.memory_budget,
             )
             held.push_async_callback(self.model_server.close, self.config.server.shutdown_grace)
-            sandboxes = SandboxModelAccess(settings, self.keys, self.model_server)
+            sandboxes = SandboxModelAccess(settings, self.keys, self.model_server, self.gateway.catalog)
             held.push_async_callback(sandboxes.close)
             self.mcp_proxies = make_mcp_proxies(self.config)
             held.push_async_callback(self.mcp_proxies.close)

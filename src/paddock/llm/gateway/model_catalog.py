@@ -49,6 +49,18 @@ class NamedModel:
     """Whether the name is from the built-in list, because the provider has not listed its models."""
 
 
+@dataclass(frozen=True, slots=True)
+class ClientDefaults:
+    """The default models of clients, by the API that they use."""
+
+    general: str
+    openai: str
+    anthropic: str
+    anthropic_small: str
+    """For the small requests that Claude Code sends in the background."""
+    gemini: str
+
+
 @dataclass(slots=True)
 class _ProviderList:
     """The known models of one provider, and the state of fetching them."""
@@ -133,9 +145,29 @@ class ModelCatalog:
     def default(self) -> str | None:
         """Return the default model: the configured one, the first plain name, or the best model of the first usable
         provider."""
-        if self._default is not None:
-            return self._default
-        models = self.models()
+        return self._default if self._default is not None else self._best(self.models())
+
+    def client_defaults(self, allows: Callable[[str], bool]) -> ClientDefaults | None:
+        """Return the defaults of clients among the allowed models; `None` if there are none.
+
+        A client of an API gets a model of a provider with that API if there is one.
+        """
+        models = [each for each in self.models() if allows(each.name)]
+        general = self._default if self._default is not None and allows(self._default) else self._best(models)
+        if general is None:
+            return None
+        by_kind: dict[str, list[NamedModel]] = {"anthropic": [], "openai": [], "gemini": []}
+        for each in models:
+            by_kind.get(self._settings.providers[each.provider].kind, []).append(each)
+        own = {
+            kind: general if any(each.name == general for each in found) else self._best(found) or general
+            for kind, found in by_kind.items()
+        }
+        small = self._best([each for each in by_kind["anthropic"] if "haiku" in each.name])
+        return ClientDefaults(general, own["openai"], own["anthropic"], small or own["anthropic"], own["gemini"])
+
+    def _best(self, models: Sequence[NamedModel]) -> str | None:
+        """Return the first plain name, or the best model of the first usable provider."""
         plain = next((each.name for each in models if each.pattern is None), None)
         if plain is not None or not models:
             return plain

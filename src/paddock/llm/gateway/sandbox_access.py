@@ -6,7 +6,8 @@ its digest.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+import time
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
@@ -20,6 +21,7 @@ from paddock.config.llm import LlmConfig
 from paddock.errors import ConfigError, InvalidInput, PaddockError
 from paddock.fleet.requests import CreateSandbox
 from paddock.fleet.uplink_sockets import uplink_socket
+from paddock.llm.gateway.model_catalog import ModelCatalog
 from paddock.llm.gateway.sandbox_extensions import LLM_EXTENSION, LLM_EXTENSIONS
 from paddock.llm.metering.key_authentication import compile_model_pattern
 from paddock.llm.providers.run_scripts import script_model_name
@@ -33,6 +35,16 @@ UPLINK_PORT = 8421
 MAX_CONNECTIONS = 256
 """Maximum open connections of one sandbox."""
 BUDGET_PREFIX = "budget-"
+_MODEL_PREFIXES = {
+    "PADDOCK_LLM_URL": "PADDOCK_",
+    "OPENAI_BASE_URL": "OPENAI_",
+    "ANTHROPIC_BASE_URL": "ANTHROPIC_",
+    "GOOGLE_GEMINI_BASE_URL": "GEMINI_",
+}
+"""What the variables of default models begin with, by the first variable of their family."""
+_DEFAULT_MODEL_SECONDS = 5.0
+"""How long computed default models are reused, because patterns may match many models."""
+_MAX_KNOWN_TERMS = 1000
 RUN_EXTENSION = f"{LLM_EXTENSION}.run"
 REVOKED_KEY_RETENTION = timedelta(hours=1)
 """How long the key of an ended sandbox is kept, so that requests with it get a specific error."""
@@ -50,8 +62,11 @@ class ModelAccess:
 class SandboxModelAccess:
     """Lifecycle hook that gives sandboxes access to models."""
 
-    def __init__(self, settings: LlmConfig, keys: ApiKeys, server: HttpServer) -> None:
+    def __init__(
+        self, settings: LlmConfig, keys: ApiKeys, server: HttpServer, catalog: ModelCatalog | None = None
+    ) -> None:
         self._terms = default_key_terms(settings)
+        self._default_models = DefaultModelVariables(catalog) if catalog is not None else None
         self._keys = keys
         self._server = server
         self._listeners: dict[str, HttpListener] = {}
@@ -86,7 +101,11 @@ class SandboxModelAccess:
             terms=terms,
             owner=sandbox.subject,
         )
-        return proxy_environment(secret, sandbox.env)
+        models: Mapping[str, str] = {}
+        # A run names its model itself.
+        if self._default_models is not None and RUN_EXTENSION not in sandbox.extensions:
+            models = await self._default_models.variables(access.terms.models)
+        return proxy_environment(secret, sandbox.env, models)
 
     async def on_started(self, sandbox: Sandbox, uplink_directory: Path) -> None:
         """Serve the sandbox's socket, replacing the socket of an earlier server."""
@@ -140,8 +159,49 @@ class SandboxModelAccess:
         return listener
 
 
-def proxy_environment(secret: str, env: Mapping[str, str]) -> dict[str, str]:
-    """Return the variables of model clients, omitting each family in which the owner has set a variable."""
+class DefaultModelVariables:
+    """The variables that name the default model of agent CLIs, so that their bare commands work."""
+
+    def __init__(self, catalog: ModelCatalog, clock: Callable[[], float] = time.monotonic) -> None:
+        self._catalog = catalog
+        self._clock = clock
+        self._known: dict[tuple[str, ...], tuple[float, Mapping[str, str]]] = {}
+
+    async def variables(self, allowed: tuple[str, ...]) -> Mapping[str, str]:
+        """Return the variables for a key with these allowed models; none if there are no models."""
+        known = self._known.get(allowed)
+        if known is not None and self._clock() < known[0]:
+            return known[1]
+        await self._catalog.refresh(wait=0)
+        found = self._compute(allowed)
+        if len(self._known) >= _MAX_KNOWN_TERMS:
+            self._known.clear()
+        self._known[allowed] = self._clock() + _DEFAULT_MODEL_SECONDS, found
+        return found
+
+    def _compute(self, allowed: tuple[str, ...]) -> Mapping[str, str]:
+        pattern = compile_model_pattern(allowed)
+
+        def allows(name: str) -> bool:
+            return pattern is None or pattern.fullmatch(name) is not None
+
+        models = self._catalog.client_defaults(allows)
+        if models is None:
+            return {}
+        return {
+            "PADDOCK_MODEL": models.general,
+            "OPENAI_MODEL": models.openai,
+            "ANTHROPIC_MODEL": models.anthropic,
+            "ANTHROPIC_SMALL_FAST_MODEL": models.anthropic_small,
+            "GEMINI_MODEL": models.gemini,
+        }
+
+
+def proxy_environment(secret: str, env: Mapping[str, str], models: Mapping[str, str] = {}) -> dict[str, str]:
+    """Return the variables of model clients, omitting each family in which the owner has set a variable.
+
+    `models` are the variables of default models, which belong to the families too.
+    """
     address = f"http://127.0.0.1:{UPLINK_PORT}"
     families = (
         {"PADDOCK_LLM_URL": address, "PADDOCK_LLM_KEY": secret},
@@ -155,6 +215,8 @@ def proxy_environment(secret: str, env: Mapping[str, str]) -> dict[str, str]:
         names = family.keys() | others.get(next(iter(family)), set())
         if names.isdisjoint(env):
             found |= family
+            prefix = _MODEL_PREFIXES[next(iter(family))]
+            found |= {name: model for name, model in models.items() if name.startswith(prefix) and name not in env}
     return found
 
 

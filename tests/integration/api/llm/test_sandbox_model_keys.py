@@ -76,3 +76,15 @@ def test_server_responses_never_contain_the_key(server: Server, client: httpx.Cl
         assert answer.status_code == 200, path
         assert secret not in answer.text, path
     assert secret[12:] not in server.log()
+
+
+def test_sandboxes_name_the_default_model_unless_a_run_does(client: httpx.Client) -> None:
+    names = ("PADDOCK_MODEL", "OPENAI_MODEL", "ANTHROPIC_MODEL", "GEMINI_MODEL")
+    words = " ".join(f"${name}" for name in names)
+    assert run(client, create(client), f"echo {words}")[0].split() == ["demo"] * 4
+    of_run = create(client, extensions={"paddock.llm.run": "run-1"})
+    assert run(client, of_run, f"echo {words}")[0].split() == []
+    off = create(client, extensions={"paddock.llm": "off"})
+    assert run(client, off, f"echo {words}")[0].split() == []
+    own = create(client, env={"OPENAI_MODEL": "mine"})
+    assert run(client, own, f"echo {words}")[0].split() == ["demo", "mine", "demo", "demo"]

@@ -30,7 +30,14 @@ class ChatModel:
         if not base:
             raise ToolError(NO_MODEL_MESSAGE)
         self._base = base.rstrip("/")
-        self._name = name or os.environ.get("PADDOCK_MODEL") or os.environ.get("OPENAI_MODEL") or ""
+        self._name = name or self._default_name()
+
+    def _default_name(self) -> str:
+        """Return the model that the environment names. `PADDOCK_MODEL` is no model of a provider of the owner's own."""
+        proxy = (os.environ.get("PADDOCK_LLM_URL") or "").rstrip("/") + "/v1"
+        own_provider = self._base != proxy and "PADDOCK_RUN" not in os.environ
+        names = ("OPENAI_MODEL",) if own_provider else ("PADDOCK_MODEL", "OPENAI_MODEL")
+        return next((os.environ[name] for name in names if os.environ.get(name)), "")
 
     def ask_for_json(self, messages: list[dict[str, Any]], seconds: float) -> dict[str, Any]:
         """Return the JSON object the model replies with; another reply is corrected once."""
