@@ -114,6 +114,8 @@ def unserved_gemini_method(path: str) -> str | None:
 
 def add_api_version(path: str) -> str:
     """Add the version prefix that some clients leave out of the path."""
+    if path in _FIXED:
+        return path
     if path in _SHORT or _SHORT_LIST.fullmatch(path):
         return f"/v1beta{path}" if _SHORT_GEMINI.fullmatch(path) else f"/v1{path}"
     return path
