@@ -142,6 +142,12 @@ def test_an_address_without_its_version_is_told(tmp_path: Path) -> None:
             reason = f"check its address {provider.server.url}, which usually ends in /v1"
             assert told.returncode == 1 and reason in told.stderr.decode().replace("\n", " ")
             assert client.get("/v1/llm").json()["providers"][0]["unreached"] is True
+            task = {"name": "a", "goal": "x", "image": "host", "entrypoint": "true", "llm": "gpt-5.1"}
+            verdict = client.post("/v1/tasks/validate", json={"task": task}).raise_for_status().json()
+            (notice,) = verdict["issues"]
+            assert (notice["code"], notice["level"], verdict["ready"]) == ("PROVIDER_UNREACHED", "notice", True)
+            assert notice["params"]["provider"] == "openai" and reason in notice["params"]["problem"]
+            assert reason in notice["message"]
 
 
 def test_lists_have_only_what_a_key_may_ask_for(tmp_path: Path) -> None:

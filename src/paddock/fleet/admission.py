@@ -9,6 +9,7 @@ from datetime import datetime, timedelta
 from typing import Literal
 
 from paddock.config.schema import Config
+from paddock.config.units import format_size
 from paddock.errors import Conflict, HostFull, InvalidInput, QuotaExceeded, Unsupported
 from paddock.fleet.kinds import SandboxKinds
 from paddock.fleet.pools import PoolManager
@@ -91,7 +92,9 @@ class AdmissionControl:
         limits = self._kinds.default_limits(kind).model_copy(update=requested.model_dump(exclude_none=True))
         for name, bound in bounds.items():
             if getattr(limits, name) > bound:
-                raise InvalidInput(f"{name} may be at most {bound} (sandboxes.max_limits.{name})")
+                limit = format_size(bound) if name in ("memory", "disk") else str(bound).removesuffix(".0")
+                params = {"resource": name, "limit": limit}
+                raise InvalidInput(f"{name} may be at most {limit} (sandboxes.max_limits.{name})", params=params)
         return limits
 
     async def check_quota(self, tenant: str, limits: SandboxLimits) -> None:

@@ -63,7 +63,9 @@ def find_task_faults(dependencies: RunDependencies, tenant: str, task: Task) -> 
     try:
         dependencies.fleet.check_limits(task.resources.limits())
     except InvalidInput as error:
-        yield ReadinessIssue(code=IssueCode.RESOURCES_EXCEEDED, field="resources", message=error.message)
+        yield ReadinessIssue(
+            code=IssueCode.RESOURCES_EXCEEDED, field="resources", message=error.message, params=error.params
+        )
 
 
 def _find_model_issues(dependencies: RunDependencies, task: Task) -> Iterator[ReadinessIssue]:
@@ -94,7 +96,7 @@ def _find_model_issues(dependencies: RunDependencies, task: Task) -> Iterator[Re
         return
     if found is None:
         return
-    route, routes = found.route, dependencies.gateway.routes
+    route, routes, catalog = found.route, dependencies.gateway.routes, dependencies.gateway.catalog
     provider = route.settings.provider
     if found.replaced_model is not None:
         yield ReadinessIssue(
@@ -112,6 +114,15 @@ def _find_model_issues(dependencies: RunDependencies, task: Task) -> Iterator[Re
             field="llm.model",
             message=f"the provider {provider} refused its API key; set another one and restart the server",
             params={"provider": provider, "model": found.name},
+        )
+    elif catalog.is_unreachable(provider):
+        problem = catalog.listing_problem(provider) or "it did not answer"
+        yield ReadinessIssue(
+            code=IssueCode.PROVIDER_UNREACHED,
+            level=IssueLevel.NOTICE,
+            field="llm.model",
+            message=f"the provider {provider} was not reached: {problem}",
+            params={"provider": provider, "problem": problem},
         )
     elif routes.is_failing(provider):
         yield ReadinessIssue(

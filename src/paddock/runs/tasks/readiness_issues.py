@@ -21,6 +21,8 @@ class IssueCode(StrEnum):
     DEFAULT_MODEL = "DEFAULT_MODEL"
     """The server's default model replaces the agent's suggestion."""
     PROVIDER_KEY_REFUSED = "PROVIDER_KEY_REFUSED"
+    PROVIDER_UNREACHED = "PROVIDER_UNREACHED"
+    """The provider could not list its models and has not answered since."""
     PROVIDER_FAILING = "PROVIDER_FAILING"
     IMAGE_NOT_BUILT = "IMAGE_NOT_BUILT"
     SCRIPT_ANSWERS = "SCRIPT_ANSWERS"

@@ -4,6 +4,7 @@ import { Link } from "wouter";
 import type { Schema } from "@/api/types";
 import { BuildImage } from "@/sandboxes/BuildImage";
 import { TextWithCode } from "@/ui/content/TextWithCode";
+import { serverText } from "@/ui/format/server-text";
 import styles from "./form.module.css";
 
 type Issue = Schema<"TaskIssueResponse">;
@@ -13,15 +14,21 @@ export const SERVER_ISSUES: ReadonlySet<string> = new Set([
   "MODEL_NOT_FOUND",
   "DEFAULT_MODEL",
   "PROVIDER_KEY_REFUSED",
+  "PROVIDER_UNREACHED",
   "PROVIDER_FAILING",
   "IMAGE_NOT_BUILT",
   "SCRIPT_ANSWERS",
 ]);
-const SETTINGS_ISSUES = new Set(["MODEL_NOT_FOUND", "PROVIDER_KEY_REFUSED", "PROVIDER_FAILING"]);
+const SETTINGS_ISSUES = new Set(["MODEL_NOT_FOUND", "PROVIDER_KEY_REFUSED", "PROVIDER_UNREACHED", "PROVIDER_FAILING"]);
 
 /** A server without any model needs another message than one that lacks the requested model. */
 function issueText({ code, params }: Issue): string {
   return code === "MODEL_NOT_FOUND" && !params.known ? "NO_MODEL" : code;
+}
+
+/** The values of an issue's text; a provider's problem is a sentence of the server. */
+function inLanguage({ params }: Issue): Record<string, string> {
+  return params.problem ? { ...params, problem: serverText(params.problem) } : params;
 }
 
 /** What a run lacks, and what it does first. */
@@ -36,7 +43,7 @@ export function TaskIssues({ issues }: { issues: Issue[] }) {
           <div>
             <p>
               <TextWithCode
-                text={t(`runs.issue.${issueText(issue)}`, { ...issue.params, defaultValue: issue.message })}
+                text={t(`runs.issue.${issueText(issue)}`, { ...inLanguage(issue), defaultValue: issue.message })}
               />{" "}
               {SETTINGS_ISSUES.has(issue.code) && <Link href="/settings/models">{t("runs.form.toModels")}</Link>}
             </p>
