@@ -76,7 +76,7 @@ async def test_an_agent_that_did_nothing_has_not_succeeded(data: Path) -> None:
     async with entrypoint(data, "exit 0", agent="talk") as watched:
         over = await watched.until_over(Talk())
         assert over.state is RunState.FAILED
-        assert "without asking the model" in over.reason
+        assert "without a request to the model" in over.reason
 
 
 async def test_an_agent_that_says_something_has_succeeded(data: Path) -> None:

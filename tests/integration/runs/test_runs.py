@@ -17,7 +17,7 @@ import pytest
 from paddock.app import PaddockServer
 from paddock.errors import Conflict, InvalidInput, NotFound, RunNotFound
 from paddock.model.events import EventType
-from paddock.model.runs import EndedBy, RunStage, RunState
+from paddock.model.runs import EndedBy, ReasonCode, RunStage, RunState
 from paddock.runs.execution import run_stages, runner
 from paddock.runs.run_service import RunService
 from paddock.sandbox.local.backend import LocalBackend
@@ -265,8 +265,10 @@ async def test_what_failed_is_tried_again_in_a_new_sandbox(paddock: PaddockServe
     run = await ended(paddock, await paddock.runs.submit(TENANT, work))
     assert run.result is not None and (run.state, run.result.attempt) == (RunState.FAILED, 3)
     told = await events_of(paddock, run)
-    waits = [event.data["wait"] for event in told if event.type is EventType.RUN_RETRYING]
-    assert waits == [0.05, 0.1]
+    retries = [event.data for event in told if event.type is EventType.RUN_RETRYING]
+    assert [each["wait"] for each in retries] == [0.05, 0.1]
+    assert (retries[0]["code"], retries[0]["params"]["exit_code"]) == (ReasonCode.EXITED, "1")
+    assert retries[0]["reason"].startswith("the agent ended with exit code 1")
     assert len({event.data["sandbox_id"] for event in told if event.type is EventType.RUN_SANDBOX}) == 3
     logs = paddock.runs.dependencies.run_folder(run.id).logs
     found = [(logs / place / "agent.out").read_text() for place in ("", "attempt-2", "attempt-3")]

@@ -36,7 +36,7 @@ ANY = TaskModel()
             {},
             RunState.FAILED,
             EndedBy.EXIT,
-            "without asking",
+            "without a request",
         ),
         (
             {"code": 0, "uses_model": True, "produced_events": False},

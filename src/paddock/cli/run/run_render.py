@@ -40,11 +40,12 @@ _STYLES = {
     "passed": "green",
 }
 _SHORT_REASONS = (
-    ("the entrypoint ended with exit code ", "exit code "),
-    ("the entrypoint ", ""),
+    ("the agent ended with exit code ", "exit code "),
+    ("the agent finished (exit code 0)", "exit code 0"),
     ("the agent failed: ", ""),
-    ("the agent ended with exit code 0 ", "exit code 0 "),
-    ("the agent ended with exit code 0, but ", "exit code 0, but "),
+    ("the agent timed out", "timed out"),
+    ("the entrypoint ended with exit code ", "exit code "),  # Of runs before version 0.2.
+    ("the entrypoint ", ""),
     ("it was cancelled: ", ""),
     ("deliverables are missing: ", "missing: "),
     ("checks did not pass: ", "failed checks: "),

@@ -129,7 +129,7 @@ def silence_seconds(now: float, last_output: float, traffic: ModelUsage) -> floa
 def judge_exit(exit: EntrypointExit, bounds: TaskModel, traffic: ModelUsage) -> EndVerdict:
     """Return the verdict for an exit. The exit code alone is not enough: some agents fail with 0."""
     failed = exit.code != 0 or exit.error is not None
-    how = f"the entrypoint ended with exit code {exit.code}"
+    how = f"the agent ended with exit code {exit.code}"
     if exit.code == 0 and exit.error is None:
         return _judge_success(exit, traffic)
     answer = shorten_text(traffic.last_error or "")
@@ -151,7 +151,7 @@ def judge_exit(exit: EntrypointExit, bounds: TaskModel, traffic: ModelUsage) -> 
         detail = f"{error}{model}"
         return _failed(EndedBy.AGENT_ERROR, reason, ReasonCode.AGENT_FAILED, exit_code=exit.code, detail=detail)
     if exit.exit_message.startswith("timed out"):
-        reason = f"the entrypoint {exit.exit_message}"
+        reason = f"the agent {exit.exit_message}"
         return EndVerdict(state=RunState.TIMED_OUT, ended_by=EndedBy.TIMEOUT, reason=reason, code=ReasonCode.TIMED_OUT)
     told = "" if exit.exit_message in ("", f"exit status {exit.code}") else f": {shorten_text(exit.exit_message)}"
     last = f"; its last line: {shorten_text(exit.last_line)}" if exit.last_line and not told else ""
@@ -169,12 +169,12 @@ def judge_exit(exit: EntrypointExit, bounds: TaskModel, traffic: ModelUsage) -> 
 def _judge_success(exit: EntrypointExit, traffic: ModelUsage) -> EndVerdict:
     if exit.uses_model and traffic.requests and traffic.failed >= traffic.requests:
         error = shorten_text(traffic.last_error or "no answer")
-        reason = f"the agent ended with exit code 0, but none of its requests to the model was answered: {error}"
+        reason = f"the agent finished (exit code 0), but none of its requests to the model was answered: {error}"
         return _failed(EndedBy.AGENT_ERROR, reason, ReasonCode.MODEL_UNANSWERED, detail=error)
     if exit.uses_model and not traffic.requests and not exit.produced_events:
-        reason = "the agent ended with exit code 0 without asking the model anything and without saying anything"
+        reason = "the agent finished (exit code 0) without a request to the model and without output"
         return _failed(EndedBy.EXIT, reason, ReasonCode.EXITED_SILENT)
-    reason, params = "the entrypoint ended with exit code 0", {"exit_code": "0", "detail": ""}
+    reason, params = "the agent finished (exit code 0)", {"exit_code": "0", "detail": ""}
     return EndVerdict(
         state=RunState.SUCCEEDED, ended_by=EndedBy.EXIT, reason=reason, code=ReasonCode.EXITED, params=params
     )

@@ -242,7 +242,7 @@ class EntrypointWatch:
             self._pipeline.turned.set()
             if self._end.file is not None or self._end.verified:
                 return  # Background processes may still produce the end condition.
-            reason = "the entrypoint ended with exit code 0 before anything came that was to end the run"
+            reason = "the agent finished (exit code 0) before any end condition was met"
             code = ReasonCode.EXITED_EARLY
             verdict = EndVerdict(state=RunState.FAILED, ended_by=EndedBy.EXIT, reason=reason, code=code)
         self._decide(verdict)

@@ -324,7 +324,18 @@ class RunExecutor:
         wait = retries.backoff * 2 ** (self.run.attempt - 1)
         attempts = [*self.run.progress.get("attempts", ()), result.model_dump(mode="json", exclude_none=True)]
         return await self._write_run(
-            [(EventType.RUN_RETRYING, {"state": result.state, "reason": result.reason, "wait": wait})],
+            [
+                (
+                    EventType.RUN_RETRYING,
+                    {
+                        "state": result.state,
+                        "reason": result.reason,
+                        "code": result.code,
+                        "params": dict(result.params),
+                        "wait": wait,
+                    },
+                )
+            ],
             attempt=self.run.attempt + 1,
             sandbox_id=None,
             **self._queued_fields(wait, {"attempts": attempts}),

@@ -529,13 +529,25 @@ def test_script_files_are_separated_from_tasks(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("result", "shown"),
     [
-        ({"state": "succeeded", "endedBy": "exit", "reason": "the entrypoint ended with exit code 0"}, "finished"),
+        ({"state": "succeeded", "endedBy": "exit", "reason": "the agent finished (exit code 0)"}, "finished"),
+        (
+            {"state": "failed", "endedBy": "exit", "reason": "the agent ended with exit code 1: no key"},
+            "exit code 1: no key",
+        ),
         (
             {"state": "failed", "endedBy": "exit", "reason": "the entrypoint ended with exit code 1: no key"},
             "exit code 1: no key",
         ),
         (
-            {"state": "timed_out", "endedBy": "timeout", "reason": "the entrypoint timed out after 10m"},
+            {
+                "state": "failed",
+                "endedBy": "exit",
+                "reason": "the agent finished (exit code 0) before any end condition was met",
+            },
+            "exit code 0 before any end condition was met",
+        ),
+        (
+            {"state": "timed_out", "endedBy": "timeout", "reason": "the agent timed out after 10m"},
             "timed out after 10m",
         ),
         (
