@@ -7,9 +7,15 @@ import re
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from paddock.api.http.error_responses import _ERROR_EXAMPLES
+from paddock.errors import InvalidInput
 from paddock.model.runs import ReasonCode
+from paddock.model.task import Task
+from paddock.runs.presets import PresetLibrary
 from paddock.runs.tasks.readiness_issues import IssueCode
+from paddock.runs.tasks.task_file_loader import parse_task_document
 
 ROOT = Path(__file__).parents[2]
 SOURCES = ROOT / "src/paddock"
@@ -37,10 +43,94 @@ def test_every_reason_of_a_run_has_a_chinese_sentence() -> None:
 
 
 def test_every_issue_of_a_task_has_words_in_both_languages() -> None:
-    # These two quote the task's own fields, which only the server knows.
-    quoted = {IssueCode.AGENT_UNFIT, IssueCode.RESOURCES_EXCEEDED}
     for language in ("en", "zh"):
-        assert {*IssueCode} - quoted <= words(language, "runs")["issue"].keys()
+        assert {*IssueCode} <= words(language, "runs")["issue"].keys()
+
+
+def has_chinese_text(message: str) -> bool:
+    """Return whether the console translates a message of the server that has no code."""
+    table = (ROOT / "web/src/ui/format/server-messages.ts").read_text()
+    patterns = re.findall(r'^  \[/(.+)/(s?), "(\w+)"\],$', table, re.MULTILINE)
+    assert len(patterns) > 80
+    texts_of = words("zh", "errors")["text"]
+    return any(
+        re.search(pattern.replace("(?<", "(?P<").replace("\\/", "/"), message, re.DOTALL if flag else 0)
+        for pattern, flag, key in patterns
+        if key in texts_of
+    )
+
+
+TASK = {"name": "a", "goal": "x", "image": "host", "entrypoint": "true"}
+CALCULATOR = {"name": "c", "command": "true"}
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"goal": ""},
+        {"goal": 5},
+        {"goal": {"file": "goal.md"}},
+        {"goal": "\0"},
+        {"name": "A b"},
+        {"nmae": "a"},
+        {"image": "a b"},
+        {"kind": "code"},
+        {"llm": {"model": "a,b"}},
+        {"llm": {"requests": 0}},
+        {"env": {"1": "x"}},
+        {"env": {"KEY": "x"}, "secrets": ["KEY"]},
+        {"secrets": ["KEY", "KEY"]},
+        {"entrypoint": [1]},
+        {"entrypoint": " "},
+        {"entrypoint": None},
+        {"agent": "nobody"},
+        {"agent": "script", "entrypoint": None},
+        {"end": {"output": "("}},
+        {"end": {"file": "../x"}},
+        {"end": {"timeout": "soon"}},
+        {"end": {"says": "x"}},
+        {"end": {"verified": True}},
+        {"end": {"exit": False}},
+        {"inputs": ["a.csv"]},
+        {"inputs": [{}]},
+        {"inputs": [{"content": "x"}]},
+        {"inputs": [{"content": "x", "target": "/etc/x"}]},
+        {"inputs": [{"content": "x", "target": "x", "ref": "main"}]},
+        {"inputs": [{"git": "x", "ref": "a b"}]},
+        {"mcp": [{"name": "c"}]},
+        {"mcp": [{**CALCULATOR, "kind": "remote"}]},
+        {"mcp": [{"name": "c", "url": "https://h/mcp", "kind": "local"}]},
+        {"mcp": [{**CALCULATOR, "headers": {"A": "b"}}]},
+        {"mcp": [{"name": "c", "url": "https://h/mcp", "env": {"A": "b"}}]},
+        {"mcp": [{"name": "c", "url": "ftp://h"}]},
+        {"matrix": {}},
+        {"matrix": {"agents": ["codex"]}, "agent": "codex"},
+        {"matrix": {"models": ["a"]}, "llm": "b"},
+        {"matrix": {"models": [f"m{number}" for number in range(2000)]}},
+        {"resources": {"memory": "lots"}},
+        {"resources": {"cpu": "many"}},
+        {"deliverables": [5]},
+    ],
+    ids=str,
+)
+def test_errors_of_a_task_have_chinese_texts(wrong: dict[str, Any]) -> None:
+    with pytest.raises(InvalidInput) as caught:
+        parse_task_document({**TASK, **wrong}, presets=PresetLibrary())
+    field = re.compile(rf"(?:^|; )(?:{'|'.join([*Task.model_fields, *wrong])}|the task)(?:\.[\w-]+)*: ")
+    messages = [text for text in field.split(caught.value.message) if text]
+    assert messages and [text for text in messages if not has_chinese_text(text)] == []
+
+
+def test_problems_of_providers_have_chinese_texts() -> None:
+    raised = re.compile(r'(?:ModelListFailed|Upstream(?:Unreachable|TimedOut|Broken))\(f?"([^"]+)"\)')
+    found = [
+        re.sub(r"\{[^}]*\}", "1", message)
+        for name in ("llm/providers/model_list_fetcher.py", "llm/gateway/model_catalog.py", "llm/wire/http_client.py")
+        for message in raised.findall((SOURCES / name).read_text())
+    ]
+    found.remove("the server is stopping")
+    assert len(found) >= 6
+    assert [message for message in found if not has_chinese_text(message)] == []
 
 
 def texts(language: str) -> dict[str, str]:

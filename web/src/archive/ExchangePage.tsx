@@ -12,6 +12,7 @@ import { Tabs } from "@/ui/controls/Tabs";
 import { runWithUndo } from "@/ui/controls/toasts";
 import { formatAmount, formatBytes, formatDuration, Time } from "@/ui/format/formats";
 import { formatMoney } from "@/ui/format/money";
+import { serverText } from "@/ui/format/server-text";
 import { useSearchParams } from "@/ui/hooks/useSearchParams";
 import { Page } from "@/ui/layout/Page";
 import { EmptyState, QueryResult } from "@/ui/layout/query-states";
@@ -69,7 +70,7 @@ function ExchangeDetails({ exchange }: { exchange: ExchangeDetail }) {
     >
       {exchange.error && (
         <p className={styles.problem} role="alert">
-          {exchange.error}
+          {serverText(exchange.error)}
         </p>
       )}
       <ExchangeFacts exchange={exchange} />

@@ -1,5 +1,6 @@
 import { useTranslation } from "react-i18next";
 import { Badge, type Tone } from "@/ui/controls/Badge";
+import { serverText } from "@/ui/format/server-text";
 import type { Exchange } from "./api";
 
 const TONES: Record<string, Tone> = {
@@ -19,7 +20,7 @@ export function OutcomeBadge({ exchange }: { exchange: Exchange }) {
   const { t } = useTranslation();
   return (
     <>
-      <Badge tone={TONES[exchange.outcome] ?? "neutral"} title={exchange.error ?? undefined}>
+      <Badge tone={TONES[exchange.outcome] ?? "neutral"} title={exchange.error ? serverText(exchange.error) : undefined}>
         {t(`archive.outcome.${exchange.outcome}`)}
         {exchange.status !== 200 && exchange.status > 0 && ` ${exchange.status}`}
       </Badge>{" "}

@@ -13,7 +13,7 @@ import { Time } from "@/ui/format/formats";
 import { EmptyState, ErrorState, LoadingBars } from "@/ui/layout/query-states";
 import styles from "./run.module.css";
 import type { FeedItem } from "./run-feed";
-import { useTranslatedReason } from "./run-reason";
+import { useRetryReason, useTranslatedReason } from "./run-reason";
 import type { RunFeedLink } from "./useRunFeed";
 
 /** Items rendered at first; earlier ones on demand. */
@@ -110,6 +110,7 @@ function groupFeedItems(items: FeedItem[]): ActivityGroup[] {
 function FeedItemView({ item, ended }: { item: FeedItem; ended: boolean }) {
   const { t } = useTranslation();
   const inWords = useTranslatedReason();
+  const retryReason = useRetryReason();
   switch (item.type) {
     case "text":
       return <TranscriptText text={item.text} />;
@@ -143,7 +144,8 @@ function FeedItemView({ item, ended }: { item: FeedItem; ended: boolean }) {
     case "attempt":
       return (
         <p className={styles.note}>
-          <RotateCcw size={16} aria-hidden /> {t("runs.again", { attempt: item.attempt, reason: inWords(item.reason) })}
+          <RotateCcw size={16} aria-hidden />{" "}
+          {t("runs.again", { attempt: item.attempt, reason: retryReason(item.cause) })}
         </p>
       );
     case "cancelling":

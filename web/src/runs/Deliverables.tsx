@@ -73,7 +73,7 @@ export function Deliverables({ run }: { run: RunDetail }) {
                 <span className={styles.path}>{each.path}</span>
                 <span className={styles.soft}>{formatBytes(each.size)}</span>
               </button>
-              {each.note && <p className={styles.odd}>{each.note}</p>}
+              {each.note && <p className={styles.odd}>{serverText(each.note)}</p>}
             </li>
           ))}
           {missing.map((each) => (

@@ -7,9 +7,11 @@ import { hasScope, useCurrentUser } from "@/shell/account/current-user";
 import { Code } from "@/ui/content/Code";
 import { TextWithCode } from "@/ui/content/TextWithCode";
 import { Button } from "@/ui/controls/Button";
+import { serverText } from "@/ui/format/server-text";
 import { Page } from "@/ui/layout/Page";
 import { QueryResult } from "@/ui/layout/query-states";
 import { useTasks } from "./api";
+import { parseFileProblems } from "./form/task-problems";
 import styles from "./runs.module.css";
 import { TaskTemplates } from "./TaskTemplates";
 
@@ -70,9 +72,21 @@ function TaskCard({ task, writes }: { task: Schema<"TaskFileResponse">; writes: 
       <h3 className={styles.cardTitle}>{name}</h3>
       <p className={styles.file}>{task.file}</p>
       {task.error ? (
-        <p className={styles.wrong}>
-          <FileWarning size={16} aria-hidden /> {task.error}
-        </p>
+        <ul className={styles.wrong}>
+          {parseFileProblems(task.error).map(({ file, line, field, message }, index) => (
+            <li key={index}>
+              <FileWarning size={16} aria-hidden />{" "}
+              {[
+                file === task.file ? "" : file,
+                line === null ? "" : t("runs.form.line", { line }),
+                field,
+                serverText(message),
+              ]
+                .filter(Boolean)
+                .join(": ")}
+            </li>
+          ))}
+        </ul>
       ) : (
         <p className={styles.cardText}>{task.description || t("runs.tasks.undescribed")}</p>
       )}

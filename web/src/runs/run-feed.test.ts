@@ -72,14 +72,21 @@ describe("a run's feed", () => {
       events(
         ["run.started", { attempt: 1 }],
         ["run.stage", { stage: "sandbox" }],
-        ["run.retrying", { state: "lost", reason: "it was gone", wait: 5 }],
+        ["run.retrying", { state: "lost", reason: "it was gone", code: "SILENT", params: { seconds: "5" }, wait: 5 }],
         ["run.started", { attempt: 2 }],
         ["run.stage", { stage: "admit" }],
       ),
     );
     expect(feed.attempt).toBe(2);
     expect(feed.stages.map((each) => each.stage)).toEqual(["admit"]);
-    expect(feed.items).toMatchObject([{ type: "attempt", attempt: 2, reason: "it was gone", wait: 5 }]);
+    expect(feed.items).toMatchObject([
+      {
+        type: "attempt",
+        attempt: 2,
+        cause: { reason: "it was gone", code: "SILENT", params: { seconds: "5" } },
+        wait: 5,
+      },
+    ]);
   });
 
   it("shows a result without a call", () => {

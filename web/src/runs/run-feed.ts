@@ -12,8 +12,15 @@ export type FeedItem =
   | { type: "call"; id: number; at: string; call: CallItem }
   | { type: "output"; id: number; at: string; stream: string; text: string }
   | { type: "error"; id: number; at: string; text: string }
-  | { type: "attempt"; id: number; at: string; attempt: number; reason: string; wait: number }
+  | { type: "attempt"; id: number; at: string; attempt: number; cause: EndCause; wait: number }
   | { type: "cancelling"; id: number; at: string; reason: string };
+
+/** Why an attempt ended: the server's sentence, and its code and values for translations. */
+export interface EndCause {
+  reason: string;
+  code: string;
+  params: Record<string, string>;
+}
 
 export interface CallItem {
   id: string;
@@ -154,7 +161,14 @@ function applyRunEvent(feed: RunFeed, { number: id, type, at, data }: RunEvent):
       break;
     case "run.retrying":
       closeStage(feed, at);
-      items.push({ type: "attempt", id, at, attempt: feed.attempt + 1, reason: text("reason"), wait: count("wait") });
+      items.push({
+        type: "attempt",
+        id,
+        at,
+        attempt: feed.attempt + 1,
+        cause: { reason: text("reason"), code: text("code"), params: (data.params ?? {}) as Record<string, string> },
+        wait: count("wait"),
+      });
       break;
     case "run.ended":
       closeStage(feed, at);

@@ -1,6 +1,7 @@
 import { useTranslation } from "react-i18next";
 import { translateKey } from "@/ui/format/error-text";
 import { isRunOver, type RunDetail, type RunResult } from "./api";
+import type { EndCause } from "./run-feed";
 import { workspacePath } from "./run-metrics";
 
 /** Translates the reasons why runs ended. */
@@ -19,16 +20,35 @@ export function useTranslatedReason(): (reason: string) => string {
   };
 }
 
+/** The reason why an attempt ended, if the language has a text for its code. */
+function useTranslatedCause(): (cause: EndCause) => string | null {
+  const { t } = useTranslation();
+  const inWords = useTranslatedReason();
+  return ({ code, reason, params }) => {
+    const because = translateKey(`runs.because.${code}`, reason, params);
+    const detail = params.detail ? t("runs.why.detail", { detail: inWords(params.detail) }) : "";
+    return because && [because, detail].filter(Boolean).join(" ");
+  };
+}
+
+/** Explain why another attempt begins, as part of a sentence. */
+export function useRetryReason(): (cause: EndCause) => string {
+  const inWords = useTranslatedReason();
+  const translated = useTranslatedCause();
+  return (cause) => inWords(translated(cause) ?? cause.reason);
+}
+
 /** Explain the run's state in a sentence or two. `stage` is the current one, if known. */
 export function useRunExplanation(run: RunDetail, stage: string): string {
   const { t } = useTranslation();
   const inWords = useTranslatedReason();
+  const translated = useTranslatedCause();
   const { result } = run;
   /** The translated reason, if the language has a text for its code. */
-  const inLanguage = ({ code, endedBy, reason, params }: RunResult): string | null => {
-    const because = translateKey(`runs.because.${code}`, reason, params);
-    const detail = params.detail ? t("runs.why.detail", { detail: inWords(params.detail) }) : "";
-    if (because) return [because, detail].filter(Boolean).join(" ");
+  const inLanguage = (ended: RunResult): string | null => {
+    const because = translated(ended);
+    if (because) return because;
+    const { code, endedBy, reason, params } = ended;
     const error = endedBy === "setup" ? translateKey(`errors.code.${code}`, reason, params) : null;
     return error ? `${t("runs.endedBy.setup")}${error}` : null;
   };

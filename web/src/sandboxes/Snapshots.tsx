@@ -8,6 +8,7 @@ import { useQueryAddress } from "@/shell/navigation/useQueryAddress";
 import { Badge, type Tone } from "@/ui/controls/Badge";
 import { Button, IconButton } from "@/ui/controls/Button";
 import { Time } from "@/ui/format/formats";
+import { serverText } from "@/ui/format/server-text";
 import { EmptyState, QueryResult } from "@/ui/layout/query-states";
 import { Table } from "@/ui/layout/Table";
 import { SANDBOXES_QUERY, useHiddenSandboxes, useSandboxActions } from "./actions";
@@ -61,7 +62,7 @@ export function Snapshots({ writes }: { writes: boolean }) {
                   id: "state",
                   label: t("sandboxes.state"),
                   cell: (each) => (
-                    <Badge tone={TONES[each.status.state]} title={each.status.message ?? undefined}>
+                    <Badge tone={TONES[each.status.state]} title={each.status.message ? serverText(each.status.message) : undefined}>
                       {t(`sandboxes.snapshots.states.${each.status.state}`)}
                     </Badge>
                   ),

@@ -189,7 +189,7 @@ function AgentsCard({ facts }: { facts: ServerFacts }) {
             {agent.ready ? (
               <Badge tone="good">{t("health.ready")}</Badge>
             ) : (
-              <Badge title={agent.missing}>{agent.missing ? missingText(agent.missing) : t("health.notReady")}</Badge>
+              <Badge>{agent.missing ? missingText(agent.missing) : t("health.notReady")}</Badge>
             )}
           </li>
         ))}

@@ -243,7 +243,11 @@ function collectProblems({ t, task, fields, verdict, attachments, attaches }: Pr
     for (const { field, code, message, params } of faults)
       found.push({
         path: field ? field.split(".") : [],
-        message: t(`runs.issue.${code}`, { ...params, defaultValue: serverText(message) }),
+        message: t(`runs.issue.${code}`, {
+          ...params,
+          message: serverText(message),
+          defaultValue: serverText(message),
+        }),
       });
   } else if (verdict?.error) {
     const told = parseProblems(verdict.error, [...Object.keys(fields), ...Object.keys(task)]);

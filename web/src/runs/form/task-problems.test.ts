@@ -1,5 +1,5 @@
 import { describe, expect, it } from "vitest";
-import { parseProblems, problemAt } from "./task-problems";
+import { parseFileProblems, parseProblems, problemAt } from "./task-problems";
 
 const NAMES = ["name", "goal", "agent", "image", "inputs", "end", "deliverablez"];
 
@@ -18,6 +18,16 @@ describe("task problems", () => {
     expect(problemAt(found, ["end"])).toBe("timeout: 'zz' is not a duration; write seconds");
     expect(problemAt(found, ["inputs", 0])).toBe("names a file; upload a bundle");
     expect(problemAt(found, ["goal"])).toBeNull();
+  });
+
+  it("of a file have a line and a field", () => {
+    const error =
+      "hello.yaml:3: end.timeout: 'x' is not a duration; write seconds\nhello.yaml:1: not valid YAML: a: b\nodd";
+    expect(parseFileProblems(error)).toEqual([
+      { file: "hello.yaml", line: 3, field: "end.timeout", message: "'x' is not a duration; write seconds" },
+      { file: "hello.yaml", line: 1, field: "", message: "not valid YAML: a: b" },
+      { file: "", line: null, field: "", message: "odd" },
+    ]);
   });
 
   it("belong to the task if no field is named", () => {

@@ -25,6 +25,25 @@ export function parseProblems(error: string, names: Iterable<string>): TaskProbl
   return problems;
 }
 
+export interface TaskFileProblem {
+  file: string;
+  line: number | null;
+  /** Path of the field; empty for the whole file. */
+  field: string;
+  message: string;
+}
+
+const FILE_PROBLEM =
+  /^(?:(?<file>.+?\.(?:ya?ml|json))(?::(?<line>\d+))?: )?(?:(?<field>[A-Za-z_$][\w$-]*(?:\.[\w$-]+)*): )?(?<message>.*)$/;
+
+/** Errors of a task file: one per line, as `FILE:LINE: FIELD: MESSAGE`. */
+export function parseFileProblems(error: string): TaskFileProblem[] {
+  return error.split("\n").map((text) => {
+    const { file = "", line, field = "", message = text } = FILE_PROBLEM.exec(text)?.groups ?? {};
+    return { file, line: line ? Number(line) : null, field, message };
+  });
+}
+
 /** The first problem of a field or of anything below it. */
 export function problemAt(problems: TaskProblem[], path: (string | number)[]): string | null {
   const found = problems.find((each) => path.every((step, index) => each.path[index] === step));

@@ -4,6 +4,7 @@ import type RFB from "@novnc/novnc";
 import { ApiError } from "@/api/client";
 import { openSocket } from "@/api/socket";
 import { sleep } from "@/api/streams";
+import { serverText } from "@/ui/format/server-text";
 import { closeAction, reconnectPause } from "../reconnect-policy";
 import { sandboxPath } from "../sandbox-queries";
 import { viewerId } from "../viewer-id";
@@ -153,7 +154,7 @@ export class DesktopConnection {
         if (over) return;
         over = true;
         this.giveUp = null;
-        this.reason = reason || `WebSocket ${code}`;
+        this.reason = reason ? serverText(reason) : `WebSocket ${code}`;
         // This event comes before noVNC's own, which clears the screen.
         if (greeted) this.watching.onLast(this.rfb?.toDataURL("image/jpeg", 0.7) ?? "");
         resolve(code);

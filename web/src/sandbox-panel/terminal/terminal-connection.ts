@@ -3,6 +3,7 @@
 import { ApiError } from "@/api/client";
 import { openSocket } from "@/api/socket";
 import { sleep } from "@/api/streams";
+import { serverText } from "@/ui/format/server-text";
 import { closeAction, reconnectPause } from "../reconnect-policy";
 import { sandboxPath } from "../sandbox-queries";
 import { viewerId } from "../viewer-id";
@@ -102,7 +103,7 @@ export class TerminalConnection {
       }
       if (signal.aborted || this.exited) return;
       if (closeAction(end.code) === "mend") {
-        this.watching.onState({ name: "refused", error: new Error(end.reason || `WebSocket ${end.code}`) });
+        this.watching.onState({ name: "refused", error: new Error(end.reason ? serverText(end.reason) : `WebSocket ${end.code}`) });
         return;
       }
       failures = Date.now() - began > STABLE_MS ? 1 : failures + 1;

@@ -2,6 +2,7 @@
 
 import { type RefObject, useEffect, useRef, useState } from "react";
 import { showToast } from "@/ui/controls/toasts";
+import { serverText } from "@/ui/format/server-text";
 import { TerminalConnection, type TerminalState } from "./terminal-connection";
 import { createTerminalScreen, type TerminalOptions, type TerminalScreenHandle } from "./xterm-screen";
 
@@ -65,7 +66,7 @@ export function useTerminal(
             setSize({ cols, rows });
           },
           onHeld: setHeldBy,
-          onTrouble: (text) => showToast(text, { tone: "danger" }),
+          onTrouble: (text) => showToast(serverText(text), { tone: "danger" }),
         });
         const connected = opened;
         terminal.onData((text) => connected.type(text));

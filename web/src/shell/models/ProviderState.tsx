@@ -2,6 +2,7 @@ import { useTranslation } from "react-i18next";
 import type { Schema } from "@/api/types";
 import { Badge } from "@/ui/controls/Badge";
 import { Time } from "@/ui/format/formats";
+import { serverText } from "@/ui/format/server-text";
 
 /** State of a provider: key refused, unreachable, failing, or OK. */
 export function ProviderState({ provider }: { provider: Schema<"ProviderResponse"> }) {
@@ -14,7 +15,7 @@ export function ProviderState({ provider }: { provider: Schema<"ProviderResponse
     );
   if (provider.unreached && !provider.failing)
     return (
-      <Badge tone="warning" title={provider.listProblem ?? undefined}>
+      <Badge tone="warning" title={provider.listProblem ? serverText(provider.listProblem) : undefined}>
         {t("shell.provider.unreached")}
       </Badge>
     );
