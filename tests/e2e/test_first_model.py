@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -10,21 +11,41 @@ from pathlib import Path
 import httpx
 import pytest
 
+from paddock.config.provider_discovery import KNOWN_PROVIDERS
 from tests.e2e.cli_driver import Server
 from tests.support.fake_provider import PlannedAnswer
 from tests.support.server import eventually
 from tests.support.server import serving as running
 from tests.support.strict_providers import KEY, PROVIDERS, SAID, StrictProvider, strict_provider
 
+PATTERNS = {"gemini" if known.name == "google" else known.name: known.models for known in KNOWN_PROVIDERS}
+VENDOR_ADDRESS = """
+from dataclasses import replace
+from paddock.config import provider_discovery as discovery
+discovery.KNOWN_PROVIDERS = tuple(
+    replace(each, domains=(*each.domains, "127.0.0.1")) for each in discovery.KNOWN_PROVIDERS
+)
+"""
+"""Makes a process take providers on this machine for the vendors' own servers."""
 
-@contextmanager
-def serving(directory: Path, provider: StrictProvider) -> Iterator[Server]:
+
+def without_server(directory: Path, provider: StrictProvider, *, vendor: bool = False) -> Server:
+    """A command whose environment has one provider's key. With `vendor`, the provider is the vendor itself."""
     data = directory / "data"
     data.mkdir(mode=0o700)
     server = Server(data)
     variables = ("API_KEY", "BASE_URL", "AUTH_TOKEN")
     server.env = {name: value for name, value in server.env.items() if not name.endswith(variables)}
     server.env |= {**provider.environment(), "HOME": str(directory)}
+    if vendor:
+        (directory / "sitecustomize.py").write_text(VENDOR_ADDRESS)
+        server.env["PYTHONPATH"] = os.pathsep.join(filter(None, (str(directory), server.env.get("PYTHONPATH"))))
+    return server
+
+
+@contextmanager
+def serving(directory: Path, provider: StrictProvider, *, vendor: bool = False) -> Iterator[Server]:
+    server = without_server(directory, provider, vendor=vendor)
     server.up()
     try:
         yield server
@@ -37,16 +58,21 @@ def client_of(server: Server) -> httpx.Client:
     return httpx.Client(base_url=server.url, headers={"Authorization": f"Bearer {key}"}, trust_env=False, timeout=60)
 
 
+@pytest.mark.parametrize("vendor", [True, False], ids=["vendor", "compatible-server"])
 @pytest.mark.parametrize("name", PROVIDERS)
-def test_a_key_in_the_environment_is_enough(tmp_path: Path, name: str) -> None:
-    with strict_provider(name) as provider, serving(tmp_path, provider) as server, client_of(server) as client:
+def test_a_key_in_the_environment_is_enough(tmp_path: Path, name: str, vendor: bool) -> None:
+    with (
+        strict_provider(name) as provider,
+        serving(tmp_path, provider, vendor=vendor) as server,
+        client_of(server) as client,
+    ):
         chatting = {model for model in provider.models if model not in provider.hidden}
 
         assert {each["id"] for each in client.get("/v1/models").json()["data"]} == chatting
         models = client.get("/v1/server").json()["models"]
         assert {each["name"] for each in models["items"]} == chatting
         assert models["default"] == provider.default
-        assert all("*" in pattern for pattern in models["patterns"])
+        assert models["patterns"] == (list(PATTERNS[name]) if vendor else ["*"])
 
         session = client.post("/v1/sessions", json={"kinds": []}).raise_for_status().json()
         assert session["model"] == provider.default
@@ -58,12 +84,29 @@ def test_a_key_in_the_environment_is_enough(tmp_path: Path, name: str) -> None:
         told = server.run("chat", "Hello?", "-p")
         assert (told.returncode, told.stdout.decode().strip()) == (0, said), told.stderr.decode()
 
+        if vendor:
+            unknown = server.run("chat", "--model", "nope", "-p", "hi")
+            assert unknown.returncode != 0 and b"There is no model 'nope'. Models:" in unknown.stderr
+            assert b"*" not in unknown.stderr and provider.default.encode() in unknown.stderr
+            answer = client.post("/v1/sessions", json={"kinds": [], "model": "nope"})
+            assert answer.json()["code"] == "MODEL_NOT_FOUND" and answer.json()["params"]["model"] == "nope"
+
         refused = client.post("/v1/chat/completions", json={"model": models["patterns"][0], "messages": []})
         assert refused.status_code == 400 and "is a pattern" in refused.text
         assert set(provider.asked) == {provider.default} and provider.problems == []
         listed = server.text("llm", "list")
         assert provider.default in listed and "*" not in listed and KEY not in listed
         server.run("session", "rm", json.loads(server.text("session", "list", "--json"))[0]["id"])
+
+
+def test_a_prompt_is_answered_without_a_running_server(tmp_path: Path) -> None:
+    with strict_provider("anthropic") as provider:
+        command = without_server(tmp_path, provider, vendor=True)
+        told = command.run("chat", "Hello?", "-p", stdin=b"")
+        assert (told.returncode, told.stdout.decode().strip()) == (0, SAID.format(model=provider.default)), told.stderr
+        unknown = command.run("chat", "--model", "nope", "-p", "hi", stdin=b"")
+        assert unknown.returncode != 0 and b"There is no model 'nope'. Models: claude-" in unknown.stderr
+        assert b"*" not in unknown.stderr and provider.problems == []
 
 
 def test_a_compatible_server_offers_models_of_any_name(tmp_path: Path) -> None:

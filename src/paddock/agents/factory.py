@@ -8,6 +8,7 @@ from paddock.agents.approvals.tool_calls import ToolCalls
 from paddock.agents.engines.registry import EngineDependencies, EngineRegistry
 from paddock.agents.model.model_requests import SessionModel
 from paddock.agents.session_files import SessionFiles
+from paddock.agents.sessions.agent_choice import SessionModels
 from paddock.agents.sessions.service import SessionService
 from paddock.agents.tools.toolbox import Toolbox
 from paddock.agents.turns.live_turn import TurnFactory
@@ -57,7 +58,7 @@ async def open_sessions(
         files,
         turn_factory.create_turn,
         gateway.archive,
-        gateway.catalog.default_model,
+        SessionModels(gateway.routes, gateway.catalog.default_model),
     )
     exit_stack.push_async_callback(sessions.close)
     await sessions.open()

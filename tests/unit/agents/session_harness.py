@@ -7,17 +7,20 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequenc
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, cast
 
 from paddock.agents.approvals.tool_calls import ToolCalls
 from paddock.agents.engines.base import Engine, ToolSpec, Turn, TurnDone, TurnInput, TurnOutcome
 from paddock.agents.session_files import SessionFiles
+from paddock.agents.sessions.agent_choice import SessionModels
 from paddock.agents.sessions.service import CreateSessionRequest, MessageRequest, SessionService
 from paddock.agents.turns.live_turn import LiveTurn, TurnFactory
 from paddock.agents.turns.message_cache import MessageCache
 from paddock.config.schema import Config
 from paddock.events.event_log import EventLog
 from paddock.llm.archive.archive import ExchangeArchive
+from paddock.llm.gateway.model_routes import ModelRoutes
 from paddock.model.events import EventRecord
 from paddock.model.sessions import CallResult, Session, SessionMessage, TextContent, ToolCall
 from paddock.store.chat_sessions.session_store import SessionStore
@@ -155,8 +158,12 @@ class SessionHarness:
             self.files,
             self.turn,
             archive,
-            self.default_model,
+            SessionModels(self.routes(), self.default_model),
         )
+
+    def routes(self) -> ModelRoutes:
+        llm = self.config.llm
+        return ModelRoutes(llm, {name: cast(Any, SimpleNamespace(name=name, kind="openai")) for name in llm.providers})
 
     async def default_model(self) -> str | None:
         return next((name for name in self.config.llm.models if "*" not in name), None)

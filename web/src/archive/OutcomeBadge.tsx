@@ -20,7 +20,10 @@ export function OutcomeBadge({ exchange }: { exchange: Exchange }) {
   const { t } = useTranslation();
   return (
     <>
-      <Badge tone={TONES[exchange.outcome] ?? "neutral"} title={exchange.error ? serverText(exchange.error) : undefined}>
+      <Badge
+        tone={TONES[exchange.outcome] ?? "neutral"}
+        title={exchange.error ? serverText(exchange.error) : undefined}
+      >
         {t(`archive.outcome.${exchange.outcome}`)}
         {exchange.status !== 200 && exchange.status > 0 && ` ${exchange.status}`}
       </Badge>{" "}

@@ -62,7 +62,10 @@ export function Snapshots({ writes }: { writes: boolean }) {
                   id: "state",
                   label: t("sandboxes.state"),
                   cell: (each) => (
-                    <Badge tone={TONES[each.status.state]} title={each.status.message ? serverText(each.status.message) : undefined}>
+                    <Badge
+                      tone={TONES[each.status.state]}
+                      title={each.status.message ? serverText(each.status.message) : undefined}
+                    >
                       {t(`sandboxes.snapshots.states.${each.status.state}`)}
                     </Badge>
                   ),

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Collection, Sequence
+from dataclasses import dataclass
 from typing import TypeAlias
 
 from paddock.config.schema import Config
-from paddock.errors import InvalidInput
+from paddock.errors import InvalidInput, NotFound
 from paddock.fleet.kinds import SandboxKinds
-from paddock.llm.gateway.model_routes import pattern_model_error
+from paddock.llm.gateway.model_routes import ModelRoutes
 
 DefaultModel: TypeAlias = Callable[[], Awaitable[str | None]]
 """Returns the model of sessions that name none."""
@@ -31,17 +32,38 @@ def engine_for_agent(agent: str, engines: Collection[str]) -> str:
     return ACP_ENGINE if agent in AGENT_PROGRAM_NAMES else agent
 
 
-def resolve_model(config: Config, name: str | None) -> str:
-    """Return the name if the model is served. Raises `InvalidInput`, also for None."""
-    models = ", ".join(config.llm.models)
-    if name is None:
-        hint = f"name one that fits {models}" if models else "set llm.providers and llm.models"
-        raise InvalidInput(f"there is no default model; {hint}")
-    if "*" in name:
-        raise pattern_model_error(name)
-    if not config.llm.has_model(name):
-        raise InvalidInput(f"there is no model {name[:200]!r}; there are {models or 'none: set llm.models'}")
-    return name
+class NoDefaultModel(NotFound):
+    """There is no default model."""
+
+    code = "NO_DEFAULT_MODEL"
+
+
+@dataclass(frozen=True)
+class SessionModels:
+    """The models that sessions may use."""
+
+    routes: ModelRoutes
+    default: DefaultModel
+
+    def resolve(self, name: str | None) -> str:
+        """Return the name if the model is served.
+
+        Raises `ModelNotFound`, `InvalidInput` for a pattern, `NoDefaultModel` for None.
+        """
+        if name is None:
+            known = self.routes.known_models()
+            advice = f"choose one of these: {known}" if known else self.routes.connect_advice("")
+            raise NoDefaultModel(f"There is no default model; {advice}.", params={"known": known})
+        self.routes.resolve(name)
+        return name
+
+    def has(self, name: str) -> bool:
+        """Return whether a model is served."""
+        try:
+            self.routes.resolve(name)
+        except (NotFound, InvalidInput):
+            return False
+        return True
 
 
 def resolve_sandbox_kinds(config: Config, requested: Sequence[str] | None) -> tuple[str, ...]:

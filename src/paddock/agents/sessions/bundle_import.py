@@ -12,7 +12,7 @@ from typing import Any, TypeAlias, TypeVar
 from pydantic import BaseModel, ValidationError
 
 from paddock.agents.json_schema import is_shallow
-from paddock.agents.sessions.agent_choice import engine_for_agent, list_agent_names, resolve_model
+from paddock.agents.sessions.agent_choice import SessionModels, engine_for_agent, list_agent_names
 from paddock.agents.sessions.unfinished_events import RESULT_UNKNOWN, WITHDRAWN_REASON, UnfinishedEvents
 from paddock.config.schema import Config
 from paddock.errors import InvalidInput
@@ -62,12 +62,14 @@ class BundleImporter:
         self,
         config: Config,
         engines: Collection[str],
+        models: SessionModels,
         session_id: str,
         tenant: str,
         by: str | None,
         default_model: str | None,
     ) -> None:
         self._config = config
+        self._models = models
         self._default_model = default_model
         self._engines = engines
         self._id = session_id
@@ -122,8 +124,7 @@ class BundleImporter:
         )
 
     def _choose_model(self, old: str) -> str:
-        known = "*" not in old and self._config.llm.has_model(old)
-        return old if known else resolve_model(self._config, self._default_model)
+        return old if self._models.has(old) else self._models.resolve(self._default_model)
 
     def read_records(self, place: Path) -> Iterator[ImportedRecord]:
         """Read all records except the session. Raises `InvalidInput` at the first invalid line."""

@@ -20,7 +20,7 @@ import structlog
 from pydantic import BaseModel
 
 from paddock.agents.session_files import SessionFiles, create_private_file, run_disk_io
-from paddock.agents.sessions.agent_choice import DefaultModel
+from paddock.agents.sessions.agent_choice import SessionModels
 from paddock.agents.sessions.bundle_archive import ArchiveLimits, ArchiveWriter, unpack_archive
 from paddock.agents.sessions.bundle_import import BundleImporter
 from paddock.config.schema import Config
@@ -71,9 +71,9 @@ class SessionBundles:
         engines: EngineRegistry,
         files: SessionFiles,
         archive: ExchangeArchive,
-        default_model: DefaultModel,
+        models: SessionModels,
     ) -> None:
-        self._default_model = default_model
+        self._models = models
         self._config = config
         self._store = store
         self._events = events
@@ -139,8 +139,8 @@ class SessionBundles:
             )
             await run_disk_io(unpack_archive, upload, staging, limits)
             await run_disk_io(upload.unlink)
-            model = await self._default_model()
-            importer = BundleImporter(self._config, self._engines.names, session_id, tenant, by, model)
+            default = await self._models.default()
+            importer = BundleImporter(self._config, self._engines.names, self._models, session_id, tenant, by, default)
             return await self._store_session(importer, staging)
 
     @asynccontextmanager

@@ -15,7 +15,7 @@ import structlog
 
 from paddock.agents.engines.base import ContinueTurn, Turn, UserMessage
 from paddock.agents.session_files import SessionFiles
-from paddock.agents.sessions.agent_choice import DefaultModel, engine_for_agent, resolve_model, resolve_sandbox_kinds
+from paddock.agents.sessions.agent_choice import SessionModels, engine_for_agent, resolve_sandbox_kinds
 from paddock.agents.sessions.bundles import SessionBundles
 from paddock.agents.sessions.forks import build_forked_session, messages_up_to
 from paddock.agents.sessions.maintenance import SessionMaintenance
@@ -121,7 +121,7 @@ class SessionService:
         files: SessionFiles,
         make_turn: Callable[[Session, int, SessionMessage | None], Turn],
         archive: ExchangeArchive,
-        default_model: DefaultModel,
+        models: SessionModels,
     ) -> None:
         self._config = config
         self._settings = config.chat
@@ -133,8 +133,8 @@ class SessionService:
         self._files = files
         self._session_store = SessionStore(store)
         self._turn_runner = TurnRunner(self._session_store, events, engines, calls, make_turn, config.chat.at_once)
-        self._bundles = SessionBundles(config, store, events, engines, files, archive, default_model)
-        self._default_model = default_model
+        self._bundles = SessionBundles(config, store, events, engines, files, archive, models)
+        self._models = models
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._tasks: set[asyncio.Task[Any]] = set()
         self._maintenance = SessionMaintenance(
@@ -160,7 +160,8 @@ class SessionService:
     ) -> Session:
         """Create a session; a repeated `request_key` returns the first one.
 
-        Raises `InvalidInput` for an unknown agent, model or kind, `QuotaExceeded` for too many sessions.
+        Raises `InvalidInput` for an unknown agent or kind, `ModelNotFound`, `NoDefaultModel`, and `QuotaExceeded` for
+        too many sessions.
         """
         agent = new.agent or self._settings.agent
         now = datetime.now(UTC)
@@ -170,7 +171,7 @@ class SessionService:
             title=(new.title or "").strip(),
             agent=agent,
             engine=engine_for_agent(agent, self._engines.names),
-            model=resolve_model(self._config, new.model or await self._default_model()),
+            model=self._models.resolve(new.model or await self._models.default()),
             instructions=new.instructions or "",
             kinds=await asyncio.to_thread(resolve_sandbox_kinds, self._config, new.kinds),
             policy=new.policy or Policy(),
@@ -217,7 +218,10 @@ class SessionService:
         return await self._tool_calls.list_approvals(tenant, session=session, state=state, before=before, limit=limit)
 
     async def update(self, tenant: str, session_id: str, patch: UpdateSessionRequest, by: str | None) -> Session:
-        """Change settings of a session, effective from its next step. Raises `InvalidInput`, `SessionNotFound`."""
+        """Change settings of a session, effective from its next step.
+
+        Raises `InvalidInput`, `ModelNotFound`, `SessionNotFound`.
+        """
         session = await self._session_store.get(session_id, tenant)
         if patch.visibility is not None and patch.visibility is not session.visibility:
             check_may_share(tenant, session)
@@ -225,7 +229,7 @@ class SessionService:
             name: value for name in patch.model_fields_set if (value := getattr(patch, name)) is not None
         }
         if "model" in changes:
-            changes["model"] = resolve_model(self._config, patch.model)
+            changes["model"] = self._models.resolve(patch.model)
         if "kinds" in changes:
             changes["kinds"] = await asyncio.to_thread(resolve_sandbox_kinds, self._config, patch.kinds)
         event = SessionChanged(**changes, by=by)

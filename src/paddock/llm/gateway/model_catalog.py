@@ -137,10 +137,15 @@ class ModelCatalog:
         return list(found.values())
 
     def names(self) -> list[str]:
-        """Return the names of all models, and the patterns without known models."""
+        """Return the names of all models, and the patterns of providers without known models."""
         models = self.models()
-        known = {each.pattern for each in models}
-        return [each.name for each in models] + [pattern for pattern in self._patterns() if pattern not in known]
+        listing = {each.provider for each in models if each.pattern is not None}
+        used = {each.pattern for each in models}
+        return [each.name for each in models] + [
+            pattern
+            for pattern in self._patterns()
+            if pattern not in used and not (self._is_listable(pattern) and self._provider_of(pattern) in listing)
+        ]
 
     def default(self) -> str | None:
         """Return the default model: the configured one, the first plain name, or the best model of the first usable
@@ -199,11 +204,18 @@ class ModelCatalog:
     def _patterns(self) -> Iterable[str]:
         return (name for name in self._settings.models if "*" in name)
 
+    def _provider_of(self, pattern: str) -> str:
+        return self._settings.models[pattern].provider
+
+    def _is_listable(self, pattern: str) -> bool:
+        """Return whether the names of a pattern follow from the provider's list."""
+        return (self._settings.models[pattern].model or pattern).count("*") == 1
+
     def _expand(self, pattern: str) -> Iterable[NamedModel]:
         """Yield the models that a pattern matches; none if they cannot be derived from names."""
         config = self._settings.models[pattern]
         wanted = config.model or pattern
-        if wanted.count("*") != 1:
+        if not self._is_listable(pattern):
             return
         known = self._lists[config.provider]
         for listed in known.models:

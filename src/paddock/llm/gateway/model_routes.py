@@ -91,9 +91,9 @@ class ModelRoutes:
         Raises `InvalidInput` for a name with a `*`, `ModelNotFound` with the known models, and `Unavailable` for a run
         script that was not added yet.
         """
-        known = self._exact_routes.get(requested)
-        if known is not None:
-            return known
+        exact = self._exact_routes.get(requested)
+        if exact is not None:
+            return exact
         script = self.run_scripts.find(requested, caller)
         if script is not None:
             return ModelRoute(
@@ -116,11 +116,15 @@ class ModelRoutes:
         provider, slash, model = requested.partition("/")
         if self._settings.direct and slash and model and provider in self.providers:
             return self._make_route(requested, ModelConfig(provider=provider, model=model), requested, model)
-        names = self._suggested_names()
-        shown = ", ".join(names[:_MAX_NAMED]) + (", …" if names[_MAX_NAMED:] else "")
-        there = shown or f"none; {self.connect_advice(requested)}"
-        params = {"model": requested[:200], "known": shown}
+        known = self.known_models()
+        there = known or f"none; {self.connect_advice(requested)}"
+        params = {"model": requested[:200], "known": known}
         raise ModelNotFound(f"There is no model {requested[:200]!r}. Models: {there}.", params=params)
+
+    def known_models(self) -> str:
+        """Return the names of models for errors, without the demo; empty if there are none."""
+        names = self._suggested_names()
+        return ", ".join(names[:_MAX_NAMED]) + (", …" if names[_MAX_NAMED:] else "")
 
     def _suggested_names(self) -> list[str]:
         """Return the names to suggest: all but the demo script, with configured names before those of patterns."""

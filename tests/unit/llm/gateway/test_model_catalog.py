@@ -80,7 +80,7 @@ async def test_patterns_expand_to_the_providers_list(server: FakeProvider) -> No
 
 async def test_error_for_an_unknown_model_lists_known_models(server: FakeProvider) -> None:
     server.always(models_answer("gpt-5", "gpt-5-mini"))
-    catalog = catalog_of(server.url, {"gpt-*": "one", "own-*": "one"})
+    catalog = catalog_of(server.url, {"gpt-*": "one", "o1*": "one", "own-*": "one/fixed"})
     await catalog.refresh()
     with pytest.raises(ModelNotFound, match=r"'demo'\. Models: gpt-5, gpt-5-mini, own-\*\.") as caught:
         catalog._routes.resolve("demo")

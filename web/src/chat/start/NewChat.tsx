@@ -2,6 +2,7 @@ import { Settings2 } from "lucide-react";
 import { Suspense, useMemo, useState } from "react";
 import { useTranslation } from "react-i18next";
 import { Link } from "wouter";
+import { acceptsAnyName } from "@/shell/models/model-patterns";
 import { lazyComponent } from "@/shell/navigation/lazy-component";
 import { type ServerFacts, useServerFacts } from "@/shell/status/server-facts";
 import { useDemo } from "@/shell/status/useDemo";
@@ -71,7 +72,9 @@ function NewChatForm({ facts, onStart }: Props & { facts: ServerFacts }) {
       )}
       {facts.models.real && !setup.model && facts.models.patterns.length > 0 && (
         <p className={styles.note} role="note">
-          {t("chat.noneListed", { patterns: facts.models.patterns.join(", ") })}
+          {acceptsAnyName(facts.models.patterns)
+            ? t("chat.noneListedAny")
+            : t("chat.noneListed", { patterns: facts.models.patterns.join(", ") })}
         </p>
       )}
       <Composer

@@ -103,7 +103,10 @@ export class TerminalConnection {
       }
       if (signal.aborted || this.exited) return;
       if (closeAction(end.code) === "mend") {
-        this.watching.onState({ name: "refused", error: new Error(end.reason ? serverText(end.reason) : `WebSocket ${end.code}`) });
+        this.watching.onState({
+          name: "refused",
+          error: new Error(end.reason ? serverText(end.reason) : `WebSocket ${end.code}`),
+        });
         return;
       }
       failures = Date.now() - began > STABLE_MS ? 1 : failures + 1;

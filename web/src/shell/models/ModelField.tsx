@@ -3,7 +3,7 @@ import { useTranslation } from "react-i18next";
 import { Button } from "@/ui/controls/Button";
 import { Field, Select, TextInput } from "@/ui/controls/forms";
 import type { ModelFacts } from "../status/server-facts";
-import { matchesPattern } from "./model-patterns";
+import { acceptsAnyName, matchesPattern } from "./model-patterns";
 
 /** No model has this name, because it contains a space. */
 const OTHER = "other name";
@@ -20,14 +20,16 @@ interface Props {
 export function ModelField({ value, models, patterns, onChange }: Props) {
   const { t } = useTranslation();
   const [typed, setTyped] = useState<string | null>(models.length === 0 && patterns.length > 0 ? value : null);
+  const any = acceptsAnyName(patterns);
   const examples = patterns.join(", ");
+  const refusal = any ? t("chat.modelNoName") : t("chat.modelFitsNot", { patterns: examples });
   if (typed !== null)
     return (
       <>
         <Field
           label={t("chat.model")}
-          hint={t("chat.modelFits", { patterns: examples })}
-          error={typed && !matchesPattern(typed, patterns) ? t("chat.modelFitsNot", { patterns: examples }) : null}
+          hint={any ? t("chat.modelAny") : t("chat.modelFits", { patterns: examples })}
+          error={typed && !matchesPattern(typed, patterns) ? refusal : null}
         >
           <TextInput
             value={typed}
