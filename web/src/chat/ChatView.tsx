@@ -80,6 +80,7 @@ function OpenChat({ id, narrow, mayWrite, onList, view, lost }: Props & { view: 
   const panel = usePanelView(view);
   const waiting = useMemo(() => pendingApprovals(view), [view]);
   const { choose } = panel;
+  const agent = useMemo(() => ({ session: id }), [id]);
 
   const keptNow = useMemo(() => JSON.stringify(keptFilesByName(view.calls)), [view.calls]);
   // Calls change with every piece of output; the context value must not.
@@ -155,7 +156,7 @@ function OpenChat({ id, narrow, mayWrite, onList, view, lost }: Props & { view: 
       onFocusCapture={panel.focused}
     >
       <Suspense fallback={<LoadingBars />}>
-        <SandboxPanel sandboxes={panel.sandboxes} chosen={panel.chosen} onChoose={choose} session={id} />
+        <SandboxPanel sandboxes={panel.sandboxes} chosen={panel.chosen} onChoose={choose} agent={agent} />
       </Suspense>
     </section>
   );

@@ -121,7 +121,7 @@ function RunDetails({ run, refetch }: { run: RunDetail; refetch: () => void }) {
             <h2 className="visually-hidden">{t(`runs.tab.${tab}`)}</h2>
             {tab === "activity" && <AgentActivity {...followed} />}
             {tab === "output" && <RunLogs run={run} />}
-            {tab === "sandbox" && sandbox && <RunSandbox sandbox={sandbox} />}
+            {tab === "sandbox" && sandbox && <RunSandbox sandbox={sandbox} run={run} feed={followed.feed} />}
             {tab === "deliverables" && <Deliverables run={run} />}
             {tab === "checks" && <CheckResults run={run} />}
             {tab === "task" && <TaskYaml run={run} />}

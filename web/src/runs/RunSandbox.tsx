@@ -1,11 +1,14 @@
 import { useQuery } from "@tanstack/react-query";
-import { useState } from "react";
+import { useMemo, useState } from "react";
 import { api } from "@/api/client";
 import type { Schema } from "@/api/types";
 import { SandboxPanel, type View } from "@/sandbox-panel/SandboxPanel";
 import type { SandboxView } from "@/session/types";
 import { useServerFacts } from "@/shell/status/server-facts";
+import type { RunDetail } from "./api";
 import styles from "./run.module.css";
+import { runCommands } from "./run-commands";
+import type { RunFeed } from "./run-feed";
 
 /** The sandbox of a run while it exists. */
 export function useRunSandbox(sandbox: string | null, over: boolean): SandboxView | null {
@@ -35,7 +38,8 @@ export function useRunSandbox(sandbox: string | null, over: boolean): SandboxVie
   };
 }
 
-export function RunSandbox({ sandbox }: { sandbox: SandboxView }) {
+export function RunSandbox({ sandbox, run, feed }: { sandbox: SandboxView; run: RunDetail; feed: RunFeed }) {
+  const agent = useMemo(() => ({ commands: runCommands(feed, run.task) }), [feed, run.task]);
   const [view, setView] = useState<View>(sandbox.desktop === "started" ? "desktop" : "files");
   return (
     <div className={styles.computer}>
@@ -43,6 +47,7 @@ export function RunSandbox({ sandbox }: { sandbox: SandboxView }) {
         sandboxes={[sandbox]}
         chosen={{ sandbox: sandbox.id, view }}
         onChoose={(_, next) => setView(next)}
+        agent={agent}
       />
     </div>
   );

@@ -29,6 +29,8 @@ export interface CallItem {
   result: string | null;
   failed: boolean;
   scripted: boolean;
+  /** When the result came; null before. */
+  endedAt: string | null;
 }
 
 export interface StageItem {
@@ -129,7 +131,15 @@ function applyRunEvent(feed: RunFeed, { number: id, type, at, data }: RunEvent):
       items.push({ type: type === "run.text" ? "text" : "thinking", id, at, text: text("text"), scripted });
       break;
     case "run.tool_call": {
-      const call = { id: text("id"), name: text("name"), args: data.arguments, result: null, failed: false, scripted };
+      const call = {
+        id: text("id"),
+        name: text("name"),
+        args: data.arguments,
+        result: null,
+        failed: false,
+        scripted,
+        endedAt: null,
+      };
       items.push({ type: "call", id, at, call });
       break;
     }
@@ -187,12 +197,12 @@ function closeStage(feed: RunFeed, at: string): void {
 function attachResult(feed: RunFeed, id: number, at: string, callId: string, result: string, failed: boolean): void {
   const place = feed.items.findLastIndex((item) => item.type === "call" && item.call.id === callId);
   const found = feed.items[place];
-  if (found?.type === "call") feed.items[place] = { ...found, call: { ...found.call, result, failed } };
+  if (found?.type === "call") feed.items[place] = { ...found, call: { ...found.call, result, failed, endedAt: at } };
   else
     feed.items.push({
       type: "call",
       id,
       at,
-      call: { id: callId, name: callId, args: {}, result, failed, scripted: feed.scripted },
+      call: { id: callId, name: callId, args: {}, result, failed, scripted: feed.scripted, endedAt: at },
     });
 }

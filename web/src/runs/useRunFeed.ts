@@ -15,8 +15,8 @@ export interface RunFeedLink {
 /** Milliseconds for which events are batched: a busy agent emits many. */
 const BATCH_MS = 60;
 
-/** Follow a run's events from the start while a component is mounted. */
-export function useRunFeed(run: string): RunFeedLink {
+/** Follow a run's events from the start while a component is mounted; null follows none. */
+export function useRunFeed(run: string | null): RunFeedLink {
   const [store] = useState(() =>
     createStore<RunFeedLink>(() => ({ feed: EMPTY_FEED, link: "connecting", error: null })),
   );
@@ -31,6 +31,7 @@ export function useRunFeed(run: string): RunFeedLink {
       if (!stop.signal.aborted) store.setState(({ feed }) => ({ feed: applyRunEvents(feed, events) }));
     };
     store.setState({ feed: EMPTY_FEED, link: "connecting", error: null });
+    if (run === null) return;
     void follow(`/v1/runs/${encodeURIComponent(run)}/events`, {
       signal: stop.signal,
       ends: true,

@@ -1,6 +1,7 @@
 import { useEffect } from "react";
 import { useTranslation } from "react-i18next";
 import { useParams } from "wouter";
+import { useSandboxAgent } from "@/sandboxes/useSandboxAgent";
 import { useTitle } from "@/ui/layout/Page";
 import { ErrorState, LoadingBars } from "@/ui/layout/query-states";
 import styles from "./SandboxPanel.module.css";
@@ -15,6 +16,7 @@ export default function PopoutWindow() {
   const query = useSandbox(id);
   const kinds = useKinds().data;
   const sandbox = query.data && sandboxView(query.data);
+  const { agent, pending } = useSandboxAgent(query.data);
   const screen = kinds?.find((each) => each.name === sandbox?.kind)?.screen;
   const view = availableView(isView(wanted) ? wanted : "desktop", sandbox?.kind ?? "linux", screen);
   const name = query.data?.metadata.name || sandbox?.kind || id;
@@ -28,8 +30,8 @@ export default function PopoutWindow() {
       <h1 className="visually-hidden">
         {t(`sandboxPanel.views.${view}`)} <bdi>{name}</bdi>
       </h1>
-      {sandbox ? (
-        <SandboxViewPane sandbox={sandbox} view={view} active alone />
+      {sandbox && !pending ? (
+        <SandboxViewPane sandbox={sandbox} view={view} active alone agent={agent} />
       ) : query.error ? (
         <ErrorState error={query.error} retry={() => void query.refetch()} />
       ) : (

@@ -7,6 +7,7 @@ import styles from "./SandboxPanel.module.css";
 import { SandboxViews } from "./SandboxViews";
 import { useKinds } from "./sandbox-queries";
 import { availableView, type View } from "./sandbox-views";
+import type { AgentSource } from "./terminal/agent-commands";
 import { clearUrlChoice } from "./useUrlChoice";
 
 export type { View } from "./sandbox-views";
@@ -17,8 +18,8 @@ export interface SandboxPanelProps {
   /** Chosen sandbox and view; null if none. */
   chosen: { sandbox: string; view: View } | null;
   onChoose: (sandbox: string, view: View) => void;
-  /** Session of the tool calls in the output view. */
-  session?: string;
+  /** The agent that works in the sandboxes, for its terminal and its tool calls. */
+  agent?: AgentSource;
 }
 
 const ICONS: Record<string, LucideIcon> = {
@@ -30,7 +31,7 @@ const ICONS: Record<string, LucideIcon> = {
 };
 
 /** Tab per sandbox, each with its views. */
-export function SandboxPanel({ sandboxes, chosen, onChoose, session }: SandboxPanelProps) {
+export function SandboxPanel({ sandboxes, chosen, onChoose, agent }: SandboxPanelProps) {
   const { t } = useTranslation();
   const kinds = useKinds().data;
   const sandbox = sandboxes.find((each) => each.id === chosen?.sandbox) ?? sandboxes[0];
@@ -83,7 +84,7 @@ export function SandboxPanel({ sandboxes, chosen, onChoose, session }: SandboxPa
         sandboxes={sandboxes}
         view={view}
         onView={(next) => choose(sandbox.id, next)}
-        session={session}
+        agent={agent}
       />
     </section>
   );

@@ -23,6 +23,7 @@ import styles from "./SandboxPanel.module.css";
 import { type SandboxCondition, useKinds, useRefreshOnChange, useSandboxCondition } from "./sandbox-queries";
 import { availableView, type View, viewsOf } from "./sandbox-views";
 import { ToolOutput } from "./ToolOutput";
+import type { AgentSource } from "./terminal/agent-commands";
 import { TerminalView } from "./terminal/TerminalView";
 
 interface Props {
@@ -31,7 +32,7 @@ interface Props {
   sandboxes?: SandboxView[];
   view: View;
   onView: (view: View) => void;
-  session?: string;
+  agent?: AgentSource;
 }
 
 const ICONS: Record<View, LucideIcon> = {
@@ -43,7 +44,7 @@ const ICONS: Record<View, LucideIcon> = {
 };
 
 /** Views of one sandbox. */
-export function SandboxViews({ sandbox, sandboxes = [sandbox], view, onView, session }: Props) {
+export function SandboxViews({ sandbox, sandboxes = [sandbox], view, onView, agent }: Props) {
   const { t } = useTranslation();
   const kinds = useKinds().data;
   const screen = kinds?.find((each) => each.name === sandbox.kind)?.screen;
@@ -66,7 +67,7 @@ export function SandboxViews({ sandbox, sandboxes = [sandbox], view, onView, ses
         return (
           shownSandbox && (
             <div key={viewKey(each)} className={styles.view} hidden={!active}>
-              <SandboxViewPane sandbox={shownSandbox} view={each.view} active={active} session={session} />
+              <SandboxViewPane sandbox={shownSandbox} view={each.view} active={active} agent={agent} />
             </div>
           )
         );
@@ -83,12 +84,12 @@ interface SandboxViewPaneProps {
   sandbox: SandboxView;
   view: View;
   active: boolean;
-  session?: string;
+  agent?: AgentSource;
   alone?: boolean;
 }
 
 /** One view, or why it cannot be shown. */
-export function SandboxViewPane({ sandbox, view, active, session, alone }: SandboxViewPaneProps) {
+export function SandboxViewPane({ sandbox, view, active, agent, alone }: SandboxViewPaneProps) {
   const { t } = useTranslation();
   useRefreshOnChange(sandbox);
   const condition = useSandboxCondition(sandbox, active);
@@ -98,10 +99,10 @@ export function SandboxViewPane({ sandbox, view, active, session, alone }: Sandb
         {sandbox.building && <ImageBuildProgress building={sandbox.building} />}
       </EmptyState>
     );
-  if (view === "output") return <ToolOutput sandbox={sandbox} session={session} active={active} />;
+  if (view === "output") return <ToolOutput sandbox={sandbox} agent={agent} active={active} />;
   if (condition.state === "gone" || condition.state === "broken" || condition.state === "paused")
     return <EndedNotice condition={condition} />;
-  if (view === "terminal") return <TerminalView sandbox={sandbox} active={active} alone={alone} session={session} />;
+  if (view === "terminal") return <TerminalView sandbox={sandbox} active={active} alone={alone} agent={agent} />;
   if (view === "files") return <FilesView sandbox={sandbox} active={active} alone={alone} />;
   return <DesktopView sandbox={sandbox} active={active} alone={alone} />;
 }

@@ -10,19 +10,20 @@ import { formatDuration, Time } from "@/ui/format/formats";
 import { EmptyState, QueryResult } from "@/ui/layout/query-states";
 import { displayName } from "./files/sandbox-paths";
 import styles from "./SandboxPanel.module.css";
+import type { AgentSource } from "./terminal/agent-commands";
 import { type ToolRun, toolRunsFromCalls, toolRunsFromEvents } from "./tool-runs";
 import { useSandboxEvents } from "./useSandboxEvents";
 
 interface Props {
   sandbox: SandboxView;
-  session?: string;
+  agent?: AgentSource;
   active: boolean;
 }
 
 /** Tool runs of a sandbox, newest first. */
-export function ToolOutput({ sandbox, session, active }: Props) {
-  return session ? (
-    <SessionToolOutput sandbox={sandbox} session={session} />
+export function ToolOutput({ sandbox, agent, active }: Props) {
+  return agent && "session" in agent ? (
+    <SessionToolOutput sandbox={sandbox} session={agent.session} />
   ) : (
     <SandboxToolOutput sandbox={sandbox} active={active} />
   );

@@ -16,6 +16,7 @@ import { SandboxEvents } from "./SandboxEvents";
 import styles from "./SandboxesPage.module.css";
 import { SandboxHeader } from "./SandboxHeader";
 import { type Sandbox, sandboxTitle } from "./sandbox-properties";
+import { useSandboxAgent } from "./useSandboxAgent";
 
 type Tab = "live" | "events" | "diagnostics";
 
@@ -31,6 +32,7 @@ export default function SandboxPage() {
     refetchInterval: (state) => (state.state.error instanceof ApiError ? false : 4_000),
   });
   const sandbox = query.data;
+  const { agent, pending } = useSandboxAgent(sandbox);
   useTitle(sandbox ? sandboxTitle(sandbox) : id);
   const gone = query.error instanceof ApiError && query.error.status === 404;
   const tab: Tab = view === "events" || view === "diagnostics" ? view : "live";
@@ -73,11 +75,14 @@ export default function SandboxPage() {
             <SandboxEvents id={id} gone={gone} />
           ) : tab === "diagnostics" ? (
             <Diagnostics id={id} />
+          ) : pending ? (
+            <LoadingBars />
           ) : (
             <SandboxPanel
               sandboxes={[sandboxView(sandbox)]}
               chosen={{ sandbox: id, view: isView(view) ? view : "desktop" }}
               onChoose={(_, next: View) => go(next)}
+              agent={agent}
             />
           )}
         </Tabs>

@@ -9,19 +9,22 @@ import { showToast } from "@/ui/controls/toasts";
 import { formatDuration } from "@/ui/format/formats";
 import { useStoredState } from "@/ui/hooks/browser-storage";
 import { EmptyState } from "@/ui/layout/query-states";
-import { type AgentCommand, agentCommands } from "./agent-commands";
+import { type AgentCommand, type AgentSource, agentCommands } from "./agent-commands";
 import { AgentLog } from "./agent-log";
 import { MAX_FONT_SIZE, MIN_FONT_SIZE } from "./font-sizes";
 import styles from "./Terminal.module.css";
 import { TerminalSearch } from "./TerminalSearch";
 import { createTerminalScreen, type TerminalScreenHandle } from "./xterm-screen";
 
-interface Props {
-  sandbox: SandboxView;
-  session: string;
+interface ScreenProps {
   active: boolean;
   /** Switch to the user's own terminal. */
   onOwn: () => void;
+}
+
+interface Props extends ScreenProps {
+  sandbox: SandboxView;
+  agent: AgentSource;
 }
 
 /** Write interval while output streams. */
@@ -30,9 +33,20 @@ const WRITE_MS = 80;
 const REWRITE_MS = 500;
 
 /** Read-only live view of the agent's commands and their output. The user types in a separate terminal. */
-export function AgentTerminal({ sandbox, session, active, onOwn }: Props) {
+export function AgentTerminal({ sandbox, agent, ...more }: Props) {
+  return "session" in agent ? (
+    <SessionTerminal sandbox={sandbox} session={agent.session} {...more} />
+  ) : (
+    <CommandScreen commands={agent.commands} {...more} />
+  );
+}
+
+function SessionTerminal({ sandbox, session, ...more }: ScreenProps & { sandbox: SandboxView; session: string }) {
+  return <CommandScreen commands={useSessionCommands(session, sandbox)} {...more} />;
+}
+
+function CommandScreen({ commands, active, onOwn }: ScreenProps & { commands: AgentCommand[] }) {
   const { t } = useTranslation();
-  const commands = useAgentCommands(session, sandbox);
   const [letters, setLetters] = useStoredState("terminal.size", 13);
   const [reader, setReader] = useStoredState("terminal.reader", false);
   const [finding, setFinding] = useState(false);
@@ -129,15 +143,34 @@ export function AgentTerminal({ sandbox, session, active, onOwn }: Props) {
   );
 }
 
-function useAgentCommands(session: string, sandbox: SandboxView): AgentCommand[] {
+function useSessionCommands(session: string, sandbox: SandboxView): AgentCommand[] {
   const calls = useSession(session, (link) => link.view.calls);
   const { id, kind } = sandbox;
   return useMemo(() => agentCommands(calls, { id, kind }), [calls, id, kind]);
 }
 
-/** Whether the agent is running a command in the sandbox. */
-export function useAgentRunning(session: string, sandbox: SandboxView): boolean {
-  return useAgentCommands(session, sandbox).at(-1)?.state === "running";
+/** Mark that is shown while the agent runs a command in the sandbox. */
+export function AgentRunningMark({ sandbox, agent }: { sandbox: SandboxView; agent: AgentSource }) {
+  return "session" in agent ? (
+    <SessionRunningMark sandbox={sandbox} session={agent.session} />
+  ) : (
+    <RunningMark commands={agent.commands} />
+  );
+}
+
+function SessionRunningMark({ sandbox, session }: { sandbox: SandboxView; session: string }) {
+  return <RunningMark commands={useSessionCommands(session, sandbox)} />;
+}
+
+function RunningMark({ commands }: { commands: AgentCommand[] }) {
+  const { t } = useTranslation();
+  if (commands.at(-1)?.state !== "running") return null;
+  return (
+    <>
+      <span className={styles.runs} aria-hidden />
+      <span className="visually-hidden">{t("sandboxPanel.terminal.agentRuns")}</span>
+    </>
+  );
 }
 
 /** Update the terminal at intervals: output can arrive faster than it can be drawn. */

@@ -11,7 +11,8 @@ import { runWithUndo } from "@/ui/controls/toasts";
 import { displayName } from "../files/sandbox-paths";
 import { sandboxPath } from "../sandbox-queries";
 import { useUrlChoice } from "../useUrlChoice";
-import { AgentTerminal, useAgentRunning } from "./AgentTerminal";
+import { AgentRunningMark, AgentTerminal } from "./AgentTerminal";
+import type { AgentSource } from "./agent-commands";
 import styles from "./Terminal.module.css";
 import { TerminalScreen } from "./TerminalScreen";
 import { unusedTerminalName } from "./terminal-messages";
@@ -20,8 +21,8 @@ interface Props {
   sandbox: SandboxView;
   active: boolean;
   alone?: boolean;
-  /** Session that uses the sandbox; without one there is no agent terminal. */
-  session?: string;
+  /** The agent that works in the sandbox; without one there is no agent terminal. */
+  agent?: AgentSource;
 }
 
 /** Name of the agent's terminal in the URL; no real terminal can have it. */
@@ -29,12 +30,12 @@ const AGENT_TERMINAL = "~agent";
 const OWN_TERMINAL = "main";
 
 /** Terminals of a sandbox: the agent's, the user's own, and others opened there. */
-export function TerminalView({ sandbox, active, alone, session }: Props) {
+export function TerminalView({ sandbox, active, alone, agent }: Props) {
   const { t } = useTranslation();
   const me = useCurrentUser().data;
   const mayType = !me || hasScope(me, "sandboxes:write");
-  const [chosen, choose] = useUrlChoice("terminal", active, session ? AGENT_TERMINAL : OWN_TERMINAL);
-  const agentShown = session !== undefined && chosen === AGENT_TERMINAL;
+  const [chosen, choose] = useUrlChoice("terminal", active, agent ? AGENT_TERMINAL : OWN_TERMINAL);
+  const agentShown = agent !== undefined && chosen === AGENT_TERMINAL;
   const [hidden, setHidden] = useState<string[]>([]);
   const path = `${sandboxPath(sandbox.id)}/terminals`;
   const query = useQuery({
@@ -67,20 +68,19 @@ export function TerminalView({ sandbox, active, alone, session }: Props) {
     <div className={styles.view}>
       <div className={styles.names}>
         <div className={styles.list} role="tablist" aria-label={t("sandboxPanel.terminal.list")}>
-          {session && (
+          {agent && (
             <span className={styles.name} data-chosen={agentShown || undefined}>
-              <AgentTab
-                session={session}
-                sandbox={sandbox}
-                chosen={agentShown}
-                onChoose={() => choose(AGENT_TERMINAL)}
-              />
+              <button type="button" role="tab" aria-selected={agentShown} onClick={() => choose(AGENT_TERMINAL)}>
+                <Bot size={14} aria-hidden />
+                {t("sandboxPanel.terminal.agent")}
+                <AgentRunningMark sandbox={sandbox} agent={agent} />
+              </button>
             </span>
           )}
           {names.map((name) => (
             <span key={name} className={styles.name} data-chosen={name === chosen || undefined}>
               <button type="button" role="tab" aria-selected={name === chosen} onClick={() => choose(name)}>
-                {session && name === OWN_TERMINAL ? (
+                {agent && name === OWN_TERMINAL ? (
                   <>
                     <User size={14} aria-hidden />
                     {t("sandboxPanel.terminal.you")}
@@ -113,7 +113,7 @@ export function TerminalView({ sandbox, active, alone, session }: Props) {
         )}
       </div>
       {agentShown ? (
-        <AgentTerminal sandbox={sandbox} session={session} active={active} onOwn={() => choose(OWN_TERMINAL)} />
+        <AgentTerminal sandbox={sandbox} agent={agent} active={active} onOwn={() => choose(OWN_TERMINAL)} />
       ) : (
         <TerminalScreen
           key={`${sandbox.id} ${chosen}`}
@@ -126,29 +126,5 @@ export function TerminalView({ sandbox, active, alone, session }: Props) {
         />
       )}
     </div>
-  );
-}
-
-interface AgentTabProps {
-  session: string;
-  sandbox: SandboxView;
-  chosen: boolean;
-  onChoose: () => void;
-}
-
-function AgentTab({ session, sandbox, chosen, onChoose }: AgentTabProps) {
-  const { t } = useTranslation();
-  const runs = useAgentRunning(session, sandbox);
-  return (
-    <button type="button" role="tab" aria-selected={chosen} onClick={onChoose}>
-      <Bot size={14} aria-hidden />
-      {t("sandboxPanel.terminal.agent")}
-      {runs && (
-        <>
-          <span className={styles.runs} aria-hidden />
-          <span className="visually-hidden">{t("sandboxPanel.terminal.agentRuns")}</span>
-        </>
-      )}
-    </button>
   );
 }

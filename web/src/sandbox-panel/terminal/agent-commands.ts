@@ -19,6 +19,20 @@ export interface AgentCommand {
   seconds: number | null;
 }
 
+/** Whose commands a sandbox's terminal shows: those of a chat, or commands that are already known. */
+export type AgentSource = { session: string } | { commands: AgentCommand[] };
+
+/** A tool call of a chat or a run. */
+export interface CommandCall {
+  id: string;
+  tool: string;
+  arguments: Record<string, unknown>;
+  output: string;
+  heard: number;
+  /** Null while running. */
+  result: { text: string; failed: boolean; seconds: number | null } | null;
+}
+
 const PYTHON = /python|ipython/;
 const SHELL = /(^|_)(run|exec|execute)(_|$)|shell|bash|terminal|^command$/;
 /** Tools that match these names but run no command. */
@@ -34,7 +48,7 @@ export function agentCommands(calls: Record<string, CallView>, sandbox: { id: st
     .filter((call) => hasRun(call) && runsInSandbox(call, sandbox))
     .sort((one, other) => compareText(startTime(one), startTime(other)))
     .slice(-MAX_COMMANDS)
-    .flatMap((call) => commandFromCall(call) ?? []);
+    .flatMap((call) => commandFromCall(sessionCall(call)) ?? []);
 }
 
 function hasRun(call: CallView): boolean {
@@ -54,14 +68,31 @@ function compareText(one: string, other: string): number {
   return one < other ? -1 : one > other ? 1 : 0;
 }
 
-function commandFromCall(call: CallView): AgentCommand | null {
-  const tool = call.tool || call.name;
+function sessionCall(call: CallView): CommandCall {
+  const { result } = call;
+  return {
+    id: call.id,
+    tool: call.tool || call.name,
+    arguments: call.arguments ?? {},
+    output: call.output,
+    heard: call.heard,
+    result: result && {
+      text: result.content.flatMap((part) => (part.type === "text" ? [part.text] : [])).join("\n"),
+      failed: result.failed,
+      seconds: result.seconds || null,
+    },
+  };
+}
+
+/** The command of a tool call; null if the tool runs none. */
+export function commandFromCall(call: CommandCall): AgentCommand | null {
+  const tool = call.tool.toLowerCase();
   if (NO_COMMAND.test(tool) || !(PYTHON.test(tool) || SHELL.test(tool))) return null;
-  const given = call.arguments ?? {};
+  const given = call.arguments;
   const python = PYTHON.test(tool);
   const text = firstText(python ? [given.code, given.command] : [given.command, given.cmd, given.code, given.title]);
   if (text === null) return null;
-  const said = call.result?.content.flatMap((part) => (part.type === "text" ? [part.text] : [])).join("\n") ?? null;
+  const said = call.result?.text ?? null;
   const exit = said === null ? null : EXIT_LINE.exec(said);
   const code = exit ? Number(exit[1]) : null;
   return {
@@ -74,7 +105,7 @@ function commandFromCall(call: CallView): AgentCommand | null {
     heard: call.heard,
     result: said === null ? null : exit ? said.slice(0, exit.index) : said === "[no output]" ? "" : said,
     exit: code ?? (!python && call.result && !call.result.failed ? 0 : null),
-    seconds: call.result?.seconds || null,
+    seconds: call.result?.seconds ?? null,
   };
 }
 

@@ -1,0 +1,47 @@
+import { describe, expect, it } from "vitest";
+import type { RunDetail } from "./api";
+import { runCommands } from "./run-commands";
+import { applyRunEvents, EMPTY_FEED } from "./run-feed";
+
+const events = (...all: [string, Record<string, unknown>][]) =>
+  all.map(([type, data], number) => ({
+    number: number + 1,
+    type,
+    at: `2026-01-01T00:00:0${number}Z`,
+    data,
+  }));
+const feedOf = (...all: [string, Record<string, unknown>][]) => applyRunEvents(EMPTY_FEED, events(...all));
+const task = (fields: object) => ({ name: "a", ...fields }) as unknown as RunDetail["task"];
+const CALL = { id: "1", name: "Bash", arguments: { command: "make all" } };
+
+describe("the commands of a run", () => {
+  it("are the agent's tool calls with their results", () => {
+    const agent = task({ agent: "claude-code" });
+    const before = feedOf(["run.tool_call", CALL], ["run.tool_call", { id: "2", name: "Read", arguments: {} }]);
+    expect(runCommands(before, agent)).toMatchObject([{ text: "make all", state: "running", result: null }]);
+    const after = feedOf(["run.tool_call", CALL], ["run.tool_result", { id: "1", text: "no rule", failed: true }]);
+    expect(runCommands(after, agent)).toMatchObject([{ state: "failed", result: "no rule", exit: null, seconds: 1 }]);
+  });
+
+  it("are those of the current attempt", () => {
+    const feed = feedOf(
+      ["run.tool_call", CALL],
+      ["run.retrying", { reason: "x" }],
+      ["run.tool_call", { ...CALL, id: "3" }],
+    );
+    expect(runCommands(feed, task({ agent: "codex" })).map(({ id }) => id)).toEqual(["3"]);
+  });
+
+  it("are the entrypoint and its output without an agent", () => {
+    const plain = task({ entrypoint: "sh count.sh" });
+    const begun: [string, Record<string, unknown>][] = [
+      ["run.stage", { stage: "watch" }],
+      ["run.output", { stream: "stdout", text: "1\n" }],
+    ];
+    expect(runCommands(feedOf(...begun), plain)).toMatchObject([
+      { text: "sh count.sh", state: "running", output: "1\n", heard: 2, result: null },
+    ]);
+    expect(runCommands(feedOf(...begun, ["run.ended", {}]), plain)).toMatchObject([{ state: "done", result: "1\n" }]);
+    expect(runCommands(EMPTY_FEED, plain)).toEqual([]);
+  });
+});
