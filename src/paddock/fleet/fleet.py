@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import AsyncIterator, Collection, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from subprocess import CalledProcessError
 from typing import TYPE_CHECKING, Any
@@ -133,9 +133,18 @@ class Fleet:
         await self.end_sandbox(sandbox, "deleted", keep=False)
 
     async def patch_metadata(self, tenant: str, sandbox_id: str, patch: Mapping[str, str | None]) -> Sandbox:
-        """Change single entries; `None` removes an entry."""
-        async with self.sandbox_lock(sandbox_id):
+        """Change single entries; `None` removes an entry.
+
+        Raises `NameTaken` if the entry `name` becomes the name of another live sandbox of the tenant.
+        """
+        name = patch.get("name")
+        async with AsyncExitStack() as locks:
+            if name is not None:
+                await locks.enter_async_context(self.sandbox_lock(f"tenant {tenant}"))
+            await locks.enter_async_context(self.sandbox_lock(sandbox_id))
             sandbox = await self.get(tenant, sandbox_id)
+            if name is not None and name != sandbox.metadata.get("name") and sandbox.state.alive:
+                await self._check_name(tenant, name, lambda other: other.id == sandbox_id)
             changed = {k: v for k, v in {**sandbox.metadata, **patch}.items() if v is not None}
             return await self.sandboxes.update(sandbox_id, metadata=changed)
 
@@ -341,7 +350,11 @@ class Fleet:
         resolved = await self._admission.check_request(tenant, request)
         async with self.sandbox_lock(f"tenant {tenant}"):
             await self._admission.check_quota(str(tenant), resolved.limits)
-            await self._check_name(tenant, request)
+            if request.name is not None:
+                same = request_key_of(tenant, request.request_key)
+                await self._check_name(
+                    tenant, request.name, lambda other: same is not None and other.request_key == same
+                )
             ready = self.pools.take_ready(tenant, request, resolved.image, resolved.limits, resolved.kind)
             sandbox = self._pending_sandbox(tenant, request, resolved, ready)
             this = asyncio.current_task()
@@ -364,17 +377,12 @@ class Fleet:
         finally:
             del self.starting[sandbox.id]
 
-    async def _check_name(self, tenant: str, request: CreateSandbox) -> None:
-        """Raise `NameTaken` when another live sandbox of the tenant has the requested name."""
-        if request.name is None:
-            return
-        found, _ = await self.sandboxes.list(tenant, states=ALIVE_STATES, metadata={"name": request.name}, page_size=2)
-        same = request_key_of(tenant, request.request_key)
-        others = [each.id for each in found if same is None or each.request_key != same]
+    async def _check_name(self, tenant: str, name: str, is_same: Callable[[Sandbox], bool]) -> None:
+        """Raise `NameTaken` when another live sandbox of the tenant has this name."""
+        found, _ = await self.sandboxes.list(tenant, states=ALIVE_STATES, metadata={"name": name}, page_size=2)
+        others = [each.id for each in found if not is_same(each)]
         if others:
-            raise NameTaken(
-                f"sandbox {others[0]} is named {request.name} already; choose another name, or delete that sandbox"
-            )
+            raise NameTaken(f"sandbox {others[0]} is named {name} already; choose another name, or delete that sandbox")
 
     def _pending_sandbox(
         self, tenant: str, request: CreateSandbox, resolved: ResolvedSandbox, ready: ReadySandbox | None

@@ -99,6 +99,32 @@ async def test_a_second_live_sandbox_of_one_name_is_refused(data: Path) -> None:
         assert (await fleet.create(ME, desk)).metadata == {"name": "desk"}
 
 
+async def test_a_sandbox_cannot_be_given_the_name_of_another(data: Path) -> None:
+    async with running(data) as machine:
+        fleet = machine.fleet
+        desk = await fleet.create(ME, CreateSandbox(name="desk", metadata={"name": "desk"}))
+        other = await fleet.create(ME, CreateSandbox())
+        foreign = await fleet.create("somebody else", CreateSandbox())
+        with pytest.raises(NameTaken, match=f"sandbox {desk.id} is named desk already"):
+            await fleet.patch_metadata(ME, other.id, {"name": "desk", "team": "a"})
+        assert (await fleet.get(ME, other.id)).metadata == {}
+        assert (await fleet.patch_metadata("somebody else", foreign.id, {"name": "desk"})).metadata["name"] == "desk"
+        # Repeating the own name, other names and other entries stay possible.
+        for patch in ({"name": "desk", "team": "a"}, {"team": None}):
+            await fleet.patch_metadata(ME, desk.id, patch)
+        ends = await asyncio.gather(
+            fleet.patch_metadata(ME, desk.id, {"name": "lab"}),
+            fleet.patch_metadata(ME, other.id, {"name": "lab"}),
+            return_exceptions=True,
+        )
+        assert [type(end) for end in ends].count(NameTaken) == 1
+        twins = [await fleet.create(ME, CreateSandbox(metadata={"name": "twin"})) for _ in range(2)]
+        assert (await fleet.patch_metadata(ME, twins[0].id, {"name": "twin", "team": "b"})).metadata["team"] == "b"
+        await fleet.delete(ME, twins[0].id)
+        await fleet.delete(ME, twins[1].id)
+        assert (await fleet.patch_metadata(ME, other.id, {"name": "twin"})).metadata["name"] == "twin"
+
+
 async def test_invalid_requests_are_rejected_and_leave_nothing(data: Path) -> None:
     async with running(data) as machine:
         for request, error in (

@@ -191,7 +191,10 @@ def create_router(services: ApiServices) -> APIRouter:
     async def patch_sandbox_metadata(
         sandbox_id: str, patch: MetadataPatch, principal: SandboxWriter
     ) -> SandboxResponse:
-        """Change single metadata entries; `null` removes one."""
+        """Change single metadata entries; `null` removes one.
+
+        `name` cannot become the name of another live sandbox of the tenant.
+        """
         for key in patch:
             validate_metadata_key(key)
         validate_metadata(patch)
