@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, Locator, expect
+from playwright.sync_api import Browser, Locator, Route, expect
 
 from tests.e2e.browser_pages import chromium, keep_screenshot
 from tests.e2e.console.console_visitor import Visitor, visitor
@@ -186,6 +186,28 @@ def test_an_unknown_price_is_not_called_zero(browser: Browser, tmp_path: Path) -
                     expect(page.get_by_role("definition").get_by_text(unknown, exact=True)).to_be_visible()
                     expect(page.get_by_text(re.compile(r"0\.00"))).to_have_count(0)
                     person.is_content()
+            with visitor(browser, running) as person:
+                shows_no_range_before_it_is_known(person)
+
+
+def shows_no_range_before_it_is_known(person: Visitor) -> None:
+    """While the month's usage is being fetched, the usage page loads, rather than show 30 days and then fewer."""
+    held: list[Route] = []
+    first_only = True
+    person.page.route(
+        re.compile(r"/v1/usage(/series)?\?"), lambda route: held.append(route) if first_only else route.continue_()
+    )
+    person.sign_in("/usage")
+    expect(person.page.get_by_role("status", name=person.t("common.loading"))).to_be_visible()
+    chooser = person.page.get_by_role("combobox", name=person.t("usage.range"))
+    expect(chooser).to_have_value("")
+    person.page.evaluate("() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))")
+    assert len(held) == 1
+    first_only = False
+    held[0].continue_()
+    expect(chooser).to_have_value("1")
+    expect(person.page.get_by_role("row").filter(has_text="acme-large")).to_be_visible()
+    person.is_content()
 
 
 def _try_button(person: Visitor) -> Locator:

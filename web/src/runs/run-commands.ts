@@ -14,7 +14,7 @@ export function runCommands(feed: RunFeed, task: RunDetail["task"] | undefined):
 }
 
 /** Whether a task only starts its entrypoint. */
-function isPlain(agent: string | null | undefined): boolean {
+function isPlain(agent: unknown): boolean {
   return !agent || agent === "script";
 }
 

@@ -48,6 +48,8 @@ export default function UsagePage() {
     enabled: !chosen,
     staleTime: Number.POSITIVE_INFINITY,
   });
+  // The shortest range with requests is only known then.
+  const settled = chosen || !month.isLoading;
   const days = RANGE_DAYS.includes(get("range")) ? get("range") : fittingRange(month.data?.items ?? [], new Date());
   const range = rangeFromAddress(days, get("since"), get("until"), new Date());
   const measure = (USAGE_MEASURES as string[]).includes(get("measure")) ? (get("measure") as UsageMeasure) : "tokens";
@@ -63,6 +65,7 @@ export default function UsagePage() {
     queryKey: ["usage", dimension, range, only],
     queryFn: ({ signal }: { signal: AbortSignal }) =>
       api.get<Schema<"UsageResponse">>("/v1/usage", { query: { by: dimension, ...range, ...only }, signal }),
+    enabled: settled,
     refetchInterval: 30_000,
     placeholderData: (before: Schema<"UsageResponse"> | undefined) => before,
   });
@@ -74,6 +77,7 @@ export default function UsagePage() {
         query: { interval: rangeInterval(range), ...rangeMoments(range, new Date()), ...only },
         signal,
       }),
+    enabled: settled,
     refetchInterval: 30_000,
     placeholderData: (before) => before,
   });
@@ -88,13 +92,15 @@ export default function UsagePage() {
       <search className={styles.filters}>
         <Select
           aria-label={t("usage.range")}
-          value={custom ? "custom" : days}
+          value={custom ? "custom" : settled ? days : ""}
+          disabled={!settled}
           onChange={(value) =>
             value === "custom"
               ? set({ range: "", since: range.since, until: range.until })
               : set({ range: value, since: "", until: "" })
           }
           options={[
+            ...(settled ? [] : [{ value: "", label: t("usage.range") }]),
             ...RANGE_DAYS.map((value) => ({ value, label: t("usage.lastDays", { count: Number(value) }) })),
             { value: "custom", label: t("usage.custom") },
           ]}
