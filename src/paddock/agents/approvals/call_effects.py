@@ -92,14 +92,30 @@ def analyze_command(command: ShellCommand, current: str | None, findings: CallFi
     elif _PYTHON.fullmatch(program) and has_inline_script(command):
         findings.effects.add("runs")
         analyze_python(_inline_script(command), current, findings)
-    elif (program == "git" and words[:1] == ["clean"]) or (program == "find" and "-delete" in options):
-        findings.add_deletes()
+    elif program == "git" and words[:1] == ["clean"]:
+        findings.add_deletes(*(_below(current, word) for word in words[1:] or ["."]))
+    elif program == "find" and "-delete" in options:
+        findings.add_deletes(*(_below(current, word) for word in _find_directories(command)))
     elif _only_reads(program, words, options):
         findings.effects.add("reads")
     else:
         findings.effects.add("runs")
     if program in _NETWORKED or (program == "git" and words[:1] and words[0] in _GIT_REMOTE):
         findings.effects.add("network")
+
+
+def _below(current: str | None, directory: str) -> str:
+    """Return the pattern of what is in a directory; which of it a command selects is not said."""
+    return posixpath.join(resolve_path(current, directory), "**")
+
+
+def _find_directories(command: ShellCommand) -> list[str]:
+    """Return the directories in which `find` searches."""
+    words = list(command.words[1:])
+    while words and re.match(r"-[HLPDO]", words[0]):
+        words = words[2:] if words[0] == "-D" else words[1:]
+    expression = next((place for place, word in enumerate(words) if word.startswith(("-", "(", "!"))), len(words))
+    return words[:expression] or ["."]
 
 
 def _only_reads(program: str, words: list[str], options: set[str]) -> bool:
