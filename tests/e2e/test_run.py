@@ -92,16 +92,16 @@ def test_runs_are_looked_at_without_a_server(alone: Paddock, tasks: Path, tmp_pa
     assert retried.returncode == 1 and b"paddock serve" in retried.stderr
 
 
-def test_scenarios_beside_tasks_are_left_out(server: Server, tasks: Path, tmp_path: Path) -> None:
-    scenario = tasks / "hello.script.json"
-    scenario.write_text("{}")
-    files = [str(tasks / "bad.json"), str(tasks / "hello.json"), str(scenario)]
+def test_scripts_beside_tasks_are_left_out(server: Server, tasks: Path, tmp_path: Path) -> None:
+    script = tasks / "hello.script.json"
+    script.write_text("{}")
+    files = [str(tasks / "bad.json"), str(tasks / "hello.json"), str(script)]
     done = server.run("run", *files, "-o", str(tmp_path / "out"))
     text = done.stdout.decode()
-    assert f"skipped {scenario}" in done.stderr.decode() and "1 of 2 succeeded" in text
+    assert f"skipped {script}" in done.stderr.decode() and "1 of 2 succeeded" in text
     assert text.splitlines()[-2:] == ["output files:", f"  {tmp_path}/out/hello"]
     assert server.run("task", "validate", *files).returncode == 0
-    alone = server.run("run", str(scenario))
+    alone = server.run("run", str(script))
     assert alone.returncode == 1 and b"is a scripted-model file" in alone.stderr
     nothing = server.run("run", str(tasks / "bad.json"), str(tasks / "bad.json"))
     assert nothing.stdout.decode().splitlines()[-1] == "0 of 2 succeeded"

@@ -47,7 +47,7 @@ WINDOWS = SandboxKind(
     name="windows",
     title="Windows (Wine)",
     image="windows",
-    description="Windows programs of 64 bits under Wine, with cmd, notepad and drive C:. It is not Windows itself.",
+    description="64-bit Windows programs (Wine), with cmd, notepad and drive C:. It is not Windows itself.",
     screen=True,
     limits=SandboxLimits(memory=4 * 2**30, pids=2048),
 )

@@ -49,19 +49,19 @@ def separate_script_files(files: Sequence[Path]) -> tuple[list[Path], list[Path]
 
     Raises `CliError` if there are only scripted-model files.
     """
-    scenarios = [path for path in files if path.stem.endswith(".script")]
-    tasks = [path for path in files if path not in scenarios]
-    if scenarios and not tasks:
-        first = scenarios[0]
+    scripts = [path for path in files if path.stem.endswith(".script")]
+    tasks = [path for path in files if path not in scripts]
+    if scripts and not tasks:
+        first = scripts[0]
         task = first.with_name(first.name.replace(".script.", "."))
         hint = f"run the task that uses it: {task}" if task.is_file() else "run the task that uses it"
         raise CliError(f"{first} is a scripted-model file, not a task", hint=hint)
-    return tasks, scenarios
+    return tasks, scripts
 
 
-def format_skipped_note(scenarios: Sequence[Path]) -> str:
+def format_skipped_note(scripts: Sequence[Path]) -> str:
     """Return a line for each skipped file."""
-    return "".join(f"skipped {sanitize_text(str(path))}: scripted-model file, not a task\n" for path in scenarios)
+    return "".join(f"skipped {sanitize_text(str(path))}: scripted-model file, not a task\n" for path in scripts)
 
 
 def check_agent_preset(agent: str | None, presets: Collection[str] | None) -> None:

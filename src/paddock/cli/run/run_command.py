@@ -71,8 +71,8 @@ async def run_tasks(
         raise UsageError("--detach returns at once; it cannot be combined with --parallel, --output or --show")
     presets = _agent_presets(cli)
     check_agent_preset(agent, presets)
-    tasks, scenarios = separate_script_files(files)
-    sys.stderr.write(format_skipped_note(scenarios))
+    tasks, scripts = separate_script_files(files)
+    sys.stderr.write(format_skipped_note(scripts))
     jobs = plan_jobs(tasks, parse_task_changes(settings or [], model, agent), presets)
     return await _run_detached(cli, jobs) if detach else await _run_attached(cli, jobs, parallel, output, show, warm)
 

@@ -83,8 +83,8 @@ async def validate_tasks(
     from paddock.runs.tasks.task_problems import TaskError
 
     presets = _load_presets(cli)
-    paths, scenarios = separate_script_files(files) if files else (_task_files(cli), [])
-    sys.stderr.write(format_skipped_note(scenarios))
+    paths, scripts = separate_script_files(files) if files else (_task_files(cli), [])
+    sys.stderr.write(format_skipped_note(scripts))
     found: list[tuple[Path, LoadedTask | TaskError]] = []
     for path in paths:
         try:

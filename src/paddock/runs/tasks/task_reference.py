@@ -39,7 +39,7 @@ verify: [grep -q -i best report.md]
 - Paths on this machine are relative to the task file, and stay in its project: the directory that `tasks/` is in, or
   the task file's own if it is not in a `tasks/`. Paths in the sandbox are relative to `/workspace`.
 - Sizes: `512Mi`, `2Gi`, `10G` or bytes. Durations: `30s`, `10m`, `1h`, `1d` or seconds. CPUs: `0.5` or `500m`.
-- A scenario beside a task, for `llm.script`, is best called `NAME.script.yaml`, which lists of tasks leave out.
+- Call a scripted-model file for `llm.script` `NAME.script.yaml`: lists of tasks leave such files out.
 - Where a list has one entry, the entry alone will do: `deliverables: report.md`.
 - A task needs `name`, `goal`, and an `agent` or an `entrypoint`. What is left out is as the tables say.
 """

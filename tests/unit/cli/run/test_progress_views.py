@@ -517,12 +517,12 @@ def test_a_misspelt_agent_gets_a_suggestion(agent: str, near: str) -> None:
 
 
 def test_script_files_are_separated_from_tasks(tmp_path: Path) -> None:
-    one, scenario = tmp_path / "one.yaml", tmp_path / "one.script.yaml"
+    one, script = tmp_path / "one.yaml", tmp_path / "one.script.yaml"
     one.touch()
-    assert separate_script_files([scenario, one]) == ([one], [scenario])
-    assert f"skipped {scenario}" in format_skipped_note([scenario]) and format_skipped_note([]) == ""
+    assert separate_script_files([script, one]) == ([one], [script])
+    assert f"skipped {script}" in format_skipped_note([script]) and format_skipped_note([]) == ""
     with pytest.raises(CliError, match="is a scripted-model file") as told:
-        separate_script_files([scenario])
+        separate_script_files([script])
     assert str(one) in str(told.value.hint)
 
 
