@@ -86,6 +86,31 @@ def test_a_command_is_seen_in_the_terminal_line_by_line(browser: Browser, server
         other.is_content()
 
 
+def test_chats_and_settings_are_reached_by_keys(browser: Browser, server: Server) -> None:
+    older, newer = new_chat(server, title="older"), new_chat(server, title="newer")
+    with guest(browser, server) as person:
+        keyboard = person.page.keyboard
+        person.sign_in(f"/chats/{newer}")
+        expect(person.page.get_by_role("link", name=re.compile("^older"))).to_be_visible()
+        for key, address in (("j", older), ("j", None), ("k", newer)):
+            keyboard.press(key)
+            if address:
+                expect(person.page).to_have_url(re.compile(f"/chats/{address}$"))
+        keyboard.press("n")
+        expect(composer(person, new=True)).to_be_focused()
+        expect(person.page).to_have_url(re.compile("/chats$"))
+        keyboard.type("jn")  # While one types, they are letters.
+        expect(composer(person, new=True)).to_have_value("jn")
+        keyboard.press("Control+k")
+        search = person.page.get_by_role("combobox", name=person.t("shell.palette.title"))
+        search.fill("api keys")
+        label = f"{person.t('shell.places.settings')} → {person.t('settings.keys.title')}"
+        expect(person.page.get_by_role("option", name=label)).to_have_attribute("aria-selected", "true")
+        keyboard.press("Enter")
+        expect(person.page).to_have_url(re.compile("/settings/keys$"))
+        person.is_content()
+
+
 def new_demo(server: Server, language: str) -> str:
     with server.client() as client:
         body = {"language": language, "again": True}

@@ -11,6 +11,7 @@ import { useTitle } from "@/ui/layout/Page";
 import { EmptyState, ErrorState, LoadingBars } from "@/ui/layout/query-states";
 import styles from "./ChatsPage.module.css";
 import { SessionList } from "./list/SessionList";
+import { useChatShortcuts } from "./list/useChatShortcuts";
 import { startSessionBody } from "./start/chat-setup";
 import { NewChat } from "./start/NewChat";
 
@@ -38,6 +39,7 @@ export default function ChatsPage() {
   if (me.data && !hasScope(me.data, "sessions:read")) return <ChatsUnavailable />;
   return (
     <div className={styles.page}>
+      <ChatShortcuts current={id} />
       {!narrow && listed && (
         <div className={styles.side}>
           <SessionList current={id} mayWrite={mayWrite} onFold={() => setListed(false)} />
@@ -78,6 +80,11 @@ export default function ChatsPage() {
       </div>
     </div>
   );
+}
+
+function ChatShortcuts({ current }: { current: string | undefined }) {
+  useChatShortcuts(current);
+  return null;
 }
 
 /** Why chats cannot be shown, from the server's error. */

@@ -1,8 +1,8 @@
-import { Cpu, Info, KeyRound, type LucideIcon, Palette, ShieldCheck } from "lucide-react";
 import { type ComponentType, useEffect, useRef } from "react";
 import { useTranslation } from "react-i18next";
 import { Link, useParams } from "wouter";
 import NotFound from "@/shell/navigation/NotFound";
+import { SETTINGS_TOPICS, type SettingsTopic } from "@/shell/navigation/pages";
 import { Page } from "@/ui/layout/Page";
 import { AboutSettings } from "./About";
 import { ApiKeys } from "./ApiKeys";
@@ -11,19 +11,19 @@ import { ModelSettings } from "./Models";
 import { PolicySettings } from "./Policies";
 import styles from "./SettingsPage.module.css";
 
-const PAGES: Record<string, { icon: LucideIcon; show: ComponentType }> = {
-  models: { icon: Cpu, show: ModelSettings },
-  keys: { icon: KeyRound, show: ApiKeys },
-  policies: { icon: ShieldCheck, show: PolicySettings },
-  appearance: { icon: Palette, show: AppearanceSettings },
-  about: { icon: Info, show: AboutSettings },
+const CONTENTS: Record<SettingsTopic["id"], ComponentType> = {
+  models: ModelSettings,
+  keys: ApiKeys,
+  policies: PolicySettings,
+  appearance: AppearanceSettings,
+  about: AboutSettings,
 };
 
 /** Settings, one page per topic. */
 export default function SettingsPage() {
   const { t } = useTranslation();
   const { page = "models" } = useParams<{ page: string }>();
-  const found = Object.hasOwn(PAGES, page) ? PAGES[page] : undefined;
+  const found = SETTINGS_TOPICS.find(({ id }) => id === page);
   const pages = useRef<HTMLElement>(null);
   // On narrow screens the row of pages is wider than the screen.
   // biome-ignore lint/correctness/useExhaustiveDependencies: scroll when another page is chosen.
@@ -31,12 +31,12 @@ export default function SettingsPage() {
     pages.current?.querySelector("[aria-current]")?.scrollIntoView({ block: "nearest", inline: "nearest" });
   }, [page]);
   if (!found) return <NotFound />;
-  const { show: Show } = found;
+  const Content = CONTENTS[found.id];
   return (
     <Page title={t("settings.title")}>
       <div className={styles.frame}>
         <nav ref={pages} className={styles.pages} aria-label={t("settings.pages")}>
-          {Object.entries(PAGES).map(([id, { icon: Icon }]) => (
+          {SETTINGS_TOPICS.map(({ id, icon: Icon }) => (
             <Link
               key={id}
               href={`/settings/${id}`}
@@ -49,7 +49,7 @@ export default function SettingsPage() {
           ))}
         </nav>
         <div className={styles.content}>
-          <Show />
+          <Content />
         </div>
       </div>
     </Page>

@@ -1,6 +1,7 @@
 import { type ReactNode, Suspense, useEffect, useRef, useState } from "react";
 import { useTranslation } from "react-i18next";
 import { useLocation } from "wouter";
+import { loadAllTexts } from "@/i18n";
 import { FloatingTooltip } from "@/ui/controls/FloatingTooltip";
 import { TooltipImplementation } from "@/ui/controls/Tooltip";
 import { ErrorBoundary } from "./ErrorBoundary";
@@ -12,9 +13,11 @@ import styles from "./Shell.module.css";
 import { ApprovalAlerts } from "./status/ApprovalAlerts";
 import { OfflineBanner } from "./status/OfflineBanner";
 
-const CommandPalette = lazyComponent(async () => ({
-  default: (await import("./navigation/CommandPalette")).CommandPalette,
-}));
+// It names pages whose texts are loaded later.
+const CommandPalette = lazyComponent(async () => {
+  const [{ CommandPalette: loaded }] = await Promise.all([import("./navigation/CommandPalette"), loadAllTexts()]);
+  return { default: loaded };
+});
 const ShortcutsDialog = lazyComponent(async () => ({
   default: (await import("./navigation/ShortcutsDialog")).ShortcutsDialog,
 }));

@@ -11,7 +11,12 @@ it.each(["en", "zh"] as Language[])("names every page and shows no translation k
   const { unmount } = render(<ShortcutsDialog open onClose={() => undefined} />);
   const text = (await screen.findByRole("dialog")).textContent ?? "";
   expect(text).not.toMatch(/shell\.|places\./);
-  for (const key of ["shell.places.health", "shell.shortcuts.decide", "shell.shortcuts.stop"])
+  for (const key of [
+    "shell.places.health",
+    "shell.shortcuts.decide",
+    "shell.shortcuts.stop",
+    "shell.shortcuts.otherChat",
+  ])
     expect(text).toContain(i18next.t(key));
   unmount();
 });

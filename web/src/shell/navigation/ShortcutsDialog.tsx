@@ -2,7 +2,7 @@ import { useTranslation } from "react-i18next";
 import { KeyCap } from "@/ui/controls/Badge";
 import { Dialog } from "@/ui/controls/Dialog";
 import styles from "../Shell.module.css";
-import { GO_TO_KEYS, isApple } from "./keyboard-shortcuts";
+import { GO_TO_KEYS, isApple, NEW_CHAT_KEY, NEXT_CHAT_KEY, PREVIOUS_CHAT_KEY } from "./keyboard-shortcuts";
 import { CONSOLE_PAGES } from "./pages";
 
 /** Name of the page at a path. */
@@ -32,6 +32,14 @@ export function ShortcutsDialog({ open, onClose }: { open: boolean; onClose: () 
           <KeyCap>Esc</KeyCap> <KeyCap>Esc</KeyCap>
         </dt>
         <dd>{t("shell.shortcuts.stop")}</dd>
+        <dt>
+          <KeyCap>{NEW_CHAT_KEY.toUpperCase()}</KeyCap>
+        </dt>
+        <dd>{t("shell.shortcuts.newChat")}</dd>
+        <dt>
+          <KeyCap>{NEXT_CHAT_KEY.toUpperCase()}</KeyCap> / <KeyCap>{PREVIOUS_CHAT_KEY.toUpperCase()}</KeyCap>
+        </dt>
+        <dd>{t("shell.shortcuts.otherChat")}</dd>
         {Object.entries(GO_TO_KEYS).map(([letter, path]) => (
           <div key={letter} className={styles.shortcut}>
             <dt>

@@ -16,6 +16,11 @@ export const GO_TO_KEYS: Record<string, string> = {
   l: "/status",
   e: "/settings",
 };
+/** Opens a new chat. */
+export const NEW_CHAT_KEY = "n";
+/** Steps through the list of chats. */
+export const NEXT_CHAT_KEY = "j";
+export const PREVIOUS_CHAT_KEY = "k";
 const SEQUENCE_MS = 1_200;
 
 /** Whether the focused element takes keys: a text field, a terminal, a desktop. */
@@ -31,6 +36,12 @@ function isRemoteInput(target: EventTarget | null): boolean {
 
 export const isApple = /mac|iphone|ipad/i.test(navigator.platform || navigator.userAgent);
 
+/** Whether a key press is a shortcut: no modifier, no field, terminal, desktop or dialog that takes it. */
+export function isPlainKey(event: KeyboardEvent): boolean {
+  if (event.defaultPrevented || event.isComposing || event.ctrlKey || event.metaKey || event.altKey) return false;
+  return !takesKeys(event.target) && !document.querySelector("[role=dialog], [role=menu]");
+}
+
 export function useShortcuts(open: (what: "palette" | "shortcuts" | null) => void): void {
   const [, navigate] = useLocation();
   useEffect(() => {
@@ -45,8 +56,7 @@ export function useShortcuts(open: (what: "palette" | "shortcuts" | null) => voi
         open("palette");
         return;
       }
-      if (event.ctrlKey || event.metaKey || event.altKey || takesKeys(event.target)) return;
-      if (document.querySelector("[role=dialog], [role=menu]")) return;
+      if (!isPlainKey(event)) return;
       if (event.key === "?") {
         event.preventDefault();
         open("shortcuts");
@@ -58,6 +68,9 @@ export function useShortcuts(open: (what: "palette" | "shortcuts" | null) => voi
         navigate(GO_TO_KEYS[event.key] ?? "/");
       } else {
         going = 0;
+        if (event.key !== NEW_CHAT_KEY) return;
+        event.preventDefault();
+        navigate("/chats");
       }
     };
     window.addEventListener("keydown", pressed);

@@ -9,7 +9,7 @@ import { api } from "@/api/client";
 import type { Schema } from "@/api/types";
 import { useAccountActions } from "../account/account-actions";
 import { hasScope, useCurrentUser } from "../account/current-user";
-import { CONSOLE_PAGES } from "./pages";
+import { CONSOLE_PAGES, SETTINGS_TOPICS } from "./pages";
 
 export interface PaletteCommand {
   id: string;
@@ -78,6 +78,15 @@ export function usePaletteCommands(onShortcuts: () => void): PaletteCommand[] {
     for (const { id, path, icon, scope } of CONSOLE_PAGES)
       if (!scope || hasScope(me, scope))
         commands.push({ id, label: t(`shell.places.${id}`), icon, group: pages, words: path, run: go(path) });
+    for (const { id, icon } of SETTINGS_TOPICS)
+      commands.push({
+        id: `settings-${id}`,
+        label: `${t("shell.places.settings")} → ${t(`settings.${id}.title`)}`,
+        icon,
+        group: pages,
+        words: `/settings/${id}`,
+        run: go(`/settings/${id}`),
+      });
     for (const chat of chats?.items ?? [])
       commands.push({
         id: chat.id,
