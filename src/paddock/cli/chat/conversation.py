@@ -165,6 +165,8 @@ class ChatConversation:
                 case _:
                     await self._send_message([{"type": "text", "text": line}])
                     self._state = "running"
+        except UsageError as error:
+            self._view.print_note("\n".join(filter(None, (str(error), error.hint))), "red")
         except (RequestRefused, CliError) as error:
             self._view.print_note(str(error), "red")
         return True

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from paddock.cli.chat.rule_commands import run_rules_command
 from paddock.cli.chat.session_commands import session_path
 from paddock.cli.connection.reconnecting_client import ReconnectingClient
 from paddock.cli.output.errors import RequestRefused
@@ -15,6 +16,7 @@ SLASH_COMMAND_HELP = """\
 Type a message. While the agent works, it reads lines you type before its next step, and Ctrl-C stops it.
   /continue   continue where the agent was stopped
   /model NAME switch the model from the next step on; without a name, show the model
+  /rules      show and change which calls need your approval
   /sandboxes  the session's sandboxes
   /usage      requests, tokens and cost so far
   /title TEXT set the session's title
@@ -30,6 +32,8 @@ async def run_slash_command(reach: ReconnectingClient, session: str, word: str, 
         case "/model":
             found = await reach.request_json("GET", session_path(session))
             return f"the model is {found['model']}; /model NAME changes it, and paddock llm list shows which there are"
+        case "/rules":
+            return await run_rules_command(reach, session, rest)
         case "/sandboxes":
             return await _list_sandboxes(reach, await reach.request_json("GET", session_path(session)))
         case "/usage":

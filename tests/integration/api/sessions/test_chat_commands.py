@@ -11,6 +11,7 @@ import pytest
 from paddock.cli.chat.slash_commands import SLASH_COMMAND_HELP, run_slash_command
 from paddock.cli.connection.reconnecting_client import ReconnectingClient
 from paddock.cli.connection.server_client import ServerClient
+from paddock.cli.output.errors import UsageError
 from paddock.model.sessions import SessionUsage
 from paddock.store.chat_sessions.session_store import SessionStore
 from tests.integration.api.sessions.scripted_chat_server import ScriptedChatServer, run_scripted_chat_server
@@ -40,6 +41,43 @@ def test_the_model_is_shown_and_changed(chat: ScriptedChatServer) -> None:
         assert client.get(f"/v1/sessions/{session}").json()["model"] == "second"
 
 
+def test_rules_are_shown_and_changed(chat: ScriptedChatServer) -> None:
+    rules = [{"tool": "delete_file", "action": "deny"}]
+    session = chat.create_session(policy={"rules": rules, "allow_all": ["linux"]})
+    assert (typed(chat, session, "/rules") or "").split("\n")[:3] == [
+        "1. deny   delete_file",
+        "2. allow  all calls in sandboxes of kind linux",
+        "Without a matching rule, commands and file changes need your approval, and everything else is allowed.",
+    ]
+    shown = typed(chat, session, "/rules allow run_shell_command command='git status*' cwd=/workspace") or ""
+    assert "1. allow  run_shell_command 'command=git status*' cwd=/workspace\n2. deny   delete_file" in shown
+    # The same rule with another action takes its place; a removed one is gone.
+    for line in ("ask run_shell_command command='git status*' cwd=/workspace", "remove 3", "allow all code"):
+        typed(chat, session, f"/rules {line}")
+    with chat.client() as client:
+        policy = client.get(f"/v1/sessions/{session}").json()["policy"]
+    assert [(each["action"], each["tool"]) for each in policy["rules"]] == [
+        ("ask", "run_shell_command"),
+        ("deny", "delete_file"),
+    ]
+    assert policy["rules"][0]["arguments"] == {"command": "git status*", "cwd": "/workspace"}
+    assert policy["allow_all"] == ["code"]
+    assert "1. allow  all calls" in (typed(chat, chat.create_session(), "/rules allow all") or "")
+    assert (typed(chat, chat.create_session(), "/rules") or "").startswith("This session has no rules.")
+
+
+@pytest.mark.parametrize(
+    "change", ["remove 7", "remove x", "allow", "ask all", "forbid ls", "deny ls =x", "deny ls x", "deny '"]
+)
+def test_a_wrong_change_of_rules_is_explained(chat: ScriptedChatServer, change: str) -> None:
+    session = chat.create_session()
+    with pytest.raises(UsageError) as told:
+        typed(chat, session, f"/rules {change}")
+    assert "/rules" in str(told.value.hint)
+    with chat.client() as client:
+        assert client.get(f"/v1/sessions/{session}").json()["policy"]["rules"] == []
+
+
 def test_sandboxes_and_usage_are_shown(chat: ScriptedChatServer) -> None:
     session = chat.create_session(kinds=["code", "linux"], budget=1000)
     assert typed(chat, session, "/sandboxes") == "code     not started yet\nlinux    not started yet"
@@ -64,4 +102,4 @@ def test_sandboxes_and_usage_are_shown(chat: ScriptedChatServer) -> None:
 def test_help_names_each_command_and_other_words_are_none(chat: ScriptedChatServer) -> None:
     session = chat.create_session()
     assert typed(chat, session, "/nothing") is None
-    assert all(f"  {word} " in SLASH_COMMAND_HELP for word in ("/model", "/sandboxes", "/usage"))
+    assert all(f"  {word} " in SLASH_COMMAND_HELP for word in ("/model", "/rules", "/sandboxes", "/usage"))
