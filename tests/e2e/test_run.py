@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from paddock.cli.connection.server_address import has_running_server
-from paddock.cli.connection.server_finder import find_responding_server
+from paddock.cli.connection.server_finder import SERVER_LOG_NAME, find_responding_server
 from paddock.cli.output.agent_text import clean_text
 from tests.e2e.cli_driver import COMMAND, SECONDS, Paddock, Server
 from tests.support.server import eventually
@@ -79,10 +79,13 @@ def test_a_task_from_its_file_to_its_deliverable_without_a_server(alone: Paddock
 
 def test_runs_are_looked_at_without_a_server(alone: Paddock, tasks: Path, tmp_path: Path) -> None:
     [run] = results(alone.run("run", str(tasks / "hello.json"), "--json").stdout)
-    listed = alone.run("runs", "list")
-    assert run["id"] in listed.stdout.decode() and listed.stderr == b""
-    assert alone.text("runs", "show", "hello").startswith("✓ hello succeeded")
-    assert "red" in alone.text("runs", "logs", "hello")
+    log = (alone.data / SERVER_LOG_NAME).read_bytes()
+    assert log, "the run's own server has written a log"
+    shown = [alone.run("runs", *words) for words in (("list",), ("show", "hello"), ("logs", "hello"))]
+    assert [(each.returncode, each.stderr) for each in shown] == [(0, b"")] * 3
+    listed, run_report, output = (each.stdout.decode() for each in shown)
+    assert run["id"] in listed and run_report.startswith("✓ hello succeeded") and "red" in output
+    assert (alone.data / SERVER_LOG_NAME).read_bytes() == log, "no server was started"
     alone.text("runs", "get", "hello", "-o", str(tmp_path / "got"))
     assert (tmp_path / "got/report.md").read_text() == "hello world\n"
     assert alone.text("runs", "rm", "hello") == run["id"]

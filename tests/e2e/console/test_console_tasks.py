@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 
 import pytest
-from playwright.sync_api import Browser, expect
+from playwright.sync_api import Browser, Locator, expect
 
 from tests.e2e.browser_pages import chromium
 from tests.e2e.console.console_visitor import Visitor, visitor
@@ -93,6 +93,47 @@ def test_the_form_offers_the_agents_of_the_server(browser: Browser, server: Serv
         expect(field.get_by_role("option", name="claude-code")).to_have_count(1)
         values = field.get_by_role("option").evaluate_all("options => options.map(each => each.value)")
         assert values == ["", *agents]
+        person.is_content()
+
+
+def test_the_form_offers_the_models_kinds_and_images_of_the_server(browser: Browser, server_with_model: Server) -> None:
+    with server_with_model.client() as client:
+        facts = client.get("/v1/server").raise_for_status().json()
+        images = client.get("/v1/images").raise_for_status().json()
+    models = [each["name"] for each in facts["models"]["items"]]
+    kinds = [each["name"] for each in facts["kinds"]]
+    known = sorted({*(each["name"] for each in images["items"]), *images["known"]})
+    assert "own-model" in models and "code" in kinds and "host" in known
+    with visitor(browser, server_with_model) as person:
+        open_page(person, "/tasks/new")
+        person.page.get_by_text(person.t("runs.form.more")).click()
+        editor = person.page.get_by_role("textbox", name=person.t("runs.form.yaml"))
+
+        def chooser(name: str) -> Locator:
+            return person.page.get_by_role("combobox", name=person.t(f"runs.field.{name}"), exact=True)
+
+        def values(name: str) -> list[str]:
+            found = chooser(name).get_by_role("option").evaluate_all("options => options.map(each => each.value)")
+            return [value for value in found if value.strip() == value and value]
+
+        for name, expected, chosen in (
+            ("llm_model", models, "own-model"),
+            ("kind", kinds, "code"),
+            ("image", known, "host"),
+        ):
+            expect(chooser(name).locator(f"option[value={expected[0]!r}]")).to_have_count(1)
+            assert values(name) == expected
+            if name == "image":
+                chooser("kind").select_option("")
+            chooser(name).select_option(chosen)
+            expect(editor).to_have_value(re.compile(f"{name.removeprefix('llm_')}: {chosen}"))
+        # A name that is not in the list can be typed, and the list comes back.
+        chooser("image").select_option(label=person.t("runs.form.other"))
+        typed = person.page.get_by_role("textbox", name=person.t("runs.field.image"), exact=True)
+        typed.fill("docker.io/library/debian:trixie")
+        expect(editor).to_have_value(re.compile("image: docker.io/library/debian:trixie"))
+        person.button("runs.form.fromList").click()
+        expect(chooser("image")).to_have_value("docker.io/library/debian:trixie")
         person.is_content()
 
 

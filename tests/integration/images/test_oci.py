@@ -125,6 +125,45 @@ def test_an_unreachable_registry_is_named_without_network_details(
     assert "dial tcp" not in caught.value.message and "\n" not in caught.value.message
 
 
+@pytest.mark.parametrize(
+    ("message", "told"),
+    [
+        (
+            'time="2026-01-01T00:00:00Z" level=fatal msg="Error parsing image name \\"docker://ghcr.io/acme/tool:9\\": '
+            'reading manifest 9 in ghcr.io/acme/tool: manifest unknown"',
+            "ghcr.io has no such image",
+        ),
+        (
+            'time="2026-01-01T00:00:00Z" level=fatal msg="Error parsing image name \\"docker://ghcr.io/acme/tool:9\\": '
+            'Requesting bearer token: invalid status code from registry 403 (Forbidden): denied"',
+            "ghcr.io has no such image, or it is private",
+        ),
+        (
+            'level=fatal msg="reading manifest 9 in ghcr.io/acme/tool: unauthorized: authentication required"',
+            "ghcr.io has no such image, or it is private",
+        ),
+        (
+            'level=fatal msg="pinging container registry ghcr.io: x509: certificate signed by unknown authority"',
+            "ghcr.io shows a certificate that this machine does not trust",
+        ),
+        ('level=fatal msg="toomanyrequests: slow down"', "it answered: toomanyrequests: slow down"),
+    ],
+)
+def test_the_answer_of_a_registry_is_told_in_plain_words(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, message: str, told: str
+) -> None:
+    programs = tmp_path / "bin"
+    programs.mkdir()
+    (tmp_path / "message").write_text(message)
+    fake = programs / "skopeo"
+    fake.write_text(f"#!/bin/sh\ncat {tmp_path}/message >&2\nexit 1\n")
+    fake.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{programs}:/usr/bin:/bin")
+    with pytest.raises(ImageNotFound) as caught:
+        ImageStore(tmp_path / "images", []).build("ghcr.io/acme/tool:9")
+    assert caught.value.message == f"image ghcr.io/acme/tool:9 could not be pulled: {told}"
+
+
 @needs_programs
 def test_a_platform_that_is_none_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InvalidInput, match="must be written as linux/ARCHITECTURE"):

@@ -32,6 +32,19 @@ def test_log_lines_have_their_fields(client: httpx.Client) -> None:
     assert found[-1]["fields"]["status"] == 404 and found[-1]["level"] == "debug"  # type: ignore[index]
 
 
+def test_the_log_follows_a_sandbox_from_its_creation_to_its_end(client: httpx.Client) -> None:
+    body = {"image": {"uri": "host"}, "metadata": {"name": "secret-name"}}
+    sandbox = client.post("/v1/sandboxes", json=body).raise_for_status().json()["id"]
+    client.delete(f"/v1/sandboxes/{sandbox}").raise_for_status()
+    found = eventually(lambda: [line for line in lines(client, q=sandbox) if line["event"] == "sandbox.ended"])
+    (ended,) = found
+    assert ended["level"] == "info"
+    assert ended["fields"] == {"sandbox": sandbox, "tenant": "default", "reason": "deleted"}
+    told = [line["event"] for line in lines(client, q=sandbox) if str(line["event"]).startswith("sandbox.")]
+    assert told == ["sandbox.created", "sandbox.running", "sandbox.ended"]
+    assert lines(client, q="secret-name") == []
+
+
 def test_log_is_filtered_and_paged(client: httpx.Client) -> None:
     for _ in range(5):
         client.get("/healthz")
