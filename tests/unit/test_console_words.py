@@ -50,7 +50,7 @@ def test_every_issue_of_a_task_has_words_in_both_languages() -> None:
 def has_chinese_text(message: str) -> bool:
     """Return whether the console translates a message of the server that has no code."""
     table = (ROOT / "web/src/ui/format/server-messages.ts").read_text()
-    patterns = re.findall(r'^  \[/(.+)/(s?), "(\w+)"\],$', table, re.MULTILINE)
+    patterns = re.findall(r'^  \[\s*/(.+)/(s?),\s+"(\w+)",?\s*\],$', table, re.MULTILINE)
     assert len(patterns) > 80
     texts_of = words("zh", "errors")["text"]
     return any(
@@ -115,7 +115,7 @@ CALCULATOR = {"name": "c", "command": "true"}
 )
 def test_errors_of_a_task_have_chinese_texts(wrong: dict[str, Any]) -> None:
     with pytest.raises(InvalidInput) as caught:
-        parse_task_document({**TASK, **wrong}, presets=PresetLibrary())
+        parse_task_document({**TASK, **wrong}, presets=PresetLibrary(owner="the server"))
     field = re.compile(rf"(?:^|; )(?:{'|'.join([*Task.model_fields, *wrong])}|the task)(?:\.[\w-]+)*: ")
     messages = [text for text in field.split(caught.value.message) if text]
     assert messages and [text for text in messages if not has_chinese_text(text)] == []

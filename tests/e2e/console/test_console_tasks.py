@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from playwright.sync_api import Browser, Locator, expect
@@ -147,6 +148,43 @@ def test_the_form_explains_wrong_values_in_chinese(browser: Browser, server: Ser
         expect(person.page.get_by_text("没有此项").first).to_be_visible()
         shown = person.page.get_by_role("main").inner_text()
         assert not re.search(r"\b[a-z]+ [a-z]+ [a-z]+ [a-z]+\b", shown), shown
+        person.is_content()
+
+
+def test_what_is_wrong_with_tasks_and_providers_is_told_in_chinese(browser: Browser, tmp_path: Path) -> None:
+    tasks = tmp_path / "tasks"
+    tasks.mkdir()
+    (tasks / "broken.yaml").write_text("name: broken\ngoal: x\nagent: nobody\nend: {timeout: zz}\nfrobnicate: 1\n")
+    (tasks / "unreadable.yaml").write_text("name: [a\n")
+    far = {"kind": "openai", "key": "k", "base_url": "http://127.0.0.1:9", "retries": 0}
+    settings = {
+        "sandboxes": {"min_free_disk": 0, "max_limits": {"memory": "8Gi"}},
+        "runs": {"tasks": str(tasks)},
+        "llm": {"environment": False, "providers": {"far": far}, "models": {"gpt-5": "far"}},
+    }
+    latin_words = re.compile(r"\b[a-z]+ [a-z]+ [a-z]+ [a-z]+\b")
+    with serving(tmp_path, settings) as running, visitor(browser, running, language="zh") as person:
+        open_page(person, "/tasks")
+        card = person.page.get_by_role("listitem").filter(has=person.page.get_by_role("heading", name="broken.yaml"))
+        expect(card.get_by_role("listitem")).to_have_count(3)
+        expect(card).to_contain_text("第 3 行: agent: 没有智能体 nobody")
+        expect(card).to_contain_text("第 4 行: end.timeout: 'zz' 不是时长")
+        expect(card).to_contain_text("没有此项")
+        assert not latin_words.search(card.inner_text()), card.inner_text()
+        expect(person.page.get_by_text(re.compile("YAML 无效"))).to_be_visible()
+        person.check_access("broken tasks")
+
+        person.go("/tasks/new")
+        editor = person.page.get_by_role("textbox", name=person.t("runs.form.yaml"))
+        editor.fill("name: a\ngoal: 看\nimage: host\nentrypoint: 'true'\nllm: gpt-5\nresources: {memory: 9Gi}\n")
+        expect(person.page.get_by_text("服务器允许的上限为 8Gi").first).to_be_visible()
+        editor.fill("name: a\ngoal: 看\nimage: host\nentrypoint: 'true'\nllm: gpt-5\n")
+        issues = person.page.get_by_role("list", name=person.t("runs.form.issues"))
+        expect(issues).to_contain_text("未能连通提供方 far")
+        expect(issues).to_contain_text("请检查其地址 http://127.0.0.1:9")
+        issues.get_by_role("link", name=person.t("runs.form.toModels")).click()
+        badge = person.page.get_by_text(person.t("shell.provider.unreached")).first
+        expect(badge).to_have_attribute("title", re.compile("^无法连接.+请检查其地址"))
         person.is_content()
 
 

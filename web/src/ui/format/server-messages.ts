@@ -63,7 +63,10 @@ export const SERVER_MESSAGES: readonly (readonly [RegExp, string])[] = [
   [/^and (?<count>\d+) more$/, "more"],
   [/^'(?<agent>.+?)' has no command of its own; add an 'entrypoint'$/, "agentEntrypoint"],
   [/^the agent '(?<agent>.+?)' starts nothing by itself/, "agentEntrypoint"],
-  [/^there is no preset '(?<agent>.+?)'; (?:did you mean [^?]+\? There are|there are): (?<known>.+)$/s, "unknownAgent"],
+  [
+    /^(?:there is|the \w+ knows) no preset '(?<agent>.+?)'; (?:did you mean [^?]+\? There are|there are): (?<known>[^(]+?)(?: \(.+\))?$/s,
+    "unknownAgent",
+  ],
   [/^the agent '(?<agent>.+?)' needs the name of a model$/, "agentModel"],
   [/^the agent '(?<agent>.+?)' takes goals of up to (?<most>\d+) bytes, and this one has (?<given>\d+)/, "agentGoal"],
   [/^the agent '(?<agent>.+?)' has no way to use servers with an address$/, "agentMcpRemote"],
