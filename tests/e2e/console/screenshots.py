@@ -21,6 +21,7 @@ IN_DOCS = {
     "chat-light",
     "chat-zh",
     "taken-over-dark",
+    "agent-terminal-dark",
     "terminal-dark",
     "form-light",
     "run-light",

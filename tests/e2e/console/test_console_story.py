@@ -178,17 +178,23 @@ class Story:
         self.page.keyboard.press("Control+s")
 
     def terminal(self, sandbox: str) -> None:
+        """The agent's commands are there first; a person types in a terminal of their own."""
         self.page.get_by_role("tab", name=self.t("sandboxPanel.views.terminal")).click()
+        agent = self.page.get_by_role("tab", name=re.compile(f"^{self.t('sandboxPanel.terminal.agent')}"))
+        expect(agent).to_have_attribute("aria-selected", "true")
+        log = self.page.get_by_role("region", name=self.t("sandboxPanel.terminal.agentLog"))
+        expect(log.locator(".xterm-screen")).to_be_visible()
+        self.look("agent-terminal")
         self.page.get_by_role("tab", name=self.t("sandboxPanel.terminal.you"), exact=True).click()
-        field = self.page.locator(".xterm-helper-textarea").first
-        field.wait_for(state="attached")
-        self.page.locator(".xterm").first.click()
+        panel = self.page.get_by_role("tabpanel", name=self.t("sandboxPanel.views.terminal"))
+        expect(panel.locator(".xterm-helper-textarea")).to_be_focused()
+        expect(panel.get_by_text(self.t("sandboxPanel.terminal.connecting"))).to_have_count(0)
         path = f"/v1/sandboxes/{sandbox}/proxy/{DAEMON}/files/download"
         with self.person.server.client() as client:
             found = {"path": "/workspace/typed.txt"}
             for attempt in range(5):
                 # What is typed before the terminal is there is not kept for it.
-                self.page.keyboard.type("echo $((6 * 7)) > /workspace/typed.txt\n", delay=15)
+                self.page.keyboard.type("echo $((6 * 7)) | tee typed.txt\n", delay=15)
                 self.page.wait_for_timeout(1000 * attempt)
                 if client.get(path, params=found).text == "42\n":
                     break

@@ -96,6 +96,14 @@ describe("the agent's terminal", () => {
     expect(resets()).toBe(0);
   });
 
+  it("shows the error output of a result without its heading", () => {
+    const { hear, command, result } = started();
+    hear(...command("c", "make"));
+    expect(hear(result("c", "out\n[stderr]\nerr\n[exit code 1]"))).toBe("$ make\nout\nerr\n[exit code 1] 1.5 s\n");
+    hear(...command("d", "ls"));
+    expect(hear(result("d", "[stderr]\nnone"))).toContain("$ ls\nnone\n");
+  });
+
   it("separates parallel commands", () => {
     const { hear, command, output } = started();
     hear(...command("c", "one"), ...command("d", "two"), output("d", "of two\n"));

@@ -109,7 +109,8 @@ export class AgentLog {
       return;
     }
     if (known.heard === 0) {
-      const { result } = command;
+      // A terminal shows both streams without headings.
+      const result = command.result.replace(STDERR, "$1");
       const cut = result.length > MAX_TEXT;
       this.write(known, known.filter.feed(cut ? result.slice(0, MAX_TEXT) : result));
       if (cut) this.write(known, `\n${SOFT}${this.words.cut}${OFF}`);
