@@ -108,7 +108,7 @@ def asked(chat: Chat) -> dict[str, Any]:
     ("wanted", "there"),
     [
         ({"agent": "toaster"}, ["toaster", "langgraph", "agentscope", "claude-code"]),
-        ({"model": "gpt-0"}, ["gpt-0", "plain", "command"]),
+        ({"model": "gpt-0"}, ["There is no model 'gpt-0'. Models: ", "plain", "command"]),
         ({"kinds": ["toaster"]}, ["toaster", "code", "linux", "browser"]),
         ({"kinds": ["code", "cod"]}, ["cod", "code"]),
         ({"engine": "langgraph"}, ["engine"]),

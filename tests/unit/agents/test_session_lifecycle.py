@@ -12,9 +12,9 @@ import pytest
 
 from paddock.agents.engines.base import Engine, Turn, TurnDone, TurnInput, TurnOutcome
 from paddock.agents.sessions import maintenance
+from paddock.agents.sessions.agent_choice import UnknownModel
 from paddock.agents.sessions.service import CreateSessionRequest, MessageRequest, UpdateSessionRequest, session_cursor
 from paddock.errors import InvalidInput, NotFound, QuotaExceeded, SessionNotFound
-from paddock.llm.gateway.model_routes import ModelNotFound
 from paddock.model.events import EventRecord
 from paddock.model.sessions import (
     LARGEST_MESSAGE,
@@ -48,7 +48,7 @@ async def test_what_cannot_be_is_said_in_words(tmp_path: Path) -> None:
             ({"model": "huge"}, "small"),
             ({"kinds": ("cod",)}, "did you mean code"),
         ):
-            with pytest.raises((InvalidInput, ModelNotFound), match=words):
+            with pytest.raises(InvalidInput, match=words):
                 await at.begin(**settings)
         session = await at.begin(model="large-one", agent="codex", kinds=("code", "code"))
         assert (session.engine, session.kinds) == ("acp", ("code",))
@@ -108,7 +108,7 @@ async def test_changing_a_session(tmp_path: Path) -> None:
         changed = await at.sessions.update(TENANT, session.id, patch, "ann")
         assert (changed.title, changed.kinds, changed.budget, changed.model) == ("Better", ("linux",), None, "small")
         assert (await at.told(session))[-1].data == {"title": "Better", "kinds": ["linux"], "by": "ann"}
-        with pytest.raises(ModelNotFound, match=r"There is no model 'huge'\. Models: .*small") as caught:
+        with pytest.raises(UnknownModel, match=r"There is no model 'huge'\. Models: .*small") as caught:
             await at.sessions.update(TENANT, session.id, UpdateSessionRequest(model="huge"), "ann")
         assert caught.value.params["model"] == "huge"
         with pytest.raises(InvalidInput, match="is a pattern"):

@@ -9,7 +9,7 @@ from typing import TypeAlias
 from paddock.config.schema import Config
 from paddock.errors import InvalidInput, NotFound
 from paddock.fleet.kinds import SandboxKinds
-from paddock.llm.gateway.model_routes import ModelRoutes
+from paddock.llm.gateway.model_routes import ModelNotFound, ModelRoutes
 
 DefaultModel: TypeAlias = Callable[[], Awaitable[str | None]]
 """Returns the model of sessions that name none."""
@@ -32,7 +32,14 @@ def engine_for_agent(agent: str, engines: Collection[str]) -> str:
     return ACP_ENGINE if agent in AGENT_PROGRAM_NAMES else agent
 
 
-class NoDefaultModel(NotFound):
+class UnknownModel(InvalidInput):
+    """A session cannot use this model, because there is none of this name."""
+
+    # As in the gateway, but a wrong field of a session does not mean that the session is missing.
+    code = ModelNotFound.code
+
+
+class NoDefaultModel(InvalidInput):
     """There is no default model."""
 
     code = "NO_DEFAULT_MODEL"
@@ -48,13 +55,16 @@ class SessionModels:
     def resolve(self, name: str | None) -> str:
         """Return the name if the model is served.
 
-        Raises `ModelNotFound`, `InvalidInput` for a pattern, `NoDefaultModel` for None.
+        Raises `UnknownModel`, `InvalidInput` for a pattern, `NoDefaultModel` for None.
         """
         if name is None:
             known = self.routes.known_models()
             advice = f"choose one of these: {known}" if known else self.routes.connect_advice("")
             raise NoDefaultModel(f"There is no default model; {advice}.", params={"known": known})
-        self.routes.resolve(name)
+        try:
+            self.routes.resolve(name)
+        except ModelNotFound as error:
+            raise UnknownModel(error.message, params=error.params) from None
         return name
 
     def has(self, name: str) -> bool:

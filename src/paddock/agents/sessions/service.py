@@ -160,8 +160,7 @@ class SessionService:
     ) -> Session:
         """Create a session; a repeated `request_key` returns the first one.
 
-        Raises `InvalidInput` for an unknown agent or kind, `ModelNotFound`, `NoDefaultModel`, and `QuotaExceeded` for
-        too many sessions.
+        Raises `InvalidInput` for an unknown agent, model or kind, `QuotaExceeded` for too many sessions.
         """
         agent = new.agent or self._settings.agent
         now = datetime.now(UTC)
@@ -218,10 +217,7 @@ class SessionService:
         return await self._tool_calls.list_approvals(tenant, session=session, state=state, before=before, limit=limit)
 
     async def update(self, tenant: str, session_id: str, patch: UpdateSessionRequest, by: str | None) -> Session:
-        """Change settings of a session, effective from its next step.
-
-        Raises `InvalidInput`, `ModelNotFound`, `SessionNotFound`.
-        """
+        """Change settings of a session, effective from its next step. Raises `InvalidInput`, `SessionNotFound`."""
         session = await self._session_store.get(session_id, tenant)
         if patch.visibility is not None and patch.visibility is not session.visibility:
             check_may_share(tenant, session)

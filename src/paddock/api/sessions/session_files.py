@@ -46,7 +46,7 @@ def create_router(services: ApiServices) -> APIRouter:
     @router.post(
         "/import",
         status_code=201,
-        responses={**document_errors(404, 429), 201: {"model": Session, "description": "The session."}},
+        responses={**document_errors(429), 201: {"model": Session, "description": "The session."}},
         openapi_extra=_BUNDLE_BODY,
         response_model=None,
     )

@@ -86,9 +86,7 @@ def create_router(services: ApiServices) -> APIRouter:
     )
     sessions = services.sessions
 
-    @router.post(
-        "", status_code=201, responses={**document_errors(404, 429), **_session_response(201)}, response_model=None
-    )
+    @router.post("", status_code=201, responses={**document_errors(429), **_session_response(201)}, response_model=None)
     async def create_session(
         principal: SessionWriter, body: StartSessionRequest | None = None, idempotency_key: IdempotencyKey = None
     ) -> Response:

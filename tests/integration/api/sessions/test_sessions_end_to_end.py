@@ -115,7 +115,7 @@ def test_a_picture_is_kept_and_shown(client: httpx.Client) -> None:
 )
 def test_missing_agents_and_models_are_reported(client: httpx.Client, body: dict[str, Any], word: str) -> None:
     answer = client.post("/v1/sessions", json=body)
-    assert answer.status_code == 400 and f"there is no {word}" in answer.json()["message"]
+    assert answer.status_code == 400 and f"there is no {word}" in answer.json()["message"].lower()
     if word != "agent":
         assert client.patch(begin(client), json=body).status_code == 400
 
