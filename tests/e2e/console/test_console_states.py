@@ -321,7 +321,7 @@ def test_a_key_is_offered_only_what_it_may_do(browser: Browser, server: Server) 
     with guest(browser, server, r"403 .*/v1/sessions") as person:
         person.go("/")
         sign_in_by_key(person, secret)
-        expect(person.page.get_by_role("heading", name=person.t("sandboxes.new"))).to_be_visible()
+        expect(person.page.get_by_role("heading", name=person.t("welcome.sandbox.title"))).to_be_visible()
         for key in ("welcome.chat.title", "welcome.task.title"):
             expect(person.page.get_by_role("heading", name=person.t(key))).to_have_count(0)
         person.go("/chats")

@@ -2,6 +2,7 @@ import { PanelLeftOpen } from "lucide-react";
 import { Suspense, useEffect, useState } from "react";
 import { useTranslation } from "react-i18next";
 import { useLocation, useParams } from "wouter";
+import { loadAllTexts } from "@/i18n";
 import { send, startSession, useSessions } from "@/session/store";
 import { hasScope, useCurrentUser } from "@/shell/account/current-user";
 import { lazyComponent } from "@/shell/navigation/lazy-component";
@@ -16,8 +17,11 @@ import { startSessionBody } from "./start/chat-setup";
 import { NewChat } from "./start/NewChat";
 
 const ChatListDrawer = lazyComponent(async () => ({ default: (await import("./list/ChatListDrawer")).ChatListDrawer }));
-// A new chat needs none of the code that shows one.
-const ChatView = lazyComponent(async () => ({ default: (await import("./ChatView")).ChatView }));
+// A new chat needs none of the code and texts that show one.
+const ChatView = lazyComponent(async () => {
+  const [{ ChatView: loaded }] = await Promise.all([import("./ChatView"), loadAllTexts()]);
+  return { default: loaded };
+});
 
 const NARROW_QUERY = "(max-width: 899px)";
 

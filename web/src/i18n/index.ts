@@ -2,18 +2,24 @@
 
 import i18next from "i18next";
 import { initReactI18next } from "react-i18next";
+import { loadServerMessages } from "@/ui/format/server-text";
 import { readStored, writeStored } from "@/ui/hooks/browser-storage";
 
 export const LANGUAGES = { en: "English", zh: "简体中文" } as const;
 export type Language = keyof typeof LANGUAGES;
 
 type Texts = Record<string, unknown>;
-const english = import.meta.glob<Texts>(["./en/*.json", "!./en/{archive,health,runs,settings,usage}.json"], {
-  eager: true,
+const english = import.meta.glob<Texts>(
+  ["./en/*.json", "!./en/{archive,health,runs,sandboxPanel,sandboxes,settings,usage}.json"],
+  {
+    eager: true,
+    import: "default",
+  },
+);
+/** Texts of pages that are loaded lazily. */
+const laterEnglish = import.meta.glob<Texts>("./en/{archive,health,runs,sandboxPanel,sandboxes,settings,usage}.json", {
   import: "default",
 });
-/** Texts of pages that are loaded lazily. */
-const laterEnglish = import.meta.glob<Texts>("./en/{archive,health,runs,settings,usage}.json", { import: "default" });
 const chinese = import.meta.glob<Texts>("./zh/*.json", { import: "default" });
 
 /** Each namespace has its own file, and its keys start with the namespace: `chat.send`. */
@@ -34,7 +40,8 @@ export async function loadAllTexts(): Promise<void> {
 
 async function loadLanguage(language: Language): Promise<void> {
   if (language === "en" || i18next.hasResourceBundle(language, "translation")) return;
-  i18next.addResourceBundle(language, "translation", await loadNamespaces(chinese));
+  const [texts] = await Promise.all([loadNamespaces(chinese), loadServerMessages()]);
+  i18next.addResourceBundle(language, "translation", texts);
 }
 
 function preferredLanguage(): Language {

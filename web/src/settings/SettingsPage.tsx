@@ -2,7 +2,7 @@ import { type ComponentType, useEffect, useRef } from "react";
 import { useTranslation } from "react-i18next";
 import { Link, useParams } from "wouter";
 import NotFound from "@/shell/navigation/NotFound";
-import { SETTINGS_TOPICS, type SettingsTopic } from "@/shell/navigation/pages";
+import { SETTINGS_TOPICS, type SettingsTopic } from "@/shell/navigation/settings-topics";
 import { Page } from "@/ui/layout/Page";
 import { AboutSettings } from "./About";
 import { ApiKeys } from "./ApiKeys";

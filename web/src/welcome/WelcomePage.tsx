@@ -55,8 +55,8 @@ export default function WelcomePage() {
           {hasScope(me, "sandboxes:write") && !chats && !tasks && (
             <Link href="/sandboxes?create=1" className={styles.card}>
               <SquarePlus size={22} aria-hidden />
-              <h3>{t("sandboxes.new")}</h3>
-              <p>{t("sandboxes.about")}</p>
+              <h3>{t("welcome.sandbox.title")}</h3>
+              <p>{t("welcome.sandbox.about")}</p>
             </Link>
           )}
           <button type="button" className={styles.card} onClick={() => setConnecting(true)}>

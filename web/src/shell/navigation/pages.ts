@@ -5,17 +5,12 @@ import {
   Archive,
   Box,
   ChartLine,
-  Cpu,
-  Info,
-  KeyRound,
   ListChecks,
   type LucideIcon,
   MessageCircle,
   Monitor,
-  Palette,
   Play,
   Settings,
-  ShieldCheck,
 } from "lucide-react";
 
 export interface ConsolePage {
@@ -38,20 +33,6 @@ export const CONSOLE_PAGES: ConsolePage[] = [
   { id: "usage", path: "/usage", icon: ChartLine, scope: "llm:read" },
   { id: "health", path: "/status", icon: Activity },
   { id: "settings", path: "/settings", icon: Settings },
-];
-
-export interface SettingsTopic {
-  id: "models" | "keys" | "policies" | "appearance" | "about";
-  icon: LucideIcon;
-}
-
-/** Pages of the settings, below `/settings/`. */
-export const SETTINGS_TOPICS: SettingsTopic[] = [
-  { id: "models", icon: Cpu },
-  { id: "keys", icon: KeyRound },
-  { id: "policies", icon: ShieldCheck },
-  { id: "appearance", icon: Palette },
-  { id: "about", icon: Info },
 ];
 
 /** Whether a location is at or below a path. */

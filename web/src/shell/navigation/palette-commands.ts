@@ -9,7 +9,8 @@ import { api } from "@/api/client";
 import type { Schema } from "@/api/types";
 import { useAccountActions } from "../account/account-actions";
 import { hasScope, useCurrentUser } from "../account/current-user";
-import { CONSOLE_PAGES, SETTINGS_TOPICS } from "./pages";
+import { CONSOLE_PAGES } from "./pages";
+import { SETTINGS_TOPICS } from "./settings-topics";
 
 export interface PaletteCommand {
   id: string;

@@ -112,6 +112,3 @@ export const SERVER_MESSAGES: readonly (readonly [RegExp, string])[] = [
   [/^the upstream closed the connection without an answer$/, "providerClosed"],
   [/^the connection ended before (?:the answer did|there was an answer)$/, "providerCut"],
 ];
-
-/** Advice that may follow a provider's problem. */
-export const ADDRESS_ADVICE = /; check its address (?<address>\S+?)(?:, which usually .+)?$/;

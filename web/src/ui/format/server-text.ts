@@ -2,7 +2,16 @@
 
 import i18next from "i18next";
 import { translateKey } from "./error-text";
-import { ADDRESS_ADVICE, SERVER_MESSAGES } from "./server-messages";
+
+/** Known messages and the keys of their texts; English needs none. */
+let messages: readonly (readonly [RegExp, string])[] = [];
+/** Advice that may follow a provider's problem. */
+const ADDRESS_ADVICE = /; check its address (?<address>\S+?)(?:, which usually .+)?$/;
+
+/** Load what languages besides English need. */
+export async function loadServerMessages(): Promise<void> {
+  messages = (await import("./server-messages")).SERVER_MESSAGES;
+}
 
 /** The message in the language of the page; a message without a translation is marked as the server's. */
 export function serverText(message: string): string {
@@ -11,7 +20,7 @@ export function serverText(message: string): string {
     const check = translateKey("errors.text.checkAddress", message, { ...advice.groups });
     return check === null ? message : serverText(message.slice(0, advice.index)) + check;
   }
-  for (const [pattern, name] of SERVER_MESSAGES) {
+  for (const [pattern, name] of messages) {
     const found = pattern.exec(message);
     if (found) return translateKey(`errors.text.${name}`, message, { ...found.groups }) ?? message;
   }
