@@ -12,7 +12,7 @@ import pytest
 
 from paddock.agents.engines.base import Engine, Turn, TurnDone, TurnInput, TurnOutcome
 from paddock.agents.sessions import maintenance
-from paddock.agents.sessions.agent_choice import UnknownModel
+from paddock.agents.sessions.agent_choice import UnknownSessionModel
 from paddock.agents.sessions.service import CreateSessionRequest, MessageRequest, UpdateSessionRequest, session_cursor
 from paddock.errors import InvalidInput, NotFound, QuotaExceeded, SessionNotFound
 from paddock.model.events import EventRecord
@@ -108,7 +108,7 @@ async def test_changing_a_session(tmp_path: Path) -> None:
         changed = await at.sessions.update(TENANT, session.id, patch, "ann")
         assert (changed.title, changed.kinds, changed.budget, changed.model) == ("Better", ("linux",), None, "small")
         assert (await at.told(session))[-1].data == {"title": "Better", "kinds": ["linux"], "by": "ann"}
-        with pytest.raises(UnknownModel, match=r"There is no model 'huge'\. Models: .*small") as caught:
+        with pytest.raises(UnknownSessionModel, match=r"There is no model 'huge'\. Models: .*small") as caught:
             await at.sessions.update(TENANT, session.id, UpdateSessionRequest(model="huge"), "ann")
         assert caught.value.params["model"] == "huge"
         with pytest.raises(InvalidInput, match="is a pattern"):

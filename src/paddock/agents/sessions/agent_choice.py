@@ -32,7 +32,7 @@ def engine_for_agent(agent: str, engines: Collection[str]) -> str:
     return ACP_ENGINE if agent in AGENT_PROGRAM_NAMES else agent
 
 
-class UnknownModel(InvalidInput):
+class UnknownSessionModel(InvalidInput):
     """A session cannot use this model, because there is none of this name."""
 
     # As in the gateway, but a wrong field of a session does not mean that the session is missing.
@@ -55,7 +55,7 @@ class SessionModels:
     def resolve(self, name: str | None) -> str:
         """Return the name if the model is served.
 
-        Raises `UnknownModel`, `InvalidInput` for a pattern, `NoDefaultModel` for None.
+        Raises `UnknownSessionModel`, `InvalidInput` for a pattern, `NoDefaultModel` for None.
         """
         if name is None:
             known = self.routes.known_models()
@@ -64,7 +64,7 @@ class SessionModels:
         try:
             self.routes.resolve(name)
         except ModelNotFound as error:
-            raise UnknownModel(error.message, params=error.params) from None
+            raise UnknownSessionModel(error.message, params=error.params) from None
         return name
 
     def has(self, name: str) -> bool:
