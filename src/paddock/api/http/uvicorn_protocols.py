@@ -6,10 +6,12 @@ import asyncio
 import json
 import os
 import socket
+import time
 from collections.abc import Mapping
 from typing import Any, cast
 
 from uvicorn._types import ASGISendEvent
+from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 from websockets.http11 import Request
@@ -22,17 +24,53 @@ TAKEOVER_EXTENSION = "paddock.take"
 """Key of the `SocketTakeover` in the extensions of a WebSocket's scope."""
 HEAD_TIMEOUT = 20.0
 """Seconds from the first byte of a request, or from the connection, to the end of its headers."""
+PARSE_SLICE = 16 * 2**10
+"""Bytes that are parsed at once, except of a body whose length is known."""
+PARSE_SECONDS = 0.002
+"""Seconds after which parsing lets other connections go first."""
 _TOO_LONG = f"the headers are longer than {MAX_HEAD_BYTES} bytes"
 _CODES: Mapping[int, str] = {400: "INVALID_INPUT", 408: "TIMEOUT", 431: "TOO_LARGE"}
 _MALFORMED = "malformed HTTP request"
 
 
+class PausableInput(FlowControl):
+    """Flow control that also stops reading while received bytes are not parsed yet."""
+
+    _is_held = False
+
+    def hold(self) -> None:
+        if not self._is_held:
+            self._is_held = True
+            if not self.read_paused:
+                self._transport.pause_reading()
+
+    def release(self) -> None:
+        if self._is_held:
+            self._is_held = False
+            if not self.read_paused:
+                self._transport.resume_reading()
+
+    def pause_reading(self) -> None:
+        if not self.read_paused:
+            self.read_paused = True
+            if not self._is_held:
+                self._transport.pause_reading()
+
+    def resume_reading(self) -> None:
+        if self.read_paused:
+            self.read_paused = False
+            if not self._is_held:
+                self._transport.resume_reading()
+
+
 class HttpConnection(HttpToolsProtocol):
     """Limits the time, size and number of the headers of each request.
 
-    Hands the connection to the LLM proxy for small model requests.
+    One request is parsed ahead of the one being answered. What follows stays unparsed, and the client is not read
+    meanwhile. Hands the connection to the LLM proxy for small model requests.
     """
 
+    flow: PausableInput
     model_server: ServerContext | None = None
     _head_timer: asyncio.TimerHandle | None = None
     _head_deadline = 0.0
@@ -47,6 +85,13 @@ class HttpConnection(HttpToolsProtocol):
     _refusal: tuple[int, str] | None = None
     """Status and message for the client once its request exceeds a limit."""
     _closing_after_error = False
+    _unparsed = b""
+    """Received bytes, to be parsed from `_unparsed_start` on."""
+    _unparsed_start = 0
+    _drops_rest = False
+    """Whether what followed a request in the same piece belongs to an unsupported protocol."""
+    _body_left = 0
+    """Bytes that the body of the request still has, if it has a content length."""
 
     @classmethod
     def with_model_server(cls, server: ServerContext) -> type[HttpConnection]:
@@ -56,7 +101,10 @@ class HttpConnection(HttpToolsProtocol):
     def data_received(self, data: bytes) -> None:
         if self._closing_after_error:
             return
-        if self.model_server is not None and self._is_idle() and is_fast_path_request(data):
+        if self._unparsed:
+            # Received before reading was paused.
+            self._unparsed, self._unparsed_start = self._unparsed[self._unparsed_start :] + data, 0
+        elif self.model_server is not None and self._is_idle() and is_fast_path_request(data):
             self._stop_head_timer()
             self._unset_keepalive_if_required()
             self.connections.discard(self)
@@ -65,7 +113,51 @@ class HttpConnection(HttpToolsProtocol):
             lent.connection_made(self.transport)
             lent.data_received(data)
         else:
-            self._feed_parser(data)
+            self._parse(data, 0)
+
+    def _parse(self, data: bytes, start: int) -> None:
+        """Parse data in slices. The rest is kept if a request has to wait, or if parsing takes too long."""
+        deadline = 0.0
+        while start < len(data) and self._reads_requests():
+            if self.pipeline:
+                self._keep_unparsed(data, start)
+                return
+            if start:
+                now = time.perf_counter()
+                deadline = deadline or now + PARSE_SECONDS
+                if now > deadline:
+                    self._keep_unparsed(data, start)
+                    self.loop.call_soon(self._parse_rest)
+                    return
+            end = self._slice_end(data, start)
+            self._feed_parser(data[start:end])
+            start = end
+        self._unparsed, self._drops_rest = b"", False
+        if self._reads_requests():
+            self.flow.release()
+
+    def _keep_unparsed(self, data: bytes, start: int) -> None:
+        self._unparsed, self._unparsed_start = data, start
+        self.flow.hold()
+
+    def _parse_rest(self) -> None:
+        if self._unparsed:
+            self._parse(self._unparsed, self._unparsed_start)
+
+    def _reads_requests(self) -> bool:
+        return not (
+            self._closing_after_error
+            or self._drops_rest
+            or self.transport.is_closing()
+            or self.transport.get_protocol() is not self  # It is a WebSocket now.
+        )
+
+    def _slice_end(self, data: bytes, start: int) -> int:
+        """Return the end of the next slice, in which at most one request begins."""
+        if self._receiving and not self._in_head and self._body_left > 0:
+            return min(start + self._body_left, len(data))
+        found = data.find(b"\r\n\r\n", start, start + PARSE_SLICE)
+        return found + 4 if found >= 0 else min(start + PARSE_SLICE, len(data))
 
     def _feed_parser(self, data: bytes) -> None:
         if self._head_timer is not None and self.loop.time() > self._head_deadline:
@@ -95,20 +187,22 @@ class HttpConnection(HttpToolsProtocol):
         self.connections.add(self)
         self.transport.set_protocol(self)
         self._start_head_timer()
-        self._feed_parser(data)
+        self._parse(data, 0)
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
+        self.flow = PausableInput(transport)
         self._start_head_timer()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._stop_head_timer()
+        self._unparsed = b""
         super().connection_lost(exc)
 
     def on_message_begin(self) -> None:
         super().on_message_begin()
         self._receiving = self._in_head = True
-        self._head_size = self._hosts = 0
+        self._head_size = self._hosts = self._body_left = 0
         self._start_head_timer()
 
     def on_url(self, url: bytes) -> None:
@@ -126,6 +220,8 @@ class HttpConnection(HttpToolsProtocol):
             self._hosts += 1
             if self._hosts > 1:
                 raise self._parser_error(400, "the header host may be given once")
+        elif self.headers[-1][0] == b"content-length":
+            self._body_left = int(value)
 
     def on_headers_complete(self) -> None:
         self._in_head = False
@@ -137,12 +233,22 @@ class HttpConnection(HttpToolsProtocol):
 
     def on_body(self, body: bytes) -> None:
         self._progress = True
+        self._body_left -= len(body)
         super().on_body(body)
 
     def on_message_complete(self) -> None:
         self._receiving = False
         self._progress = True
         super().on_message_complete()
+
+    def on_response_complete(self) -> None:
+        super().on_response_complete()
+        if self._unparsed:
+            self.loop.call_soon(self._parse_rest)
+
+    def _unsupported_upgrade_warning(self) -> None:
+        super()._unsupported_upgrade_warning()
+        self._drops_rest = True
 
     def send_400_response(self, msg: str) -> None:
         self._send_error(*(self._refusal or (400, _MALFORMED)))
