@@ -6,6 +6,7 @@ import asyncio
 import math
 import socket
 import struct
+import time
 from dataclasses import dataclass
 from typing import Protocol, cast
 
@@ -19,6 +20,10 @@ from paddock.llm.wire.response_writer import HttpResponseWriter
 
 MAX_PIPELINED_BYTES = 64 * 1024
 """Bytes that may be buffered behind the request being answered."""
+PARSE_SLICE = 16 * 1024
+"""Bytes that are parsed at once, except of a body whose length is known."""
+PARSE_SECONDS = 0.002
+"""Seconds after which parsing lets other connections go first."""
 LINGER_SECONDS = 2.0
 """Seconds a refused client may go on sending before the connection is reset; resetting it at once would discard the
 refusal before the client reads it."""
@@ -157,15 +162,11 @@ class ClientConnection(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         if self._lingering or self._parser.ended:
             return
-        if self._task is None:
+        if self._task is None and not self._waiting:
             self._read(data)
-            return
-        # Reading goes on while a request is answered, so that a disconnect is noticed.
-        if self._waiting is None:
-            self._waiting = bytearray()
-        self._waiting += data
-        if len(self._waiting) > MAX_PIPELINED_BYTES and self._transport is not None:
-            self._transport.pause_reading()
+        else:
+            # Reading goes on while a request is answered, so that a disconnect is noticed.
+            self._keep_waiting(data)
 
     def eof_received(self) -> None:
         # A half-closed connection looks the same as a client that is gone, and the second is what happens: no HTTP
@@ -198,7 +199,10 @@ class ClientConnection(asyncio.Protocol):
     def _read(self, data: bytes) -> None:
         reader, limits = self._parser, self._server.limits
         new = not reader.has_partial_request
-        reader.feed(data)
+        if len(data) <= PARSE_SLICE or reader.in_sized_body:
+            reader.feed(data)
+        else:
+            self._feed_slices(data)
         if reader.ready:
             self._answer_next()
         elif reader.in_request and reader.head_done:
@@ -206,6 +210,34 @@ class ClientConnection(asyncio.Protocol):
             self._send_continue()
         elif new:
             self.deadline = self.loop.time() + limits.header_timeout
+
+    def _feed_slices(self, data: bytes) -> None:
+        """Parse a first request in slices; what follows, or takes too long to parse, waits."""
+        reader, start, pause_at = self._parser, 0, time.perf_counter() + PARSE_SECONDS
+        while start < len(data) and not reader.ready and not reader.ended:
+            if time.perf_counter() > pause_at:
+                self.loop.call_soon(self._read_waiting)
+                break
+            end = len(data) if reader.in_sized_body else start + PARSE_SLICE
+            reader.feed(data[start:end])
+            start = end
+        if start < len(data) and not reader.ended:
+            self._keep_waiting(data[start:])
+
+    def _keep_waiting(self, data: bytes) -> None:
+        """Keep data that is parsed later, and stop reading if there is much of it."""
+        if self._waiting is None:
+            self._waiting = bytearray()
+        self._waiting += data
+        if len(self._waiting) > MAX_PIPELINED_BYTES and self._transport is not None:
+            self._transport.pause_reading()
+
+    def _read_waiting(self) -> None:
+        if self._waiting and self._task is None and self._transport is not None:
+            waiting, self._waiting = bytes(self._waiting), None
+            if len(waiting) > MAX_PIPELINED_BYTES:
+                self._transport.resume_reading()
+            self._read(waiting)
 
     def _send_continue(self) -> None:
         if self._parser.wants_continue:
@@ -261,10 +293,7 @@ class ClientConnection(asyncio.Protocol):
         elif self._parser.ready:
             self._answer_next()
         elif self._waiting:
-            waiting, self._waiting = bytes(self._waiting), None
-            if len(waiting) > MAX_PIPELINED_BYTES:
-                transport.resume_reading()
-            self._read(waiting)
+            self._read_waiting()
         else:
             reader, limits = self._parser, self._server.limits
             waits = reader.in_request and (limits.body_timeout if reader.head_done else limits.header_timeout)
