@@ -72,7 +72,10 @@ class WorkerPool:
                 except (OSError, asyncio.IncompleteReadError):
                     continue  # The worker died, perhaps for another reason.
                 if isinstance(value, BaseException):
-                    raise value
+                    try:
+                        raise value
+                    finally:
+                        value = None  # Its traceback refers to this frame, and so to the body.
                 return value, result_body
         finally:
             self._free.release()

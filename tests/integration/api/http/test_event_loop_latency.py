@@ -5,10 +5,13 @@ The server measures the CPU time of each step. The limit grows with the variance
 
 from __future__ import annotations
 
+import fcntl
 import http.server
 import json
 import re
 import socket
+import struct
+import termios
 import threading
 import time
 from collections.abc import Iterator
@@ -20,7 +23,7 @@ import pytest
 from websockets.sync.client import ClientConnection, connect
 
 from tests.integration.api.conftest import create
-from tests.support.server import Server, run, serving
+from tests.support.server import Server, eventually, run, serving
 from tests.support.server_load import resident, watched
 
 HOLD = 0.05
@@ -257,6 +260,52 @@ def test_memory_is_given_back(server: Server, client: httpx.Client) -> None:
     for _ in range(6):
         client.post(path, content=body, headers=JSON)
     assert resident(server) - before < 100 * 2**20
+
+
+LONG_TEXT = b"a" * (24 * 2**20)
+REFUSED_BODIES = {
+    "invalid JSON": b'{"model":"real","task":{"goal":"' + LONG_TEXT,
+    "wrong type": b'{"model":"real","task":"x","messages":"' + LONG_TEXT + b'"}',
+}
+
+
+def send_part_of_body(client: httpx.Client, url: str, body: bytes) -> None:
+    """Send a head and most of the body it announces, and hang up once the server has read it."""
+    target = httpx.URL(url)
+    head = (
+        f"POST {target.path} HTTP/1.1\r\nHost: localhost\r\nAuthorization: {client.headers['authorization']}\r\n"
+        f"Content-Type: application/json\r\nContent-Length: {len(body) + 1}\r\n\r\n"
+    )
+    with socket.create_connection((target.host, target.port or 0)) as raw:
+        raw.sendall(head.encode() + body)
+        eventually(lambda: unsent_bytes(raw) == 0)
+
+
+def unsent_bytes(raw: socket.socket) -> int:
+    return int(struct.unpack("i", fcntl.ioctl(raw, termios.TIOCOUTQ, bytes(4)))[0])
+
+
+@pytest.mark.parametrize(
+    ("path", "port"), [("/v1/tasks/validate", "main"), ("/v1/messages", "main"), ("/v1/messages", "models")]
+)
+def test_memory_of_refused_and_aborted_requests_is_given_back(
+    server: Server, client: httpx.Client, path: str, port: str
+) -> None:
+    url = (f"http://{server.settings['llm']['listen']}" if port == "models" else server.url) + path
+
+    def send(kind: str) -> None:
+        if kind == "hang-up":
+            send_part_of_body(client, url, LONG_TEXT)
+        else:
+            answer = client.post(url, content=REFUSED_BODIES[kind], headers=JSON)
+            assert answer.status_code == 400, answer.text[:300]
+
+    for kind in (*REFUSED_BODIES, "hang-up"):
+        send(kind)
+        before = resident(server)
+        for _ in range(5):
+            send(kind)
+        assert resident(server) - before < 72 * 2**20, kind
 
 
 @contextmanager
