@@ -242,13 +242,15 @@ async def open_gateway(
         held.push_async_callback(asyncio.to_thread, tracer.close)
     workers = WorkerPool()
     held.push_async_callback(workers.close)
-    around = ProviderDependencies(client, ArchiveRecordingSource(archive))
+    script_workers = WorkerPool(1)
+    held.push_async_callback(script_workers.close)
+    around = ProviderDependencies(client, ArchiveRecordingSource(archive), script_workers)
     providers = {name: make_provider(name, each, around) for name, each in settings.providers.items()}
     for provider in providers.values():
         held.push_async_callback(provider.close)
     gateway = ModelGateway(
         settings=settings,
-        routes=ModelRoutes(settings, providers),
+        routes=ModelRoutes(settings, providers, script_workers),
         authenticator=KeyAuthenticator(keys),
         limits=ModelLimits(settings.tenant_limits),
         budgets=KeyBudgets(ledger),

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import pickle
+import signal
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -22,6 +24,13 @@ from paddock.llm.formats.registry import FORMATS
 from paddock.llm.offload.body_patch import SHARED_SETTINGS, patch_body, replace_model
 from paddock.llm.offload.json_value_counter import estimate_value_count, has_more_values
 from paddock.llm.request_kind import COUNT, ModelCall, parse_model_call
+from paddock.llm.scripted_model.turn_conditions import (
+    ConditionMatcher,
+    ConversationFacts,
+    ScriptConditions,
+    SearchTooLong,
+)
+from paddock.llm.scripted_model.turn_selection import TurnChoice, choose_turn
 from paddock.llm.wire.base import HttpRequest
 
 MAX_READ_IN_PROCESS = 4 * 2**20
@@ -31,6 +40,9 @@ MAX_VALUES_IN_PROCESS = 8000
 """Values (commas inside texts included) of a body that the server process translates itself."""
 MAX_VALUES = 150_000
 """Maximum values of a request that is fully parsed: for translation, or for a script or replay provider."""
+
+CHOICE_SECONDS = 1.0
+"""CPU seconds for choosing the turn of a script."""
 
 
 @dataclass(slots=True)
@@ -183,6 +195,25 @@ def _decode_task(max_values: int | None, text: bytes) -> tuple[None, bytes]:
         raise InvalidJson(str(error)) from None
 
 
+def _choose_turn_task(
+    task: tuple[ScriptConditions, ConversationFacts, bool], body: bytes
+) -> tuple[TurnChoice | None, bytes]:
+    """Choose a script's turn within a time limit: the search functions of `re` can be interrupted by signals only."""
+    conditions, facts, side_call = task
+    matcher = ConditionMatcher(facts, {}, max_steps=sys.maxsize)
+
+    def interrupt(*_: object) -> None:
+        raise SearchTooLong
+
+    previous = signal.signal(signal.SIGVTALRM, interrupt)
+    signal.setitimer(signal.ITIMER_VIRTUAL, CHOICE_SECONDS)
+    try:
+        return choose_turn(conditions, facts, matcher, side_call=side_call), b""
+    finally:
+        signal.setitimer(signal.ITIMER_VIRTUAL, 0)
+        signal.signal(signal.SIGVTALRM, previous)
+
+
 def _referenced_items_task(_: None, body: bytes) -> tuple[dict[str, list[str]], bytes]:
     check_values(body)
     return referenced_items(body), b""
@@ -205,4 +236,5 @@ TASKS: Mapping[str, Callable[[Any, bytes], tuple[Any, bytes]]] = {
     "find_items": _find_items_task,
     "replace_references": _replace_references_task,
     "translate_embeddings": translate_embeddings,
+    "choose_turn": _choose_turn_task,
 }

@@ -19,6 +19,7 @@ from paddock.llm.providers.circuit_breaker import CircuitBreaker
 from paddock.llm.wire.base import UpstreamResponse
 
 if TYPE_CHECKING:
+    from paddock.llm.offload.worker_pool import WorkerPool
     from paddock.llm.providers.script_provider import ScriptProvider
     from paddock.llm.scripted_model.script_schema import ModelScript
 
@@ -42,11 +43,12 @@ class RunScriptProvider(Provider):
 
     kind = "script"
 
-    def __init__(self, text: str) -> None:
+    def __init__(self, text: str, workers: WorkerPool | None = None) -> None:
         from paddock.llm.formats.registry import FORMATS
 
         super().__init__(RUN_SCRIPT_PROVIDER, tuple(FORMATS))
         self.text = text
+        self._workers = workers
         self._reading: asyncio.Future[ScriptProvider] | None = None
 
     async def send(self, request: ProviderRequest) -> UpstreamResponse:
@@ -58,7 +60,7 @@ class RunScriptProvider(Provider):
     def _make_provider(self) -> ScriptProvider:
         from paddock.llm.providers.script_provider import ScriptProvider
 
-        return ScriptProvider(RUN_SCRIPT_PROVIDER, _parse_script(self.text))
+        return ScriptProvider(RUN_SCRIPT_PROVIDER, _parse_script(self.text), workers=self._workers)
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,8 +77,9 @@ class RunScript:
 class RunScripts:
     """The scripts of all active runs."""
 
-    def __init__(self) -> None:
+    def __init__(self, workers: WorkerPool | None = None) -> None:
         self._scripts: dict[str, RunScript] = {}
+        self._workers = workers
 
     def add(self, run_id: str, text: str, tenant: str | None = None) -> None:
         """Add the script of a run. Cheap, and without effect if the same script is there already.
@@ -88,7 +91,8 @@ class RunScripts:
         if known is None or known.tenant != tenant or known.provider.text != text:
             settings = ProviderConfig(kind="script", file=Path(f"{script_model_name(run_id)}.yaml"))
             model = ModelConfig(provider=RUN_SCRIPT_PROVIDER)
-            self._scripts[run_id] = RunScript(tenant, RunScriptProvider(text), CircuitBreaker(), settings, model)
+            provider = RunScriptProvider(text, self._workers)
+            self._scripts[run_id] = RunScript(tenant, provider, CircuitBreaker(), settings, model)
 
     def remove(self, run_id: str) -> None:
         """Remove the script of a run; idempotent."""
