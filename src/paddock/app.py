@@ -22,6 +22,7 @@ import structlog
 import uvicorn
 import uvloop
 from starlette.types import ASGIApp
+from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 
 from paddock.agents.engines.registry import EngineDependencies as EngineMeans
 from paddock.agents.factory import open_sessions
@@ -134,6 +135,7 @@ class PaddockServer:
             held.push_async_callback(self.backend.close)
             settings = self.config.llm
             self.loop = EventLoopMonitor(cpu=self.config.log.level == "debug")
+            self.loop.skip_tasks_of(RequestResponseCycle.run_asgi)
             self.loop.start()
             held.callback(self.loop.stop)
             self.model_server = HttpServer(
@@ -141,6 +143,7 @@ class PaddockServer:
                 max_body=settings.max_body,
                 max_connections=MAX_MODEL_CONNECTIONS,
                 memory_budget=self.gateway.memory_budget,
+                measure=self.loop.call,
             )
             held.push_async_callback(self.model_server.close, self.config.server.shutdown_grace)
             sandboxes = SandboxModelAccess(settings, self.keys, self.model_server, self.gateway.catalog)
@@ -412,7 +415,7 @@ class _UvicornServer(uvicorn.Server):
         settings = uvicorn.Config(
             paddock.app,
             http=HttpConnection.with_model_server(paddock.model_server.add_external_listener(quick)),
-            ws=WebSocketConnection,
+            ws=WebSocketConnection.measured_by(paddock.loop.call),
             ws_max_size=MAX_WEBSOCKET_MESSAGE,
             ws_per_message_deflate=False,
             lifespan="off",

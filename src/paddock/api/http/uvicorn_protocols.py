@@ -10,14 +10,15 @@ import time
 from collections.abc import Mapping
 from typing import Any, cast
 
-from uvicorn._types import ASGISendEvent
+from uvicorn._types import ASGIReceiveEvent, ASGISendEvent
 from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
+from websockets.frames import Frame
 from websockets.http11 import Request
 
 from paddock.api.http.model_fast_path import BorrowedConnection, is_fast_path_request
-from paddock.llm.wire.client_connection import LINGER_SECONDS, ServerContext
+from paddock.llm.wire.client_connection import LINGER_SECONDS, MeasureCallback, ServerContext, call_directly
 from paddock.llm.wire.http_heads import MAX_HEAD_BYTES, MAX_HEADERS, header_size, status_line
 
 TAKEOVER_EXTENSION = "paddock.take"
@@ -28,6 +29,13 @@ PARSE_SLICE = 16 * 2**10
 """Bytes that are parsed at once, except of a body whose length is known."""
 PARSE_SECONDS = 0.002
 """Seconds after which parsing lets other connections go first."""
+FRAMES_SLICE = 2**10
+"""Bytes of WebSocket frames that are parsed at first; a frame may be six bytes or megabytes."""
+REST_FACTOR = 3
+"""Pause after parsing frames for long, as a multiple of the time it took."""
+MAX_WAITING_MESSAGES = 64
+MESSAGES_PER_STEP = 16
+"""Messages an application may receive before other tasks run."""
 _TOO_LONG = f"the headers are longer than {MAX_HEAD_BYTES} bytes"
 _CODES: Mapping[int, str] = {400: "INVALID_INPUT", 408: "TIMEOUT", 431: "TOO_LARGE"}
 _MALFORMED = "malformed HTTP request"
@@ -71,6 +79,7 @@ class HttpConnection(HttpToolsProtocol):
     """
 
     flow: PausableInput
+    measure: MeasureCallback = staticmethod(call_directly)
     model_server: ServerContext | None = None
     _head_timer: asyncio.TimerHandle | None = None
     _head_deadline = 0.0
@@ -96,9 +105,12 @@ class HttpConnection(HttpToolsProtocol):
     @classmethod
     def with_model_server(cls, server: ServerContext) -> type[HttpConnection]:
         """Return a subclass that lets this server answer model requests."""
-        return type("HttpConnection", (cls,), {"model_server": server})
+        return type("HttpConnection", (cls,), {"model_server": server, "measure": staticmethod(server.measure)})
 
     def data_received(self, data: bytes) -> None:
+        self.measure(self._receive, data)
+
+    def _receive(self, data: bytes) -> None:
         if self._closing_after_error:
             return
         if self._unparsed:
@@ -142,7 +154,10 @@ class HttpConnection(HttpToolsProtocol):
 
     def _parse_rest(self) -> None:
         if self._unparsed:
-            self._parse(self._unparsed, self._unparsed_start)
+            self.measure(self._parse_from, self._unparsed_start)
+
+    def _parse_from(self, start: int) -> None:
+        self._parse(self._unparsed, start)
 
     def _reads_requests(self) -> bool:
         return not (
@@ -339,9 +354,21 @@ class SocketTakeover:
 
 
 class WebSocketConnection(WebSocketsSansIOProtocol):
-    """Offers its socket to the application as an extension of the scope."""
+    """Offers its socket to the application as an extension of the scope.
 
+    Frames are parsed in slices: not while messages wait for the application or the client does not read, and a client
+    whose frames take long to parse has to wait meanwhile.
+    """
+
+    measure: MeasureCallback = staticmethod(call_directly)
     taken = False
+    _unparsed = b""
+    """Received bytes that are not parsed yet; reading is paused meanwhile."""
+    _whole = bytearray()
+    """The fragments of a message received so far."""
+    _messages = 0
+    """Number of messages passed to the application."""
+    _timer: asyncio.Handle | None = None
 
     def handle_connect(self, event: Request) -> None:
         super().handle_connect(event)
@@ -349,13 +376,94 @@ class WebSocketConnection(WebSocketsSansIOProtocol):
             extensions = cast(dict[str, Any], self.scope["extensions"])
             extensions[TAKEOVER_EXTENSION] = SocketTakeover(self)
 
+    @classmethod
+    def measured_by(cls, measure: MeasureCallback) -> type[WebSocketConnection]:
+        """Return a subclass whose callbacks are measured."""
+        return type("WebSocketConnection", (cls,), {"measure": staticmethod(measure)})
+
     def data_received(self, data: bytes) -> None:
-        super().data_received(data)
+        self.measure(self._receive_data, data)
+
+    def _receive_data(self, data: bytes) -> None:
+        if self._unparsed:
+            self._unparsed += data
+        else:
+            self._parse(data)
         if self.conn.handshake_exc is not None and not (self.handshake_initiated or self.handshake_complete):
             # The WebSocket library has its own limits for the handshake and sends no answer beyond them.
             self.handshake_complete = True
             self.transport.write(_error_bytes(431, "a header of the WebSocket handshake is too long"))
             self.transport.close()
+
+    def _parse(self, data: bytes) -> None:
+        """Parse frames in slices, which grow while they hold few frames. The rest is kept if it has to wait."""
+        start, size, began = 0, FRAMES_SLICE, time.perf_counter()
+        while start < len(data) and not self.transport.is_closing():
+            waits = self.queue.qsize() >= MAX_WAITING_MESSAGES or not self.writable.is_set()
+            busy = time.perf_counter() - began
+            if start and (waits or busy > PARSE_SECONDS):
+                self._unparsed = data[start:]
+                self._pause_reading()
+                if not waits:
+                    self._timer = self.loop.call_later(REST_FACTOR * busy, self._parse_rest)
+                return
+            super().data_received(data[start : start + size])
+            start += size
+            size *= 2
+
+    def _parse_rest(self) -> None:
+        data, self._unparsed = self._unparsed, b""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if data:
+            self.measure(self._parse, data)
+        self._continue_reading()
+
+    def _continue_reading(self) -> None:
+        """Read the client again once nothing waits."""
+        if not self._unparsed and self.queue.empty() and self.read_paused and not self.transport.is_closing():
+            self.read_paused = False
+            self.transport.resume_reading()
+
+    def _pause_reading(self) -> None:
+        if not self.read_paused:
+            self.read_paused = True
+            self.transport.pause_reading()
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        if self._unparsed and self._timer is None:
+            self._timer = self.loop.call_soon(self._parse_rest)
+
+    def handle_cont(self, event: Frame) -> None:
+        # One buffer: a list of small fragments takes far more memory than their content.
+        if self.frames:
+            self._whole = bytearray(self.frames.pop())
+        self._whole += event.data
+        if event.fin:
+            self.frames = [bytes(self._whole)]
+            self._whole = bytearray()
+            self.send_receive_event_to_app()
+
+    async def receive(self) -> ASGIReceiveEvent:
+        self._messages += 1
+        if self._messages % MESSAGES_PER_STEP == 0:
+            # A message that waits already would be returned at once, and other tasks would never run.
+            await asyncio.sleep(0)
+        message = await self.queue.get()
+        if self.queue.empty():
+            if self._unparsed and self._timer is None:
+                self._parse_rest()
+            else:
+                self._continue_reading()
+        return message
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._unparsed = b""
+        if self._timer is not None:
+            self._timer.cancel()
+        super().connection_lost(exc)
 
     def shutdown(self) -> None:
         # After a takeover the new owner closes the connection; a close frame now could corrupt its stream.
@@ -364,6 +472,8 @@ class WebSocketConnection(WebSocketsSansIOProtocol):
 
     async def send(self, message: ASGISendEvent) -> None:
         await super().send(message)
+        if self.close_sent and self._unparsed and self._timer is None:
+            self._timer = self.loop.call_soon(self._parse_rest)  # The answer to the close frame may be in it.
         if message["type"] == "websocket.http.response.body" and not message.get("more_body", False):
             # uvicorn would treat a handshake refused by an HTTP response as unanswered.
             self.handshake_complete = True
@@ -371,4 +481,4 @@ class WebSocketConnection(WebSocketsSansIOProtocol):
     @property
     def has_early_data(self) -> bool:
         """Return whether the client sent data that has not been read."""
-        return not self.queue.empty() or bool(self.conn.reader.buffer)
+        return not self.queue.empty() or bool(self._unparsed) or bool(self.conn.reader.buffer)

@@ -7,8 +7,9 @@ import math
 import socket
 import struct
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol, cast
+from typing import Protocol, TypeVar, cast
 
 import structlog
 
@@ -29,6 +30,7 @@ LINGER_SECONDS = 2.0
 refusal before the client reads it."""
 MAX_REFUSED = 64
 """Connections beyond the limit that get an error response; further ones are dropped."""
+A = TypeVar("A")
 _JSON: Headers = [(b"content-type", b"application/json")]
 _RESET = struct.pack("ii", 1, 0)
 log = structlog.get_logger()
@@ -50,6 +52,17 @@ class ConnectionLimits:
     """While the client reads nothing of its response."""
 
 
+class MeasureCallback(Protocol):
+    """Calls a callback of a connection, and measures how long it takes."""
+
+    def __call__(self, callback: Callable[[A], None], argument: A, /) -> None: ...
+
+
+def call_directly(callback: Callable[[A], None], argument: A) -> None:
+    """Call a callback without measuring it."""
+    callback(argument)
+
+
 class ServerContext(Protocol):
     """The listener as its connections see it: handler, limits and connection accounting."""
 
@@ -58,6 +71,7 @@ class ServerContext(Protocol):
     closing: bool
     tag: str | None
     memory_budget: MemoryBudget
+    measure: MeasureCallback
 
     def enter(self, connection: ClientConnection) -> int:
         """Register a new connection, and return how many more are allowed."""
@@ -163,7 +177,7 @@ class ClientConnection(asyncio.Protocol):
         if self._lingering or self._parser.ended:
             return
         if self._task is None and not self._waiting:
-            self._read(data)
+            self._server.measure(self._read, data)
         else:
             # Reading goes on while a request is answered, so that a disconnect is noticed.
             self._keep_waiting(data)
@@ -237,7 +251,7 @@ class ClientConnection(asyncio.Protocol):
             waiting, self._waiting = bytes(self._waiting), None
             if len(waiting) > MAX_PIPELINED_BYTES:
                 self._transport.resume_reading()
-            self._read(waiting)
+            self._server.measure(self._read, waiting)
 
     def _send_continue(self) -> None:
         if self._parser.wants_continue:
@@ -259,7 +273,8 @@ class ClientConnection(asyncio.Protocol):
             self, keep_alive=keep, is_http_1_0=item.is_http_1_0, head_only=request.method == "HEAD"
         )
         self._writer = reply
-        self._task = self.loop.create_task(self._run_handler(request, reply))
+        # Not by the loop's task factory, which takes time: the handler is measured by itself.
+        self._task = asyncio.Task(self._run_handler(request, reply), loop=self.loop)
 
     async def _run_handler(self, request: HttpRequest, reply: HttpResponseWriter) -> None:
         reply.handler_started = True

@@ -11,7 +11,7 @@ from pathlib import Path
 import structlog
 
 from paddock.llm.wire.base import Handler
-from paddock.llm.wire.client_connection import ClientConnection, ConnectionLimits
+from paddock.llm.wire.client_connection import ClientConnection, ConnectionLimits, MeasureCallback, call_directly
 from paddock.llm.wire.http_heads import MAX_HEAD_BYTES
 from paddock.llm.wire.memory_budget import LISTENER_MEMORY, TOTAL_MEMORY, MemoryBudget
 
@@ -29,6 +29,7 @@ class HttpListener:
         self.closing = False
         self.handler = server.handler
         self.limits = server.limits
+        self.measure = server.measure
         self.memory_budget = MemoryBudget(server.listener_memory, server.memory_budget)
         self._owner = server
         self._max_connections = max_connections
@@ -126,8 +127,11 @@ class HttpServer:
         max_header: int = MAX_HEAD_BYTES,
         memory_budget: MemoryBudget | None = None,
         listener_memory: int = LISTENER_MEMORY,
+        measure: MeasureCallback = call_directly,
     ) -> None:
+        """`measure` calls the callbacks of connections."""
         self.handler = handler
+        self.measure = measure
         self.memory_budget = memory_budget or MemoryBudget(TOTAL_MEMORY)
         self.listener_memory = listener_memory
         self.limits = ConnectionLimits(
