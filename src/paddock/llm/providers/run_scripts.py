@@ -33,11 +33,6 @@ def script_model_name(run_id: str) -> str:
     return SCRIPT_MODEL_PREFIX + run_id
 
 
-def check_script(text: str) -> None:
-    """Raise `InvalidInput`, with line and reason, for a text that is not a valid script."""
-    _parse_script(text)
-
-
 class RunScriptProvider(Provider):
     """Answers one run. The script is parsed on the first request, because that can take long."""
 
@@ -84,8 +79,7 @@ class RunScripts:
     def add(self, run_id: str, text: str, tenant: str | None = None) -> None:
         """Add the script of a run. Cheap, and without effect if the same script is there already.
 
-        With a tenant, keys of other tenants that name the run get no answer. The text is not validated: call
-        `check_script` before.
+        With a tenant, keys of other tenants that name the run get no answer. The text is validated on first use.
         """
         known = self._scripts.get(run_id)
         if known is None or known.tenant != tenant or known.provider.text != text:
