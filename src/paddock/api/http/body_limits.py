@@ -36,6 +36,7 @@ DEFAULT_LIMIT = BodyLimit(2**20, 10_000)
 LONG_LISTS = BodyLimit(4 * 2**20, 50_000)
 MAX_BODY_ONLY = BodyLimit(_UNLIMITED, 50_000)
 """Size limited by `server.max_body` only: messages with files, task files and tool arguments."""
+TOOL_ARGUMENTS = BodyLimit(16 * 2**20, 50_000)
 STREAMED = BodyLimit(_UNLIMITED, _UNLIMITED)
 """Uploads that are streamed to disk and limited by the route itself."""
 _ROUTE_LIMITS: Mapping[tuple[str, str], BodyLimit] = {
@@ -45,8 +46,8 @@ _ROUTE_LIMITS: Mapping[tuple[str, str], BodyLimit] = {
     ("POST", "/v1/tasks/validate"): MAX_BODY_ONLY,
     ("POST", "/v1/sessions/{session_id}/messages"): MAX_BODY_ONLY,
     ("POST", "/v1/sessions/{session_id}/resume"): MAX_BODY_ONLY,
-    ("POST", "/v1/sandboxes/{sandbox_id}/tools/{name}"): MAX_BODY_ONLY,
-    ("POST", "/v1/sandboxes/{sandbox_id}/mcp"): MAX_BODY_ONLY,
+    ("POST", "/v1/sandboxes/{sandbox_id}/tools/{name}"): TOOL_ARGUMENTS,
+    ("POST", "/v1/sandboxes/{sandbox_id}/mcp"): TOOL_ARGUMENTS,
     ("PUT", "/v1/sandboxes/{sandbox_id}/networkpolicy"): LONG_LISTS,
     ("PATCH", "/v1/sandboxes/{sandbox_id}/networkpolicy"): LONG_LISTS,
     ("DELETE", "/v1/sandboxes/{sandbox_id}/networkpolicy"): LONG_LISTS,
