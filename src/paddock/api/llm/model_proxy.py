@@ -28,6 +28,8 @@ BODY_STALL_TIMEOUT = 60.0
 """Seconds a client may pause within a body."""
 SEND_STALL_TIMEOUT = 120.0
 """Seconds a client may leave its response unread."""
+COPIED_AT_ONCE = 4 * 2**20
+"""Bytes whose copy takes so long that other requests go first afterwards."""
 WATCH_DELAY = 0.05
 """Seconds before watching for a disconnect; most requests that reach no model are answered sooner."""
 
@@ -118,6 +120,8 @@ class ModelProxy:
                 raise _BodyNotRead(503, "too many large requests are under way; try again later")
             if not message.get("more_body"):
                 request.body = bytes(pieces)
+                if len(pieces) > COPIED_AT_ONCE:
+                    await asyncio.sleep(0)  # Copying has taken long enough for one step.
                 return
             try:
                 async with asyncio.timeout(BODY_STALL_TIMEOUT):
