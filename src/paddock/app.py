@@ -236,15 +236,15 @@ async def open_gateway(
     held.push_async_callback(client.close)
     ledger = await UsageLedger.open(store)
     held.push_async_callback(ledger.close)
+    workers = WorkerPool()
+    held.push_async_callback(workers.close)
     archive = await ExchangeArchive.open(
-        store, settings.archive, collect_provider_secrets(settings), separate_process=True
+        store, settings.archive, collect_provider_secrets(settings), separate_process=True, workers=workers
     )
     held.push_async_callback(archive.close)
     tracer = make_span_exporter(settings.tracing, settings.providers)
     if tracer is not None:
         held.push_async_callback(asyncio.to_thread, tracer.close)
-    workers = WorkerPool()
-    held.push_async_callback(workers.close)
     script_workers = WorkerPool(1)
     held.push_async_callback(script_workers.close)
     around = ProviderDependencies(client, ArchiveRecordingSource(archive), script_workers)

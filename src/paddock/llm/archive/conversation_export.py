@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from heapq import heappop, heappush
-from typing import Any, Literal
+from typing import Any, Literal, TypeAlias
 
 from pydantic.alias_generators import to_camel
 
 from paddock.errors import NotFound, PaddockError
 from paddock.llm.archive.conversation_threads import ConversationThread, group_into_threads
-from paddock.llm.archive.thread_messages import load_thread_messages
+from paddock.llm.archive.thread_messages import ThreadSources, add_thread_messages, read_thread_sources
 from paddock.llm.formats.neutral import MessagePart, MessageRole, ModelMessage, ModelRequest, ModelThinking
 from paddock.llm.formats.registry import FORMATS
 from paddock.llm.formats.thought_signatures import ANTHROPIC, CHAT, is_foreign_signature
@@ -22,6 +22,7 @@ from paddock.model.exchanges import ExchangeFilters
 from paddock.store.model_exchanges.exchange_store import ExchangeStore
 
 ExportForm = Literal["openai", "anthropic"]
+RunEncoder: TypeAlias = Callable[..., Awaitable[bytes]]
 EXCHANGES_AT_ONCE = 2000
 """Exchanges of one sandbox or key that are joined at a time; longer conversations are exported in parts."""
 _FORMATS = {"openai": "openai-chat", "anthropic": "anthropic"}
@@ -35,10 +36,14 @@ async def export_conversation_lines(
     filters: ExchangeFilters,
     match: str | None,
     form: ExportForm,
+    run: RunEncoder,
     *,
     unanswered: bool = False,
 ) -> AsyncIterator[bytes]:
-    """Yield one line per conversation, in order of their start; unanswered ones only if requested."""
+    """Yield one line per conversation, in order of their start; unanswered ones only if requested.
+
+    `run` runs a function that writes so many bytes.
+    """
     # A group is loaded only after all earlier conversations are exported, because there may be many.
     unread: list[tuple[str, int, str | None, str, str | None]] = [
         (first, place, sandbox, key, None)
@@ -64,15 +69,22 @@ async def export_conversation_lines(
         if not thread.turns and not unanswered:
             continue
         try:
-            await load_thread_messages(exchanges, tenant, thread, threads)
+            sources = await read_thread_sources(exchanges, tenant, thread, threads)
         except NotFound:
             continue  # Deleted in the meantime.
-        if unanswered or not thread.messages or any(each.role is MessageRole.ASSISTANT for each in thread.messages):
-            yield await asyncio.to_thread(encode_conversation, thread, form)
+        line = await run(sources.size, write_conversation_line, thread, sources, form, unanswered)
+        if line:
+            yield line
         thread.messages = []
 
 
-def encode_conversation(thread: ConversationThread, form: ExportForm) -> bytes:
+def write_conversation_line(
+    thread: ConversationThread, sources: ThreadSources, form: ExportForm, unanswered: bool
+) -> bytes:
+    """Return a conversation as a line of JSON; nothing for an unanswered one, unless requested."""
+    add_thread_messages(thread, sources)
+    if thread.messages and not unanswered and all(each.role is not MessageRole.ASSISTANT for each in thread.messages):
+        return b""
     first = thread.exchanges[0]
     document: dict[str, Any] = {
         "id": thread.id,

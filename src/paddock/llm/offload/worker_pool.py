@@ -11,6 +11,7 @@ import pickle
 import socket
 import subprocess
 import sys
+from collections.abc import Callable
 from typing import Any
 
 import structlog
@@ -27,6 +28,8 @@ TASK_SECONDS = 60.0
 """Maximum seconds that a worker spends on one request."""
 IDLE_SECONDS = 60.0
 """Seconds after which an idle worker ends."""
+READ_SIZE = 2**20
+"""Bytes of a result that are read at once."""
 RETRY_AFTER = 2
 _PASSED_ENVIRONMENT = ("PATH", "HOME", "LANG", "LC_ALL", "PYTHONPATH", "PYTHONDONTWRITEBYTECODE", "VIRTUAL_ENV")
 """Environment variables that workers inherit; others may contain provider keys."""
@@ -81,6 +84,10 @@ class WorkerPool:
             self._free.release()
         log.warning("large request killed two workers", task=task, bytes=len(body))
         raise WorkersBusy("the worker process for large requests died twice; make the request smaller")
+
+    async def call(self, function: Callable[..., bytes], *arguments: Any) -> bytes:
+        """Call a function of a module in a worker. Raises its `PaddockError`, or `WorkersBusy`."""
+        return (await self.run_task("call", (function, arguments), b""))[1]
 
     async def close(self) -> None:
         """Stop all workers."""
@@ -174,7 +181,13 @@ class _Worker:
         await self._writer.drain()
         first, second = message_lengths(await self._reader.readexactly(HEADER_BYTES))
         value = pickle.loads(await self._reader.readexactly(first))  # noqa: S301 - from a child process of this program
-        return value, await self._reader.readexactly(second)
+        pieces: list[bytes] = []
+        while second:
+            pieces.append(await self._reader.read(min(second, READ_SIZE)))
+            if not pieces[-1]:
+                raise asyncio.IncompleteReadError(b"", second)
+            second -= len(pieces[-1])
+        return value, pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
     def cancel_idle_timer(self) -> None:
         if self._timer is not None:

@@ -214,6 +214,13 @@ def _choose_turn_task(
         signal.signal(signal.SIGVTALRM, previous)
 
 
+def _call_task(call: tuple[Callable[..., Any], tuple[Any, ...]], _: bytes) -> tuple[Any, bytes]:
+    """Call a function of any module; long results should be bytes, which are not copied."""
+    function, arguments = call
+    result = function(*arguments)
+    return (None, result) if isinstance(result, bytes) else (result, b"")
+
+
 def _referenced_items_task(_: None, body: bytes) -> tuple[dict[str, list[str]], bytes]:
     check_values(body)
     return referenced_items(body), b""
@@ -237,4 +244,5 @@ TASKS: Mapping[str, Callable[[Any, bytes], tuple[Any, bytes]]] = {
     "replace_references": _replace_references_task,
     "translate_embeddings": translate_embeddings,
     "choose_turn": _choose_turn_task,
+    "call": _call_task,
 }
