@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import aclosing
 from dataclasses import asdict
 from datetime import UTC, datetime
@@ -30,6 +30,7 @@ from paddock.llm.archive.conversation_threads import ConversationThread
 from paddock.llm.exchange import Exchange, ExchangeOutcome
 from paddock.model.exchanges import ExchangeFilters, ExchangeSummary
 
+_JOINED_BYTES = 2**20
 _RAW_HEADERS = {"X-Content-Type-Options": "nosniff", "Content-Security-Policy": "sandbox", "Cache-Control": "no-store"}
 
 
@@ -243,8 +244,7 @@ def create_router(services: ApiServices) -> APIRouter:
         """Return one exchange; with `raw`, the original bytes of the request or the response."""
         if raw is not None:
             return _raw_response(await archive.get(principal.tenant, exchange_id), raw)
-        document = _exchange_document(*await archive.write_exchange(principal.tenant, exchange_id))
-        return Response(document, media_type="application/json")
+        return _json_response(_exchange_document(*await archive.write_exchange(principal.tenant, exchange_id)))
 
     @router.get(
         "/exchanges/{exchange_id}/conversation",
@@ -253,8 +253,7 @@ def create_router(services: ApiServices) -> APIRouter:
     )
     async def get_conversation(exchange_id: str, principal: LlmReader) -> Response:
         """Return the conversation that an exchange is part of."""
-        document = _conversation_document(*await archive.write_conversation(principal.tenant, exchange_id))
-        return Response(document, media_type="application/json")
+        return _json_response(_conversation_document(*await archive.write_conversation(principal.tenant, exchange_id)))
 
     @router.delete("/exchanges/{exchange_id}", status_code=204, responses=document_errors(404))
     async def delete_exchange(exchange_id: str, principal: KeyAdmin) -> None:
@@ -271,8 +270,11 @@ def create_router(services: ApiServices) -> APIRouter:
         found = await archive.write_conversations(principal.tenant, sandbox_id)
         if not found:
             await fleet.get(principal.tenant, sandbox_id)
-        items = [_conversation_document(thread, content) for thread, content in found]
-        return Response(b'{"items": [%b]}' % b", ".join(items), media_type="application/json")
+        pieces = [b'{"items": [']
+        for number, (thread, content) in enumerate(found):
+            pieces += [b", "] if number else []
+            pieces += _conversation_document(thread, content)
+        return _json_response([*pieces, b"]}"])
 
     return router
 
@@ -287,12 +289,25 @@ def _raw_response(exchange: Exchange, which: str) -> Response:
     return Response(body, 200, _RAW_HEADERS, kind)
 
 
-def _exchange_document(summary: ExchangeSummary, content: bytes) -> bytes:
+def _json_response(pieces: Sequence[bytes]) -> Response:
+    """Respond with JSON in pieces. Long responses are sent piece by piece: joining them takes long."""
+    size = sum(map(len, pieces))
+    if size <= _JOINED_BYTES:
+        return Response(b"".join(pieces), media_type="application/json")
+
+    async def send() -> AsyncIterator[bytes]:
+        for piece in pieces:
+            yield piece
+
+    return StreamingResponse(send(), 200, {"Content-Length": str(size)}, "application/json")
+
+
+def _exchange_document(summary: ExchangeSummary, content: Sequence[bytes]) -> Sequence[bytes]:
     response = ExchangeSummaryResponse.from_summary(summary)
     return _join_objects(response.model_dump_json(by_alias=True, exclude_none=True).encode(), content)
 
 
-def _conversation_document(thread: ConversationThread, content: bytes) -> bytes:
+def _conversation_document(thread: ConversationThread, content: Sequence[bytes]) -> Sequence[bytes]:
     response = ConversationResponse(
         id=thread.id,
         number=thread.exchanges[0].number,
@@ -314,9 +329,9 @@ def _conversation_document(thread: ConversationThread, content: bytes) -> bytes:
     return _join_objects(head.encode(), content)
 
 
-def _join_objects(first: bytes, second: bytes) -> bytes:
-    """Return one JSON object with the fields of two, of which neither is empty."""
-    return b"%b, %b" % (first[:-1], second[1:])
+def _join_objects(first: bytes, second: Sequence[bytes]) -> Sequence[bytes]:
+    """Return one JSON object with the fields of two, of which neither is empty. The second is given in pieces."""
+    return [first[:-1], b", ", second[0][1:], *second[1:]]
 
 
 def _to_datetime(at: float) -> datetime:

@@ -157,8 +157,11 @@ class ExchangeArchive:
         stored = await self._exchanges.get(tenant, exchange_id)
         return await asyncio.get_running_loop().run_in_executor(self._threads, decode_exchange, stored)
 
-    async def write_exchange(self, tenant: str, exchange_id: str) -> tuple[ExchangeSummary, bytes]:
-        """Return an exchange's summary, and its content as a JSON object. Raises `NotFound`, `WorkersBusy`."""
+    async def write_exchange(self, tenant: str, exchange_id: str) -> tuple[ExchangeSummary, Sequence[bytes]]:
+        """Return an exchange's summary, and its content as a JSON object in pieces.
+
+        Raises `NotFound`, `WorkersBusy`.
+        """
         await self._wait_for_writes()
         stored = await self._exchanges.get(tenant, exchange_id)
         size = stored.summary.request_size + stored.summary.response_size
@@ -214,7 +217,9 @@ class ExchangeArchive:
             threads.append(thread)
         return threads
 
-    async def write_conversations(self, tenant: str, sandbox_id: str) -> Sequence[tuple[ConversationThread, bytes]]:
+    async def write_conversations(
+        self, tenant: str, sandbox_id: str
+    ) -> Sequence[tuple[ConversationThread, Sequence[bytes]]]:
         """Return the conversations of a sandbox, and the content of each as a JSON object. Raises `WorkersBusy`."""
         return [
             (thread, await self._run_encoder(sources.size, write_conversation_content, thread, sources))
@@ -235,7 +240,7 @@ class ExchangeArchive:
             except NotFound:
                 continue  # Deleted in the meantime.
 
-    async def write_conversation(self, tenant: str, exchange_id: str) -> tuple[ConversationThread, bytes]:
+    async def write_conversation(self, tenant: str, exchange_id: str) -> tuple[ConversationThread, Sequence[bytes]]:
         """Return the conversation of an exchange, found through its sandbox or key, and its content as a JSON object.
 
         Raises `NotFound`, `WorkersBusy`.
@@ -279,10 +284,10 @@ class ExchangeArchive:
             self._exchanges, tenant, filters, match, form, self._run_encoder, unanswered=unanswered
         )
 
-    async def _run_encoder(self, size: int, function: Callable[..., bytes], *arguments: Any) -> bytes:
+    async def _run_encoder(self, size: int, function: Callable[..., bytes], *arguments: Any) -> Sequence[bytes]:
         """Run a function that parses and writes so many bytes: of many, in a worker process."""
         if self._workers is None or size <= _LARGE_BYTES:
-            return await asyncio.to_thread(function, *arguments)
+            return [await asyncio.to_thread(function, *arguments)]
         return await self._workers.call(function, *arguments)
 
     async def delete(self, tenant: str, exchange_id: str) -> None:

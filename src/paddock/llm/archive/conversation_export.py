@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from heapq import heappop, heappush
@@ -22,7 +22,7 @@ from paddock.model.exchanges import ExchangeFilters
 from paddock.store.model_exchanges.exchange_store import ExchangeStore
 
 ExportForm = Literal["openai", "anthropic"]
-RunEncoder: TypeAlias = Callable[..., Awaitable[bytes]]
+RunEncoder: TypeAlias = Callable[..., Awaitable[Sequence[bytes]]]
 EXCHANGES_AT_ONCE = 2000
 """Exchanges of one sandbox or key that are joined at a time; longer conversations are exported in parts."""
 _FORMATS = {"openai": "openai-chat", "anthropic": "anthropic"}
@@ -40,7 +40,7 @@ async def export_conversation_lines(
     *,
     unanswered: bool = False,
 ) -> AsyncIterator[bytes]:
-    """Yield one line per conversation, in order of their start; unanswered ones only if requested.
+    """Yield one line per conversation, in order of their start; unanswered ones only if requested. Long ones in pieces.
 
     `run` runs a function that writes so many bytes.
     """
@@ -73,8 +73,8 @@ async def export_conversation_lines(
         except NotFound:
             continue  # Deleted in the meantime.
         line = await run(sources.size, write_conversation_line, thread, sources, form, unanswered)
-        if line:
-            yield line
+        for piece in line:
+            yield piece
         thread.messages = []
 
 

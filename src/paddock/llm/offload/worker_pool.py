@@ -58,6 +58,17 @@ class WorkerPool:
 
     async def run_task(self, task: str, argument: Any, body: bytes) -> tuple[Any, bytes]:
         """Run a task in a worker, and return its result and body. Raises the task's error, or `WorkersBusy`."""
+        value, pieces = await self._run_in_pieces(task, argument, body)
+        return value, pieces[0] if len(pieces) == 1 else b"".join(pieces)
+
+    async def call(self, function: Callable[..., bytes], *arguments: Any) -> list[bytes]:
+        """Call a function of a module in a worker, and return its result in pieces.
+
+        Raises its `PaddockError`, or `WorkersBusy`.
+        """
+        return (await self._run_in_pieces("call", (function, arguments), b""))[1]
+
+    async def _run_in_pieces(self, task: str, argument: Any, body: bytes) -> tuple[Any, list[bytes]]:
         if self._closed or self._waiting >= MAX_WAITING:
             raise WorkersBusy
         self._waiting += 1
@@ -85,10 +96,6 @@ class WorkerPool:
         log.warning("large request killed two workers", task=task, bytes=len(body))
         raise WorkersBusy("the worker process for large requests died twice; make the request smaller")
 
-    async def call(self, function: Callable[..., bytes], *arguments: Any) -> bytes:
-        """Call a function of a module in a worker. Raises its `PaddockError`, or `WorkersBusy`."""
-        return (await self.run_task("call", (function, arguments), b""))[1]
-
     async def close(self) -> None:
         """Stop all workers."""
         self._closed = True
@@ -97,7 +104,7 @@ class WorkerPool:
             self._stop_worker(worker)
         await asyncio.gather(*self._reaping)
 
-    async def _run_once(self, task: str, argument: Any, body: bytes) -> tuple[Any, bytes]:
+    async def _run_once(self, task: str, argument: Any, body: bytes) -> tuple[Any, list[bytes]]:
         worker = self._idle.pop() if self._idle else await self._start_worker()
         worker.cancel_idle_timer()
         try:
@@ -175,7 +182,7 @@ class _Worker:
             raise
         return cls(process, reader, writer)
 
-    async def run_task(self, task: str, argument: Any, body: bytes) -> tuple[Any, bytes]:
+    async def run_task(self, task: str, argument: Any, body: bytes) -> tuple[Any, list[bytes]]:
         for part in pack_message((task, argument), body):
             self._writer.write(part)
         await self._writer.drain()
@@ -187,7 +194,7 @@ class _Worker:
             if not pieces[-1]:
                 raise asyncio.IncompleteReadError(b"", second)
             second -= len(pieces[-1])
-        return value, pieces[0] if len(pieces) == 1 else b"".join(pieces)
+        return value, pieces or [b""]
 
     def cancel_idle_timer(self) -> None:
         if self._timer is not None:

@@ -41,6 +41,9 @@ MAX_VALUES_IN_PROCESS = 8000
 MAX_VALUES = 150_000
 """Maximum values of a request that is fully parsed: for translation, or for a script or replay provider."""
 
+MAX_NON_ASCII = 8 * 2**20
+"""Bytes of non-ASCII text that is decoded: taking it over from a worker takes time, unlike ASCII text."""
+_ASCII = bytes(range(128))
 CHOICE_SECONDS = 1.0
 """CPU seconds for choosing the turn of a script."""
 
@@ -188,6 +191,8 @@ def _decode_task(max_values: int | None, text: bytes) -> tuple[None, bytes]:
     """Decode JSON to a pickle. Raises `InvalidJson`, and `TooLarge` for more than `max_values` values."""
     if max_values is not None and has_more_values(text, max_values):
         raise TooLarge(f"there are more than {max_values} values in it")
+    if not text.isascii() and len(text.translate(None, _ASCII)) > MAX_NON_ASCII:
+        raise TooLarge(f"there are more than {MAX_NON_ASCII >> 20} MiB of non-ASCII text in it; send it as a file")
     try:
         # Pickling fails too if the text is nested too deeply.
         return None, pickle.dumps(msgspec.json.decode(text), protocol=pickle.HIGHEST_PROTOCOL)

@@ -29,7 +29,7 @@ def find_script_problems(text: str) -> Sequence[str]:
 async def check_long_script(text: object, workers: WorkerPool) -> None:
     """Have a worker process find the problems of a script, if it is long. Raises `WorkersBusy`."""
     if isinstance(text, str) and len(text) > LONG_SCRIPT and _digest(text) not in _remembered:
-        _remember(text, json.loads(await workers.call(write_script_problems, text)))
+        _remember(text, json.loads(b"".join(await workers.call(write_script_problems, text))))
 
 
 def write_script_problems(text: str) -> bytes:
