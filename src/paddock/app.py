@@ -31,7 +31,7 @@ from paddock.agents.sessions.service import SessionService
 from paddock.api.application import create_api_app
 from paddock.api.http.allowed_hosts import AllowedHosts
 from paddock.api.http.model_fast_path import FastPathHandler
-from paddock.api.http.uvicorn_protocols import HttpConnection, WebSocketConnection
+from paddock.api.http.uvicorn_protocols import HttpConnection, WebSocketConnection, list_idle_connections
 from paddock.api.services import ApiServices
 from paddock.auth.keys import ApiKeys
 from paddock.auth.logins import BrowserLogins
@@ -60,6 +60,7 @@ from paddock.llm.metering.usage_ledger import UsageLedger
 from paddock.llm.offload.worker_pool import WorkerPool
 from paddock.llm.providers.factory import ProviderDependencies, make_provider
 from paddock.llm.wire.base import Handler, HttpRequest, ResponseWriter
+from paddock.llm.wire.descriptor_guard import DescriptorGuard
 from paddock.llm.wire.http_client import HttpClient
 from paddock.llm.wire.http_server import HttpServer
 from paddock.mcp.address_policy import AddressPolicy
@@ -113,6 +114,7 @@ class PaddockServer:
     def __init__(self, config: Config, log: LogBuffer | None = None) -> None:
         self.log = log or LogBuffer()
         self.config = config.model_copy(update={"llm": add_demo_model(config.llm)})
+        self.descriptors = DescriptorGuard()
         self._held = AsyncExitStack()
 
     async def __aenter__(self) -> Self:
@@ -144,6 +146,7 @@ class PaddockServer:
                 max_connections=MAX_MODEL_CONNECTIONS,
                 memory_budget=self.gateway.memory_budget,
                 measure=self.loop.call,
+                guard=self.descriptors,
             )
             held.push_async_callback(self.model_server.close, self.config.server.shutdown_grace)
             sandboxes = SandboxModelAccess(settings, self.keys, self.model_server, self.gateway.catalog)
@@ -414,7 +417,9 @@ class _UvicornServer(uvicorn.Server):
         )
         settings = uvicorn.Config(
             paddock.app,
-            http=HttpConnection.with_model_server(paddock.model_server.add_external_listener(quick)),
+            http=HttpConnection.with_model_server(
+                paddock.model_server.add_external_listener(quick), paddock.descriptors
+            ),
             ws=WebSocketConnection.measured_by(paddock.loop.call),
             ws_max_size=MAX_WEBSOCKET_MESSAGE,
             ws_per_message_deflate=False,
@@ -427,6 +432,7 @@ class _UvicornServer(uvicorn.Server):
             timeout_graceful_shutdown=max(1, round(paddock.config.server.shutdown_grace)),
         )
         super().__init__(settings)
+        paddock.descriptors.add_source(lambda: list_idle_connections(self.server_state.connections))
         self._paddock = paddock
         self._ready = ready
 

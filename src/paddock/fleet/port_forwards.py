@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import json
-import resource
-import sys
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from paddock.errors import QuotaExceeded, SandboxError, Unavailable
 from paddock.model.sandbox import DaemonAddress
+from paddock.telemetry.open_files import first_reserved_descriptor
 
 EXECD_PORT = 44772
 """Port of execd in a container; here it stands for the sandbox's own daemon."""
@@ -254,6 +253,4 @@ def _refuse_connection(writer: asyncio.StreamWriter, port: int) -> None:
 
 
 def _descriptor_limit() -> int:
-    """Return the first descriptor number reserved for other uses; the kernel assigns the lowest free one."""
-    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    return sys.maxsize if soft == resource.RLIM_INFINITY else soft - min(RESERVED_DESCRIPTORS, soft // 4)
+    return first_reserved_descriptor(RESERVED_DESCRIPTORS, 4)

@@ -7,7 +7,7 @@ import json
 import os
 import socket
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, cast
 
 from uvicorn._types import ASGIReceiveEvent, ASGISendEvent
@@ -18,7 +18,9 @@ from websockets.frames import Frame
 from websockets.http11 import Request
 
 from paddock.api.http.model_fast_path import BorrowedConnection, is_fast_path_request
+from paddock.api.http.outer_middleware import PROXIED
 from paddock.llm.wire.client_connection import LINGER_SECONDS, MeasureCallback, ServerContext, call_directly
+from paddock.llm.wire.descriptor_guard import Admission, DescriptorGuard, IdleConnection
 from paddock.llm.wire.http_heads import MAX_HEAD_BYTES, MAX_HEADERS, header_size, status_line
 
 TAKEOVER_EXTENSION = "paddock.take"
@@ -36,8 +38,12 @@ REST_FACTOR = 3
 MAX_WAITING_MESSAGES = 64
 MESSAGES_PER_STEP = 16
 """Messages an application may receive before other tasks run."""
+BODY_INTERVAL = 30.0
+"""Seconds between two checks of a body that is being received."""
+MIN_BODY_PROGRESS = 1024
+"""Bytes of a body that must arrive between two checks, unless the server does not read."""
 _TOO_LONG = f"the headers are longer than {MAX_HEAD_BYTES} bytes"
-_CODES: Mapping[int, str] = {400: "INVALID_INPUT", 408: "TIMEOUT", 431: "TOO_LARGE"}
+_CODES: Mapping[int, str] = {400: "INVALID_INPUT", 408: "TIMEOUT", 431: "TOO_LARGE", 503: "UNAVAILABLE"}
 _MALFORMED = "malformed HTTP request"
 
 
@@ -45,6 +51,8 @@ class PausableInput(FlowControl):
     """Flow control that also stops reading while received bytes are not parsed yet."""
 
     _is_held = False
+    reads_since = 0.0
+    """Loop time since which the client is read without a pause."""
 
     def hold(self) -> None:
         if not self._is_held:
@@ -56,7 +64,15 @@ class PausableInput(FlowControl):
         if self._is_held:
             self._is_held = False
             if not self.read_paused:
-                self._transport.resume_reading()
+                self._resume()
+
+    @property
+    def is_reading(self) -> bool:
+        return not self.read_paused and not self._is_held
+
+    def _resume(self) -> None:
+        self.reads_since = asyncio.get_running_loop().time()
+        self._transport.resume_reading()
 
     def pause_reading(self) -> None:
         if not self.read_paused:
@@ -68,7 +84,7 @@ class PausableInput(FlowControl):
         if self.read_paused:
             self.read_paused = False
             if not self._is_held:
-                self._transport.resume_reading()
+                self._resume()
 
 
 class HttpConnection(HttpToolsProtocol):
@@ -81,6 +97,9 @@ class HttpConnection(HttpToolsProtocol):
     flow: PausableInput
     measure: MeasureCallback = staticmethod(call_directly)
     model_server: ServerContext | None = None
+    guard: DescriptorGuard | None = None
+    _idle_since: float | None = None
+    """Loop time of the end of the last response, or of the connection's start."""
     _head_timer: asyncio.TimerHandle | None = None
     _head_deadline = 0.0
     _receiving = False
@@ -99,13 +118,17 @@ class HttpConnection(HttpToolsProtocol):
     _unparsed_start = 0
     _drops_rest = False
     """Whether what followed a request in the same piece belongs to an unsupported protocol."""
+    _body_timer: asyncio.TimerHandle | None = None
+    _body_received = 0
+    """Bytes of the body since its last check."""
     _body_left = 0
     """Bytes that the body of the request still has, if it has a content length."""
 
     @classmethod
-    def with_model_server(cls, server: ServerContext) -> type[HttpConnection]:
-        """Return a subclass that lets this server answer model requests."""
-        return type("HttpConnection", (cls,), {"model_server": server, "measure": staticmethod(server.measure)})
+    def with_model_server(cls, server: ServerContext, guard: DescriptorGuard) -> type[HttpConnection]:
+        """Return a subclass that lets this server answer model requests. `guard` admits new connections."""
+        fields = {"model_server": server, "guard": guard, "measure": staticmethod(server.measure)}
+        return type("HttpConnection", (cls,), fields)
 
     def data_received(self, data: bytes) -> None:
         self.measure(self._receive, data)
@@ -147,6 +170,8 @@ class HttpConnection(HttpToolsProtocol):
         self._unparsed, self._drops_rest = b"", False
         if self._reads_requests():
             self.flow.release()
+            if self._receiving and not self._in_head and self._body_timer is None:
+                self._start_body_timer()
 
     def _keep_unparsed(self, data: bytes, start: int) -> None:
         self._unparsed, self._unparsed_start = data, start
@@ -194,6 +219,14 @@ class HttpConnection(HttpToolsProtocol):
         ):
             self._send_error(431, _TOO_LONG)
 
+    def idle_since(self) -> float | None:
+        """Return the loop time since which the connection has no request; `None` if it has one."""
+        return (
+            None
+            if self._closing_after_error or self.transport.is_closing() or not self._is_idle()
+            else self._idle_since
+        )
+
     def _is_idle(self) -> bool:
         cycle: RequestResponseCycle | None = self.cycle
         return not self._receiving and not self.pipeline and (cycle is None or cycle.response_complete)
@@ -207,10 +240,20 @@ class HttpConnection(HttpToolsProtocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
         self.flow = PausableInput(transport)
-        self._start_head_timer()
+        # Not idle yet: it must not be closed in favour of itself.
+        admission = Admission.ADMITTED if self.guard is None else self.guard.admit(transport)
+        self._idle_since = self.loop.time()
+        if admission is Admission.ADMITTED:
+            self._start_head_timer()
+        elif admission is Admission.REFUSED:
+            self._send_error(503, "the server has too many open connections; try again later")
+        else:
+            transport.abort()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._stop_head_timer()
+        if self._body_timer is not None:
+            self._body_timer.cancel()
         self._unparsed = b""
         super().connection_lost(exc)
 
@@ -249,6 +292,7 @@ class HttpConnection(HttpToolsProtocol):
     def on_body(self, body: bytes) -> None:
         self._progress = True
         self._body_left -= len(body)
+        self._body_received += len(body)
         super().on_body(body)
 
     def on_message_complete(self) -> None:
@@ -258,6 +302,7 @@ class HttpConnection(HttpToolsProtocol):
 
     def on_response_complete(self) -> None:
         super().on_response_complete()
+        self._idle_since = self.loop.time()
         if self._unparsed:
             self.loop.call_soon(self._parse_rest)
 
@@ -306,6 +351,21 @@ class HttpConnection(HttpToolsProtocol):
             self._head_timer.cancel()
             self._head_timer = None
 
+    def _start_body_timer(self) -> None:
+        self._body_received = 0
+        self._body_timer = self.loop.call_later(BODY_INTERVAL, self._check_body)
+
+    def _check_body(self) -> None:
+        """Refuse a body that stalls. Bodies for programs in sandboxes may pause for as long as they like."""
+        self._body_timer = None
+        if self.transport.is_closing() or not self._receiving or self._in_head:
+            return
+        reads = self.flow.is_reading and self.loop.time() - self.flow.reads_since >= BODY_INTERVAL
+        if reads and self._body_received < MIN_BODY_PROGRESS and not self.scope.get(PROXIED):
+            self._send_error(408, "the request body arrived too slowly")
+        else:
+            self._start_body_timer()
+
     def _on_head_timeout(self) -> None:
         self._head_timer = None
         if not self.transport.is_closing():
@@ -317,6 +377,13 @@ def _error_bytes(status: int, message: str) -> bytes:
     body = json.dumps({"code": code, "message": message}).encode()
     head = f"content-type: application/json\r\ncontent-length: {len(body)}\r\nconnection: close\r\n\r\n"
     return b"%b\r\n%b%b" % (status_line(status), head.encode(), body)
+
+
+def list_idle_connections(connections: Iterable[object]) -> Iterator[IdleConnection]:
+    """List the idle ones of a server's connections, which may be closed."""
+    for each in connections:
+        if isinstance(each, HttpConnection) and (since := each.idle_since()) is not None:
+            yield IdleConnection(since, each.transport.close)
 
 
 class SocketTakeover:

@@ -14,6 +14,7 @@ from typing import Protocol, TypeVar, cast
 import structlog
 
 from paddock.llm.wire.base import Handler, Headers, HttpRequest
+from paddock.llm.wire.descriptor_guard import Admission
 from paddock.llm.wire.http_heads import error_body
 from paddock.llm.wire.memory_budget import MemoryBudget, MemoryReservation
 from paddock.llm.wire.request_parser import RequestParser, RequestRefusal
@@ -72,6 +73,9 @@ class ServerContext(Protocol):
     tag: str | None
     memory_budget: MemoryBudget
     measure: MeasureCallback
+
+    def admit(self, transport: asyncio.BaseTransport) -> Admission:
+        """Decide by the file descriptors that are left whether a new connection may stay."""
 
     def enter(self, connection: ClientConnection) -> int:
         """Register a new connection, and return how many more are allowed."""
@@ -155,6 +159,12 @@ class ClientConnection(asyncio.Protocol):
         elif self._transport is not None and not self._lingering:
             self._close()
 
+    def idle_since(self) -> float | None:
+        """Return the loop time since which the connection has no request; `None` if it has one."""
+        if self._task is not None or self._lingering or self._transport is None or self._transport.is_closing():
+            return None
+        return None if self._parser.has_partial_request else self.deadline - self._server.limits.idle_timeout
+
     def abort(self) -> None:
         """Close the connection and cancel the request being answered."""
         if self._transport is not None:
@@ -167,8 +177,11 @@ class ClientConnection(asyncio.Protocol):
         # uvloop's transports do not inherit from asyncio.Transport.
         self._transport = cast(asyncio.Transport, transport)
         self.deadline = self.loop.time() + self._server.limits.idle_timeout
+        admission = self._server.admit(transport)  # First: it must not be closed in favour of itself.
         allowed = self._server.enter(self)
-        if allowed < -MAX_REFUSED:
+        if admission is Admission.REFUSED:
+            allowed = min(allowed, -1)
+        if allowed < -MAX_REFUSED or admission is Admission.DROPPED:
             self._transport.abort()
         elif allowed < 0:
             self._refuse(RequestRefusal(503, "too many connections; close some, or try again later"))
