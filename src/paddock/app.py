@@ -11,7 +11,7 @@ import resource
 import secrets
 import signal
 import socket
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterable, Iterator
 from contextlib import AsyncExitStack
 from functools import cached_property
 from importlib.metadata import EntryPoint, entry_points
@@ -127,7 +127,12 @@ class PaddockServer:
             held.callback(self.events.close)
             self.keys = ApiKeys(KeyStore(self.store))
             self.gateway = await open_gateway(
-                self.config.llm, self.store, self.keys, held, default_model=self.config.chat.model
+                self.config.llm,
+                self.store,
+                self.keys,
+                held,
+                default_model=self.config.chat.model,
+                secrets=[each.get_secret_value() for each in self.config.runs.secrets.values()],
             )
             spending = SandboxSpending(self.store, self.events, self.config.chat.budget)
             held.push_async_callback(spending.close)
@@ -232,9 +237,15 @@ def build_server(config: Config, log: LogBuffer | None = None) -> PaddockServer:
 
 
 async def open_gateway(
-    settings: LlmConfig, store: Store, keys: ApiKeys, held: AsyncExitStack, *, default_model: str | None = None
+    settings: LlmConfig,
+    store: Store,
+    keys: ApiKeys,
+    held: AsyncExitStack,
+    *,
+    default_model: str | None = None,
+    secrets: Iterable[str] = (),
 ) -> ModelGateway:
-    """Open the LLM gateway; its resources are closed with `held`."""
+    """Open the LLM gateway; its resources are closed with `held`. `secrets` are redacted in the archive."""
     client = HttpClient()
     held.push_async_callback(client.close)
     ledger = await UsageLedger.open(store)
@@ -242,7 +253,11 @@ async def open_gateway(
     workers = WorkerPool()
     held.push_async_callback(workers.close)
     archive = await ExchangeArchive.open(
-        store, settings.archive, collect_provider_secrets(settings), separate_process=True, workers=workers
+        store,
+        settings.archive,
+        [*collect_provider_secrets(settings), *secrets],
+        separate_process=True,
+        workers=workers,
     )
     held.push_async_callback(archive.close)
     tracer = make_span_exporter(settings.tracing, settings.providers)

@@ -52,9 +52,12 @@ class ExchangeArchive:
     strict: bool
     """Whether every answer must be on disk before it ends."""
 
-    def __init__(self, store: Store, settings: ArchiveConfig, workers: WorkerPool | None = None) -> None:
+    def __init__(
+        self, store: Store, settings: ArchiveConfig, secrets: Iterable[str] = (), workers: WorkerPool | None = None
+    ) -> None:
         """`workers` parse and write long exchanges, which would block other clients."""
         self._workers = workers
+        self._secrets = tuple(secrets)
         self.strict = settings.enabled and settings.durability == "strict"
         self._settings = settings
         self._threads = ThreadPoolExecutor(1, "archive-read")
@@ -79,7 +82,7 @@ class ExchangeArchive:
 
         With `separate_process`, another process does the writing, which relieves this one.
         """
-        archive = cls(store, settings, workers)
+        archive = cls(store, settings, secrets, workers)
         if separate_process:
             await ExchangeSearchStore(store).open()
             archive._writer = RemoteExchangeWriter(str(store.path), settings, secrets, archive._notify_followers)
@@ -281,7 +284,14 @@ class ExchangeArchive:
         """
         match = _search_match(filters)
         return export_conversation_lines(
-            self._exchanges, tenant, filters, match, form, self._run_encoder, unanswered=unanswered
+            self._exchanges,
+            tenant,
+            filters,
+            match,
+            form,
+            self._run_encoder,
+            secrets=self._secrets,
+            unanswered=unanswered,
         )
 
     async def _run_encoder(self, size: int, function: Callable[..., bytes], *arguments: Any) -> Sequence[bytes]:

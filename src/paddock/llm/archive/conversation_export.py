@@ -7,13 +7,16 @@ import json
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import asdict, replace
 from datetime import UTC, datetime
+from functools import lru_cache
 from heapq import heappop, heappush
 from typing import Any, Literal, TypeAlias
 
 from pydantic.alias_generators import to_camel
 
+from paddock.config.llm import ArchiveConfig
 from paddock.errors import NotFound, PaddockError
 from paddock.llm.archive.conversation_threads import ConversationThread, group_into_threads
+from paddock.llm.archive.secret_redaction import SecretRedactor
 from paddock.llm.archive.thread_messages import ThreadSources, add_thread_messages, read_thread_sources
 from paddock.llm.formats.neutral import MessagePart, MessageRole, ModelMessage, ModelRequest, ModelThinking
 from paddock.llm.formats.registry import FORMATS
@@ -38,11 +41,12 @@ async def export_conversation_lines(
     form: ExportForm,
     run: RunEncoder,
     *,
+    secrets: tuple[str, ...] = (),
     unanswered: bool = False,
 ) -> AsyncIterator[bytes]:
     """Yield one line per conversation, in order of their start; unanswered ones only if requested. Long ones in pieces.
 
-    `run` runs a function that writes so many bytes.
+    `run` runs a function that writes so many bytes. `secrets` are masked: older exchanges may contain them.
     """
     # A group is loaded only after all earlier conversations are exported, because there may be many.
     unread: list[tuple[str, int, str | None, str, str | None]] = [
@@ -72,14 +76,18 @@ async def export_conversation_lines(
             sources = await read_thread_sources(exchanges, tenant, thread, threads)
         except NotFound:
             continue  # Deleted in the meantime.
-        line = await run(sources.size, write_conversation_line, thread, sources, form, unanswered)
+        line = await run(sources.size, write_conversation_line, thread, sources, form, unanswered, secrets)
         for piece in line:
             yield piece
         thread.messages = []
 
 
 def write_conversation_line(
-    thread: ConversationThread, sources: ThreadSources, form: ExportForm, unanswered: bool
+    thread: ConversationThread,
+    sources: ThreadSources,
+    form: ExportForm,
+    unanswered: bool,
+    secrets: tuple[str, ...] = (),
 ) -> bytes:
     """Return a conversation as a line of JSON; nothing for an unanswered one, unless requested."""
     add_thread_messages(thread, sources)
@@ -105,7 +113,12 @@ def write_conversation_line(
     if thread.notes:
         document["notes"] = thread.notes
     text = json.dumps({name: value for name, value in document.items() if value is not None}, ensure_ascii=False)
-    return text.encode(errors="replace") + b"\n"
+    return _redactor(secrets).redact_json(text.encode(errors="replace")) + b"\n"
+
+
+@lru_cache(maxsize=1)
+def _redactor(secrets: tuple[str, ...]) -> SecretRedactor:
+    return SecretRedactor(ArchiveConfig(redact_keys=False), secrets)
 
 
 def conversation_body(thread: ConversationThread, form: ExportForm) -> dict[str, Any]:
