@@ -87,6 +87,9 @@ LOCAL_KEY_FILE = "local.key"
 SERVER_FILE = "server.json"
 MAX_WEBSOCKET_MESSAGE = 16 * 2**20
 MAX_MODEL_CONNECTIONS = 20_000
+IDLE_CHECK_SECONDS = 10.0
+IDLE_COLLECTIONS = 20
+"""Collections of young objects after which all garbage is collected, once the server is idle."""
 KEEP_ALIVE = 75
 """Seconds; longer than clients keep idle connections, so that they do not send into a connection being closed."""
 log = structlog.get_logger()
@@ -404,9 +407,11 @@ async def _serve(
             return bool(state.tasks) or paddock.runs.has_active_runs, state.total_requests
 
         on_start(report_activity)
+        collecting = asyncio.create_task(collect_garbage_when_idle(lambda: report_activity()[0]))
         try:
             await server.serve([listener])
         finally:
+            collecting.cancel()
             listener.close()
             record.unlink(missing_ok=True)
         await log_running_sandboxes(paddock.fleet)
@@ -524,7 +529,16 @@ def freeze_startup_objects() -> None:
     small requests."""
     gc.collect()
     gc.freeze()
-    gc.set_threshold(10_000, 20, 20)
+    # A full collection can take longer than any step may hold the event loop; see `collect_garbage_when_idle`.
+    gc.set_threshold(10_000, 20, 1000)
+
+
+async def collect_garbage_when_idle(is_active: Callable[[], bool]) -> None:
+    """Collect all garbage from time to time while no request is answered."""
+    while True:
+        await asyncio.sleep(IDLE_CHECK_SECONDS)
+        if gc.get_count()[2] >= IDLE_COLLECTIONS and not is_active():
+            gc.collect()
 
 
 def raise_open_file_limit() -> None:

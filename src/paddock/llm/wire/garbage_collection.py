@@ -10,9 +10,17 @@ import gc
 
 LARGE_BODY = 2**20
 DELAY = 0.05
+"""Seconds after a request, in which it ends."""
+_NEWEST, _YOUNG = 0, 1
+_young_collection: asyncio.TimerHandle | None = None
 
 
 def collect_after_large_body(size: int) -> None:
-    """Collect young objects in a moment, when the request is over, if its body was large."""
-    if size > LARGE_BODY:
-        asyncio.get_running_loop().call_later(DELAY, gc.collect, 1)
+    """Collect the newest objects in a moment if a request's body was large, and young ones once a second."""
+    global _young_collection
+    if size <= LARGE_BODY:
+        return
+    loop = asyncio.get_running_loop()
+    loop.call_later(DELAY, gc.collect, _NEWEST)
+    if _young_collection is None or _young_collection.when() < loop.time():
+        _young_collection = loop.call_later(1.0, gc.collect, _YOUNG)
