@@ -11,7 +11,7 @@ import resource
 import secrets
 import signal
 import socket
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterable, Iterator
 from contextlib import AsyncExitStack
 from functools import cached_property
 from importlib.metadata import EntryPoint, entry_points
@@ -22,6 +22,7 @@ import structlog
 import uvicorn
 import uvloop
 from starlette.types import ASGIApp
+from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 
 from paddock.agents.engines.registry import EngineDependencies as EngineMeans
 from paddock.agents.factory import open_sessions
@@ -30,7 +31,7 @@ from paddock.agents.sessions.service import SessionService
 from paddock.api.application import create_api_app
 from paddock.api.http.allowed_hosts import AllowedHosts
 from paddock.api.http.model_fast_path import FastPathHandler
-from paddock.api.http.uvicorn_protocols import HttpConnection, WebSocketConnection
+from paddock.api.http.uvicorn_protocols import HttpConnection, WebSocketConnection, list_idle_connections
 from paddock.api.services import ApiServices
 from paddock.auth.keys import ApiKeys
 from paddock.auth.logins import BrowserLogins
@@ -59,6 +60,7 @@ from paddock.llm.metering.usage_ledger import UsageLedger
 from paddock.llm.offload.worker_pool import WorkerPool
 from paddock.llm.providers.factory import ProviderDependencies, make_provider
 from paddock.llm.wire.base import Handler, HttpRequest, ResponseWriter
+from paddock.llm.wire.descriptor_guard import DescriptorGuard
 from paddock.llm.wire.http_client import HttpClient
 from paddock.llm.wire.http_server import HttpServer
 from paddock.mcp.address_policy import AddressPolicy
@@ -85,6 +87,9 @@ LOCAL_KEY_FILE = "local.key"
 SERVER_FILE = "server.json"
 MAX_WEBSOCKET_MESSAGE = 16 * 2**20
 MAX_MODEL_CONNECTIONS = 20_000
+IDLE_CHECK_SECONDS = 10.0
+IDLE_COLLECTIONS = 20
+"""Collections of young objects after which all garbage is collected, once the server is idle."""
 KEEP_ALIVE = 75
 """Seconds; longer than clients keep idle connections, so that they do not send into a connection being closed."""
 log = structlog.get_logger()
@@ -112,6 +117,7 @@ class PaddockServer:
     def __init__(self, config: Config, log: LogBuffer | None = None) -> None:
         self.log = log or LogBuffer()
         self.config = config.model_copy(update={"llm": add_demo_model(config.llm)})
+        self.descriptors = DescriptorGuard()
         self._held = AsyncExitStack()
 
     async def __aenter__(self) -> Self:
@@ -124,7 +130,12 @@ class PaddockServer:
             held.callback(self.events.close)
             self.keys = ApiKeys(KeyStore(self.store))
             self.gateway = await open_gateway(
-                self.config.llm, self.store, self.keys, held, default_model=self.config.chat.model
+                self.config.llm,
+                self.store,
+                self.keys,
+                held,
+                default_model=self.config.chat.model,
+                secrets=[each.get_secret_value() for each in self.config.runs.secrets.values()],
             )
             spending = SandboxSpending(self.store, self.events, self.config.chat.budget)
             held.push_async_callback(spending.close)
@@ -134,6 +145,7 @@ class PaddockServer:
             held.push_async_callback(self.backend.close)
             settings = self.config.llm
             self.loop = EventLoopMonitor(cpu=self.config.log.level == "debug")
+            self.loop.skip_tasks_of(RequestResponseCycle.run_asgi)
             self.loop.start()
             held.callback(self.loop.stop)
             self.model_server = HttpServer(
@@ -141,6 +153,8 @@ class PaddockServer:
                 max_body=settings.max_body,
                 max_connections=MAX_MODEL_CONNECTIONS,
                 memory_budget=self.gateway.memory_budget,
+                measure=self.loop.call,
+                guard=self.descriptors,
             )
             held.push_async_callback(self.model_server.close, self.config.server.shutdown_grace)
             sandboxes = SandboxModelAccess(settings, self.keys, self.model_server, self.gateway.catalog)
@@ -226,29 +240,41 @@ def build_server(config: Config, log: LogBuffer | None = None) -> PaddockServer:
 
 
 async def open_gateway(
-    settings: LlmConfig, store: Store, keys: ApiKeys, held: AsyncExitStack, *, default_model: str | None = None
+    settings: LlmConfig,
+    store: Store,
+    keys: ApiKeys,
+    held: AsyncExitStack,
+    *,
+    default_model: str | None = None,
+    secrets: Iterable[str] = (),
 ) -> ModelGateway:
-    """Open the LLM gateway; its resources are closed with `held`."""
+    """Open the LLM gateway; its resources are closed with `held`. `secrets` are redacted in the archive."""
     client = HttpClient()
     held.push_async_callback(client.close)
     ledger = await UsageLedger.open(store)
     held.push_async_callback(ledger.close)
+    workers = WorkerPool()
+    held.push_async_callback(workers.close)
     archive = await ExchangeArchive.open(
-        store, settings.archive, collect_provider_secrets(settings), separate_process=True
+        store,
+        settings.archive,
+        [*collect_provider_secrets(settings), *secrets],
+        separate_process=True,
+        workers=workers,
     )
     held.push_async_callback(archive.close)
     tracer = make_span_exporter(settings.tracing, settings.providers)
     if tracer is not None:
         held.push_async_callback(asyncio.to_thread, tracer.close)
-    workers = WorkerPool()
-    held.push_async_callback(workers.close)
-    around = ProviderDependencies(client, ArchiveRecordingSource(archive))
+    script_workers = WorkerPool(1)
+    held.push_async_callback(script_workers.close)
+    around = ProviderDependencies(client, ArchiveRecordingSource(archive), script_workers)
     providers = {name: make_provider(name, each, around) for name, each in settings.providers.items()}
     for provider in providers.values():
         held.push_async_callback(provider.close)
     gateway = ModelGateway(
         settings=settings,
-        routes=ModelRoutes(settings, providers),
+        routes=ModelRoutes(settings, providers, script_workers),
         authenticator=KeyAuthenticator(keys),
         limits=ModelLimits(settings.tenant_limits),
         budgets=KeyBudgets(ledger),
@@ -381,9 +407,11 @@ async def _serve(
             return bool(state.tasks) or paddock.runs.has_active_runs, state.total_requests
 
         on_start(report_activity)
+        collecting = asyncio.create_task(collect_garbage_when_idle(lambda: report_activity()[0]))
         try:
             await server.serve([listener])
         finally:
+            collecting.cancel()
             listener.close()
             record.unlink(missing_ok=True)
         await log_running_sandboxes(paddock.fleet)
@@ -409,8 +437,10 @@ class _UvicornServer(uvicorn.Server):
         )
         settings = uvicorn.Config(
             paddock.app,
-            http=HttpConnection.with_model_server(paddock.model_server.add_external_listener(quick)),
-            ws=WebSocketConnection,
+            http=HttpConnection.with_model_server(
+                paddock.model_server.add_external_listener(quick), paddock.descriptors
+            ),
+            ws=WebSocketConnection.measured_by(paddock.loop.call),
             ws_max_size=MAX_WEBSOCKET_MESSAGE,
             ws_per_message_deflate=False,
             lifespan="off",
@@ -422,6 +452,7 @@ class _UvicornServer(uvicorn.Server):
             timeout_graceful_shutdown=max(1, round(paddock.config.server.shutdown_grace)),
         )
         super().__init__(settings)
+        paddock.descriptors.add_source(lambda: list_idle_connections(self.server_state.connections))
         self._paddock = paddock
         self._ready = ready
 
@@ -498,7 +529,16 @@ def freeze_startup_objects() -> None:
     small requests."""
     gc.collect()
     gc.freeze()
-    gc.set_threshold(10_000, 20, 20)
+    # A full collection can take longer than any step may hold the event loop; see `collect_garbage_when_idle`.
+    gc.set_threshold(10_000, 20, 1000)
+
+
+async def collect_garbage_when_idle(is_active: Callable[[], bool]) -> None:
+    """Collect all garbage from time to time while no request is answered."""
+    while True:
+        await asyncio.sleep(IDLE_CHECK_SECONDS)
+        if gc.get_count()[2] >= IDLE_COLLECTIONS and not is_active():
+            gc.collect()
 
 
 def raise_open_file_limit() -> None:

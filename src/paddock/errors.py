@@ -169,3 +169,15 @@ class BuildError(PaddockError):
     """The image could not be built."""
 
     code = "IMAGE_BUILD_FAILED"
+
+
+def release_frames(error: BaseException) -> None:
+    """Drop the stack frames of an error and its causes: a frame that refers to the error would never be freed."""
+    known: set[int] = set()
+    left: list[BaseException | None] = [error]
+    while left:
+        each = left.pop()
+        if each is not None and id(each) not in known:
+            known.add(id(each))
+            each.__traceback__ = None
+            left += [each.__cause__, each.__context__]

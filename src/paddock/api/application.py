@@ -59,6 +59,7 @@ from paddock.api.sandboxes.port_proxy import PortProxy
 from paddock.api.services import ApiServices
 from paddock.api.sessions import agui_run, approvals, demo_session, session_files, session_routes, session_websocket
 from paddock.errors import NotFound
+from paddock.llm.wire.memory_budget import TenantMemoryBudgets
 
 ROUTE_MODULES = (
     session_files,
@@ -109,7 +110,8 @@ def create_api_app(services: ApiServices) -> ASGIApp:
     """Build the complete API as one ASGI application."""
     settings = services.config.server
     admission = RequestAuthenticator(services.keys, services.logins)
-    proxy, models = PortProxy(services.fleet, admission), ModelProxy(services.gateway)
+    memory = TenantMemoryBudgets(services.gateway.memory_budget)
+    proxy, models = PortProxy(services.fleet, admission), ModelProxy(services.gateway, memory)
     routers = create_routers(services)
     app: ASGIApp = RequestDispatcher(
         create_routes_app(routers),
@@ -117,7 +119,7 @@ def create_api_app(services: ApiServices) -> ASGIApp:
         models,
         admission,
         services.logins,
-        BodyLimits(routers, settings.max_body),
+        BodyLimits(routers, settings.max_body, memory),
         console=WebConsole(),
         sockets=create_websocket_app(services),
         tickets=services.live.tickets,

@@ -77,12 +77,12 @@ class RequestDispatcher:
             elif scope["path"] in PUBLIC_PATHS:
                 if scope["path"] == LOGIN_PATH:
                     self._logins.check_failed_attempts(scope["client"][0] if scope.get("client") else "")
-                await self._routes(scope, self._bodies.limit_body(scope, receive), send)
+                await self._serve_routes(scope, receive, send)
             elif self._is_unknown_model_path(scope):
                 await self._models.serve(scope, receive, send)
             else:
                 await self._authenticate(scope)
-                await self._routes(scope, self._bodies.limit_body(scope, receive), send)
+                await self._serve_routes(scope, receive, send)
         except PaddockError as error:
             if scope["type"] == "websocket":
                 extensions = scope.get("extensions") or {}
@@ -95,6 +95,10 @@ class RequestDispatcher:
         if not has_model_key(scope) or request_secret(scope):
             return False
         return not any(pattern.match(scope["path"]) for pattern in self._paths)
+
+    async def _serve_routes(self, scope: Scope, receive: Receive, send: Send) -> None:
+        with self._bodies.limit_body(scope, receive) as receive_limited:
+            await self._routes(scope, receive_limited, send)
 
     async def _authenticate(self, scope: Scope) -> None:
         """Authenticate before the first byte of the body is read."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -75,7 +76,8 @@ class AdmissionControl:
             kind = kind if pool.kind is None else self._kinds.get(pool.kind)
         elif kind is None:
             kind = self._kinds.kind_of_image(name)
-        image = self._images.resolve(name)
+        # The host image may have to be made first, which takes half a second.
+        image = await asyncio.to_thread(self._images.resolve, name)
         limits = self.resolve_limits(request.limits, kind)
         self.check_disk()
         return ResolvedSandbox(image, limits, kind.name if kind else None)

@@ -4,34 +4,25 @@ from __future__ import annotations
 
 import asyncio
 import json
-import resource
-import sys
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from functools import partial
 
 from paddock.errors import QuotaExceeded, SandboxError, Unavailable
+from paddock.fleet.direct_connections import DirectConnection, DirectConnections
 from paddock.model.sandbox import DaemonAddress
+from paddock.telemetry.open_files import first_reserved_descriptor
 
 EXECD_PORT = 44772
 """Port of execd in a container; here it stands for the sandbox's own daemon."""
 CHUNK_SIZE = 256 * 1024
 HANDSHAKE_TIMEOUT = 10.0
-MAX_CONNECTIONS = 256
-"""Direct connections per sandbox: half of its daemon's limit, so that the server can always connect."""
 UNUSED_TIMEOUT = 600.0
 """Seconds without a connection after which an endpoint may be closed for a new one."""
 RESERVED_DESCRIPTORS = 256
 """File descriptors reserved for other uses than direct endpoints, if the limit is large enough."""
 CROWDED_MESSAGE = "the sandbox has too many direct connections; close some, or use the server's proxy"
-
-
-@dataclass(eq=False)
-class _RelayConnection:
-    """One forwarded connection to a sandbox."""
-
-    task: asyncio.Task[None]
-    answered: bool = False
 
 
 @dataclass(eq=False)
@@ -61,7 +52,7 @@ class PortForwards:
         self._per_tenant = per_tenant
         self._unused = unused
         self._forwards: dict[tuple[str, int], _Forward] = {}
-        self._relays: dict[str, dict[_RelayConnection, None]] = {}
+        self._connections = DirectConnections()
         self._lock = asyncio.Lock()
 
     async def open(self, tenant: str, sandbox_id: str, port: int, address: DaemonAddress) -> int:
@@ -89,7 +80,7 @@ class PortForwards:
         """Stop listening for one sandbox, or for all, and close the connections."""
         for key in [key for key in self._forwards if sandbox_id in (None, key[0])]:
             self._stop(key)
-        ending = [relay.task for key, relays in self._relays.items() for relay in relays if sandbox_id in (None, key)]
+        ending = self._connections.tasks_of(sandbox_id)
         for task in ending:
             task.cancel()
         await asyncio.gather(*ending, return_exceptions=True)
@@ -132,7 +123,7 @@ class PortForwards:
             ) -> None:
                 forward.relays += 1
                 try:
-                    await self._serve(sandbox_id, port, address, reader, writer)
+                    await self._serve(tenant, sandbox_id, port, address, reader, writer)
                 finally:
                     forward.relays -= 1
                     forward.used = time.monotonic()
@@ -155,6 +146,7 @@ class PortForwards:
 
     async def _serve(
         self,
+        tenant: str,
         sandbox_id: str,
         port: int,
         address: DaemonAddress,
@@ -163,29 +155,22 @@ class PortForwards:
     ) -> None:
         this = asyncio.current_task()
         assert this is not None
-        relay = _RelayConnection(this)
-        relays = self._relays.setdefault(sandbox_id, {})
-        # Each needs two descriptors; connections that the sandbox has not answered yet are dropped for new ones.
-        crowded = len(relays) >= MAX_CONNECTIONS or writer.get_extra_info("socket").fileno() + 1 >= _descriptor_limit()
-        oldest = next((each for each in relays if not each.answered), None) if crowded else None
-        if crowded and oldest is None:
+        to_daemon = port == EXECD_PORT
+        relay = DirectConnection(this, tenant, sandbox_id, to_daemon, has_token=not to_daemon)
+        # Each needs two descriptors.
+        few_descriptors = writer.get_extra_info("socket").fileno() + 1 >= _descriptor_limit()
+        if not self._connections.add(relay, few_descriptors=few_descriptors):
             _refuse_connection(writer, port)
             return
-        if oldest is not None:
-            del relays[oldest]
-            oldest.task.cancel()
-        relays[relay] = None
         try:
             await _relay_connection(relay, reader, writer, port, address)
         finally:
             writer.close()
-            relays.pop(relay, None)
-            if not relays and self._relays.get(sandbox_id) is relays:
-                del self._relays[sandbox_id]
+            self._connections.remove(relay)
 
 
 async def _relay_connection(
-    relay: _RelayConnection,
+    relay: DirectConnection,
     reader: asyncio.StreamReader,
     writer: asyncio.StreamWriter,
     port: int,
@@ -199,7 +184,10 @@ async def _relay_connection(
         writer.transport.abort()
         return
     try:
-        await asyncio.gather(_copy_stream(reader, sandbox_writer), _copy_stream(sandbox_reader, writer, relay))
+        await asyncio.gather(
+            _copy_stream(reader, sandbox_writer, partial(_note_request, relay, address.token.encode())),
+            _copy_stream(sandbox_reader, writer, partial(_note_answer, relay)),
+        )
     finally:
         sandbox_writer.close()
 
@@ -231,17 +219,27 @@ async def _send_connect_request(
 
 
 async def _copy_stream(
-    reader: asyncio.StreamReader, writer: asyncio.StreamWriter, relay: _RelayConnection | None = None
+    reader: asyncio.StreamReader, writer: asyncio.StreamWriter, note: Callable[[bytes], None]
 ) -> None:
     try:
         while data := await reader.read(CHUNK_SIZE):
-            if relay is not None:
-                relay.answered = True
+            note(data)
             writer.write(data)
             await writer.drain()
         writer.write_eof()
     except OSError:
         writer.transport.abort()
+
+
+def _note_request(relay: DirectConnection, token: bytes, data: bytes) -> None:
+    relay.active = time.monotonic()
+    # A token cut in two is not found; the daemon checks it anyway.
+    relay.has_token = relay.has_token or token in data
+
+
+def _note_answer(relay: DirectConnection, data: bytes) -> None:
+    relay.active = time.monotonic()
+    relay.answered = True
 
 
 def _refuse_connection(writer: asyncio.StreamWriter, port: int) -> None:
@@ -254,6 +252,4 @@ def _refuse_connection(writer: asyncio.StreamWriter, port: int) -> None:
 
 
 def _descriptor_limit() -> int:
-    """Return the first descriptor number reserved for other uses; the kernel assigns the lowest free one."""
-    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    return sys.maxsize if soft == resource.RLIM_INFINITY else soft - min(RESERVED_DESCRIPTORS, soft // 4)
+    return first_reserved_descriptor(RESERVED_DESCRIPTORS, 4)

@@ -69,6 +69,11 @@ def check_server(server: McpServer, lookup: SecretLookup | None = None) -> None:
         raise InvalidInput(
             f"mcp.{server.name}: {server.url!r} is not an address; write it like https://example.com/mcp"
         )
+    if not (parts.hostname or "").isascii():
+        # Some libraries read other digits and dots as an address, which others would have checked as a name.
+        raise InvalidInput(
+            f"mcp.{server.name}: write the host {parts.hostname!r} in ASCII, such as xn--bcher-kva.example"
+        )
     if "@" in parts.netloc:
         raise InvalidInput(
             f"mcp.{server.name}: the address must not contain a password; use a header with ${{NAME}} instead"

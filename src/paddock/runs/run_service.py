@@ -51,7 +51,6 @@ class RunService:
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._background: list[asyncio.Task[None]] = []
         self._changed = asyncio.Event()
-        self._last_valid_script: str | None = None
         """Last valid script; all runs of a matrix have the same one."""
 
     @property
@@ -204,16 +203,15 @@ class RunService:
 
     def check_task(self, tenant: str, task: Task) -> None:
         """Raise `InvalidInput` for problems that can be found without a sandbox. Blocks on file access."""
-        from paddock.llm.providers.run_scripts import check_script
         from paddock.runs.tasks.readiness_check import check_task
+        from paddock.runs.tasks.script_check import find_script_problems
 
         if task.matrix is not None:
             raise InvalidInput("matrix: a run has one agent and one model; submit one run per pair")
         check_task(self.dependencies, tenant, task)
-        script = task.llm.script
-        if script is not None and script != self._last_valid_script:
-            check_script(script)
-            self._last_valid_script = script
+        problems = () if task.llm.script is None else find_script_problems(task.llm.script)
+        if problems:
+            raise InvalidInput("; ".join(f"llm.script: {problem}" for problem in problems))
 
     async def _write_result_file(self, run: Run, result: RunResult) -> None:
         def write() -> None:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import Any, ClassVar, TypeAlias
@@ -46,6 +47,16 @@ class HostCheck(FrozenModel):
     fix: str | None = None
     required: bool = True
     """Whether sandboxes cannot run without it."""
+
+
+@dataclass(frozen=True, slots=True)
+class UnlinkedFiles:
+    """Files without a name that are kept because a process has them open."""
+
+    size: int = 0
+    """Allocated bytes."""
+    may_hide_more: bool = False
+    """Whether there may be others that cannot be found, such as of descriptors on their way between processes."""
 
 
 class Backend(ABC):
@@ -120,7 +131,11 @@ class Backend(ABC):
 
     @abstractmethod
     async def disk_used(self, record: Record) -> int:
-        """Return the bytes in the sandbox's writable layer and workspace."""
+        """Return the bytes in the sandbox's writable layer and workspace, and of the `unlinked_files`."""
+
+    async def unlinked_files(self, record: Record) -> UnlinkedFiles:
+        """Find files without a name that the sandbox's processes have open."""
+        return UnlinkedFiles()
 
     @abstractmethod
     async def end_commands(self, record: Record) -> None:

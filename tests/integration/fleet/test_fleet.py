@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import json
 import os
+import shutil
 import signal
 import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping
@@ -275,6 +276,64 @@ async def test_a_sandbox_that_writes_too_much_loses_its_commands_and_lives(data:
             return (await inside.run("rm -f /workspace/f*; echo fine")).stdout == b"fine\n"
 
         await until(fine)
+
+
+HIDING = """
+import os, socket, sys, time
+directory, way = sys.argv[1:]
+kept, block = [], bytes(range(256)) * 4096
+for number in range(40):
+    held = os.open(directory, os.O_TMPFILE | os.O_RDWR)
+    for _ in range(30): os.write(held, block)
+    if way == "sent":
+        ours, theirs = socket.socketpair()
+        socket.send_fds(ours, [b"x"], [held])
+        os.close(held)
+        held = ours, theirs
+    kept.append(held)
+    time.sleep(0.1)
+time.sleep(60)
+"""
+
+
+@pytest.mark.parametrize(
+    ("directory", "way", "bound"),
+    [("/workspace", "open", 256), ("/tmp", "open", 256), ("/v", "open", 256), ("/workspace", "sent", 768)],
+)
+async def test_files_without_a_name_are_within_the_disk_limit(data: Path, directory: str, way: str, bound: int) -> None:
+    async with running(data) as machine:
+        fleet = machine.fleet
+        volume = VolumeRequest(name="v", claim="v", target="/v")
+        limits = SandboxLimits(disk=32 * 2**20)
+        sandbox = await fleet.create(ME, CreateSandbox(limits=limits, volumes=(volume,)))
+        inside = await fleet.running_client(ME, sandbox.id)
+        before = shutil.disk_usage(data).free
+        running_command = asyncio.create_task(
+            inside.run(BackgroundCommand(["python3", "-c", HIDING, directory, way], timeout=40))
+        )
+        most = 0
+        while not running_command.done():
+            most = max(most, before - shutil.disk_usage(data).free)
+            await asyncio.sleep(0.02)
+        assert running_command.result().exit_code == 137
+        assert most < bound * 2**20
+        kinds = [event.type for event in await fleet.events.read(f"sandbox/{sandbox.id}")]
+        assert EventType.DISK_FULL in kinds
+
+
+async def test_a_sandbox_that_takes_too_many_inodes_loses_its_commands(data: Path) -> None:
+    if not os.statvfs(data).f_files:
+        pytest.skip("this file system has no fixed number of inodes")
+    async with running(data) as machine:
+        fleet = machine.fleet
+        sandbox = await fleet.create(ME, CreateSandbox(limits=SandboxLimits(disk=32 * 2**20)))
+        inside = await fleet.running_client(ME, sandbox.id)
+        filler = "for n in range(10**7): open(f'/workspace/{n}', 'w').close()"
+        started = time.monotonic()
+        result = await inside.run(BackgroundCommand(["python3", "-c", filler], timeout=60))
+        assert result.exit_code == 137 and time.monotonic() - started < 15
+        kinds = [event.type for event in await fleet.events.read(f"sandbox/{sandbox.id}")]
+        assert EventType.DISK_FULL in kinds
 
 
 @pytest.fixture

@@ -13,6 +13,8 @@ from tests.support.server import Server, serving
 
 PROVIDER_KEY = "sk-provider-0123456789abcdefghijklmnop"
 """Must reach the provider only."""
+RUN_SECRET = "run-secret-0123456789"
+"""Must not be archived, although models see it."""
 QUICK = {"connect_timeout": 2, "first_byte_timeout": 1, "stall_timeout": 0.5, "retries": 0}
 
 
@@ -38,6 +40,7 @@ def other() -> Iterator[FakeProvider]:
 def settings(fake: FakeProvider, other: FakeProvider) -> dict[str, Any]:
     """Configuration of the server: one model per format, and some special ones."""
     return {
+        "runs": {"secrets": {"TOKEN": RUN_SECRET}},
         "llm": {
             "providers": {
                 "chat": provider(fake.url, "openai"),
@@ -87,7 +90,7 @@ def settings(fake: FakeProvider, other: FakeProvider) -> dict[str, Any]:
             },
             "ping_every": 0.2,
             "direct": True,
-        }
+        },
     }
 
 

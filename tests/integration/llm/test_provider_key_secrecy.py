@@ -9,7 +9,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from tests.integration.llm.conftest import PROVIDER_KEY
+from tests.integration.llm.conftest import PROVIDER_KEY, RUN_SECRET
 from tests.integration.llm.provider_samples import MODELS, STREAM, WHOLE, request
 from tests.support.fake_provider import FakeProvider, PlannedAnswer, events, whole
 from tests.support.server import Server, run
@@ -55,6 +55,18 @@ def test_no_key_of_a_provider_leaves_the_server(
     assert PROVIDER_KEY not in "\n".join(told)
     assert PROVIDER_KEY not in server.log()
     assert found_in(server.data, PROVIDER_KEY.encode()) == []
+
+
+def test_secrets_of_runs_are_not_archived(server: Server, client: httpx.Client, fake: FakeProvider) -> None:
+    fake.always(whole(json.loads(WHOLE["openai-chat"])))
+    path, body = request("openai-chat", MODELS["openai-chat"])
+    body["messages"] = [{"role": "user", "content": f"The token is {RUN_SECRET}."}]
+    exchange = client.post(path, json=body).headers["x-paddock-exchange"]
+    archived = client.get(f"/v1/exchanges/{exchange}", params={"raw": "request"}).text
+    exported = client.get("/v1/exchanges/export").text
+    for text in (archived, exported):
+        assert "The token is [redacted]" in text and RUN_SECRET not in text
+    assert found_in(server.data, RUN_SECRET.encode()) == []
 
 
 @pytest.mark.parametrize("streamed", [False, True])

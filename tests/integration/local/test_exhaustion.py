@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import os
+import shlex
 import time
 from collections.abc import Iterator
 
@@ -177,6 +178,78 @@ def test_many_empty_files_count_as_disk_use(place: LocalBackendHarness, small: R
     whole = os.statvfs(place.data)
     share = whole.f_blocks * whole.f_frsize // whole.f_files if whole.f_files else 0
     assert place.do(place.backend.disk_used(small.record)) - before >= 4000 * share
+
+
+HOLDING = """
+import mmap, os, socket, sys, time
+def unlinked(directory, way):
+    if way == "tmpfile": return os.open(directory, os.O_TMPFILE | os.O_RDWR)
+    path = directory + "/held"
+    held = os.open(path, os.O_CREAT | os.O_RDWR)
+    os.unlink(path)
+    return held
+directory, way = sys.argv[1:]
+held = unlinked(directory, way)
+for _ in range(8): os.write(held, bytes(range(256)) * 4096)
+if way == "mapped":
+    mapped = mmap.mmap(held, 4096)
+    os.close(held)
+elif way == "sent":
+    ours, theirs = socket.socketpair()
+    socket.send_fds(ours, [b"x"], [held])
+    os.close(held)
+elif way == "sent before it is accepted":
+    listener, client = (socket.socket(socket.AF_UNIX) for _ in range(2))
+    listener.bind("\\0waiting"); listener.listen()
+    client.connect("\\0waiting")
+    socket.send_fds(client, [b"x"], [held])
+    os.close(held)
+elif way == "forked" and os.fork(): time.sleep(600)
+print("held", flush=True)
+time.sleep(600)
+"""
+
+
+@pytest.mark.parametrize("directory", ["/workspace", "/var/tmp"])
+@pytest.mark.parametrize("way", ["tmpfile", "unlinked", "mapped", "forked"])
+def test_open_files_without_a_name_count_as_disk_use(
+    place: LocalBackendHarness, small: RunningSandbox, directory: str, way: str
+) -> None:
+    before = place.do(place.backend.disk_used(small.record))
+    hold(small, directory, way)
+    found = place.do(place.backend.unlinked_files(small.record))
+    if way == "mapped" and os.geteuid() != 0:
+        assert found.may_hide_more  # Only root may look at mapped files.
+        return
+    assert not found.may_hide_more
+    assert 8 * MIB <= found.size < 9 * MIB
+    assert 8 * MIB <= place.do(place.backend.disk_used(small.record)) - before < 9 * MIB
+    asyncio.run(place.backend.end_commands(small.record))
+    eventually(lambda: place.do(place.backend.unlinked_files(small.record)).size == 0)
+
+
+@pytest.mark.parametrize("way", ["sent", "sent before it is accepted"])
+def test_descriptors_on_their_way_are_noticed(place: LocalBackendHarness, small: RunningSandbox, way: str) -> None:
+    assert not place.do(place.backend.unlinked_files(small.record)).may_hide_more
+    hold(small, "/workspace", way)
+    assert place.do(place.backend.unlinked_files(small.record)).may_hide_more
+
+
+def test_files_in_memory_do_not_count_as_disk_use(place: LocalBackendHarness, small: RunningSandbox) -> None:
+    code = (
+        "import os, time; m = os.memfd_create('m'); os.write(m, bytes(2**23)); print('held', flush=True); time.sleep(9)"
+    )
+    small.start(f'exec python3 -c "{code}"')
+    hold(small, "/dev/shm", "unlinked")
+    assert place.do(place.backend.unlinked_files(small.record)).size == 0
+
+
+def hold(running_sandbox: RunningSandbox, directory: str, way: str) -> None:
+    """Have a program hold a file of 8 MiB that has no name."""
+    command = ["/usr/bin/python3", "-I", "-c", HOLDING, directory, way]
+    running_sandbox.start(f"exec {shlex.join(command)} > /workspace/out")
+    out = running_sandbox.files.workspace / "out"
+    eventually(lambda: out.exists() and out.read_text() == "held\n")
 
 
 def test_closed_directories_count_as_disk_use(place: LocalBackendHarness, small: RunningSandbox) -> None:

@@ -11,12 +11,13 @@ from contextlib import asynccontextmanager
 import pytest
 
 from paddock.errors import QuotaExceeded, Unavailable
-from paddock.fleet import port_forwards as module
+from paddock.fleet import direct_connections as module
 from paddock.fleet.port_forwards import EXECD_PORT, PortForwards
 from paddock.model.sandbox import DaemonAddress
 
 pytestmark = pytest.mark.anyio
 PORTS = range(31_000, 31_900)
+TOKEN = b"X-EXECD-ACCESS-TOKEN: 0123456789abcdef\n"
 
 
 @asynccontextmanager
@@ -30,7 +31,7 @@ async def daemon() -> AsyncIterator[DaemonAddress]:
 
     server = await asyncio.start_server(answer, "127.0.0.1", 0)
     async with server:
-        yield DaemonAddress(token="t", host="127.0.0.1", port=server.sockets[0].getsockname()[1])
+        yield DaemonAddress(token="0123456789abcdef", host="127.0.0.1", port=server.sockets[0].getsockname()[1])
 
 
 @asynccontextmanager
@@ -111,8 +112,8 @@ async def test_unanswered_connections_are_dropped_for_new_ones(monkeypatch: pyte
     async with daemon() as address, opened(PortForwards(PORTS)) as forwards:
         port = await forwards.open("a", "one", EXECD_PORT, address)
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
-        writer.write(b"used\n")
-        assert await reader.readline() == b"used\n"
+        writer.write(TOKEN)
+        assert await reader.readline() == TOKEN
         silent = [await asyncio.open_connection("127.0.0.1", port) for _ in range(10)]
         assert await echoed(port) == b"hello\n"
         assert await asyncio.wait_for(silent[0][0].read(), 5) == b""
@@ -128,13 +129,73 @@ async def test_too_many_connections_are_refused_with_a_reason(monkeypatch: pytes
     async with daemon() as address, opened(PortForwards(PORTS)) as forwards:
         port = await forwards.open("a", "one", EXECD_PORT, address)
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
-        writer.write(b"used\n")
+        writer.write(TOKEN)
         await reader.readline()
         refused, other = await asyncio.open_connection("127.0.0.1", port)
         answer = await asyncio.wait_for(refused.read(), 5)
         assert answer.startswith(b"HTTP/1.1 503 ") and b"too many direct connections" in answer
         for each in (writer, other):
             each.close()
+
+
+async def answered(port: int, line: bytes) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    """Open a connection and exchange a line over it."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    writer.write(line)
+    assert await asyncio.wait_for(reader.readline(), 5) == line
+    return reader, writer
+
+
+async def test_connections_without_the_token_never_keep_out_those_with_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "MAX_CONNECTIONS", 8)
+    monkeypatch.setattr(module, "MAX_WITHOUT_TOKEN", 4)
+    async with daemon() as address, opened(PortForwards(PORTS)) as forwards:
+        port = await forwards.open("a", "one", EXECD_PORT, address)
+        owners = [await answered(port, TOKEN) for _ in range(3)]
+        others = [await answered(port, b"GET /ping\n") for _ in range(20)]
+        owners += [await answered(port, TOKEN) for _ in range(5)]
+        for reader, writer in owners:
+            writer.write(TOKEN)
+            assert await asyncio.wait_for(reader.readline(), 5) == TOKEN
+        with pytest.raises(AssertionError):  # All are in use by the owner now.
+            await answered(port, TOKEN)
+        for _, writer in (*owners, *others):
+            writer.close()
+
+
+async def test_idle_connections_to_other_ports_are_closed_for_new_ones(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "MAX_TO_OTHER_PORTS", 2)
+    monkeypatch.setattr(module, "IDLE_SECONDS", 0.2)
+    async with daemon() as address, opened(PortForwards(PORTS)) as forwards:
+        port = await forwards.open("a", "one", 8000, address)
+        monkeypatch.setattr("paddock.fleet.port_forwards._send_connect_request", no_request)
+        first, second = [await answered(port, b"hello\n") for _ in range(2)]
+        reader, refused = await asyncio.open_connection("127.0.0.1", port)
+        assert await asyncio.wait_for(reader.read(), 5) == b""  # Both are in use.
+        await asyncio.sleep(0.3)
+        second[1].write(b"still\n")
+        await second[0].readline()
+        third = await answered(port, b"hello\n")
+        assert await asyncio.wait_for(first[0].read(), 5) == b""
+        assert await echoed(await forwards.open("a", "one", EXECD_PORT, address)) == b"hello\n"
+        for writer in (first[1], second[1], third[1], refused):
+            writer.close()
+
+
+async def test_connections_of_a_tenant_are_limited_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "MAX_PER_TENANT", 2)
+    async with daemon() as address, opened(PortForwards(PORTS)) as forwards:
+        ports = [await forwards.open(tenant, f"{tenant}{n}", EXECD_PORT, address) for tenant in "ab" for n in "12"]
+        kept = [await answered(port, TOKEN) for port in ports[:2]]
+        with pytest.raises(AssertionError):
+            await answered(ports[0], TOKEN)
+        kept += [await answered(port, TOKEN) for port in ports[2:]]
+        for _, writer in kept:
+            writer.close()
+
+
+async def no_request(*_: object) -> None:
+    """The daemon of these tests does not know CONNECT."""
 
 
 async def test_file_descriptors_are_kept_for_other_uses() -> None:

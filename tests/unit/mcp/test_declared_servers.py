@@ -54,3 +54,9 @@ def test_secret_references_are_replaced() -> None:
 def test_headers_that_cannot_be_set_are_refused(header: str) -> None:
     with pytest.raises(InvalidInput, match=r"mcp\.x\.headers"):
         check_server(McpServer.model_construct(name="x", url="http://h/", headers={header: "v"}))
+
+
+@pytest.mark.parametrize("host", ["①②⑦.⓪.⓪.①", "127。0。0。1", "bücher.example", "127.0.0.1\u200b"])
+def test_hosts_are_written_in_ascii(host: str) -> None:
+    with pytest.raises(InvalidInput, match="ASCII"):
+        check_server(McpServer.model_construct(name="x", url=f"http://{host}/", headers={}))

@@ -16,6 +16,8 @@ from paddock.model.sessions import LARGEST_MESSAGE, Policy
 
 MAX_FILES = 20
 MAX_TITLE_LENGTH = 80
+_BASE64_SLICE = 2**20
+"""Characters that are decoded at once; a multiple of four."""
 
 
 class CreateSessionRequest(FrozenModel):
@@ -88,12 +90,20 @@ def derive_title(text: str) -> str:
     return line if len(line) <= MAX_TITLE_LENGTH else line[: MAX_TITLE_LENGTH - 1].rstrip() + "…"
 
 
+def _decode_base64(text: str) -> bytes:
+    """Decode a text in slices, between which other threads run. Raises `ValueError`."""
+    slices = [text[start : start + _BASE64_SLICE] for start in range(0, len(text), _BASE64_SLICE)]
+    if any(each.endswith("=") for each in slices[:-1]):
+        raise ValueError("the padding is not at the end")
+    return b"".join([base64.b64decode(each, validate=True) for each in slices])
+
+
 def _decode_part(part: DataPart, max_file_size: int) -> bytes:
     name = part.name or "a file"
     if len(part.data) > max_file_size // 3 * 4 + 8:
         raise InvalidInput(f"{name} is too large; a file may have {format_size(max_file_size)}")
     try:
-        data = base64.b64decode(part.data, validate=True)
+        data = _decode_base64(part.data)
     except (binascii.Error, ValueError):
         raise InvalidInput(f"{name} is not Base64") from None
     if len(data) > max_file_size:

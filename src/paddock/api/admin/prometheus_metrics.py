@@ -102,22 +102,17 @@ async def _collect_metrics(services: ApiServices) -> str:
         "paddock_http_request_seconds", "Seconds from a request to the end of its response.", services.traffic.seconds
     )
     exposition.histogram("paddock_event_loop_lag_seconds", "How late timers of the server fire.", services.loop.lag)
-    exposition.gauge(
-        "paddock_event_loop_longest_hold_seconds",
-        "Longest step of a request since the last scrape.",
-        [({}, services.loop.longest_hold)],
+    loop = services.loop
+    exposition.histogram("paddock_event_loop_hold_seconds", "Steps and callbacks that took more than 5 ms.", loop.hold)
+    exposition.histogram(
+        "paddock_event_loop_work_seconds", "CPU time of these; only measured with log.level debug.", loop.work
     )
-    exposition.gauge(
-        "paddock_event_loop_longest_work_seconds",
-        "CPU time of the longest step; only measured with log.level debug.",
-        [({}, services.loop.longest_work)],
-    )
-    exposition.gauge(
-        "paddock_event_loop_longest_lag_seconds",
-        "Largest delay of a timer since the last scrape.",
-        [({}, services.loop.longest_lag)],
-    )
-    services.loop.reset_maxima()
+    for name, longest, meaning in (
+        ("hold", loop.longest_hold, "Longest step or callback of the last minute."),
+        ("work", loop.longest_work, "Largest CPU time of one in the last minute; only measured with log.level debug."),
+        ("lag", loop.longest_lag, "Largest delay of a timer in the last minute."),
+    ):
+        exposition.gauge(f"paddock_event_loop_longest_{name}_seconds", meaning, [({}, longest.value)])
     add_process_metrics(exposition)
     exposition.gauge("paddock_disk_free_bytes", "Free bytes on the disk of the data directory.", [({}, disk.free)])
     return exposition.render()

@@ -1,4 +1,4 @@
-"""Limits on API request bodies: bytes and number of JSON values, per route.
+"""Limits on API request bodies: bytes and number of JSON values per route, and memory per tenant.
 
 JSON is parsed and validated on the event loop, so its cost is bounded before parsing. Strings cost next to nothing;
 every other value costs time in the parser and in the validation, so values are counted.
@@ -7,16 +7,21 @@ every other value costs time in the parser and in the validation, so values are 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from codecs import BOM_UTF16_BE, BOM_UTF16_LE
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from fastapi.routing import APIRoute, APIRouter
 from starlette.exceptions import HTTPException
 from starlette.types import Message, Receive, Scope
 
-from paddock.api.http.authorization import header_value, require_principal
+from paddock.api.http.authorization import PRINCIPAL, header_value, require_principal
 from paddock.errors import TooLarge
 from paddock.llm.offload.json_value_counter import JsonValueCounter
+from paddock.llm.wire.garbage_collection import collect_after_large_body
+from paddock.llm.wire.memory_budget import MemoryReservation, TenantMemoryBudgets
+from paddock.model.keys import Principal
 from paddock.model.keys import Scope as KeyScope
 
 LOGIN_PATH = "/v1/login"
@@ -36,6 +41,7 @@ DEFAULT_LIMIT = BodyLimit(2**20, 10_000)
 LONG_LISTS = BodyLimit(4 * 2**20, 50_000)
 MAX_BODY_ONLY = BodyLimit(_UNLIMITED, 50_000)
 """Size limited by `server.max_body` only: messages with files, task files and tool arguments."""
+TOOL_ARGUMENTS = BodyLimit(16 * 2**20, 50_000)
 STREAMED = BodyLimit(_UNLIMITED, _UNLIMITED)
 """Uploads that are streamed to disk and limited by the route itself."""
 _ROUTE_LIMITS: Mapping[tuple[str, str], BodyLimit] = {
@@ -45,8 +51,8 @@ _ROUTE_LIMITS: Mapping[tuple[str, str], BodyLimit] = {
     ("POST", "/v1/tasks/validate"): MAX_BODY_ONLY,
     ("POST", "/v1/sessions/{session_id}/messages"): MAX_BODY_ONLY,
     ("POST", "/v1/sessions/{session_id}/resume"): MAX_BODY_ONLY,
-    ("POST", "/v1/sandboxes/{sandbox_id}/tools/{name}"): MAX_BODY_ONLY,
-    ("POST", "/v1/sandboxes/{sandbox_id}/mcp"): MAX_BODY_ONLY,
+    ("POST", "/v1/sandboxes/{sandbox_id}/tools/{name}"): TOOL_ARGUMENTS,
+    ("POST", "/v1/sandboxes/{sandbox_id}/mcp"): TOOL_ARGUMENTS,
     ("PUT", "/v1/sandboxes/{sandbox_id}/networkpolicy"): LONG_LISTS,
     ("PATCH", "/v1/sandboxes/{sandbox_id}/networkpolicy"): LONG_LISTS,
     ("DELETE", "/v1/sandboxes/{sandbox_id}/networkpolicy"): LONG_LISTS,
@@ -54,6 +60,8 @@ _ROUTE_LIMITS: Mapping[tuple[str, str], BodyLimit] = {
     ("POST", "/v1/sessions/import"): STREAMED,
 }
 """Routes whose limit is not the default one."""
+_ENCODING_BYTES = 4
+"""Bytes at the start of a JSON text that tell UTF-8 from other encodings, in which values are not counted."""
 _WITHOUT_BODY = frozenset({"GET", "HEAD", "OPTIONS"})
 
 
@@ -68,8 +76,9 @@ class _RouteLimit:
 class BodyLimits:
     """The body limit and required scopes of each route, checked before the body is read."""
 
-    def __init__(self, routers: Iterable[APIRouter], max_body: int) -> None:
-        self._max_body = max_body
+    def __init__(self, routers: Iterable[APIRouter], max_body: int, memory: TenantMemoryBudgets) -> None:
+        self.max_body = max_body
+        self._memory = memory
         self._rules = [
             _route_limit(route)
             for router in routers
@@ -77,51 +86,78 @@ class BodyLimits:
             if isinstance(route, APIRoute) and not (route.methods or set()) <= _WITHOUT_BODY
         ]
 
-    def limit_body(self, scope: Scope, receive: Receive) -> Receive:
-        """Return a `receive` that stops at the route's body limit.
+    @contextmanager
+    def limit_body(self, scope: Scope, receive: Receive) -> Iterator[Receive]:
+        """Return a `receive` that stops at the route's body limit, and at the memory of the tenant.
 
         Raises `Forbidden` for a key without the route's scope, and `TooLarge` for a `Content-Length` above the limit.
         """
+        limit = self._find_limit(scope)
+        if limit is STREAMED:
+            yield receive
+            return
+        length = header_value(scope, b"content-length")
+        size = min(limit.size, self.max_body)
+        if scope["method"] not in _WITHOUT_BODY and length.isdigit() and int(length) > size:
+            raise TooLarge(self.too_large_message(size))
+        principal = scope.get(PRINCIPAL)
+        memory = self._memory.reservation(principal.tenant) if isinstance(principal, Principal) else None
+        body = _LimitedBody(self, receive, limit, memory)
+        try:
+            yield body.receive
+        finally:
+            if memory is not None:
+                memory.release()
+            collect_after_large_body(body.size)
+
+    def _find_limit(self, scope: Scope) -> BodyLimit:
         method, path = scope["method"], scope["path"]
         if method in _WITHOUT_BODY:
-            return self._limit_receive(receive, DEFAULT_LIMIT)
+            return DEFAULT_LIMIT
         rule = next((each for each in self._rules if method in each.methods and each.pattern.match(path)), None)
         if rule is None:
-            return self._limit_receive(receive, DEFAULT_LIMIT)
+            return DEFAULT_LIMIT
         for needed in rule.needed:
             require_principal(scope, needed)
-        if rule.limit is STREAMED:
-            return receive
-        size = min(rule.limit.size, self._max_body)
-        length = header_value(scope, b"content-length")
-        if length.isdigit() and int(length) > size:
-            raise TooLarge(self._too_large_message(size))
-        return self._limit_receive(receive, rule.limit)
+        return rule.limit
 
-    def _limit_receive(self, receive: Receive, limit: BodyLimit) -> Receive:
-        """Count bytes as they arrive: bodies may come without a length."""
-        max_bytes = min(limit.size, self._max_body)
-        size = 0
-        counter = JsonValueCounter()
-
-        async def receive_limited() -> Message:
-            nonlocal size
-            message = await receive()
-            chunk: bytes = message.get("body", b"")
-            size += len(chunk)
-            # The framework only lets its own exceptions through while it reads a body.
-            if size > max_bytes:
-                raise HTTPException(413, self._too_large_message(max_bytes))
-            if counter.feed(chunk) > limit.values:
-                raise HTTPException(413, f"the body has more than {limit.values} values in it")
-            return message
-
-        return receive_limited
-
-    def _too_large_message(self, max_bytes: int) -> str:
-        if max_bytes == self._max_body:
+    def too_large_message(self, max_bytes: int) -> str:
+        if max_bytes == self.max_body:
             return f"the body is larger than server.max_body ({max_bytes} bytes)"
         return f"the body is larger than this route allows ({max_bytes} bytes)"
+
+
+class _LimitedBody:
+    """A body that is counted as it arrives: it may come without a length."""
+
+    def __init__(
+        self, limits: BodyLimits, receive: Receive, limit: BodyLimit, memory: MemoryReservation | None
+    ) -> None:
+        self.size = 0
+        self._limits = limits
+        self._receive = receive
+        self._limit = limit
+        self._memory = memory
+        self._max_bytes = min(limit.size, limits.max_body)
+        self._counter = JsonValueCounter()
+        self._start = b""
+
+    async def receive(self) -> Message:
+        message = await self._receive()
+        chunk: bytes = message.get("body", b"")
+        self.size += len(chunk)
+        # The framework only lets its own exceptions through while it reads a body.
+        if self.size > self._max_bytes:
+            raise HTTPException(413, self._limits.too_large_message(self._max_bytes))
+        if self._memory is not None and not self._memory.grow(len(chunk)):
+            raise HTTPException(503, "too many large requests are under way; try again later", {"Retry-After": "5"})
+        if len(self._start) < _ENCODING_BYTES:
+            self._start = (self._start + chunk)[:_ENCODING_BYTES]
+            if b"\0" in self._start or self._start.startswith((BOM_UTF16_LE, BOM_UTF16_BE)):
+                raise HTTPException(400, "the body is not UTF-8; send JSON as UTF-8, without a byte order mark")
+        if self._counter.feed(chunk) > self._limit.values:
+            raise HTTPException(413, f"the body has more than {self._limit.values} values in it")
+        return message
 
 
 def _route_limit(route: APIRoute) -> _RouteLimit:

@@ -11,6 +11,7 @@ from fastapi import Request, Response
 from fastapi.routing import APIRoute
 from starlette.exceptions import HTTPException
 
+from paddock.errors import TooLarge
 from paddock.llm.offload.json_decoding import decode_json
 from paddock.llm.offload.worker_pool import WorkerPool, WorkersBusy
 from paddock.llm.offload.worker_tasks import InvalidJson
@@ -56,6 +57,8 @@ class _LongJsonRequest(Request):
                     self._parsed = await decode_json(self.workers, body)
             except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, InvalidJson) as error:
                 raise json.JSONDecodeError(str(error), "", 0) from None
+            except TooLarge as error:
+                raise HTTPException(413, error.message) from None
             except WorkersBusy as error:
                 # FastAPI passes only its own exceptions on from here.
                 raise HTTPException(503, error.message, {"Retry-After": str(error.retry_after)}) from None

@@ -6,34 +6,100 @@ import asyncio
 import json
 import os
 import socket
-from collections.abc import Mapping
+import time
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, cast
 
-from uvicorn._types import ASGISendEvent
+from uvicorn._types import ASGIReceiveEvent, ASGISendEvent
+from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
+from websockets.frames import Frame
 from websockets.http11 import Request
 
 from paddock.api.http.model_fast_path import BorrowedConnection, is_fast_path_request
-from paddock.llm.wire.client_connection import LINGER_SECONDS, ServerContext
+from paddock.api.http.outer_middleware import PROXIED
+from paddock.llm.wire.client_connection import LINGER_SECONDS, MeasureCallback, ServerContext, call_directly
+from paddock.llm.wire.descriptor_guard import Admission, DescriptorGuard, IdleConnection
 from paddock.llm.wire.http_heads import MAX_HEAD_BYTES, MAX_HEADERS, header_size, status_line
 
 TAKEOVER_EXTENSION = "paddock.take"
 """Key of the `SocketTakeover` in the extensions of a WebSocket's scope."""
 HEAD_TIMEOUT = 20.0
 """Seconds from the first byte of a request, or from the connection, to the end of its headers."""
+PARSE_SLICE = 16 * 2**10
+"""Bytes that are parsed at once, except of a body whose length is known."""
+PARSE_SECONDS = 0.002
+"""Seconds after which parsing lets other connections go first."""
+FRAMES_SLICE = 2**10
+"""Bytes of WebSocket frames that are parsed at first; a frame may be six bytes or megabytes."""
+REST_FACTOR = 3
+"""Pause after parsing frames for long, as a multiple of the time it took."""
+MAX_WAITING_MESSAGES = 64
+MESSAGES_PER_STEP = 16
+"""Messages an application may receive before other tasks run."""
+BODY_INTERVAL = 30.0
+"""Seconds between two checks of a body that is being received."""
+MIN_BODY_PROGRESS = 1024
+"""Bytes of a body that must arrive between two checks, unless the server does not read."""
 _TOO_LONG = f"the headers are longer than {MAX_HEAD_BYTES} bytes"
-_CODES: Mapping[int, str] = {400: "INVALID_INPUT", 408: "TIMEOUT", 431: "TOO_LARGE"}
+_CODES: Mapping[int, str] = {400: "INVALID_INPUT", 408: "TIMEOUT", 431: "TOO_LARGE", 503: "UNAVAILABLE"}
 _MALFORMED = "malformed HTTP request"
+
+
+class PausableInput(FlowControl):
+    """Flow control that also stops reading while received bytes are not parsed yet."""
+
+    _is_held = False
+    reads_since = 0.0
+    """Loop time since which the client is read without a pause."""
+
+    def hold(self) -> None:
+        if not self._is_held:
+            self._is_held = True
+            if not self.read_paused:
+                self._transport.pause_reading()
+
+    def release(self) -> None:
+        if self._is_held:
+            self._is_held = False
+            if not self.read_paused:
+                self._resume()
+
+    @property
+    def is_reading(self) -> bool:
+        return not self.read_paused and not self._is_held
+
+    def _resume(self) -> None:
+        self.reads_since = asyncio.get_running_loop().time()
+        self._transport.resume_reading()
+
+    def pause_reading(self) -> None:
+        if not self.read_paused:
+            self.read_paused = True
+            if not self._is_held:
+                self._transport.pause_reading()
+
+    def resume_reading(self) -> None:
+        if self.read_paused:
+            self.read_paused = False
+            if not self._is_held:
+                self._resume()
 
 
 class HttpConnection(HttpToolsProtocol):
     """Limits the time, size and number of the headers of each request.
 
-    Hands the connection to the LLM proxy for small model requests.
+    One request is parsed ahead of the one being answered. What follows stays unparsed, and the client is not read
+    meanwhile. Hands the connection to the LLM proxy for small model requests.
     """
 
+    flow: PausableInput
+    measure: MeasureCallback = staticmethod(call_directly)
     model_server: ServerContext | None = None
+    guard: DescriptorGuard | None = None
+    _idle_since: float | None = None
+    """Loop time of the end of the last response, or of the connection's start."""
     _head_timer: asyncio.TimerHandle | None = None
     _head_deadline = 0.0
     _receiving = False
@@ -47,16 +113,33 @@ class HttpConnection(HttpToolsProtocol):
     _refusal: tuple[int, str] | None = None
     """Status and message for the client once its request exceeds a limit."""
     _closing_after_error = False
+    _unparsed = b""
+    """Received bytes, to be parsed from `_unparsed_start` on."""
+    _unparsed_start = 0
+    _drops_rest = False
+    """Whether what followed a request in the same piece belongs to an unsupported protocol."""
+    _body_timer: asyncio.TimerHandle | None = None
+    _body_received = 0
+    """Bytes of the body since its last check."""
+    _body_left = 0
+    """Bytes that the body of the request still has, if it has a content length."""
 
     @classmethod
-    def with_model_server(cls, server: ServerContext) -> type[HttpConnection]:
-        """Return a subclass that lets this server answer model requests."""
-        return type("HttpConnection", (cls,), {"model_server": server})
+    def with_model_server(cls, server: ServerContext, guard: DescriptorGuard) -> type[HttpConnection]:
+        """Return a subclass that lets this server answer model requests. `guard` admits new connections."""
+        fields = {"model_server": server, "guard": guard, "measure": staticmethod(server.measure)}
+        return type("HttpConnection", (cls,), fields)
 
     def data_received(self, data: bytes) -> None:
+        self.measure(self._receive, data)
+
+    def _receive(self, data: bytes) -> None:
         if self._closing_after_error:
             return
-        if self.model_server is not None and self._is_idle() and is_fast_path_request(data):
+        if self._unparsed:
+            # Received before reading was paused.
+            self._unparsed, self._unparsed_start = self._unparsed[self._unparsed_start :] + data, 0
+        elif self.model_server is not None and self._is_idle() and is_fast_path_request(data):
             self._stop_head_timer()
             self._unset_keepalive_if_required()
             self.connections.discard(self)
@@ -65,7 +148,56 @@ class HttpConnection(HttpToolsProtocol):
             lent.connection_made(self.transport)
             lent.data_received(data)
         else:
-            self._feed_parser(data)
+            self._parse(data, 0)
+
+    def _parse(self, data: bytes, start: int) -> None:
+        """Parse data in slices. The rest is kept if a request has to wait, or if parsing takes too long."""
+        deadline = 0.0
+        while start < len(data) and self._reads_requests():
+            if self.pipeline:
+                self._keep_unparsed(data, start)
+                return
+            if start:
+                now = time.perf_counter()
+                deadline = deadline or now + PARSE_SECONDS
+                if now > deadline:
+                    self._keep_unparsed(data, start)
+                    self.loop.call_soon(self._parse_rest)
+                    return
+            end = self._slice_end(data, start)
+            self._feed_parser(data[start:end])
+            start = end
+        self._unparsed, self._drops_rest = b"", False
+        if self._reads_requests():
+            self.flow.release()
+            if self._receiving and not self._in_head and self._body_timer is None:
+                self._start_body_timer()
+
+    def _keep_unparsed(self, data: bytes, start: int) -> None:
+        self._unparsed, self._unparsed_start = data, start
+        self.flow.hold()
+
+    def _parse_rest(self) -> None:
+        if self._unparsed:
+            self.measure(self._parse_from, self._unparsed_start)
+
+    def _parse_from(self, start: int) -> None:
+        self._parse(self._unparsed, start)
+
+    def _reads_requests(self) -> bool:
+        return not (
+            self._closing_after_error
+            or self._drops_rest
+            or self.transport.is_closing()
+            or self.transport.get_protocol() is not self  # It is a WebSocket now.
+        )
+
+    def _slice_end(self, data: bytes, start: int) -> int:
+        """Return the end of the next slice, in which at most one request begins."""
+        if self._receiving and not self._in_head and self._body_left > 0:
+            return min(start + self._body_left, len(data))
+        found = data.find(b"\r\n\r\n", start, start + PARSE_SLICE)
+        return found + 4 if found >= 0 else min(start + PARSE_SLICE, len(data))
 
     def _feed_parser(self, data: bytes) -> None:
         if self._head_timer is not None and self.loop.time() > self._head_deadline:
@@ -87,6 +219,14 @@ class HttpConnection(HttpToolsProtocol):
         ):
             self._send_error(431, _TOO_LONG)
 
+    def idle_since(self) -> float | None:
+        """Return the loop time since which the connection has no request; `None` if it has one."""
+        return (
+            None
+            if self._closing_after_error or self.transport.is_closing() or not self._is_idle()
+            else self._idle_since
+        )
+
     def _is_idle(self) -> bool:
         cycle: RequestResponseCycle | None = self.cycle
         return not self._receiving and not self.pipeline and (cycle is None or cycle.response_complete)
@@ -95,20 +235,32 @@ class HttpConnection(HttpToolsProtocol):
         self.connections.add(self)
         self.transport.set_protocol(self)
         self._start_head_timer()
-        self._feed_parser(data)
+        self._parse(data, 0)
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
-        self._start_head_timer()
+        self.flow = PausableInput(transport)
+        # Not idle yet: it must not be closed in favour of itself.
+        admission = Admission.ADMITTED if self.guard is None else self.guard.admit(transport)
+        self._idle_since = self.loop.time()
+        if admission is Admission.ADMITTED:
+            self._start_head_timer()
+        elif admission is Admission.REFUSED:
+            self._send_error(503, "the server has too many open connections; try again later")
+        else:
+            transport.abort()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._stop_head_timer()
+        if self._body_timer is not None:
+            self._body_timer.cancel()
+        self._unparsed = b""
         super().connection_lost(exc)
 
     def on_message_begin(self) -> None:
         super().on_message_begin()
         self._receiving = self._in_head = True
-        self._head_size = self._hosts = 0
+        self._head_size = self._hosts = self._body_left = 0
         self._start_head_timer()
 
     def on_url(self, url: bytes) -> None:
@@ -126,6 +278,8 @@ class HttpConnection(HttpToolsProtocol):
             self._hosts += 1
             if self._hosts > 1:
                 raise self._parser_error(400, "the header host may be given once")
+        elif self.headers[-1][0] == b"content-length":
+            self._body_left = int(value)
 
     def on_headers_complete(self) -> None:
         self._in_head = False
@@ -137,12 +291,24 @@ class HttpConnection(HttpToolsProtocol):
 
     def on_body(self, body: bytes) -> None:
         self._progress = True
+        self._body_left -= len(body)
+        self._body_received += len(body)
         super().on_body(body)
 
     def on_message_complete(self) -> None:
         self._receiving = False
         self._progress = True
         super().on_message_complete()
+
+    def on_response_complete(self) -> None:
+        super().on_response_complete()
+        self._idle_since = self.loop.time()
+        if self._unparsed:
+            self.loop.call_soon(self._parse_rest)
+
+    def _unsupported_upgrade_warning(self) -> None:
+        super()._unsupported_upgrade_warning()
+        self._drops_rest = True
 
     def send_400_response(self, msg: str) -> None:
         self._send_error(*(self._refusal or (400, _MALFORMED)))
@@ -185,6 +351,21 @@ class HttpConnection(HttpToolsProtocol):
             self._head_timer.cancel()
             self._head_timer = None
 
+    def _start_body_timer(self) -> None:
+        self._body_received = 0
+        self._body_timer = self.loop.call_later(BODY_INTERVAL, self._check_body)
+
+    def _check_body(self) -> None:
+        """Refuse a body that stalls. Bodies for programs in sandboxes may pause for as long as they like."""
+        self._body_timer = None
+        if self.transport.is_closing() or not self._receiving or self._in_head:
+            return
+        reads = self.flow.is_reading and self.loop.time() - self.flow.reads_since >= BODY_INTERVAL
+        if reads and self._body_received < MIN_BODY_PROGRESS and not self.scope.get(PROXIED):
+            self._send_error(408, "the request body arrived too slowly")
+        else:
+            self._start_body_timer()
+
     def _on_head_timeout(self) -> None:
         self._head_timer = None
         if not self.transport.is_closing():
@@ -196,6 +377,13 @@ def _error_bytes(status: int, message: str) -> bytes:
     body = json.dumps({"code": code, "message": message}).encode()
     head = f"content-type: application/json\r\ncontent-length: {len(body)}\r\nconnection: close\r\n\r\n"
     return b"%b\r\n%b%b" % (status_line(status), head.encode(), body)
+
+
+def list_idle_connections(connections: Iterable[object]) -> Iterator[IdleConnection]:
+    """List the idle ones of a server's connections, which may be closed."""
+    for each in connections:
+        if isinstance(each, HttpConnection) and (since := each.idle_since()) is not None:
+            yield IdleConnection(since, each.transport.close)
 
 
 class SocketTakeover:
@@ -233,9 +421,21 @@ class SocketTakeover:
 
 
 class WebSocketConnection(WebSocketsSansIOProtocol):
-    """Offers its socket to the application as an extension of the scope."""
+    """Offers its socket to the application as an extension of the scope.
 
+    Frames are parsed in slices: not while messages wait for the application or the client does not read, and a client
+    whose frames take long to parse has to wait meanwhile.
+    """
+
+    measure: MeasureCallback = staticmethod(call_directly)
     taken = False
+    _unparsed = b""
+    """Received bytes that are not parsed yet; reading is paused meanwhile."""
+    _whole = bytearray()
+    """The fragments of a message received so far."""
+    _messages = 0
+    """Number of messages passed to the application."""
+    _timer: asyncio.Handle | None = None
 
     def handle_connect(self, event: Request) -> None:
         super().handle_connect(event)
@@ -243,13 +443,94 @@ class WebSocketConnection(WebSocketsSansIOProtocol):
             extensions = cast(dict[str, Any], self.scope["extensions"])
             extensions[TAKEOVER_EXTENSION] = SocketTakeover(self)
 
+    @classmethod
+    def measured_by(cls, measure: MeasureCallback) -> type[WebSocketConnection]:
+        """Return a subclass whose callbacks are measured."""
+        return type("WebSocketConnection", (cls,), {"measure": staticmethod(measure)})
+
     def data_received(self, data: bytes) -> None:
-        super().data_received(data)
+        self.measure(self._receive_data, data)
+
+    def _receive_data(self, data: bytes) -> None:
+        if self._unparsed:
+            self._unparsed += data
+        else:
+            self._parse(data)
         if self.conn.handshake_exc is not None and not (self.handshake_initiated or self.handshake_complete):
             # The WebSocket library has its own limits for the handshake and sends no answer beyond them.
             self.handshake_complete = True
             self.transport.write(_error_bytes(431, "a header of the WebSocket handshake is too long"))
             self.transport.close()
+
+    def _parse(self, data: bytes) -> None:
+        """Parse frames in slices, which grow while they hold few frames. The rest is kept if it has to wait."""
+        start, size, began = 0, FRAMES_SLICE, time.perf_counter()
+        while start < len(data) and not self.transport.is_closing():
+            waits = self.queue.qsize() >= MAX_WAITING_MESSAGES or not self.writable.is_set()
+            busy = time.perf_counter() - began
+            if start and (waits or busy > PARSE_SECONDS):
+                self._unparsed = data[start:]
+                self._pause_reading()
+                if not waits:
+                    self._timer = self.loop.call_later(REST_FACTOR * busy, self._parse_rest)
+                return
+            super().data_received(data[start : start + size])
+            start += size
+            size *= 2
+
+    def _parse_rest(self) -> None:
+        data, self._unparsed = self._unparsed, b""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if data:
+            self.measure(self._parse, data)
+        self._continue_reading()
+
+    def _continue_reading(self) -> None:
+        """Read the client again once nothing waits."""
+        if not self._unparsed and self.queue.empty() and self.read_paused and not self.transport.is_closing():
+            self.read_paused = False
+            self.transport.resume_reading()
+
+    def _pause_reading(self) -> None:
+        if not self.read_paused:
+            self.read_paused = True
+            self.transport.pause_reading()
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        if self._unparsed and self._timer is None:
+            self._timer = self.loop.call_soon(self._parse_rest)
+
+    def handle_cont(self, event: Frame) -> None:
+        # One buffer: a list of small fragments takes far more memory than their content.
+        if self.frames:
+            self._whole = bytearray(self.frames.pop())
+        self._whole += event.data
+        if event.fin:
+            self.frames = [bytes(self._whole)]
+            self._whole = bytearray()
+            self.send_receive_event_to_app()
+
+    async def receive(self) -> ASGIReceiveEvent:
+        self._messages += 1
+        if self._messages % MESSAGES_PER_STEP == 0:
+            # A message that waits already would be returned at once, and other tasks would never run.
+            await asyncio.sleep(0)
+        message = await self.queue.get()
+        if self.queue.empty():
+            if self._unparsed and self._timer is None:
+                self._parse_rest()
+            else:
+                self._continue_reading()
+        return message
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._unparsed = b""
+        if self._timer is not None:
+            self._timer.cancel()
+        super().connection_lost(exc)
 
     def shutdown(self) -> None:
         # After a takeover the new owner closes the connection; a close frame now could corrupt its stream.
@@ -258,6 +539,8 @@ class WebSocketConnection(WebSocketsSansIOProtocol):
 
     async def send(self, message: ASGISendEvent) -> None:
         await super().send(message)
+        if self.close_sent and self._unparsed and self._timer is None:
+            self._timer = self.loop.call_soon(self._parse_rest)  # The answer to the close frame may be in it.
         if message["type"] == "websocket.http.response.body" and not message.get("more_body", False):
             # uvicorn would treat a handshake refused by an HTTP response as unanswered.
             self.handshake_complete = True
@@ -265,4 +548,4 @@ class WebSocketConnection(WebSocketsSansIOProtocol):
     @property
     def has_early_data(self) -> bool:
         """Return whether the client sent data that has not been read."""
-        return not self.queue.empty() or bool(self.conn.reader.buffer)
+        return not self.queue.empty() or bool(self._unparsed) or bool(self.conn.reader.buffer)

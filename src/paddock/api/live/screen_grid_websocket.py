@@ -10,7 +10,7 @@ from starlette.routing import WebSocketRoute
 from starlette.websockets import WebSocket
 
 from paddock.api.http.authorization import query_parameters, require_principal
-from paddock.api.http.websockets import run_until_one_ends
+from paddock.api.http.websockets import receive_frames, run_until_one_ends
 from paddock.api.services import ApiServices
 from paddock.errors import InvalidInput
 from paddock.live.desktop.screen_grid import ScreenGrid
@@ -57,7 +57,7 @@ async def _send_thumbnails(websocket: WebSocket, shown: ScreenGrid) -> None:
 
 async def _receive_frames(websocket: WebSocket, shown: ScreenGrid, most: int) -> None:
     """Handle the client's frames: `{"type": "watch", "sandboxes": [...] | "all"}` changes the selection."""
-    while (message := await websocket.receive())["type"] == "websocket.receive":
+    async for message in receive_frames(websocket):
         problem = ""
         text = message.get("text") or "null"
         try:

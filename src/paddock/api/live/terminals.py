@@ -15,7 +15,7 @@ from paddock.api.http.authorization import SandboxReader, SandboxWriter, query_p
 from paddock.api.http.body_models import ResponseBody
 from paddock.api.http.error_responses import document_errors
 from paddock.api.http.server_sent_events import MAX_POSITION
-from paddock.api.http.websockets import run_until_one_ends
+from paddock.api.http.websockets import receive_frames, run_until_one_ends
 from paddock.api.services import ApiServices
 from paddock.errors import InvalidInput
 from paddock.live.desktop.viewers import VIEWER_ID_PATTERN
@@ -99,7 +99,7 @@ async def _send_output(websocket: WebSocket, seat: TerminalViewer) -> None:
 
 
 async def _receive_input(websocket: WebSocket, seat: TerminalViewer) -> None:
-    while (message := await websocket.receive())["type"] == "websocket.receive":
+    async for message in receive_frames(websocket):
         content = message.get("bytes")
         await seat.handle_message(content if content is not None else message.get("text") or "")
 

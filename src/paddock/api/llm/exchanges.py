@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
-import json
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Sequence
 from contextlib import aclosing
 from dataclasses import asdict
 from datetime import UTC, datetime
@@ -13,7 +11,6 @@ from typing import Annotated, Any, Literal
 from fastapi import APIRouter, Depends, Header, Query
 from fastapi.responses import StreamingResponse
 from pydantic import AwareDatetime, Field
-from pydantic.alias_generators import to_camel
 from starlette.responses import Response
 
 from paddock.api.http.authorization import KeyAdmin, LlmReader
@@ -30,30 +27,10 @@ from paddock.api.http.server_sent_events import (
 from paddock.api.services import ApiServices
 from paddock.llm.archive.archive import ExchangeArchive
 from paddock.llm.archive.conversation_threads import ConversationThread
-from paddock.llm.archive.exchange_parsing import parse_answer, parse_request
 from paddock.llm.exchange import Exchange, ExchangeOutcome
-from paddock.llm.formats.neutral import (
-    MessagePart,
-    ModelAnswer,
-    ModelMedia,
-    ModelMessage,
-    ModelRefusal,
-    ModelRequest,
-    ModelText,
-    ModelThinking,
-    ModelToolCall,
-    ModelToolResult,
-)
 from paddock.model.exchanges import ExchangeFilters, ExchangeSummary
 
-_PART_TYPES: Mapping[type[Any], str] = {
-    ModelText: "text",
-    ModelMedia: "media",
-    ModelThinking: "thinking",
-    ModelToolCall: "toolCall",
-    ModelToolResult: "toolResult",
-    ModelRefusal: "refusal",
-}
+_JOINED_BYTES = 2**20
 _RAW_HEADERS = {"X-Content-Type-Options": "nosniff", "Content-Security-Policy": "sandbox", "Cache-Control": "no-store"}
 
 
@@ -265,11 +242,9 @@ def create_router(services: ApiServices) -> APIRouter:
         exchange_id: str, principal: LlmReader, raw: Literal["request", "response"] | None = None
     ) -> Response:
         """Return one exchange; with `raw`, the original bytes of the request or the response."""
-        summary, exchange = await archive.get_with_summary(principal.tenant, exchange_id)
         if raw is not None:
-            return _raw_response(exchange, raw)
-        document = await asyncio.to_thread(_exchange_document, summary, exchange)
-        return Response(document, media_type="application/json")
+            return _raw_response(await archive.get(principal.tenant, exchange_id), raw)
+        return _json_response(_exchange_document(*await archive.write_exchange(principal.tenant, exchange_id)))
 
     @router.get(
         "/exchanges/{exchange_id}/conversation",
@@ -278,9 +253,7 @@ def create_router(services: ApiServices) -> APIRouter:
     )
     async def get_conversation(exchange_id: str, principal: LlmReader) -> Response:
         """Return the conversation that an exchange is part of."""
-        thread = await archive.get_conversation(principal.tenant, exchange_id)
-        document = await asyncio.to_thread(lambda: _to_json(_conversation_document(thread)))
-        return Response(document, media_type="application/json")
+        return _json_response(_conversation_document(*await archive.write_conversation(principal.tenant, exchange_id)))
 
     @router.delete("/exchanges/{exchange_id}", status_code=204, responses=document_errors(404))
     async def delete_exchange(exchange_id: str, principal: KeyAdmin) -> None:
@@ -294,13 +267,14 @@ def create_router(services: ApiServices) -> APIRouter:
     )
     async def list_conversations(sandbox_id: str, principal: LlmReader) -> Response:
         """List a sandbox's conversations: main, sub-agents, branches and side calls."""
-        threads = await archive.list_conversations(principal.tenant, sandbox_id)
-        if not threads:
+        found = await archive.write_conversations(principal.tenant, sandbox_id)
+        if not found:
             await fleet.get(principal.tenant, sandbox_id)
-        document = await asyncio.to_thread(
-            lambda: _to_json({"items": [_conversation_document(thread) for thread in threads]})
-        )
-        return Response(document, media_type="application/json")
+        pieces = [b'{"items": [']
+        for number, (thread, content) in enumerate(found):
+            pieces += [b", "] if number else []
+            pieces += _conversation_document(thread, content)
+        return _json_response([*pieces, b"]}"])
 
     return router
 
@@ -315,26 +289,25 @@ def _raw_response(exchange: Exchange, which: str) -> Response:
     return Response(body, 200, _RAW_HEADERS, kind)
 
 
-def _exchange_document(summary: ExchangeSummary, exchange: Exchange) -> bytes:
-    document = ExchangeSummaryResponse.from_summary(summary).model_dump(mode="json", by_alias=True, exclude_none=True)
-    request, answer = parse_request(exchange), parse_answer(exchange)
-    if isinstance(request, ModelRequest):
-        document["messages"] = [_message_document(message) for message in request.messages]
-        document["tools"] = [tool.name for tool in request.tools]
-    if isinstance(answer, ModelAnswer):
-        document["answer"] = {
-            "id": answer.id,
-            "model": answer.model,
-            "parts": [_part_document(part) for part in answer.parts],
-            "finish": answer.finish,
-            "notes": answer.notes,
-        }
-    document["pieces"] = [(moment, len(piece)) for moment, piece in exchange.response]
-    return _to_json(document)
+def _json_response(pieces: Sequence[bytes]) -> Response:
+    """Respond with JSON in pieces. Long responses are sent piece by piece: joining them takes long."""
+    size = sum(map(len, pieces))
+    if size <= _JOINED_BYTES:
+        return Response(b"".join(pieces), media_type="application/json")
+
+    async def send() -> AsyncIterator[bytes]:
+        for piece in pieces:
+            yield piece
+
+    return StreamingResponse(send(), 200, {"Content-Length": str(size)}, "application/json")
 
 
-def _conversation_document(thread: ConversationThread) -> dict[str, Any]:
-    usage = TokenUsageResponse(**asdict(thread.usage))
+def _exchange_document(summary: ExchangeSummary, content: Sequence[bytes]) -> Sequence[bytes]:
+    response = ExchangeSummaryResponse.from_summary(summary)
+    return _join_objects(response.model_dump_json(by_alias=True, exclude_none=True).encode(), content)
+
+
+def _conversation_document(thread: ConversationThread, content: Sequence[bytes]) -> Sequence[bytes]:
     response = ConversationResponse(
         id=thread.id,
         number=thread.exchanges[0].number,
@@ -346,36 +319,19 @@ def _conversation_document(thread: ConversationThread) -> dict[str, Any]:
         models=thread.models,
         turns=thread.turns,
         exchanges=[each.id for each in thread.exchanges],
-        usage=usage,
+        usage=TokenUsageResponse(**asdict(thread.usage)),
         estimated=thread.estimated,
         cost=thread.cost,
         messages=[],
-        notes=thread.notes,
+        notes=[],
     )
-    document = response.model_dump(mode="json", by_alias=True, exclude_none=True)
-    document["messages"] = [_message_document(message) for message in thread.messages]
-    return document
+    head = response.model_dump_json(by_alias=True, exclude_none=True, exclude={"messages", "notes"})
+    return _join_objects(head.encode(), content)
 
 
-def _message_document(message: ModelMessage) -> dict[str, Any]:
-    return {"role": message.role, "parts": [_part_document(part) for part in message.parts]}
-
-
-def _part_document(part: MessagePart) -> dict[str, Any]:
-    values = {to_camel(name): value for name, value in asdict(part).items() if value is not None and value is not False}
-    if isinstance(part, ModelToolResult):
-        values["content"] = [_part_document(each) for each in part.content]
-    return {"type": _PART_TYPES[type(part)], **values}
-
-
-def _to_json(document: Any) -> bytes:
-    """Serialise any request's content, including lone surrogates; non-finite numbers become null."""
-    text = json.dumps(document)
-    try:
-        json.dumps(document, allow_nan=False)
-    except ValueError:
-        text = json.dumps(json.loads(text, parse_constant=lambda _: None))
-    return text.encode()
+def _join_objects(first: bytes, second: Sequence[bytes]) -> Sequence[bytes]:
+    """Return one JSON object with the fields of two, of which neither is empty. The second is given in pieces."""
+    return [first[:-1], b", ", second[0][1:], *second[1:]]
 
 
 def _to_datetime(at: float) -> datetime:

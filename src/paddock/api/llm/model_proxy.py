@@ -22,12 +22,14 @@ from paddock.llm.gateway.unserved_paths import (
 )
 from paddock.llm.request_kind import add_api_version, is_model_path, suggest_path
 from paddock.llm.wire.base import Headers, HttpRequest, ResponseWriter
-from paddock.llm.wire.memory_budget import LISTENER_MEMORY, MemoryBudget, MemoryReservation
+from paddock.llm.wire.memory_budget import MemoryReservation, TenantMemoryBudgets
 
 BODY_STALL_TIMEOUT = 60.0
 """Seconds a client may pause within a body."""
 SEND_STALL_TIMEOUT = 120.0
 """Seconds a client may leave its response unread."""
+COPIED_AT_ONCE = 4 * 2**20
+"""Bytes whose copy takes so long that other requests go first afterwards."""
 WATCH_DELAY = 0.05
 """Seconds before watching for a disconnect; most requests that reach no model are answered sooner."""
 
@@ -39,11 +41,10 @@ _BROWSER_METHODS = ("GET", "HEAD")
 class ModelProxy:
     """Passes model requests to the gateway."""
 
-    def __init__(self, gateway: ModelGateway) -> None:
+    def __init__(self, gateway: ModelGateway, memory: TenantMemoryBudgets) -> None:
         self._gateway = gateway
         self._max_body = gateway.settings.max_body
-        self._rooms: dict[str, MemoryBudget] = {}
-        """Memory for request bodies by tenant, so that no tenant can use all of it."""
+        self._memory = memory
 
     def handles(self, scope: Scope) -> bool:
         path: str = scope["path"]
@@ -106,8 +107,7 @@ class ModelProxy:
             tenant = (await self._gateway.identify(request)).caller.tenant
         except PaddockError as error:
             raise _BodyNotRead(401, error.message) from None
-        room = self._rooms.setdefault(tenant, MemoryBudget(LISTENER_MEMORY, self._gateway.memory_budget))
-        held.append(MemoryReservation(room))
+        held.append(self._memory.reservation(tenant))
         pieces = bytearray()
         while message["type"] == "http.request":
             data: bytes = message.get("body", b"")
@@ -118,6 +118,8 @@ class ModelProxy:
                 raise _BodyNotRead(503, "too many large requests are under way; try again later")
             if not message.get("more_body"):
                 request.body = bytes(pieces)
+                if len(pieces) > COPIED_AT_ONCE:
+                    await asyncio.sleep(0)  # Copying has taken long enough for one step.
                 return
             try:
                 async with asyncio.timeout(BODY_STALL_TIMEOUT):

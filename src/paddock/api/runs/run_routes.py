@@ -120,7 +120,7 @@ def create_router(services: ApiServices) -> APIRouter:
                 await store_inputs(tenant, lambda sink: pack_inputs(loaded, sink)),
             )
         else:
-            task, inputs = await asyncio.to_thread(parse_task, services, body.task or {}), body.inputs
+            task, inputs = await parse_task(services, body.task or {}), body.inputs
             if task.inputs:
                 if inputs is not None:
                     raise InvalidInput(

@@ -35,6 +35,7 @@ from paddock.runs.results.run_folder import mask_task
 from paddock.runs.tasks.matrix_expansion import expand_matrix
 from paddock.runs.tasks.readiness_check import find_readiness_issues, model_for_task
 from paddock.runs.tasks.readiness_issues import IssueLevel
+from paddock.runs.tasks.script_check import check_long_script
 from paddock.runs.tasks.task_file_loader import (
     SUFFIXES,
     LoadedTask,
@@ -80,7 +81,7 @@ def create_router(services: ApiServices) -> APIRouter:
     async def validate_task(body: ValidateTaskRequest, principal: RunReader) -> TaskValidationResponse:
         """Validate a task without running it: errors, missing prerequisites and remarks."""
         try:
-            planned = expand_matrix(await asyncio.to_thread(parse_task, services, body.task))
+            planned = expand_matrix(await parse_task(services, body.task))
         except InvalidInput as error:
             return TaskValidationResponse(valid=False, ready=False, error=error.message, issues=[], runs=[])
         await services.gateway.catalog.refresh()
@@ -115,9 +116,12 @@ def create_router(services: ApiServices) -> APIRouter:
     return router
 
 
-def parse_task(services: ApiServices, document: Mapping[str, Any]) -> Task:
-    """Parse a task from a request. Raises `InvalidInput`."""
-    return parse_task_document(document, presets=services.runs.dependencies.presets)
+async def parse_task(services: ApiServices, document: Mapping[str, Any]) -> Task:
+    """Parse a task from a request. Raises `InvalidInput`, `WorkersBusy`."""
+    models = document.get("llm")
+    if isinstance(models, Mapping):
+        await check_long_script(models.get("script"), services.gateway.workers)
+    return await asyncio.to_thread(parse_task_document, document, presets=services.runs.dependencies.presets)
 
 
 def check_runs(services: ApiServices, tenant: str, planned: Iterable[tuple[str, Task]]) -> None:

@@ -21,7 +21,7 @@ from paddock.api.http.error_responses import describe_validation_errors, sanitiz
 from paddock.api.http.event_log_responses import EVENT_ID_NAME, SESSION_STREAM_PREFIX, event_to_json
 from paddock.api.http.server_sent_events import resume_position
 from paddock.api.http.uvicorn_protocols import TAKEOVER_EXTENSION
-from paddock.api.http.websockets import run_until_one_ends
+from paddock.api.http.websockets import receive_frames, run_until_one_ends
 from paddock.api.services import ApiServices
 from paddock.api.sessions.session_bodies import ResumeSessionRequest, SendMessageRequest, validate_model
 from paddock.errors import InvalidInput, PaddockError, TooLarge
@@ -97,7 +97,7 @@ class SessionConnection:
         return await self.close(GOING_AWAY, "the server is stopping; reconnect")
 
     async def receive_frames(self) -> None:
-        while (message := await self._websocket.receive())["type"] == "websocket.receive":
+        async for message in receive_frames(self._websocket):
             answer = await self._answer_frame(message.get("text"))
             if not await self._send_text(json.dumps(answer)):
                 return await self.close(TOO_SLOW, "too slow")

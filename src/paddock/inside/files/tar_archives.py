@@ -11,6 +11,7 @@ from .directory_trees import remove_tree
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from typing import IO, Any
 
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -36,8 +37,11 @@ def find_gnu_tar(processes: ProcessRegistry) -> str | None:
     return None
 
 
-def unpack_with_python(stream: Any, directory: int) -> None:
-    """Unpack a tar stream without following links: links are created last, names must stay below `directory`."""
+def unpack_with_python(stream: Any, directory: int, check_disk: Callable[[], None]) -> None:
+    """Unpack a tar stream without following links: links are created last, names must stay below `directory`.
+
+    `check_disk` raises an error when nothing may be written any more.
+    """
     import tarfile
 
     links: list[tuple[str, str]] = []
@@ -54,7 +58,7 @@ def unpack_with_python(stream: Any, directory: int) -> None:
                 elif member.isreg():
                     source = archive.extractfile(member)
                     assert source is not None
-                    _write_file(directory, name, source, member.mode)
+                    _write_file(directory, name, source, member.mode, check_disk)
                 elif member.issym():
                     links.append((member.linkname, name))
                 elif member.islnk():
@@ -111,11 +115,13 @@ def _make_directories(directory: int, parts: list[str]) -> None:
             raise ApiError(400, "INVALID_FILE_CONTENT", f"the archive has {name!r} as a directory and as a file")
 
 
-def _write_file(directory: int, name: str, source: IO[bytes], mode: int) -> None:
+def _write_file(directory: int, name: str, source: IO[bytes], mode: int, check_disk: Callable[[], None]) -> None:
+    check_disk()
     _unlink(directory, name)
     descriptor = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600, dir_fd=directory)
     with os.fdopen(descriptor, "wb") as target:
         while data := source.read(1 << 18):
+            check_disk()
             target.write(data)
         os.fchmod(descriptor, mode & 0o777)
 

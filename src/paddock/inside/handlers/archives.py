@@ -106,7 +106,7 @@ def _unpack_into(daemon: Daemon, directory: int, body: IncomingBody) -> None:
     magic = stream.peek(2)
     tar = find_gnu_tar(daemon.processes)
     if tar is None:
-        unpack_with_python(stream, directory)
+        unpack_with_python(stream, directory, daemon.disk_limit.check)
         return
     reader, writer = os.pipe()
     words = [tar, "-C", f"/proc/self/fd/{directory}", "--no-same-owner", "-xf", "-"]

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from typing import Self
+from typing import Any, Self
 
 import structlog
 
@@ -16,13 +16,15 @@ from paddock.errors import NotFound, Unavailable
 from paddock.llm.archive.compression import Compressor
 from paddock.llm.archive.conversation_export import ExportForm, export_conversation_lines
 from paddock.llm.archive.conversation_threads import ConversationThread, group_into_threads
+from paddock.llm.archive.exchange_documents import write_conversation_content, write_exchange_content
 from paddock.llm.archive.exchange_encoding import ArchivedAnswer, decode_answer, decode_exchange
 from paddock.llm.archive.remote_writer import RemoteExchangeWriter
 from paddock.llm.archive.search_indexer import extract_search_text
 from paddock.llm.archive.search_text import build_search_query
-from paddock.llm.archive.thread_messages import load_thread_messages
+from paddock.llm.archive.thread_messages import ThreadSources, add_thread_messages, read_thread_sources
 from paddock.llm.archive.writer_api import ExchangeWriter, InProcessExchangeWriter
 from paddock.llm.exchange import Exchange
+from paddock.llm.offload.worker_pool import WorkerPool
 from paddock.model.exchanges import ExchangeFilters, ExchangeSummary
 from paddock.store.database import Store
 from paddock.store.model_exchanges.exchange_search import ExchangeSearchStore
@@ -34,6 +36,8 @@ _LOOK_BACK_SECONDS = 86400.0
 """Seconds before an exchange in which earlier exchanges of its conversation are looked for first."""
 _MAX_READ_WAIT = 1.0
 """Seconds a reader waits for pending writes."""
+_LARGE_BYTES = 2**20
+"""Bytes of content above which a worker process parses and writes it."""
 _PAGE = 256
 _ANSWER_BATCH_BYTES = 16 * 2**20
 """Bytes of answers read in one transaction."""
@@ -48,7 +52,12 @@ class ExchangeArchive:
     strict: bool
     """Whether every answer must be on disk before it ends."""
 
-    def __init__(self, store: Store, settings: ArchiveConfig) -> None:
+    def __init__(
+        self, store: Store, settings: ArchiveConfig, secrets: Iterable[str] = (), workers: WorkerPool | None = None
+    ) -> None:
+        """`workers` parse and write long exchanges, which would block other clients."""
+        self._workers = workers
+        self._secrets = tuple(secrets)
         self.strict = settings.enabled and settings.durability == "strict"
         self._settings = settings
         self._threads = ThreadPoolExecutor(1, "archive-read")
@@ -61,13 +70,19 @@ class ExchangeArchive:
 
     @classmethod
     async def open(
-        cls, store: Store, settings: ArchiveConfig, secrets: Iterable[str] = (), *, separate_process: bool = False
+        cls,
+        store: Store,
+        settings: ArchiveConfig,
+        secrets: Iterable[str] = (),
+        *,
+        separate_process: bool = False,
+        workers: WorkerPool | None = None,
     ) -> Self:
         """Open the archive for writing. `secrets` are redacted everywhere. Raises `Unavailable`.
 
         With `separate_process`, another process does the writing, which relieves this one.
         """
-        archive = cls(store, settings)
+        archive = cls(store, settings, secrets, workers)
         if separate_process:
             await ExchangeSearchStore(store).open()
             archive._writer = RemoteExchangeWriter(str(store.path), settings, secrets, archive._notify_followers)
@@ -141,14 +156,19 @@ class ExchangeArchive:
 
     async def get(self, tenant: str, exchange_id: str) -> Exchange:
         """Return an exchange with its content. Raises `NotFound`."""
-        return (await self.get_with_summary(tenant, exchange_id))[1]
-
-    async def get_with_summary(self, tenant: str, exchange_id: str) -> tuple[ExchangeSummary, Exchange]:
-        """Return an exchange with its content, and its summary. Raises `NotFound`."""
         await self._wait_for_writes()
         stored = await self._exchanges.get(tenant, exchange_id)
-        exchange = await asyncio.get_running_loop().run_in_executor(self._threads, decode_exchange, stored)
-        return stored.summary, exchange
+        return await asyncio.get_running_loop().run_in_executor(self._threads, decode_exchange, stored)
+
+    async def write_exchange(self, tenant: str, exchange_id: str) -> tuple[ExchangeSummary, Sequence[bytes]]:
+        """Return an exchange's summary, and its content as a JSON object in pieces.
+
+        Raises `NotFound`, `WorkersBusy`.
+        """
+        await self._wait_for_writes()
+        stored = await self._exchanges.get(tenant, exchange_id)
+        size = stored.summary.request_size + stored.summary.response_size
+        return stored.summary, await self._run_encoder(size, write_exchange_content, stored)
 
     async def iter_answers(
         self, tenant: str, key_id: str, exchange_ids: Sequence[str]
@@ -194,22 +214,40 @@ class ExchangeArchive:
 
     async def list_conversations(self, tenant: str, sandbox_id: str) -> Sequence[ConversationThread]:
         """Return the conversations of a sandbox: main first, then sub-agents, branches and side calls."""
+        threads = []
+        async for thread, sources in self._iter_conversations(tenant, sandbox_id):
+            await asyncio.to_thread(add_thread_messages, thread, sources)
+            threads.append(thread)
+        return threads
+
+    async def write_conversations(
+        self, tenant: str, sandbox_id: str
+    ) -> Sequence[tuple[ConversationThread, Sequence[bytes]]]:
+        """Return the conversations of a sandbox, and the content of each as a JSON object. Raises `WorkersBusy`."""
+        return [
+            (thread, await self._run_encoder(sources.size, write_conversation_content, thread, sources))
+            async for thread, sources in self._iter_conversations(tenant, sandbox_id)
+        ]
+
+    async def _iter_conversations(
+        self, tenant: str, sandbox_id: str
+    ) -> AsyncIterator[tuple[ConversationThread, ThreadSources]]:
         await self._wait_for_writes()
         filters = ExchangeFilters(sandbox=sandbox_id)
         tree = await self._exchanges.tree(tenant, filters, limit=MAX_CONVERSATION_EXCHANGES)
         threads = await asyncio.get_running_loop().run_in_executor(self._threads, group_into_threads, tree)
         known = {thread.id: thread for thread in threads}
-        told = []
         for thread in threads:
             try:
-                await load_thread_messages(self._exchanges, tenant, thread, known)
+                yield thread, await read_thread_sources(self._exchanges, tenant, thread, known)
             except NotFound:
                 continue  # Deleted in the meantime.
-            told.append(thread)
-        return told
 
-    async def get_conversation(self, tenant: str, exchange_id: str) -> ConversationThread:
-        """Return the conversation of an exchange, found through its sandbox or key. Raises `NotFound`."""
+    async def write_conversation(self, tenant: str, exchange_id: str) -> tuple[ConversationThread, Sequence[bytes]]:
+        """Return the conversation of an exchange, found through its sandbox or key, and its content as a JSON object.
+
+        Raises `NotFound`, `WorkersBusy`.
+        """
         await self._wait_for_writes()
         summary = (await self._exchanges.get(tenant, exchange_id)).summary
         whose = ExchangeFilters(sandbox=summary.sandbox, key=None if summary.sandbox else summary.key_id)
@@ -219,8 +257,9 @@ class ExchangeArchive:
             threads = await asyncio.get_running_loop().run_in_executor(self._threads, group_into_threads, tree)
             for thread in threads:
                 if any(each.id == exchange_id for each in thread.exchanges):
-                    await load_thread_messages(self._exchanges, tenant, thread, {each.id: each for each in threads})
-                    return thread
+                    known = {each.id: each for each in threads}
+                    sources = await read_thread_sources(self._exchanges, tenant, thread, known)
+                    return thread, await self._run_encoder(sources.size, write_conversation_content, thread, sources)
         raise NotFound(f"There is no exchange {exchange_id[:80]!r}.")
 
     async def _wait_for_writes(self) -> None:
@@ -244,7 +283,22 @@ class ExchangeArchive:
         Unanswered conversations are omitted by default.
         """
         match = _search_match(filters)
-        return export_conversation_lines(self._exchanges, tenant, filters, match, form, unanswered=unanswered)
+        return export_conversation_lines(
+            self._exchanges,
+            tenant,
+            filters,
+            match,
+            form,
+            self._run_encoder,
+            secrets=self._secrets,
+            unanswered=unanswered,
+        )
+
+    async def _run_encoder(self, size: int, function: Callable[..., bytes], *arguments: Any) -> Sequence[bytes]:
+        """Run a function that parses and writes so many bytes: of many, in a worker process."""
+        if self._workers is None or size <= _LARGE_BYTES:
+            return [await asyncio.to_thread(function, *arguments)]
+        return await self._workers.call(function, *arguments)
 
     async def delete(self, tenant: str, exchange_id: str) -> None:
         """Delete an exchange and the messages that occur only in it. Raises `NotFound`."""

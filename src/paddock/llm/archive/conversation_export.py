@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import asdict, replace
 from datetime import UTC, datetime
+from functools import lru_cache
 from heapq import heappop, heappush
-from typing import Any, Literal
+from typing import Any, Literal, TypeAlias
 
 from pydantic.alias_generators import to_camel
 
+from paddock.config.llm import ArchiveConfig
 from paddock.errors import NotFound, PaddockError
 from paddock.llm.archive.conversation_threads import ConversationThread, group_into_threads
-from paddock.llm.archive.thread_messages import load_thread_messages
+from paddock.llm.archive.secret_redaction import SecretRedactor
+from paddock.llm.archive.thread_messages import ThreadSources, add_thread_messages, read_thread_sources
 from paddock.llm.formats.neutral import MessagePart, MessageRole, ModelMessage, ModelRequest, ModelThinking
 from paddock.llm.formats.registry import FORMATS
 from paddock.llm.formats.thought_signatures import ANTHROPIC, CHAT, is_foreign_signature
@@ -22,6 +25,7 @@ from paddock.model.exchanges import ExchangeFilters
 from paddock.store.model_exchanges.exchange_store import ExchangeStore
 
 ExportForm = Literal["openai", "anthropic"]
+RunEncoder: TypeAlias = Callable[..., Awaitable[Sequence[bytes]]]
 EXCHANGES_AT_ONCE = 2000
 """Exchanges of one sandbox or key that are joined at a time; longer conversations are exported in parts."""
 _FORMATS = {"openai": "openai-chat", "anthropic": "anthropic"}
@@ -35,10 +39,15 @@ async def export_conversation_lines(
     filters: ExchangeFilters,
     match: str | None,
     form: ExportForm,
+    run: RunEncoder,
     *,
+    secrets: tuple[str, ...] = (),
     unanswered: bool = False,
 ) -> AsyncIterator[bytes]:
-    """Yield one line per conversation, in order of their start; unanswered ones only if requested."""
+    """Yield one line per conversation, in order of their start; unanswered ones only if requested. Long ones in pieces.
+
+    `run` runs a function that writes so many bytes. `secrets` are masked: older exchanges may contain them.
+    """
     # A group is loaded only after all earlier conversations are exported, because there may be many.
     unread: list[tuple[str, int, str | None, str, str | None]] = [
         (first, place, sandbox, key, None)
@@ -64,15 +73,26 @@ async def export_conversation_lines(
         if not thread.turns and not unanswered:
             continue
         try:
-            await load_thread_messages(exchanges, tenant, thread, threads)
+            sources = await read_thread_sources(exchanges, tenant, thread, threads)
         except NotFound:
             continue  # Deleted in the meantime.
-        if unanswered or not thread.messages or any(each.role is MessageRole.ASSISTANT for each in thread.messages):
-            yield await asyncio.to_thread(encode_conversation, thread, form)
+        line = await run(sources.size, write_conversation_line, thread, sources, form, unanswered, secrets)
+        for piece in line:
+            yield piece
         thread.messages = []
 
 
-def encode_conversation(thread: ConversationThread, form: ExportForm) -> bytes:
+def write_conversation_line(
+    thread: ConversationThread,
+    sources: ThreadSources,
+    form: ExportForm,
+    unanswered: bool,
+    secrets: tuple[str, ...] = (),
+) -> bytes:
+    """Return a conversation as a line of JSON; nothing for an unanswered one, unless requested."""
+    add_thread_messages(thread, sources)
+    if thread.messages and not unanswered and all(each.role is not MessageRole.ASSISTANT for each in thread.messages):
+        return b""
     first = thread.exchanges[0]
     document: dict[str, Any] = {
         "id": thread.id,
@@ -93,7 +113,12 @@ def encode_conversation(thread: ConversationThread, form: ExportForm) -> bytes:
     if thread.notes:
         document["notes"] = thread.notes
     text = json.dumps({name: value for name, value in document.items() if value is not None}, ensure_ascii=False)
-    return text.encode(errors="replace") + b"\n"
+    return _redactor(secrets).redact_json(text.encode(errors="replace")) + b"\n"
+
+
+@lru_cache(maxsize=1)
+def _redactor(secrets: tuple[str, ...]) -> SecretRedactor:
+    return SecretRedactor(ArchiveConfig(redact_keys=False), secrets)
 
 
 def conversation_body(thread: ConversationThread, form: ExportForm) -> dict[str, Any]:

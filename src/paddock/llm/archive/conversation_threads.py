@@ -34,6 +34,8 @@ _MAX_CANDIDATES = 16
 _UNANSWERED = frozenset((ExchangeOutcome.REFUSED, ExchangeOutcome.FAILED))
 _MIN_PROMPT_OVERLAP = 0.5
 """Share of common words above which two system prompts count as versions of one."""
+_MAX_COMPARED_BYTES = 2**20
+"""Bytes of a message or system prompt that are looked into."""
 _WORD = re.compile(rb"[A-Za-z]{3,}")
 _decode = msgspec.json.Decoder().decode
 _encode = msgspec.json.Encoder(order="deterministic").encode
@@ -272,7 +274,9 @@ def _prefix_digests(tree: ConversationTree) -> tuple[dict[int, bytes], dict[int,
 
 
 def _message_digest(raw: bytes) -> bytes:
-    """Return a digest of a message that does not depend on cache marks."""
+    """Return a digest of a message that does not depend on cache marks, unless the message is very long."""
+    if len(raw) > _MAX_COMPARED_BYTES:
+        return hashlib.sha256(raw).digest()
     try:
         message = _decode(raw)
     except (msgspec.DecodeError, RecursionError):
@@ -305,7 +309,7 @@ def _read_prompt(tree: ConversationTree, turn: int) -> tuple[frozenset[bytes], b
         if raw.startswith(b"["):
             tools = tools or len(raw) > 2
         else:
-            words.update(_WORD.findall(raw))
+            words.update(_WORD.findall(raw, 0, _MAX_COMPARED_BYTES))
     return frozenset(words), tools
 
 

@@ -25,6 +25,7 @@ from paddock.llm.archive.worker_messages import (
     WriteExchanges,
     WriterStatus,
     encode_message,
+    encode_write,
     read_report,
 )
 from paddock.llm.archive.write_queue import MAX_BATCH, queued_size
@@ -56,7 +57,7 @@ class _PendingCommand:
     Only the encoded message is kept, which takes a fraction of the memory of its exchanges.
     """
 
-    message: bytes
+    message: tuple[bytes, ...]
     size: int
     future: asyncio.Future[int] | None
     exchange_count: int = 0
@@ -87,7 +88,7 @@ class RemoteExchangeWriter(ExchangeWriter):
         """Bytes by tenant in the current batch."""
         self._timer: asyncio.TimerHandle | None = None
         self._pending: dict[int, _PendingCommand] = {}
-        self._unsent: deque[bytes] = deque()
+        self._unsent: deque[tuple[bytes, ...]] = deque()
         self._writer: asyncio.StreamWriter | None = None
         self._task: asyncio.Task[None] | None = None
         self._ended = asyncio.Event()
@@ -199,7 +200,7 @@ class RemoteExchangeWriter(ExchangeWriter):
     ) -> None:
         kept = len(command.exchanges) if isinstance(command, WriteExchanges) else 0
         try:
-            message = encode_message(command)
+            message = encode_write(command) if isinstance(command, WriteExchanges) else (encode_message(command),)
         except Exception as error:
             if isinstance(command, WriteExchanges) and kept > 1:
                 # An exchange that cannot be encoded must not take the others of its batch with it.
@@ -208,12 +209,13 @@ class RemoteExchangeWriter(ExchangeWriter):
                     single = WriteExchanges(next(self._numbers), [exchange], now=False)
                     self._send_command(single, single_size, None, {exchange.caller.tenant: single_size})
             else:
-                self._pending[command.number] = _PendingCommand(b"", size, future, kept, shares)
+                self._pending[command.number] = _PendingCommand((), size, future, kept, shares)
                 self._complete(CommandDone(command.number, f"The exchange cannot be archived: {error!r}."))
             return
         self._pending[command.number] = _PendingCommand(message, size, future, kept, shares)
         if self._writer is not None:
-            self._writer.write(message)
+            for part in message:
+                self._writer.write(part)
         else:
             self._unsent.append(message)
             self.prepare_to_write()
@@ -267,7 +269,8 @@ class RemoteExchangeWriter(ExchangeWriter):
         try:
             writer.write(encode_message(self._start_message))
             while self._unsent:
-                writer.write(self._unsent.popleft())
+                for part in self._unsent.popleft():
+                    writer.write(part)
             self._writer = writer
             self._reported_lost = 0
             self._write_problem = None

@@ -2,37 +2,63 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 from paddock.llm.archive.compression import decode_pieces, decompress
 from paddock.llm.archive.conversation_threads import ConversationThread, fill_messages, list_answer_sources
 from paddock.llm.archive.exchange_encoding import decode_exchange, exchange_from_summary
 from paddock.llm.archive.exchange_parsing import parse_answer
 from paddock.llm.formats.neutral import ModelAnswer
-from paddock.model.exchanges import ExchangeSummary
+from paddock.model.exchanges import ExchangeSummary, StoredExchange
 from paddock.store.model_exchanges.exchange_store import ExchangeStore
 
 _BATCH = 200
 """Answers that are read at a time."""
+_MAX_ANSWER_BYTES = 64 * 2**20
+"""Compressed bytes of earlier answers that are read for one conversation."""
 
 
-async def load_thread_messages(
+@dataclass(slots=True)
+class ThreadSources:
+    """The stored exchanges that a conversation's messages are made from."""
+
+    latest: StoredExchange
+    earlier: Sequence[ExchangeSummary]
+    answers: dict[int, bytes] = field(default_factory=dict)
+    """Compressed answers by the number of their exchange."""
+
+    @property
+    def size(self) -> int:
+        """Bytes of the requests and answers."""
+        latest = self.latest.summary
+        return latest.request_size + latest.response_size + sum(each.response_size for each in self.earlier)
+
+
+async def read_thread_sources(
     exchanges: ExchangeStore, tenant: str, thread: ConversationThread, threads: Mapping[str, ConversationThread]
-) -> None:
-    """Load the messages of a conversation; `threads` are the related ones by id.
+) -> ThreadSources:
+    """Read what a conversation's messages are made from; `threads` are the related ones by id.
 
     Raises `NotFound` if it was deleted in the meantime.
     """
     assert thread.latest is not None
-    stored = await exchanges.get(tenant, thread.latest.id)
     earlier = [each for each in list_answer_sources(thread, threads) if each.id < thread.latest.id]
-    answers: list[ModelAnswer] = []
+    sources = ThreadSources(await exchanges.get(tenant, thread.latest.id), earlier)
+    size = 0
     for start in range(0, len(earlier), _BATCH):
-        some = earlier[start : start + _BATCH]
-        packed = await exchanges.responses(tenant, [each.number for each in some])
-        answers += await asyncio.to_thread(_parse_answers, some, packed)
-    await asyncio.to_thread(lambda: fill_messages(thread, decode_exchange(stored), answers))
+        found = await exchanges.responses(tenant, [each.number for each in earlier[start : start + _BATCH]])
+        sources.answers |= found
+        size += sum(map(len, found.values()))
+        if size > _MAX_ANSWER_BYTES:
+            thread.notes.append("the conversation is long: thoughts of later answers are missing")
+            break
+    return sources
+
+
+def add_thread_messages(thread: ConversationThread, sources: ThreadSources) -> None:
+    """Set the messages, tools and notes of a conversation."""
+    fill_messages(thread, decode_exchange(sources.latest), _parse_answers(sources.earlier, sources.answers))
 
 
 def _parse_answers(summaries: Sequence[ExchangeSummary], packed: Mapping[int, bytes]) -> list[ModelAnswer]:

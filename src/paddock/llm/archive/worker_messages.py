@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from typing import TypeAlias
 
 import msgspec
@@ -10,6 +11,7 @@ import msgspec
 from paddock.llm.exchange import Exchange
 
 _LENGTH = 8
+_LARGE_REQUEST = 2**20
 
 
 class WorkerMessage(msgspec.Struct, tag=True):
@@ -32,6 +34,8 @@ class WriteExchanges(WorkerMessage):
     exchanges: list[Exchange]
     now: bool
     """Whether a caller waits for this one exchange and needs to know if it fails."""
+    request_size: int = 0
+    """Size of the first exchange's request if it follows the message, as a large one does: encoding copies it."""
 
 
 class FlushWrites(WorkerMessage):
@@ -74,9 +78,21 @@ def encode_message(message: WorkerMessage) -> bytes:
     return len(body).to_bytes(_LENGTH, "big") + body
 
 
+def encode_write(command: WriteExchanges) -> tuple[bytes, ...]:
+    """Encode a command to write exchanges. The result has a second part if there is one exchange and it is large."""
+    first = command.exchanges[0]
+    if len(command.exchanges) > 1 or len(first.request) < _LARGE_REQUEST:
+        return (encode_message(command),)
+    bare = WriteExchanges(command.number, [replace(first, request=b"")], command.now, len(first.request))
+    return encode_message(bare), first.request
+
+
 async def read_command(reader: asyncio.StreamReader) -> WriterCommand:
     """Read the next command. Raises `IncompleteReadError` when the server is gone."""
-    return _command_decoder.decode(await _read_body(reader))
+    command = _command_decoder.decode(await _read_body(reader))
+    if isinstance(command, WriteExchanges) and command.request_size:
+        command.exchanges[0].request = await reader.readexactly(command.request_size)
+    return command
 
 
 async def read_report(reader: asyncio.StreamReader) -> WriterReport:

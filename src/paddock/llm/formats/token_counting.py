@@ -248,6 +248,8 @@ _TEXT_FIELD_NAMES = {
 _TEXT_FIELDS = {
     key: re.compile(f'"(?:{names})"{_JSON_STRING}'.encode(), re.DOTALL) for key, names in _TEXT_FIELD_NAMES.items()
 }
+_MAX_PARSED_VALUES = 8000
+"""Values of a body, commas in texts included, that are parsed."""
 _MAX_PARSED_BYTES = 256 * 2**10
 _MAX_DECODED_BYTES = 8 * 2**20
 """Size of an answer above which only the end is searched for its usage."""
@@ -269,7 +271,7 @@ def estimate_text_tokens(text: str) -> int:
 
 def estimate_request_tokens(format: str, body: bytes) -> int:
     """Estimate the tokens of a request; each image, document or audio clip counts a fixed number."""
-    if len(body) > _MAX_PARSED_BYTES:
+    if len(body) > _MAX_PARSED_BYTES or _has_many_values(body):
         return _estimate_by_sample(body)
     try:
         waiting: list[tuple[str, Any]] = [("", msgspec.json.decode(body))]
@@ -293,6 +295,12 @@ def estimate_request_tokens(format: str, body: bytes) -> int:
             elif name not in _OPAQUE_FIELDS:
                 texts.append(value)
     return estimate_text_tokens(" ".join(texts)) + media * MEDIA_TOKENS
+
+
+def _has_many_values(body: bytes) -> bool:
+    return (
+        len(body) > _MAX_PARSED_VALUES and body.count(b",") + body.count(b"[") + body.count(b"{") > _MAX_PARSED_VALUES
+    )
 
 
 def _estimate_by_sample(body: bytes) -> int:

@@ -10,7 +10,16 @@ from collections.abc import Sequence
 import structlog
 
 from paddock.config.llm import LlmConfig
-from paddock.errors import Forbidden, NotFound, PaddockError, QuotaExceeded, TooLarge, Unauthorized, Unavailable
+from paddock.errors import (
+    Forbidden,
+    NotFound,
+    PaddockError,
+    QuotaExceeded,
+    TooLarge,
+    Unauthorized,
+    Unavailable,
+    release_frames,
+)
 from paddock.llm.archive.archive import ExchangeArchive
 from paddock.llm.exchange import Exchange, ExchangeIdGenerator, ExchangeOutcome
 from paddock.llm.formats.model_list import ListedModel, write_model_entry, write_model_list
@@ -60,6 +69,7 @@ from paddock.llm.request_kind import (
     wants_upgrade,
 )
 from paddock.llm.wire.base import Headers, HttpRequest, ResponseWriter
+from paddock.llm.wire.garbage_collection import collect_after_large_body
 from paddock.llm.wire.memory_budget import TOTAL_MEMORY, MemoryBudget
 
 JSON_CONTENT_TYPE = (b"content-type", b"application/json")
@@ -199,6 +209,8 @@ class ModelGateway:
             holder = await self.identify(request)
             call = await self._parse_call(request)
         except PaddockError as error:
+            release_frames(error)
+            collect_after_large_body(len(request.body))
             await self._send_refusal(reply, format, error)
             return
         exchange = Exchange(
@@ -228,9 +240,11 @@ class ModelGateway:
         try:
             await self._answer_within_limits(call, request, holder, exchange, sender)
         except NoUpstreamAnswer as error:
+            release_frames(error)
             exchange.outcome, exchange.error = ExchangeOutcome.FAILED, error.failure.message
             await self._send_upstream_failure(reply, exchange, call, error)
         except PaddockError as error:
+            release_frames(error)
             exchange.outcome, exchange.error = ExchangeOutcome.REFUSED, error.message
             # An answer refused because it cannot be archived was not delivered, so it is not lost.
             sender.archived = sender.archived or (self.archive.strict and isinstance(error, Unavailable))
@@ -249,6 +263,8 @@ class ModelGateway:
                 # Error texts of providers may contain lone surrogates.
                 exchange.error = exchange.error.encode(errors="replace").decode()
             self._record_exchange(exchange, sender)
+            if exchange.outcome is not ExchangeOutcome.OK:
+                collect_after_large_body(len(request.body))
 
     async def _parse_call(self, request: HttpRequest) -> ModelCall:
         if len(request.body) <= MAX_READ_IN_PROCESS:

@@ -11,6 +11,7 @@ from paddock.config.provider_discovery import key_variable_for_model
 from paddock.errors import InvalidInput, NotFound, Unavailable
 from paddock.llm.demo import has_only_demo_model, is_demo_provider
 from paddock.llm.exchange import ModelCaller
+from paddock.llm.offload.worker_pool import WorkerPool
 from paddock.llm.providers.base import Provider
 from paddock.llm.providers.circuit_breaker import CircuitBreaker
 from paddock.llm.providers.key_health import ProviderKeyHealth
@@ -59,13 +60,15 @@ class ModelRoute:
 class ModelRoutes:
     """All configured models, their providers and circuit breakers."""
 
-    def __init__(self, settings: LlmConfig, providers: Mapping[str, Provider]) -> None:
+    def __init__(
+        self, settings: LlmConfig, providers: Mapping[str, Provider], script_workers: WorkerPool | None = None
+    ) -> None:
         self._settings = settings
         self.providers = providers
         self.key_health = ProviderKeyHealth()
         self.answering_providers: set[str] = set()
         """Providers with an answer since they were last found unreachable."""
-        self.run_scripts = RunScripts()
+        self.run_scripts = RunScripts(script_workers)
         """Scripts that answer one run each."""
         self.list_names: Callable[[], Iterable[str]] = lambda: settings.models
         """Returns names for errors; the catalog replaces patterns with the models that providers list."""

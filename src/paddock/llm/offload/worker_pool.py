@@ -11,6 +11,7 @@ import pickle
 import socket
 import subprocess
 import sys
+from collections.abc import Callable
 from typing import Any
 
 import structlog
@@ -27,6 +28,8 @@ TASK_SECONDS = 60.0
 """Maximum seconds that a worker spends on one request."""
 IDLE_SECONDS = 60.0
 """Seconds after which an idle worker ends."""
+READ_SIZE = 2**20
+"""Bytes of a result that are read at once."""
 RETRY_AFTER = 2
 _PASSED_ENVIRONMENT = ("PATH", "HOME", "LANG", "LC_ALL", "PYTHONPATH", "PYTHONDONTWRITEBYTECODE", "VIRTUAL_ENV")
 """Environment variables that workers inherit; others may contain provider keys."""
@@ -55,6 +58,17 @@ class WorkerPool:
 
     async def run_task(self, task: str, argument: Any, body: bytes) -> tuple[Any, bytes]:
         """Run a task in a worker, and return its result and body. Raises the task's error, or `WorkersBusy`."""
+        value, pieces = await self._run_in_pieces(task, argument, body)
+        return value, pieces[0] if len(pieces) == 1 else b"".join(pieces)
+
+    async def call(self, function: Callable[..., bytes], *arguments: Any) -> list[bytes]:
+        """Call a function of a module in a worker, and return its result in pieces.
+
+        Raises its `PaddockError`, or `WorkersBusy`.
+        """
+        return (await self._run_in_pieces("call", (function, arguments), b""))[1]
+
+    async def _run_in_pieces(self, task: str, argument: Any, body: bytes) -> tuple[Any, list[bytes]]:
         if self._closed or self._waiting >= MAX_WAITING:
             raise WorkersBusy
         self._waiting += 1
@@ -72,7 +86,10 @@ class WorkerPool:
                 except (OSError, asyncio.IncompleteReadError):
                     continue  # The worker died, perhaps for another reason.
                 if isinstance(value, BaseException):
-                    raise value
+                    try:
+                        raise value
+                    finally:
+                        value = None  # Its traceback refers to this frame, and so to the body.
                 return value, result_body
         finally:
             self._free.release()
@@ -87,7 +104,7 @@ class WorkerPool:
             self._stop_worker(worker)
         await asyncio.gather(*self._reaping)
 
-    async def _run_once(self, task: str, argument: Any, body: bytes) -> tuple[Any, bytes]:
+    async def _run_once(self, task: str, argument: Any, body: bytes) -> tuple[Any, list[bytes]]:
         worker = self._idle.pop() if self._idle else await self._start_worker()
         worker.cancel_idle_timer()
         try:
@@ -165,13 +182,19 @@ class _Worker:
             raise
         return cls(process, reader, writer)
 
-    async def run_task(self, task: str, argument: Any, body: bytes) -> tuple[Any, bytes]:
+    async def run_task(self, task: str, argument: Any, body: bytes) -> tuple[Any, list[bytes]]:
         for part in pack_message((task, argument), body):
             self._writer.write(part)
         await self._writer.drain()
         first, second = message_lengths(await self._reader.readexactly(HEADER_BYTES))
         value = pickle.loads(await self._reader.readexactly(first))  # noqa: S301 - from a child process of this program
-        return value, await self._reader.readexactly(second)
+        pieces: list[bytes] = []
+        while second:
+            pieces.append(await self._reader.read(min(second, READ_SIZE)))
+            if not pieces[-1]:
+                raise asyncio.IncompleteReadError(b"", second)
+            second -= len(pieces[-1])
+        return value, pieces or [b""]
 
     def cancel_idle_timer(self) -> None:
         if self._timer is not None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import pickle
+import signal
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -22,6 +24,13 @@ from paddock.llm.formats.registry import FORMATS
 from paddock.llm.offload.body_patch import SHARED_SETTINGS, patch_body, replace_model
 from paddock.llm.offload.json_value_counter import estimate_value_count, has_more_values
 from paddock.llm.request_kind import COUNT, ModelCall, parse_model_call
+from paddock.llm.scripted_model.turn_conditions import (
+    ConditionMatcher,
+    ConversationFacts,
+    ScriptConditions,
+    SearchTooLong,
+)
+from paddock.llm.scripted_model.turn_selection import TurnChoice, choose_turn
 from paddock.llm.wire.base import HttpRequest
 
 MAX_READ_IN_PROCESS = 4 * 2**20
@@ -31,6 +40,12 @@ MAX_VALUES_IN_PROCESS = 8000
 """Values (commas inside texts included) of a body that the server process translates itself."""
 MAX_VALUES = 150_000
 """Maximum values of a request that is fully parsed: for translation, or for a script or replay provider."""
+
+MAX_NON_ASCII = 8 * 2**20
+"""Bytes of non-ASCII text that is decoded: taking it over from a worker takes time, unlike ASCII text."""
+_ASCII = bytes(range(128))
+CHOICE_SECONDS = 1.0
+"""CPU seconds for choosing the turn of a script."""
 
 
 @dataclass(slots=True)
@@ -176,11 +191,39 @@ def _decode_task(max_values: int | None, text: bytes) -> tuple[None, bytes]:
     """Decode JSON to a pickle. Raises `InvalidJson`, and `TooLarge` for more than `max_values` values."""
     if max_values is not None and has_more_values(text, max_values):
         raise TooLarge(f"there are more than {max_values} values in it")
+    if not text.isascii() and len(text.translate(None, _ASCII)) > MAX_NON_ASCII:
+        raise TooLarge(f"there are more than {MAX_NON_ASCII >> 20} MiB of non-ASCII text in it; send it as a file")
     try:
         # Pickling fails too if the text is nested too deeply.
         return None, pickle.dumps(msgspec.json.decode(text), protocol=pickle.HIGHEST_PROTOCOL)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise InvalidJson(str(error)) from None
+
+
+def _choose_turn_task(
+    task: tuple[ScriptConditions, ConversationFacts, bool], body: bytes
+) -> tuple[TurnChoice | None, bytes]:
+    """Choose a script's turn within a time limit: the search functions of `re` can be interrupted by signals only."""
+    conditions, facts, side_call = task
+    matcher = ConditionMatcher(facts, {}, max_steps=sys.maxsize)
+
+    def interrupt(*_: object) -> None:
+        raise SearchTooLong
+
+    previous = signal.signal(signal.SIGVTALRM, interrupt)
+    signal.setitimer(signal.ITIMER_VIRTUAL, CHOICE_SECONDS)
+    try:
+        return choose_turn(conditions, facts, matcher, side_call=side_call), b""
+    finally:
+        signal.setitimer(signal.ITIMER_VIRTUAL, 0)
+        signal.signal(signal.SIGVTALRM, previous)
+
+
+def _call_task(call: tuple[Callable[..., Any], tuple[Any, ...]], _: bytes) -> tuple[Any, bytes]:
+    """Call a function of any module; long results should be bytes, which are not copied."""
+    function, arguments = call
+    result = function(*arguments)
+    return (None, result) if isinstance(result, bytes) else (result, b"")
 
 
 def _referenced_items_task(_: None, body: bytes) -> tuple[dict[str, list[str]], bytes]:
@@ -205,4 +248,6 @@ TASKS: Mapping[str, Callable[[Any, bytes], tuple[Any, bytes]]] = {
     "find_items": _find_items_task,
     "replace_references": _replace_references_task,
     "translate_embeddings": translate_embeddings,
+    "choose_turn": _choose_turn_task,
+    "call": _call_task,
 }

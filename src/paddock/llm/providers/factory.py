@@ -10,6 +10,7 @@ from importlib.metadata import entry_points
 
 from paddock.config.llm import ProviderConfig
 from paddock.errors import ConfigError
+from paddock.llm.offload.worker_pool import WorkerPool
 from paddock.llm.providers.base import Provider
 from paddock.llm.providers.http_providers import new_http_provider
 from paddock.llm.providers.replay_provider import RecordingSource, new_replay_provider
@@ -27,6 +28,8 @@ class ProviderDependencies:
     """HTTP client with a connection pool."""
     recordings: RecordingSource
     """Archived exchanges, for replay."""
+    script_workers: WorkerPool | None = None
+    """Processes that choose turns of scripts whose conditions take long."""
 
 
 def make_provider(name: str, settings: ProviderConfig, dependencies: ProviderDependencies) -> Provider:
@@ -48,7 +51,7 @@ def make_http_provider(name: str, settings: ProviderConfig, dependencies: Provid
 
 
 def make_script_provider(name: str, settings: ProviderConfig, dependencies: ProviderDependencies) -> Provider:
-    return new_script_provider(name, settings)
+    return new_script_provider(name, settings, dependencies.script_workers)
 
 
 def make_replay_provider(name: str, settings: ProviderConfig, dependencies: ProviderDependencies) -> Provider:

@@ -19,6 +19,7 @@ from paddock.llm.providers.circuit_breaker import CircuitBreaker
 from paddock.llm.wire.base import UpstreamResponse
 
 if TYPE_CHECKING:
+    from paddock.llm.offload.worker_pool import WorkerPool
     from paddock.llm.providers.script_provider import ScriptProvider
     from paddock.llm.scripted_model.script_schema import ModelScript
 
@@ -32,21 +33,17 @@ def script_model_name(run_id: str) -> str:
     return SCRIPT_MODEL_PREFIX + run_id
 
 
-def check_script(text: str) -> None:
-    """Raise `InvalidInput`, with line and reason, for a text that is not a valid script."""
-    _parse_script(text)
-
-
 class RunScriptProvider(Provider):
     """Answers one run. The script is parsed on the first request, because that can take long."""
 
     kind = "script"
 
-    def __init__(self, text: str) -> None:
+    def __init__(self, text: str, workers: WorkerPool | None = None) -> None:
         from paddock.llm.formats.registry import FORMATS
 
         super().__init__(RUN_SCRIPT_PROVIDER, tuple(FORMATS))
         self.text = text
+        self._workers = workers
         self._reading: asyncio.Future[ScriptProvider] | None = None
 
     async def send(self, request: ProviderRequest) -> UpstreamResponse:
@@ -58,7 +55,7 @@ class RunScriptProvider(Provider):
     def _make_provider(self) -> ScriptProvider:
         from paddock.llm.providers.script_provider import ScriptProvider
 
-        return ScriptProvider(RUN_SCRIPT_PROVIDER, _parse_script(self.text))
+        return ScriptProvider(RUN_SCRIPT_PROVIDER, _parse_script(self.text), workers=self._workers)
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,20 +72,21 @@ class RunScript:
 class RunScripts:
     """The scripts of all active runs."""
 
-    def __init__(self) -> None:
+    def __init__(self, workers: WorkerPool | None = None) -> None:
         self._scripts: dict[str, RunScript] = {}
+        self._workers = workers
 
     def add(self, run_id: str, text: str, tenant: str | None = None) -> None:
         """Add the script of a run. Cheap, and without effect if the same script is there already.
 
-        With a tenant, keys of other tenants that name the run get no answer. The text is not validated: call
-        `check_script` before.
+        With a tenant, keys of other tenants that name the run get no answer. The text is validated on first use.
         """
         known = self._scripts.get(run_id)
         if known is None or known.tenant != tenant or known.provider.text != text:
             settings = ProviderConfig(kind="script", file=Path(f"{script_model_name(run_id)}.yaml"))
             model = ModelConfig(provider=RUN_SCRIPT_PROVIDER)
-            self._scripts[run_id] = RunScript(tenant, RunScriptProvider(text), CircuitBreaker(), settings, model)
+            provider = RunScriptProvider(text, self._workers)
+            self._scripts[run_id] = RunScript(tenant, provider, CircuitBreaker(), settings, model)
 
     def remove(self, run_id: str) -> None:
         """Remove the script of a run; idempotent."""

@@ -8,8 +8,10 @@ from __future__ import annotations
 import asyncio
 import json
 import math
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator
 from dataclasses import replace
+from typing import Any, TypeVar
 
 from paddock.config.llm import ProviderConfig
 from paddock.errors import ConfigError, PaddockError
@@ -17,6 +19,7 @@ from paddock.llm.formats.base import WireFormat
 from paddock.llm.formats.neutral import FinishReason, ModelFailure, ModelRequest, ModelText, ToolChoice
 from paddock.llm.formats.provider_errors import error_kind_for_status
 from paddock.llm.formats.registry import FORMATS
+from paddock.llm.offload.worker_pool import WorkerPool
 from paddock.llm.offload.worker_tasks import is_large_body
 from paddock.llm.providers.base import Provider, ProviderRequest
 from paddock.llm.providers.local_response import ResponseChunk, SimulatedUpstreamResponse, sleep_within_limit
@@ -34,11 +37,28 @@ from paddock.llm.scripted_model.forced_tool_call import find_forced_tools, rende
 from paddock.llm.scripted_model.sample_arguments import sample_value
 from paddock.llm.scripted_model.script_loader import load_script
 from paddock.llm.scripted_model.script_schema import ModelScript
-from paddock.llm.scripted_model.text_template import fill_template
-from paddock.llm.scripted_model.turn_selection import FaultAttempts, TurnDecision, select_turn
+from paddock.llm.scripted_model.search_cost import BoundedPattern
+from paddock.llm.scripted_model.text_template import TemplateFiller
+from paddock.llm.scripted_model.turn_conditions import (
+    ConditionMatcher,
+    ConversationFacts,
+    ScriptConditions,
+    SearchTooLong,
+)
+from paddock.llm.scripted_model.turn_selection import (
+    FaultAttempts,
+    TurnChoice,
+    TurnDecision,
+    choose_turn,
+    is_side_call,
+    make_decision,
+)
 from paddock.llm.wire.base import Headers, UpstreamBroken, UpstreamResponse, UpstreamTimeouts
 
 SCRIPT_HEADER = b"x-paddock-script"
+MAX_LONG_SEARCHES = 3
+"""Choices of one tenant that may take too long; then its long conditions are refused at once."""
+T = TypeVar("T")
 
 
 class ScriptProvider(Provider):
@@ -46,11 +66,28 @@ class ScriptProvider(Provider):
 
     kind = "script"
 
-    def __init__(self, name: str, script: ModelScript, timeouts: UpstreamTimeouts | None = None) -> None:
+    def __init__(
+        self,
+        name: str,
+        script: ModelScript,
+        timeouts: UpstreamTimeouts | None = None,
+        workers: WorkerPool | None = None,
+    ) -> None:
+        """`workers` choose turns whose conditions take long; without them, the provider has its own."""
         super().__init__(name, tuple(FORMATS))
         self.script = script
+        self._conditions = ScriptConditions.from_script(script)
+        self._patterns: dict[str, BoundedPattern] = {}
         self._timeouts = timeouts or UpstreamTimeouts()
         self._attempts = FaultAttempts()
+        self._workers = workers or WorkerPool(1)
+        self._owns_workers = workers is None
+        self._long_searches: Counter[str] = Counter()
+        """Number of choices that were given up, by tenant."""
+
+    async def close(self) -> None:
+        if self._owns_workers:
+            await self._workers.close()
 
     async def send(self, provider_request: ProviderRequest) -> UpstreamResponse:
         form = FORMATS[provider_request.format]
@@ -63,35 +100,73 @@ class ScriptProvider(Provider):
                     if large
                     else self._count_or_embed(form, provider_request)
                 )
-            if large:
-                request, rendering = await asyncio.to_thread(self._decide, form, provider_request)
-            else:
-                request, rendering = self._decide(form, provider_request)
+            run = asyncio.to_thread if large else _run_here
+            answer = await run(self._answer, form, provider_request)
+            if isinstance(answer, ScriptedConversation):
+                choice = await self._choose_in_worker(answer, provider_request.caller.tenant)
+                answer = await run(self._render, answer, choice, provider_request)
         except PaddockError as error:
             return self._failure_response(form, ModelFailure(400, error.message, error_kind_for_status(400)))
-        return await self._start_response(form, request, rendering)
+        return await self._start_response(form, *answer)
 
-    def _decide(self, form: WireFormat, provider_request: ProviderRequest) -> tuple[ModelRequest, RenderedAnswer]:
+    def _answer(
+        self, form: WireFormat, provider_request: ProviderRequest
+    ) -> tuple[ModelRequest, RenderedAnswer] | ScriptedConversation:
+        """Answer a request, or return its conversation if a worker process has to choose the turn."""
         request = form.read_request(provider_request.body, model=provider_request.model, stream=provider_request.stream)
         request.exchange = provider_request.exchange
         if provider_request.array:
             request.extra["gemini_array"] = True
-        rendering = self._render(read_conversation(request), provider_request)
-        # The messages are no longer needed; freeing them takes time too, so drop them in this thread.
-        return replace(request, messages=[]), rendering
-
-    def _render(self, conversation: ScriptedConversation, provider_request: ProviderRequest) -> RenderedAnswer:
-        forced = find_forced_tools(conversation.request)
-        # Callers may send identical requests, so the key includes the caller.
-        key = "\0".join(
-            (
-                provider_request.caller.tenant,
-                provider_request.caller.key_id,
-                provider_request.conversation or "",
-                conversation.digest,
+        conversation = read_conversation(request)
+        facts = ConversationFacts.from_conversation(conversation)
+        matcher = ConditionMatcher(facts, self._patterns)
+        try:
+            choice = choose_turn(
+                self._conditions, facts, matcher, side_call=is_side_call(self._conditions, conversation.request)
             )
-        )
-        decision = select_turn(self.script, conversation, self._attempts, key)
+        except SearchTooLong:
+            return conversation
+        return self._render(conversation, choice, provider_request)
+
+    async def _choose_in_worker(self, conversation: ScriptedConversation, tenant: str) -> TurnChoice | None:
+        """Choose the turn in a worker process. Raises `SearchTooLong`."""
+        if self._long_searches[tenant] >= MAX_LONG_SEARCHES:
+            raise SearchTooLong
+        facts = ConversationFacts.from_conversation(conversation)
+        side_call = is_side_call(self._conditions, conversation.request)
+        try:
+            choice, _ = await self._workers.run_task("choose_turn", (self._conditions, facts, side_call), b"")
+        except SearchTooLong:
+            self._long_searches[tenant] += 1
+            raise
+        assert choice is None or isinstance(choice, TurnChoice)
+        return choice
+
+    def _render(
+        self, conversation: ScriptedConversation, choice: TurnChoice | None, provider_request: ProviderRequest
+    ) -> tuple[ModelRequest, RenderedAnswer]:
+        rendering = self._render_choice(conversation, choice, provider_request)
+        # The messages are no longer needed; freeing them takes time too, so drop them in this thread.
+        conversation.contexts.clear()
+        conversation.request.messages = []
+        return conversation.request, rendering
+
+    def _render_choice(
+        self, conversation: ScriptedConversation, choice: TurnChoice | None, provider_request: ProviderRequest
+    ) -> RenderedAnswer:
+        decision = None
+        if choice is not None:
+            # Callers may send identical requests, so the key includes the caller.
+            key = "\0".join(
+                (
+                    provider_request.caller.tenant,
+                    provider_request.caller.key_id,
+                    provider_request.conversation or "",
+                    conversation.digest,
+                )
+            )
+            decision = make_decision(self.script, conversation, choice, self._attempts, key)
+        forced = find_forced_tools(conversation.request)
         if forced:
             return render_forced_call(conversation, decision, forced, self.script.pace)
         if decision is not None and conversation.request.tool_choice is ToolChoice.NONE:
@@ -110,7 +185,7 @@ class ScriptProvider(Provider):
                 "last.text": conversation.current.last,
                 "model": request.model,
             }
-            text = fill_template(self.script.side, words)
+            text = TemplateFiller(words).fill(self.script.side)
         elif request.json_schema is not None:
             text = json.dumps(sample_value(request.json_schema))
         elif request.json_mode:
@@ -200,9 +275,13 @@ def _stream_chunks(form: WireFormat, request: ModelRequest, rendering: RenderedA
             yield ResponseChunk(writer.write(event))
 
 
-def new_script_provider(name: str, config: ProviderConfig) -> ScriptProvider:
+async def _run_here(function: Callable[..., T], *arguments: Any) -> T:
+    return function(*arguments)
+
+
+def new_script_provider(name: str, config: ProviderConfig, workers: WorkerPool | None = None) -> ScriptProvider:
     """Create a script provider from its configuration. Raises `ConfigError` with the script's file and line."""
     if config.file is None:
         raise ConfigError(f"llm.providers.{name}: a script needs a file")
     timeouts = UpstreamTimeouts(config.connect_timeout, config.first_byte_timeout, config.stall_timeout)
-    return ScriptProvider(name, load_script(config.file, f"llm.providers.{name}.file"), timeouts)
+    return ScriptProvider(name, load_script(config.file, f"llm.providers.{name}.file"), timeouts, workers)

@@ -6,6 +6,7 @@ import json
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from itertools import islice
 from typing import Any, TypeAlias
 
 from paddock.llm.formats.neutral import (
@@ -45,11 +46,13 @@ from paddock.llm.scripted_model.script_schema import (
     UsageAction,
     WriteFileAction,
 )
-from paddock.llm.scripted_model.text_template import fill_template, fill_templates
+from paddock.llm.scripted_model.text_template import TemplateFiller
 from paddock.llm.scripted_model.turn_selection import TurnDecision
 
 _WORD = re.compile(r"\s*\S{1,40}\s*|\s+")
 _WORDS_PER_PIECE = 4
+_MAX_PIECES = 10_000
+"""Approximate number of pieces of the longest texts: each is an event to write, count and archive."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +114,7 @@ class RenderedAnswer:
             if not text_is_open:
                 index += 1
                 yield PartStarted(index, _empty_part(item))
-            for number, piece in enumerate(_split_into_pieces(item)):
+            for number, piece in enumerate(_iter_pieces(item)):
                 if number and self.pace and not isinstance(item, ModelToolCall):
                     yield RenderedPause(self.pace)
                 yield PartDelta(index, piece)
@@ -126,6 +129,7 @@ class RenderedAnswer:
 def render_answer(conversation: ScriptedConversation, decision: TurnDecision, pace: float = 0) -> RenderedAnswer:
     """Render a decision for the client. Raises `NoMatchingTool` if it offers no tool for an action."""
     items: list[RenderedItem] = []
+    filler = TemplateFiller(decision.template_values)
     finish: FinishReason | None = None
     usage: TokenUsage | None = None
     retry_after: float | None = None
@@ -141,7 +145,7 @@ def render_answer(conversation: ScriptedConversation, decision: TurnDecision, pa
                 items.append(
                     ModelFailure(
                         action.status,
-                        fill_template(action.message, decision.template_values),
+                        filler.fill(action.message),
                         error_kind_for_status(action.status),
                     )
                 )
@@ -150,14 +154,14 @@ def render_answer(conversation: ScriptedConversation, decision: TurnDecision, pa
             case DropConnectionAction():
                 items.append(ConnectionBreak())
             case RefuseAction():
-                items.append(ModelRefusal(fill_template(action.text, decision.template_values)))
+                items.append(ModelRefusal(filler.fill(action.text)))
                 finish = finish or FinishReason.REFUSAL
             case SayAction():
-                items.append(ModelText(fill_template(action.text, decision.template_values)))
+                items.append(ModelText(filler.fill(action.text)))
             case ThinkAction():
-                items.append(ModelThinking(fill_template(action.text, decision.template_values)))
+                items.append(ModelThinking(filler.fill(action.text)))
             case _:
-                use = _match_tool(action, conversation, decision.template_values)
+                use = _match_tool(action, conversation, filler)
                 calls = sum(isinstance(item, ModelToolCall) for item in items)
                 items.append(ModelToolCall(f"{stem}-{calls}", use.tool, json.dumps(use.arguments, ensure_ascii=False)))
                 finish = finish or FinishReason.TOOLS
@@ -169,21 +173,19 @@ def render_answer(conversation: ScriptedConversation, decision: TurnDecision, pa
 
 
 def _match_tool(
-    action: ScriptAction, conversation: ScriptedConversation, words: dict[str, str]
+    action: ScriptAction, conversation: ScriptedConversation, filler: TemplateFiller
 ) -> tool_matching.MatchedToolCall:
     offered = conversation.request.tools
     match action:
         case ShellAction():
-            return tool_matching.match_shell_tool(
-                offered, fill_template(action.command, words), fill_template(action.description, words)
-            )
+            return tool_matching.match_shell_tool(offered, filler.fill(action.command), filler.fill(action.description))
         case WriteFileAction():
-            path, content = fill_template(action.path, words), fill_template(action.content, words)
+            path, content = filler.fill(action.path), filler.fill(action.content)
             return tool_matching.match_write_tool(offered, path, content, conversation.directory)
         case ReadFileAction():
-            return tool_matching.match_read_tool(offered, fill_template(action.path, words), conversation.directory)
+            return tool_matching.match_read_tool(offered, filler.fill(action.path), conversation.directory)
         case CallToolAction():
-            arguments: dict[str, Any] = fill_templates(action.arguments, words)
+            arguments: dict[str, Any] = filler.fill_all(action.arguments)
             return tool_matching.match_named_tool(offered, action.tool, arguments)
     raise AssertionError(f"no way to render {type(action).__name__}")
 
@@ -222,11 +224,13 @@ def _empty_part(item: MessagePart) -> MessagePart:
     return type(item)("") if isinstance(item, ModelText | ModelRefusal) else ModelThinking()
 
 
-def _split_into_pieces(item: MessagePart) -> list[str]:
+def _iter_pieces(item: MessagePart) -> Iterator[str]:
     """Split a text into pieces of a few words, and the arguments of a call into two pieces."""
     if isinstance(item, ModelToolCall):
         middle = len(item.arguments) // 2
-        return [piece for piece in (item.arguments[:middle], item.arguments[middle:]) if piece]
-    text = item.text if isinstance(item, ModelText | ModelThinking | ModelRefusal) else ""
-    words = _WORD.findall(text)
-    return ["".join(words[start : start + _WORDS_PER_PIECE]) for start in range(0, len(words), _WORDS_PER_PIECE)]
+        yield from (piece for piece in (item.arguments[:middle], item.arguments[middle:]) if piece)
+    elif isinstance(item, ModelText | ModelThinking | ModelRefusal):
+        words = (found.group() for found in _WORD.finditer(item.text))
+        at_once = max(_WORDS_PER_PIECE, len(item.text) // _MAX_PIECES)
+        while piece := "".join(islice(words, at_once)):
+            yield piece

@@ -9,10 +9,14 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from paddock.errors import InvalidInput
+
 PLACEHOLDERS = ("prompt", "last.text", "tool.output", "tool.name", "model", "directory", "match")
 """Known placeholders; `match` also as `match.1` or `match.name`, a group of the turn's condition."""
 MAX_VALUE_LENGTH = 100_000
 """Maximum length of an inserted value."""
+MAX_ANSWER_LENGTH = 2 * 2**20
+"""Maximum length of an answer's texts."""
 _PLACEHOLDER = re.compile(r"\{\{\s*(?:'([^']*)'|([A-Za-z_][A-Za-z0-9_.]*))\s*\}\}")
 
 
@@ -38,22 +42,44 @@ def check_templates(value: Any) -> Any:
     return value
 
 
-def fill_template(text: str, words: Mapping[str, str]) -> str:
-    """Replace the placeholders of a text; missing values become empty."""
-
-    def put(found: re.Match[str]) -> str:
-        literal, word = found.groups()
-        return literal if literal is not None else words.get(word, "")[:MAX_VALUE_LENGTH]
-
-    return _PLACEHOLDER.sub(put, text)
+class AnswerTooLarge(InvalidInput):
+    """The script's answer is too large."""
 
 
-def fill_templates(value: Any, words: Mapping[str, str]) -> Any:
-    """Replace the placeholders in all texts of a value."""
-    if isinstance(value, str):
-        return fill_template(value, words)
-    if isinstance(value, Mapping):
-        return {key: fill_templates(each, words) for key, each in value.items()}
-    if isinstance(value, list | tuple):
-        return [fill_templates(each, words) for each in value]
-    return value
+class TemplateFiller:
+    """Fills the templates of one answer; their total size is limited."""
+
+    def __init__(self, values: Mapping[str, str], limit: int = MAX_ANSWER_LENGTH) -> None:
+        self._values = values
+        self._limit = self._left = limit
+
+    def fill(self, text: str) -> str:
+        """Replace the placeholders of a text; missing values become empty. Raises `AnswerTooLarge`."""
+        end = 0
+
+        def put(found: re.Match[str]) -> str:
+            nonlocal end
+            literal, word = found.groups()
+            value = literal if literal is not None else self._values.get(word, "")[:MAX_VALUE_LENGTH]
+            self._count(found.start() - end + len(value))
+            end = found.end()
+            return value
+
+        filled = _PLACEHOLDER.sub(put, text)
+        self._count(len(text) - end)
+        return filled
+
+    def fill_all(self, value: Any) -> Any:
+        """Replace the placeholders in all texts of a value."""
+        if isinstance(value, str):
+            return self.fill(value)
+        if isinstance(value, Mapping):
+            return {key: self.fill_all(each) for key, each in value.items()}
+        if isinstance(value, list | tuple):
+            return [self.fill_all(each) for each in value]
+        return value
+
+    def _count(self, characters: int) -> None:
+        self._left -= characters
+        if self._left < 0:
+            raise AnswerTooLarge(f"the script's answer has more than {self._limit:,} characters; make it shorter")

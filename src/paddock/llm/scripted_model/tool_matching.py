@@ -11,7 +11,7 @@ import fnmatch
 import posixpath
 import re
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -40,6 +40,8 @@ _REPLACER_NAMES = ("editor",)
 _MULTI_READER_NAMES = ("read_files",)
 """Tools that read a list of files."""
 _PATCHER_NAMES = ("apply_patch",)
+_PREFIX_ENDS = ("_", ".", "/", ":", "-")
+"""Characters between a prefix and the name of a tool."""
 _PATCH_FIELDS = ("input", "patch", "diff")
 _MAX_COMMAND_BYTES = 100_000
 """Linux limits a program argument to 128 KiB."""
@@ -124,11 +126,17 @@ def match_named_tool(tools: list[ToolDefinition], pattern: str, arguments: dict[
 
 def find_tool(tools: list[ToolDefinition], pattern: str) -> ToolDefinition | None:
     """Find a tool by exact name, else by the pattern, else by its name after a prefix."""
-    prefixed = re.compile(rf"[_./:-]{re.escape(pattern)}$")
-    return (
-        next((tool for tool in tools if tool.name == pattern), None)
-        or next((tool for tool in tools if fnmatch.fnmatchcase(tool.name, pattern)), None)
-        or next((tool for tool in tools if prefixed.search(tool.name)), None)
+    name = find_tool_name([tool.name for tool in tools], pattern)
+    return None if name is None else next(tool for tool in tools if tool.name == name)
+
+
+def find_tool_name(names: Sequence[str], pattern: str) -> str | None:
+    """Return the name of a tool as `find_tool` finds it."""
+    if pattern in names:
+        return pattern
+    by_pattern = next((name for name in names if fnmatch.fnmatchcase(name, pattern)), None)
+    return by_pattern or next(
+        (name for name in names if name.endswith(pattern) and name.removesuffix(pattern)[-1:] in _PREFIX_ENDS), None
     )
 
 

@@ -7,12 +7,11 @@ request gets the same answer. Only the number of injected faults is remembered.
 
 from __future__ import annotations
 
-import re
 from collections import OrderedDict
 from dataclasses import dataclass, field
 
 from paddock.llm.formats.neutral import ModelRequest
-from paddock.llm.scripted_model.conversation import MAX_SEARCHED_CHARACTERS, AnswerContext, ScriptedConversation
+from paddock.llm.scripted_model.conversation import AnswerContext, ScriptedConversation
 from paddock.llm.scripted_model.script_schema import (
     DropConnectionAction,
     FailAction,
@@ -21,9 +20,8 @@ from paddock.llm.scripted_model.script_schema import (
     ScriptAction,
     ScriptTurn,
     StallAction,
-    TurnCondition,
 )
-from paddock.llm.scripted_model.tool_matching import find_tool
+from paddock.llm.scripted_model.turn_conditions import ConditionMatcher, ConversationFacts, ScriptConditions
 
 _MAX_CONVERSATIONS = 10_000
 
@@ -57,94 +55,90 @@ class FaultAttempts:
         self._counts.pop(key, None)
 
 
-def is_side_call(script: ModelScript, request: ModelRequest) -> bool:
+def is_side_call(conditions: ScriptConditions, request: ModelRequest) -> bool:
     """Return whether a request is outside the conversation: a probe, or a request without tools."""
-    return request.max_tokens == 1 or (script.needs_tools and not request.tools)
+    return request.max_tokens == 1 or (conditions.needs_tools and not request.tools)
 
 
-def select_turn(
-    script: ModelScript, conversation: ScriptedConversation, attempts: FaultAttempts, key: str
-) -> TurnDecision | None:
-    """Select the turn that answers a request; `None` for a side call without a matching rule."""
-    rule = _matching_rule(script, conversation, conversation.current)
-    if rule is not None:
-        index, turn, groups = rule
-        return _make_decision(conversation, [turn], attempts, key, groups, f"rules.{index}")
-    if is_side_call(script, conversation.request):
-        return None
-    chosen, groups, place = _due_turns(script, conversation)
-    return _make_decision(conversation, chosen, attempts, key, groups, place)
+@dataclass(slots=True)
+class TurnChoice:
+    """The turn that answers a request, before its faults are counted."""
+
+    section: str
+    """`rules`, `turns` or `otherwise`."""
+    index: int = 0
+    faults: tuple[int, ...] = ()
+    """Turns before it that only inject faults."""
+    groups: dict[str, str] = field(default_factory=dict)
+    """Groups that its condition matched."""
+
+    @property
+    def path(self) -> str:
+        return self.section if self.section == "otherwise" else f"{self.section}.{self.index}"
 
 
-def _due_turns(script: ModelScript, conversation: ScriptedConversation) -> tuple[list[ScriptTurn], dict[str, str], str]:
-    """Return the turn that is due, preceded by turns that only inject faults."""
+def choose_turn(
+    conditions: ScriptConditions, facts: ConversationFacts, matcher: ConditionMatcher, *, side_call: bool
+) -> TurnChoice | None:
+    """Choose the turn that answers a request; `None` for a side call without a matching rule.
+
+    Raises `SearchTooLong`.
+    """
+    rule = _matching_rule(conditions, matcher, facts.contexts[-1])
+    if rule is not None or side_call:
+        return rule
+    return _due_turn(conditions, facts, matcher)
+
+
+def make_decision(
+    script: ModelScript, conversation: ScriptedConversation, choice: TurnChoice, attempts: FaultAttempts, key: str
+) -> TurnDecision:
+    """Turn a choice into actions; counts the faults that they inject."""
+    chosen = {"rules": script.rules, "turns": script.turns, "otherwise": (script.otherwise,)}[choice.section]
+    turns = [*(script.turns[index] for index in choice.faults), chosen[choice.index]]
+    return _make_decision(conversation, turns, attempts, key, choice.groups, choice.path)
+
+
+def _due_turn(conditions: ScriptConditions, facts: ConversationFacts, matcher: ConditionMatcher) -> TurnChoice:
+    """Return the turn that is due, with the turns before it that only inject faults."""
     position = 0
-    for context in conversation.contexts[:-1]:
-        if script.each_prompt and context.new_prompt:
+    for context in facts.contexts[:-1]:
+        if conditions.each_prompt and context.new_prompt:
             position = 0
-        if _matching_rule(script, conversation, context) is None:
-            position = _position_after(script, conversation, context, position)
-    context = conversation.current
-    if script.each_prompt and context.new_prompt:
+        if _matching_rule(conditions, matcher, context) is None:
+            position = _position_after(conditions, matcher, context, position)
+    context = facts.contexts[-1]
+    if conditions.each_prompt and context.new_prompt:
         position = 0
-    faults: list[ScriptTurn] = []
-    for index in range(position, len(script.turns)):
-        turn = script.turns[index]
-        groups = match_condition(turn.when, conversation, context)
+    faults: list[int] = []
+    for index in range(position, len(conditions.turns)):
+        groups = matcher.match(conditions.turns[index], context)
         if groups is None:
             continue
-        if turn.gives_answer:
-            return [*faults, turn], groups, f"turns.{index}"
-        faults.append(turn)
-    return [*faults, script.otherwise], {}, "otherwise"
+        if conditions.gives_answer[index]:
+            return TurnChoice("turns", index, tuple(faults), groups)
+        faults.append(index)
+    return TurnChoice("otherwise", faults=tuple(faults))
 
 
 def _position_after(
-    script: ModelScript, conversation: ScriptedConversation, context: AnswerContext, position: int
+    conditions: ScriptConditions, matcher: ConditionMatcher, context: AnswerContext, position: int
 ) -> int:
     """Return the position of the next turn after the answer given in a context."""
-    for index in range(position, len(script.turns)):
-        turn = script.turns[index]
-        if turn.gives_answer and match_condition(turn.when, conversation, context) is not None:
+    for index in range(position, len(conditions.turns)):
+        if matcher.match(conditions.turns[index], context) is not None and conditions.gives_answer[index]:
             return index + 1
-    return len(script.turns)
+    return len(conditions.turns)
 
 
 def _matching_rule(
-    script: ModelScript, conversation: ScriptedConversation, context: AnswerContext
-) -> tuple[int, ScriptTurn, dict[str, str]] | None:
-    for index, rule in enumerate(script.rules):
-        groups = match_condition(rule.when, conversation, context)
+    conditions: ScriptConditions, matcher: ConditionMatcher, context: AnswerContext
+) -> TurnChoice | None:
+    for index, when in enumerate(conditions.rules):
+        groups = matcher.match(when, context)
         if groups is not None:
-            return index, rule, groups
+            return TurnChoice("rules", index, groups=groups)
     return None
-
-
-def match_condition(
-    when: TurnCondition | None, conversation: ScriptedConversation, context: AnswerContext
-) -> dict[str, str] | None:
-    """Return the matched groups if all conditions hold, else `None`."""
-    groups: dict[str, str] = {}
-    if when is None:
-        return groups
-    for pattern, text in (
-        (when.model, conversation.request.model),
-        (when.system, conversation.system),
-        (when.last, context.last),
-        (when.tool, context.tool_output),
-        (when.prompt, context.prompt),
-    ):
-        if pattern is None:
-            continue
-        found = re.search(pattern, text[:MAX_SEARCHED_CHARACTERS])
-        if found is None:
-            return None
-        groups["match"] = found.group()
-        groups |= {f"match.{number}": text or "" for number, text in enumerate(found.groups(), 1)}
-        groups |= {f"match.{name}": text or "" for name, text in found.groupdict().items()}
-    if when.offers is not None and find_tool(conversation.request.tools, when.offers) is None:
-        return None
-    return groups
 
 
 def _make_decision(

@@ -6,12 +6,15 @@ import asyncio
 import math
 import socket
 import struct
+import time
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol, cast
+from typing import Protocol, TypeVar, cast
 
 import structlog
 
 from paddock.llm.wire.base import Handler, Headers, HttpRequest
+from paddock.llm.wire.descriptor_guard import Admission
 from paddock.llm.wire.http_heads import error_body
 from paddock.llm.wire.memory_budget import MemoryBudget, MemoryReservation
 from paddock.llm.wire.request_parser import RequestParser, RequestRefusal
@@ -19,11 +22,16 @@ from paddock.llm.wire.response_writer import HttpResponseWriter
 
 MAX_PIPELINED_BYTES = 64 * 1024
 """Bytes that may be buffered behind the request being answered."""
+PARSE_SLICE = 16 * 1024
+"""Bytes that are parsed at once, except of a body whose length is known."""
+PARSE_SECONDS = 0.002
+"""Seconds after which parsing lets other connections go first."""
 LINGER_SECONDS = 2.0
 """Seconds a refused client may go on sending before the connection is reset; resetting it at once would discard the
 refusal before the client reads it."""
 MAX_REFUSED = 64
 """Connections beyond the limit that get an error response; further ones are dropped."""
+A = TypeVar("A")
 _JSON: Headers = [(b"content-type", b"application/json")]
 _RESET = struct.pack("ii", 1, 0)
 log = structlog.get_logger()
@@ -45,6 +53,17 @@ class ConnectionLimits:
     """While the client reads nothing of its response."""
 
 
+class MeasureCallback(Protocol):
+    """Calls a callback of a connection, and measures how long it takes."""
+
+    def __call__(self, callback: Callable[[A], None], argument: A, /) -> None: ...
+
+
+def call_directly(callback: Callable[[A], None], argument: A) -> None:
+    """Call a callback without measuring it."""
+    callback(argument)
+
+
 class ServerContext(Protocol):
     """The listener as its connections see it: handler, limits and connection accounting."""
 
@@ -53,6 +72,10 @@ class ServerContext(Protocol):
     closing: bool
     tag: str | None
     memory_budget: MemoryBudget
+    measure: MeasureCallback
+
+    def admit(self, transport: asyncio.BaseTransport) -> Admission:
+        """Decide by the file descriptors that are left whether a new connection may stay."""
 
     def enter(self, connection: ClientConnection) -> int:
         """Register a new connection, and return how many more are allowed."""
@@ -136,6 +159,12 @@ class ClientConnection(asyncio.Protocol):
         elif self._transport is not None and not self._lingering:
             self._close()
 
+    def idle_since(self) -> float | None:
+        """Return the loop time since which the connection has no request; `None` if it has one."""
+        if self._task is not None or self._lingering or self._transport is None or self._transport.is_closing():
+            return None
+        return None if self._parser.has_partial_request else self.deadline - self._server.limits.idle_timeout
+
     def abort(self) -> None:
         """Close the connection and cancel the request being answered."""
         if self._transport is not None:
@@ -148,8 +177,11 @@ class ClientConnection(asyncio.Protocol):
         # uvloop's transports do not inherit from asyncio.Transport.
         self._transport = cast(asyncio.Transport, transport)
         self.deadline = self.loop.time() + self._server.limits.idle_timeout
+        admission = self._server.admit(transport)  # First: it must not be closed in favour of itself.
         allowed = self._server.enter(self)
-        if allowed < -MAX_REFUSED:
+        if admission is Admission.REFUSED:
+            allowed = min(allowed, -1)
+        if allowed < -MAX_REFUSED or admission is Admission.DROPPED:
             self._transport.abort()
         elif allowed < 0:
             self._refuse(RequestRefusal(503, "too many connections; close some, or try again later"))
@@ -157,15 +189,11 @@ class ClientConnection(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         if self._lingering or self._parser.ended:
             return
-        if self._task is None:
-            self._read(data)
-            return
-        # Reading goes on while a request is answered, so that a disconnect is noticed.
-        if self._waiting is None:
-            self._waiting = bytearray()
-        self._waiting += data
-        if len(self._waiting) > MAX_PIPELINED_BYTES and self._transport is not None:
-            self._transport.pause_reading()
+        if self._task is None and not self._waiting:
+            self._server.measure(self._read, data)
+        else:
+            # Reading goes on while a request is answered, so that a disconnect is noticed.
+            self._keep_waiting(data)
 
     def eof_received(self) -> None:
         # A half-closed connection looks the same as a client that is gone, and the second is what happens: no HTTP
@@ -198,7 +226,10 @@ class ClientConnection(asyncio.Protocol):
     def _read(self, data: bytes) -> None:
         reader, limits = self._parser, self._server.limits
         new = not reader.has_partial_request
-        reader.feed(data)
+        if len(data) <= PARSE_SLICE or reader.in_sized_body:
+            reader.feed(data)
+        else:
+            self._feed_slices(data)
         if reader.ready:
             self._answer_next()
         elif reader.in_request and reader.head_done:
@@ -206,6 +237,34 @@ class ClientConnection(asyncio.Protocol):
             self._send_continue()
         elif new:
             self.deadline = self.loop.time() + limits.header_timeout
+
+    def _feed_slices(self, data: bytes) -> None:
+        """Parse a first request in slices; what follows, or takes too long to parse, waits."""
+        reader, start, pause_at = self._parser, 0, time.perf_counter() + PARSE_SECONDS
+        while start < len(data) and not reader.ready and not reader.ended:
+            if time.perf_counter() > pause_at:
+                self.loop.call_soon(self._read_waiting)
+                break
+            end = len(data) if reader.in_sized_body else start + PARSE_SLICE
+            reader.feed(data[start:end])
+            start = end
+        if start < len(data) and not reader.ended:
+            self._keep_waiting(data[start:])
+
+    def _keep_waiting(self, data: bytes) -> None:
+        """Keep data that is parsed later, and stop reading if there is much of it."""
+        if self._waiting is None:
+            self._waiting = bytearray()
+        self._waiting += data
+        if len(self._waiting) > MAX_PIPELINED_BYTES and self._transport is not None:
+            self._transport.pause_reading()
+
+    def _read_waiting(self) -> None:
+        if self._waiting and self._task is None and self._transport is not None:
+            waiting, self._waiting = bytes(self._waiting), None
+            if len(waiting) > MAX_PIPELINED_BYTES:
+                self._transport.resume_reading()
+            self._server.measure(self._read, waiting)
 
     def _send_continue(self) -> None:
         if self._parser.wants_continue:
@@ -227,7 +286,8 @@ class ClientConnection(asyncio.Protocol):
             self, keep_alive=keep, is_http_1_0=item.is_http_1_0, head_only=request.method == "HEAD"
         )
         self._writer = reply
-        self._task = self.loop.create_task(self._run_handler(request, reply))
+        # Not by the loop's task factory, which takes time: the handler is measured by itself.
+        self._task = asyncio.Task(self._run_handler(request, reply), loop=self.loop)
 
     async def _run_handler(self, request: HttpRequest, reply: HttpResponseWriter) -> None:
         reply.handler_started = True
@@ -261,10 +321,7 @@ class ClientConnection(asyncio.Protocol):
         elif self._parser.ready:
             self._answer_next()
         elif self._waiting:
-            waiting, self._waiting = bytes(self._waiting), None
-            if len(waiting) > MAX_PIPELINED_BYTES:
-                transport.resume_reading()
-            self._read(waiting)
+            self._read_waiting()
         else:
             reader, limits = self._parser, self._server.limits
             waits = reader.in_request and (limits.body_timeout if reader.head_done else limits.header_timeout)

@@ -46,11 +46,11 @@ class HttpClient:
 
         Sets the host and the length itself. Raises `UpstreamError`, and `ValueError` for an invalid request.
         """
-        request = _encode_request(address, method, target, headers, body)
+        head = _encode_request_head(address, method, target, headers, len(body))
         head_only = method == "HEAD"
         connection = self._take_idle_connection(address)
         if connection is not None:
-            answer = connection.send_request(request, timeouts, head_only=head_only)
+            answer = connection.send_request(head, body, timeouts, head_only=head_only)
             try:
                 await answer.wait_for_head()
             except UpstreamBroken:
@@ -64,7 +64,7 @@ class HttpClient:
             else:
                 return answer
         connection = await self._connect(address, timeouts.connect)
-        answer = connection.send_request(request, timeouts, head_only=head_only)
+        answer = connection.send_request(head, body, timeouts, head_only=head_only)
         await answer.wait_for_head()
         return answer
 
@@ -144,13 +144,15 @@ class HttpClient:
         return context
 
 
-def _encode_request(address: UpstreamAddress, method: str, target: bytes, headers: Headers, body: bytes) -> bytes:
+def _encode_request_head(
+    address: UpstreamAddress, method: str, target: bytes, headers: Headers, body_size: int
+) -> bytes:
     if b" " in target or not target.startswith(b"/"):
         raise ValueError("a request target starts with a slash and contains no spaces")
     first = b"%b %b%b HTTP/1.1" % (method.encode("ascii"), address.prefix, target)
     head = encode_head((first, b"host: " + address.host_header), headers, CONNECTION_REQUEST_HEADERS)
-    if body or method not in ("GET", "HEAD"):
-        return b"%b\r\ncontent-length: %d\r\n\r\n%b" % (head, len(body), body)
+    if body_size or method not in ("GET", "HEAD"):
+        return b"%b\r\ncontent-length: %d\r\n\r\n" % (head, body_size)
     return head + b"\r\n\r\n"
 
 

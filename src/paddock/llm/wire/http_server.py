@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import structlog
 
 from paddock.llm.wire.base import Handler
-from paddock.llm.wire.client_connection import ClientConnection, ConnectionLimits
+from paddock.llm.wire.client_connection import ClientConnection, ConnectionLimits, MeasureCallback, call_directly
+from paddock.llm.wire.descriptor_guard import Admission, DescriptorGuard, IdleConnection
 from paddock.llm.wire.http_heads import MAX_HEAD_BYTES
 from paddock.llm.wire.memory_budget import LISTENER_MEMORY, TOTAL_MEMORY, MemoryBudget
 
@@ -24,11 +25,15 @@ log = structlog.get_logger()
 class HttpListener:
     """One listening socket. Its requests carry its tag."""
 
-    def __init__(self, server: HttpServer, tag: str | None, max_connections: int) -> None:
+    def __init__(
+        self, server: HttpServer, tag: str | None, max_connections: int, guard: DescriptorGuard | None
+    ) -> None:
+        self._guard = guard
         self.tag = tag
         self.closing = False
         self.handler = server.handler
         self.limits = server.limits
+        self.measure = server.measure
         self.memory_budget = MemoryBudget(server.listener_memory, server.memory_budget)
         self._owner = server
         self._max_connections = max_connections
@@ -46,6 +51,9 @@ class HttpListener:
         """Stop accepting, close idle connections, and give active ones `grace` seconds. Idempotent."""
         self._stop_accepting()
         await self._end_connections(grace)
+
+    def admit(self, transport: asyncio.BaseTransport) -> Admission:
+        return Admission.ADMITTED if self._guard is None else self._guard.admit(transport)
 
     def enter(self, connection: ClientConnection) -> int:
         self._connections.add(connection)
@@ -126,8 +134,14 @@ class HttpServer:
         max_header: int = MAX_HEAD_BYTES,
         memory_budget: MemoryBudget | None = None,
         listener_memory: int = LISTENER_MEMORY,
+        measure: MeasureCallback = call_directly,
+        guard: DescriptorGuard | None = None,
     ) -> None:
+        """`measure` calls the callbacks of connections; `guard` admits them."""
+        self._guard = guard or DescriptorGuard()
+        self._guard.add_source(self._list_idle)
         self.handler = handler
+        self.measure = measure
         self.memory_budget = memory_budget or MemoryBudget(TOTAL_MEMORY)
         self.listener_memory = listener_memory
         self.limits = ConnectionLimits(
@@ -166,7 +180,7 @@ class HttpServer:
 
     def add_external_listener(self, handler: Handler) -> HttpListener:
         """Return a listener without a socket, for connections accepted elsewhere; they have their own handler."""
-        listener = HttpListener(self, None, self._max_connections)
+        listener = HttpListener(self, None, self._max_connections, None)
         listener.handler = handler
         self._listeners.append(listener)
         return listener
@@ -184,7 +198,7 @@ class HttpServer:
     async def _listen(
         self, sock: socket.socket, tag: str | None, max_connections: int | None, path: Path | None
     ) -> HttpListener:
-        listener = HttpListener(self, tag, max_connections or self._max_connections)
+        listener = HttpListener(self, tag, max_connections or self._max_connections, self._guard)
         await listener._open(sock, path)
         self._listeners.append(listener)
         return listener
@@ -203,6 +217,12 @@ class HttpServer:
     def forget(self, listener: HttpListener) -> None:
         if listener in self._listeners:
             self._listeners.remove(listener)
+
+    def _list_idle(self) -> Iterator[IdleConnection]:
+        for connection in self._connections:
+            since = connection.idle_since()
+            if since is not None:
+                yield IdleConnection(since, connection.close_when_idle)
 
     def _sweep_later(self, loop: asyncio.AbstractEventLoop) -> None:
         self._sweeper = loop.call_later(self._sweep_every, self._sweep, loop)

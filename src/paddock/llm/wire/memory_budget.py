@@ -58,3 +58,15 @@ class MemoryReservation:
         if self._taken:
             self._budget.release(self._taken)
         self._taken = self.size = 0
+
+
+class TenantMemoryBudgets:
+    """A budget for the request bodies of each tenant, so that none can use all of the memory."""
+
+    def __init__(self, total: MemoryBudget) -> None:
+        self._total = total
+        self._budgets: dict[str, MemoryBudget] = {}
+
+    def reservation(self, tenant: str) -> MemoryReservation:
+        """Return a reservation, of nothing yet."""
+        return MemoryReservation(self._budgets.setdefault(tenant, MemoryBudget(LISTENER_MEMORY, self._total)))

@@ -89,6 +89,11 @@ class RequestParser:
         """True if bytes of an incomplete request have been received."""
         return self.in_request or self._quiet > 0
 
+    @property
+    def in_sized_body(self) -> bool:
+        """True within a body whose length is known, which takes one step to parse whatever is in it."""
+        return self.head_done and self.in_request and b"content-length" in self._noted
+
     def take_next(self) -> ParsedRequest | RequestRefusal:
         """Remove and return the first ready item."""
         assert self.ready

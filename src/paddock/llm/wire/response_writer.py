@@ -11,6 +11,8 @@ if TYPE_CHECKING:
     from paddock.llm.wire.client_connection import ClientConnection
 
 _BODILESS = (204, 304)
+_WRITTEN_WITH_HEAD = 64 * 1024
+"""Bytes of a body that are copied to be written together with the head."""
 
 
 class HttpResponseWriter(ResponseWriter):
@@ -49,7 +51,12 @@ class HttpResponseWriter(ResponseWriter):
             self._connection.write(b"%b%b\r\n\r\n" % (head, closing))
         else:
             shown = b"" if self._head_only else body
-            self._connection.write(b"%b%b\r\ncontent-length: %d\r\n\r\n%b" % (head, closing, len(body), shown))
+            head = b"%b%b\r\ncontent-length: %d\r\n\r\n" % (head, closing, len(body))
+            if len(shown) <= _WRITTEN_WITH_HEAD:
+                self._connection.write(head + shown)
+            else:
+                self._connection.write(head)
+                self._connection.write(shown)
 
     async def start(self, status: int, headers: Headers) -> None:
         head = self._encode_head(status, headers)

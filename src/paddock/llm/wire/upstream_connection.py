@@ -11,6 +11,9 @@ from paddock.llm.wire.base import Headers, UpstreamBroken, UpstreamError, Upstre
 from paddock.llm.wire.http_heads import MAX_HEAD_BYTES, header_size
 from paddock.llm.wire.upstream_response import ConnectionResponse, too_long_error
 
+BODY_SLICE = 256 * 1024
+"""Bytes of a body that are written at once: encrypting all of a large one would block other requests."""
+
 
 class ConnectionOwner(Protocol):
     """Tracks open connections and takes back idle ones: the client's pool."""
@@ -30,7 +33,7 @@ class UpstreamConnection(asyncio.Protocol):
 
     __slots__ = (
         "_active", "_complete", "_fed", "_head_done", "_head_only", "_interim", "_keep", "_loop", "_new_headers",
-        "_owner", "_parser", "_paused", "_progress", "_quiet", "_response", "_tick_at", "_ticker", "_timeouts",
+        "_owner", "_parser", "_paused", "_progress", "_quiet", "_response", "_rest", "_tick_at", "_ticker", "_timeouts",
         "_transport", "_unsent", "idle_age", "key",
     )  # fmt: skip
 
@@ -46,6 +49,8 @@ class UpstreamConnection(asyncio.Protocol):
         self._active = 0.0
         """Loop time of the last event that a time limit counts from."""
         self._unsent = 0
+        self._rest: memoryview | None = None
+        """The part of the request's body that is not written yet."""
         self._ticker: asyncio.TimerHandle | None = None
         self._tick_at = 0.0
         self._paused = False
@@ -60,7 +65,9 @@ class UpstreamConnection(asyncio.Protocol):
         """Bytes received since the last body byte or complete head."""
         self._fed = 0
 
-    def send_request(self, request: bytes, timeouts: UpstreamTimeouts, *, head_only: bool) -> ConnectionResponse:
+    def send_request(
+        self, head: bytes, body: bytes, timeouts: UpstreamTimeouts, *, head_only: bool
+    ) -> ConnectionResponse:
         """Send a request. The connection must be idle."""
         assert self._response is None
         answer = ConnectionResponse(self, self._loop)
@@ -74,9 +81,24 @@ class UpstreamConnection(asyncio.Protocol):
         self._new_headers = []
         self._timeouts = timeouts
         self._active = self._loop.time()
-        self._transport.write(request)
+        if len(body) <= BODY_SLICE:
+            self._transport.write(head + body)
+        else:
+            self._transport.write(head)
+            self._rest = memoryview(body)
+            self._write_rest()
         self._start_timer()
         return answer
+
+    def _write_rest(self) -> None:
+        """Write a slice of the body, and the next one when other callbacks have run or the upstream reads again."""
+        if self._rest is None or self._transport is None or self._unsent:
+            return
+        self._active = self._loop.time()
+        self._transport.write(self._rest[:BODY_SLICE])
+        self._rest = self._rest[BODY_SLICE:] if len(self._rest) > BODY_SLICE else None
+        if self._rest is not None and not self._unsent:
+            self._loop.call_soon(self._write_rest)
 
     def is_usable(self) -> bool:
         """Return whether an idle connection still looks alive."""
@@ -145,6 +167,7 @@ class UpstreamConnection(asyncio.Protocol):
     def resume_writing(self) -> None:
         self._unsent = 0
         self._active = self._loop.time()
+        self._write_rest()
 
     def eof_received(self) -> None:
         answer = self._response
@@ -157,7 +180,7 @@ class UpstreamConnection(asyncio.Protocol):
             self._ticker.cancel()
             self._ticker = None
         answer, self._response = self._response, None
-        self._transport = self._parser = None
+        self._transport = self._parser = self._rest = None
         if answer is not None:
             answer.finish(
                 UpstreamBroken("the connection ended before the answer did") if answer.has_bytes else _no_answer_error()
@@ -220,7 +243,8 @@ class UpstreamConnection(asyncio.Protocol):
         else:
             answer.finish()
         # An upstream may answer before it has read the request; unsent bytes must not prefix the next request.
-        if self._keep and not transport.is_closing() and not transport.get_write_buffer_size():
+        sent = self._rest is None and not transport.get_write_buffer_size()
+        if self._keep and sent and not transport.is_closing():
             self.resume()
             self._owner.return_connection(self)
         else:
@@ -228,6 +252,7 @@ class UpstreamConnection(asyncio.Protocol):
 
     def _fail(self, error: UpstreamError) -> None:
         answer, self._response = self._response, None
+        self._rest = None
         if self._transport is not None:
             self._transport.abort()
         if answer is not None:

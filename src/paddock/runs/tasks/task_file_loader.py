@@ -20,6 +20,7 @@ from paddock.model.task_fields import wrap_in_list
 from paddock.runs.inputs.input_packer import find_input_problems, resolve_input_source
 from paddock.runs.presets import PLAIN, PresetLibrary, UnfitTaskError, check_task_fits
 from paddock.runs.tasks.matrix_expansion import expand_matrix
+from paddock.runs.tasks.script_check import find_script_problems
 from paddock.runs.tasks.task_problems import TaskError, TaskProblem, problems_from_error
 from paddock.runs.tasks.task_schema import SHORT_FORMS
 
@@ -126,13 +127,7 @@ def parse_task_document(data: Mapping[str, Any], *, presets: Agents = None) -> T
             )
     found += [*_find_unknown_agents(data, presets), *_find_unfit_agents(task, presets)]
     if task is not None and task.llm.script is not None:
-        try:
-            parse_script(task.llm.script, Path("llm.script"))
-        except ConfigError as error:
-            found += [
-                (("llm", "script"), f"line {each.line or 1}: {each.message}")
-                for each in problems_from_error(error, "llm.script")
-            ]
+        found += [(("llm", "script"), message) for message in find_script_problems(task.llm.script)]
     if found or task is None:
         shown = list(dict.fromkeys(f"{'.'.join(map(str, way)) or 'the task'}: {message}" for way, message in found))
         raise InvalidInput("; ".join(shown[:_MOST_PROBLEMS]))

@@ -26,11 +26,12 @@ from paddock.errors import (
     Unsupported,
 )
 from paddock.model.sandbox import DaemonAddress, SandboxHealth, SandboxLimits, SandboxSpec, SandboxStatus
-from paddock.sandbox.base import Backend, Feature, HostCheck, Record
+from paddock.sandbox.base import Backend, Feature, HostCheck, Record, UnlinkedFiles
 from paddock.sandbox.daemon.client import DaemonClient
 from paddock.sandbox.daemon.zipapp_builder import build_daemon_zipapp
 from paddock.sandbox.local import cgroups, host_checks, launch_plan, process_control, sandbox_files, seccomp
 from paddock.sandbox.local.launcher import FIRST_KEPT, Launcher
+from paddock.sandbox.local.open_files import find_unlinked_files
 from paddock.sandbox.local.process_control import ProcessIdentity
 from paddock.sandbox.local.sandbox_files import SandboxFiles
 from paddock.sandbox.local.uid_pool import UidPool
@@ -147,9 +148,10 @@ class LocalBackend(Backend):
         return sorted(path.name for path in self._snapshots.iterdir() if not path.name.startswith("."))
 
     async def disk_used(self, record: Record) -> int:
-        files = self._files(record["id"])
-        places = (files.upper, files.workspace, files.log)
-        return await asyncio.get_running_loop().run_in_executor(self._measuring, sandbox_files.disk_used, *places)
+        return await asyncio.get_running_loop().run_in_executor(self._measuring, self._disk_used, record["id"])
+
+    async def unlinked_files(self, record: Record) -> UnlinkedFiles:
+        return await asyncio.get_running_loop().run_in_executor(self._measuring, self._unlinked_files, record["id"])
 
     async def end_commands(self, record: Record) -> None:
         await asyncio.to_thread(self._end_commands, record["id"])
@@ -338,6 +340,21 @@ class LocalBackend(Backend):
             sandbox_files.copy_tree(kept / name, files.directory / name)
             if uid is not None:
                 sandbox_files.change_owner(files.directory / name, before, uid)
+
+    def _disk_used(self, sandbox_id: str) -> int:
+        files = self._files(sandbox_id)
+        named = sandbox_files.disk_used(files.upper, files.workspace, files.log)
+        return named + self._unlinked_files(sandbox_id).size
+
+    def _unlinked_files(self, sandbox_id: str) -> UnlinkedFiles:
+        files, identity = self._files(sandbox_id), self._identity(sandbox_id)
+        if identity is None or not identity.alive() or not files.upper.exists():
+            return UnlinkedFiles()
+        if self._cgroups.hierarchies:
+            pids = self._cgroups.processes(sandbox_id)
+        else:
+            pids = process_control.namespace_members(identity.pid_namespace)
+        return find_unlinked_files(pids, identity.pid, files.upper)
 
     def _end_commands(self, sandbox_id: str) -> None:
         identity = self._living(sandbox_id)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import socket
+from contextlib import ExitStack, suppress
 from typing import Any
 
 import httpx
 import pytest
 
-from tests.support.server import Server
+from tests.support.server import Server, eventually
 from tests.support.server_load import cpu_seconds, resident, watched
 
 
@@ -81,6 +82,41 @@ def test_values_of_every_kind_are_counted(server: Server, client: httpx.Client) 
         assert answer.status_code == 400 and "100 fields" in answer.json()["message"]
         answer = meter.post("/v1/metrics/events", content=b'{"eventType": "' + b"x" * 2**20 + b'"}')
         assert answer.status_code == 413 and "1048576 bytes" in answer.json()["message"]
+
+
+@pytest.mark.parametrize("encoding", ["utf-16-le", "utf-16-be", "utf-16", "utf-32-le", "utf-32-be"])
+def test_values_cannot_be_hidden_by_another_encoding(server: Server, client: httpx.Client, encoding: str) -> None:
+    body = ("{" + '"eventType":[' + "[]," * 20_000 + "[]]}").encode(encoding)
+    for content in (body, in_pieces(body), (body[at : at + 1] for at in range(8))):
+        answer = client.post("/v1/metrics/events", content=content, headers=JSON)
+        assert answer.status_code == 400 and "UTF-8" in answer.json()["message"], answer.text
+
+
+def test_the_bodies_of_a_tenant_share_a_bounded_memory(server: Server, client: httpx.Client) -> None:
+    """Three bodies of 60 MiB that are not complete yet are more than one tenant may send at once."""
+    secret = client.post("/v1/keys", json={"name": "r", "tenant": "greedy", "scopes": ["runs:read"]}).json()["secret"]
+    head = (
+        "POST /v1/tasks/validate HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+        f"Authorization: Bearer {secret}\r\nContent-Length: {62 * 2**20}\r\n\r\n"
+    )
+    host, port = server.domain.rsplit(":", 1)
+    before = resident(server)
+    with ExitStack() as held:
+        answers = []
+        for _ in range(3):
+            raw = held.enter_context(socket.create_connection((host, int(port)), timeout=30))
+            with suppress(ConnectionError):
+                raw.sendall(head.encode() + b'{"task": {"goal": "')
+                raw.sendall(b"a" * (60 * 2**20))
+            raw.settimeout(1)
+            with suppress(TimeoutError):
+                answers.append(raw.recv(4096))
+        assert [each[:13] for each in answers] == [b"HTTP/1.1 503 "]
+        assert client.get("/v1/tasks").status_code == 200
+    with server.client(secret) as greedy:
+        answer = eventually(lambda: greedy.post("/v1/tasks/validate", json={"task": {"goal": "a" * 2**20}}))
+        assert answer.status_code == 200
+    assert resident(server) - before < 80 * 2**20
 
 
 def test_long_messages_with_files_still_pass(server: Server, client: httpx.Client) -> None:

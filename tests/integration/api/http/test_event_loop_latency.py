@@ -5,25 +5,24 @@ The server measures the CPU time of each step. The limit grows with the variance
 
 from __future__ import annotations
 
+import fcntl
 import http.server
 import json
-import re
 import socket
+import struct
+import termios
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
 import httpx
 import pytest
-from websockets.sync.client import ClientConnection, connect
 
 from tests.integration.api.conftest import create
-from tests.support.server import Server, run, serving
-from tests.support.server_load import resident, watched
+from tests.support.server import Server, eventually, run, serving
+from tests.support.server_load import held_briefly, resident
 
-HOLD = 0.05
 JSON = {"Content-Type": "application/json"}
 ANSWER = json.dumps(
     {
@@ -98,38 +97,6 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
         }
         with serving(directory, {"llm": llm}) as running:
             yield running
-
-
-def longest_work(client: httpx.Client) -> float:
-    """CPU seconds of the longest step of a request since this was last asked."""
-    text = client.get("/v1/metrics").text
-    found = re.search(r"^paddock_event_loop_longest_work_seconds ([0-9.e+-]+)$", text, re.MULTILINE)
-    assert found is not None
-    return float(found[1])
-
-
-def unevenness() -> float:
-    """Return the largest CPU time of a fixed amount of work relative to the usual one; other programs share the
-    caches."""
-    taken = []
-    for _ in range(60):
-        started = time.thread_time()
-        sum(range(200_000))
-        taken.append(time.thread_time() - started)
-    return max(taken) / sorted(taken)[len(taken) // 10]
-
-
-@contextmanager
-def held_briefly(server: Server, client: httpx.Client) -> Iterator[None]:
-    longest_work(client)
-    noise = unevenness()
-    with watched(server) as waits:
-        yield
-    bound = HOLD * max(1.0, noise, unevenness())
-    held = longest_work(client)
-    lines = [line for line in server.log().splitlines() if "event loop held" in line]
-    assert held < bound, f"held for {held:.3f} s, bound {bound:.3f}: {lines[-5:]}"
-    assert waits.longest < 1.5, f"another client waited {waits.longest:.2f} s"
 
 
 def body_of(format: str, model: str, count: int) -> tuple[str, bytes]:
@@ -216,37 +183,58 @@ def test_other_ports_and_sandboxes(server: Server, client: httpx.Client) -> None
         assert said.strip() == "413", said
 
 
-def routes_with_bodies(client: httpx.Client) -> Iterator[tuple[str, str]]:
-    for path, methods in client.get("/openapi.json").json()["paths"].items():
-        for method, described in methods.items():
-            if any("json" in kind for kind in described.get("requestBody", {}).get("content", {})):
-                yield method.upper(), re.sub(r"\{[^}]+\}", "sb-0123456789abcdef", path)
+EMOJI = "\N{SLICE OF PIZZA}".encode()
+LONG_TEXTS = {"letters": b"word " * (12 * 2**20), "emoji": EMOJI * (15 * 2**20), "escapes": b"\\n" * (30 * 2**20)}
+"""Texts of 60 MiB, the largest that fit into a request."""
 
 
-def test_every_route_that_takes_json(server: Server, client: httpx.Client) -> None:
-    many = 49_000
-    fields = b"{" + b",".join(b'"%d":1' % number for number in range(many)) + b"}"
-    known = b",".join(b'"%s":' % name + b"[" + b"{}," * 9_000 + b"{}]" for name in (b"content", b"messages", b"egress"))
-    bodies = (
-        b"{" + b",".join(b'"%d":1' % number for number in range(500_000)) + b"}",
-        b'{"a":[' + b"1," * 2_000_000 + b"1]}",
-        fields,
-        fields[: fields.index(b'"9000"') - 1] + b"}",
-        b"[" + b"{}," * (many // 2) + b"{}]",
-        b"[" * 9_000 + b"]" * 9_000,
-        b"{" + known + b"}",
-        b'{"text":"' + b"\\n" * 2**20 + b'"}',
-        b'{"text":"' + b"\\n" * (30 * 2**20) + b'"}',
-        b'{"file":{"a":"' + b"x" * 2**24 + b'"}, "threadId": "t", "runId": "r"}',
-        b'{"task":{"goal":"a","matrix":{"a":[' + b"1," * 20_000 + b"1]}}}",
+@pytest.mark.parametrize(("model", "text"), [("scripted", "letters"), ("real", "emoji"), ("real", "escapes")])
+def test_longest_requests_to_models(server: Server, client: httpx.Client, model: str, text: str) -> None:
+    body = b'{"model":"%b","max_tokens":7,"messages":[{"role":"user","content":"%b"}]}' % (
+        model.encode(),
+        LONG_TEXTS[text],
     )
-    found = list(routes_with_bodies(client))
-    assert len(found) > 25
+    listen = server.settings["llm"]["listen"]
     with held_briefly(server, client):
-        for method, path in found:
-            for body in bodies:
-                answer = client.request(method, path, content=body, headers=JSON)
-                assert 400 <= answer.status_code < 500 or answer.status_code in (200, 201, 202), (path, answer.text)
+        for url in ("/v1/chat/completions", "/v1/messages", f"http://{listen}/v1/chat/completions"):
+            answer = client.post(url, content=body, headers=JSON)
+            assert answer.status_code == 200, answer.text[:300]
+
+
+def test_longest_requests_to_other_routes(server: Server, client: httpx.Client) -> None:
+    session = client.post("/v1/sessions", json={"model": "scripted"}).json()["id"]
+    sandbox = create(client)
+    script = json.dumps("turns:\n" + "- do: [{say: a}]\n" * 50_000).encode()
+    file = b'{"type":"file","name":"a","mime":"text/plain","data":"' + b"YWJj" * (10 * 2**20) + b'"}'
+    with held_briefly(server, client):
+        for path, body in (
+            ("/v1/tasks/validate", b'{"task":{"goal":"%b"}}' % LONG_TEXTS["letters"]),
+            ("/v1/tasks/validate", b'{"task":{"goal":"%b"}}' % LONG_TEXTS["emoji"]),
+            (
+                "/v1/tasks/validate",
+                b'{"task":{"name":"x","image":"host","entrypoint":"a","llm":{"script":%b}}}' % script,
+            ),
+            (f"/v1/sessions/{session}/messages", b'{"text":"%b"}' % LONG_TEXTS["emoji"]),
+            (f"/v1/sessions/{session}/messages", b'{"content":[%b]}' % file),
+            (f"/v1/sandboxes/{sandbox}/tools/write_file", b'{"path":"a","content":"%b"}' % LONG_TEXTS["emoji"]),
+            (f"/v1/sandboxes/{sandbox}/tools/write_file", b'{"path":"a","content":"%b"}' % (EMOJI * (3 * 2**20))),
+            (f"/v1/sandboxes/{sandbox}/mcp", b'{"jsonrpc":"2.0","id":1,"method":"%b"}' % LONG_TEXTS["emoji"]),
+        ):
+            answer = client.post(path, content=body, headers=JSON)
+            assert answer.status_code in (200, 202, 400, 413), (path, answer.text[:300])
+
+
+def test_long_exchanges_are_shown_and_exported(server: Server, client: httpx.Client) -> None:
+    body = b'{"model":"scripted","messages":[{"role":"user","content":"%b"}]}' % LONG_TEXTS["letters"]
+    exchange = client.post("/v1/chat/completions", content=body, headers=JSON).headers["x-paddock-exchange"]
+    eventually(lambda: client.get(f"/v1/exchanges/{exchange}").status_code == 200)
+    number = client.get("/v1/exchanges", params={"limit": 1}).json()["items"][0]["number"]
+    with held_briefly(server, client):
+        for path in ("", "?raw=request", "/conversation"):
+            answer = client.get(f"/v1/exchanges/{exchange}{path}")
+            assert answer.status_code == 200 and len(answer.content) > 60 * 2**20
+        answer = client.get("/v1/exchanges/export", params={"number": number})
+        assert answer.status_code == 200 and len(answer.content) > 60 * 2**20
 
 
 def test_memory_is_given_back(server: Server, client: httpx.Client) -> None:
@@ -259,36 +247,47 @@ def test_memory_is_given_back(server: Server, client: httpx.Client) -> None:
     assert resident(server) - before < 100 * 2**20
 
 
-@contextmanager
-def websocket(server: Server, path: str) -> Iterator[ClientConnection]:
-    headers = {"Authorization": f"Bearer {server.key}"}
-    with connect(f"ws://{server.domain}{path}", additional_headers=headers, compression=None, proxy=None) as opened:
-        yield opened
+LONG_TEXT = b"a" * (24 * 2**20)
+REFUSED_BODIES = {
+    "invalid JSON": b'{"model":"real","task":{"goal":"' + LONG_TEXT,
+    "wrong type": b'{"model":"real","task":"x","messages":"' + LONG_TEXT + b'"}',
+}
 
 
-def answer_to(socket: ClientConnection, frame: str) -> dict[str, Any]:
-    """Send a frame and return the first answer or error."""
-    socket.send(frame)
-    while True:
-        received = socket.recv(60)
-        if isinstance(received, str) and (answer := json.loads(received))["type"] in ("ack", "error", "pong"):
-            return answer  # type: ignore[no-any-return]
+def send_part_of_body(client: httpx.Client, url: str, body: bytes) -> None:
+    """Send a head and most of the body it announces, and hang up once the server has read it."""
+    target = httpx.URL(url)
+    head = (
+        f"POST {target.path} HTTP/1.1\r\nHost: localhost\r\nAuthorization: {client.headers['authorization']}\r\n"
+        f"Content-Type: application/json\r\nContent-Length: {len(body) + 1}\r\n\r\n"
+    )
+    with socket.create_connection((target.host, target.port or 0)) as raw:
+        raw.sendall(head.encode() + body)
+        eventually(lambda: unsent_bytes(raw) == 0)
 
 
-FRAMES = (
-    '{"type":"ping","z":[' + "{}," * (5 * 2**20) + "{}]}",
-    "[" + "[]," * 20_000 + "[]]",
-    '{"z":"' + "\\n" * (7 * 2**20) + '"}',
-    '"' * (15 * 2**20),
-    "[" * 2**20,
+def unsent_bytes(raw: socket.socket) -> int:
+    return int(struct.unpack("i", fcntl.ioctl(raw, termios.TIOCOUTQ, bytes(4)))[0])
+
+
+@pytest.mark.parametrize(
+    ("path", "port"), [("/v1/tasks/validate", "main"), ("/v1/messages", "main"), ("/v1/messages", "models")]
 )
+def test_memory_of_refused_and_aborted_requests_is_given_back(
+    server: Server, client: httpx.Client, path: str, port: str
+) -> None:
+    url = (f"http://{server.settings['llm']['listen']}" if port == "models" else server.url) + path
 
+    def send(kind: str) -> None:
+        if kind == "hang-up":
+            send_part_of_body(client, url, LONG_TEXT)
+        else:
+            answer = client.post(url, content=REFUSED_BODIES[kind], headers=JSON)
+            assert answer.status_code == 400, answer.text[:300]
 
-def test_websocket_frames(server: Server, client: httpx.Client) -> None:
-    sandbox = create(client)
-    session = client.post("/v1/sessions", json={"model": "scripted"}).json()["id"]
-    for path in (f"/v1/sandboxes/{sandbox}/terminal", "/v1/screens", f"/v1/sessions/{session}/ws"):
-        with websocket(server, path) as socket, held_briefly(server, client):
-            for frame in FRAMES:
-                assert answer_to(socket, frame)["code"] == "INVALID_FRAME"
-            assert answer_to(socket, '{"type": "ping"}')["type"] == "pong"
+    for kind in (*REFUSED_BODIES, "hang-up"):
+        send(kind)
+        before = resident(server)
+        for _ in range(5):
+            send(kind)
+        assert resident(server) - before < 72 * 2**20, kind

@@ -6,14 +6,14 @@ import json
 import socket
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 import httpx
 import pytest
 from websockets.exceptions import InvalidStatus
 from websockets.sync.client import connect
 
-from tests.support.server import Server
+from tests.support.server import Server, eventually
 from tests.support.server_load import resident, watched
 
 
@@ -122,3 +122,15 @@ def test_requests_sent_after_each_other_are_measured_one_by_one(server: Server) 
         for _ in range(40):
             assert client.get("/v1/health", headers={"X": "a" * 30_000}).status_code == 200
         assert time.monotonic() - started < 20
+
+
+@pytest.mark.parametrize("path", ["/", "/health"])
+def test_pipelined_requests_of_a_client_that_does_not_read(server: Server, path: str) -> None:
+    before = resident(server)
+    with watched(server) as waits, dialled(server) as raw:
+        raw.settimeout(1)
+        with suppress(TimeoutError):  # The server stops reading as well.
+            raw.sendall(f"GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode() * 100_000)
+        eventually(lambda: len(waits.taken) > 80)
+        assert resident(server) - before < 32 * 2**20
+    assert waits.longest < 0.3, f"another client waited {waits.longest:.2f} s"

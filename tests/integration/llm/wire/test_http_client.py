@@ -415,7 +415,7 @@ async def test_responses_may_arrive_in_any_pieces(cuts: str) -> None:
         near, far = socket.socketpair()
         near.setblocking(False)
         _, connection = await loop.create_connection(lambda: UpstreamConnection(client, "key", 50.0, loop), sock=near)
-        got = connection.send_request(b"-", UpstreamTimeouts(), head_only=False)
+        got = connection.send_request(b"-", b"", UpstreamTimeouts(), head_only=False)
         for piece in pieces:
             # Handed over directly: a socket would join them again.
             if piece:

@@ -334,3 +334,20 @@ async def test_partial_answer_is_shown(tmp_path: Path) -> None:
     assert cut is not None and cut.parts == [ModelText("It is ")] and cut.notes
     assert parse_answer(an_exchange(status=500)) is None
     assert parse_answer(an_exchange(response=[(0.1, b"<html>")])) is None
+
+
+async def test_exports_mask_secrets_that_older_exchanges_contain(tmp_path: Path) -> None:
+    secret = 'run-"secret"-123'
+    said = [{"role": "user", "content": f"The password is {secret}."}]
+    async with archive(tmp_path) as kept:
+        kept.enqueue(an_exchange(0, said))
+        await kept.flush()
+    async with archive(tmp_path, [secret]) as kept:
+        kept.enqueue(an_exchange(1, [*said, {"role": "user", "content": "Say it."}]))
+        await kept.flush()
+        for form in ("openai", "anthropic"):
+            lines = [json.loads(line) async for line in kept.export_conversations("default", form=form)]
+            assert lines and secret not in json.dumps(lines).replace('\\"', '"')
+            assert "[redacted]" in json.dumps(lines)
+        newest, _ = await kept.list_exchanges("default", limit=1)
+        assert b"secret" not in (await kept.get("default", newest[0].id)).request

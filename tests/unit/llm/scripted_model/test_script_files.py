@@ -127,11 +127,14 @@ def test_the_examples_are_valid_scripts(path: Path) -> None:
 
 
 def test_templates_are_filled_once() -> None:
-    words = {"prompt": "{{ model }}", "model": "m"}
-    assert text_template.fill_template("a {{prompt}} b {{ model }} {{ tool.output }}!", words) == "a {{ model }} b m !"
-    assert text_template.fill_template("${{ '{{' }} x }}", words) == "${{ x }}"
-    assert text_template.fill_templates({"a": ["{{ model }}", 1, None]}, words) == {"a": ["m", 1, None]}
+    filler = text_template.TemplateFiller({"prompt": "{{ model }}", "model": "m"})
+    assert filler.fill("a {{prompt}} b {{ model }} {{ tool.output }}!") == "a {{ model }} b m !"
+    assert filler.fill("${{ '{{' }} x }}") == "${{ x }}"
+    assert filler.fill_all({"a": ["{{ model }}", 1, None]}) == {"a": ["m", 1, None]}
 
 
 def test_inserted_values_are_limited() -> None:
-    assert len(text_template.fill_template("{{ prompt }}", {"prompt": "x" * 10**6})) == text_template.MAX_VALUE_LENGTH
+    assert (
+        len(text_template.TemplateFiller({"prompt": "x" * 10**6}).fill("{{ prompt }}"))
+        == text_template.MAX_VALUE_LENGTH
+    )

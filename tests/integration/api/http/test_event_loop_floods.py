@@ -1,0 +1,190 @@
+"""Floods of small things, and requests of any content to any route, hold the event loop only briefly."""
+
+from __future__ import annotations
+
+import json
+import re
+import socket
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from websockets.sync.client import ClientConnection, connect
+
+from tests.integration.api.conftest import create
+from tests.support.server import Server, eventually
+from tests.support.server_load import held_briefly, resident, watched
+
+JSON = {"Content-Type": "application/json"}
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+@pytest.fixture(scope="module")
+def settings(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    script: Path = tmp_path_factory.mktemp("script") / "s.yaml"
+    script.write_text(json.dumps({"turns": [{"say": "Hello."}], "otherwise": {"say": "Again."}}))
+    providers = {"s": {"kind": "script", "file": str(script)}}
+    return {"llm": {"listen": f"127.0.0.1:{free_port()}", "providers": providers, "models": {"scripted": "s"}}}
+
+
+def new_session(client: httpx.Client) -> str:
+    return str(client.post("/v1/sessions", json={"model": "scripted"}).json()["id"])
+
+
+def routes_with_bodies(client: httpx.Client, ids: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+    """List the routes that take JSON, with these ids in their paths."""
+    for path, methods in client.get("/openapi.json").json()["paths"].items():
+        for method, described in methods.items():
+            if any("json" in kind for kind in described.get("requestBody", {}).get("content", {})):
+                yield method.upper(), re.sub(r"\{([^}]+)\}", lambda name: ids.get(name[1], "x-0123456789abcdef"), path)
+
+
+@pytest.mark.parametrize("real", [True, False], ids=["of real objects", "of unknown objects"])
+def test_every_route_that_takes_json(server: Server, client: httpx.Client, real: bool) -> None:
+    many = 49_000
+    fields = b"{" + b",".join(b'"%d":1' % number for number in range(many)) + b"}"
+    known = b",".join(b'"%s":' % name + b"[" + b"{}," * 9_000 + b"{}]" for name in (b"content", b"messages", b"egress"))
+    bodies = (
+        b"{" + b",".join(b'"%d":1' % number for number in range(500_000)) + b"}",
+        b'{"a":[' + b"1," * 2_000_000 + b"1]}",
+        fields,
+        fields[: fields.index(b'"9000"') - 1] + b"}",
+        b"[" + b"{}," * (many // 2) + b"{}]",
+        b"[" * 9_000 + b"]" * 9_000,
+        b"{" + known + b"}",
+        b'{"text":"' + b"\\n" * 2**20 + b'"}',
+        b'{"text":"' + b"\\n" * (30 * 2**20) + b'"}',
+        b'{"file":{"a":"' + b"x" * 2**24 + b'"}, "threadId": "t", "runId": "r"}',
+        b'{"task":{"goal":"a","matrix":{"a":[' + b"1," * 20_000 + b"1]}}}",
+    )
+    ids = {"sandbox_id": create(client), "session_id": new_session(client)} if real else {}
+    found = list(routes_with_bodies(client, ids))
+    assert len(found) > 25
+    found = [(method, path) for method, path in found if not real or any(each in path for each in ids.values())]
+    with held_briefly(server, client):
+        for method, path in found:
+            for body in bodies:
+                answer = client.request(method, path, content=body, headers=JSON)
+                assert 400 <= answer.status_code < 500 or answer.status_code in (200, 201, 202), (path, answer.text)
+
+
+@contextmanager
+def websocket(server: Server, path: str) -> Iterator[ClientConnection]:
+    headers = {"Authorization": f"Bearer {server.key}"}
+    with connect(f"ws://{server.domain}{path}", additional_headers=headers, compression=None, proxy=None) as opened:
+        yield opened
+
+
+def answer_to(socket: ClientConnection, frame: str) -> dict[str, Any]:
+    """Send a frame and return the first answer or error."""
+    socket.send(frame)
+    while True:
+        received = socket.recv(60)
+        if isinstance(received, str) and (answer := json.loads(received))["type"] in ("ack", "error", "pong"):
+            return answer  # type: ignore[no-any-return]
+
+
+FRAMES = (
+    '{"type":"ping","z":[' + "{}," * (5 * 2**20) + "{}]}",
+    "[" + "[]," * 20_000 + "[]]",
+    '{"z":"' + "\\n" * (7 * 2**20) + '"}',
+    '"' * (15 * 2**20),
+    "[" * 2**20,
+)
+
+
+def test_websocket_frames(server: Server, client: httpx.Client) -> None:
+    sandbox = create(client)
+    session = new_session(client)
+    for path in (f"/v1/sandboxes/{sandbox}/terminal", "/v1/screens", f"/v1/sessions/{session}/ws"):
+        with websocket(server, path) as socket, held_briefly(server, client):
+            for frame in FRAMES:
+                assert answer_to(socket, frame)["code"] == "INVALID_FRAME"
+            assert answer_to(socket, '{"type": "ping"}')["type"] == "pong"
+
+
+def masked_frame(kind: int, payload: bytes = b"", *, final: bool = True) -> bytes:
+    return bytes([(0x80 if final else 0) | kind, 0x80 | len(payload)]) + bytes(4) + payload
+
+
+TEXT, PING, CONTINUED = 1, 9, 0
+FLOODS = {
+    "empty": masked_frame(TEXT) * 200_000,
+    "short": masked_frame(TEXT, b"{}") * 150_000,
+    "pings": masked_frame(PING) * 200_000,
+    "fragments": masked_frame(TEXT, b"a", final=False) + masked_frame(CONTINUED, b"a", final=False) * 150_000,
+}
+
+
+@pytest.mark.parametrize("flood", FLOODS)
+def test_floods_of_frames(server: Server, client: httpx.Client, flood: str) -> None:
+    """The server takes what it can in a second or two; the rest waits in the client."""
+    sandbox, session = create(client), new_session(client)
+    before = resident(server)
+    for path in ("/v1/screens", f"/v1/sandboxes/{sandbox}/terminal", f"/v1/sessions/{session}/ws"):
+        head = (
+            f"GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n"
+            "Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\n"
+            f"Authorization: Bearer {server.key}\r\n\r\n"
+        )
+        with dialled(server) as raw, held_briefly(server, client):
+            raw.sendall(head.encode())
+            assert raw.recv(65536).startswith(b"HTTP/1.1 101 ")
+            raw.settimeout(0.5)
+            with suppress(TimeoutError):
+                raw.sendall(FLOODS[flood])
+            with watched(server) as waits:
+                eventually(lambda: len(waits.taken) > 50)
+    assert resident(server) - before < 32 * 2**20
+
+
+@contextmanager
+def dialled(server: Server, port: int | None = None) -> Iterator[socket.socket]:
+    host, main = server.domain.rsplit(":", 1)
+    with socket.create_connection((host, port or int(main)), timeout=30) as raw:
+        yield raw
+
+
+def send_all(server: Server, port: int | None, content: bytes) -> bytes:
+    """Send what the server takes, and return the beginning of its answer."""
+    with dialled(server, port) as raw:
+        sender = threading.Thread(target=_send, args=(raw, content))
+        sender.start()
+        try:
+            return raw.recv(4096)
+        finally:
+            with suppress(OSError):
+                raw.shutdown(socket.SHUT_RDWR)
+            sender.join()
+
+
+def _send(raw: socket.socket, content: bytes) -> None:
+    with suppress(OSError):
+        raw.sendall(content)
+
+
+def test_floods_of_pipelined_requests_and_chunks(server: Server, client: httpx.Client) -> None:
+    models = int(server.settings["llm"]["listen"].rpartition(":")[2])
+    head = (
+        "POST {} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n"
+        f"Authorization: Bearer {server.key}\r\n\r\n"
+    )
+    chunks = b"1\r\na\r\n" * 400_000 + b"0\r\n\r\n"
+    gets = b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n" * 60_000
+    with held_briefly(server, client):
+        for port in (None, models):
+            assert send_all(server, port, gets).startswith(b"HTTP/1.1 ")
+            assert send_all(server, port, head.format("/v1/chat/completions").encode() + chunks).startswith(
+                b"HTTP/1.1 4"
+            )
+        for path in ("/v1/tasks/validate", "/v1/inputs"):
+            assert send_all(server, None, head.format(path).encode() + chunks).startswith(b"HTTP/1.1 4")
