@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, settings
 from paddock.config.provider_discovery import PROVIDER_VARIABLES
 from paddock.store import database
 from paddock.store.schema_migration import migrate_schema
-from tests.support.forked_servers import make_ready
+from tests.support.forked_servers import cache_start_up_work
 
 os.environ["PADDOCK_RUNS__WARM_SERVER"] = "0"  # No server stays behind a command.
 for name in PROVIDER_VARIABLES:  # Developers may have provider keys; tests ignore them.
@@ -36,7 +36,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 @pytest.fixture(scope="session", autouse=True)
 def _ready(tmp_path_factory: pytest.TempPathFactory) -> None:
-    make_ready(tmp_path_factory.mktemp("ready"))
+    cache_start_up_work(tmp_path_factory.mktemp("ready"))
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ from typing import Any
 
 from tests.contract.llm.agent_clis import INSTALLED, LAUNCHERS, AgentProgram
 from tests.contract.llm.cli_scripts import SCRIPTS
-from tests.support.server import eventually, serving
+from tests.support.server import eventually, run_server
 
 RECORDED = Path(__file__).parents[1] / "unit" / "llm" / "requests"
 PACKAGES = {
@@ -75,7 +75,7 @@ def main() -> None:
         (directory / "work.yaml").write_text(json.dumps(SCRIPTS["work"]))
         provider = {"kind": "script", "file": str(directory / "work.yaml")}
         settings = {"llm": {"providers": {"work": provider}, "models": {"some-model": "work"}}}
-        with serving(directory, settings) as server, server.client() as client:
+        with run_server(directory, settings) as server, server.client() as client:
             for cli in LAUNCHERS:
                 key = client.post("/v1/keys", json={"name": cli, "scopes": ["llm:use"], "session": cli}).json()
                 program = AgentProgram(cli, directory / cli)

@@ -12,7 +12,7 @@ from tests.docs.fake_provider import fake_provider
 from tests.docs.pages import ROOT
 from tests.docs.runner import Page
 from tests.integration.runs.agent_images import share_images
-from tests.support.screen_images import screen_image
+from tests.support.screen_images import build_screen_image
 
 RunPage = Callable[..., None]
 SCREENS = {"desktop", "browser", "windows", "mobile"}
@@ -26,7 +26,7 @@ def run_page(tmp_path: Path) -> Iterator[RunPage]:
         def run(name: str, *images: str) -> None:
             data = tmp_path / "home/.paddock"
             for name_of_screen in SCREENS & set(images):
-                screen_image(name_of_screen)
+                build_screen_image(name_of_screen)
             share_images(data, [each for each in images if each not in SCREENS])
             page = Page(ROOT / name, tmp_path, opened.enter_context(fake_provider()))
             opened.callback(page.close)

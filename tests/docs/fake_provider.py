@@ -6,7 +6,14 @@ import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from tests.support.fake_provider import FakeProvider, PlannedAnswer, ReceivedRequest, events, upstream, whole
+from tests.support.fake_provider import (
+    FakeProvider,
+    PlannedResponse,
+    ReceivedRequest,
+    json_response,
+    run_fake_provider,
+    sse_response,
+)
 
 TEXT = "Hello from the provider."
 MODELS = ("gpt-5", "gpt-5-mini", "gpt-5.1", "claude-sonnet-4-5", "claude-haiku-4-5")
@@ -14,24 +21,26 @@ MODELS = ("gpt-5", "gpt-5-mini", "gpt-5.1", "claude-sonnet-4-5", "claude-haiku-4
 
 @contextmanager
 def fake_provider() -> Iterator[FakeProvider]:
-    with upstream(answer) as server:
+    with run_fake_provider(answer) as server:
         yield server
 
 
-def answer(request: ReceivedRequest) -> PlannedAnswer:
+def answer(request: ReceivedRequest) -> PlannedResponse:
     if request.method == "GET":
-        return whole({"object": "list", "data": [{"id": name, "object": "model"} for name in MODELS]})
+        return json_response({"object": "list", "data": [{"id": name, "object": "model"} for name in MODELS]})
     document = request.document
     anthropic = request.target.startswith("/v1/messages")
     if anthropic and document.get("stream"):
-        return events([f"event: {each['type']}\ndata: {json.dumps(each)}\n\n".encode() for each in _message_events()])
+        return sse_response(
+            [f"event: {each['type']}\ndata: {json.dumps(each)}\n\n".encode() for each in _message_events()]
+        )
     if anthropic:
-        return whole(_message([{"type": "text", "text": TEXT}]))
+        return json_response(_message([{"type": "text", "text": TEXT}]))
     if document.get("stream"):
         chunks = [_chunk({"role": "assistant", "content": TEXT}), _chunk({}, "stop")]
-        return events([*(f"data: {json.dumps(each)}\n\n".encode() for each in chunks), b"data: [DONE]\n\n"])
+        return sse_response([*(f"data: {json.dumps(each)}\n\n".encode() for each in chunks), b"data: [DONE]\n\n"])
     choice = {"index": 0, "message": {"role": "assistant", "content": TEXT}, "finish_reason": "stop"}
-    return whole({**_chunk({}), "object": "chat.completion", "choices": [choice]})
+    return json_response({**_chunk({}), "object": "chat.completion", "choices": [choice]})
 
 
 def _chunk(delta: dict[str, str], reason: str | None = None) -> dict[str, object]:

@@ -13,10 +13,10 @@ import pytest
 
 from paddock.config.provider_discovery import KNOWN_PROVIDERS
 from tests.e2e.cli_driver import Server
-from tests.support.fake_provider import PlannedAnswer
+from tests.support.fake_provider import PlannedResponse
 from tests.support.server import eventually
-from tests.support.server import serving as running
-from tests.support.strict_providers import KEY, PROVIDERS, SAID, StrictProvider, strict_provider
+from tests.support.server import run_server as running
+from tests.support.strict_providers import PROVIDER_KEY, PROVIDER_NAMES, REPLY, StrictProvider, run_strict_provider
 
 PATTERNS = {"gemini" if known.name == "google" else known.name: known.models for known in KNOWN_PROVIDERS}
 VENDOR_ADDRESS = """
@@ -59,10 +59,10 @@ def client_of(server: Server) -> httpx.Client:
 
 
 @pytest.mark.parametrize("vendor", [True, False], ids=["vendor", "compatible-server"])
-@pytest.mark.parametrize("name", PROVIDERS)
+@pytest.mark.parametrize("name", PROVIDER_NAMES)
 def test_a_key_in_the_environment_is_enough(tmp_path: Path, name: str, vendor: bool) -> None:
     with (
-        strict_provider(name) as provider,
+        run_strict_provider(name) as provider,
         serving(tmp_path, provider, vendor=vendor) as server,
         client_of(server) as client,
     ):
@@ -78,7 +78,7 @@ def test_a_key_in_the_environment_is_enough(tmp_path: Path, name: str, vendor: b
         assert session["model"] == provider.default
         body = {"content": [{"type": "text", "text": "Hello, who are you?"}]}
         client.post(f"/v1/sessions/{session['id']}/messages", json=body).raise_for_status()
-        said = SAID.format(model=provider.default)
+        said = REPLY.format(model=provider.default)
         eventually(lambda: said in client.get(f"/v1/sessions/{session['id']}/messages").text)
 
         told = server.run("chat", "Hello?", "-p")
@@ -93,39 +93,39 @@ def test_a_key_in_the_environment_is_enough(tmp_path: Path, name: str, vendor: b
 
         refused = client.post("/v1/chat/completions", json={"model": models["patterns"][0], "messages": []})
         assert refused.status_code == 400 and "is a pattern" in refused.text
-        assert set(provider.asked) == {provider.default} and provider.problems == []
+        assert set(provider.requested_models) == {provider.default} and provider.problems == []
         listed = server.text("llm", "list")
-        assert provider.default in listed and "*" not in listed and KEY not in listed
+        assert provider.default in listed and "*" not in listed and PROVIDER_KEY not in listed
         server.run("session", "rm", json.loads(server.text("session", "list", "--json"))[0]["id"])
 
 
 def test_a_prompt_is_answered_without_a_running_server(tmp_path: Path) -> None:
-    with strict_provider("anthropic") as provider:
+    with run_strict_provider("anthropic") as provider:
         command = without_server(tmp_path, provider, vendor=True)
         told = command.run("chat", "Hello?", "-p", stdin=b"")
-        assert (told.returncode, told.stdout.decode().strip()) == (0, SAID.format(model=provider.default)), told.stderr
+        assert (told.returncode, told.stdout.decode().strip()) == (0, REPLY.format(model=provider.default)), told.stderr
         unknown = command.run("chat", "--model", "nope", "-p", "hi", stdin=b"")
         assert unknown.returncode != 0 and b"There is no model 'nope'. Models: claude-" in unknown.stderr
         assert b"*" not in unknown.stderr and provider.problems == []
 
 
 def test_a_compatible_server_offers_models_of_any_name(tmp_path: Path) -> None:
-    with strict_provider("openai") as provider:
+    with run_strict_provider("openai") as provider:
         provider.models, provider.default, provider.hidden = ("acme-large", "acme-embed"), "acme-large", ("acme-embed",)
         with serving(tmp_path, provider) as server, client_of(server) as client:
             models = client.get("/v1/server").json()["models"]
             assert ([each["name"] for each in models["items"]], models["default"]) == (["acme-large"], "acme-large")
             told = server.run("chat", "Hello?", "-p")
-            assert (told.returncode, told.stdout.decode().strip()) == (0, SAID.format(model="acme-large"))
+            assert (told.returncode, told.stdout.decode().strip()) == (0, REPLY.format(model="acme-large"))
             # A client that speaks Responses, such as codex, is translated.
             body = {"model": "acme-large", "input": "Hello?"}
             answered = client.post("/v1/responses", json=body).raise_for_status()
-            assert SAID.format(model="acme-large") in answered.text and provider.problems == []
+            assert REPLY.format(model="acme-large") in answered.text and provider.problems == []
             server.run("session", "rm", json.loads(server.text("session", "list", "--json"))[0]["id"])
 
 
 def test_a_refused_key_and_a_provider_without_a_list_are_told(tmp_path: Path) -> None:
-    with strict_provider("gemini") as provider, serving(tmp_path, provider) as server, client_of(server) as client:
+    with run_strict_provider("gemini") as provider, serving(tmp_path, provider) as server, client_of(server) as client:
         provider.accepts_key = False
         listed = server.run("llm", "list")
         assert b"gemini-2.5-flash" in listed.stdout and b"key refused" in listed.stdout
@@ -135,7 +135,10 @@ def test_a_refused_key_and_a_provider_without_a_list_are_told(tmp_path: Path) ->
         body = {"model": "gemini-2.5-flash", "messages": [{"role": "user", "content": "Hello?"}]}
         refused = client.post("/v1/chat/completions", json=body)
         assert refused.status_code == 401 and refused.json()["error"]["code"] == "provider_key_refused"
-        assert "provider google refused the key it is configured with" in refused.text and KEY[:8] not in refused.text
+        assert (
+            "provider google refused the key it is configured with" in refused.text
+            and PROVIDER_KEY[:8] not in refused.text
+        )
         assert "check GEMINI_API_KEY and restart the server" in refused.text
         task = {"name": "a", "goal": "x", "image": "host", "entrypoint": "true", "llm": body["model"]}
         verdict = client.post("/v1/tasks/validate", json={"task": task}).raise_for_status().json()
@@ -143,14 +146,14 @@ def test_a_refused_key_and_a_provider_without_a_list_are_told(tmp_path: Path) ->
         assert (issue["code"], issue["level"], verdict["ready"]) == ("PROVIDER_KEY_REFUSED", "error", False)
         assert issue["params"] == {"provider": "google", "model": body["model"]}
 
-        provider.accepts_key, provider.lists = True, False
+        provider.accepts_key, provider.lists_models = True, False
         assert client.post("/v1/chat/completions", json=body).status_code == 200
         verdict = client.post("/v1/tasks/validate", json={"task": task}).raise_for_status().json()
         assert verdict["ready"] is True and verdict["issues"] == []
         assert "keyRefusedAt" not in client.get("/v1/llm").json()["providers"][0]
 
         # Requests that keep failing are a notice, because the provider may be back when the run starts.
-        provider.server.always(PlannedAnswer(status=500))
+        provider.server.always_respond(PlannedResponse(status=500))
         for _ in range(6):
             client.post("/v1/chat/completions", json=body)
         verdict = client.post("/v1/tasks/validate", json={"task": task}).raise_for_status().json()
@@ -159,8 +162,8 @@ def test_a_refused_key_and_a_provider_without_a_list_are_told(tmp_path: Path) ->
 
 
 def test_the_default_model_replaces_one_that_an_agent_suggests(tmp_path: Path) -> None:
-    with strict_provider("openai") as provider:
-        settings = {"kind": "openai", "key": KEY, "base_url": f"{provider.server.url}{provider.prefix}"}
+    with run_strict_provider("openai") as provider:
+        settings = {"kind": "openai", "key": PROVIDER_KEY, "base_url": f"{provider.server.url}{provider.base_path}"}
         llm = {"environment": False, "providers": {"acme": settings}, "models": {"acme-large": "acme"}}
         with running(tmp_path, {"llm": llm}) as server, server.client() as client:
             task = {"name": "a", "goal": "x", "image": "host", "agent": "claude-code"}
@@ -172,9 +175,9 @@ def test_the_default_model_replaces_one_that_an_agent_suggests(tmp_path: Path) -
 
 
 def test_an_address_without_its_version_is_told(tmp_path: Path) -> None:
-    with strict_provider("openai") as provider:
-        prefix, provider.prefix = provider.prefix, ""
-        environment, provider.prefix = provider.environment(), prefix
+    with run_strict_provider("openai") as provider:
+        base_path, provider.base_path = provider.base_path, ""
+        environment, provider.base_path = provider.environment(), base_path
         provider.environment = lambda: environment  # type: ignore[method-assign]
         with serving(tmp_path, provider) as server, client_of(server) as client:
             listed = server.run("llm", "list")
@@ -194,7 +197,11 @@ def test_an_address_without_its_version_is_told(tmp_path: Path) -> None:
 
 
 def test_lists_have_only_what_a_key_may_ask_for(tmp_path: Path) -> None:
-    with strict_provider("anthropic") as provider, serving(tmp_path, provider) as server, client_of(server) as client:
+    with (
+        run_strict_provider("anthropic") as provider,
+        serving(tmp_path, provider) as server,
+        client_of(server) as client,
+    ):
         body = {"name": "some", "scopes": ["llm:use"], "models": ["claude-opus-*"]}
         secret = client.post("/v1/keys", json=body).raise_for_status().json()["secret"]
         allowed = {name for name in provider.models if name.startswith("claude-opus-")}

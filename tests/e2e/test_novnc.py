@@ -10,8 +10,8 @@ import pytest
 from playwright.sync_api import Browser, Page
 
 from tests.e2e.browser_pages import chromium, keep_screenshot, open_page
-from tests.support.screen_images import share_screens
-from tests.support.server import Server, eventually, run, serving
+from tests.support.screen_images import share_screen_images
+from tests.support.server import Server, eventually, run_in_sandbox, run_server
 
 IMAGE = "desktop"
 PAGE = """<!doctype html><meta charset="utf-8"><title>Desktop</title>
@@ -45,8 +45,8 @@ DARK_PANEL = (
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     directory = tmp_path_factory.mktemp("paddock")
-    share_screens(directory / "data", IMAGE)
-    with serving(directory, {"sandboxes": {"min_free_disk": 0, "default_image": IMAGE}}) as running:
+    share_screen_images(directory / "data", IMAGE)
+    with run_server(directory, {"sandboxes": {"min_free_disk": 0, "default_image": IMAGE}}) as running:
         yield running
 
 
@@ -98,15 +98,15 @@ class Person:
 
 
 def exists(client: httpx.Client, sandbox: str, path: str) -> bool:
-    return run(client, sandbox, f"test -s {path}")[1] == 0
+    return run_in_sandbox(client, sandbox, f"test -s {path}")[1] == 0
 
 
 def test_two_people_at_one_desktop(server: Server, client: httpx.Client, browser: Browser, sandbox: str) -> None:
     ada, bob = (Person(browser, server, sandbox, name) for name in ("ada", "bob"))
     assert ada.page.evaluate("[rfb._fbWidth, rfb._fbHeight]") == [1280, 800]
     # Wait for the desktop itself: a wallpaper, and a panel along the bottom.
-    eventually(lambda: run(client, sandbox, "pgrep -x lxpanel && pgrep -x pcmanfm")[1] == 0)
-    run(client, sandbox, "(setsid lxterminal --working-directory=/tmp >/dev/null 2>&1 &)")
+    eventually(lambda: run_in_sandbox(client, sandbox, "pgrep -x lxpanel && pgrep -x pcmanfm")[1] == 0)
+    run_in_sandbox(client, sandbox, "(setsid lxterminal --working-directory=/tmp >/dev/null 2>&1 &)")
     eventually(lambda: "agent@" in client.post(f"/v1/sandboxes/{sandbox}/tools/list_windows", json={}).text)
     keep_screenshot(ada.page, "novnc-1-watching")
 

@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 
 from tests.e2e.cli_driver import Server
-from tests.support.screen_images import share_screens
+from tests.support.screen_images import share_screen_images
 
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     server = Server(tmp_path_factory.mktemp("e2e") / "data")
-    share_screens(server.data, "desktop")
+    share_screen_images(server.data, "desktop")
     server.up()
     yield server
     server.run("sandbox", "rm", "--all", "--yes")

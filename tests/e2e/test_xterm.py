@@ -11,7 +11,7 @@ import pytest
 from playwright.sync_api import Browser, Page
 
 from tests.e2e.browser_pages import chromium, keep_screenshot, open_page
-from tests.support.server import Server, serving
+from tests.support.server import Server, run_server
 
 PAGE = """<!doctype html><meta charset="utf-8"><title>Terminal</title>
 <link rel="stylesheet" href="/modules/@xterm/xterm/css/xterm.css">
@@ -85,7 +85,7 @@ window.ready = true;
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    with serving(tmp_path_factory.mktemp("paddock"), {"sandboxes": {"min_free_disk": 0}}) as running:
+    with run_server(tmp_path_factory.mktemp("paddock"), {"sandboxes": {"min_free_disk": 0}}) as running:
         yield running
 
 
@@ -168,7 +168,7 @@ def test_a_full_screen_program_and_another_size(server: Server, browser: Browser
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
 def test_it_is_there_again_after_a_restart(tmp_path: Path, browser: Browser, number: signal.Signals) -> None:
-    with serving(tmp_path, {"sandboxes": {"min_free_disk": 0}}) as server:
+    with run_server(tmp_path, {"sandboxes": {"min_free_disk": 0}}) as server:
         with server.client() as client:
             sandbox = str(client.post("/v1/sandboxes", json={}).json()["id"])
         ada = Person(browser, server, sandbox, "ada")

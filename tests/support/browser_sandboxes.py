@@ -1,4 +1,4 @@
-"""Sandboxes with a browser, the pages they look at, and their tools called as a host calls them."""
+"""Sandboxes with a browser, the pages served in them, and calls of their tools."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from typing import Any
 
 from paddock.sandbox.daemon.client import DaemonClient
 from tests.contract.backends.support import RunningSandbox, eventually
-from tests.support.screen_images import screen_sandbox
+from tests.support.screen_images import run_screen_sandbox
 
-PAGES = Path(__file__).parents[1] / "pages"
-PORT = 8000
-URL = f"http://127.0.0.1:{PORT}"
+PAGES_DIRECTORY = Path(__file__).parents[1] / "pages"
+PAGES_PORT = 8000
+PAGES_URL = f"http://127.0.0.1:{PAGES_PORT}"
 
 
 @dataclass(frozen=True)
-class ToolAnswer:
+class ToolCallResult:
     """Result of a tool call."""
 
     document: dict[str, Any]
@@ -54,43 +54,43 @@ class BrowserSandbox:
 
     sandbox: RunningSandbox
 
-    def call(self, name: str, seconds: float = 60.0, /, **arguments: Any) -> ToolAnswer:
-        async def talk() -> dict[str, Any]:
+    def call(self, name: str, seconds: float = 60.0, /, **arguments: Any) -> ToolCallResult:
+        async def call_daemon() -> dict[str, Any]:
             async with DaemonClient(self.sandbox.backend.daemon_address(self.sandbox.record)) as inside:
                 return dict(await inside.call_tool(name, arguments, seconds))
 
-        return ToolAnswer(asyncio.run(talk()))
+        return ToolCallResult(asyncio.run(call_daemon()))
 
-    def do(self, name: str, /, **arguments: Any) -> ToolAnswer:
+    def do(self, name: str, /, **arguments: Any) -> ToolCallResult:
         """Call a tool that must succeed."""
-        answer = self.call(name, **arguments)
-        assert not answer.failed, answer.text
-        return answer
+        result = self.call(name, **arguments)
+        assert not result.failed, result.text
+        return result
 
     def fails(self, name: str, /, **arguments: Any) -> str:
-        """Call a tool that must not, and return what it says."""
-        answer = self.call(name, **arguments)
-        assert answer.failed, answer.text
-        return answer.text
+        """Call a tool that must fail, and return its error text."""
+        result = self.call(name, **arguments)
+        assert result.failed, result.text
+        return result.text
 
     def tools(self) -> dict[str, dict[str, Any]]:
-        async def talk() -> list[dict[str, Any]]:
+        async def list_tools() -> list[dict[str, Any]]:
             async with DaemonClient(self.sandbox.backend.daemon_address(self.sandbox.record)) as inside:
                 return [dict(tool) for tool in await inside.tools()]
 
-        return {tool["name"]: tool for tool in asyncio.run(talk())}
+        return {tool["name"]: tool for tool in asyncio.run(list_tools())}
 
 
 @contextmanager
-def desk(image: str, **changes: Any) -> Iterator[BrowserSandbox]:
-    """A sandbox of an image with a browser, in which the pages are served at `URL`."""
+def run_browser_sandbox(image: str, **changes: Any) -> Iterator[BrowserSandbox]:
+    """Run a sandbox of an image with a browser and serve the test pages in it at `PAGES_URL`."""
     with (
         tempfile.TemporaryDirectory(prefix="browsing-") as directory,
-        screen_sandbox(Path(directory), image, **changes) as sandbox,
+        run_screen_sandbox(Path(directory), image, **changes) as sandbox,
     ):
-        for page in PAGES.iterdir():
+        for page in PAGES_DIRECTORY.iterdir():
             if page.is_file():
                 sandbox.write(f"/tmp/pages/{page.name}", page.read_bytes())
-        sandbox.start(f"python3 /tmp/pages/serve.py {PORT}")
-        eventually(lambda: sandbox.run(f"curl -sf -o /dev/null {URL}/form.html").exit_code == 0)
+        sandbox.start(f"python3 /tmp/pages/serve.py {PAGES_PORT}")
+        eventually(lambda: sandbox.run(f"curl -sf -o /dev/null {PAGES_URL}/form.html").exit_code == 0)
         yield BrowserSandbox(sandbox)

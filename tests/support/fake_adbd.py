@@ -1,7 +1,7 @@
 """An Android device for tests: a real TCP server that speaks the protocol of adbd to the real `adb` program.
 
-What is run on it goes through a real shell, as on a device, in which Android's programs are functions that write down
-how they were called. So quoting that a device would trip over is tripped over here.
+Commands run in a real shell, as on a device; Android's programs are shell functions that record their calls. So quoting
+errors that would fail on a device fail here as well.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ BANNER = b"device::ro.product.name=fake;ro.product.model=Fake;ro.product.device=
 VERSION = 0x01000001
 MAX_DATA = 256 * 1024
 STDOUT, STDERR, EXIT = 1, 2, 3
-PROGRAMS = r"""
+SHELL_PROGRAMS = r"""
 record() { for word; do printf '%s\037' "$word"; done >>"$DEVICE/calls"; printf '\n' >>"$DEVICE/calls"; }
 input() {
   record input "$@"
@@ -62,10 +62,10 @@ ime() { record ime "$@"; [ "$1" != list ] || cat "$DEVICE/keyboards"; }
 screencap() { cat "$DEVICE/screen.png"; }
 uiautomator() { cat "$DEVICE/ui.xml"; echo 'UI hierchary dumped to: /dev/tty'; }
 """
-PNG = base64.b64decode(
+SCREENSHOT_PNG = base64.b64decode(
     "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
 )
-UI = """<?xml version='1.0' encoding='UTF-8' standalone='yes' ?><hierarchy rotation="0">
+UI_DUMP = """<?xml version='1.0' encoding='UTF-8' standalone='yes' ?><hierarchy rotation="0">
 <node class="android.widget.FrameLayout" text="" content-desc="" clickable="false" bounds="[0,0][1080,2400]">
 <node class="android.widget.EditText" text="Search 搜索" resource-id="org.app:id/search" clickable="true" focused="true"
  bounds="[40,200][1040,320]" /><node class="android.widget.Button" text="" content-desc="Send &amp; go" clickable="true"
@@ -73,28 +73,28 @@ UI = """<?xml version='1.0' encoding='UTF-8' standalone='yes' ?><hierarchy rotat
 </node></hierarchy>"""
 
 
-class FakeDevice:
+class FakeAndroidDevice:
     """State of the fake device and its received commands."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
         self.address = ""
-        self.trusting = True
-        """Whether it lets everybody in, as emulators do, or waits for somebody to accept their key on its screen."""
-        self.asking: list[Connection] = []
+        self.accepts_all_keys = True
+        """Whether every key is accepted, as emulators do; otherwise a person must accept it on the screen."""
+        self.awaiting_authorization: list[AdbConnection] = []
         self.connections: set[socket.socket] = set()
-        self.most = 0
-        """Connections that were open at a time."""
+        self.max_connections = 0
+        """Largest number of connections that were open at the same time."""
         self._server: FakeAdbServer | None = None
         self._thread: threading.Thread | None = None
         self.write("size", "1080x2400\n")
         self.write("front", "com.android.launcher/.Home\n")
         self.write("packages", "package:com.android.settings\npackage:org.app\npackage:org.apple\npackage:org.broken\n")
         self.write("keyboards", "com.android.inputmethod/.Latin\n")
-        self.write("ui.xml", UI)
+        self.write("ui.xml", UI_DUMP)
         self.write("field", "")
         self.write("calls", "")
-        (directory / "screen.png").write_bytes(PNG)
+        (directory / "screen.png").write_bytes(SCREENSHOT_PNG)
 
     def write(self, name: str, text: str) -> None:
         (self.directory / name).write_text(text)
@@ -105,14 +105,14 @@ class FakeDevice:
         return (self.directory / "field").read_text()
 
     def calls(self, program: str) -> list[list[str]]:
-        """How a program was called, each time."""
+        """Return the arguments of each call of a program."""
         lines = (self.directory / "calls").read_text().splitlines()
         words = [line.split("\x1f")[:-1] for line in lines]
         return [call[1:] for call in words if call and call[0] == program]
 
     def switch_on(self) -> None:
-        """Be there, at the same address as before."""
-        handler = type("DeviceConnection", (Connection,), {"device": self})
+        """Start the server, at the same address as before."""
+        handler = type("DeviceConnection", (AdbConnection,), {"device": self})
         port = int(self.address.rpartition(":")[2] or 0)
         self._server = FakeAdbServer(("127.0.0.1", port), handler)
         self.address = f"127.0.0.1:{self._server.server_address[1]}"
@@ -120,7 +120,7 @@ class FakeDevice:
         self._thread.start()
 
     def switch_off(self) -> None:
-        """Be gone, with every connection."""
+        """Stop the server and close every connection."""
         if self._server is None or self._thread is None:
             return
         self._server.shutdown()
@@ -132,25 +132,27 @@ class FakeDevice:
                 connection.shutdown(socket.SHUT_RDWR)
 
     def accept(self) -> None:
-        """Tap on "allow" on its screen."""
-        self.trusting = True
-        for connection in self.asking:
+        """Accept all keys, as tapping "allow" on the screen does."""
+        self.accepts_all_keys = True
+        for connection in self.awaiting_authorization:
             with suppress(OSError):
-                connection.reply(CNXN, VERSION, MAX_DATA, BANNER)
+                connection.send_message(CNXN, VERSION, MAX_DATA, BANNER)
 
     def run(self, command: str) -> subprocess.CompletedProcess[bytes]:
         environment = {"PATH": os.environ["PATH"], "DEVICE": str(self.directory)}
-        return subprocess.run(["sh", "-c", f"{PROGRAMS}\n{command}"], env=environment, capture_output=True, timeout=10)
+        return subprocess.run(
+            ["sh", "-c", f"{SHELL_PROGRAMS}\n{command}"], env=environment, capture_output=True, timeout=10
+        )
 
 
-class Connection(socketserver.BaseRequestHandler):
-    """One `adb` that is connected. Streams are served one after the other, which is enough for commands."""
+class AdbConnection(socketserver.BaseRequestHandler):
+    """Connection of one `adb` client. Streams are served one after the other, which is enough for commands."""
 
-    device: FakeDevice
+    device: FakeAndroidDevice
 
     def setup(self) -> None:
         self.device.connections.add(self.request)
-        self.device.most = max(self.device.most, len(self.device.connections))
+        self.device.max_connections = max(self.device.max_connections, len(self.device.connections))
 
     def finish(self) -> None:
         self.device.connections.discard(self.request)
@@ -158,24 +160,24 @@ class Connection(socketserver.BaseRequestHandler):
     def handle(self) -> None:
         try:
             while True:
-                command, first, _, data = self.receive()
-                if command == AUTH and first == PUBLIC_KEY:
-                    self.device.asking.append(self)
-                elif command in (CNXN, AUTH) and not self.device.trusting:
-                    self.reply(AUTH, TOKEN, 0, os.urandom(20))
+                command, first_argument, _, data = self.receive_message()
+                if command == AUTH and first_argument == PUBLIC_KEY:
+                    self.device.awaiting_authorization.append(self)
+                elif command in (CNXN, AUTH) and not self.device.accepts_all_keys:
+                    self.send_message(AUTH, TOKEN, 0, os.urandom(20))
                 elif command in (CNXN, AUTH):
-                    self.reply(CNXN, VERSION, MAX_DATA, BANNER)
+                    self.send_message(CNXN, VERSION, MAX_DATA, BANNER)
                 elif command == OPEN:
-                    self.serve(first, data.rstrip(b"\0").decode())
+                    self.serve_stream(first_argument, data.rstrip(b"\0").decode())
         except (OSError, struct.error):
             return
 
-    def serve(self, remote: int, service: str) -> None:
+    def serve_stream(self, remote: int, service: str) -> None:
         kind, _, command = service.partition(":")
         if not kind.startswith(("shell", "exec")):
-            self.reply(CLSE, 0, remote)
+            self.send_message(CLSE, 0, remote)
             return
-        self.reply(OKAY, 1, remote)
+        self.send_message(OKAY, 1, remote)
         done = self.device.run(command)
         if kind.startswith("shell,v2"):
             output = b"".join(
@@ -185,20 +187,22 @@ class Connection(socketserver.BaseRequestHandler):
         else:
             output = done.stdout
         for start in range(0, len(output), MAX_DATA):
-            self.reply(WRTE, 1, remote, output[start : start + MAX_DATA])
-            while self.receive()[0] != OKAY:
-                self.reply(OKAY, 1, remote)
-        self.reply(CLSE, 1, remote)
+            self.send_message(WRTE, 1, remote, output[start : start + MAX_DATA])
+            while self.receive_message()[0] != OKAY:
+                self.send_message(OKAY, 1, remote)
+        self.send_message(CLSE, 1, remote)
 
-    def receive(self) -> tuple[int, int, int, bytes]:
-        command, first, second, length, _, _ = struct.unpack("<6I", self.exactly(24))
-        return command, first, second, self.exactly(length)
+    def receive_message(self) -> tuple[int, int, int, bytes]:
+        command, first_argument, second_argument, length, _, _ = struct.unpack("<6I", self.receive_exactly(24))
+        return command, first_argument, second_argument, self.receive_exactly(length)
 
-    def reply(self, command: int, first: int, second: int, data: bytes = b"") -> None:
-        head = struct.pack("<6I", command, first, second, len(data), sum(data) & 0xFFFFFFFF, command ^ 0xFFFFFFFF)
+    def send_message(self, command: int, first_argument: int, second_argument: int, data: bytes = b"") -> None:
+        head = struct.pack(
+            "<6I", command, first_argument, second_argument, len(data), sum(data) & 0xFFFFFFFF, command ^ 0xFFFFFFFF
+        )
         self.request.sendall(head + data)
 
-    def exactly(self, size: int) -> bytes:
+    def receive_exactly(self, size: int) -> bytes:
         data = b""
         while len(data) < size:
             piece = self.request.recv(size - len(data))
@@ -214,10 +218,10 @@ class FakeAdbServer(socketserver.ThreadingTCPServer):
 
 
 @contextmanager
-def fake_android() -> Iterator[FakeDevice]:
-    """A device that `adb` can connect to, at its `address`."""
+def run_fake_android() -> Iterator[FakeAndroidDevice]:
+    """Run a fake device that `adb` can connect to at its `address`."""
     with tempfile.TemporaryDirectory(prefix="android-") as directory:
-        device = FakeDevice(Path(directory))
+        device = FakeAndroidDevice(Path(directory))
         device.switch_on()
         try:
             yield device

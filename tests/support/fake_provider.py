@@ -1,4 +1,4 @@
-"""A fake provider on a real socket with planned answers.
+"""A fake provider on a real socket with planned responses.
 
 It writes raw bytes, so that it can do what no well-behaved server does: break off, stall, send garbage.
 """
@@ -17,7 +17,7 @@ from typing import Any
 
 @dataclass
 class ReceivedRequest:
-    """A request as it came in."""
+    """A request that the fake provider received."""
 
     method: str
     target: str
@@ -33,8 +33,8 @@ class ReceivedRequest:
 
 
 @dataclass
-class PlannedAnswer:
-    """A planned answer. Chunks are written one by one, so that each arrives alone."""
+class PlannedResponse:
+    """A response for the fake provider to send. Chunks are written one by one, so that each arrives alone."""
 
     status: int = 200
     headers: Sequence[tuple[str, str]] = ()
@@ -48,42 +48,42 @@ class PlannedAnswer:
     hold: float = 0.0
     """Seconds to stay silent after the last piece, before the end."""
     cut: bool = False
-    """Break the connection instead of ending the answer."""
+    """Abort the connection instead of ending the response."""
     raw: bytes | None = None
     """Send just these bytes and close."""
 
 
-def whole(document: Any, status: int = 200, **more: Any) -> PlannedAnswer:
-    return PlannedAnswer(status=status, pieces=[json.dumps(document).encode()], **more)
+def json_response(document: Any, status: int = 200, **more: Any) -> PlannedResponse:
+    return PlannedResponse(status=status, pieces=[json.dumps(document).encode()], **more)
 
 
-def events(pieces: Sequence[bytes], **more: Any) -> PlannedAnswer:
-    return PlannedAnswer(pieces=pieces, content_type="text/event-stream", chunked=True, **more)
+def sse_response(pieces: Sequence[bytes], **more: Any) -> PlannedResponse:
+    return PlannedResponse(pieces=pieces, content_type="text/event-stream", chunked=True, **more)
 
 
 @dataclass
 class FakeProvider:
-    """The running server. `script` is given each request and says what to answer."""
+    """The running server. `script` returns the response to each request."""
 
-    script: Callable[[ReceivedRequest], PlannedAnswer]
+    script: Callable[[ReceivedRequest], PlannedResponse]
     url: str = ""
     received: list[ReceivedRequest] = field(default_factory=list)
-    hung_up: int = 0
-    """How often a client went away before its answer was complete."""
+    disconnects: int = 0
+    """Number of clients that disconnected before their response was complete."""
     open: int = 0
 
-    def answer_in_turn(self, *answers: PlannedAnswer) -> None:
-        """Answer so, one after the other; the last one over and over."""
-        waiting = list(answers)
-        self.script = lambda _: waiting.pop(0) if len(waiting) > 1 else waiting[0]
+    def respond_in_sequence(self, *responses: PlannedResponse) -> None:
+        """Send these responses one after the other, then repeat the last one."""
+        remaining = list(responses)
+        self.script = lambda _: remaining.pop(0) if len(remaining) > 1 else remaining[0]
 
-    def always(self, answer: PlannedAnswer) -> None:
-        self.script = lambda _: answer
+    def always_respond(self, response: PlannedResponse) -> None:
+        self.script = lambda _: response
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.open += 1
         try:
-            while await self._one(reader, writer):
+            while await self._serve_request(reader, writer):
                 pass
         except (ConnectionError, asyncio.IncompleteReadError):
             pass
@@ -91,27 +91,27 @@ class FakeProvider:
             self.open -= 1
             writer.close()
 
-    async def _one(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
-        request = await _read(reader)
+    async def _serve_request(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
+        request = await _read_request(reader)
         if request is None:
             return False
         self.received.append(request)
-        answer = self.script(request)
-        gone = asyncio.create_task(reader.read(1))
-        speaking = asyncio.create_task(_speak(answer, writer))
+        response = self.script(request)
+        disconnected = asyncio.create_task(reader.read(1))
+        writing = asyncio.create_task(_write_response(response, writer))
         try:
-            await asyncio.wait((gone, speaking), return_when=asyncio.FIRST_COMPLETED)
-            if not speaking.done():
-                self.hung_up += 1
+            await asyncio.wait((disconnected, writing), return_when=asyncio.FIRST_COMPLETED)
+            if not writing.done():
+                self.disconnects += 1
                 return False
-            return speaking.result() and not gone.done()
+            return writing.result() and not disconnected.done()
         finally:
-            for task in (gone, speaking):
+            for task in (disconnected, writing):
                 task.cancel()
-            await asyncio.gather(gone, speaking, return_exceptions=True)
+            await asyncio.gather(disconnected, writing, return_exceptions=True)
 
 
-async def _read(reader: asyncio.StreamReader) -> ReceivedRequest | None:
+async def _read_request(reader: asyncio.StreamReader) -> ReceivedRequest | None:
     try:
         head = await reader.readuntil(b"\r\n\r\n")
     except asyncio.IncompleteReadError:
@@ -123,40 +123,40 @@ async def _read(reader: asyncio.StreamReader) -> ReceivedRequest | None:
     return ReceivedRequest(method, target, headers, await reader.readexactly(length))
 
 
-async def _speak(answer: PlannedAnswer, writer: asyncio.StreamWriter) -> bool:
+async def _write_response(response: PlannedResponse, writer: asyncio.StreamWriter) -> bool:
     """Return whether the connection can be reused."""
-    if answer.before:
-        await asyncio.sleep(answer.before)
-    if answer.raw is not None:
-        writer.write(answer.raw)
+    if response.before:
+        await asyncio.sleep(response.before)
+    if response.raw is not None:
+        writer.write(response.raw)
         await writer.drain()
         return False
-    head = [f"HTTP/1.1 {answer.status} Whatever", f"content-type: {answer.content_type}"]
-    head += [f"{name}: {value}" for name, value in answer.headers]
-    length = sum(map(len, answer.pieces))
-    head.append("transfer-encoding: chunked" if answer.chunked else f"content-length: {length}")
+    head = [f"HTTP/1.1 {response.status} Whatever", f"content-type: {response.content_type}"]
+    head += [f"{name}: {value}" for name, value in response.headers]
+    length = sum(map(len, response.pieces))
+    head.append("transfer-encoding: chunked" if response.chunked else f"content-length: {length}")
     writer.write("\r\n".join([*head, "", ""]).encode())
-    for piece in answer.pieces:
-        writer.write(b"%x\r\n%s\r\n" % (len(piece), piece) if answer.chunked else piece)
+    for piece in response.pieces:
+        writer.write(b"%x\r\n%s\r\n" % (len(piece), piece) if response.chunked else piece)
         await writer.drain()
-        await asyncio.sleep(answer.pause)
-    if answer.hold:
-        await asyncio.sleep(answer.hold)
-    if answer.cut:
+        await asyncio.sleep(response.pause)
+    if response.hold:
+        await asyncio.sleep(response.hold)
+    if response.cut:
         writer.transport.abort()
         return False
-    if answer.chunked:
+    if response.chunked:
         writer.write(b"0\r\n\r\n")
     await writer.drain()
     return True
 
 
 @contextmanager
-def upstream(
-    script: Callable[[ReceivedRequest], PlannedAnswer] | None = None, tls: ssl.SSLContext | None = None
+def run_fake_provider(
+    script: Callable[[ReceivedRequest], PlannedResponse] | None = None, tls: ssl.SSLContext | None = None
 ) -> Iterator[FakeProvider]:
-    """A server in a thread of its own."""
-    server = FakeProvider(script or (lambda _: whole({})))
+    """Run a fake provider in a thread of its own."""
+    server = FakeProvider(script or (lambda _: json_response({})))
     ready = threading.Event()
     loop = asyncio.new_event_loop()
     stop = asyncio.Event()

@@ -1,4 +1,4 @@
-"""The images with a screen, built once on a machine and kept, and sandboxes of them."""
+"""Images with a screen, built once per machine, and sandboxes of them."""
 
 from __future__ import annotations
 
@@ -18,60 +18,60 @@ from paddock.sandbox.images import BuildProgress, ImageStore
 from tests.contract.backends.support import LocalBackendHarness, RunningSandbox, local_backend
 
 ROOT = Path(__file__).parents[2]
-KEPT = Path(os.environ.get("TEST_IMAGES") or Path.home() / ".paddock/images")
-"""Where images stay from one session to the next: with those of `make run`, unless said otherwise."""
-BASE, IMAGES = "screen-base", ("browser", "windows", "desktop", "mobile")
-AT_A_TIME = 2
+IMAGE_DIRECTORY = Path(os.environ.get("TEST_IMAGES") or Path.home() / ".paddock/images")
+"""Images survive test sessions: those of `make run` unless `TEST_IMAGES` is set."""
+BASE_IMAGE, SCREEN_IMAGES = "screen-base", ("browser", "windows", "desktop", "mobile")
+PARALLEL_BUILDS = 2
 
 
-def screen_image(name: str) -> Image:
-    """The image `desktop`, `browser`, `windows` or `mobile`, built if it is not there yet."""
+def build_screen_image(name: str) -> Image:
+    """Return the image `desktop`, `browser`, `windows` or `mobile`; build it if it is missing."""
     missing = [name for name in ("mmdebstrap", "bwrap", "unshare", "setpriv") if shutil.which(name) is None]
     if missing:
         pytest.skip(f"images cannot be built without {', '.join(missing)}")
-    return ImageStore(KEPT, [ROOT / "images"]).build(name)
+    return ImageStore(IMAGE_DIRECTORY, [ROOT / "images"]).build(name)
 
 
-def share_screens(data: Path, *names: str) -> None:
-    """Let the data directory of a server, which has not started yet, have these images."""
+def share_screen_images(data: Path, *names: str) -> None:
+    """Link the images into the data directory of a server that has not started yet."""
     for name in names:
-        screen_image(name)
+        build_screen_image(name)
     data.mkdir(mode=0o700, parents=True, exist_ok=True)
-    (data / "images").symlink_to(KEPT, target_is_directory=True)
+    (data / "images").symlink_to(IMAGE_DIRECTORY, target_is_directory=True)
 
 
 @contextmanager
-def screen_backend(directory: Path, name: str) -> Iterator[LocalBackendHarness]:
-    """A place for sandboxes of an image, without a server."""
-    with local_backend(directory, screen_image(name)) as made:
-        yield made
+def run_screen_backend(directory: Path, name: str) -> Iterator[LocalBackendHarness]:
+    """Run a backend for sandboxes of an image, without a server."""
+    with local_backend(directory, build_screen_image(name)) as harness:
+        yield harness
 
 
 @contextmanager
-def screen_sandbox(directory: Path, name: str, **changes: Any) -> Iterator[RunningSandbox]:
-    """One sandbox of an image, without a server; its services start with it."""
-    with screen_backend(directory, name) as place, place.sandbox(**changes) as sandbox:
+def run_screen_sandbox(directory: Path, name: str, **changes: Any) -> Iterator[RunningSandbox]:
+    """Run a sandbox of an image with its services, without a server."""
+    with run_screen_backend(directory, name) as harness, harness.sandbox(**changes) as sandbox:
         yield sandbox
 
 
-def build_all() -> None:
-    """Build what is missing, so that no test waits for it longer than a test may take."""
-    store, began = ImageStore(KEPT, [ROOT / "images"]), time.monotonic()
+def build_screen_images() -> None:
+    """Build missing images before the tests, so that no test times out while it waits for one."""
+    store, started = ImageStore(IMAGE_DIRECTORY, [ROOT / "images"]), time.monotonic()
 
     def build(name: str) -> None:
         steps: list[str] = []
 
-        def tell(now: BuildProgress) -> None:
-            if now.step not in steps:
-                steps.append(now.step)
-                print(f"{time.monotonic() - began:4.0f} s  {name}: {now.step}", flush=True)  # noqa: T201
+        def print_progress(progress: BuildProgress) -> None:
+            if progress.step not in steps:
+                steps.append(progress.step)
+                print(f"{time.monotonic() - started:4.0f} s  {name}: {progress.step}", flush=True)  # noqa: T201
 
-        store.build(name, tell)
+        store.build(name, print_progress)
 
-    build(BASE)
-    with ThreadPoolExecutor(AT_A_TIME) as builders:
-        list(builders.map(build, IMAGES))
+    build(BASE_IMAGE)
+    with ThreadPoolExecutor(PARALLEL_BUILDS) as builders:
+        list(builders.map(build, SCREEN_IMAGES))
 
 
 if __name__ == "__main__":
-    build_all()
+    build_screen_images()

@@ -19,21 +19,21 @@ import httpx
 from tests.support.forked_servers import ForkedProcess, fork_server
 
 T = TypeVar("T")
-PROGRAM = Path(sys.executable).parent / "paddock"
-DAEMON = 44772
+PADDOCK_COMMAND = Path(sys.executable).parent / "paddock"
+DAEMON_PORT = 44772
 
 
 def eventually(condition: Callable[[], T], timeout: float = 20.0) -> T:
-    """Wait for a condition, and return what it found."""
+    """Wait until a condition is truthy and return its value."""
     deadline = time.monotonic() + timeout
-    while not (found := condition()):
+    while not (value := condition()):
         assert time.monotonic() < deadline, f"did not happen within {timeout} seconds"
         time.sleep(0.01)
-    return found
+    return value
 
 
 class Server:
-    """One server process; `start` returns once it answers. With `command` it is the command itself that is started."""
+    """One server process; `start` returns once it responds. With `command`, run `paddock` instead of a fork."""
 
     def __init__(self, data: Path, settings: Mapping[str, Any] | None = None, *, command: bool = False) -> None:
         self.data = data
@@ -43,7 +43,7 @@ class Server:
         self._command = command
 
     def start(self, port: int = 0) -> Server:
-        self.process = self.popen(port) if self._command else self._born(port)
+        self.process = self.popen(port) if self._command else self._fork(port)
         assert self.process.stdout is not None
         line = self.process.stdout.readline()
         assert line, f"the server did not start: {self.log()}"
@@ -53,7 +53,7 @@ class Server:
     def popen(self, port: int = 0) -> subprocess.Popen[str]:
         with self._log_file().open("ab") as log:
             return subprocess.Popen(
-                [PROGRAM, *self._words(port)],
+                [PADDOCK_COMMAND, *self._arguments(port)],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=log,
@@ -61,11 +61,11 @@ class Server:
                 env=self._environment(),
             )
 
-    def _born(self, port: int) -> ForkedProcess:
+    def _fork(self, port: int) -> ForkedProcess:
         with self._log_file().open("ab") as log:
-            return fork_server().start(self._words(port), self._environment(), log.fileno())
+            return fork_server().start(self._arguments(port), self._environment(), log.fileno())
 
-    def _words(self, port: int) -> list[str]:
+    def _arguments(self, port: int) -> list[str]:
         configuration = self.data.parent / f"{self.data.name}.json"
         sandboxes = {"default_image": "host", **self.settings.get("sandboxes", {})}
         document = {"log": {"level": "debug"}, **self.settings, "sandboxes": sandboxes, "data": str(self.data)}
@@ -79,7 +79,7 @@ class Server:
         return self.data.parent / f"{self.data.name}.log"
 
     def stop(self, number: int = signal.SIGTERM, timeout: float = 20.0) -> int:
-        """End it with a signal and return its exit code."""
+        """Stop the process with a signal and return its exit code."""
         assert self.process is not None and self.process.stdout is not None
         self.process.send_signal(number)
         code = self.process.wait(timeout)
@@ -99,15 +99,17 @@ class Server:
         return self.url.removeprefix("http://")
 
     def client(self, key: str | None = None, **headers: str) -> httpx.Client:
-        """A client that shows a key; an empty one shows none."""
+        """Return a client that sends the key; without a header if the key is empty."""
         secret = self.key if key is None else key
-        shown = {"Authorization": f"Bearer {secret}"} if secret else {}
-        return httpx.Client(base_url=self.url, headers={**shown, **headers}, timeout=60.0, trust_env=False)
+        authorization = {"Authorization": f"Bearer {secret}"} if secret else {}
+        return httpx.Client(base_url=self.url, headers={**authorization, **headers}, timeout=60.0, trust_env=False)
 
 
 @contextmanager
-def serving(directory: Path, settings: Mapping[str, Any] | None = None, *, command: bool = False) -> Iterator[Server]:
-    """A server that is stopped at the end, with all its sandboxes."""
+def run_server(
+    directory: Path, settings: Mapping[str, Any] | None = None, *, command: bool = False
+) -> Iterator[Server]:
+    """Run a server; at the end delete its sandboxes and stop it."""
     server = Server(directory / "data", settings, command=command)
     try:
         yield server.start()
@@ -115,25 +117,25 @@ def serving(directory: Path, settings: Mapping[str, Any] | None = None, *, comma
         if server.process is None:
             server.start()
         try:
-            remove_all(server)
+            delete_all_sandboxes(server)
         finally:
             server.stop()
         shutil.rmtree(server.data, ignore_errors=True)
 
 
-def remove_all(server: Server) -> None:
+def delete_all_sandboxes(server: Server) -> None:
     with server.client() as client:
         while items := client.get("/v1/sandboxes", params={"pageSize": 200}).json()["items"]:
             for item in items:
                 client.delete(f"/v1/sandboxes/{item['id']}")
 
 
-def run(client: httpx.Client, sandbox_id: str, command: str, **more: Any) -> tuple[str, int]:
-    """Run a command through the proxy; what it wrote, and its exit code."""
+def run_in_sandbox(client: httpx.Client, sandbox_id: str, command: str, **more: Any) -> tuple[str, int]:
+    """Run a command in a sandbox through the proxy; return its output and exit code."""
     body = {"command": command, **more}
-    answer = client.post(f"/v1/sandboxes/{sandbox_id}/proxy/{DAEMON}/command", json=body)
-    assert answer.status_code == 200, answer.text
-    events = [json.loads(line) for line in answer.text.splitlines() if line]
+    response = client.post(f"/v1/sandboxes/{sandbox_id}/proxy/{DAEMON_PORT}/command", json=body)
+    assert response.status_code == 200, response.text
+    events = [json.loads(line) for line in response.text.splitlines() if line]
     text = "\n".join(event["text"] for event in events if event["type"] in ("stdout", "stderr"))
-    failed = next((event["error"] for event in events if event["type"] == "error"), None)
-    return text, int(failed["evalue"]) if failed else 0
+    error = next((event["error"] for event in events if event["type"] == "error"), None)
+    return text, int(error["evalue"]) if error else 0

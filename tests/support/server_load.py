@@ -1,5 +1,4 @@
-"""Measures how a server process does while it is attacked: how long its event loop and other clients are held up, its
-memory and its CPU time."""
+"""Measure a server process under attack: delays of its event loop and of other clients, memory and CPU time."""
 
 from __future__ import annotations
 
@@ -17,24 +16,24 @@ import httpx
 from tests.support.server import Server
 
 _PAUSE = 0.01
-HOLD = 0.05
+MAX_STEP_CPU = 0.05
 """CPU seconds that no step of a request and no callback of a connection may take."""
-LAG = 0.15
+MAX_TIMER_LAG = 0.15
 """Seconds by which no timer of the server may be late, on a machine that does nothing else."""
 
 
-class HealthWaits:
-    """Seconds that requests to /health took, asked for over a connection of their own."""
+class HealthRequestTimes:
+    """Durations of requests to /health on a separate connection."""
 
     def __init__(self, server: Server) -> None:
-        self.taken: list[float] = []
+        self.seconds: list[float] = []
         self._address = server.domain
         self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._ask, daemon=True)
+        self._thread = threading.Thread(target=self._send_requests, daemon=True)
 
     @property
     def longest(self) -> float:
-        return max(self.taken)
+        return max(self.seconds)
 
     @contextmanager
     def running(self) -> Iterator[None]:
@@ -46,34 +45,34 @@ class HealthWaits:
             self._thread.join(120)
             assert not self._thread.is_alive(), "the server did not answer for 120 seconds"
 
-    def _ask(self) -> None:
+    def _send_requests(self) -> None:
         connection = http.client.HTTPConnection(self._address, timeout=120)
-        while not self._stop.is_set() or not self.taken:
+        while not self._stop.is_set() or not self.seconds:
             started = time.monotonic()
             connection.request("GET", "/health")
             connection.getresponse().read()
-            self.taken.append(time.monotonic() - started)
+            self.seconds.append(time.monotonic() - started)
             self._stop.wait(_PAUSE)
         connection.close()
 
 
 @contextmanager
-def watched(server: Server) -> Iterator[HealthWaits]:
-    """Ask a server for /health all the time, from a thread."""
-    waits = HealthWaits(server)
+def watch_health(server: Server) -> Iterator[HealthRequestTimes]:
+    """Request /health continuously from a thread."""
+    waits = HealthRequestTimes(server)
     with waits.running():
         yield waits
 
 
-def resident(server: Server) -> int:
-    """Bytes of memory that the server process has now."""
+def resident_memory(server: Server) -> int:
+    """Return the resident memory of the server process in bytes."""
     assert server.process is not None
     pages = int(Path(f"/proc/{server.process.pid}/statm").read_text().split()[1])
     return pages * os.sysconf("SC_PAGE_SIZE")
 
 
-def cpu_seconds(server: Server) -> float:
-    """CPU time that the server process has used so far."""
+def server_cpu_seconds(server: Server) -> float:
+    """Return the CPU time that the server process has used so far."""
     assert server.process is not None
     fields = Path(f"/proc/{server.process.pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
@@ -103,8 +102,8 @@ class EventLoopTimes:
         return longest
 
 
-class OwnLateness:
-    """How late a thread of this process is woken up: the load of the machine makes the server's timers late too."""
+class TimerLateness:
+    """How late a timer of this process fires; the machine's load makes the server's timers late as well."""
 
     def __init__(self) -> None:
         self.longest = 0.0
@@ -112,7 +111,7 @@ class OwnLateness:
         self._thread = threading.Thread(target=self._measure, daemon=True)
 
     @contextmanager
-    def running(self) -> Iterator[OwnLateness]:
+    def running(self) -> Iterator[TimerLateness]:
         self._thread.start()
         try:
             yield self
@@ -129,26 +128,26 @@ class OwnLateness:
 
 def cpu_noise() -> float:
     """Return the largest CPU time of a fixed amount of work relative to the usual one: other programs share caches."""
-    taken = []
+    seconds = []
     for _ in range(60):
         started = time.thread_time()
         sum(range(200_000))
-        taken.append(time.thread_time() - started)
-    return max(taken) / sorted(taken)[len(taken) // 10]
+        seconds.append(time.thread_time() - started)
+    return max(seconds) / sorted(seconds)[len(seconds) // 10]
 
 
 @contextmanager
-def held_briefly(server: Server, client: httpx.Client) -> Iterator[None]:
+def assert_event_loop_responsive(server: Server, client: httpx.Client) -> Iterator[None]:
     """Fail if the server's event loop is held for long within the block. The bounds grow with the machine's load."""
     before, noise = EventLoopTimes(client), cpu_noise()
-    with watched(server) as waits, OwnLateness().running() as lateness:
+    with watch_health(server) as health, TimerLateness().running() as lateness:
         yield
     after = EventLoopTimes(client)
-    bound = HOLD * max(1.0, noise, cpu_noise())
-    held, late = after.longest_since(before, "work"), after.longest_since(before, "lag")
+    bound = MAX_STEP_CPU * max(1.0, noise, cpu_noise())
+    longest_step, longest_lag = after.longest_since(before, "work"), after.longest_since(before, "lag")
     lines = [line for line in server.log().splitlines() if "event loop held" in line]
-    assert held < bound, f"held for more than {held:.3f} s, bound {bound:.3f}: {lines[-5:]}"
-    assert late < LAG + 4 * lateness.longest, (
-        f"late by more than {late:.3f} s, here {lateness.longest:.3f}: {lines[-5:]}"
+    assert longest_step < bound, f"held for more than {longest_step:.3f} s, bound {bound:.3f}: {lines[-5:]}"
+    assert longest_lag < MAX_TIMER_LAG + 4 * lateness.longest, (
+        f"late by more than {longest_lag:.3f} s, here {lateness.longest:.3f}: {lines[-5:]}"
     )
-    assert waits.longest < 1.5 + 4 * lateness.longest, f"another client waited {waits.longest:.2f} s"
+    assert health.longest < 1.5 + 4 * lateness.longest, f"another client waited {health.longest:.2f} s"

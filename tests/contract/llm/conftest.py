@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from tests.contract.llm.cli_scripts import SCRIPTS
-from tests.support.server import Server, serving
+from tests.support.server import Server, run_server
 
 PROVIDERS = {
     "chat": {"kind": "openai", "api": "chat"},
@@ -30,7 +30,7 @@ def scripted(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     for name, script in SCRIPTS.items():
         (directory / f"{name}.yaml").write_text(json.dumps(script))
     providers = {name: {"kind": "script", "file": str(directory / f"{name}.yaml")} for name in SCRIPTS}
-    with serving(directory, {"llm": {"providers": providers, "models": {name: name for name in SCRIPTS}}}) as server:
+    with run_server(directory, {"llm": {"providers": providers, "models": {name: name for name in SCRIPTS}}}) as server:
         yield server
 
 
@@ -46,5 +46,5 @@ def front(tmp_path_factory: pytest.TempPathFactory, scripted: Server) -> Iterato
         providers |= {name: reached, f"{name}-faults": reached}
         models |= {f"via-{name}-*": f"{name}/*", f"faults-{name}-*": f"{name}-faults/*"}
     models["seldom"] = {"provider": "chat", "model": "hello", "limits": {"requests_per_minute": 1}}
-    with serving(tmp_path_factory.mktemp("front"), {"llm": {"providers": providers, "models": models}}) as server:
+    with run_server(tmp_path_factory.mktemp("front"), {"llm": {"providers": providers, "models": models}}) as server:
         yield server

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 from opensandbox.config import ConnectionConfig
 
-from tests.support.server import Server, serving
+from tests.support.server import Server, run_server
 
 IMAGE = "host"
 
@@ -17,7 +17,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     shared = tmp_path_factory.mktemp("shared")
     (shared / "hello").write_text("from the host\n")
     settings = {"sandboxes": {"allowed_host_paths": [str(shared)]}}
-    with serving(tmp_path_factory.mktemp("paddock"), settings) as running:
+    with run_server(tmp_path_factory.mktemp("paddock"), settings) as running:
         yield running
 
 

@@ -12,7 +12,7 @@ from paddock.llm.demo import DEMO_MODEL, DEMO_SCRIPT
 from tests.e2e.browser_pages import chromium, keep_screenshot
 from tests.e2e.console.console_servers import COUNTER, LINES, composer, guest, new_chat, new_sandbox, settings, thread
 from tests.e2e.console.console_visitor import Visitor
-from tests.support.server import Server, serving
+from tests.support.server import Server, run_server
 
 pytestmark = pytest.mark.slow
 SOON = 20_000
@@ -35,7 +35,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     chosen = settings(directory)
     chosen["llm"]["providers"][DEMO_MODEL] = {"kind": "script", "file": str(DEMO_SCRIPT)}
     chosen["llm"]["models"][DEMO_MODEL] = DEMO_MODEL
-    with serving(directory, chosen) as running:
+    with run_server(directory, chosen) as running:
         yield running
 
 

@@ -17,7 +17,7 @@ from tests.e2e.browser_pages import chromium
 from tests.e2e.console.console_servers import composer, guest, key_field, new_sandbox, settings, sign_in_by_key, thread
 from tests.e2e.console.console_visitor import Visitor
 from tests.e2e.console.stored_chats import StoredChat, write
-from tests.support.server import Server, eventually, run, serving
+from tests.support.server import Server, eventually, run_in_sandbox, run_server
 
 pytestmark = pytest.mark.slow
 
@@ -133,7 +133,7 @@ def server(tmp_path_factory: pytest.TempPathFactory, stranger: RequestWatcher) -
     words = markdown(stranger.url)
     evil.turn(words, words, results={words: words, html(stranger.url): html(stranger.url)}, by="<b onclick=x>Eve")
     write(directory / "data", [evil])
-    with serving(directory, settings(directory)) as running:
+    with run_server(directory, settings(directory)) as running:
         yield running
 
 
@@ -188,7 +188,7 @@ def test_files_of_a_sandbox(browser: Browser, server: Server, stranger: RequestW
     sandbox = new_sandbox(server, "code")
     contents = files(stranger.url)
     with server.client() as client:
-        assert run(client, sandbox, f"cd /workspace && {writing(contents)}")[1] == 0
+        assert run_in_sandbox(client, sandbox, f"cd /workspace && {writing(contents)}")[1] == 0
     with guest(browser, server, BLOCKED, "asked somebody else") as person:
         dialogs = watched(person.page)
         person.sign_in(f"/sandboxes/{sandbox}/files")

@@ -12,7 +12,7 @@ from playwright.sync_api import Browser, Locator, expect
 from tests.e2e.browser_pages import chromium, keep_screenshot
 from tests.e2e.console.console_servers import guest, new_key, settings, sign_in_by_key
 from tests.e2e.console.console_visitor import Visitor
-from tests.support.server import Server, serving
+from tests.support.server import Server, run_server
 
 pytestmark = pytest.mark.slow
 
@@ -29,7 +29,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
         chosen = settings(directory)
         chosen["images"] = {"recipes": [str(recipes)], "mirror": mirror}
         chosen["kinds"] |= {"linux": {"image": "code"}, "mobile": {"image": "orphan"}}
-        with serving(directory, chosen) as running:
+        with run_server(directory, chosen) as running:
             yield running
 
 

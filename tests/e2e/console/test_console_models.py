@@ -12,8 +12,8 @@ from playwright.sync_api import Browser, Locator, Route, expect
 
 from tests.e2e.browser_pages import chromium, keep_screenshot
 from tests.e2e.console.console_visitor import Visitor, visitor
-from tests.support.server import Server, serving
-from tests.support.strict_providers import KEY, SAID, StrictProvider, strict_provider
+from tests.support.server import Server, run_server
+from tests.support.strict_providers import PROVIDER_KEY, REPLY, StrictProvider, run_strict_provider
 
 NARROW = 390
 expect.set_options(timeout=20_000)
@@ -21,7 +21,7 @@ expect.set_options(timeout=20_000)
 
 @pytest.fixture(scope="module")
 def provider() -> Iterator[StrictProvider]:
-    with strict_provider("openai") as made:
+    with run_strict_provider("openai") as made:
         yield made
 
 
@@ -32,7 +32,7 @@ def server(tmp_path_factory: pytest.TempPathFactory, provider: StrictProvider) -
     with pytest.MonkeyPatch.context() as patch:
         environment = {"PATH": os.environ["PATH"], "HOME": str(directory), **provider.environment()}
         patch.setattr(Server, "_environment", lambda _: environment)
-        with serving(directory, {"sandboxes": {"min_free_disk": 0}, "chat": {"kinds": []}}) as running:
+        with run_server(directory, {"sandboxes": {"min_free_disk": 0}, "chat": {"kinds": []}}) as running:
             yield running
 
 
@@ -72,9 +72,9 @@ def test_the_first_message_is_answered_by_a_real_model(
         composer = page.get_by_placeholder(person.t("chat.askAnything"))
         composer.fill("Hello, who are you?")
         composer.press("Enter")
-        expect(page.get_by_text(SAID.format(model="gpt-4o")).first).to_be_visible()
+        expect(page.get_by_text(REPLY.format(model="gpt-4o")).first).to_be_visible()
         keep_screenshot(page, f"first-model-{language}-{width}")
-        assert set(provider.asked) == {"gpt-4o"} and provider.problems == []
+        assert set(provider.requested_models) == {"gpt-4o"} and provider.problems == []
 
         person.button("chat.menu").click()
         page.get_by_role("menuitem", name=person.t("chat.settings"), exact=True).click()
@@ -134,7 +134,7 @@ def test_an_unreached_provider_is_not_called_connected(browser: Browser, tmp_pat
         found = {"OPENAI_API_KEY": "sk-1", "OPENAI_BASE_URL": "http://127.0.0.1:9"}
         environment = {"PATH": os.environ["PATH"], "HOME": str(tmp_path), **found}
         patch.setattr(Server, "_environment", lambda _: environment)
-        with serving(tmp_path, {"sandboxes": {"min_free_disk": 0}, "chat": {"kinds": []}}) as running:
+        with run_server(tmp_path, {"sandboxes": {"min_free_disk": 0}, "chat": {"kinds": []}}) as running:
             for language, width in (("en", 1440), ("zh", NARROW)):
                 with visitor(browser, running, language=language, width=width) as person:
                     page, state = person.page, person.t("shell.provider.unreached")
@@ -154,11 +154,11 @@ def test_an_unreached_provider_is_not_called_connected(browser: Browser, tmp_pat
 
 
 def test_without_a_fitting_model_a_new_chat_says_why_nothing_can_be_typed(browser: Browser, tmp_path: Path) -> None:
-    with strict_provider("openai") as provider:
+    with run_strict_provider("openai") as provider:
         provider.models = ("acme-large",)
-        settings = {"kind": "openai", "key": KEY, "base_url": f"{provider.server.url}{provider.prefix}"}
+        settings = {"kind": "openai", "key": PROVIDER_KEY, "base_url": f"{provider.server.url}{provider.base_path}"}
         llm = {"providers": {"acme": settings}, "models": {"gpt-*": "acme/gpt-*"}}
-        with serving(tmp_path, {"sandboxes": {"min_free_disk": 0}, "chat": {"kinds": []}, "llm": llm}) as running:
+        with run_server(tmp_path, {"sandboxes": {"min_free_disk": 0}, "chat": {"kinds": []}, "llm": llm}) as running:
             for language, width in (("en", 1440), ("zh", NARROW)):
                 with visitor(browser, running, language=language, width=width) as person:
                     person.sign_in("/chats")
@@ -169,11 +169,11 @@ def test_without_a_fitting_model_a_new_chat_says_why_nothing_can_be_typed(browse
 
 
 def test_an_unknown_price_is_not_called_zero(browser: Browser, tmp_path: Path) -> None:
-    with strict_provider("openai") as provider:
+    with run_strict_provider("openai") as provider:
         provider.models = ("acme-large",)
-        settings = {"kind": "openai", "key": KEY, "base_url": f"{provider.server.url}{provider.prefix}"}
+        settings = {"kind": "openai", "key": PROVIDER_KEY, "base_url": f"{provider.server.url}{provider.base_path}"}
         llm = {"providers": {"acme": settings}, "models": {"acme-large": "acme"}}
-        with serving(tmp_path, {"sandboxes": {"min_free_disk": 0}, "llm": llm}) as running:
+        with run_server(tmp_path, {"sandboxes": {"min_free_disk": 0}, "llm": llm}) as running:
             with running.client() as client:
                 body = {"model": "acme-large", "messages": [{"role": "user", "content": "Hello?"}]}
                 client.post("/v1/chat/completions", json=body).raise_for_status()

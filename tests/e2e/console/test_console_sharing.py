@@ -10,7 +10,7 @@ from playwright.sync_api import Browser, Locator, expect
 from tests.e2e.browser_pages import chromium, keep_screenshot
 from tests.e2e.console.console_servers import guest, new_key, settings, sign_in_by_key
 from tests.e2e.console.console_visitor import Visitor
-from tests.support.server import Server, serving
+from tests.support.server import Server, run_server
 
 pytestmark = pytest.mark.slow
 SCOPES = ("sessions:write", "sandboxes:write", "runs:write")
@@ -20,7 +20,7 @@ SOON = 20_000
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     directory = tmp_path_factory.mktemp("paddock")
-    with serving(directory, settings(directory)) as running:
+    with run_server(directory, settings(directory)) as running:
         yield running
 
 

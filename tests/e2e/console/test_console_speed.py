@@ -23,8 +23,8 @@ from tests.e2e.console.console_servers import (
 )
 from tests.e2e.console.console_visitor import Visitor
 from tests.e2e.console.stored_chats import long_chat, write
-from tests.support.screen_images import share_screens
-from tests.support.server import Server, serving
+from tests.support.screen_images import share_screen_images
+from tests.support.server import Server, run_server
 
 pytestmark = pytest.mark.slow
 
@@ -59,10 +59,10 @@ requestAnimationFrame(frame);
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     directory = tmp_path_factory.mktemp("paddock")
-    share_screens(directory / "data", "desktop")
+    share_screen_images(directory / "data", "desktop")
     chat = long_chat(LONG, EVENTS * 2 // 5)
     write(directory / "data", [chat])
-    with serving(directory, settings(directory)) as running:
+    with run_server(directory, settings(directory)) as running:
         yield running
 
 

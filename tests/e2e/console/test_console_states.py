@@ -33,8 +33,8 @@ from tests.e2e.console.console_servers import (
 )
 from tests.e2e.console.console_visitor import Visitor
 from tests.e2e.console.stored_chats import StoredChat, long_chat, write
-from tests.support.screen_images import share_screens
-from tests.support.server import Server, eventually, serving
+from tests.support.screen_images import share_screen_images
+from tests.support.server import Server, eventually, run_server
 
 pytestmark = pytest.mark.slow
 
@@ -49,13 +49,13 @@ SOON = 15_000
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     directory = tmp_path_factory.mktemp("paddock")
-    share_screens(directory / "data", "desktop")
+    share_screen_images(directory / "data", "desktop")
     large = StoredChat(LARGE, "A large result")
     large.turn("List everything, please.", "There it is.", results={"find /": MEGABYTE})
     empty = StoredChat(EMPTY, "A small result")
     empty.turn("List nothing, please.", "There it is.", results={"true": "Nothing.\n"})
     write(directory / "data", [long_chat(LONG, MESSAGES), large, empty])
-    with serving(directory, settings(directory)) as running:
+    with run_server(directory, settings(directory)) as running:
         yield running
 
 

@@ -16,8 +16,8 @@ from playwright.sync_api import Browser, Locator, expect
 from paddock.api.sessions.demo_session import TITLES
 from tests.e2e.browser_pages import chromium, keep_screenshot
 from tests.e2e.console.console_visitor import Visitor, visitor
-from tests.support.screen_images import share_screens
-from tests.support.server import DAEMON, Server, eventually, serving
+from tests.support.screen_images import share_screen_images
+from tests.support.server import DAEMON_PORT, Server, eventually, run_server
 
 NARROW = 390
 expect.set_options(timeout=20_000)
@@ -45,7 +45,7 @@ deliverables: [greeting.md]
 @contextmanager
 def console_server(directory: Path) -> Iterator[Server]:
     """A server as it is on its first day: with a desktop and a task, and no model."""
-    share_screens(directory / "data", "desktop")
+    share_screen_images(directory / "data", "desktop")
     tasks = directory / "tasks"
     tasks.mkdir()
     (tasks / "greeting.yaml").write_text(TASK)
@@ -54,7 +54,7 @@ def console_server(directory: Path) -> Iterator[Server]:
         "llm": {"environment": False},
         "runs": {"tasks": str(tasks)},
     }
-    with serving(directory, settings) as running:
+    with run_server(directory, settings) as running:
         yield running
 
 
@@ -153,7 +153,10 @@ class Story:
             self.person.button("sandboxPanel.input.take").click()
             expect(self.person.button("sandboxPanel.input.handBack")).to_be_visible()
             self.look("taken-over")
-            path, report = f"/v1/sandboxes/{sandbox}/proxy/{DAEMON}/files/download", {"path": "/workspace/report.md"}
+            path, report = (
+                f"/v1/sandboxes/{sandbox}/proxy/{DAEMON_PORT}/files/download",
+                {"path": "/workspace/report.md"},
+            )
             self.write(screen)
             eventually(lambda: client.get(path, params=report).text.startswith("A person was here. "), 30)
         self.person.button("sandboxPanel.input.handBack").click()
@@ -189,7 +192,7 @@ class Story:
         panel = self.page.get_by_role("tabpanel", name=self.t("sandboxPanel.views.terminal"))
         expect(panel.locator(".xterm-helper-textarea")).to_be_focused()
         expect(panel.get_by_text(self.t("sandboxPanel.terminal.connecting"))).to_have_count(0)
-        path = f"/v1/sandboxes/{sandbox}/proxy/{DAEMON}/files/download"
+        path = f"/v1/sandboxes/{sandbox}/proxy/{DAEMON_PORT}/files/download"
         with self.person.server.client() as client:
             found = {"path": "/workspace/typed.txt"}
             for attempt in range(5):

@@ -12,7 +12,7 @@ from playwright.sync_api import Browser, Locator, expect
 
 from tests.e2e.browser_pages import chromium
 from tests.e2e.console.console_visitor import Visitor, visitor
-from tests.support.server import Server, serving
+from tests.support.server import Server, run_server
 
 pytestmark = pytest.mark.slow
 
@@ -20,7 +20,7 @@ pytestmark = pytest.mark.slow
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     settings = {"sandboxes": {"min_free_disk": 0}, "llm": {"environment": False}}
-    with serving(tmp_path_factory.mktemp("paddock"), settings) as running:
+    with run_server(tmp_path_factory.mktemp("paddock"), settings) as running:
         yield running
 
 
@@ -31,7 +31,7 @@ def server_with_model(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serv
     script = directory / "model.yaml"
     script.write_text(json.dumps({"turns": [{"say": "Hello."}]}))
     llm = {"providers": {"own": {"kind": "script", "file": str(script)}}, "models": {"own-model": "own"}}
-    with serving(directory, {"sandboxes": {"min_free_disk": 0}, "llm": llm}) as running:
+    with run_server(directory, {"sandboxes": {"min_free_disk": 0}, "llm": llm}) as running:
         yield running
 
 
@@ -163,7 +163,7 @@ def test_what_is_wrong_with_tasks_and_providers_is_told_in_chinese(browser: Brow
         "llm": {"environment": False, "providers": {"far": far}, "models": {"gpt-5": "far"}},
     }
     latin_words = re.compile(r"\b[a-z]+ [a-z]+ [a-z]+ [a-z]+\b")
-    with serving(tmp_path, settings) as running, visitor(browser, running, language="zh") as person:
+    with run_server(tmp_path, settings) as running, visitor(browser, running, language="zh") as person:
         open_page(person, "/tasks")
         card = person.page.get_by_role("listitem").filter(has=person.page.get_by_role("heading", name="broken.yaml"))
         expect(card.get_by_role("listitem")).to_have_count(3)

@@ -13,7 +13,7 @@ from playwright.sync_api import Browser, expect
 from tests.e2e.browser_pages import chromium
 from tests.e2e.console.console_servers import RUNNER, guest, new_chat, new_key, settings, sign_in_by_key
 from tests.e2e.console.console_visitor import Visitor
-from tests.support.server import Server, eventually, run, serving
+from tests.support.server import Server, eventually, run_in_sandbox, run_server
 
 pytestmark = pytest.mark.slow
 SOON = 20_000
@@ -45,7 +45,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     directory = tmp_path_factory.mktemp("paddock")
     (directory / "presets").mkdir()
     (directory / "presets/maker.yaml").write_text(yaml.safe_dump(AGENT))
-    with serving(directory, {**settings(directory), "runs": {"presets": [str(directory / "presets")]}}) as running:
+    with run_server(directory, {**settings(directory), "runs": {"presets": [str(directory / "presets")]}}) as running:
         yield running
 
 
@@ -77,7 +77,7 @@ def sandbox_of(server: Server, name: str, value: str) -> str:
 
 def touch(server: Server, sandbox: str, file: str) -> None:
     with server.client() as client:
-        assert run(client, sandbox, f"touch /workspace/{file}")[1] == 0
+        assert run_in_sandbox(client, sandbox, f"touch /workspace/{file}")[1] == 0
 
 
 def open_from_list(person: Visitor, server: Server, sandbox: str) -> None:

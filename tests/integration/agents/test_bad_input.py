@@ -24,7 +24,7 @@ from tests.integration.agents.chat_client import (
     scripted,
     text_of,
 )
-from tests.support.server import Server, serving
+from tests.support.server import Server, run_server
 
 LARGEST = 2**20
 PATIENCE = 20.0
@@ -65,7 +65,7 @@ ROUTES: list[tuple[str, str, Any]] = [
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     directory: Path = tmp_path_factory.mktemp("input")
     llm = scripted(directory, plain=PLAIN, command=COMMAND, two=TWO)
-    with serving(directory, {"llm": llm, "kinds": CODE}) as running:
+    with run_server(directory, {"llm": llm, "kinds": CODE}) as running:
         yield running
 
 
@@ -271,7 +271,10 @@ def test_a_message_while_a_decision_is_awaited_is_read_after_it(client: httpx.Cl
 
 def test_what_nobody_decides_expires(tmp_path: Path, engine: str) -> None:
     llm = scripted(tmp_path, command=COMMAND)
-    with serving(tmp_path, {"llm": llm, "kinds": CODE, "chat": {"approval_time": 1}}) as server, server.client() as me:
+    with (
+        run_server(tmp_path, {"llm": llm, "kinds": CODE, "chat": {"approval_time": 1}}) as server,
+        server.client() as me,
+    ):
         chat = Chat.begin(me, agent=engine, model="command")
         chat.say("Do it.")
         approval = asked(chat)

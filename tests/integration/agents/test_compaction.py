@@ -16,19 +16,26 @@ from paddock.agents.model.model_requests import ModelError
 from paddock.model.sessions import PlanStep
 from paddock.store.chat_sessions.reply_store import ReplyStore
 from tests.integration.agents.model_harness import SHELL_TOOL, ModelHarness, open_model_harness, user_message
-from tests.support.fake_provider import FakeProvider, PlannedAnswer, ReceivedRequest, events, upstream, whole
+from tests.support.fake_provider import (
+    FakeProvider,
+    PlannedResponse,
+    ReceivedRequest,
+    json_response,
+    run_fake_provider,
+    sse_response,
+)
 
 pytestmark = pytest.mark.anyio
 ROOM = 4000
 PNG = b"\x89PNG\r\n\x1a\n" + b"0" * 20
 
 
-def answer(text: str) -> PlannedAnswer:
+def answer(text: str) -> PlannedResponse:
     head = {"id": "x", "object": "chat.completion.chunk", "created": 1, "model": "m"}
     choice = {"index": 0, "delta": {"content": text}, "finish_reason": "stop"}
     usage = {"prompt_tokens": 10, "completion_tokens": 5, "total_tokens": 15}
     chunks = [{**head, "choices": [choice]}, {**head, "choices": [], "usage": usage}]
-    return events([f"data: {json.dumps(chunk)}\n\n".encode() for chunk in chunks] + [b"data: [DONE]\n\n"])
+    return sse_response([f"data: {json.dumps(chunk)}\n\n".encode() for chunk in chunks] + [b"data: [DONE]\n\n"])
 
 
 class Model:
@@ -40,11 +47,11 @@ class Model:
         self.fails = False
         fake.script = self.answer
 
-    def answer(self, request: ReceivedRequest) -> PlannedAnswer:
+    def answer(self, request: ReceivedRequest) -> PlannedResponse:
         document = request.document
         if "sum up" in document["messages"][0]["content"]:
             if self.fails:
-                return whole({"error": {"message": "no summary today"}}, 500)
+                return json_response({"error": {"message": "no summary today"}}, 500)
             self.summaries += 1
             assert "tools" not in document
             return answer(f"Summary {self.summaries}.")
@@ -64,7 +71,7 @@ class Model:
 
 @pytest.fixture
 def model() -> Iterator[Model]:
-    with upstream() as fake:
+    with run_fake_provider() as fake:
         yield Model(fake)
 
 
@@ -168,10 +175,10 @@ async def test_without_a_summary_the_middle_is_left_out(tmp_path: Path, model: M
 async def test_what_the_model_itself_finds_too_long_is_made_shorter(tmp_path: Path, model: Model) -> None:
     usual = model.answer
 
-    def strict(request: ReceivedRequest) -> PlannedAnswer:
+    def strict(request: ReceivedRequest) -> PlannedResponse:
         if estimate_tokens(request.document["messages"], 0) > ROOM // 2:
             error = {"message": "This model's maximum context length is 2000 tokens", "code": "context_length_exceeded"}
-            return whole({"error": error}, 400)
+            return json_response({"error": error}, 400)
         return usual(request)
 
     model.fake.script = strict
@@ -181,7 +188,7 @@ async def test_what_the_model_itself_finds_too_long_is_made_shorter(tmp_path: Pa
         assert reply.message.text == "Fine." and estimate_tokens(model.last, 0) <= ROOM // 2
         kinds = await here.kinds(session, "message.delta", "usage.changed", "session.compacted")
         assert kinds == ["step.started", "message.started", "message.ended", "step.ended"]
-        model.fake.always(whole({"error": {"message": "x", "code": "context_length_exceeded"}}, 400))
+        model.fake.always_respond(json_response({"error": {"message": "x", "code": "context_length_exceeded"}}, 400))
         with pytest.raises(ModelError):
             await here.ask(session, [user_message("Hi.")])
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.integration.agents.chat_client import CODE, SERVER_SIDE, Chat, call, check, check_order, questions, scripted
-from tests.support.server import Server, eventually, serving
+from tests.support.server import Server, eventually, run_server
 
 SLEEPS = [
     {"say": "I sleep now, for a good long while, and then wake up again."},
@@ -26,7 +26,7 @@ FREE = {"kinds": ["code"], "policy": {"allow_all": ["code"]}}
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     directory: Path = tmp_path_factory.mktemp("going")
     llm = scripted(directory, sleeper=SLEEPER, talker=TALKER, slow=SLOW)
-    with serving(directory, {"llm": llm, "kinds": CODE}) as running:
+    with run_server(directory, {"llm": llm, "kinds": CODE}) as running:
         yield running
 
 

@@ -25,8 +25,8 @@ from paddock.agents.model import model_requests
 from paddock.agents.model.model_requests import ModelError
 from tests.integration.agents.chat_client import CODE, Chat, call, check, scripted, text_of
 from tests.integration.agents.model_harness import SHELL_TOOL, open_model_harness, user_message
-from tests.support.fake_provider import events, upstream
-from tests.support.server import Server, eventually, serving
+from tests.support.fake_provider import run_fake_provider, sse_response
+from tests.support.server import Server, eventually, run_server
 
 ALL = {"policy": {"allow_all": ["code"]}}
 SECRET = "sk-provider-0123456789abcdef"
@@ -49,7 +49,7 @@ def wants(index: int, name: str, arguments: str, call_id: str = "same") -> dict[
 
 def spoken(*pieces: bytes) -> Any:
     end = {"object": "chat.completion.chunk", "choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]}
-    return events([*pieces, b"data: " + json.dumps(end).encode() + b"\n\n", b"data: [DONE]\n\n"])
+    return sse_response([*pieces, b"data: " + json.dumps(end).encode() + b"\n\n", b"data: [DONE]\n\n"])
 
 
 @pytest.fixture(scope="module")
@@ -87,7 +87,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     )
     llm["providers"]["keyed"] = {"kind": "openai", "base_url": "http://127.0.0.1:9/v1", "key": SECRET, "retries": 0}
     llm["models"]["keyed"] = "keyed"
-    with serving(directory, {"llm": llm, "kinds": CODE}, command=True) as running:
+    with run_server(directory, {"llm": llm, "kinds": CODE}, command=True) as running:
         yield running
 
 
@@ -138,27 +138,29 @@ def is_idle(chat: Chat) -> bool:
 @pytest.mark.anyio
 async def test_a_model_that_never_ends_is_cut_off(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(model_requests, "MAX_REPLY_CHARACTERS", 200_000)
-    with upstream() as fake:
+    with run_fake_provider() as fake:
         provider = {"kind": "openai", "base_url": f"{fake.url}/v1", "key": "k", "retries": 0}
         async with open_model_harness(tmp_path, providers={"m": provider}) as here:
             for number, delta in enumerate(({"content": "x" * 9999}, {"reasoning_content": "x" * 9999})):
-                fake.always(spoken(*[chunk(**delta)] * 30))
+                fake.always_respond(spoken(*[chunk(**delta)] * 30))
                 session = await here.session("m", id=f"session-{number}")
                 with pytest.raises(ModelError, match="longer than"):
                     await here.ask(session, [user_message("Speak.")])
                 (kept,) = await here.book.messages(session.id)
                 assert kept.cut is not None and len(kept.text + kept.thought) <= 200_000
             arguments = [chunk(tool_calls=[wants(0, SHELL_TOOL.name, "x" * 9999)])] * 30
-            fake.always(spoken(*arguments))
+            fake.always_respond(spoken(*arguments))
             with pytest.raises(ModelError, match="longer than"):
                 await here.ask(await here.session("m", id="session-9"), [user_message("Call.")], [SHELL_TOOL])
 
 
 @pytest.mark.anyio
 async def test_a_model_that_calls_everything_at_once_runs_nothing(tmp_path: Path) -> None:
-    with upstream() as fake:
+    with run_fake_provider() as fake:
         provider = {"kind": "openai", "base_url": f"{fake.url}/v1", "key": "k", "retries": 0}
-        fake.always(spoken(*(chunk(tool_calls=[wants(n, SHELL_TOOL.name, "{}", f"c{n}")]) for n in range(2000))))
+        fake.always_respond(
+            spoken(*(chunk(tool_calls=[wants(n, SHELL_TOOL.name, "{}", f"c{n}")]) for n in range(2000)))
+        )
         async with open_model_harness(tmp_path, providers={"m": provider}) as here:
             session = await here.session("m")
             with pytest.raises(ModelError, match="calls in one reply"):
@@ -169,9 +171,9 @@ async def test_a_model_that_calls_everything_at_once_runs_nothing(tmp_path: Path
 @pytest.mark.anyio
 async def test_calls_of_one_id_and_strange_names_are_calls_of_their_own(tmp_path: Path) -> None:
     names = ["../../etc", "code\nrm", "\ud800", "x" * 100_000, "\x1b[2J"]
-    with upstream() as fake:
+    with run_fake_provider() as fake:
         provider = {"kind": "openai", "base_url": f"{fake.url}/v1", "key": "k", "retries": 0}
-        fake.always(spoken(*(chunk(tool_calls=[wants(n, name, "{}")]) for n, name in enumerate(names))))
+        fake.always_respond(spoken(*(chunk(tool_calls=[wants(n, name, "{}")]) for n, name in enumerate(names))))
         async with open_model_harness(tmp_path, providers={"m": provider}) as here:
             session = await here.session("m")
             reply = await here.reply(session, [user_message("Call.")], tools=[SHELL_TOOL])

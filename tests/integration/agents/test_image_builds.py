@@ -16,7 +16,7 @@ from paddock.errors import ConfigError, ImageNotFound
 from paddock.model.session_events import ImageBuildProgress
 from paddock.sandbox.images.image_store import ImageStore
 from tests.integration.agents.chat_client import Chat, scripted
-from tests.support.server import serving
+from tests.support.server import run_server
 
 pytestmark = pytest.mark.anyio
 RUN = {"turns": [{"call": {"tool": "code_run_shell_command", "arguments": {"command": "echo hi"}}}, {"say": "Done."}]}
@@ -71,7 +71,7 @@ def test_a_chat_tells_what_it_waits_for(tmp_path: Path, silence: str, ends: str)
         "sandboxes": {"min_free_disk": 0},
         "images": {"mirror": silence},
     }
-    with serving(tmp_path, settings) as server, server.client() as client:
+    with run_server(tmp_path, settings) as server, server.client() as client:
         chat = Chat.begin(client, model="one", kinds=["code"], policy={"allow_all": ["*"]})
         chat.say("Run it.")
         waits = chat.until(lambda event: event["type"] == "session.sandbox" and bool(event["data"].get("building")))

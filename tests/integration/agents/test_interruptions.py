@@ -23,7 +23,7 @@ from tests.integration.agents.chat_client import (
     scripted,
     text_of,
 )
-from tests.support.server import Server, eventually, run, serving
+from tests.support.server import Server, eventually, run_in_sandbox, run_server
 
 SHELL, OTHER = "code_run_shell_command", "other_run_shell_command"
 KINDS = {**CODE, "other": {"image": "host", "title": "Another", "description": "A second computer."}}
@@ -61,7 +61,7 @@ SCRIPTS: dict[str, Any] = {
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     directory: Path = tmp_path_factory.mktemp("interruptions")
-    with serving(directory, {"llm": scripted(directory, **SCRIPTS), "kinds": KINDS}) as running:
+    with run_server(directory, {"llm": scripted(directory, **SCRIPTS), "kinds": KINDS}) as running:
         yield running
 
 
@@ -88,12 +88,12 @@ def sandbox_id(chat: Chat, kind: str = "code") -> str:
 def begun(chat: Chat, kind: str = "code") -> str:
     """Wait until the long command has started, and return the sandbox id."""
     sandbox = sandbox_id(chat, kind)
-    eventually(lambda: run(chat.client, sandbox, "test -e /workspace/begun")[1] == 0)
+    eventually(lambda: run_in_sandbox(chat.client, sandbox, "test -e /workspace/begun")[1] == 0)
     return sandbox
 
 
 def let_go(chat: Chat, kind: str = "code") -> None:
-    run(chat.client, sandbox_id(chat, kind), "touch /workspace/go")
+    run_in_sandbox(chat.client, sandbox_id(chat, kind), "touch /workspace/go")
 
 
 def users(question: list[dict[str, Any]]) -> list[str]:
@@ -128,7 +128,7 @@ def test_a_sandbox_whose_programs_are_all_killed_goes_on(client: httpx.Client, e
     first = begun(chat)
     # A command that kills all processes gets no reply.
     with suppress(AssertionError, httpx.HTTPError):
-        run(client, first, "kill -9 -1")
+        run_in_sandbox(client, first, "kill -9 -1")
     assert chat.until_over() == "done"
     results = [text_of(data["result"]) for data in chat.told("call.result")]
     assert any("It may or may not have been done" in text for text in results), results
@@ -245,7 +245,7 @@ def test_a_fork_and_its_origin_go_on_apart(client: httpx.Client, engine: str) ->
 
 def test_an_export_goes_on_elsewhere(server: Server, tmp_path: Path) -> None:
     settings = {"llm": scripted(tmp_path, **SCRIPTS), "kinds": KINDS}
-    with server.client() as here, serving(tmp_path, settings) as elsewhere, elsewhere.client() as there:
+    with server.client() as here, run_server(tmp_path, settings) as elsewhere, elsewhere.client() as there:
         for engine in SERVER_SIDE:
             chat = begin(here, engine, "own")
             chat.say("pelicans")

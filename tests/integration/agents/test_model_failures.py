@@ -11,8 +11,8 @@ import httpx
 import pytest
 
 from tests.integration.agents.chat_client import CODE, SERVER_SIDE, Chat, call, check, questions, scripted, text_of
-from tests.support.fake_provider import FakeProvider, PlannedAnswer, events, upstream
-from tests.support.server import Server, serving
+from tests.support.fake_provider import FakeProvider, PlannedResponse, run_fake_provider, sse_response
+from tests.support.server import Server, run_server
 
 STEPS, REPEATS = 8, 3
 SHELL = "code_run_shell_command"
@@ -55,7 +55,7 @@ COSTLY = {
 @pytest.fixture(scope="module")
 def raw() -> Iterator[FakeProvider]:
     """A provider that sends scripted raw bytes."""
-    with upstream() as running:
+    with run_fake_provider() as running:
         yield running
 
 
@@ -68,7 +68,7 @@ def server(tmp_path_factory: pytest.TempPathFactory, raw: FakeProvider) -> Itera
     llm["providers"]["raw"] = {"kind": "openai", "base_url": f"{raw.url}/v1", "key": "k", "retries": 0}
     llm["models"]["raw"] = "raw"
     chat = {"steps": STEPS, "repeats": REPEATS}
-    with serving(directory, {"llm": llm, "kinds": CODE, "chat": chat}) as running:
+    with run_server(directory, {"llm": llm, "kinds": CODE, "chat": chat}) as running:
         yield running
 
 
@@ -87,7 +87,7 @@ def begin(client: httpx.Client, engine: str, model: str, **more: Any) -> Chat:
     return Chat.begin(client, agent=engine, model=model, policy={"allow_all": ["*"]}, **more)
 
 
-def streamed(*deltas: dict[str, Any], finish: str = "stop") -> PlannedAnswer:
+def streamed(*deltas: dict[str, Any], finish: str = "stop") -> PlannedResponse:
     """An answer of a provider, to the letter."""
 
     def chunk(delta: dict[str, Any], reason: str | None = None) -> bytes:
@@ -95,10 +95,10 @@ def streamed(*deltas: dict[str, Any], finish: str = "stop") -> PlannedAnswer:
         choices = [{"index": 0, "delta": delta, "finish_reason": reason}]
         return f"data: {json.dumps({**document, 'choices': choices})}\n\n".encode()
 
-    return events([*(chunk(delta) for delta in deltas), chunk({}, finish), b"data: [DONE]\n\n"])
+    return sse_response([*(chunk(delta) for delta in deltas), chunk({}, finish), b"data: [DONE]\n\n"])
 
 
-def wanting(*calls: tuple[str, str]) -> PlannedAnswer:
+def wanting(*calls: tuple[str, str]) -> PlannedResponse:
     """A provider's model that calls tools, by their names and the arguments as they are written."""
     wanted = [
         {"index": place, "id": f"theirs-{place}", "type": "function", "function": {"name": name, "arguments": written}}
@@ -107,7 +107,7 @@ def wanting(*calls: tuple[str, str]) -> PlannedAnswer:
     return streamed({"role": "assistant", "tool_calls": wanted}, finish="tool_calls")
 
 
-def saying(text: str) -> PlannedAnswer:
+def saying(text: str) -> PlannedResponse:
     return streamed({"role": "assistant", "content": text})
 
 
@@ -121,7 +121,7 @@ def results_of(question: list[dict[str, Any]]) -> list[str]:
 def test_a_model_that_calls_what_does_not_exist_is_told_so(
     client: httpx.Client, engine: str, raw: FakeProvider
 ) -> None:
-    raw.answer_in_turn(
+    raw.respond_in_sequence(
         wanting(("toast_bread", '{"slices": 2}'), ("run_shell_command", '{"command": "ls"}')),
         wanting(("update_plan", '{"steps": [{"title": "Do without"}]}')),
         saying("I do without."),
@@ -138,12 +138,12 @@ def test_a_model_that_calls_what_does_not_exist_is_told_so(
 
 def test_an_answer_that_makes_no_sense_ends_the_turn(client: httpx.Client, engine: str, raw: FakeProvider) -> None:
     chat = begin(client, engine, "raw")
-    for nonsense, words in ((wanting(("", "{}")), "no name"), (events([b"data: {{{\n\n"]), "cannot be read")):
-        raw.always(nonsense)
+    for nonsense, words in ((wanting(("", "{}")), "no name"), (sse_response([b"data: {{{\n\n"]), "cannot be read")):
+        raw.always_respond(nonsense)
         chat.say("Say something.")
         assert chat.until_over() == "failed"
         assert words in chat.told("turn.error")[-1]["message"]
-    raw.always(saying("Something."))
+    raw.always_respond(saying("Something."))
     chat.say("And now?")
     assert chat.until_over() == "done"
     check(chat)
@@ -153,7 +153,7 @@ def test_arguments_that_are_no_json_are_shown_to_the_model(
     client: httpx.Client, engine: str, raw: FakeProvider
 ) -> None:
     wrong = ['{"command": "echo', "[1, 2]", "echo hello", '{"command": NaN}', "null", '"text"']
-    raw.answer_in_turn(
+    raw.respond_in_sequence(
         wanting(*((SHELL, each) for each in wrong), (SHELL, '{"command": "echo right"}')), saying("I see.")
     )
     chat = begin(client, engine, "raw")
@@ -164,7 +164,7 @@ def test_arguments_that_are_no_json_are_shown_to_the_model(
         assert "not a JSON object" in told and written in told
     assert "right" in right
     check(chat)
-    raw.always(saying("Again."))
+    raw.always_respond(saying("Again."))
     chat.say("And now?")
     assert chat.until_over() == "done"
     check(chat)

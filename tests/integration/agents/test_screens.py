@@ -21,7 +21,7 @@ from tests.integration.agents.sandbox_harness import (
     remove_everything,
 )
 from tests.integration.fleet.conftest import until
-from tests.support.screen_images import share_screens
+from tests.support.screen_images import share_screen_images
 
 pytestmark = pytest.mark.anyio
 ADA = "viewer-ada"
@@ -30,7 +30,7 @@ PNG = b"\x89PNG"
 
 @pytest.fixture
 async def bench(tmp_path: Path) -> AsyncIterator[SandboxHarness]:
-    share_screens(tmp_path, "desktop")
+    share_screen_images(tmp_path, "desktop")
     async with open_sandbox_harness(tmp_path, live={"input_wait": 0.1}, kinds=HOST_KINDS) as made:
         yield made
     await remove_everything(tmp_path)

@@ -11,7 +11,7 @@ import httpx
 import pytest
 
 from tests.integration.agents.chat_client import CODE, SERVER_SIDE, Chat, call, check_order, scripted, text_of
-from tests.support.server import Server, serving
+from tests.support.server import Server, run_server
 
 ONE, TWO = "echo one >> /workspace/deeds; echo did one", "echo two >> /workspace/deeds; echo did two"
 SCRIPT = {
@@ -36,7 +36,7 @@ PARTS, EVERY = 2, 9
 @pytest.fixture(scope="module", params=SERVER_SIDE)
 def place(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Server, str]]:
     directory: Path = tmp_path_factory.mktemp(request.param)
-    with serving(directory, {"llm": scripted(directory, two=SCRIPT), "kinds": CODE}) as server:
+    with run_server(directory, {"llm": scripted(directory, two=SCRIPT), "kinds": CODE}) as server:
         yield server, request.param
 
 

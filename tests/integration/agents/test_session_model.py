@@ -19,7 +19,7 @@ from paddock.llm.formats.neutral import TokenUsage
 from paddock.model.session_events import MessageStarted, StepStarted, ThoughtStarted
 from paddock.model.sessions import ToolCall
 from tests.integration.agents.model_harness import SHELL_TOOL, TENANT, open_model_harness, user_message
-from tests.support.fake_provider import events, upstream
+from tests.support.fake_provider import run_fake_provider, sse_response
 
 pytestmark = pytest.mark.anyio
 SAY = {"turns": [{"say": "Hello there, whoever you are."}]}
@@ -226,8 +226,8 @@ async def test_arguments_that_are_no_json_are_shown_as_they_are(tmp_path: Path) 
             if written[place * 2 : place * 2 + 2]:
                 pieces.append(chunk(call(index, None, written[place * 2 : place * 2 + 2])))
     pieces += [chunk({}, "tool_calls"), b"data: [DONE]\n\n"]
-    with upstream() as fake:
-        fake.always(events(pieces))
+    with run_fake_provider() as fake:
+        fake.always_respond(sse_response(pieces))
         providers = {"m": {"kind": "openai", "base_url": f"{fake.url}/v1", "key": "k", "retries": 0}}
         async with open_model_harness(tmp_path, providers=providers) as here:
             session = await here.session("m")

@@ -9,7 +9,7 @@ import httpx
 import pytest
 
 from tests.integration.agents.chat_client import Chat, check_order, scripted
-from tests.support.server import Server, eventually, serving
+from tests.support.server import Server, eventually, run_server
 
 
 @pytest.fixture(scope="module")
@@ -18,7 +18,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     quick = {"turns": [{"say": "Pelicans are birds."}], "otherwise": {"say": "Nothing to add."}}
     slow = {"turns": [[{"say": "I think about "}, {"stall": "3s"}, {"say": "pelicans."}]], "pace": "5ms"}
     settings = {"llm": scripted(directory, quick=quick, slow=slow), "chat": {"kinds": ["code"]}}
-    with serving(directory, settings) as running:
+    with run_server(directory, settings) as running:
         yield running
 
 

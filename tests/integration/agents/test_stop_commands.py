@@ -11,7 +11,7 @@ import httpx
 import pytest
 
 from tests.integration.agents.chat_client import CODE, SERVER_SIDE, Chat, call, check_order, scripted, text_of
-from tests.support.server import Server, eventually, run, serving
+from tests.support.server import Server, eventually, run_in_sandbox, run_server
 
 SCRIPT = {"turns": [call("code_run_shell_command", command="sleep 300.5", timeout=600), {"say": "It is over."}]}
 SOON = 2.0
@@ -20,12 +20,12 @@ SOON = 2.0
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     directory: Path = tmp_path_factory.mktemp("stop")
-    with serving(directory, {"llm": scripted(directory, sleeper=SCRIPT), "kinds": CODE}) as running:
+    with run_server(directory, {"llm": scripted(directory, sleeper=SCRIPT), "kinds": CODE}) as running:
         yield running
 
 
 def sleeping(client: httpx.Client, sandbox: str, words: str) -> bool:
-    return run(client, sandbox, f"ps -eo args | grep -cFx '{words}'")[0].strip() != "0"
+    return run_in_sandbox(client, sandbox, f"ps -eo args | grep -cFx '{words}'")[0].strip() != "0"
 
 
 @pytest.mark.parametrize("engine", SERVER_SIDE)

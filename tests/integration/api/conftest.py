@@ -8,7 +8,7 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.support.server import Server, serving
+from tests.support.server import Server, run_server
 
 MakeSandbox = Callable[..., str]
 
@@ -21,7 +21,7 @@ def settings() -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory, settings: dict[str, Any]) -> Iterator[Server]:
-    with serving(tmp_path_factory.mktemp("paddock"), settings) as running:
+    with run_server(tmp_path_factory.mktemp("paddock"), settings) as running:
         yield running
 
 

@@ -11,14 +11,14 @@ from typing import Any, TypeVar
 
 import pytest
 from tests.contract.backends.support import RunningSandbox, eventually
-from tests.support.screen_images import IMAGES, screen_backend, screen_sandbox
+from tests.support.screen_images import SCREEN_IMAGES, run_screen_backend, run_screen_sandbox
 
 from paddock.sandbox.daemon.client import DaemonClient
 
 T = TypeVar("T")
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
-each = pytest.mark.parametrize("kind", IMAGES)
+each = pytest.mark.parametrize("kind", SCREEN_IMAGES)
 browsers = pytest.mark.parametrize("kind", ["browser", "mobile"])
 
 UP = {
@@ -81,7 +81,7 @@ class SessionSandboxes:
 
     def __getitem__(self, kind: str) -> RunningSandbox:
         if kind not in self._made:
-            place = self._stack.enter_context(screen_backend(self._directory, kind))
+            place = self._stack.enter_context(run_screen_backend(self._directory, kind))
             self._made[kind] = self._stack.enter_context(place.sandbox())
         return self._made[kind]
 
@@ -153,7 +153,7 @@ def test_the_display_shows_something_and_speaks_rfb(sandbox: RunningSandbox, kin
 
 
 def test_a_screen_is_as_large_as_the_one_who_creates_it_says(tmp_path: Path) -> None:
-    with screen_sandbox(tmp_path, "desktop", env={"PADDOCK_SCREEN": "1024x600"}) as sandbox:
+    with run_screen_sandbox(tmp_path, "desktop", env={"PADDOCK_SCREEN": "1024x600"}) as sandbox:
         assert tuple(drawn(sandbox)["size"]) == (1024, 600)
 
 
@@ -263,7 +263,7 @@ def test_wine_has_letters_of_all_languages_and_no_dialogs(sandboxes: SessionSand
 
 def test_keys_are_those_that_any_display_has_and_can_be_changed(tmp_path: Path) -> None:
     """The display's keymap is put together when its image is built."""
-    with screen_sandbox(tmp_path, "desktop") as sandbox:
+    with run_screen_sandbox(tmp_path, "desktop") as sandbox:
         all_ready(sandbox)
         sandbox.output("Xvnc :7 -rfbport=-1 -rfbunixpath=/tmp/plain -SecurityTypes=None -ac >/tmp/plain.log 2>&1 &")
         eventually(lambda: sandbox.run("test -S /tmp/plain").exit_code == 0)
@@ -279,6 +279,6 @@ def test_keys_are_those_that_any_display_has_and_can_be_changed(tmp_path: Path) 
 @pytest.mark.parametrize("asked", [False, True])
 def test_a_desktop_has_opengl_unless_somebody_does_without(tmp_path: Path, asked: bool) -> None:
     look = "from Xlib import display; print('GLX' in display.Display().list_extensions())"
-    with screen_sandbox(tmp_path, "desktop", env={} if asked else {"PADDOCK_OPENGL": ""}) as sandbox:
+    with run_screen_sandbox(tmp_path, "desktop", env={} if asked else {"PADDOCK_OPENGL": ""}) as sandbox:
         found = eventually(lambda: sandbox.run(["python3", "-c", look]).stdout.decode().strip(), 30)
         assert found == str(asked)

@@ -13,7 +13,7 @@ import pytest
 from paddock.inside.tools.tool_context import ToolContext
 from paddock.inside.tools.tool_registry import ToolRegistry
 from paddock.inside.tools.tool_result import ToolCallResult
-from tests.support.fake_adbd import PNG, FakeDevice, fake_android, free_port
+from tests.support.fake_adbd import SCREENSHOT_PNG, FakeAndroidDevice, free_port, run_fake_android
 
 pytestmark = pytest.mark.skipif(shutil.which("adb") is None, reason="the program adb is not installed")
 
@@ -34,8 +34,8 @@ def adb_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 
 
 @pytest.fixture
-def device(adb_server: None) -> Iterator[FakeDevice]:
-    with fake_android() as made:
+def device(adb_server: None) -> Iterator[FakeAndroidDevice]:
+    with run_fake_android() as made:
         yield made
 
 
@@ -60,7 +60,7 @@ class PhoneTools:
 
 
 @pytest.fixture
-def phone(device: FakeDevice, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> PhoneTools:
+def phone(device: FakeAndroidDevice, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> PhoneTools:
     monkeypatch.setenv("PADDOCK_ADB", device.address)
     return PhoneTools(tmp_path)
 
@@ -70,7 +70,7 @@ def test_reports_kind_and_screen_size(phone: PhoneTools) -> None:
     assert size.structured == {"width": 1080, "height": 2400} and "(Android)" in size.text
 
 
-def test_taps_holds_and_swipes(phone: PhoneTools, device: FakeDevice) -> None:
+def test_taps_holds_and_swipes(phone: PhoneTools, device: FakeAndroidDevice) -> None:
     tapped = phone.do("mobile_click", x=100.4, y=200)
     assert "The app in front is com.android.launcher/.Home" in tapped.text
     phone.do("mobile_double_click", x=5, y=6)
@@ -87,7 +87,7 @@ def test_taps_holds_and_swipes(phone: PhoneTools, device: FakeDevice) -> None:
     ]
 
 
-def test_taps_an_element_by_its_text(phone: PhoneTools, device: FakeDevice) -> None:
+def test_taps_an_element_by_its_text(phone: PhoneTools, device: FakeAndroidDevice) -> None:
     phone.do("mobile_click", text="send & go")
     assert device.calls("input") == [["tap", "540", "2070"]]
     assert "no element on the screen has the text" in phone.fails("mobile_click", text="not there")
@@ -96,12 +96,12 @@ def test_taps_an_element_by_its_text(phone: PhoneTools, device: FakeDevice) -> N
 @pytest.mark.parametrize(
     "text", ["plain", "two words", 'it\'s "quoted" $HOME `id` \\ ; rm -rf & | <>', "100%s %d %", "a\nb"]
 )
-def test_ascii_text_is_entered_unchanged(phone: PhoneTools, device: FakeDevice, text: str) -> None:
+def test_ascii_text_is_entered_unchanged(phone: PhoneTools, device: FakeAndroidDevice, text: str) -> None:
     phone.do("mobile_input_text", value=text)
     assert device.field == text
 
 
-def test_enters_other_scripts_through_its_keyboard(phone: PhoneTools, device: FakeDevice) -> None:
+def test_enters_other_scripts_through_its_keyboard(phone: PhoneTools, device: FakeAndroidDevice) -> None:
     text = "你好 😀 𐍈 ñ"
     assert "needs the app ADBKeyboard" in phone.fails("mobile_input_text", value=text)
     device.write("keyboards", "com.android.inputmethod/.Latin\ncom.android.adbkeyboard/.AdbIME\n")
@@ -110,14 +110,14 @@ def test_enters_other_scripts_through_its_keyboard(phone: PhoneTools, device: Fa
     assert device.calls("ime")[-1] == ["set", "com.android.inputmethod/.Latin"], "the user's own keyboard is back"
 
 
-def test_presses_keys(phone: PhoneTools, device: FakeDevice) -> None:
+def test_presses_keys(phone: PhoneTools, device: FakeAndroidDevice) -> None:
     for key, code in (("back", "4"), ("home", "3"), ("enter", "66"), ("volume_up", "24")):
         phone.do("mobile_send_key", key=key)
         assert device.calls("input")[-1] == ["keyevent", code]
     assert "'key' must be one of back" in phone.fails("mobile_send_key", key="any")
 
 
-def test_starts_lists_and_stops_apps(phone: PhoneTools, device: FakeDevice) -> None:
+def test_starts_lists_and_stops_apps(phone: PhoneTools, device: FakeAndroidDevice) -> None:
     assert "The app in front is com.android.settings/.Main" in phone.do("mobile_start_app", app="settings").text
     running = {one["name"]: one["running"] for one in (phone.do("mobile_list_apps").structured or {})["apps"]}
     assert running == {"com.android.settings": True, "org.app": False, "org.apple": False, "org.broken": False}
@@ -161,25 +161,25 @@ def test_lists_the_elements_of_the_screen(phone: PhoneTools) -> None:
         ("<?xml version='1.0'?><!DOCTYPE a [<!ENTITY b 'c'>]><hierarchy>&b;</hierarchy>", "cannot be parsed"),
     ],
 )
-def test_device_output_is_untrusted(phone: PhoneTools, device: FakeDevice, dump: str, said: str) -> None:
+def test_device_output_is_untrusted(phone: PhoneTools, device: FakeAndroidDevice, dump: str, said: str) -> None:
     device.write("ui.xml", dump)
     assert said in phone.fails("mobile_ui_elements")
 
 
-def test_takes_pictures(phone: PhoneTools, device: FakeDevice) -> None:
+def test_takes_pictures(phone: PhoneTools, device: FakeAndroidDevice) -> None:
     shot = phone.do("mobile_screenshot", format="png")
-    assert shot.images == [(PNG, "image/png")]
+    assert shot.images == [(SCREENSHOT_PNG, "image/png")]
     (device.directory / "screen.png").write_bytes(b"")
     assert "returned no output" in phone.fails("mobile_screenshot", format="png")
 
 
-def test_rotates_the_phone(phone: PhoneTools, device: FakeDevice) -> None:
+def test_rotates_the_phone(phone: PhoneTools, device: FakeAndroidDevice) -> None:
     assert "2400x1080" in phone.do("mobile_rotate", orientation="landscape").text
     assert phone.do("mobile_get_size").structured == {"width": 2400, "height": 1080}
     assert ["put", "system", "accelerometer_rotation", "0"] in device.calls("settings")
 
 
-def test_points_off_the_screen_are_refused(phone: PhoneTools, device: FakeDevice) -> None:
+def test_points_off_the_screen_are_refused(phone: PhoneTools, device: FakeAndroidDevice) -> None:
     assert "outside the screen, which is 1080x2400" in phone.fails("mobile_click", x=1080, y=5)
     assert "outside the screen" in phone.fails("mobile_swipe", start_x=1, start_y=1, end_x=1, end_y=-1)
     assert "give x and y" in phone.fails("mobile_click", x=1)
@@ -193,14 +193,14 @@ def test_missing_device_is_reported(adb_server: None, monkeypatch: pytest.Monkey
     assert "there is no device no-such-serial" in PhoneTools(tmp_path).fails("mobile_get_size")
 
 
-def test_device_is_reconnected_after_a_lost_connection(phone: PhoneTools, device: FakeDevice) -> None:
+def test_device_is_reconnected_after_a_lost_connection(phone: PhoneTools, device: FakeAndroidDevice) -> None:
     phone.do("mobile_click", x=1, y=1)
     subprocess.run(["adb", "disconnect", device.address], check=True, capture_output=True, timeout=20)
     phone.do("mobile_click", x=2, y=2)
     assert device.calls("input") == [["tap", "1", "1"], ["tap", "2", "2"]]
 
 
-def test_unauthorized_device_is_reported(phone: PhoneTools, device: FakeDevice) -> None:
+def test_unauthorized_device_is_reported(phone: PhoneTools, device: FakeAndroidDevice) -> None:
     device.trusting = False
     said = phone.fails("mobile_get_size")
     assert f"the device {device.address} is unauthorized: accept the request on its screen" in said
@@ -209,7 +209,7 @@ def test_unauthorized_device_is_reported(phone: PhoneTools, device: FakeDevice) 
     assert phone.do("mobile_get_size").structured == {"width": 1080, "height": 2400}
 
 
-def test_switched_off_device_is_offline_at_once(phone: PhoneTools, device: FakeDevice) -> None:
+def test_switched_off_device_is_offline_at_once(phone: PhoneTools, device: FakeAndroidDevice) -> None:
     phone.do("mobile_click", x=1, y=1)
     device.switch_off()
     assert "is offline (Connection refused)" in phone.fails("mobile_click", x=2, y=2)

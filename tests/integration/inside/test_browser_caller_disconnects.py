@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from paddock.sandbox.daemon.client import DaemonClient
-from tests.support.browser_sandboxes import URL, BrowserSandbox, desk
+from tests.support.browser_sandboxes import PAGES_URL, BrowserSandbox, run_browser_sandbox
 
 SILENT = (
     "import socket; s = socket.create_server(('127.0.0.1', 8001)); "
@@ -21,9 +21,9 @@ MANY = 30
 
 @pytest.fixture(scope="module")
 def web() -> Iterator[BrowserSandbox]:
-    with desk("browser") as made:
+    with run_browser_sandbox("browser") as made:
         made.sandbox.start(f'python3 -c "{SILENT}"')
-        made.do("browser_navigate", url=f"{URL}/form.html")
+        made.do("browser_navigate", url=f"{PAGES_URL}/form.html")
         yield made
 
 
@@ -40,7 +40,7 @@ def test_navigation_is_cancelled_when_the_client_disconnects(web: BrowserSandbox
 
     asyncio.run(leave())
     began = time.monotonic()
-    assert web.do("browser_navigate", url=f"{URL}/form.html").data["title"] == "Sign up"
+    assert web.do("browser_navigate", url=f"{PAGES_URL}/form.html").data["title"] == "Sign up"
     assert time.monotonic() - began < 10
 
 

@@ -16,7 +16,7 @@ import pytest
 from paddock.errors import InvalidInput
 from paddock.sandbox.daemon.client import DaemonClient
 from tests.contract.backends.support import eventually
-from tests.support.browser_sandboxes import URL, BrowserSandbox, desk
+from tests.support.browser_sandboxes import PAGES_URL, BrowserSandbox, run_browser_sandbox
 
 UNICODE = "Ærøskøbing 你好世界 😀👩‍👩‍👧 𝒳𐍈 عربي"
 LIMIT = 20_000_000
@@ -24,7 +24,7 @@ LIMIT = 20_000_000
 
 @pytest.fixture(scope="module")
 def room() -> Iterator[BrowserSandbox]:
-    with desk("browser", env={"PADDOCK_DOWNLOAD_LIMIT": str(LIMIT)}) as made:
+    with run_browser_sandbox("browser", env={"PADDOCK_DOWNLOAD_LIMIT": str(LIMIT)}) as made:
         yield made
 
 
@@ -51,7 +51,7 @@ def refs(snapshot: str) -> dict[str, str]:
 
 
 def test_fills_and_submits_a_form_extracts_the_result_and_shows_it(web: BrowserSandbox) -> None:
-    opened = web.do("browser_navigate", url=f"{URL}/form.html")
+    opened = web.do("browser_navigate", url=f"{PAGES_URL}/form.html")
     assert opened.data["title"] == "Sign up" and opened.data["changed"]["url"]
     known = refs(web.do("browser_snapshot").text)
     entered = web.do("browser_input", ref=known["Name"], value=UNICODE)
@@ -66,7 +66,7 @@ def test_fills_and_submits_a_form_extracts_the_result_and_shows_it(web: BrowserS
 
 
 def test_a_part_of_the_page_has_refs_too(web: BrowserSandbox) -> None:
-    web.do("browser_navigate", url=f"{URL}/form.html")
+    web.do("browser_navigate", url=f"{PAGES_URL}/form.html")
     part = web.do("browser_snapshot", selector="label:has(#name)").text
     assert "Sign up" in part.splitlines()[0] and "Country" not in part
     web.do("browser_input", ref=refs(part)["Name"], value="part")
@@ -74,14 +74,14 @@ def test_a_part_of_the_page_has_refs_too(web: BrowserSandbox) -> None:
 
 
 def test_types_key_by_key_and_submits_with_enter(web: BrowserSandbox) -> None:
-    web.do("browser_navigate", url=f"{URL}/form.html")
+    web.do("browser_navigate", url=f"{PAGES_URL}/form.html")
     web.do("browser_input", selector="#name", value="a")
     web.do("browser_input", selector="#name", value="漢字😀 b", type=True, submit=True)
     assert "Welcome, a漢字😀 b of" in web.do("browser_get_text").text
 
 
 def test_types_into_the_focused_element(web: BrowserSandbox) -> None:
-    web.do("browser_navigate", url=f"{URL}/form.html")
+    web.do("browser_navigate", url=f"{PAGES_URL}/form.html")
     web.do("browser_click", selector="#name")
     web.do("browser_input", value="somebody")
     web.do("browser_press_keys", keys="shift+Home")
@@ -91,18 +91,18 @@ def test_types_into_the_focused_element(web: BrowserSandbox) -> None:
 
 def test_uploads_files_into_a_field_and_into_a_chooser(web: BrowserSandbox) -> None:
     web.sandbox.write("/workspace/one.txt", b"1")
-    web.do("browser_navigate", url=f"{URL}/form.html")
+    web.do("browser_navigate", url=f"{PAGES_URL}/form.html")
     web.do("browser_upload", selector="input[type=file]", paths=["one.txt"])
     web.do("browser_click", text="Send")
     assert "one.txt" in web.do("browser_get_text", selector="#result").text
-    web.do("browser_navigate", url=f"{URL}/tricks.html")
+    web.do("browser_navigate", url=f"{PAGES_URL}/tricks.html")
     assert web.do("browser_upload", text="choose file", paths=["/workspace/one.txt"]).data["title"] == "one.txt"
     assert "the file /workspace/none does not exist" in web.fails("browser_upload", paths=["none"])
 
 
 def test_goes_back_forward_and_reloads(web: BrowserSandbox) -> None:
-    web.do("browser_navigate", url=f"{URL}/form.html")
-    web.do("browser_navigate", url=f"{URL}/tricks.html")
+    web.do("browser_navigate", url=f"{PAGES_URL}/form.html")
+    web.do("browser_navigate", url=f"{PAGES_URL}/tricks.html")
     assert web.do("browser_back").data["title"] == "Sign up"
     assert web.do("browser_forward").data["title"] == "Tricks"
     assert web.do("browser_reload").data["title"] == "Tricks"
@@ -110,7 +110,7 @@ def test_goes_back_forward_and_reloads(web: BrowserSandbox) -> None:
 
 
 def test_new_tab_is_reported_and_becomes_current(web: BrowserSandbox) -> None:
-    web.do("browser_navigate", url=f"{URL}/tricks.html")
+    web.do("browser_navigate", url=f"{PAGES_URL}/tricks.html")
     first = web.do("browser_tabs").data["tabs"][0]["id"]
     opened = web.do("browser_click", text="new tab")
     assert "A new tab" in opened.text and opened.data["title"] == "Sign up" and opened.data["changed"]["tab"]
@@ -125,11 +125,11 @@ def test_new_tab_is_reported_and_becomes_current(web: BrowserSandbox) -> None:
 def test_closing_the_last_tab_opens_another(web: BrowserSandbox) -> None:
     web.do("browser_tabs", action="close")
     assert len(web.do("browser_tabs").data["tabs"]) == 1
-    assert web.do("browser_navigate", url=f"{URL}/form.html").data["title"] == "Sign up"
+    assert web.do("browser_navigate", url=f"{PAGES_URL}/form.html").data["title"] == "Sign up"
 
 
 def test_clicks_hovers_scrolls_and_drags(web: BrowserSandbox) -> None:
-    web.do("browser_navigate", url=f"{URL}/tricks.html")
+    web.do("browser_navigate", url=f"{PAGES_URL}/tricks.html")
     web.do("browser_hover", selector="#hovered")
     assert "hovered" in web.do("browser_get_text", selector="#hovered").text
     assert web.do("browser_drag", from_selector="#source", to_selector="#target").data["title"] == "dragged"
@@ -141,7 +141,7 @@ def test_clicks_hovers_scrolls_and_drags(web: BrowserSandbox) -> None:
 
 
 def test_screenshot_pixels_map_to_the_page(web: BrowserSandbox) -> None:
-    web.do("browser_navigate", url=f"{URL}/tricks.html")
+    web.do("browser_navigate", url=f"{PAGES_URL}/tricks.html")
     shot = web.do("browser_screenshot", full_page=True, scale=0.5)
     size = jpeg_size(base64.b64decode(shot.images[0]["data"]))
     assert size == (shot.data["width"], shot.data["height"]) and size[1] > 1500
@@ -156,7 +156,7 @@ def test_screenshot_pixels_map_to_the_page(web: BrowserSandbox) -> None:
 
 
 def test_screenshots_of_elements_and_of_the_viewport(web: BrowserSandbox) -> None:
-    web.do("browser_navigate", url=f"{URL}/tricks.html")
+    web.do("browser_navigate", url=f"{PAGES_URL}/tricks.html")
     element = web.do("browser_screenshot", selector="#source")
     assert (element.data["width"], element.data["height"]) == (80, 80)
     visible = web.do("browser_screenshot", scale=0.25)
@@ -165,7 +165,7 @@ def test_screenshots_of_elements_and_of_the_viewport(web: BrowserSandbox) -> Non
 
 
 def test_a_dialog_waits_for_its_answer(web: BrowserSandbox) -> None:
-    web.do("browser_navigate", url=f"{URL}/tricks.html")
+    web.do("browser_navigate", url=f"{PAGES_URL}/tricks.html")
     asked = web.do("browser_click", text="delete")
     assert 'confirm "Really delete?"' in asked.text and asked.data["dialog"] == 'confirm "Really delete?"'
     assert web.do("browser_dialog", accept=True).data["title"] == "confirmed true"
@@ -174,7 +174,7 @@ def test_a_dialog_waits_for_its_answer(web: BrowserSandbox) -> None:
 
 
 def test_a_dialog_never_blocks_another_tool(web: BrowserSandbox) -> None:
-    web.do("browser_navigate", url=f"{URL}/tricks.html")
+    web.do("browser_navigate", url=f"{PAGES_URL}/tricks.html")
     web.do("browser_click", text="delete")
     started = time.monotonic()
     read = web.do("browser_screenshot")
@@ -184,24 +184,24 @@ def test_a_dialog_never_blocks_another_tool(web: BrowserSandbox) -> None:
 
 
 def test_the_next_dialog_is_answered_as_planned(web: BrowserSandbox) -> None:
-    web.do("browser_navigate", url=f"{URL}/tricks.html")
+    web.do("browser_navigate", url=f"{PAGES_URL}/tricks.html")
     assert "the next one will be accepted" in web.do("browser_dialog", text="Ole").text
     answered = web.do("browser_click", text="name")
     assert answered.data["title"] == "named Ole" and "dialog" not in answered.data
 
 
 def test_page_with_endless_dialogs_can_be_left(web: BrowserSandbox) -> None:
-    web.do("browser_navigate", url=f"{URL}/tricks.html")
+    web.do("browser_navigate", url=f"{PAGES_URL}/tricks.html")
     web.call("browser_click", text="nag")
     started = time.monotonic()
-    assert web.do("browser_navigate", url=f"{URL}/form.html").data["title"] == "Sign up"
+    assert web.do("browser_navigate", url=f"{PAGES_URL}/form.html").data["title"] == "Sign up"
     assert time.monotonic() - started < 15
 
 
 def test_unresponsive_server_times_out(web: BrowserSandbox) -> None:
-    web.do("browser_navigate", url=f"{URL}/form.html")
+    web.do("browser_navigate", url=f"{PAGES_URL}/form.html")
     started = time.monotonic()
-    said = web.fails("browser_navigate", url=f"{URL}/silent", timeout=1)
+    said = web.fails("browser_navigate", url=f"{PAGES_URL}/silent", timeout=1)
     assert time.monotonic() - started < 4
     assert "did not answer within 1 s" in said
     assert web.do("browser_get_text").text.startswith("Sign up")
@@ -209,20 +209,20 @@ def test_unresponsive_server_times_out(web: BrowserSandbox) -> None:
 
 def test_page_that_never_finishes_loading_is_shown_partially(web: BrowserSandbox) -> None:
     started = time.monotonic()
-    shown = web.do("browser_navigate", url=f"{URL}/half", timeout=1)
+    shown = web.do("browser_navigate", url=f"{PAGES_URL}/half", timeout=1)
     assert time.monotonic() - started < 5
     assert "had not finished loading" in shown.text and shown.data["title"] == "Half"
     assert "The first half" in web.do("browser_get_text").text
 
 
 def test_busy_page_is_reported_and_can_be_left(web: BrowserSandbox) -> None:
-    web.do("browser_navigate", url=f"{URL}/tricks.html")
+    web.do("browser_navigate", url=f"{PAGES_URL}/tricks.html")
     button = "<button onclick='for (;;);'>caught</button>"
     web.do("browser_evaluate", script=f'document.body.insertAdjacentHTML("beforeend", "{button}")')
     started = time.monotonic()
     assert "this was probably done, but now the page is busy with a script" in web.fails("browser_click", text="caught")
     assert time.monotonic() - started < 7
-    web.do("browser_navigate", url=f"{URL}/tricks.html")
+    web.do("browser_navigate", url=f"{PAGES_URL}/tricks.html")
     started = time.monotonic()
     assert "Now the page is busy with a script" in web.call("browser_click", text="hang").text
     assert time.monotonic() - started < 7
@@ -230,17 +230,17 @@ def test_busy_page_is_reported_and_can_be_left(web: BrowserSandbox) -> None:
         started = time.monotonic()
         assert "busy with a script" in web.fails(tool)
         assert time.monotonic() - started < 6
-    assert web.do("browser_navigate", url=f"{URL}/form.html").data["title"] == "Sign up"
+    assert web.do("browser_navigate", url=f"{PAGES_URL}/form.html").data["title"] == "Sign up"
 
 
 def test_a_script_that_runs_for_ever_is_ended(web: BrowserSandbox) -> None:
-    web.do("browser_navigate", url=f"{URL}/form.html")
+    web.do("browser_navigate", url=f"{PAGES_URL}/form.html")
     assert "was ended" in web.fails("browser_evaluate", script="while (true);", timeout=0.5)
     assert web.do("browser_get_text").text.startswith("Sign up")
 
 
 def test_downloads_land_in_the_workspace(web: BrowserSandbox) -> None:
-    web.do("browser_navigate", url=f"{URL}/tricks.html")
+    web.do("browser_navigate", url=f"{PAGES_URL}/tricks.html")
     clicked = web.do("browser_click", text="download")
     waited = web.do("browser_downloads", wait=True)
     (path,) = {*clicked.files, *waited.files}
@@ -252,7 +252,7 @@ def test_downloads_land_in_the_workspace(web: BrowserSandbox) -> None:
 
 @pytest.mark.parametrize("name", ["huge", "endless"])
 def test_a_download_past_the_limit_is_cancelled(web: BrowserSandbox, name: str) -> None:
-    web.do("browser_navigate", url=f"{URL}/tricks.html")
+    web.do("browser_navigate", url=f"{PAGES_URL}/tricks.html")
     web.do("browser_click", text=name)
     done = web.do("browser_downloads", wait=True, timeout=20)
     assert done.data["downloads"][-1]["state"] == "cancelled"
@@ -261,7 +261,7 @@ def test_a_download_past_the_limit_is_cancelled(web: BrowserSandbox, name: str) 
 
 
 def test_evaluates_expressions_functions_and_statements(web: BrowserSandbox) -> None:
-    web.do("browser_navigate", url=f"{URL}/form.html")
+    web.do("browser_navigate", url=f"{PAGES_URL}/form.html")
 
     def value(script: str, **more: str) -> str:
         return web.do("browser_evaluate", script=script, **more).text.partition("\nAddress")[0]
@@ -277,7 +277,7 @@ def test_evaluates_expressions_functions_and_statements(web: BrowserSandbox) -> 
 
 
 def test_text_of_pages_is_bounded(web: BrowserSandbox) -> None:
-    web.do("browser_navigate", url=f"{URL}/form.html")
+    web.do("browser_navigate", url=f"{PAGES_URL}/form.html")
     web.do("browser_evaluate", script="document.title = 't'.repeat(1e6); document.body.textContent = 'x'.repeat(3e6)")
     text = web.do("browser_get_text", max_chars=1000).text
     assert len(text) < 1200 and "[… 2999000 characters left out …]" in text
@@ -289,7 +289,7 @@ def test_text_of_pages_is_bounded(web: BrowserSandbox) -> None:
 
 
 def test_console_log_is_bounded(web: BrowserSandbox) -> None:
-    web.do("browser_navigate", url=f"{URL}/tricks.html")
+    web.do("browser_navigate", url=f"{PAGES_URL}/tricks.html")
     web.do("browser_click", text="talk")
     found = eventually(lambda: web.do("browser_console", count=500, contains="line 1499").data["messages"], 20)
     assert len(found[-1]["text"]) < 2100
@@ -297,7 +297,7 @@ def test_console_log_is_bounded(web: BrowserSandbox) -> None:
 
 
 def test_console_and_network_logs(web: BrowserSandbox) -> None:
-    web.do("browser_navigate", url=f"{URL}/form.html")
+    web.do("browser_navigate", url=f"{PAGES_URL}/form.html")
     web.do("browser_console", clear=True)
     web.do("browser_evaluate", script="console.warn('careful'); setTimeout(() => { throw new Error('oops') })")
     web.do("browser_evaluate", script="fetch('missing').then(answer => answer.status)")
@@ -308,7 +308,7 @@ def test_console_and_network_logs(web: BrowserSandbox) -> None:
 
 
 def test_gets_sets_and_clears_cookies(web: BrowserSandbox) -> None:
-    web.do("browser_navigate", url=f"{URL}/form.html")
+    web.do("browser_navigate", url=f"{PAGES_URL}/form.html")
     web.do("browser_cookies", action="set", cookies=[{"name": "a", "value": "1"}, {"name": "b", "value": "2"}])
     assert web.do("browser_evaluate", script="document.cookie").text.startswith('"a=1; b=2"')
     assert [one["name"] for one in web.do("browser_cookies").data["cookies"]] == ["a", "b"]
@@ -317,14 +317,14 @@ def test_gets_sets_and_clears_cookies(web: BrowserSandbox) -> None:
 
 
 def test_prints_a_pdf(web: BrowserSandbox) -> None:
-    web.do("browser_navigate", url=f"{URL}/form.html")
+    web.do("browser_navigate", url=f"{PAGES_URL}/form.html")
     printed = web.do("browser_pdf", path="out/form.pdf")
     assert printed.files == ["/workspace/out/form.pdf"]
     assert web.sandbox.output("head -c 5 /workspace/out/form.pdf") == "%PDF-"
 
 
 def test_waits_for_later_elements(web: BrowserSandbox) -> None:
-    web.do("browser_navigate", url=f"{URL}/tricks.html")
+    web.do("browser_navigate", url=f"{PAGES_URL}/tricks.html")
     web.do("browser_click", text="later")
     web.do("browser_wait_for", text="Here at last")
     web.do("browser_wait_for", selector="#late")
@@ -334,7 +334,7 @@ def test_waits_for_later_elements(web: BrowserSandbox) -> None:
 
 
 def test_errors_say_what_to_do(web: BrowserSandbox) -> None:
-    web.do("browser_navigate", url=f"{URL}/tricks.html")
+    web.do("browser_navigate", url=f"{PAGES_URL}/tricks.html")
     size = web.do("browser_evaluate", script="innerWidth + 'x' + innerHeight").text.split('"')[1]
     assert f"which is {size}" in web.fails("browser_click", x=99999, y=1)
     assert "which is" in web.fails("browser_click", x=-1, y=1)
@@ -347,11 +347,11 @@ def test_errors_say_what_to_do(web: BrowserSandbox) -> None:
     assert "is not an address" in web.fails("browser_navigate", url="two words")
     assert "use browser_evaluate" in web.fails("browser_navigate", url="javascript:alert(1)")
     assert "the connection was refused" in web.fails("browser_navigate", url="http://127.0.0.1:9999/")
-    assert "HTTP 404" in web.do("browser_navigate", url=f"{URL}/missing").text
+    assert "HTTP 404" in web.do("browser_navigate", url=f"{PAGES_URL}/missing").text
 
 
 def test_covering_element_is_reported(web: BrowserSandbox) -> None:
-    web.do("browser_navigate", url=f"{URL}/tricks.html")
+    web.do("browser_navigate", url=f"{PAGES_URL}/tricks.html")
     web.do("browser_click", text="cover")
     assert 'covered by <div id="cover">' in web.fails("browser_click", text="later", timeout=0.5)
 
@@ -360,7 +360,7 @@ def test_checks_arguments(web: BrowserSandbox) -> None:
     wrong: dict[str, tuple[str, dict[str, Any]]] = {
         "'url' is missing": ("browser_navigate", {}),
         "'url' must be text": ("browser_navigate", {"url": 7}),
-        "'timeout' must be": ("browser_navigate", {"url": URL, "timeout": 1e9}),
+        "'timeout' must be": ("browser_navigate", {"url": PAGES_URL, "timeout": 1e9}),
         "unknown argument": ("browser_click", {"txt": "x"}),
     }
     for message, (name, arguments) in wrong.items():
@@ -369,23 +369,23 @@ def test_checks_arguments(web: BrowserSandbox) -> None:
 
 
 def test_a_tab_that_crashed_is_replaced(web: BrowserSandbox) -> None:
-    web.do("browser_navigate", url=f"{URL}/form.html")
+    web.do("browser_navigate", url=f"{PAGES_URL}/form.html")
     web.sandbox.run("pkill -f -- '--type=renderer'")
-    eventually(lambda: not web.call("browser_navigate", url=f"{URL}/form.html", timeout=3).failed, 30)
+    eventually(lambda: not web.call("browser_navigate", url=f"{PAGES_URL}/form.html", timeout=3).failed, 30)
     assert web.do("browser_get_text").text.startswith("Sign up")
 
 
 def test_killed_chromium_is_reported_and_restarted(web: BrowserSandbox) -> None:
-    web.do("browser_navigate", url=f"{URL}/form.html")
+    web.do("browser_navigate", url=f"{PAGES_URL}/form.html")
     chromium = web.sandbox.output("pgrep -o chromium").strip()
     web.sandbox.start(f"sleep 0.2; kill -9 {chromium}")
     said = web.fails("browser_wait_for", text="never", timeout=10)
     assert "chromium has crashed or was killed" in said
-    assert web.do("browser_navigate", url=f"{URL}/form.html").data["title"] == "Sign up"
+    assert web.do("browser_navigate", url=f"{PAGES_URL}/form.html").data["title"] == "Sign up"
 
 
 def test_chromium_killed_between_calls_is_reported_by_the_next_call(web: BrowserSandbox) -> None:
-    web.do("browser_navigate", url=f"{URL}/form.html")
+    web.do("browser_navigate", url=f"{PAGES_URL}/form.html")
     web.sandbox.run("kill -9 $(pgrep -o chromium)")
     lost = "Chromium had ended and was restarted; its tabs are lost."
     assert lost in web.do("browser_snapshot").text
@@ -416,15 +416,15 @@ def test_a_path_is_opened_as_a_file(web: BrowserSandbox) -> None:
 
 
 def test_killed_driver_is_restarted(web: BrowserSandbox) -> None:
-    web.do("browser_navigate", url=f"{URL}/form.html")
+    web.do("browser_navigate", url=f"{PAGES_URL}/form.html")
     assert web.sandbox.run("pkill -9 -f run-driver").exit_code == 0
     assert "its tabs are lost" not in web.call("browser_get_text").text
-    assert web.do("browser_navigate", url=f"{URL}/form.html").data["title"] == "Sign up"
+    assert web.do("browser_navigate", url=f"{PAGES_URL}/form.html").data["title"] == "Sign up"
 
 
 def test_hung_page_does_not_block_a_new_connection(web: BrowserSandbox) -> None:
-    web.do("browser_navigate", url=f"{URL}/tricks.html")
+    web.do("browser_navigate", url=f"{PAGES_URL}/tricks.html")
     web.call("browser_click", text="hang")
     web.sandbox.run("pkill -9 -f run-driver")
-    assert eventually(lambda: not web.call("browser_navigate", url=f"{URL}/form.html").failed, 60)
+    assert eventually(lambda: not web.call("browser_navigate", url=f"{PAGES_URL}/form.html").failed, 60)
     assert web.do("browser_get_text").text.startswith("Sign up")

@@ -14,16 +14,18 @@ from paddock.errors import InvalidInput
 from paddock.model.screens import Screenshot
 from paddock.sandbox.daemon.client import DaemonClient
 from tests.contract.backends.support import eventually
-from tests.support.browser_sandboxes import URL, BrowserSandbox, desk
+from tests.support.browser_sandboxes import PAGES_URL, BrowserSandbox, run_browser_sandbox
 
-PHONE = f"{URL}/phone.html"
+PHONE = f"{PAGES_URL}/phone.html"
 SIZE = (412, 915)
 
 
 @pytest.fixture(scope="module")
 def room() -> Iterator[BrowserSandbox]:
-    with desk("mobile", env={"PADDOCK_APPS": "/workspace/apps.json"}) as made:
-        made.sandbox.write("/workspace/apps.json", json.dumps({"Phone": PHONE, "Forms": f"{URL}/form.html"}).encode())
+    with run_browser_sandbox("mobile", env={"PADDOCK_APPS": "/workspace/apps.json"}) as made:
+        made.sandbox.write(
+            "/workspace/apps.json", json.dumps({"Phone": PHONE, "Forms": f"{PAGES_URL}/form.html"}).encode()
+        )
         yield made
 
 
@@ -63,7 +65,7 @@ def test_opens_a_page_taps_swipes_until_an_element_is_visible_and_types(phone: B
 
 
 def test_a_tap_is_a_touch(phone: BrowserSandbox) -> None:
-    phone.do("mobile_start_app", app=f"{URL}/touch.html")
+    phone.do("mobile_start_app", app=f"{PAGES_URL}/touch.html")
     phone.do("mobile_click", x=200, y=300)
     seen = phone.do("mobile_ui_elements", contains="touchstart").data["elements"]
     assert seen and seen[0]["text"] == "touchstart 200,300 5 mobile"
@@ -121,7 +123,7 @@ def test_apps_are_addresses_with_names(phone: BrowserSandbox) -> None:
 
 
 def test_presses_back_home_and_keys(phone: BrowserSandbox) -> None:
-    phone.do("mobile_start_app", app=f"{URL}/tricks.html")
+    phone.do("mobile_start_app", app=f"{PAGES_URL}/tricks.html")
     assert phone.do("mobile_click", text="form").data["title"] == "Sign up"
     assert phone.do("mobile_send_key", key="back").data["title"] == "Tricks"
     assert phone.do("mobile_send_key", key="home").data["url"].endswith("start.html")
@@ -129,7 +131,7 @@ def test_presses_back_home_and_keys(phone: BrowserSandbox) -> None:
 
 
 def test_dialogs_are_answered_by_keys(phone: BrowserSandbox) -> None:
-    phone.do("mobile_start_app", app=f"{URL}/tricks.html")
+    phone.do("mobile_start_app", app=f"{PAGES_URL}/tricks.html")
     asked = phone.do("mobile_click", text="delete")
     assert 'confirm "Really delete?"' in asked.text and "mobile_send_key enter accepts" in asked.text
     assert phone.do("mobile_send_key", key="enter").data["title"] == "confirmed true"

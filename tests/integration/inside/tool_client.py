@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tests.support.screen_images import screen_sandbox
+from tests.support.screen_images import run_screen_sandbox
 
 from .daemon import Answer, Connection
 
@@ -104,7 +104,7 @@ class ToolClient:
 @contextmanager
 def desktop(directory: Path) -> Iterator[ToolClient]:
     """Run a Linux desktop with window manager and panel, and yield its tools."""
-    with screen_sandbox(directory, "desktop") as sandbox:
+    with run_screen_sandbox(directory, "desktop") as sandbox:
         address = sandbox.backend.daemon_address(sandbox.record)
         assert address.socket is not None
         tools = ToolClient(address.socket, address.token)

@@ -13,7 +13,7 @@ from typing import Any
 
 import httpx
 
-from tests.support.server import Server, run
+from tests.support.server import Server, run_in_sandbox
 
 PROGRAM = r"""
 import base64, hashlib, json, re, socket, threading
@@ -175,7 +175,7 @@ def hostile_sandbox(client: httpx.Client) -> str:
 
     maker = create(volumes=[volume("made", "/made")])
     program = base64.b64encode(PROGRAM.encode()).decode()
-    python, _ = run(
+    python, _ = run_in_sandbox(
         client,
         maker,
         "cp $(readlink -f /usr/bin/python3) /made/python; "

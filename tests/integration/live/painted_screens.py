@@ -6,7 +6,7 @@ import subprocess
 
 import httpx
 
-from tests.support.server import run
+from tests.support.server import run_in_sandbox
 
 RED, GREEN, BLUE = (255, 0, 0), (0, 255, 0), (0, 0, 255)
 Colour = tuple[int, int, int]
@@ -33,7 +33,7 @@ def paint(client: httpx.Client, sandbox: str, *colours: Colour, pause: float = 0
     program = f"cat > /tmp/paint.py <<'EOF'\n{_PAINT}\nEOF\n"
     start = f"(setsid python3 /tmp/paint.py {pause} {named} > /tmp/painted 2>&1 &) ; "
     wait = "for i in $(seq 500); do grep -qs . /tmp/painted && break; sleep 0.02; done; cat /tmp/painted"
-    said, code = run(client, sandbox, f"{program}rm -f /tmp/painted; {start}{wait}", envs={"DISPLAY": ":1"})
+    said, code = run_in_sandbox(client, sandbox, f"{program}rm -f /tmp/painted; {start}{wait}", envs={"DISPLAY": ":1"})
     assert said.splitlines()[-1:] == ["painted"], (said, code)
 
 

@@ -12,8 +12,8 @@ from typing import Any
 
 import httpx
 
-from tests.support.screen_images import share_screens
-from tests.support.server import Server, eventually, serving
+from tests.support.screen_images import share_screen_images
+from tests.support.server import Server, eventually, run_server
 
 IMAGES = {"linux": "desktop", "browser": "browser", "windows": "windows", "mobile": "mobile"}
 
@@ -21,8 +21,8 @@ IMAGES = {"linux": "desktop", "browser": "browser", "windows": "windows", "mobil
 @contextmanager
 def screens_server(directory: Path, *kinds: str, **settings: Any) -> Iterator[Server]:
     """A server that has the images of these kinds."""
-    share_screens(directory / "data", *(IMAGES[kind] for kind in kinds))
-    with serving(directory, {"sandboxes": {"min_free_disk": 0}, **settings}) as server:
+    share_screen_images(directory / "data", *(IMAGES[kind] for kind in kinds))
+    with run_server(directory, {"sandboxes": {"min_free_disk": 0}, **settings}) as server:
         yield server
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from tests.integration.live.screen_sandboxes import Sandbox, data_of, read_png, sandbox_of, screens_server
 from tests.integration.live.web_sites import DONE, FORM, GREEN, serve_site
-from tests.support.server import Server, eventually, run
+from tests.support.server import Server, eventually, run_in_sandbox
 
 
 @pytest.fixture(scope="module")
@@ -53,7 +53,7 @@ def test_missing_element_is_reported(sandbox: Sandbox, site: str) -> None:
 
 def test_a_page_that_never_answers_is_given_up(sandbox: Sandbox) -> None:
     listen = "import socket, time; s = socket.create_server(('127.0.0.1', 8099)); time.sleep(60)"
-    run(sandbox.client, sandbox.id, f'nohup python3 -c "{listen}" >/dev/null 2>&1 </dev/null & sleep 0.3')
+    run_in_sandbox(sandbox.client, sandbox.id, f'nohup python3 -c "{listen}" >/dev/null 2>&1 </dev/null & sleep 0.3')
     answer = sandbox.post("browser_navigate", {"url": "http://127.0.0.1:8099/", "timeout": 1})
     assert answer.status_code == 200, answer.text
     assert answer.elapsed.total_seconds() < 8
@@ -61,7 +61,7 @@ def test_a_page_that_never_answers_is_given_up(sandbox: Sandbox) -> None:
 
 
 def test_chromium_that_was_killed_comes_back(sandbox: Sandbox, site: str) -> None:
-    run(sandbox.client, sandbox.id, "pkill -9 -x chromium; true")
+    run_in_sandbox(sandbox.client, sandbox.id, "pkill -9 -x chromium; true")
 
     def again() -> bool:
         answer = sandbox.post("browser_navigate", {"url": f"{site}/form.html"})

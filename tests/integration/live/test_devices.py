@@ -15,8 +15,8 @@ import httpx
 import pytest
 
 from tests.integration.live.screen_sandboxes import Sandbox, data_of, sandbox_of, screens_server
-from tests.support.fake_adbd import PNG, FakeDevice, fake_android
-from tests.support.server import PROGRAM, Server, eventually, run
+from tests.support.fake_adbd import SCREENSHOT_PNG, FakeAndroidDevice, run_fake_android
+from tests.support.server import PADDOCK_COMMAND, Server, eventually, run_in_sandbox
 
 PYTHON = "python3 - <<'END'\n{}\nEND"
 HOSTILE = """
@@ -101,19 +101,21 @@ class Deaf(socketserver.BaseRequestHandler):
 
 
 @pytest.fixture(scope="module")
-def pixel() -> Iterator[FakeDevice]:
-    with fake_android() as device:
+def pixel() -> Iterator[FakeAndroidDevice]:
+    with run_fake_android() as device:
         yield device
 
 
 @pytest.fixture(scope="module")
-def crowded() -> Iterator[FakeDevice]:
-    with fake_android() as device:
+def crowded() -> Iterator[FakeAndroidDevice]:
+    with run_fake_android() as device:
         yield device
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory, pixel: FakeDevice, crowded: FakeDevice) -> Iterator[Server]:
+def server(
+    tmp_path_factory: pytest.TempPathFactory, pixel: FakeAndroidDevice, crowded: FakeAndroidDevice
+) -> Iterator[Server]:
     directory = tmp_path_factory.mktemp("paddock")
     with listening(Echo) as echo, listening(Deaf) as deaf:
         devices = {"pixel": pixel.address, "crowded": crowded.address, "echo": echo, "deaf": deaf}
@@ -129,13 +131,13 @@ def phone(client: httpx.Client) -> Iterator[Sandbox]:
 
 
 @pytest.fixture
-def device(pixel: FakeDevice) -> FakeDevice:
+def device(pixel: FakeAndroidDevice) -> FakeAndroidDevice:
     pixel.write("calls", "")
     pixel.write("field", "")
     return pixel
 
 
-def test_the_tools_of_a_phone_work_the_device(phone: Sandbox, device: FakeDevice) -> None:
+def test_the_tools_of_a_phone_work_the_device(phone: Sandbox, device: FakeAndroidDevice) -> None:
     offered = {tool["name"] for tool in phone.client.get(f"{phone.path}/tools").json()["items"]}
     assert {"mobile_click", "mobile_swipe", "mobile_screenshot", "mobile_ui_elements"} <= offered
     assert "1080x2400 (Android)" in phone.text("mobile_get_size")
@@ -149,7 +151,7 @@ def test_the_tools_of_a_phone_work_the_device(phone: Sandbox, device: FakeDevice
         ["swipe", "540", "1800", "540", "600", "300"],
     ]
     assert device.field == "it's 100% $HOME"
-    assert data_of(phone.call("mobile_screenshot", format="png")) == PNG
+    assert data_of(phone.call("mobile_screenshot", format="png")) == SCREENSHOT_PNG
 
 
 def test_the_sandbox_says_which_device_it_has(phone: Sandbox) -> None:
@@ -157,16 +159,16 @@ def test_the_sandbox_says_which_device_it_has(phone: Sandbox) -> None:
 
 
 def test_adb_itself_works_in_the_sandbox(phone: Sandbox) -> None:
-    said, code = run(phone.client, phone.id, "adb connect $PADDOCK_ADB && adb shell wm size")
+    said, code = run_in_sandbox(phone.client, phone.id, "adb connect $PADDOCK_ADB && adb shell wm size")
     assert code == 0 and said.endswith("Physical size: 1080x2400")
 
 
-def test_a_device_that_dies_is_offline_and_found_again(phone: Sandbox, device: FakeDevice) -> None:
+def test_a_device_that_dies_is_offline_and_found_again(phone: Sandbox, device: FakeAndroidDevice) -> None:
     phone.call("mobile_click", x=1, y=1)
     device.switch_off()
     try:
         assert "the device pixel is offline" in phone.fails("mobile_click", x=2, y=2)
-        said, _ = run(phone.client, phone.id, PYTHON.format(TRY))
+        said, _ = run_in_sandbox(phone.client, phone.id, PYTHON.format(TRY))
         assert said == "closed"
     finally:
         device.switch_on()
@@ -174,7 +176,7 @@ def test_a_device_that_dies_is_offline_and_found_again(phone: Sandbox, device: F
     assert device.calls("input") == [["tap", "1", "1"], ["tap", "3", "3"]]
 
 
-def test_a_device_that_does_not_trust_the_sandbox_is_unauthorized(phone: Sandbox, device: FakeDevice) -> None:
+def test_a_device_that_does_not_trust_the_sandbox_is_unauthorized(phone: Sandbox, device: FakeAndroidDevice) -> None:
     device.switch_off()
     device.trusting = False
     device.switch_on()
@@ -187,10 +189,10 @@ def test_a_device_that_does_not_trust_the_sandbox_is_unauthorized(phone: Sandbox
 
 
 def test_a_sandbox_that_opens_a_thousand_connections_keeps_eight(
-    server: Server, client: httpx.Client, crowded: FakeDevice
+    server: Server, client: httpx.Client, crowded: FakeAndroidDevice
 ) -> None:
     with sandbox_of(client, "mobile", extensions={"paddock.device": "crowded"}) as sandbox:
-        assert run(client, sandbox.id, PYTHON.format(HOSTILE)) == ("8", 0)
+        assert run_in_sandbox(client, sandbox.id, PYTHON.format(HOSTILE)) == ("8", 0)
         assert 0 < crowded.most <= 8
         # The device is available again to other connections.
         eventually(lambda: not crowded.connections)
@@ -201,23 +203,26 @@ def test_a_sandbox_that_opens_a_thousand_connections_keeps_eight(
 
 def test_bytes_pass_whole_both_ways(client: httpx.Client) -> None:
     with sandbox_of(client, "mobile", extensions={"paddock.device": "echo"}) as sandbox:
-        assert run(client, sandbox.id, PYTHON.format(ECHO)) == ("whole", 0)
+        assert run_in_sandbox(client, sandbox.id, PYTHON.format(ECHO)) == ("whole", 0)
 
 
 def test_device_that_does_not_read_stops_the_writer(client: httpx.Client) -> None:
     with sandbox_of(client, "mobile", extensions={"paddock.device": "deaf"}) as sandbox:
-        said, code = run(client, sandbox.id, PYTHON.format(FLOOD))
+        said, code = run_in_sandbox(client, sandbox.id, PYTHON.format(FLOOD))
         assert code == 0 and int(said) < 2**26
 
 
 def test_a_sandbox_without_a_device_reaches_none(client: httpx.Client) -> None:
     with sandbox_of(client, "mobile") as sandbox:
-        assert run(client, sandbox.id, PYTHON.format(TRY)) == ("ConnectionRefusedError", 0)
-        assert run(client, sandbox.id, "ls /run/paddock/holes | grep -c device; env | grep -c PADDOCK_ADB")[0] == "0\n0"
+        assert run_in_sandbox(client, sandbox.id, PYTHON.format(TRY)) == ("ConnectionRefusedError", 0)
+        assert (
+            run_in_sandbox(client, sandbox.id, "ls /run/paddock/holes | grep -c device; env | grep -c PADDOCK_ADB")[0]
+            == "0\n0"
+        )
         assert "Mobile (web)" in sandbox.text("mobile_get_size")
 
 
-def test_the_connections_of_a_sandbox_end_with_it(client: httpx.Client, crowded: FakeDevice) -> None:
+def test_the_connections_of_a_sandbox_end_with_it(client: httpx.Client, crowded: FakeAndroidDevice) -> None:
     with sandbox_of(client, "mobile", extensions={"paddock.device": "crowded"}) as sandbox:
         sandbox.call("mobile_click", x=1, y=1)
         assert crowded.connections
@@ -254,17 +259,17 @@ def test_other_tenants_have_no_device_unless_the_settings_say_so(server: Server,
         assert stranger.get("/v1/sandboxes").json()["items"] == []
 
 
-def test_the_device_works_without_the_desktop(phone: Sandbox, device: FakeDevice) -> None:
+def test_the_device_works_without_the_desktop(phone: Sandbox, device: FakeAndroidDevice) -> None:
     assert phone.client.delete(f"{phone.path}/desktop").is_success
     phone.call("mobile_click", x=9, y=9)
     assert device.calls("input") == [["tap", "9", "9"]]
-    assert data_of(phone.call("mobile_screenshot", format="png")) == PNG
+    assert data_of(phone.call("mobile_screenshot", format="png")) == SCREENSHOT_PNG
 
 
-def test_the_command_line_gives_a_device(server: Server, client: httpx.Client, device: FakeDevice) -> None:
+def test_the_command_line_gives_a_device(server: Server, client: httpx.Client, device: FakeAndroidDevice) -> None:
     def paddock(*words: str) -> subprocess.CompletedProcess[str]:
         environment = {"PATH": os.environ["PATH"], "HOME": str(server.data.parent), "PADDOCK_DATA": str(server.data)}
-        return subprocess.run([PROGRAM, *words], env=environment, capture_output=True, text=True, timeout=60)
+        return subprocess.run([PADDOCK_COMMAND, *words], env=environment, capture_output=True, text=True, timeout=60)
 
     made = paddock("sandbox", "create", "--kind", "mobile", "--device", "pixel", "-q")
     assert made.returncode == 0, made.stderr
@@ -277,7 +282,10 @@ def test_the_command_line_gives_a_device(server: Server, client: httpx.Client, d
 
 
 def test_the_next_server_leads_to_the_device_again(tmp_path: Path) -> None:
-    with fake_android() as device, screens_server(tmp_path, "mobile", live={"devices": {"it": device.address}}) as here:
+    with (
+        run_fake_android() as device,
+        screens_server(tmp_path, "mobile", live={"devices": {"it": device.address}}) as here,
+    ):
         with here.client() as client:
             made = client.post(
                 "/v1/sandboxes", json={"extensions": {"paddock.kind": "mobile", "paddock.device": "it"}}

@@ -10,7 +10,7 @@ import pytest
 
 from tests.integration.live.screen_sandboxes import Sandbox, sandbox_of, screens_server
 from tests.integration.live.web_sites import serve_site
-from tests.support.server import Server, eventually, run
+from tests.support.server import Server, eventually, run_in_sandbox
 
 DRIVEN = 9222
 TOOLS = "http://127.0.0.1:8765/mcp"
@@ -53,7 +53,7 @@ def sandbox(server: Server) -> Iterator[Sandbox]:
 
 
 def curl(client: httpx.Client, sandbox: Sandbox, words: str) -> str:
-    return run(client, sandbox.id, f"curl -s --noproxy '*' --max-time 10 {words}")[0]
+    return run_in_sandbox(client, sandbox.id, f"curl -s --noproxy '*' --max-time 10 {words}")[0]
 
 
 def test_a_page_takes_over_neither_the_tools_nor_the_browser(sandbox: Sandbox) -> None:
@@ -66,7 +66,7 @@ def test_a_page_takes_over_neither_the_tools_nor_the_browser(sandbox: Sandbox) -
     said = json.loads(str(text).partition("said ")[2].partition("}")[0] + "}")
     assert said.pop("blind") in ("sent", "refused")  # It learns nothing of what became of it.
     assert said == dict.fromkeys(("tools", "pages", "new", "devtools"), "refused")
-    assert run(sandbox.client, sandbox.id, "ls /tmp/taken")[1] != 0
+    assert run_in_sandbox(sandbox.client, sandbox.id, "ls /tmp/taken")[1] != 0
 
 
 def test_a_name_that_leads_to_the_sandbox_is_not_answered(sandbox: Sandbox) -> None:

@@ -18,7 +18,7 @@ from tests.integration.live.hostile_daemon import attentive, hostile_sandbox, me
 from tests.integration.live.rfb_client import Closed, Refused, RfbClient, watching
 from tests.integration.live.screen_sandboxes import Sandbox, sandbox_of, screens_server
 from tests.integration.live.websocket_clients import TerminalClient
-from tests.support.server import Server, eventually, run
+from tests.support.server import Server, eventually, run_in_sandbox
 
 NOTHING = "sb-0123456789abcdef"
 
@@ -158,7 +158,7 @@ def test_a_flood_from_within_a_sandbox_harms_only_itself(
     )
     before, files = memory(server), open_files(server)
     with attentive(server):
-        run(client, sandbox.id, f"cat > /tmp/flood.py <<'END'\n{program}\nEND\npython3 /tmp/flood.py")
+        run_in_sandbox(client, sandbox.id, f"cat > /tmp/flood.py <<'END'\n{program}\nEND\npython3 /tmp/flood.py")
         assert "x" in sandbox.text("run_shell_command", command="echo x")
     assert memory(server) - before < 200 * 2**20
     eventually(lambda: open_files(server) <= files + 5)
@@ -173,7 +173,9 @@ def test_a_sandbox_that_holds_on_to_its_tools_is_deleted_all_the_same(client: ht
             "import socket, time; s = socket.create_connection(('127.0.0.1', 8765)); "
             f"s.sendall(b'{said.decode()}'); open('/tmp/held', 'w'); time.sleep(100)"
         )
-        run(client, sandbox.id, f'python3 -c "{program}" >/dev/null 2>&1 & until [ -e /tmp/held ]; do sleep 0.01; done')
+        run_in_sandbox(
+            client, sandbox.id, f'python3 -c "{program}" >/dev/null 2>&1 & until [ -e /tmp/held ]; do sleep 0.01; done'
+        )
         began = time.monotonic()
         assert client.delete(sandbox.path, timeout=20).status_code == 204
         assert time.monotonic() - began < 10
@@ -295,7 +297,7 @@ def test_a_path_to_move_is_one(sandbox: Sandbox, path: str) -> None:
 
 
 def test_a_file_may_have_newlines_in_its_name(sandbox: Sandbox) -> None:
-    run(sandbox.client, sandbox.id, "printf hello > $'/tmp/a\\nb: c'")
+    run_in_sandbox(sandbox.client, sandbox.id, "printf hello > $'/tmp/a\\nb: c'")
     moved = sandbox.move("/tmp/a\nb: c", sandbox, "/tmp/d\r\ne")
     assert moved["size"] == 5
     assert "hello" in sandbox.text("read_file", path="/tmp/d\r\ne")

@@ -16,7 +16,7 @@ from mcp.client.streamable_http import streamable_http_client
 from mcp.shared.exceptions import MCPError
 
 from tests.integration.live.screen_sandboxes import Sandbox, sandbox_of, screens_server
-from tests.support.server import Server, eventually, run
+from tests.support.server import Server, eventually, run_in_sandbox
 
 pytestmark = pytest.mark.anyio
 EVERYWHERE = {"read_file", "write_file", "list_directory", "create_directory", "move_file", "delete_file"}
@@ -157,14 +157,14 @@ def test_a_call_with_progress_ends_when_its_client_leaves(sandbox: Sandbox) -> N
                 break
 
     def stopped() -> bool:
-        text, _ = run(sandbox.client, sandbox.id, "pgrep -f [a]live || echo none")
+        text, _ = run_in_sandbox(sandbox.client, sandbox.id, "pgrep -f [a]live || echo none")
         return "none" in text
 
     assert eventually(stopped)
 
 
 def test_programs_in_the_sandbox_get_progress_too(sandbox: Sandbox) -> None:
-    text, _ = run(
+    text, _ = run_in_sandbox(
         sandbox.client,
         sandbox.id,
         """python3 -c '
@@ -266,7 +266,7 @@ def nonsense(client: httpx.Client) -> Iterator[Sandbox]:
 
     program = base64.b64encode(NONSENSE.encode()).decode()
     with sandbox_of(client, "code", image={"uri": "host"}, volumes=[volume("made", "/made")]) as maker:
-        python, _ = run(
+        python, _ = run_in_sandbox(
             client,
             maker.id,
             "cp $(readlink -f /usr/bin/python3) /made/python; "

@@ -15,8 +15,8 @@ import httpx
 import pytest
 
 from tests.integration.live.rfb_client import CONTROL, SHIFT, Closed, Refused, RfbClient, pointer, watching
-from tests.support.screen_images import share_screens
-from tests.support.server import Server, eventually, run, serving
+from tests.support.screen_images import share_screen_images
+from tests.support.server import Server, eventually, run_in_sandbox, run_server
 
 IMAGE = "screen-base"
 WITNESS = """
@@ -49,8 +49,8 @@ WHERE = "from Xlib import display; p = display.Display().screen().root.query_poi
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     directory = tmp_path_factory.mktemp("paddock")
-    share_screens(directory / "data", IMAGE)
-    with serving(
+    share_screen_images(directory / "data", IMAGE)
+    with run_server(
         directory, {"sandboxes": {"min_free_disk": 0, "default_image": IMAGE}, "live": {"viewers": 24}}
     ) as made:
         yield made
@@ -73,7 +73,7 @@ def sandbox(server: Server, client: httpx.Client) -> Iterator[str]:
     with desktop(client) as made:
         with watching(server, made):
             pass  # The display is up.
-        text, code = run(
+        text, code = run_in_sandbox(
             client, made, f"cat >/tmp/witness.py <<'END'\n{WITNESS}\nEND\n(setsid python3 /tmp/witness.py &)"
         )
         assert code == 0, text
@@ -83,7 +83,7 @@ def sandbox(server: Server, client: httpx.Client) -> Iterator[str]:
 
 def seen(client: httpx.Client, sandbox: str) -> list[str]:
     """Return the events that the X client in the sandbox received."""
-    return run(client, sandbox, "cat /tmp/seen 2>/dev/null; true")[0].splitlines()
+    return run_in_sandbox(client, sandbox, "cat /tmp/seen 2>/dev/null; true")[0].splitlines()
 
 
 def take(client: httpx.Client, sandbox: str, viewer: str, *, force: bool = True) -> httpx.Response:
@@ -94,7 +94,7 @@ def take(client: httpx.Client, sandbox: str, viewer: str, *, force: bool = True)
 
 def where(client: httpx.Client, sandbox: str) -> tuple[int, int]:
     """Where the mouse is, by the X server's own word."""
-    x, y = run(client, sandbox, f"python3 -c '{WHERE}'")[0].split()
+    x, y = run_in_sandbox(client, sandbox, f"python3 -c '{WHERE}'")[0].split()
     return int(x), int(y)
 
 
@@ -269,7 +269,7 @@ def test_there_are_not_more_viewers_than_allowed(server: Server, client: httpx.C
 def test_a_display_that_is_killed_comes_back(server: Server, client: httpx.Client) -> None:
     with desktop(client) as sandbox:
         with watching(server, sandbox) as viewer:
-            run(client, sandbox, "pkill -KILL -x Xvnc")
+            run_in_sandbox(client, sandbox, "pkill -KILL -x Xvnc")
             assert viewer.closed() == (1012, "the display has ended; connect again")
 
         def shown() -> bool:
@@ -350,8 +350,8 @@ def test_pages_of_the_server_itself_may(server: Server, sandbox: str) -> None:
 
 
 def test_a_server_that_stops_says_so_and_is_not_held_up(tmp_path: Path) -> None:
-    share_screens(tmp_path / "data", IMAGE)
-    with serving(tmp_path, {"sandboxes": {"min_free_disk": 0, "default_image": IMAGE}}) as server:
+    share_screen_images(tmp_path / "data", IMAGE)
+    with run_server(tmp_path, {"sandboxes": {"min_free_disk": 0, "default_image": IMAGE}}) as server:
         with server.client() as client:
             sandbox = str(client.post("/v1/sandboxes", json={}).json()["id"])
             take(client, sandbox, "ada")

@@ -20,8 +20,8 @@ from paddock.fleet.requests import CreateSandbox
 from tests.integration.live.painted_screens import BLUE, GREEN, RED, Colour, is_like, paint
 from tests.integration.live.screen_sandboxes import sandbox_of, screens_server
 from tests.integration.live.websocket_clients import PATIENCE, WebSocketClient
-from tests.support.screen_images import share_screens
-from tests.support.server import Server, run
+from tests.support.screen_images import share_screen_images
+from tests.support.server import Server, run_in_sandbox
 
 
 @pytest.fixture(scope="module")
@@ -129,7 +129,7 @@ def test_a_client_may_choose_others(server: Server, client: httpx.Client, deskto
 def test_a_display_that_died_is_shown_again(server: Server, client: httpx.Client, desktop_ids: list[str]) -> None:
     with ScreenGridClient(server, sandboxes=desktop_ids[2], fps=5) as wall:
         wall.picture(desktop_ids[2])
-        run(client, desktop_ids[2], "pkill -9 Xvnc")
+        run_in_sandbox(client, desktop_ids[2], "pkill -9 Xvnc")
         wall.pictures.clear()
         wall.picture(desktop_ids[2])
         paint(client, desktop_ids[2], GREEN)
@@ -167,5 +167,5 @@ def test_viewers_share_one_reader(tmp_path: Path) -> None:
             finally:
                 await paddock.fleet.delete("default", sandbox.id)
 
-    share_screens(tmp_path / "data", "desktop")
+    share_screen_images(tmp_path / "data", "desktop")
     asyncio.run(watch())

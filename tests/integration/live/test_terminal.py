@@ -15,14 +15,14 @@ import pytest
 from websockets.exceptions import InvalidStatus
 
 from tests.integration.live.websocket_clients import PATIENCE, TerminalClient
-from tests.support.server import Server, eventually, serving
+from tests.support.server import Server, eventually, run_server
 
 PROMPT = r"\$ "
 
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    with serving(tmp_path_factory.mktemp("paddock"), {"sandboxes": {"min_free_disk": 0}}) as running:
+    with run_server(tmp_path_factory.mktemp("paddock"), {"sandboxes": {"min_free_disk": 0}}) as running:
         yield running
 
 
@@ -116,7 +116,7 @@ def test_reconnecting_viewer_gets_missed_output_once(server: Server, sandbox: st
 def test_a_terminal_goes_on_when_the_server_restarts(
     tmp_path_factory: pytest.TempPathFactory, number: signal.Signals
 ) -> None:
-    with serving(tmp_path_factory.mktemp("restart"), {"sandboxes": {"min_free_disk": 0}}) as server:
+    with run_server(tmp_path_factory.mktemp("restart"), {"sandboxes": {"min_free_disk": 0}}) as server:
         with server.client() as client:
             sandbox = str(client.post("/v1/sandboxes", json={}).json()["id"])
         with TerminalClient(server, sandbox) as viewer:

@@ -13,7 +13,7 @@ import httpx
 import pytest
 
 from tests.integration.live.screen_sandboxes import Sandbox, data_of, sandbox_of, screens_server, text_of
-from tests.support.server import Server, eventually, run
+from tests.support.server import Server, eventually, run_in_sandbox
 
 EVERYWHERE = {"read_file", "write_file", "list_directory", "create_directory", "move_file", "delete_file"}
 LOOKS = 5
@@ -217,7 +217,7 @@ def test_a_desktop_that_is_stopped_and_started_is_told(sandbox: Sandbox) -> None
 
 def test_a_display_that_is_killed_comes_back_and_is_told(sandbox: Sandbox) -> None:
     before = len(sandbox.events("desktop.stopped")), len(sandbox.events("desktop.started"))
-    run(sandbox.client, sandbox.id, "kill -9 $(pidof Xvnc)")
+    run_in_sandbox(sandbox.client, sandbox.id, "kill -9 $(pidof Xvnc)")
     eventually(lambda: len(sandbox.events("desktop.stopped")) > before[0])
     eventually(lambda: len(sandbox.events("desktop.started")) > before[1])
     eventually(lambda: sandbox.client.get(f"{sandbox.path}/screenshot").status_code == 200)
@@ -296,7 +296,7 @@ def test_calls_of_a_sandbox_that_is_deleted_end_with_it(client: httpx.Client) ->
         threads = [threading.Thread(target=lambda call=call: answers.append(short.post(*call))) for call in calls]
         for thread in threads:
             thread.start()
-        eventually(lambda: "sleep 60" in run(client, short.id, "ps ax")[0])
+        eventually(lambda: "sleep 60" in run_in_sandbox(client, short.id, "ps ax")[0])
         began = time.monotonic()
         client.delete(short.path)
         for thread in threads:
@@ -310,13 +310,13 @@ def test_calls_of_a_sandbox_that_is_deleted_end_with_it(client: httpx.Client) ->
 
 def ask_inside(sandbox: Sandbox, **message: Any) -> Any:
     command = f"python3 -c {shlex.quote(ASK)} {shlex.quote(json.dumps(message))}"
-    said, code = run(sandbox.client, sandbox.id, command)
+    said, code = run_in_sandbox(sandbox.client, sandbox.id, command)
     assert code == 0, said
     return json.loads(said)
 
 
 def test_programs_in_the_sandbox_call_its_tools_without_a_key(sandbox: Sandbox) -> None:
-    assert run(sandbox.client, sandbox.id, "printenv PADDOCK_TOOLS_URL")[0] == "http://127.0.0.1:8765/mcp"
+    assert run_in_sandbox(sandbox.client, sandbox.id, "printenv PADDOCK_TOOLS_URL")[0] == "http://127.0.0.1:8765/mcp"
     listed = ask_inside(sandbox, method="tools/list")
     assert {tool["name"] for tool in listed["result"]["tools"]} >= LINUX
     called = ask_inside(sandbox, method="tools/call", params={"name": "screenshot", "arguments": {"scale": 0.1}})

@@ -6,7 +6,7 @@ import signal
 from pathlib import Path
 
 from tests.integration.live.screen_sandboxes import Sandbox, screens_server
-from tests.support.server import eventually, run
+from tests.support.server import eventually, run_in_sandbox
 
 LIST = (
     "import json, urllib.request as r; "
@@ -29,8 +29,8 @@ def test_a_new_server_serves_tools_and_watches_screens_again(tmp_path: Path) -> 
             sandbox = Sandbox(client, made)
             said = sandbox.call("get_cursor_position")["structuredContent"]
             assert (said["x"], said["y"]) == (321, 123)
-            count, code = run(client, made, f"python3 -c '{LIST}'")
+            count, code = run_in_sandbox(client, made, f"python3 -c '{LIST}'")
             assert code == 0 and int(count) > 20
-            run(client, made, "kill -9 $(pidof Xvnc)")
+            run_in_sandbox(client, made, "kill -9 $(pidof Xvnc)")
             eventually(lambda: sandbox.events("desktop.stopped"))
             eventually(lambda: len(sandbox.events("desktop.started")) == 2)

@@ -8,8 +8,8 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.support.fake_provider import FakeProvider, upstream
-from tests.support.server import Server, serving
+from tests.support.fake_provider import FakeProvider, run_fake_provider
+from tests.support.server import Server, run_server
 
 PROVIDER_KEY = "sk-provider-0123456789abcdefghijklmnop"
 """Must reach the provider only."""
@@ -25,14 +25,14 @@ def provider(url: str, kind: str, **more: Any) -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def fake() -> Iterator[FakeProvider]:
-    with upstream() as running:
+    with run_fake_provider() as running:
         yield running
 
 
 @pytest.fixture(scope="module")
 def other() -> Iterator[FakeProvider]:
     """A second provider, used as fallback."""
-    with upstream() as running:
+    with run_fake_provider() as running:
         yield running
 
 
@@ -96,7 +96,7 @@ def settings(fake: FakeProvider, other: FakeProvider) -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory, settings: dict[str, Any]) -> Iterator[Server]:
-    with serving(tmp_path_factory.mktemp("paddock"), settings) as running:
+    with run_server(tmp_path_factory.mktemp("paddock"), settings) as running:
         yield running
 
 
@@ -110,4 +110,4 @@ def client(server: Server) -> Iterator[httpx.Client]:
 def _start_afresh(fake: FakeProvider, other: FakeProvider) -> None:
     for each in (fake, other):
         each.received.clear()
-        each.hung_up = 0
+        each.disconnects = 0

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tests.integration.llm.provider_samples import WHOLE, request
-from tests.support.fake_provider import FakeProvider, PlannedAnswer
+from tests.support.fake_provider import FakeProvider, PlannedResponse
 from tests.support.server import Server, eventually
 
 pytestmark = [pytest.mark.root, pytest.mark.skipif(os.geteuid() != 0, reason="mounting a small disk takes root")]
@@ -48,7 +48,7 @@ def lost(server: Server) -> int:
 
 
 def test_relaxed_durability_goes_on_and_counts_losses(disk: Path, settings: dict[str, Any], fake: FakeProvider) -> None:
-    fake.always(PlannedAnswer(pieces=[WHOLE["openai-chat"]]))
+    fake.always_respond(PlannedResponse(pieces=[WHOLE["openai-chat"]]))
     server = start(disk, settings, "behind")
     try:
         filler = fill(disk)
@@ -71,7 +71,7 @@ def test_relaxed_durability_goes_on_and_counts_losses(disk: Path, settings: dict
 
 
 def test_strict_durability_refuses_requests(disk: Path, settings: dict[str, Any], fake: FakeProvider) -> None:
-    fake.always(PlannedAnswer(pieces=[WHOLE["openai-chat"]]))
+    fake.always_respond(PlannedResponse(pieces=[WHOLE["openai-chat"]]))
     server = start(disk, settings, "strict")
     try:
         with server.client() as client:

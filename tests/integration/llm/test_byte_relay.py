@@ -9,14 +9,16 @@ import pytest
 
 from tests.integration.llm.conftest import PROVIDER_KEY
 from tests.integration.llm.provider_samples import MODELS, STREAM, WHOLE, request
-from tests.support.fake_provider import FakeProvider, PlannedAnswer, events, whole
+from tests.support.fake_provider import FakeProvider, PlannedResponse, json_response, sse_response
 
 FORMATS = sorted(WHOLE)
 
 
 @pytest.mark.parametrize("format", FORMATS)
 def test_a_whole_answer_is_byte_identical(client: httpx.Client, fake: FakeProvider, format: str) -> None:
-    fake.always(PlannedAnswer(pieces=[WHOLE[format]], headers=[("X-Unheard-Of", "kept"), ("Set-Cookie", "a=b")]))
+    fake.always_respond(
+        PlannedResponse(pieces=[WHOLE[format]], headers=[("X-Unheard-Of", "kept"), ("Set-Cookie", "a=b")])
+    )
     path, body = request(format, MODELS[format])
     answer = client.post(path, json=body)
     assert answer.status_code == 200, answer.text
@@ -27,7 +29,7 @@ def test_a_whole_answer_is_byte_identical(client: httpx.Client, fake: FakeProvid
 
 @pytest.mark.parametrize("format", FORMATS)
 def test_a_stream_is_byte_identical(client: httpx.Client, fake: FakeProvider, format: str) -> None:
-    fake.always(events(STREAM[format], pause=0.002))
+    fake.always_respond(sse_response(STREAM[format], pause=0.002))
     path, body = request(format, MODELS[format], stream=True)
     answer = client.post(path, json=body)
     assert answer.status_code == 200, answer.text
@@ -37,7 +39,7 @@ def test_a_stream_is_byte_identical(client: httpx.Client, fake: FakeProvider, fo
 
 def test_pieces_arrive_as_they_come(client: httpx.Client, fake: FakeProvider) -> None:
     pieces = STREAM["anthropic"]
-    fake.always(events(pieces, pause=0.05))
+    fake.always_respond(sse_response(pieces, pause=0.05))
     path, body = request("anthropic", "anthropic-model", stream=True)
     with client.stream("POST", path, json=body) as answer:
         came = [piece for piece in answer.iter_raw() if piece]
@@ -47,7 +49,7 @@ def test_pieces_arrive_as_they_come(client: httpx.Client, fake: FakeProvider) ->
 
 @pytest.mark.parametrize("format", FORMATS)
 def test_what_is_asked_passes_byte_for_byte(client: httpx.Client, fake: FakeProvider, format: str) -> None:
-    fake.always(PlannedAnswer(pieces=[WHOLE[format]]))
+    fake.always_respond(PlannedResponse(pieces=[WHOLE[format]]))
     path, body = request(format, MODELS[format])
     # The alias is the only thing that changes.
     raw = json.dumps({**body, "unknown": {"deep": [1.50, "\u00e9"]}}, indent=1, ensure_ascii=False).encode()
@@ -61,7 +63,7 @@ def test_what_is_asked_passes_byte_for_byte(client: httpx.Client, fake: FakeProv
 
 
 def test_nothing_changes_when_the_name_is_the_providers_own(client: httpx.Client, fake: FakeProvider) -> None:
-    fake.always(PlannedAnswer(pieces=[WHOLE["openai-chat"]]))
+    fake.always_respond(PlannedResponse(pieces=[WHOLE["openai-chat"]]))
     raw = b'{ "messages" : [ {"role":"user","content":"x"} ],\n\t"model":"same-name","unknown":1.0 }'
     client.post("/v1/chat/completions", content=raw)
     assert fake.received[0].body == raw
@@ -73,7 +75,7 @@ def test_nothing_changes_when_the_name_is_the_providers_own(client: httpx.Client
 def test_the_provider_sees_its_own_key_and_never_the_clients(
     client: httpx.Client, fake: FakeProvider, format: str, header: str
 ) -> None:
-    fake.always(PlannedAnswer(pieces=[WHOLE[format]]))
+    fake.always_respond(PlannedResponse(pieces=[WHOLE[format]]))
     path, body = request(format, MODELS[format])
     client.post(path, json=body)
     got = fake.received[0]
@@ -84,21 +86,21 @@ def test_the_provider_sees_its_own_key_and_never_the_clients(
 
 
 def test_a_pattern_passes_what_its_star_stands_for(client: httpx.Client, fake: FakeProvider) -> None:
-    fake.always(PlannedAnswer(pieces=[WHOLE["openai-chat"]]))
+    fake.always_respond(PlannedResponse(pieces=[WHOLE["openai-chat"]]))
     path, body = request("openai-chat", "wild-horse")
     assert client.post(path, json=body).status_code == 200
     assert fake.received[0].document["model"] == "tamed-horse"
 
 
 def test_a_providers_model_can_be_named_outright(client: httpx.Client, fake: FakeProvider) -> None:
-    fake.always(PlannedAnswer(pieces=[WHOLE["openai-chat"]]))
+    fake.always_respond(PlannedResponse(pieces=[WHOLE["openai-chat"]]))
     path, body = request("openai-chat", "chat/vendor/thing")
     assert client.post(path, json=body).status_code == 200
     assert fake.received[0].document["model"] == "vendor/thing"
 
 
 def test_defaults_and_overrides_are_set(client: httpx.Client, fake: FakeProvider) -> None:
-    fake.always(PlannedAnswer(pieces=[WHOLE["openai-chat"]]))
+    fake.always_respond(PlannedResponse(pieces=[WHOLE["openai-chat"]]))
     path, body = request("openai-chat", "set")
     client.post(path, json={**body, "max_tokens": 999, "top_p": 0.1})
     got = fake.received[0]
@@ -111,7 +113,7 @@ def test_defaults_and_overrides_are_set(client: httpx.Client, fake: FakeProvider
 
 
 def test_a_server_that_ignores_stream_still_gives_one(client: httpx.Client, fake: FakeProvider) -> None:
-    fake.always(PlannedAnswer(pieces=[WHOLE["openai-chat"]]))
+    fake.always_respond(PlannedResponse(pieces=[WHOLE["openai-chat"]]))
     path, body = request("openai-chat", "chat-model", stream=True)
     answer = client.post(path, json=body)
     assert answer.headers["content-type"].startswith("text/event-stream")
@@ -120,7 +122,7 @@ def test_a_server_that_ignores_stream_still_gives_one(client: httpx.Client, fake
 
 def test_an_error_passes_in_the_providers_words(client: httpx.Client, fake: FakeProvider) -> None:
     document = {"error": {"message": "too long", "type": "invalid_request_error", "odd": True}}
-    fake.always(whole(document, 400, headers=[("x-request-id", "req_1")]))
+    fake.always_respond(json_response(document, 400, headers=[("x-request-id", "req_1")]))
     path, body = request("openai-chat", "chat-model")
     answer = client.post(path, json=body)
     assert answer.status_code == 400 and answer.json() == document
@@ -131,7 +133,7 @@ def test_an_error_passes_in_the_providers_words(client: httpx.Client, fake: Fake
 def test_configured_headers_of_a_model_replace_the_clients(
     client: httpx.Client, fake: FakeProvider, format: str
 ) -> None:
-    fake.always(PlannedAnswer(pieces=[WHOLE["anthropic"]]))
+    fake.always_respond(PlannedResponse(pieces=[WHOLE["anthropic"]]))
     path, body = request(format, "with-headers")
     headers = {"User-Agent": "client/1", "anthropic-beta": "one,two", "x-mine": "yes"}
     assert client.post(path, json=body, headers=headers).status_code == 200

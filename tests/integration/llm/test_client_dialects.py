@@ -16,8 +16,8 @@ from websockets.sync.client import connect
 
 from tests.integration.llm.conftest import provider
 from tests.integration.llm.provider_samples import WHOLE
-from tests.support.fake_provider import FakeProvider, PlannedAnswer, whole
-from tests.support.server import Server, serving
+from tests.support.fake_provider import FakeProvider, PlannedResponse, json_response
+from tests.support.server import Server, run_server
 
 SCRIPT = {
     "turns": [{"call": {"tool": "look", "arguments": {}}}, {"say": "Seen."}],
@@ -76,7 +76,7 @@ def test_items_of_a_scripted_answer_can_be_referred_to(sdk: openai.OpenAI, strea
 
 
 def test_items_of_a_translated_answer_can_be_referred_to(sdk: openai.OpenAI, fake: FakeProvider) -> None:
-    fake.always(PlannedAnswer(pieces=[WHOLE["openai-chat"]]))
+    fake.always_respond(PlannedResponse(pieces=[WHOLE["openai-chat"]]))
     first = ask(sdk, "chat-model", [{"role": "user", "content": "Hi"}], False)
     ask(sdk, "chat-model", [{"role": "user", "content": "Hi"}, *references(first.output)], False)
     told = fake.received[-1].document["messages"]
@@ -84,9 +84,9 @@ def test_items_of_a_translated_answer_can_be_referred_to(sdk: openai.OpenAI, fak
 
 
 def test_items_are_sent_whole_to_a_provider_that_did_not_write_them(sdk: openai.OpenAI, fake: FakeProvider) -> None:
-    fake.always(PlannedAnswer(pieces=[WHOLE["openai-chat"]]))
+    fake.always_respond(PlannedResponse(pieces=[WHOLE["openai-chat"]]))
     first = ask(sdk, "chat-model", [{"role": "user", "content": "Hi"}], False)
-    fake.always(PlannedAnswer(pieces=[WHOLE["openai-responses"]]))
+    fake.always_respond(PlannedResponse(pieces=[WHOLE["openai-responses"]]))
     foreign = {"type": "item_reference", "id": "msg_67c9a81dea8c8190b79651a2b3adf91e0b1a7c1e2d3f4a5b"}
     ask(sdk, "responses-model", [*references(first.output), foreign, {"role": "user", "content": "Go on"}], False)
     item, kept, _ = fake.received[-1].document["input"]
@@ -96,9 +96,9 @@ def test_items_are_sent_whole_to_a_provider_that_did_not_write_them(sdk: openai.
 
 def test_long_items_can_be_referenced_up_to_a_limit(sdk: openai.OpenAI, fake: FakeProvider) -> None:
     text = "Hello, " * 150_000
-    fake.always(PlannedAnswer(pieces=[WHOLE["openai-chat"].replace(b"Hello", text.encode())]))
+    fake.always_respond(PlannedResponse(pieces=[WHOLE["openai-chat"].replace(b"Hello", text.encode())]))
     first = ask(sdk, "chat-model", [{"role": "user", "content": "Hi"}], False)
-    fake.always(PlannedAnswer(pieces=[WHOLE["openai-chat"]]))
+    fake.always_respond(PlannedResponse(pieces=[WHOLE["openai-chat"]]))
     ask(sdk, "chat-model", [*references(first.output), {"role": "user", "content": "Go on"}], False)
     assert fake.received[-1].document["messages"][0]["content"].startswith(text)
     with pytest.raises(openai.APIStatusError, match="the referenced items have more than") as refused:
@@ -111,7 +111,7 @@ def test_items_can_be_referred_to_while_the_archive_is_off(
 ) -> None:
     llm = {**settings["llm"], "archive": {"enabled": False}}
     with (
-        serving(tmp_path_factory.mktemp("unarchived"), {"llm": llm}) as server,
+        run_server(tmp_path_factory.mktemp("unarchived"), {"llm": llm}) as server,
         openai.OpenAI(base_url=f"{server.url}/v1", api_key=server.key, max_retries=0) as sdk,
     ):
         for stream in (False, True):
@@ -123,14 +123,14 @@ def test_items_can_be_referred_to_while_the_archive_is_off(
 
 def test_redaction_does_not_change_items_that_are_referred_to(sdk: openai.OpenAI, fake: FakeProvider) -> None:
     secret = "sk-proj-abc123def456ghi789jkl0"
-    fake.always(PlannedAnswer(pieces=[WHOLE["openai-chat"].replace(b"Hello", secret.encode())]))
+    fake.always_respond(PlannedResponse(pieces=[WHOLE["openai-chat"].replace(b"Hello", secret.encode())]))
     first = ask(sdk, "chat-model", [{"role": "user", "content": "Hi"}], False)
     ask(sdk, "chat-model", [*references(first.output), {"role": "user", "content": "Go on"}], False)
     assert fake.received[-1].document["messages"][0]["content"].startswith(secret)
 
 
 def test_items_of_another_key_cannot_be_referred_to(server: Server, sdk: openai.OpenAI, fake: FakeProvider) -> None:
-    fake.always(PlannedAnswer(pieces=[WHOLE["openai-chat"]]))
+    fake.always_respond(PlannedResponse(pieces=[WHOLE["openai-chat"]]))
     first = ask(sdk, "chat-model", [{"role": "user", "content": "A secret"}], False)
     with server.client() as client:
         made = client.post("/v1/keys", json={"name": "other", "scopes": ["llm:use"]}).json()
@@ -189,7 +189,7 @@ CALLS: dict[str, dict[str, Any]] = {
 @pytest.mark.parametrize("model", [*CALLS, "shell-script"])
 def test_anthropics_client_run_tools_come_back_as_tool_use(server: Server, fake: FakeProvider, model: str) -> None:
     if model in CALLS:
-        fake.always(whole(CALLS[model]))
+        fake.always_respond(json_response(CALLS[model]))
     tools: list[Any] = [
         {"type": "bash_20250124", "name": "bash"},
         {"type": "text_editor_20250728", "name": "str_replace_based_edit_tool"},
@@ -205,7 +205,7 @@ def test_anthropics_client_run_tools_come_back_as_tool_use(server: Server, fake:
             {"role": "user", "content": [result]},
         ]
         if model in CALLS:
-            fake.always(PlannedAnswer(pieces=[WHOLE[FORMATS[model]]]))
+            fake.always_respond(PlannedResponse(pieces=[WHOLE[FORMATS[model]]]))
         second = sdk.messages.create(model=model, max_tokens=100, messages=messages, tools=tools)
     assert second.stop_reason == "end_turn"
     assert second.content[0].type == "text" and second.content[0].text.startswith("Hello")
@@ -216,7 +216,7 @@ def test_anthropics_client_run_tools_come_back_as_tool_use(server: Server, fake:
 
 @pytest.mark.parametrize("model", ["chat-model", "gemini-model"])
 def test_a_repeated_user_agent_is_relayed_once(server: Server, fake: FakeProvider, model: str) -> None:
-    fake.always(PlannedAnswer(pieces=[WHOLE["gemini" if model == "gemini-model" else "openai-chat"]]))
+    fake.always_respond(PlannedResponse(pieces=[WHOLE["gemini" if model == "gemini-model" else "openai-chat"]]))
     body = json.dumps({"contents": [{"role": "user", "parts": [{"text": "Hi"}]}]}).encode()
     lines = [
         f"POST /v1beta/models/{model}:generateContent HTTP/1.1",
@@ -314,7 +314,7 @@ def test_a_websocket_to_an_api_that_is_not_served_is_refused(server: Server, pat
 def test_clients_whose_base_url_lacks_the_version_are_served(
     client: httpx.Client, fake: FakeProvider, path: str, body: dict[str, Any]
 ) -> None:
-    fake.always(PlannedAnswer(pieces=[WHOLE["openai-chat"]]))
+    fake.always_respond(PlannedResponse(pieces=[WHOLE["openai-chat"]]))
     answer = client.post(path, json=body)
     assert answer.status_code == 200, answer.text
     assert "Hello" in answer.text

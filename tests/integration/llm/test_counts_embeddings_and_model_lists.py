@@ -5,7 +5,7 @@ from __future__ import annotations
 import httpx
 
 from tests.integration.llm.provider_samples import request
-from tests.support.fake_provider import FakeProvider, whole
+from tests.support.fake_provider import FakeProvider, json_response
 
 
 def count(model: str) -> dict[str, object]:
@@ -13,17 +13,17 @@ def count(model: str) -> dict[str, object]:
 
 
 def test_tokens_are_counted_by_who_can(client: httpx.Client, fake: FakeProvider) -> None:
-    fake.always(whole({"input_tokens": 42}))
+    fake.always_respond(json_response({"input_tokens": 42}))
     answer = client.post("/v1/messages/count_tokens", json=count("anthropic-model"))
     assert answer.json() == {"input_tokens": 42}
     assert fake.received[0].target == "/v1/messages/count_tokens"
-    fake.always(whole({"totalTokens": 43}))
+    fake.always_respond(json_response({"totalTokens": 43}))
     assert client.post("/v1/messages/count_tokens", json=count("gemini-model")).json()["input_tokens"] == 43
     assert fake.received[1].target.endswith("/models/upstream-model:countTokens")
 
 
 def test_settings_of_answers_are_not_sent_with_a_count(client: httpx.Client, fake: FakeProvider) -> None:
-    fake.always(whole({"input_tokens": 42}))
+    fake.always_respond(json_response({"input_tokens": 42}))
     client.post("/v1/messages/count_tokens", json=count("anthropic-alone"))
     assert "temperature" not in fake.received[0].document
 
@@ -38,14 +38,14 @@ def test_and_guessed_where_nobody_can(client: httpx.Client, fake: FakeProvider) 
 
 def test_embeddings_pass_and_are_translated(client: httpx.Client, fake: FakeProvider) -> None:
     given = {"object": "list", "data": [{"object": "embedding", "index": 0, "embedding": [0.5, 1.0]}], "model": "x"}
-    fake.always(whole({**given, "usage": {"prompt_tokens": 3, "total_tokens": 3}}))
+    fake.always_respond(json_response({**given, "usage": {"prompt_tokens": 3, "total_tokens": 3}}))
     answer = client.post("/v1/embeddings", json={"model": "chat-model", "input": "text"})
     assert answer.json()["data"] == given["data"]
     assert fake.received[0].target == "/v1/embeddings" and fake.received[0].document["model"] == "upstream-model"
     single = {"content": {"parts": [{"text": "text"}]}}
     answer = client.post("/v1beta/models/chat-model:embedContent", json=single)
     assert answer.json()["embedding"]["values"] == [0.5, 1.0]
-    fake.always(whole({"embeddings": [{"values": [0.25]}]}))
+    fake.always_respond(json_response({"embeddings": [{"values": [0.25]}]}))
     answer = client.post("/v1/embeddings", json={"model": "gemini-model", "input": ["text"]})
     assert answer.json()["data"][0]["embedding"] == [0.25]
 

@@ -10,7 +10,7 @@ from paddock.llm.formats.neutral import FinishReason, ModelText
 from paddock.llm.formats.neutral import ModelAnswer as Neutral
 from paddock.llm.formats.registry import FORMATS
 from tests.integration.llm.provider_samples import MODELS, STREAM, WHOLE, request
-from tests.support.fake_provider import FakeProvider, PlannedAnswer, events, whole
+from tests.support.fake_provider import FakeProvider, PlannedResponse, json_response, sse_response
 
 PAIRS = [(client, provider) for client in sorted(FORMATS) for provider in sorted(FORMATS) if client != provider]
 
@@ -25,7 +25,7 @@ def check(answer: Neutral, asked: str) -> None:
 @pytest.mark.parametrize(("format", "provider"), PAIRS)
 def test_a_whole_answer(client: httpx.Client, fake: FakeProvider, format: str, provider: str) -> None:
     body = WHOLE[provider].replace(" \\u4f60\xe5\xa5\xbd".encode("latin-1"), b"")
-    fake.always(PlannedAnswer(pieces=[body]))
+    fake.always_respond(PlannedResponse(pieces=[body]))
     path, asked = request(format, MODELS[provider], text="What is new?")
     answer = client.post(path, json=asked)
     assert answer.status_code == 200, answer.text
@@ -36,7 +36,7 @@ def test_a_whole_answer(client: httpx.Client, fake: FakeProvider, format: str, p
 
 @pytest.mark.parametrize(("format", "provider"), PAIRS)
 def test_a_stream(client: httpx.Client, fake: FakeProvider, format: str, provider: str) -> None:
-    fake.always(events(STREAM[provider]))
+    fake.always_respond(sse_response(STREAM[provider]))
     path, asked = request(format, MODELS[provider], stream=True)
     answer = client.post(path, json=asked)
     assert answer.status_code == 200, answer.text
@@ -52,7 +52,7 @@ def test_a_stream(client: httpx.Client, fake: FakeProvider, format: str, provide
 
 
 def test_gemini_client_can_request_a_json_array(client: httpx.Client, fake: FakeProvider) -> None:
-    fake.always(events(STREAM["anthropic"]))
+    fake.always_respond(sse_response(STREAM["anthropic"]))
     _, asked = request("gemini", "anthropic-model")
     answer = client.post("/v1beta/models/anthropic-model:streamGenerateContent", json=asked)
     parts = answer.json()
@@ -62,7 +62,7 @@ def test_gemini_client_can_request_a_json_array(client: httpx.Client, fake: Fake
 
 @pytest.mark.parametrize(("format", "provider"), PAIRS)
 def test_errors_use_the_clients_format(client: httpx.Client, fake: FakeProvider, format: str, provider: str) -> None:
-    fake.always(whole({"error": {"message": "no such thing", "type": "not_found_error"}}, 404))
+    fake.always_respond(json_response({"error": {"message": "no such thing", "type": "not_found_error"}}, 404))
     path, asked = request(format, MODELS[provider])
     answer = client.post(path, json=asked)
     assert answer.status_code == 404
@@ -72,7 +72,7 @@ def test_errors_use_the_clients_format(client: httpx.Client, fake: FakeProvider,
 
 def test_pings_are_sent_while_the_provider_is_silent(client: httpx.Client, fake: FakeProvider) -> None:
     pieces = STREAM["openai-chat"]
-    fake.always(events(pieces[:3] + [b": keeps the stall limit away\n\n"] * 2 + pieces[3:], pause=0.3))
+    fake.always_respond(sse_response(pieces[:3] + [b": keeps the stall limit away\n\n"] * 2 + pieces[3:], pause=0.3))
     path, asked = request("anthropic", "chat-model", stream=True)
     answer = client.post(path, json=asked)
     assert "event: ping" in answer.text and answer.text.rstrip().endswith("}")

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import httpx
 import pytest
 
-from tests.support.server import Server, eventually, serving
+from tests.support.server import Server, eventually, run_server
 
 BODY = json.dumps({"model": "demo", "messages": [{"role": "user", "content": "Hello."}]}).encode()
 
@@ -20,7 +20,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     directory = tmp_path_factory.mktemp("paddock")
     (directory / "demo.yaml").write_text(json.dumps({"turns": [{"say": "Hello you."}], "otherwise": {"say": "Again."}}))
     provider = {"kind": "script", "file": str(directory / "demo.yaml")}
-    with serving(directory, {"llm": {"providers": {"demo": provider}, "models": {"demo": "demo"}}}) as running:
+    with run_server(directory, {"llm": {"providers": {"demo": provider}, "models": {"demo": "demo"}}}) as running:
         yield running
 
 
@@ -168,7 +168,7 @@ def test_stopping_server_closes_idle_connections(tmp_path_factory: pytest.TempPa
     (directory / "demo.yaml").write_text(json.dumps([{"say": "Hello."}]))
     provider = {"kind": "script", "file": str(directory / "demo.yaml")}
     settings = {"llm": {"providers": {"demo": provider}, "models": {"demo": "demo"}}}
-    with serving(directory, settings) as server, httpx.Client() as client:
+    with run_server(directory, settings) as server, httpx.Client() as client:
         headers = {"Authorization": f"Bearer {server.key}"}
         assert client.post(f"{server.url}/v1/chat/completions", content=BODY, headers=headers).status_code == 200
         assert server.stop(timeout=10) == 0

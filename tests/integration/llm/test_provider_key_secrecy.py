@@ -11,8 +11,8 @@ import pytest
 
 from tests.integration.llm.conftest import PROVIDER_KEY, RUN_SECRET
 from tests.integration.llm.provider_samples import MODELS, STREAM, WHOLE, request
-from tests.support.fake_provider import FakeProvider, PlannedAnswer, events, whole
-from tests.support.server import Server, run
+from tests.support.fake_provider import FakeProvider, PlannedResponse, json_response, sse_response
+from tests.support.server import Server, run_in_sandbox
 
 ASK = """
 import json, os, urllib.request
@@ -42,15 +42,20 @@ def test_no_key_of_a_provider_leaves_the_server(
     for format in sorted(MODELS):
         path, body = request(format, MODELS[format])
         for status in (400, 401, 403, 404, 500):
-            fake.always(whole({"error": {"message": leaks, "type": "x"}}, status, headers=[("x-echo", PROVIDER_KEY)]))
+            fake.always_respond(
+                json_response({"error": {"message": leaks, "type": "x"}}, status, headers=[("x-echo", PROVIDER_KEY)])
+            )
             answer = client.post(path, json=body)
             told += [answer.text, str(answer.headers)]
-        fake.always(PlannedAnswer(raw=f"{PROVIDER_KEY} nonsense\r\n\r\n".encode()))
+        fake.always_respond(PlannedResponse(raw=f"{PROVIDER_KEY} nonsense\r\n\r\n".encode()))
         told.append(client.post(path, json=body).text)
-    fake.always(PlannedAnswer(pieces=[WHOLE["openai-chat"]]))
-    output, code = run(client, sandbox, f"python3 - <<'END'\n{ASK}\nEND")
+    fake.always_respond(PlannedResponse(pieces=[WHOLE["openai-chat"]]))
+    output, code = run_in_sandbox(client, sandbox, f"python3 - <<'END'\n{ASK}\nEND")
     assert code == 0 and "Hello" in output, output
-    told += [output, run(client, sandbox, "env; cat /proc/*/environ /proc/*/cmdline 2>/dev/null | tr '\\0' '\\n'")[0]]
+    told += [
+        output,
+        run_in_sandbox(client, sandbox, "env; cat /proc/*/environ /proc/*/cmdline 2>/dev/null | tr '\\0' '\\n'")[0],
+    ]
     told += [client.get(path).text for path in ("/v1/llm", "/v1/exchanges", "/v1/models", "/v1/keys", "/v1/sandboxes")]
     assert PROVIDER_KEY not in "\n".join(told)
     assert PROVIDER_KEY not in server.log()
@@ -58,7 +63,7 @@ def test_no_key_of_a_provider_leaves_the_server(
 
 
 def test_secrets_of_runs_are_not_archived(server: Server, client: httpx.Client, fake: FakeProvider) -> None:
-    fake.always(whole(json.loads(WHOLE["openai-chat"])))
+    fake.always_respond(json_response(json.loads(WHOLE["openai-chat"])))
     path, body = request("openai-chat", MODELS["openai-chat"])
     body["messages"] = [{"role": "user", "content": f"The token is {RUN_SECRET}."}]
     exchange = client.post(path, json=body).headers["x-paddock-exchange"]
@@ -77,9 +82,9 @@ def test_key_quoted_by_a_provider_is_redacted(
         half = len(PROVIDER_KEY) // 2
         pieces = [PROVIDER_KEY[:half], PROVIDER_KEY[half:]]
         said = [STREAM["openai-chat"][2].replace(b"Hel", piece.encode()) for piece in pieces]
-        fake.always(events([*STREAM["openai-chat"][:2], *said, *STREAM["openai-chat"][3:]]))
+        fake.always_respond(sse_response([*STREAM["openai-chat"][:2], *said, *STREAM["openai-chat"][3:]]))
     else:
-        fake.always(PlannedAnswer(pieces=[WHOLE["openai-chat"].replace(b"Hello", PROVIDER_KEY.encode())]))
+        fake.always_respond(PlannedResponse(pieces=[WHOLE["openai-chat"].replace(b"Hello", PROVIDER_KEY.encode())]))
     path, body = request("openai-chat", "chat-model", stream=streamed)
     exchange = client.post(path, json=body).headers["x-paddock-exchange"]
     kept = client.get(f"/v1/exchanges/{exchange}")
@@ -98,7 +103,7 @@ def test_exchanges_of_a_sandbox_are_found_by_its_id(client: httpx.Client, sandbo
 
 
 def test_sandbox_key_is_revoked_at_its_end(server: Server, client: httpx.Client, sandbox: str) -> None:
-    secret, _ = run(client, sandbox, "echo $PADDOCK_LLM_KEY")
+    secret, _ = run_in_sandbox(client, sandbox, "echo $PADDOCK_LLM_KEY")
     with server.client(secret.strip()) as thief:
         # Not on the shared port, even while the sandbox lives.
         assert thief.get("/v1/models").status_code == 401

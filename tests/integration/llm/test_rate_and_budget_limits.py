@@ -9,10 +9,10 @@ import httpx
 import pytest
 
 from tests.integration.llm.provider_samples import WHOLE, request
-from tests.support.fake_provider import FakeProvider, PlannedAnswer, whole
+from tests.support.fake_provider import FakeProvider, PlannedResponse, json_response
 from tests.support.server import Server, eventually
 
-GOOD = PlannedAnswer(pieces=[WHOLE["openai-chat"]])
+GOOD = PlannedResponse(pieces=[WHOLE["openai-chat"]])
 
 
 @pytest.fixture
@@ -25,19 +25,19 @@ def frugal(server: Server, client: httpx.Client) -> Iterator[httpx.Client]:
 
 
 def test_client_that_hangs_up_is_charged_for_the_prompt(frugal: httpx.Client, fake: FakeProvider) -> None:
-    fake.always(PlannedAnswer(before=0.9))
+    fake.always_respond(PlannedResponse(before=0.9))
     path, body = request("openai-chat", "chat-model", text="word " * 20_000)
     with pytest.raises(httpx.ReadTimeout):
         frugal.post(path, json=body, timeout=0.3)
-    eventually(lambda: fake.hung_up == 1)
-    fake.always(GOOD)
+    eventually(lambda: fake.disconnects == 1)
+    fake.always_respond(GOOD)
     path, body = request("openai-chat", "chat-model")
     eventually(lambda: frugal.post(path, json=body).status_code == 402)
 
 
 def test_failing_model_does_not_block_others_of_its_provider(client: httpx.Client, fake: FakeProvider) -> None:
-    def script(received: Any) -> PlannedAnswer:
-        return whole({"error": "x"}, 500) if received.document["model"] == "tamed-boom" else GOOD
+    def script(received: Any) -> PlannedResponse:
+        return json_response({"error": "x"}, 500) if received.document["model"] == "tamed-boom" else GOOD
 
     fake.script = script
     path, boom = request("openai-chat", "wild-boom")
@@ -49,7 +49,7 @@ def test_failing_model_does_not_block_others_of_its_provider(client: httpx.Clien
 def test_requests_with_too_many_values_are_refused_if_they_must_be_parsed(
     client: httpx.Client, fake: FakeProvider
 ) -> None:
-    fake.always(GOOD)
+    fake.always_respond(GOOD)
     messages = [{"role": "user", "content": "x"}] * 60_000
     body = {"model": "chat-model", "max_tokens": 5, "messages": messages}
     answer = client.post("/v1/messages", json=body)
@@ -63,9 +63,9 @@ def test_requests_with_too_many_values_are_refused_if_they_must_be_parsed(
 
 
 def test_lone_surrogates_do_not_affect_other_requests(client: httpx.Client, fake: FakeProvider) -> None:
-    def script(received: Any) -> PlannedAnswer:
+    def script(received: Any) -> PlannedResponse:
         if "odd" in received.body.decode():
-            return PlannedAnswer(status=400, pieces=[b'{"error": {"message": "cut \\ud83d", "type": "x"}}'])
+            return PlannedResponse(status=400, pieces=[b'{"error": {"message": "cut \\ud83d", "type": "x"}}'])
         return GOOD
 
     fake.script = script
@@ -79,7 +79,7 @@ def test_lone_surrogates_do_not_affect_other_requests(client: httpx.Client, fake
 
 
 def test_key_in_the_query_is_not_forwarded(client: httpx.Client, fake: FakeProvider) -> None:
-    fake.always(PlannedAnswer(pieces=[WHOLE["anthropic"]]))
+    fake.always_respond(PlannedResponse(pieces=[WHOLE["anthropic"]]))
     path, body = request("anthropic", "anthropic-model")
     client.post(f"{path}?beta=true&key=pdk_secret", json=body)
     assert fake.received[0].target == "/v1/messages?beta=true"

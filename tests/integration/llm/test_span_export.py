@@ -28,8 +28,8 @@ from paddock.llm.metering.span_export import SpanExporter, make_span_exporter
 from paddock.llm.wire.base import HttpRequest
 from tests.integration.llm.conftest import provider
 from tests.integration.llm.provider_samples import STREAM, WHOLE
-from tests.support.fake_provider import FakeProvider, PlannedAnswer
-from tests.support.server import run, serving
+from tests.support.fake_provider import FakeProvider, PlannedResponse
+from tests.support.server import run_in_sandbox, run_server
 
 REQUEST = {
     "model": "fast",
@@ -216,18 +216,18 @@ def test_requests_through_the_server_are_traced(collector: Collector, fake: Fake
     }
     trace, parent = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
     body = {"model": "fast", "max_tokens": 9, "messages": [{"role": "user", "content": "Hi"}]}
-    with serving(tmp_path, {"llm": llm}) as server, server.client() as client:
+    with run_server(tmp_path, {"llm": llm}) as server, server.client() as client:
         for stream in (False, True):
             pieces = STREAM["openai-chat"] if stream else [WHOLE["openai-chat"]]
-            fake.always(
-                PlannedAnswer(pieces=pieces, content_type="text/event-stream" if stream else "application/json")
+            fake.always_respond(
+                PlannedResponse(pieces=pieces, content_type="text/event-stream" if stream else "application/json")
             )
             sent = {**body, "stream": stream}
             answer = client.post("/v1/messages", json=sent, headers={"traceparent": f"00-{trace}-{parent}-01"})
             assert answer.status_code == 200 and "Hel" in answer.text, answer.text
-        fake.always(PlannedAnswer(pieces=[WHOLE["openai-chat"]]))
+        fake.always_respond(PlannedResponse(pieces=[WHOLE["openai-chat"]]))
         created = client.post("/v1/sandboxes", json={"extensions": {"paddock.llm.run": "nightly-7"}})
-        output, code = run(client, created.json()["id"], f"python3 - <<'EOF'{ASK}EOF")
+        output, code = run_in_sandbox(client, created.json()["id"], f"python3 - <<'EOF'{ASK}EOF")
         assert code == 0, output
     answered = json.loads(WHOLE["openai-chat"])["model"]
     assert [(span["trace"], span["parent"]) for span in collector.spans[:2]] == [(trace, parent)] * 2

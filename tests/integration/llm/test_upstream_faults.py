@@ -11,11 +11,11 @@ import pytest
 
 from tests.integration.llm.conftest import PROVIDER_KEY
 from tests.integration.llm.provider_samples import MODELS, PATHS, STREAM, WHOLE, request
-from tests.support.fake_provider import FakeProvider, PlannedAnswer, events, whole
+from tests.support.fake_provider import FakeProvider, PlannedResponse, json_response, sse_response
 from tests.support.server import Server, eventually
 
 FORMATS = sorted(WHOLE)
-GOOD = PlannedAnswer(pieces=[WHOLE["openai-chat"]])
+GOOD = PlannedResponse(pieces=[WHOLE["openai-chat"]])
 
 
 @pytest.mark.parametrize(
@@ -37,7 +37,7 @@ def test_a_body_that_is_no_request_gets_400_in_its_format(client: httpx.Client, 
 
 
 def test_a_body_may_be_large_but_not_too_large(client: httpx.Client, fake: FakeProvider) -> None:
-    fake.always(GOOD)
+    fake.always_respond(GOOD)
     path, body = request("openai-chat", "chat-model", text="x" * 50_000_000)
     assert client.post(path, json=body).status_code == 200
     assert len(fake.received[0].body) > 50_000_000
@@ -77,7 +77,7 @@ def test_connectivity_check_of_claude_is_answered(server: Server) -> None:
 
 @pytest.mark.parametrize("status", [400, 401, 403, 404, 413, 422])
 def test_permanent_errors_carry_should_retry_false(client: httpx.Client, fake: FakeProvider, status: int) -> None:
-    fake.always(whole({"error": {"message": f"refused {PROVIDER_KEY}", "type": "x"}}, status))
+    fake.always_respond(json_response({"error": {"message": f"refused {PROVIDER_KEY}", "type": "x"}}, status))
     path, body = request("openai-chat", "patient-model")
     answer = client.post(path, json=body)
     assert answer.status_code == status and answer.headers["x-should-retry"] == "false"
@@ -90,34 +90,34 @@ def test_permanent_errors_carry_should_retry_false(client: httpx.Client, fake: F
 def test_transient_errors_are_retried_before_the_first_byte(
     client: httpx.Client, fake: FakeProvider, status: int
 ) -> None:
-    fake.answer_in_turn(whole({"error": "x"}, status), GOOD)
+    fake.respond_in_sequence(json_response({"error": "x"}, status), GOOD)
     path, body = request("openai-chat", "patient-model")
     assert client.post(path, json=body).content == WHOLE["openai-chat"]
     assert len(fake.received) == 2
 
 
 def test_retry_after_of_a_provider_is_respected(client: httpx.Client, fake: FakeProvider) -> None:
-    fake.answer_in_turn(whole({"error": "x"}, 429, headers=[("Retry-After", "1")]), GOOD)
+    fake.respond_in_sequence(json_response({"error": "x"}, 429, headers=[("Retry-After", "1")]), GOOD)
     path, body = request("openai-chat", "patient-model")
     began = time.monotonic()
     assert client.post(path, json=body).status_code == 200
     assert time.monotonic() - began >= 0.95
-    fake.always(whole({"error": {"message": "slow down"}}, 429, headers=[("Retry-After", "77")]))
+    fake.always_respond(json_response({"error": {"message": "slow down"}}, 429, headers=[("Retry-After", "77")]))
     answer = client.post(path, json=body)
     assert answer.status_code == 429 and answer.headers["retry-after"] == "77"
     assert "x-should-retry" not in answer.headers
 
 
 TROUBLES = {
-    "refused": PlannedAnswer(raw=b""),
-    "reset": PlannedAnswer(pieces=[b"{"], chunked=True, cut=True),
-    "garbage": PlannedAnswer(raw=b"\x00\x01\x02 this is not HTTP\r\n\r\n"),
-    "html": PlannedAnswer(pieces=[b"<html><body>Welcome</body></html>"], content_type="text/html"),
-    "truncated": PlannedAnswer(
+    "refused": PlannedResponse(raw=b""),
+    "reset": PlannedResponse(pieces=[b"{"], chunked=True, cut=True),
+    "garbage": PlannedResponse(raw=b"\x00\x01\x02 this is not HTTP\r\n\r\n"),
+    "html": PlannedResponse(pieces=[b"<html><body>Welcome</body></html>"], content_type="text/html"),
+    "truncated": PlannedResponse(
         raw=b'HTTP/1.1 200 OK\r\ncontent-length: 500\r\ncontent-type: application/json\r\n\r\n{"id"'
     ),
-    "silence": PlannedAnswer(before=1.5),
-    "server error": whole({"error": "x"}, 500),
+    "silence": PlannedResponse(before=1.5),
+    "server error": json_response({"error": "x"}, 500),
 }
 
 
@@ -125,8 +125,8 @@ TROUBLES = {
 def test_a_fallback_answers_when_the_first_cannot(
     client: httpx.Client, fake: FakeProvider, other: FakeProvider, trouble: str
 ) -> None:
-    fake.always(TROUBLES[trouble])
-    other.always(GOOD)
+    fake.always_respond(TROUBLES[trouble])
+    other.always_respond(GOOD)
     path, body = request("openai-chat", "falling")
     answer = client.post(path, json=body)
     assert answer.status_code == 200, answer.text
@@ -134,7 +134,7 @@ def test_a_fallback_answers_when_the_first_cannot(
 
 
 def test_unreachable_provider_goes_to_the_fallback(client: httpx.Client, other: FakeProvider) -> None:
-    other.always(GOOD)
+    other.always_respond(GOOD)
     path, body = request("openai-chat", "gone")
     assert client.post(path, json=body).status_code == 200
 
@@ -147,31 +147,31 @@ def test_a_stream_that_breaks_off_never_ends_cleanly(
 ) -> None:
     provider = ("anthropic" if format != "anthropic" else "openai-chat") if translated else format
     some = STREAM[provider][: -4 if provider != "gemini" else -1]
-    fake.always(events(some, cut=way == "cut", hold=1.0 if way == "stall" else 0.0))
+    fake.always_respond(sse_response(some, cut=way == "cut", hold=1.0 if way == "stall" else 0.0))
     path, body = request(format, MODELS[provider], stream=True)
     with pytest.raises((httpx.RemoteProtocolError, httpx.ReadError)):
         client.post(path, json=body)
 
 
 def test_disconnect_cancels_the_upstream_request(server: Server, fake: FakeProvider) -> None:
-    fake.always(events(STREAM["openai-chat"][:3] * 200, pause=0.05))
+    fake.always_respond(sse_response(STREAM["openai-chat"][:3] * 200, pause=0.05))
     path, body = request("openai-chat", "chat-model", stream=True)
     with server.client() as leaving, leaving.stream("POST", path, json=body) as answer:
         next(answer.iter_raw())
-    eventually(lambda: fake.hung_up == 1)
+    eventually(lambda: fake.disconnects == 1)
 
 
 def test_disconnect_before_the_first_byte_cancels_the_upstream_request(server: Server, fake: FakeProvider) -> None:
-    fake.always(PlannedAnswer(before=0.9))
+    fake.always_respond(PlannedResponse(before=0.9))
     path, body = request("openai-chat", "chat-model")
     with server.client() as leaving, pytest.raises(httpx.ReadTimeout):
         leaving.post(path, json=body, timeout=0.3)
     # The connections of tests before may be hung up on only now.
-    eventually(lambda: fake.hung_up >= 1 and not fake.open)
+    eventually(lambda: fake.disconnects >= 1 and not fake.open)
 
 
 def test_limits_say_how_long_to_wait(client: httpx.Client, fake: FakeProvider) -> None:
-    fake.always(GOOD)
+    fake.always_respond(GOOD)
     path, body = request("openai-chat", "seldom")
     statuses = [client.post(path, json=body).status_code for _ in range(3)]
     assert statuses == [200, 200, 429]
@@ -183,7 +183,7 @@ def test_limits_say_how_long_to_wait(client: httpx.Client, fake: FakeProvider) -
 
 
 def test_concurrency_limit_of_one(server: Server, client: httpx.Client, fake: FakeProvider) -> None:
-    fake.always(PlannedAnswer(pieces=[WHOLE["openai-chat"]], before=0.5))
+    fake.always_respond(PlannedResponse(pieces=[WHOLE["openai-chat"]], before=0.5))
     path, body = request("openai-chat", "one-at-a-time")
     first: list[int] = []
 
@@ -202,7 +202,7 @@ def test_concurrency_limit_of_one(server: Server, client: httpx.Client, fake: Fa
 def test_invalid_usage_releases_the_permit(client: httpx.Client, fake: FakeProvider) -> None:
     odd = [piece.replace(b'"input_tokens": 5', b'"input_tokens": null') for piece in STREAM["anthropic"]]
     odd = [piece.replace(b'"output_tokens": 2', b'"input_tokens": {"a": 1}, "output_tokens": 2') for piece in odd]
-    fake.always(events(odd))
+    fake.always_respond(sse_response(odd))
     path, body = request("anthropic", "anthropic-alone", stream=True)
     assert [client.post(path, json=body).status_code for _ in range(3)] == [200] * 3
 
@@ -214,21 +214,21 @@ def test_recordings_with_cyclic_fallbacks_terminate(client: httpx.Client) -> Non
 
 
 def test_oversized_event_breaks_the_stream(client: httpx.Client, fake: FakeProvider) -> None:
-    fake.always(events([b"data: " + b"x" * 2**20] * 20))
+    fake.always_respond(sse_response([b"data: " + b"x" * 2**20] * 20))
     path, body = request("anthropic", "chat-model", stream=True)
     answer = client.post(path, json=body)
     assert answer.status_code == 502 and "large" in answer.text
 
 
 def test_garbage_events_are_an_error_and_not_an_answer(client: httpx.Client, fake: FakeProvider) -> None:
-    fake.always(events([b"data: {not json}\n\n"]))
+    fake.always_respond(sse_response([b"data: {not json}\n\n"]))
     path, body = request("anthropic", "chat-model", stream=True)
     assert client.post(path, json=body).status_code == 502
 
 
 def test_a_duplicate_finish_ends_once(client: httpx.Client, fake: FakeProvider) -> None:
     pieces = STREAM["openai-chat"]
-    fake.always(events([*pieces[:-1], pieces[-3], *pieces[-2:]]))
+    fake.always_respond(sse_response([*pieces[:-1], pieces[-3], *pieces[-2:]]))
     path, body = request("anthropic", "chat-model", stream=True)
     answer = client.post(path, json=body)
     assert answer.text.count("event: message_stop") == 1
@@ -252,7 +252,7 @@ def test_error_for_a_wrong_base_url_suggests_the_right_one(client: httpx.Client,
 
 def test_headers_of_an_upstream_paddock_are_not_forwarded(client: httpx.Client, fake: FakeProvider) -> None:
     theirs = [("x-paddock-exchange", "ex-theirs"), ("x-request-id", "theirs"), ("x-paddock-script", "hello")]
-    fake.always(PlannedAnswer(pieces=[WHOLE["openai-chat"]], headers=theirs))
+    fake.always_respond(PlannedResponse(pieces=[WHOLE["openai-chat"]], headers=theirs))
     path, body = request("openai-chat", "chat-model")
     headers = client.post(path, json=body).headers
     assert headers.get_list("x-request-id") == ["theirs"] and headers["x-paddock-script"] == "hello"

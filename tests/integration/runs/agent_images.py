@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from paddock.sandbox.images import ImageStore
-from tests.support.server import PROGRAM, Server
+from tests.support.server import PADDOCK_COMMAND, Server
 
 ROOT = Path(__file__).parents[3]
 KEPT = Path(os.environ.get("TEST_IMAGES") or Path.home() / ".paddock/images")
@@ -85,7 +85,7 @@ def paddock_run(server: Server, files: Sequence[Path], parallel: int) -> Called:
     words = ["run", *map(str, files), "--parallel", str(parallel), "--json"]
     env = {"PATH": os.environ["PATH"], "HOME": str(server.data.parent), "PADDOCK_DATA": str(server.data)}
     done = subprocess.run(
-        [PROGRAM, *words], stdin=subprocess.DEVNULL, capture_output=True, timeout=PATIENCE, env=env, check=False
+        [PADDOCK_COMMAND, *words], stdin=subprocess.DEVNULL, capture_output=True, timeout=PATIENCE, env=env, check=False
     )
     lines = [json.loads(line) for line in done.stdout.splitlines()]
     errors = done.stderr.decode()

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from tests.support.fake_provider import FakeProvider, upstream, whole
-from tests.support.server import Server, serving
+from tests.support.fake_provider import FakeProvider, json_response, run_fake_provider
+from tests.support.server import Server, run_server
 
 from .agent_images import OUR_KEY, ROOT, Called, Done, paddock_run, share_images
 
@@ -46,8 +46,10 @@ April had the most visitors, 3310; there were 9945 in all.
 @pytest.fixture(scope="module")
 def refusing() -> Iterator[FakeProvider]:
     """A provider that refuses its key for good."""
-    with upstream() as provider:
-        provider.always(whole({"error": {"message": "no such key", "type": "authentication_error"}}, status=401))
+    with run_fake_provider() as provider:
+        provider.always_respond(
+            json_response({"error": {"message": "no such key", "type": "authentication_error"}}, status=401)
+        )
         yield provider
 
 
@@ -61,7 +63,7 @@ def server(tmp_path_factory: pytest.TempPathFactory, refusing: FakeProvider) -> 
         "gone": {"kind": "anthropic", "base_url": "http://127.0.0.1:9", "key": PROVIDER_KEY, "retries": 0},
     }
     llm = {"providers": providers, "models": {"refused-model": "refusing", "gone-model": "gone"}}
-    with serving(directory, {"llm": llm, "runs": {"grace": "1s"}}) as server:
+    with run_server(directory, {"llm": llm, "runs": {"grace": "1s"}}) as server:
         yield server
 
 

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 import httpx
 import pytest
 
-from tests.support.server import Server, run, serving
+from tests.support.server import Server, run_in_sandbox, run_server
 
 from .agent_images import share_images
 
@@ -42,7 +42,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
         "providers": {"script": {"kind": "script", "file": str(script)}},
         "models": dict.fromkeys(MODELS, "script/m"),
     }
-    with serving(directory, {"llm": llm}) as running:
+    with run_server(directory, {"llm": llm}) as running:
         yield running
 
 
@@ -67,7 +67,7 @@ def sandbox_of(client: httpx.Client, image: str) -> Iterator[str]:
 
 def ask(client: httpx.Client, sandbox: str, command: str) -> set[str]:
     """Run a command that must answer, and return the models that it asked."""
-    written, code = run(client, sandbox, f"cd /workspace && timeout 60 {command} </dev/null 2>&1")
+    written, code = run_in_sandbox(client, sandbox, f"cd /workspace && timeout 60 {command} </dev/null 2>&1")
     assert code == 0 and "Hello from the script." in written, written
     found = client.get("/v1/exchanges", params={"sandbox": sandbox}).json()["items"]
     return {exchange["model"] for exchange in found if exchange["outcome"] == "ok"}
@@ -87,6 +87,6 @@ def test_the_bare_command_uses_the_servers_default_model(client: httpx.Client, i
 
 def test_codex_prefers_the_model_of_its_users_configuration(client: httpx.Client) -> None:
     with sandbox_of(client, "agent-codex") as sandbox:
-        run(client, sandbox, "mkdir -p ~/.codex && echo 'model = \"gpt-5\"' > ~/.codex/config.toml")
+        run_in_sandbox(client, sandbox, "mkdir -p ~/.codex && echo 'model = \"gpt-5\"' > ~/.codex/config.toml")
         assert ask(client, sandbox, BARE["agent-codex"]) == {"gpt-5"}
         assert ask(client, sandbox, f"{BARE['agent-codex']} -m gpt-5-mini") == {"gpt-5", "gpt-5-mini"}

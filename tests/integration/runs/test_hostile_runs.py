@@ -16,7 +16,7 @@ from paddock.app import PaddockServer
 from paddock.model.events import EventType
 from paddock.model.runs import EndedBy, RunState
 from paddock.runs.output.pattern_search import MAX_LINE, PatternSearch
-from tests.support.server import PROGRAM, serving
+from tests.support.server import PADDOCK_COMMAND, run_server
 
 from .run_service_support import TENANT, ended, events_of, machine, nothing_left, result_of, task
 
@@ -174,7 +174,7 @@ async def test_what_goes_on_in_the_background_ends_with_the_run(paddock: Paddock
 
 
 def test_a_matrix_does_not_make_much_of_a_large_task(tmp_path: Path) -> None:
-    with serving(tmp_path) as server, server.client() as client:
+    with run_server(tmp_path) as server, server.client() as client:
         matrix = {"models": [f"m{number}" for number in range(100)]}
         document = {"name": "large", "goal": "x" * 2**20, "entrypoint": "true", "matrix": matrix}
         answer = client.post("/v1/runs", json={"task": document})
@@ -187,10 +187,10 @@ def test_closing_the_terminal_of_a_run_ends_it_with_what_it_has_made(tmp_path: P
     file.write_text(
         "{name: work, goal: g, image: host, entrypoint: 'echo x > f; echo begun; sleep 60', deliverables: f}"
     )
-    with serving(tmp_path, {"runs": {"grace": 1}}) as server, server.client() as client:
+    with run_server(tmp_path, {"runs": {"grace": 1}}) as server, server.client() as client:
         process, terminal = pty.fork()
         if process == 0:
-            os.execv(PROGRAM, [str(PROGRAM), "run", str(file), "--data", str(server.data)])
+            os.execv(PADDOCK_COMMAND, [str(PADDOCK_COMMAND), "run", str(file), "--data", str(server.data)])
         said = b""
         while b"begun" not in said:
             said += os.read(terminal, 4096)

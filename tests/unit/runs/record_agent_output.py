@@ -22,7 +22,7 @@ import httpx
 
 from paddock.model.task import WORKSPACE, Task
 from paddock.runs.presets import LaunchPlan, PresetLibrary, render_launch_plan
-from tests.support.server import DAEMON, Server, eventually, remove_all, run
+from tests.support.server import DAEMON_PORT, Server, delete_all_sandboxes, eventually, run_in_sandbox
 
 RECORDINGS = Path(__file__).parent / "recordings"
 AGENTS = ("claude-code", "codex", "opencode", "gemini-cli", "qwen-code", "qwen-agent")
@@ -57,7 +57,7 @@ def server() -> Iterator[Server]:
     try:
         yield serving
     finally:
-        remove_all(serving)
+        delete_all_sandboxes(serving)
         serving.stop()
 
 
@@ -66,12 +66,12 @@ def put(client: httpx.Client, sandbox: str, path: str, content: bytes) -> None:
         "metadata": ("metadata", json.dumps({"path": path, "mode": 644}), "application/json"),
         "file": ("file", content, "application/octet-stream"),
     }
-    answer = client.post(f"/v1/sandboxes/{sandbox}/proxy/{DAEMON}/files/upload", files=parts)
+    answer = client.post(f"/v1/sandboxes/{sandbox}/proxy/{DAEMON_PORT}/files/upload", files=parts)
     assert answer.status_code == 200, answer.text
 
 
 def get(client: httpx.Client, sandbox: str, path: str) -> bytes:
-    answer = client.get(f"/v1/sandboxes/{sandbox}/proxy/{DAEMON}/files/download", params={"path": path})
+    answer = client.get(f"/v1/sandboxes/{sandbox}/proxy/{DAEMON_PORT}/files/download", params={"path": path})
     return answer.content if answer.status_code == 200 else b""
 
 
@@ -81,7 +81,7 @@ def start(client: httpx.Client, sandbox: str, rendered: LaunchPlan) -> int:
         put(client, sandbox, path, content)
     assert isinstance(rendered.command, str)
     command = f"( {rendered.command} ) >/tmp/output 2>/tmp/errors"
-    _, code = run(client, sandbox, command, cwd=WORKSPACE, envs=rendered.env, timeout=LONGEST * 1000)
+    _, code = run_in_sandbox(client, sandbox, command, cwd=WORKSPACE, envs=rendered.env, timeout=LONGEST * 1000)
     return code
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from tests.integration.agents.chat_client import Chat, check_order, scripted, text_of
 from tests.integration.runs.agent_images import share_images
-from tests.support.server import Server, serving
+from tests.support.server import Server, run_server
 
 # The first builds the images, where they are not there yet.
 pytestmark = pytest.mark.timeout(1500)
@@ -30,7 +30,7 @@ def place(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
     directory = tmp_path_factory.mktemp(request.param)
     share_images(directory / "data", [f"agent-{request.param}"])
     settings = {"llm": scripted(directory, one=SCRIPT), "sandboxes": {"min_free_disk": 0}}
-    with serving(directory, settings) as server:
+    with run_server(directory, settings) as server:
         yield server, request.param
 
 

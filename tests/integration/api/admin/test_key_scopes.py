@@ -12,7 +12,7 @@ from websockets.exceptions import InvalidStatus
 from websockets.sync.client import connect
 
 from tests.integration.api.conftest import create
-from tests.support.server import DAEMON, Server, eventually, run
+from tests.support.server import DAEMON_PORT, Server, eventually, run_in_sandbox
 
 ORIGIN = "https://console.example"
 ROUTES = [
@@ -135,8 +135,8 @@ def test_scopes(server: Server, client: httpx.Client, sandbox: str) -> None:
         for answer in (
             reader.post("/v1/sandboxes", json={}),
             reader.delete(f"/v1/sandboxes/{sandbox}"),
-            reader.get(f"/v1/sandboxes/{sandbox}/endpoints/{DAEMON}"),
-            reader.post(f"/v1/sandboxes/{sandbox}/proxy/{DAEMON}/command", json={"command": "true"}),
+            reader.get(f"/v1/sandboxes/{sandbox}/endpoints/{DAEMON_PORT}"),
+            reader.post(f"/v1/sandboxes/{sandbox}/proxy/{DAEMON_PORT}/command", json={"command": "true"}),
             reader.get("/v1/keys"),
             reader.post("/v1/keys", json={"name": "more"}),
         ):
@@ -159,14 +159,14 @@ def test_keys_cannot_grant_more_than_they_have(server: Server, client: httpx.Cli
 
 
 def test_a_sandboxs_own_token_opens_its_daemon_only(server: Server, client: httpx.Client, sandbox: str) -> None:
-    token = client.get(f"/v1/sandboxes/{sandbox}/endpoints/{DAEMON}").json()["headers"]["X-EXECD-ACCESS-TOKEN"]
+    token = client.get(f"/v1/sandboxes/{sandbox}/endpoints/{DAEMON_PORT}").json()["headers"]["X-EXECD-ACCESS-TOKEN"]
     other = create(client)
     with server.client("", **{"X-EXECD-ACCESS-TOKEN": token}) as holder:
-        assert run(holder, sandbox, "echo in")[0] == "in"
+        assert run_in_sandbox(holder, sandbox, "echo in")[0] == "in"
         assert holder.get(f"/v1/sandboxes/{sandbox}/proxy/18080/policy").status_code == 200
         assert holder.get(f"/v1/sandboxes/{sandbox}/proxy/8000/").status_code == 401
-        assert holder.get(f"/v1/sandboxes/{other}/proxy/{DAEMON}/ping").status_code == 401
-        assert holder.get(f"/v1/sandboxes/sb-none/proxy/{DAEMON}/ping").status_code == 401
+        assert holder.get(f"/v1/sandboxes/{other}/proxy/{DAEMON_PORT}/ping").status_code == 401
+        assert holder.get(f"/v1/sandboxes/sb-none/proxy/{DAEMON_PORT}/ping").status_code == 401
         assert holder.get("/v1/sandboxes").status_code == 401
 
 
@@ -197,7 +197,7 @@ def test_unknown_host_names_are_refused(server: Server, host: str, status: int) 
 def test_browsers_of_configured_origins_may_call(server: Server, client: httpx.Client, sandbox: str) -> None:
     preflight = {"Access-Control-Request-Method": "DELETE", "Access-Control-Request-Headers": "authorization"}
     with server.client("") as nobody:
-        for path in (f"/v1/sandboxes/{sandbox}", f"/v1/sandboxes/{sandbox}/proxy/{DAEMON}/ping"):
+        for path in (f"/v1/sandboxes/{sandbox}", f"/v1/sandboxes/{sandbox}/proxy/{DAEMON_PORT}/ping"):
             answer = nobody.options(path, headers={"Origin": ORIGIN, **preflight})
             assert answer.status_code == 200 and answer.headers["Access-Control-Allow-Origin"] == ORIGIN
             refused = nobody.options(path, headers={"Origin": "https://evil.example", **preflight})
@@ -222,7 +222,7 @@ def test_public_paths_and_security_headers(server: Server) -> None:
 
 
 def test_secrets_are_not_logged(server: Server, client: httpx.Client, sandbox: str) -> None:
-    token = client.get(f"/v1/sandboxes/{sandbox}/endpoints/{DAEMON}").json()["headers"]["X-EXECD-ACCESS-TOKEN"]
+    token = client.get(f"/v1/sandboxes/{sandbox}/endpoints/{DAEMON_PORT}").json()["headers"]["X-EXECD-ACCESS-TOKEN"]
     client.get("/v1/sandboxes", params={"token": server.key})
     log = server.log()
     assert '"path": "/v1/sandboxes"' in log

@@ -13,7 +13,7 @@ from websockets.sync.client import ClientConnection, connect
 
 from tests.integration.api.conftest import create
 from tests.integration.api.sandboxes.test_port_proxy import upload
-from tests.support.server import DAEMON, Server, eventually, run
+from tests.support.server import DAEMON_PORT, Server, eventually, run_in_sandbox
 
 ELSEWHERE = "https://console.example"
 SIGN = {"X-Paddock-Console": "1"}
@@ -198,7 +198,7 @@ def test_a_websocket_of_the_console_lasts_as_long_as_the_login(
 
 def test_files_of_a_sandbox_by_cookie(browser: httpx.Client, sandbox: str) -> None:
     """The console's file requests, one by one."""
-    daemon = f"/v1/sandboxes/{sandbox}/proxy/{DAEMON}"
+    daemon = f"/v1/sandboxes/{sandbox}/proxy/{DAEMON_PORT}"
     form: dict[str, tuple[str, str | bytes]] = {
         "metadata": ("metadata", json.dumps({"path": "/tmp/place/ä.txt"})),
         "file": ("file", b"line one\nline two\n"),
@@ -253,7 +253,7 @@ def test_a_sandbox_neither_sees_nor_sets_the_cookie(
 ) -> None:
     sandbox = create(client)
     upload(client, sandbox, "/tmp/listen.py", LISTENING.encode())
-    run(client, sandbox, "python3 /tmp/listen.py > /tmp/log 2>&1", background=True)
+    run_in_sandbox(client, sandbox, "python3 /tmp/listen.py > /tmp/log 2>&1", background=True)
     place = f"/v1/sandboxes/{sandbox}/proxy/8123/"
     eventually(lambda: browser.get(place).status_code == 200)
     seen = browser.get(place)

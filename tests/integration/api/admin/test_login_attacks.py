@@ -19,7 +19,7 @@ from playwright.sync_api import BrowserContext, Page
 from tests.e2e.browser_pages import chromium
 from tests.integration.api.conftest import create
 from tests.integration.api.sandboxes.test_port_proxy import upload
-from tests.support.server import Server, eventually, run
+from tests.support.server import Server, eventually, run_in_sandbox
 
 PORT = 8123
 HOSTILE = """<!doctype html><title>hostile</title><body><script>
@@ -126,7 +126,7 @@ def check(page: Page, server: Server, client: httpx.Client, victim: str, before:
     assert set(results.values()) <= REFUSED, results
     items = client.get("/v1/sandboxes").json()["items"]
     assert {item["id"] for item in items} == before and victim in before
-    assert run(client, victim, "test -e /tmp/harmed")[1] == 1
+    assert run_in_sandbox(client, victim, "test -e /tmp/harmed")[1] == 1
     return results
 
 
@@ -173,7 +173,7 @@ def place(server: Server, client: httpx.Client, victim: str) -> str:
     """The address of a hostile page that a sandbox serves, under the server's own origin."""
     sandbox = create(client)
     upload(client, sandbox, "/tmp/www/index.html", hostile(server.url, victim))
-    run(client, sandbox, f"cd /tmp/www && python3 -m http.server --bind 127.0.0.1 {PORT}", background=True)
+    run_in_sandbox(client, sandbox, f"cd /tmp/www && python3 -m http.server --bind 127.0.0.1 {PORT}", background=True)
     address = f"{server.url}/v1/sandboxes/{sandbox}/proxy/{PORT}/"
     eventually(lambda: client.get(address).status_code == 200)
     return address

@@ -13,7 +13,7 @@ import httpx
 import pytest
 
 from tests.integration.api.conftest import create
-from tests.support.server import Server, eventually, run, serving
+from tests.support.server import Server, eventually, run_in_sandbox, run_server
 
 SAMPLE = re.compile(r'[a-z_]+(\{([a-z_]+="([^"\\]|\\.)*",?)*\})? [0-9.e+-]+')
 
@@ -27,19 +27,19 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
         "providers": {"s": {"kind": "script", "file": str(directory / "s.yaml"), "retries": 0}},
         "models": {"one": "s", "two": "s"},
     }
-    with serving(directory, {"llm": llm}) as running:
+    with run_server(directory, {"llm": llm}) as running:
         yield running
 
 
 def test_sandbox_metrics(client: httpx.Client, stranger: httpx.Client) -> None:
     sandbox = create(client, resourceLimits={"cpu": "1", "memory": "512Mi", "pids": "100"})
-    run(client, sandbox, "head -c 3000000 /dev/urandom > /workspace/data")
+    run_in_sandbox(client, sandbox, "head -c 3000000 /dev/urandom > /workspace/data")
     first = client.get(f"/v1/sandboxes/{sandbox}/metrics").json()
     assert (first["cpuLimit"], first["memoryLimit"], first["pidsLimit"]) == (1.0, 512 * 2**20, 100)
     assert first["diskLimit"] > first["disk"] >= 3_000_000
     (sample,) = first["samples"]
     assert 0 <= sample["cpu"] <= 1 and 2**20 < sample["memory"] < 512 * 2**20 and 1 <= sample["pids"] <= 100
-    run(client, sandbox, "while :; do :; done", background=True)
+    run_in_sandbox(client, sandbox, "while :; do :; done", background=True)
     # How much a busy machine gives it is another matter.
     eventually(lambda: [each for each in _samples(client, sandbox)[1:] if each["cpu"] > 0.01])
     assert stranger.get(f"/v1/sandboxes/{sandbox}/metrics").status_code == 404

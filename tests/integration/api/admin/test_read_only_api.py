@@ -19,7 +19,7 @@ from paddock.cli.output.errors import NoServerError, RequestRefused
 from paddock.errors import Unavailable
 from paddock.store.data_lock import DataLock
 from paddock.store.database import Store
-from tests.support.server import Server, eventually, remove_all
+from tests.support.server import Server, delete_all_sandboxes, eventually
 
 TASK: Mapping[str, Any] = {
     "name": "short",
@@ -112,7 +112,7 @@ def test_read_only_api_answers_like_the_server(data: Path) -> None:
         assert alone[name] == before[name], name
     assert not has_running_server(data)
     server.start()
-    remove_all(server)
+    delete_all_sandboxes(server)
     server.stop()
 
 

@@ -11,7 +11,7 @@ import httpx
 import pytest
 
 from tests.support.server import Server, eventually
-from tests.support.server_load import cpu_seconds, resident, watched
+from tests.support.server_load import resident_memory, server_cpu_seconds, watch_health
 
 
 @pytest.fixture(scope="module")
@@ -50,9 +50,9 @@ def raw_status(server: Server, head: str, body: bytes) -> int:
     ids=["fields", "numbers", "nesting"],
 )
 def test_a_login_takes_next_to_no_memory_and_no_time(server: Server, body: bytes, chunked: bool) -> None:
-    before, used = resident(server), cpu_seconds(server)
+    before, used = resident_memory(server), server_cpu_seconds(server)
     content: Any = in_pieces(body) if chunked else body
-    with watched(server) as waits, server.client("") as client:
+    with watch_health(server) as waits, server.client("") as client:
         try:
             answer = client.post("/v1/login", content=content, headers=JSON)
         except httpx.HTTPError:
@@ -60,8 +60,8 @@ def test_a_login_takes_next_to_no_memory_and_no_time(server: Server, body: bytes
         else:
             assert answer.status_code == 413, answer.text
     assert waits.longest < 1.0
-    assert cpu_seconds(server) - used < 1.5
-    assert resident(server) - before < 32 * 2**20
+    assert server_cpu_seconds(server) - used < 1.5
+    assert resident_memory(server) - before < 32 * 2**20
 
 
 def test_a_key_without_the_scope_is_refused_before_its_body_is_read(server: Server, client: httpx.Client) -> None:
@@ -100,7 +100,7 @@ def test_the_bodies_of_a_tenant_share_a_bounded_memory(server: Server, client: h
         f"Authorization: Bearer {secret}\r\nContent-Length: {62 * 2**20}\r\n\r\n"
     )
     host, port = server.domain.rsplit(":", 1)
-    before = resident(server)
+    before = resident_memory(server)
     with ExitStack() as held:
         answers = []
         for _ in range(3):
@@ -116,7 +116,7 @@ def test_the_bodies_of_a_tenant_share_a_bounded_memory(server: Server, client: h
     with server.client(secret) as greedy:
         answer = eventually(lambda: greedy.post("/v1/tasks/validate", json={"task": {"goal": "a" * 2**20}}))
         assert answer.status_code == 200
-    assert resident(server) - before < 80 * 2**20
+    assert resident_memory(server) - before < 80 * 2**20
 
 
 def test_long_messages_with_files_still_pass(server: Server, client: httpx.Client) -> None:

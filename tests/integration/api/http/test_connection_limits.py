@@ -13,7 +13,7 @@ import httpx
 import pytest
 
 from tests.integration.api.conftest import create
-from tests.support.server import Server, eventually, run
+from tests.support.server import Server, eventually, run_in_sandbox
 
 DESCRIPTORS = 320
 HEALTH = b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n"
@@ -69,7 +69,7 @@ def test_the_longest_idle_connections_are_closed_for_new_ones(
     assert crowd[0].recv(1) == b""
     with server.client() as another:
         assert another.get("/v1/sandboxes").status_code == 200
-        assert run(another, sandbox, "echo here") == ("here", 0)
+        assert run_in_sandbox(another, sandbox, "echo here") == ("here", 0)
         create(another)
     assert "Errno 24" not in server.log()
 

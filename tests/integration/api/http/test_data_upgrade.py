@@ -13,7 +13,7 @@ import httpx
 import pytest
 
 from paddock.store.schema_migration import HEAD
-from tests.support.server import Server, eventually, serving
+from tests.support.server import Server, eventually, run_server
 
 ARCHIVE = Path(__file__).parents[3] / "fixtures" / "data-0.1.tar.gz"
 SESSION = "ses-cf852c05dd897356"
@@ -27,7 +27,7 @@ def old_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     with tarfile.open(ARCHIVE) as archive:
         archive.extractall(directory / "data")  # made by this project
     assert revision(directory / "data") == "0013"
-    with serving(directory) as server:
+    with run_server(directory) as server:
         yield server
         with server.client() as client:
             client.delete("/v1/pools/hosts").raise_for_status()

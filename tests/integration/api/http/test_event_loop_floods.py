@@ -17,7 +17,7 @@ from websockets.sync.client import ClientConnection, connect
 
 from tests.integration.api.conftest import create
 from tests.support.server import Server, eventually
-from tests.support.server_load import held_briefly, resident, watched
+from tests.support.server_load import assert_event_loop_responsive, resident_memory, watch_health
 
 JSON = {"Content-Type": "application/json"}
 
@@ -70,7 +70,7 @@ def test_every_route_that_takes_json(server: Server, client: httpx.Client, real:
     found = list(routes_with_bodies(client, ids))
     assert len(found) > 25
     found = [(method, path) for method, path in found if not real or any(each in path for each in ids.values())]
-    with held_briefly(server, client):
+    with assert_event_loop_responsive(server, client):
         for method, path in found:
             for body in bodies:
                 answer = client.request(method, path, content=body, headers=JSON)
@@ -106,7 +106,7 @@ def test_websocket_frames(server: Server, client: httpx.Client) -> None:
     sandbox = create(client)
     session = new_session(client)
     for path in (f"/v1/sandboxes/{sandbox}/terminal", "/v1/screens", f"/v1/sessions/{session}/ws"):
-        with websocket(server, path) as socket, held_briefly(server, client):
+        with websocket(server, path) as socket, assert_event_loop_responsive(server, client):
             for frame in FRAMES:
                 assert answer_to(socket, frame)["code"] == "INVALID_FRAME"
             assert answer_to(socket, '{"type": "ping"}')["type"] == "pong"
@@ -129,22 +129,22 @@ FLOODS = {
 def test_floods_of_frames(server: Server, client: httpx.Client, flood: str) -> None:
     """The server takes what it can in a second or two; the rest waits in the client."""
     sandbox, session = create(client), new_session(client)
-    before = resident(server)
+    before = resident_memory(server)
     for path in ("/v1/screens", f"/v1/sandboxes/{sandbox}/terminal", f"/v1/sessions/{session}/ws"):
         head = (
             f"GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n"
             "Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\n"
             f"Authorization: Bearer {server.key}\r\n\r\n"
         )
-        with dialled(server) as raw, held_briefly(server, client):
+        with dialled(server) as raw, assert_event_loop_responsive(server, client):
             raw.sendall(head.encode())
             assert raw.recv(65536).startswith(b"HTTP/1.1 101 ")
             raw.settimeout(0.5)
             with suppress(TimeoutError):
                 raw.sendall(FLOODS[flood])
-            with watched(server) as waits:
+            with watch_health(server) as waits:
                 eventually(lambda: len(waits.taken) > 50)
-    assert resident(server) - before < 32 * 2**20
+    assert resident_memory(server) - before < 32 * 2**20
 
 
 @contextmanager
@@ -180,7 +180,7 @@ def test_floods_of_pipelined_requests_and_chunks(server: Server, client: httpx.C
     )
     chunks = b"1\r\na\r\n" * 400_000 + b"0\r\n\r\n"
     gets = b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n" * 60_000
-    with held_briefly(server, client):
+    with assert_event_loop_responsive(server, client):
         for port in (None, models):
             assert send_all(server, port, gets).startswith(b"HTTP/1.1 ")
             assert send_all(server, port, head.format("/v1/chat/completions").encode() + chunks).startswith(

@@ -20,8 +20,8 @@ import httpx
 import pytest
 
 from tests.integration.api.conftest import create
-from tests.support.server import Server, eventually, run, serving
-from tests.support.server_load import held_briefly, resident
+from tests.support.server import Server, eventually, run_in_sandbox, run_server
+from tests.support.server_load import assert_event_loop_responsive, resident_memory
 
 JSON = {"Content-Type": "application/json"}
 ANSWER = json.dumps(
@@ -95,7 +95,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
             },
             "models": {"scripted": "s", "real": {"provider": "h", "model": "m"}},
         }
-        with serving(directory, {"llm": llm}) as running:
+        with run_server(directory, {"llm": llm}) as running:
             yield running
 
 
@@ -117,7 +117,7 @@ def with_numbers(format: str, model: str, size: int) -> tuple[str, bytes]:
 @pytest.mark.parametrize("model", ["scripted", "real"])
 @pytest.mark.parametrize("format", FORMATS)
 def test_requests_to_models(server: Server, client: httpx.Client, format: str, model: str) -> None:
-    with held_briefly(server, client):
+    with assert_event_loop_responsive(server, client):
         for path, body in (
             body_of(format, model, 3_000),
             body_of(format, model, 30_000),
@@ -132,7 +132,7 @@ def test_requests_to_models(server: Server, client: httpx.Client, format: str, m
 @pytest.mark.parametrize("model", ["scripted", "real"])
 def test_item_references(server: Server, client: httpx.Client, model: str) -> None:
     start = json.dumps({"model": model, "input": [{"type": "item_reference", "id": "x"}], "store": False})[:-1].encode()
-    with held_briefly(server, client):
+    with assert_event_loop_responsive(server, client):
         for count in (2_000, 100_000, 8 * 2**20):
             body = start + b',"z":[' + b"{}," * count + b"{}]}"
             answer = client.post("/v1/responses", content=body, headers=JSON)
@@ -141,7 +141,7 @@ def test_item_references(server: Server, client: httpx.Client, model: str) -> No
 
 def test_scripted_embeddings(server: Server, client: httpx.Client) -> None:
     text = {"content": {"parts": [{"text": "a"}]}}
-    with held_briefly(server, client):
+    with assert_event_loop_responsive(server, client):
         for texts, dimensions, status in ((2048, 4096, 400), (2048, 512, 200), (256, 4096, 200)):
             body = {"model": "scripted", "input": ["a"] * texts, "dimensions": dimensions}
             answer = client.post("/v1/embeddings", json=body)
@@ -153,7 +153,7 @@ def test_scripted_embeddings(server: Server, client: httpx.Client) -> None:
 
 def test_translated_embeddings(server: Server, client: httpx.Client) -> None:
     requests = [{"content": {"parts": [{"text": "a"}]}}] * 2048
-    with held_briefly(server, client):
+    with assert_event_loop_responsive(server, client):
         answer = client.post("/v1beta/models/real:batchEmbedContents", json={"requests": requests})
         relayed = client.post("/v1/embeddings", json={"model": "real", "input": ["a"] * 2048})
     document = answer.json()
@@ -175,11 +175,11 @@ def test_other_ports_and_sandboxes(server: Server, client: httpx.Client) -> None
         "{'Authorization':'Bearer '+os.environ['OPENAI_API_KEY'],'Content-Type':'application/json'})\n"
         "try: print(u.urlopen(r).status)\nexcept e.HTTPError as x: print(x.code)\n"
     )
-    with held_briefly(server, client):
+    with assert_event_loop_responsive(server, client):
         with server.client() as direct:
             answer = direct.post(f"http://{listen}{path}", content=body, headers=JSON)
             assert answer.status_code == 413 and "values" in answer.json()["error"]["message"], answer.text[:300]
-        said, _ = run(client, sandbox, f"python3 - <<'EOF'\n{ask}EOF")
+        said, _ = run_in_sandbox(client, sandbox, f"python3 - <<'EOF'\n{ask}EOF")
         assert said.strip() == "413", said
 
 
@@ -195,7 +195,7 @@ def test_longest_requests_to_models(server: Server, client: httpx.Client, model:
         LONG_TEXTS[text],
     )
     listen = server.settings["llm"]["listen"]
-    with held_briefly(server, client):
+    with assert_event_loop_responsive(server, client):
         for url in ("/v1/chat/completions", "/v1/messages", f"http://{listen}/v1/chat/completions"):
             answer = client.post(url, content=body, headers=JSON)
             assert answer.status_code == 200, answer.text[:300]
@@ -206,7 +206,7 @@ def test_longest_requests_to_other_routes(server: Server, client: httpx.Client) 
     sandbox = create(client)
     script = json.dumps("turns:\n" + "- do: [{say: a}]\n" * 50_000).encode()
     file = b'{"type":"file","name":"a","mime":"text/plain","data":"' + b"YWJj" * (10 * 2**20) + b'"}'
-    with held_briefly(server, client):
+    with assert_event_loop_responsive(server, client):
         for path, body in (
             ("/v1/tasks/validate", b'{"task":{"goal":"%b"}}' % LONG_TEXTS["letters"]),
             ("/v1/tasks/validate", b'{"task":{"goal":"%b"}}' % LONG_TEXTS["emoji"]),
@@ -229,7 +229,7 @@ def test_long_exchanges_are_shown_and_exported(server: Server, client: httpx.Cli
     exchange = client.post("/v1/chat/completions", content=body, headers=JSON).headers["x-paddock-exchange"]
     eventually(lambda: client.get(f"/v1/exchanges/{exchange}").status_code == 200)
     number = client.get("/v1/exchanges", params={"limit": 1}).json()["items"][0]["number"]
-    with held_briefly(server, client):
+    with assert_event_loop_responsive(server, client):
         for path in ("", "?raw=request", "/conversation"):
             answer = client.get(f"/v1/exchanges/{exchange}{path}")
             assert answer.status_code == 200 and len(answer.content) > 60 * 2**20
@@ -241,10 +241,10 @@ def test_memory_is_given_back(server: Server, client: httpx.Client) -> None:
     path, body = with_numbers("chat", "real", 24 * 2**20)
     for _ in range(3):
         client.post(path, content=body, headers=JSON)
-    before = resident(server)
+    before = resident_memory(server)
     for _ in range(6):
         client.post(path, content=body, headers=JSON)
-    assert resident(server) - before < 100 * 2**20
+    assert resident_memory(server) - before < 100 * 2**20
 
 
 LONG_TEXT = b"a" * (24 * 2**20)
@@ -287,7 +287,7 @@ def test_memory_of_refused_and_aborted_requests_is_given_back(
 
     for kind in (*REFUSED_BODIES, "hang-up"):
         send(kind)
-        before = resident(server)
+        before = resident_memory(server)
         for _ in range(5):
             send(kind)
-        assert resident(server) - before < 72 * 2**20, kind
+        assert resident_memory(server) - before < 72 * 2**20, kind

@@ -14,7 +14,7 @@ from websockets.exceptions import InvalidStatus
 from websockets.sync.client import connect
 
 from tests.support.server import Server, eventually
-from tests.support.server_load import resident, watched
+from tests.support.server_load import resident_memory, watch_health
 
 
 @contextmanager
@@ -62,12 +62,12 @@ def head(*lines: str, version: str = "1.1") -> bytes:
     ids=["one header", "many headers", "address", "chunk extension", "trailer"],
 )
 def test_endless_heads_are_cut_off_and_stall_nobody(server: Server, pieces: list[bytes]) -> None:
-    before = resident(server)
-    with watched(server) as waits:
+    before = resident_memory(server)
+    with watch_health(server) as waits:
         said, _ = answer(server, *pieces)
     assert said.startswith(b"HTTP/1.1 431 "), said
     assert waits.longest < 1.0, f"another client waited {waits.longest:.2f} s"
-    assert resident(server) - before < 32 * 2**20
+    assert resident_memory(server) - before < 32 * 2**20
 
 
 def test_heads_beyond_a_bound_say_which_one(server: Server) -> None:
@@ -126,11 +126,11 @@ def test_requests_sent_after_each_other_are_measured_one_by_one(server: Server) 
 
 @pytest.mark.parametrize("path", ["/", "/health"])
 def test_pipelined_requests_of_a_client_that_does_not_read(server: Server, path: str) -> None:
-    before = resident(server)
-    with watched(server) as waits, dialled(server) as raw:
+    before = resident_memory(server)
+    with watch_health(server) as waits, dialled(server) as raw:
         raw.settimeout(1)
         with suppress(TimeoutError):  # The server stops reading as well.
             raw.sendall(f"GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode() * 100_000)
         eventually(lambda: len(waits.taken) > 80)
-        assert resident(server) - before < 32 * 2**20
+        assert resident_memory(server) - before < 32 * 2**20
     assert waits.longest < 0.3, f"another client waited {waits.longest:.2f} s"

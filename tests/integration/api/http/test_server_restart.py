@@ -14,21 +14,21 @@ import httpx
 import pytest
 
 from tests.integration.api.conftest import create
-from tests.support.server import DAEMON, Server, eventually, run, serving
+from tests.support.server import DAEMON_PORT, Server, eventually, run_in_sandbox, run_server
 
 SANDBOXES = 20
 
 
 def test_nothing_is_lost_when_the_server_is_killed(tmp_path: Path) -> None:
     """Twenty sandboxes count in the background; their output is read by cursor before and after `kill -9`."""
-    with serving(tmp_path) as server:
+    with run_server(tmp_path) as server:
         with server.client() as client, ThreadPoolExecutor(4) as pool:
             sandboxes = list(pool.map(lambda _: create(client, timeout=600), range(SANDBOXES)))
 
             def begin(sandbox: str) -> str:
                 script = "i=0; while [ $i -lt 200 ]; do echo $i; i=$((i+1)); sleep 0.02; done"
                 answer = client.post(
-                    f"/v1/sandboxes/{sandbox}/proxy/{DAEMON}/command", json={"command": script, "background": True}
+                    f"/v1/sandboxes/{sandbox}/proxy/{DAEMON_PORT}/command", json={"command": script, "background": True}
                 )
                 return str(json.loads(answer.text.splitlines()[0])["text"])
 
@@ -45,19 +45,21 @@ def test_nothing_is_lost_when_the_server_is_killed(tmp_path: Path) -> None:
                     more, cursor = read(client, sandbox, commands[sandbox], cursor)
                     text += more
                 assert text == "".join(f"{number}\n" for number in range(200))
-            assert run(client, sandboxes[0], "echo still here")[0] == "still here"
+            assert run_in_sandbox(client, sandboxes[0], "echo still here")[0] == "still here"
             page = client.get(f"/v1/sandboxes/{sandboxes[0]}/events", headers={"Accept": "application/json"}).json()
             assert "sandbox.adopted" in [item["type"] for item in page["items"]]
 
 
 def read(client: httpx.Client, sandbox: str, command: str, cursor: int) -> tuple[str, int]:
-    answer = client.get(f"/v1/sandboxes/{sandbox}/proxy/{DAEMON}/command/{command}/logs", params={"cursor": cursor})
+    answer = client.get(
+        f"/v1/sandboxes/{sandbox}/proxy/{DAEMON_PORT}/command/{command}/logs", params={"cursor": cursor}
+    )
     assert answer.status_code == 200, answer.text
     return answer.text, int(answer.headers["EXECD-COMMANDS-TAIL-CURSOR"])
 
 
 def test_a_second_server_on_the_same_data_is_refused(tmp_path: Path) -> None:
-    with serving(tmp_path) as server:
+    with run_server(tmp_path) as server:
         second = Server(server.data).popen()
         _, _ = second.communicate(timeout=30)
         assert second.returncode != 0
@@ -68,7 +70,7 @@ def test_a_second_server_on_the_same_data_is_refused(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_server_stops_at_once_with_open_streams(tmp_path: Path, number: signal.Signals) -> None:
-    with serving(tmp_path, {"server": {"shutdown_grace": "10s"}}, command=True) as server:
+    with run_server(tmp_path, {"server": {"shutdown_grace": "10s"}}, command=True) as server:
         facts = json.loads((server.data / "server.json").read_text())
         assert server.process is not None and facts == {"pid": server.process.pid, "url": server.url}
         assert (server.data / "server.json").stat().st_mode & 0o777 == 0o600
@@ -96,9 +98,9 @@ def test_server_stops_at_once_with_open_streams(tmp_path: Path, number: signal.S
 
 
 def test_running_command_delays_shutdown_by_the_grace_period_at_most(tmp_path: Path) -> None:
-    with serving(tmp_path, {"server": {"shutdown_grace": "1s"}}) as server, server.client() as client:
+    with run_server(tmp_path, {"server": {"shutdown_grace": "1s"}}) as server, server.client() as client:
         sandbox = create(client)
-        path = f"/v1/sandboxes/{sandbox}/proxy/{DAEMON}/command"
+        path = f"/v1/sandboxes/{sandbox}/proxy/{DAEMON_PORT}/command"
         with client.stream("POST", path, json={"command": "sleep 600"}) as answer:
             next(answer.iter_lines())
             started = time.monotonic()
@@ -108,9 +110,9 @@ def test_running_command_delays_shutdown_by_the_grace_period_at_most(tmp_path: P
 
 
 def test_client_waiting_for_a_quiet_command_is_told_to_retry(tmp_path: Path) -> None:
-    with serving(tmp_path, {"server": {"shutdown_grace": "1s"}}) as server, server.client() as client:
+    with run_server(tmp_path, {"server": {"shutdown_grace": "1s"}}) as server, server.client() as client:
         sandbox = create(client)
-        path = f"/v1/sandboxes/{sandbox}/proxy/{DAEMON}/command"
+        path = f"/v1/sandboxes/{sandbox}/proxy/{DAEMON_PORT}/command"
         begun = client.post(path, json={"command": "sleep 600", "background": True})
         command = json.loads(begun.text.splitlines()[0])["text"]
         with ThreadPoolExecutor(1) as pool:
@@ -146,7 +148,7 @@ def test_unknown_backend_is_reported(tmp_path: Path) -> None:
 
 
 def test_expired_sandboxes_end(tmp_path: Path) -> None:
-    with serving(tmp_path) as server, server.client() as client:
+    with run_server(tmp_path) as server, server.client() as client:
         sandbox = create(client, timeout=1)
         status: dict[str, str] = {}
 

@@ -9,7 +9,7 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.support.server import Server, run
+from tests.support.server import Server, run_in_sandbox
 
 ASK = "python3 -c '{}'".format(
     "import os, sys, urllib.error as e, urllib.request as r\n"
@@ -28,7 +28,7 @@ def settings(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
 
 
 def secret_of(client: httpx.Client, sandbox: str) -> str:
-    return run(client, sandbox, "echo $PADDOCK_LLM_KEY")[0].strip()
+    return run_in_sandbox(client, sandbox, "echo $PADDOCK_LLM_KEY")[0].strip()
 
 
 def key_of(client: httpx.Client, sandbox: str) -> dict[str, Any]:
@@ -45,10 +45,10 @@ def create(client: httpx.Client, **body: Any) -> str:
 
 def test_sandbox_requests_use_its_own_key_only(server: Server, client: httpx.Client) -> None:
     one, other = create(client), create(client)
-    assert run(client, one, ASK)[0] == "200"
+    assert run_in_sandbox(client, one, ASK)[0] == "200"
     stolen = secret_of(client, one)
-    assert run(client, other, f"{ASK} {stolen}")[0] == "401"
-    assert run(client, other, f"{ASK} {server.key}")[0] == "401"
+    assert run_in_sandbox(client, other, f"{ASK} {stolen}")[0] == "401"
+    assert run_in_sandbox(client, other, f"{ASK} {server.key}")[0] == "401"
     with server.client(stolen) as outside:
         assert outside.get("/v1/models").status_code == 401
         assert outside.get("/v1/sandboxes").status_code == 401
@@ -56,12 +56,12 @@ def test_sandbox_requests_use_its_own_key_only(server: Server, client: httpx.Cli
 
 def test_a_server_that_was_killed_serves_its_sandboxes_again(server: Server, client: httpx.Client) -> None:
     sandbox = create(client, extensions={"paddock.llm.budget-requests": "7"})
-    assert run(client, sandbox, ASK)[0] == "200"
+    assert run_in_sandbox(client, sandbox, ASK)[0] == "200"
     port = int(server.url.rpartition(":")[2])
     server.stop(signal.SIGKILL)
     server.start(port)
     with server.client() as again:
-        assert run(again, sandbox, ASK)[0] == "200"
+        assert run_in_sandbox(again, sandbox, ASK)[0] == "200"
         assert key_of(again, sandbox)["budget"] == {"requests": 7}
         assert again.delete(f"/v1/sandboxes/{sandbox}").status_code == 204
         assert "revokedAt" in key_of(again, sandbox)
@@ -81,10 +81,10 @@ def test_server_responses_never_contain_the_key(server: Server, client: httpx.Cl
 def test_sandboxes_name_the_default_model_unless_a_run_does(client: httpx.Client) -> None:
     names = ("PADDOCK_MODEL", "OPENAI_MODEL", "ANTHROPIC_MODEL", "GEMINI_MODEL")
     words = " ".join(f"${name}" for name in names)
-    assert run(client, create(client), f"echo {words}")[0].split() == ["demo"] * 4
+    assert run_in_sandbox(client, create(client), f"echo {words}")[0].split() == ["demo"] * 4
     of_run = create(client, extensions={"paddock.llm.run": "run-1"})
-    assert run(client, of_run, f"echo {words}")[0].split() == []
+    assert run_in_sandbox(client, of_run, f"echo {words}")[0].split() == []
     off = create(client, extensions={"paddock.llm": "off"})
-    assert run(client, off, f"echo {words}")[0].split() == []
+    assert run_in_sandbox(client, off, f"echo {words}")[0].split() == []
     own = create(client, env={"OPENAI_MODEL": "mine"})
-    assert run(client, own, f"echo {words}")[0].split() == ["demo", "mine", "demo", "demo"]
+    assert run_in_sandbox(client, own, f"echo {words}")[0].split() == ["demo", "mine", "demo", "demo"]

@@ -11,7 +11,7 @@ import httpx
 import pytest
 
 from tests.integration.api.conftest import create
-from tests.support.server import Server, eventually, run
+from tests.support.server import Server, eventually, run_in_sandbox
 
 
 @pytest.fixture(scope="module")
@@ -34,7 +34,7 @@ def move(client: httpx.Client, source: str, path: Any, goal: str, target: str, *
 
 def test_file_is_copied_and_reported(client: httpx.Client, two: tuple[str, str]) -> None:
     a, b = two
-    run(client, a, "printf 你好 > /workspace/a.txt")
+    run_in_sandbox(client, a, "printf 你好 > /workspace/a.txt")
     answer = move(client, a, "/workspace/a.txt", b, "/workspace/b.txt")
     assert answer.status_code == 200, answer.text
     assert answer.json() == {
@@ -47,7 +47,7 @@ def test_file_is_copied_and_reported(client: httpx.Client, two: tuple[str, str])
         "sha256": hashlib.sha256("你好".encode()).hexdigest(),
         "kept": True,
     }
-    assert run(client, b, "cat /workspace/b.txt")[0] == "你好"
+    assert run_in_sandbox(client, b, "cat /workspace/b.txt")[0] == "你好"
     for each in two:
         listed = client.get(f"/v1/sandboxes/{each}/events", headers={"Accept": "application/json"}).json()["items"]
         moved = [event for event in listed if event["type"] == "file.moved"]
@@ -56,15 +56,15 @@ def test_file_is_copied_and_reported(client: httpx.Client, two: tuple[str, str])
 
 def test_move_without_keep_deletes_the_source(client: httpx.Client, two: tuple[str, str]) -> None:
     a, b = two
-    run(client, a, "mkdir -p /workspace/d && echo 1 > /workspace/d/one")
+    run_in_sandbox(client, a, "mkdir -p /workspace/d && echo 1 > /workspace/d/one")
     assert move(client, a, "/workspace/d", b, "/workspace/e", keep=False).json()["kept"] is False
-    assert run(client, a, "test -e /workspace/d")[1] == 1
-    assert run(client, b, "cat /workspace/e/one")[0] == "1"
+    assert run_in_sandbox(client, a, "test -e /workspace/d")[1] == 1
+    assert run_in_sandbox(client, b, "cat /workspace/e/one")[0] == "1"
 
 
 def test_move_progress_is_streamed(client: httpx.Client, two: tuple[str, str]) -> None:
     a, b = two
-    run(client, a, "truncate -s 20000000 /workspace/large")
+    run_in_sandbox(client, a, "truncate -s 20000000 /workspace/large")
     body = {"from": "/workspace/large", "to": {"sandbox": b, "path": "/workspace/large"}}
     headers = {"Accept": "application/x-ndjson"}
     answer = client.post(f"/v1/sandboxes/{a}/move", json=body, headers=headers)
@@ -128,7 +128,7 @@ def test_kinds_are_listed(client: httpx.Client) -> None:
 def test_a_kind_is_asked_for_by_its_extension(client: httpx.Client) -> None:
     made = client.post("/v1/sandboxes", json={"extensions": {"paddock.kind": "linux"}}).json()
     assert made["extensions"] == {"paddock.kind": "linux"}
-    assert run(client, made["id"], "echo $PADDOCK_KIND")[0] == "linux"
+    assert run_in_sandbox(client, made["id"], "echo $PADDOCK_KIND")[0] == "linux"
     client.delete(f"/v1/sandboxes/{made['id']}")
     wrong = client.post("/v1/sandboxes", json={"extensions": {"paddock.kind": "amiga"}})
     assert wrong.status_code == 400 and "known are: code, linux" in wrong.json()["message"]

@@ -23,7 +23,7 @@ from paddock.api.sandboxes import port_proxy
 from paddock.model.sandbox import DaemonAddress
 from paddock.sandbox.daemon.client import DaemonClient
 from tests.integration.api.conftest import create
-from tests.support.server import DAEMON, Server, eventually, run
+from tests.support.server import DAEMON_PORT, Server, eventually, run_in_sandbox
 
 HOSTILE = r"""
 import socket, threading
@@ -71,7 +71,7 @@ def hostile(client: httpx.Client, **more: Any) -> str:
 
     maker = create(client, volumes=[volume("made", "/made")])
     program = base64.b64encode(HOSTILE.encode()).decode()
-    python, _ = run(
+    python, _ = run_in_sandbox(
         client,
         maker,
         "cp $(readlink -f /usr/bin/python3) /made/python; "
@@ -123,7 +123,7 @@ def test_a_log_without_end_is_cut(server: Server, client: httpx.Client, enemy: s
 def test_endless_interim_responses_do_not_block_clients(server: Server, client: httpx.Client, enemy: str) -> None:
     def ask() -> None:
         with server.client() as other:
-            assert other.get(f"/v1/sandboxes/{enemy}/proxy/{DAEMON}/interim").status_code == 502
+            assert other.get(f"/v1/sandboxes/{enemy}/proxy/{DAEMON_PORT}/interim").status_code == 502
 
     asking = threading.Thread(target=ask)
     asking.start()
@@ -137,7 +137,7 @@ def test_endless_interim_responses_do_not_block_clients(server: Server, client: 
 def test_client_disconnect_during_a_handshake_leaks_nothing(server: Server, enemy: str) -> None:
     before = open_files(server)
     handshake = (
-        f"GET /v1/sandboxes/{enemy}/proxy/{DAEMON}/silence HTTP/1.1\r\nHost: {server.domain}\r\n"
+        f"GET /v1/sandboxes/{enemy}/proxy/{DAEMON_PORT}/silence HTTP/1.1\r\nHost: {server.domain}\r\n"
         f"Authorization: Bearer {server.key}\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n"
         "Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n"
     )
@@ -166,7 +166,7 @@ def test_body_that_the_sandbox_does_not_read_times_out(tmp_path: Path, monkeypat
         async def send(message: Message) -> None:
             sent.append(message)
 
-        target = port_proxy.ProxyTarget(b"/prefix", "sb-x", DAEMON, b"/")
+        target = port_proxy.ProxyTarget(b"/prefix", "sb-x", DAEMON_PORT, b"/")
         headers = [(b"content-length", b"1000000000")]
         scope = {"type": "http", "method": "POST", "scheme": "http", "headers": headers}
         server = await asyncio.start_unix_server(never_read, tmp_path / "box.sock")

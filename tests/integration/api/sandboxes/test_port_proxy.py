@@ -14,7 +14,7 @@ from websockets.exceptions import ConnectionClosed
 from websockets.sync.client import ClientConnection, connect
 
 from tests.integration.api.conftest import create
-from tests.support.server import DAEMON, Server, eventually, run
+from tests.support.server import DAEMON_PORT, Server, eventually, run_in_sandbox
 
 PORT = 9000
 ECHO = r"""
@@ -83,19 +83,19 @@ while True:
 def upload(client: httpx.Client, sandbox: str, path: str, content: bytes) -> None:
     metadata = json.dumps({"path": path})
     form: dict[str, tuple[str, str | bytes]] = {"metadata": ("m", metadata), "file": ("f", content)}
-    assert client.post(f"/v1/sandboxes/{sandbox}/proxy/{DAEMON}/files/upload", files=form).status_code == 200
+    assert client.post(f"/v1/sandboxes/{sandbox}/proxy/{DAEMON_PORT}/files/upload", files=form).status_code == 200
 
 
 @pytest.fixture(scope="module")
 def sandbox(client: httpx.Client) -> Iterator[str]:
     made = create(client)
-    daemon = f"/v1/sandboxes/{made}/proxy/{DAEMON}"
+    daemon = f"/v1/sandboxes/{made}/proxy/{DAEMON_PORT}"
     form: dict[str, tuple[str, str | bytes]] = {
         "metadata": ("m", json.dumps({"path": "/tmp/echo.py"})),
         "file": ("f", ECHO.encode()),
     }
     assert client.post(f"{daemon}/files/upload", files=form).status_code == 200
-    run(client, made, "python3 /tmp/echo.py > /tmp/echo.log 2>&1", background=True)
+    run_in_sandbox(client, made, "python3 /tmp/echo.py > /tmp/echo.log 2>&1", background=True)
     eventually(lambda: client.get(f"/v1/sandboxes/{made}/proxy/{PORT}/").status_code == 203)
     yield made
     client.delete(f"/v1/sandboxes/{made}")
@@ -138,7 +138,7 @@ def test_paths_arrive_as_they_were_sent(server: Server, prefix: str, path: str) 
 def test_tricks_that_try_to_leave_the_sandbox(server: Server, prefix: str, sandbox: str) -> None:
     status, seen = raw_request(server, f"http://localhost{prefix}/absolute")
     assert status == 203 and seen["line"].startswith("GET /absolute ")
-    status, _ = raw_request(server, f"/v1/sandboxes/{sandbox}/proxy/{DAEMON}/../../../../v1/keys")
+    status, _ = raw_request(server, f"/v1/sandboxes/{sandbox}/proxy/{DAEMON_PORT}/../../../../v1/keys")
     assert status == 404
     status, _ = raw_request(server, f"/v1/sandboxes/%2e%2e/proxy/{PORT}/")
     assert status == 404
@@ -210,7 +210,7 @@ def test_bodies_arrive_whole_with_and_without_a_length(client: httpx.Client, pre
 
 def test_files_pass_through_the_daemon(client: httpx.Client, sandbox: str) -> None:
     content = b"0123456789" * 1_000_000
-    daemon = f"/v1/sandboxes/{sandbox}/proxy/{DAEMON}"
+    daemon = f"/v1/sandboxes/{sandbox}/proxy/{DAEMON_PORT}"
     form: dict[str, tuple[str, str | bytes]] = {
         "metadata": ("m", json.dumps({"path": "/tmp/large"})),
         "file": ("f", content),
@@ -225,7 +225,7 @@ def test_files_pass_through_the_daemon(client: httpx.Client, sandbox: str) -> No
 def test_client_disconnect_cancels_the_proxied_request(client: httpx.Client, sandbox: str, prefix: str) -> None:
     with client.stream("GET", f"{prefix}/endless") as answer:
         assert next(answer.iter_raw()).startswith(b"x")
-    eventually(lambda: run(client, sandbox, "test -e /tmp/gone")[1] == 0)
+    eventually(lambda: run_in_sandbox(client, sandbox, "test -e /tmp/gone")[1] == 0)
 
 
 def test_partial_upload_is_not_treated_as_complete(
@@ -235,8 +235,8 @@ def test_partial_upload_is_not_treated_as_complete(
     with socket.create_connection((address, int(port))) as raw:
         head = f"POST {prefix}/ HTTP/1.1\r\nHost: localhost\r\nOPEN-SANDBOX-API-KEY: {server.key}\r\n"
         raw.sendall(f"{head}Content-Length: 1000\r\n\r\nhalf".encode())
-        eventually(lambda: run(client, sandbox, "true")[1] == 0)
-    eventually(lambda: run(client, sandbox, "test -e /tmp/broken")[1] == 0)
+        eventually(lambda: run_in_sandbox(client, sandbox, "true")[1] == 0)
+    eventually(lambda: run_in_sandbox(client, sandbox, "test -e /tmp/broken")[1] == 0)
 
 
 def test_broken_programs(client: httpx.Client, sandbox: str, prefix: str) -> None:
@@ -250,10 +250,10 @@ def test_broken_programs(client: httpx.Client, sandbox: str, prefix: str) -> Non
 def test_a_sandbox_that_does_not_run(client: httpx.Client) -> None:
     made = create(client)
     client.post(f"/v1/sandboxes/{made}/pause")
-    answer = client.get(f"/v1/sandboxes/{made}/proxy/{DAEMON}/ping")
+    answer = client.get(f"/v1/sandboxes/{made}/proxy/{DAEMON_PORT}/ping")
     assert (answer.status_code, answer.json()["code"]) == (409, "CONFLICT")
     client.delete(f"/v1/sandboxes/{made}")
-    assert client.get(f"/v1/sandboxes/{made}/proxy/{DAEMON}/ping").status_code == 404
+    assert client.get(f"/v1/sandboxes/{made}/proxy/{DAEMON_PORT}/ping").status_code == 404
 
 
 def open_socket(server: Server, path: str, **arguments: Any) -> ClientConnection:
@@ -273,7 +273,7 @@ def test_websockets_of_programs(server: Server, prefix: str) -> None:
 
 
 def test_terminals(server: Server, client: httpx.Client, sandbox: str) -> None:
-    daemon = f"/v1/sandboxes/{sandbox}/proxy/{DAEMON}"
+    daemon = f"/v1/sandboxes/{sandbox}/proxy/{DAEMON_PORT}"
     made = client.post(f"{daemon}/pty", json={"command": "/bin/sh"})
     assert made.status_code in (200, 201), made.text
     session = made.json().get("session_id") or made.json()["id"]

@@ -11,7 +11,7 @@ import httpx
 import pytest
 
 from tests.integration.api.conftest import create
-from tests.support.server import DAEMON, Server, eventually, run, serving
+from tests.support.server import DAEMON_PORT, Server, eventually, run_in_sandbox, run_server
 
 
 @pytest.fixture(scope="module")
@@ -34,7 +34,7 @@ def test_the_answer_is_a_running_sandbox(client: httpx.Client) -> None:
     made = answer.json()
     assert answer.status_code == 202 and made["status"]["state"] == "Running"
     assert made["metadata"] == {"a": "1"} and "expiresAt" not in made
-    assert run(client, made["id"], "echo $A")[0] == "2"
+    assert run_in_sandbox(client, made["id"], "echo $A")[0] == "2"
     assert client.get(f"/v1/sandboxes/{made['id']}").json()["id"] == made["id"]
     assert client.delete(f"/v1/sandboxes/{made['id']}").status_code == 204
     assert client.delete(f"/v1/sandboxes/{made['id']}").status_code == 404
@@ -91,7 +91,7 @@ def test_pools(client: httpx.Client) -> None:
     eventually(lambda: client.get("/v1/pools/warm").json()["status"]["available"] == 1)
     made = client.post("/v1/sandboxes", json={"extensions": {"poolRef": "warm"}, "env": {"WHO": "me"}}).json()
     assert client.get(f"/v1/sandboxes/{made['id']}").json()["allocation"]["poolRef"] == "warm"
-    assert run(client, made["id"], "echo $WHO")[0] == "me"
+    assert run_in_sandbox(client, made["id"], "echo $WHO")[0] == "me"
     assert client.get("/v1/pools/warm").json()["status"]["allocated"] == 1
     resized = client.put("/v1/pools/warm", json={"capacitySpec": {**capacity, "bufferMax": 0}})
     assert resized.json()["capacitySpec"]["bufferMax"] == 0
@@ -147,7 +147,7 @@ def test_actions_in_wrong_states_are_refused(client: httpx.Client) -> None:
 
 
 def test_endpoints(server: Server, client: httpx.Client, sandbox: str) -> None:
-    near = client.get(f"/v1/sandboxes/{sandbox}/endpoints/{DAEMON}").json()
+    near = client.get(f"/v1/sandboxes/{sandbox}/endpoints/{DAEMON_PORT}").json()
     answer = httpx.get(f"http://{near['endpoint']}/ping", headers=near["headers"])
     assert answer.status_code == 200
     proxied = client.get(f"/v1/sandboxes/{sandbox}/endpoints/8000?use_server_proxy=true").json()
@@ -173,7 +173,7 @@ def test_images_and_opensandbox_stubs(client: httpx.Client, sandbox: str) -> Non
 
 def test_full_host_refuses_new_sandboxes(tmp_path: Path) -> None:
     settings = {"sandboxes": {"min_free_disk": "999Ti"}}
-    with serving(tmp_path, settings) as server, server.client() as client:
+    with run_server(tmp_path, settings) as server, server.client() as client:
         answer = client.post("/v1/sandboxes", json={})
         assert (answer.status_code, answer.json()["code"]) == (503, "HOST_FULL")
         assert int(answer.headers["Retry-After"]) > 0

@@ -29,7 +29,7 @@ from pydantic import TypeAdapter
 
 from tests.integration.agents.chat_client import CODE, SERVER_SIDE, Chat, call, model_requests, scripted
 from tests.integration.api.sessions.scripted_chat_server import data_lines
-from tests.support.server import Server, serving
+from tests.support.server import Server, run_server
 
 EVENT: TypeAdapter[Event] = TypeAdapter(Event)
 PAINT = Tool(
@@ -48,7 +48,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
         "otherwise": {"say": "Nothing to add."},
     }
     models = scripted(directory, painter=painter, both=both)
-    with serving(directory, {"llm": models, "kinds": CODE, "chat": {"kinds": ["code"]}}) as running:
+    with run_server(directory, {"llm": models, "kinds": CODE, "chat": {"kinds": ["code"]}}) as running:
         yield running
 
 

@@ -10,8 +10,8 @@ import httpx
 import pytest
 
 from tests.integration.agents.chat_client import Chat
-from tests.support.screen_images import share_screens
-from tests.support.server import DAEMON, Server, eventually, serving
+from tests.support.screen_images import share_screen_images
+from tests.support.server import DAEMON_PORT, Server, eventually, run_server
 
 MADE = ("visitors.csv", "chart.svg", "report.md")
 
@@ -50,7 +50,7 @@ def kept_files(chat: Chat) -> set[str]:
 
 def content(client: httpx.Client, chat: Chat, name: str) -> str:
     (sandbox,) = chat.now()["sandboxes"].values()
-    place = f"/v1/sandboxes/{sandbox}/proxy/{DAEMON}/files/download"
+    place = f"/v1/sandboxes/{sandbox}/proxy/{DAEMON_PORT}/files/download"
     answer = client.get(place, params={"path": f"/workspace/{name}"})
     assert answer.status_code == 200, answer.text
     return answer.text
@@ -152,8 +152,8 @@ def test_each_key_has_its_own_demo(server: Server, client: httpx.Client) -> None
 @pytest.fixture(scope="module")
 def desks(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     directory: Path = tmp_path_factory.mktemp("desks")
-    share_screens(directory / "data", "desktop")
-    with serving(directory) as running:
+    share_screen_images(directory / "data", "desktop")
+    with run_server(directory) as running:
         yield running
 
 
@@ -174,7 +174,7 @@ def test_with_a_desktop_the_report_is_opened_on_it(desks: Server) -> None:
 def test_no_demo_with_configured_providers(tmp_path: Path) -> None:
     (tmp_path / "s.yaml").write_text("turns: [{say: Hello}]")
     llm = {"providers": {"own": {"kind": "script", "file": str(tmp_path / "s.yaml")}}, "models": {"own": "own"}}
-    with serving(tmp_path, {"llm": llm}) as server, server.client() as client:
+    with run_server(tmp_path, {"llm": llm}) as server, server.client() as client:
         answer = client.post("/v1/demo")
         assert (answer.status_code, answer.json()["code"]) == (400, "UNSUPPORTED")
         assert client.get("/v1/server").json()["models"]["demo"] is False
@@ -183,7 +183,7 @@ def test_no_demo_with_configured_providers(tmp_path: Path) -> None:
 def test_demo_chat_lists_models_once_one_is_connected(tmp_path: Path) -> None:
     (tmp_path / "s.yaml").write_text("turns: [{say: Hello}]")
     providers = {"own": {"kind": "script", "file": str(tmp_path / "s.yaml")}}
-    with serving(tmp_path) as server:
+    with run_server(tmp_path) as server:
         with server.client() as client:
             chat = Chat.begin(client, model="demo", kinds=[])
         server.stop()

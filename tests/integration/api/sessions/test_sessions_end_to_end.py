@@ -20,7 +20,7 @@ from websockets.sync.client import connect
 
 from paddock.model.session_schema import session_event_schema
 from tests.integration.api.sessions.scripted_chat_server import PATIENCE, data_lines, event_documents
-from tests.support.server import Server, eventually, serving
+from tests.support.server import Server, eventually, run_server
 
 SCRIPT = {
     "turns": [
@@ -46,7 +46,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
         "kinds": {"code": {"image": "host"}},
         "llm": {"providers": {"look": {"kind": "script", "file": str(script)}}, "models": {"look": "look"}},
     }
-    with serving(directory, settings) as running:
+    with run_server(directory, settings) as running:
         yield running
 
 

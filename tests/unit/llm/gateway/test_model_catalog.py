@@ -16,7 +16,7 @@ from paddock.llm.gateway.model_catalog import MAX_MODELS, RETRY_SECONDS, ModelCa
 from paddock.llm.gateway.model_routes import ModelNotFound, ModelRoutes
 from paddock.llm.providers.http_providers import new_http_provider
 from paddock.llm.wire.http_client import HttpClient
-from tests.support.fake_provider import FakeProvider, PlannedAnswer, upstream, whole
+from tests.support.fake_provider import FakeProvider, PlannedResponse, json_response, run_fake_provider
 
 pytestmark = pytest.mark.anyio
 
@@ -30,12 +30,12 @@ class Clock:
 
 @pytest.fixture
 def server() -> Iterator[FakeProvider]:
-    with upstream() as made:
+    with run_fake_provider() as made:
         yield made
 
 
-def models_answer(*names: str, **more: Any) -> PlannedAnswer:
-    return whole({"object": "list", "data": [{"id": name, "created": 1} for name in names]}, **more)
+def models_answer(*names: str, **more: Any) -> PlannedResponse:
+    return json_response({"object": "list", "data": [{"id": name, "created": 1} for name in names]}, **more)
 
 
 def catalog_of(url: str, models: dict[str, Any], clock: Clock | None = None, **more: Any) -> ModelCatalog:
@@ -59,7 +59,7 @@ async def until_fetched(catalog: ModelCatalog) -> None:
 
 
 async def test_patterns_expand_to_the_providers_list(server: FakeProvider) -> None:
-    server.always(models_answer("gpt-5", "gpt-5-mini", "o3", "text-embedding-3-small", "whisper-1"))
+    server.always_respond(models_answer("gpt-5", "gpt-5-mini", "o3", "text-embedding-3-small", "whisper-1"))
     catalog = catalog_of(
         server.url, {"quick": "one/gpt-5-mini", "gpt-5": "one/o3", "gpt-*": "one", "my/*": "one/*", "fixed-*": "one/m"}
     )
@@ -79,7 +79,7 @@ async def test_patterns_expand_to_the_providers_list(server: FakeProvider) -> No
 
 
 async def test_error_for_an_unknown_model_lists_known_models(server: FakeProvider) -> None:
-    server.always(models_answer("gpt-5", "gpt-5-mini"))
+    server.always_respond(models_answer("gpt-5", "gpt-5-mini"))
     catalog = catalog_of(server.url, {"gpt-*": "one", "o1*": "one", "own-*": "one/fixed"})
     await catalog.refresh()
     with pytest.raises(ModelNotFound, match=r"'demo'\. Models: gpt-5, gpt-5-mini, own-\*\.") as caught:
@@ -89,7 +89,7 @@ async def test_error_for_an_unknown_model_lists_known_models(server: FakeProvide
 
 
 async def test_error_for_an_unknown_model_lists_configured_names_first(server: FakeProvider) -> None:
-    server.always(models_answer(*(f"gpt-{number:02}" for number in range(30))))
+    server.always_respond(models_answer(*(f"gpt-{number:02}" for number in range(30))))
     catalog = catalog_of(server.url, {"gpt-*": "one", "seldom": "one"})
     await catalog.refresh()
     with pytest.raises(ModelNotFound, match=r"Models: seldom, gpt-00, gpt-01, .*, gpt-18, …\."):
@@ -99,7 +99,7 @@ async def test_error_for_an_unknown_model_lists_configured_names_first(server: F
 
 async def test_a_list_is_kept_for_its_time_and_renewed_in_the_background(server: FakeProvider) -> None:
     clock = Clock()
-    server.answer_in_turn(models_answer("gpt-5"), models_answer("gpt-6"), whole({}, status=500))
+    server.respond_in_sequence(models_answer("gpt-5"), models_answer("gpt-6"), json_response({}, status=500))
     catalog = catalog_of(server.url, {"gpt-*": "one/gpt-*"}, clock)
     await asyncio.gather(catalog.refresh(), catalog.refresh())
     await catalog.refresh()
@@ -126,18 +126,18 @@ async def test_a_list_is_kept_for_its_time_and_renewed_in_the_background(server:
 @pytest.mark.parametrize(
     "answer",
     [
-        whole({"error": "no"}, status=404),
-        whole([1]),
-        whole({"data": "?"}),
-        whole({"data": [{"id": 7}, "x", {"id": "text-embedding-3-small"}]}),
-        PlannedAnswer(pieces=[b"<html>"]),
-        PlannedAnswer(raw=b"nonsense\r\n\r\n"),
+        json_response({"error": "no"}, status=404),
+        json_response([1]),
+        json_response({"data": "?"}),
+        json_response({"data": [{"id": 7}, "x", {"id": "text-embedding-3-small"}]}),
+        PlannedResponse(pieces=[b"<html>"]),
+        PlannedResponse(raw=b"nonsense\r\n\r\n"),
     ],
 )
 async def test_well_known_names_are_offered_where_a_provider_has_no_list(
-    server: FakeProvider, answer: PlannedAnswer
+    server: FakeProvider, answer: PlannedResponse
 ) -> None:
-    server.always(answer)
+    server.always_respond(answer)
     catalog = catalog_of(server.url, {"gpt-*": "one/gpt-*", "claude-*": "one"})
     await catalog.refresh()
     assert {"gpt-5.1", "gpt-5-mini", "claude-sonnet-4-5"} <= set(names(catalog))
@@ -148,7 +148,7 @@ async def test_well_known_names_are_offered_where_a_provider_has_no_list(
 
 
 async def test_a_provider_is_unreached_until_it_lists_models_or_a_model_answers(server: FakeProvider) -> None:
-    server.always(whole({"error": "unknown path /models"}, status=404))
+    server.always_respond(json_response({"error": "unknown path /models"}, status=404))
     clock = Clock()
     catalog = catalog_of(server.url, {"gpt-*": "one/gpt-*"}, clock, base_url=server.url)
     assert not catalog.is_unreachable("one"), "nothing is known yet"
@@ -159,12 +159,12 @@ async def test_a_provider_is_unreached_until_it_lists_models_or_a_model_answers(
     catalog._routes.answering_providers.add("one")
     assert not catalog.is_unreachable("one"), "some providers have no list"
 
-    server.always(PlannedAnswer(raw=b"nonsense\r\n\r\n"))
+    server.always_respond(PlannedResponse(raw=b"nonsense\r\n\r\n"))
     clock.now += RETRY_SECONDS + 1
     await catalog.refresh()
     await until_fetched(catalog)
     assert catalog.is_unreachable("one")
-    server.always(models_answer("gpt-6"))
+    server.always_respond(models_answer("gpt-6"))
     clock.now += RETRY_SECONDS + 1
     await catalog.refresh()
     await until_fetched(catalog)
@@ -173,7 +173,7 @@ async def test_a_provider_is_unreached_until_it_lists_models_or_a_model_answers(
 
 
 async def test_an_empty_list_counts_as_reached(server: FakeProvider) -> None:
-    server.always(models_answer())
+    server.always_respond(models_answer())
     catalog = catalog_of(server.url, {"gpt-*": "one/gpt-*"})
     await catalog.refresh()
     assert catalog.listing_problem("one") == "its list has no chat model" and not catalog.is_unreachable("one")
@@ -181,7 +181,7 @@ async def test_an_empty_list_counts_as_reached(server: FakeProvider) -> None:
 
 
 async def test_readers_wait_only_a_moment_for_a_slow_provider(server: FakeProvider) -> None:
-    server.always(models_answer("gpt-5", before=30))
+    server.always_respond(models_answer("gpt-5", before=30))
     catalog = catalog_of(server.url, {"gpt-*": "one/gpt-*"})
     async with asyncio.timeout(5):
         await catalog.refresh(wait=0.1)
@@ -190,7 +190,7 @@ async def test_readers_wait_only_a_moment_for_a_slow_provider(server: FakeProvid
 
 
 async def test_a_huge_list_is_bounded(server: FakeProvider) -> None:
-    server.always(models_answer(*(f"gpt-{number}-x" for number in range(3 * MAX_MODELS))))
+    server.always_respond(models_answer(*(f"gpt-{number}-x" for number in range(3 * MAX_MODELS))))
     catalog = catalog_of(server.url, {"gpt-*": "one/gpt-*"})
     await catalog.refresh()
     assert len(names(catalog)) == MAX_MODELS
@@ -198,7 +198,7 @@ async def test_a_huge_list_is_bounded(server: FakeProvider) -> None:
 
 
 async def test_the_configured_default_of_a_provider_wins(server: FakeProvider) -> None:
-    server.always(models_answer("gpt-5", "gpt-5-mini"))
+    server.always_respond(models_answer("gpt-5", "gpt-5-mini"))
     for chosen in ("gpt-5-mini", "gpt-private"):
         catalog = catalog_of(server.url, {"gpt-*": "one/gpt-*"}, default_model=chosen)
         await catalog.refresh()
