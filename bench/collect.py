@@ -21,7 +21,7 @@ from paddock.model.sandbox import SandboxSpec
 from paddock.model.task import Deliverable
 from paddock.runs.results.deliverable_collector import collect_deliverables
 from paddock.runs.results.run_folder import RunFolder
-from paddock.sandbox.daemon.client import BackgroundCommand, DaemonClient
+from paddock.sandbox.daemon.client import DaemonClient, SandboxCommand
 from paddock.sandbox.images import ImageStore
 from paddock.sandbox.local.backend import LocalBackend, LocalBackendSettings
 from paddock.sandbox.local.sandbox_files import SandboxFiles
@@ -68,7 +68,7 @@ async def collecting(scratch: Path, rounds: int = 3) -> Figures:
     record = await backend.start(SandboxSpec(id="bench", image=image, token=secrets.token_hex(8)))
     try:
         async with DaemonClient(backend.daemon_address(record)) as inside:
-            made = await inside.run(BackgroundCommand(["/usr/bin/python3", "-c", MAKE, str(FILES), str(SIZE)]))
+            made = await inside.run(SandboxCommand(["/usr/bin/python3", "-c", MAKE, str(FILES), str(SIZE)]))
             assert made.exit_code == 0, made.stderr
             source = SandboxFiles(scratch / "data" / "boxes" / "bench").workspace
             speeds: dict[str, list[float]] = {"collect": [], "tar": [], "hashing": []}

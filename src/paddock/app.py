@@ -30,12 +30,12 @@ from paddock.agents.model.sandbox_spending import SandboxSpending
 from paddock.agents.sessions.service import SessionService
 from paddock.api.application import create_api_app
 from paddock.api.http.allowed_hosts import AllowedHosts
-from paddock.api.http.model_fast_path import FastPathHandler
-from paddock.api.http.uvicorn_protocols import HttpConnection, WebSocketConnection, list_idle_connections
+from paddock.api.http.model_fast_path import ModelFastPathHandler
+from paddock.api.http.uvicorn_protocols import LimitedHttpProtocol, LimitedWebSocketProtocol, list_idle_connections
 from paddock.api.services import ApiServices
-from paddock.auth.keys import ApiKeys
+from paddock.auth.api_keys import ApiKeys
 from paddock.auth.logins import BrowserLogins
-from paddock.auth.network_exposure import check_exposure
+from paddock.auth.network_exposure import check_network_exposure
 from paddock.config.llm import LlmConfig
 from paddock.config.schema import Config
 from paddock.errors import ConfigError, PaddockError, Unavailable
@@ -68,12 +68,12 @@ from paddock.mcp.server_proxy import McpServerProxies
 from paddock.model.sandbox import SandboxLimits, SandboxState
 from paddock.runs.execution.run_dependencies import RunDependencies
 from paddock.runs.run_service import RunService
-from paddock.sandbox.base import Backend
-from paddock.sandbox.images import BuildJobs, ImageStore, default_recipe_directories
+from paddock.sandbox.base import SandboxBackend
+from paddock.sandbox.images import ImageBuildJobs, ImageStore, default_recipe_directories
 from paddock.sandbox.local.backend import LocalBackend, LocalBackendSettings
-from paddock.store.data_lock import DataLock
+from paddock.store.data_lock import DataDirectoryLock
 from paddock.store.database import Store
-from paddock.store.key_store import KeyStore
+from paddock.store.key_store import ApiKeyStore
 from paddock.store.login_store import LoginStore
 from paddock.store.model_exchanges.usage_series import SeriesStore
 from paddock.store.object_counts import ObjectCounts
@@ -103,7 +103,7 @@ class PaddockServer:
     events: EventLog
     keys: ApiKeys
     images: ImageStore
-    backend: Backend
+    backend: SandboxBackend
     fleet: Fleet
     gateway: ModelGateway
     model_server: HttpServer
@@ -122,13 +122,13 @@ class PaddockServer:
 
     async def __aenter__(self) -> Self:
         async with AsyncExitStack() as held:
-            held.enter_context(DataLock.acquire(self.config.data))
+            held.enter_context(DataDirectoryLock.acquire(self.config.data))
             # A killed server leaves its URL, where another program may listen by now.
             (self.config.data / SERVER_FILE).unlink(missing_ok=True)
             self.store = await held.enter_async_context(await Store.open(self.config.data / DATABASE_FILE))
             self.events = await EventLog.open(self.store)
             held.callback(self.events.close)
-            self.keys = ApiKeys(KeyStore(self.store))
+            self.keys = ApiKeys(ApiKeyStore(self.store))
             self.gateway = await open_gateway(
                 self.config.llm,
                 self.store,
@@ -197,7 +197,7 @@ class PaddockServer:
                 images=self.images,
             )
             self.sessions = await open_sessions(engine_dependencies, self.model_server, self.gateway, held)
-            builds = BuildJobs(self.images)
+            builds = ImageBuildJobs(self.images)
             held.push_async_callback(builds.close)
             self.services = ApiServices(
                 config=self.config,
@@ -328,7 +328,7 @@ def make_image_store(config: Config) -> ImageStore:
     return ImageStore(config.data / "images", recipes, settings.mirror, settings.aliases)
 
 
-def make_backend(config: Config) -> Backend:
+def make_backend(config: Config) -> SandboxBackend:
     """Create the configured backend. Raises `ConfigError` naming the known ones if it is unknown."""
     found = {entry.name: entry for entry in entry_points(group=BACKEND_ENTRY_POINTS)}
     name = config.sandboxes.default_backend
@@ -338,7 +338,7 @@ def make_backend(config: Config) -> Backend:
     kind = _load_backend(found[name])
     if issubclass(kind, LocalBackend):
         return kind(local_backend_settings(config))
-    backend: Backend = kind(config)
+    backend: SandboxBackend = kind(config)
     return backend
 
 
@@ -381,14 +381,14 @@ async def _serve(
     lines: LogBuffer,
 ) -> None:
     async with build_server(config, lines) as paddock:
-        check_exposure(config.server.host, await paddock.keys.any_usable())
+        check_network_exposure(config.server.host, await paddock.keys.any_usable())
         await paddock.keys.ensure_local_key(paddock.local_key_path)
         listener = open_listener(config.server.host, config.server.port)
         url = listener_url(listener, config.server.host)
         paddock.mcp_proxies.address_policy.refuse_port(listener.getsockname()[1])
         if config.llm.listen is not None:
             host, _, port = config.llm.listen.rpartition(":")
-            check_exposure(host, await paddock.keys.any_usable())
+            check_network_exposure(host, await paddock.keys.any_usable())
             models = open_listener(host, int(port))
             await paddock.model_server.listen(models)
             log.info("serving models", url=listener_url(models, host))
@@ -430,17 +430,17 @@ class _UvicornServer(uvicorn.Server):
     """uvicorn, except that signals do not end the process, and open streams do not delay shutdown."""
 
     def __init__(self, paddock: PaddockServer, ready: Callable[[], None]) -> None:
-        quick = FastPathHandler(
+        quick = ModelFastPathHandler(
             measure_loop_time(paddock.gateway, paddock.loop),
             AllowedHosts(paddock.config.server),
             paddock.services.traffic,
         )
         settings = uvicorn.Config(
             paddock.app,
-            http=HttpConnection.with_model_server(
+            http=LimitedHttpProtocol.with_model_server(
                 paddock.model_server.add_external_listener(quick), paddock.descriptors
             ),
-            ws=WebSocketConnection.measured_by(paddock.loop.call),
+            ws=LimitedWebSocketProtocol.measured_by(paddock.loop.call),
             ws_max_size=MAX_WEBSOCKET_MESSAGE,
             ws_per_message_deflate=False,
             lifespan="off",

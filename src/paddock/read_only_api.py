@@ -34,9 +34,9 @@ if TYPE_CHECKING:
 ROUTE_MODULES = {
     "events": "admin.event_routes",
     "exchanges": "llm.exchanges",
-    "keys": "admin.keys",
-    "kinds": "sandboxes.sandbox_kinds",
-    "pools": "sandboxes.pools",
+    "keys": "admin.key_routes",
+    "kinds": "sandboxes.kind_routes",
+    "pools": "sandboxes.pool_routes",
     "recordings": "live.recordings",
     "runs": "runs.run_routes",
     "sandboxes": "sandboxes.sandbox_routes",
@@ -46,7 +46,7 @@ ROUTE_MODULES = {
     "sessions": "sessions.session_routes",
     "sessions/approvals": "sessions.approvals",
     "sessions/files": "sessions.session_files",
-    "snapshots": "sandboxes.snapshots",
+    "snapshots": "sandboxes.snapshot_routes",
     "usage": "llm.usage",
 }
 """Modules of `paddock.api` with the routes, by the first and the third part of a path."""
@@ -76,7 +76,7 @@ class ReadOnlyApi:
 
     async def get(self, path: str, query: str = "", headers: Mapping[str, str] | None = None) -> ReadOnlyResponse:
         """Answer a GET request. Raises `NotFound` for paths that need a server."""
-        from paddock.api.http.authorization import PRINCIPAL
+        from paddock.api.http.authorization import PRINCIPAL_SCOPE_KEY
 
         await self._parts.prepare(path)
         scope: dict[str, Any] = {
@@ -90,7 +90,7 @@ class ReadOnlyApi:
             "scheme": "http",
             "server": ("127.0.0.1", 0),
             "client": None,
-            PRINCIPAL: await self._parts.principal(),
+            PRINCIPAL_SCOPE_KEY: await self._parts.principal(),
         }
         status = 500
         response_headers: dict[str, str] = {}
@@ -145,13 +145,15 @@ class _ReadOnlyServices:
 
     async def principal(self) -> Principal:
         """Return the holder of the local key, or an administrator where that key does not work."""
-        from paddock.auth.key_secrets import read_secret
-        from paddock.auth.keys import LOCAL_KEY_NAME
+        from paddock.auth.api_keys import LOCAL_KEY_NAME
+        from paddock.auth.key_secrets import read_key_secret_file
         from paddock.errors import PaddockError
         from paddock.model.keys import DEFAULT_TENANT, Principal, Scope
 
         try:
-            principal: Principal = await self.keys.authenticate(read_secret(self.config.data / "local.key") or "")
+            principal: Principal = await self.keys.authenticate(
+                read_key_secret_file(self.config.data / "local.key") or ""
+            )
         except (PaddockError, OSError):
             return Principal(
                 tenant=DEFAULT_TENANT, key_id=LOCAL_KEY_NAME, name=LOCAL_KEY_NAME, scopes=frozenset([Scope.ADMIN])
@@ -180,10 +182,10 @@ class _ReadOnlyServices:
 
     @cached_property
     def keys(self) -> Any:
-        from paddock.auth.keys import ApiKeys
-        from paddock.store.key_store import KeyStore
+        from paddock.auth.api_keys import ApiKeys
+        from paddock.store.key_store import ApiKeyStore
 
-        return ApiKeys(KeyStore(self._store))
+        return ApiKeys(ApiKeyStore(self._store))
 
     @cached_property
     def gateway(self) -> Any:

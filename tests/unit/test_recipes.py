@@ -18,10 +18,10 @@ from paddock.sandbox.images.apt_sources import (
     format_apt_sources,
     read_host_apt_sources,
 )
-from paddock.sandbox.images.oci_images import canonical_reference
+from paddock.sandbox.images.oci_images import canonical_image_reference
 from paddock.sandbox.images.recipe import Recipe, parse_recipe
 from paddock.sandbox.images.recipe_library import RecipeLibrary, default_recipe_directories, recipe_digest
-from paddock.sandbox.images.registry_settings import SETTINGS_INSIDE, collect_registry_settings
+from paddock.sandbox.images.registry_settings import SETTINGS_INSIDE, collect_package_registry_settings
 
 BASE = "base: debian:bookworm\n"
 
@@ -309,7 +309,7 @@ def test_settings_lend_local_package_directories_under_another_name(tmp_path: Pa
         "https_proxy": "http://me:secret@proxy.test:3128",
         "UNRELATED": "x",
     }
-    settings = collect_registry_settings(tmp_path / "settings", [], environment)
+    settings = collect_package_registry_settings(tmp_path / "settings", [], environment)
     assert settings.env["PIP_FIND_LINKS"] == f"{SETTINGS_INSIDE}/links/0"
     assert settings.env["PIP_EXTRA_INDEX_URL"].split() == [
         f"file://{SETTINGS_INSIDE}/links/1/simple",
@@ -335,4 +335,4 @@ def test_settings_lend_local_package_directories_under_another_name(tmp_path: Pa
     ],
 )
 def test_oci_references_have_one_spelling(reference: str, canonical: str | None) -> None:
-    assert canonical_reference(reference) == canonical
+    assert canonical_image_reference(reference) == canonical

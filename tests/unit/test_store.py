@@ -10,7 +10,7 @@ import pytest
 from sqlalchemy import Connection
 
 from paddock.errors import Conflict, InvalidInput, PoolNotFound, SandboxNotFound, SnapshotNotFound
-from paddock.model.sandbox import Pool, Sandbox, SandboxLimits, SandboxState, Snapshot, SnapshotState
+from paddock.model.sandbox import Sandbox, SandboxLimits, SandboxPool, SandboxSnapshot, SandboxState, SnapshotState
 from paddock.store.database import Store
 from paddock.store.pool_store import PoolStore
 from paddock.store.sandbox_store import SandboxStore
@@ -54,7 +54,7 @@ async def test_tenants_do_not_see_each_other(tmp_path: Path) -> None:
             await sandboxes.get("s1", "two")
         assert (await sandboxes.list("two"))[1] == 1
         assert (await sandboxes.by_request_key("one", "same")) == await sandboxes.get("s1")
-        await pools.insert(Pool(name="p", tenant="one", image="code", size=1, created_at=START))
+        await pools.insert(SandboxPool(name="p", tenant="one", image="code", size=1, created_at=START))
         with pytest.raises(PoolNotFound):
             await pools.get("two", "p")
         with pytest.raises(PoolNotFound):
@@ -161,8 +161,8 @@ async def test_expired_and_ended(tmp_path: Path) -> None:
         await sandboxes.delete("s1")
 
 
-def a_snapshot(snapshot_id: str, tenant: str = "default") -> Snapshot:
-    return Snapshot(
+def a_snapshot(snapshot_id: str, tenant: str = "default") -> SandboxSnapshot:
+    return SandboxSnapshot(
         id=snapshot_id,
         tenant=tenant,
         backend="local",
@@ -193,7 +193,7 @@ async def test_snapshots(tmp_path: Path) -> None:
 async def test_pools(tmp_path: Path) -> None:
     async with await Store.open(tmp_path / "p.db") as store:
         pools = PoolStore(store)
-        pool = Pool(name="p", tenant="t", image="code", size=1, limits=SandboxLimits(cpu=1), created_at=START)
+        pool = SandboxPool(name="p", tenant="t", image="code", size=1, limits=SandboxLimits(cpu=1), created_at=START)
         await pools.insert(pool)
         with pytest.raises(Conflict, match="pool p already"):
             await pools.insert(pool)

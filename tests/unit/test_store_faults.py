@@ -24,7 +24,7 @@ from paddock.errors import AlreadyRunning, ConfigError, Unavailable
 from paddock.events.event_log import EventLog
 from paddock.model.events import EventType
 from paddock.store import database, tables
-from paddock.store.data_lock import DataLock
+from paddock.store.data_lock import DataDirectoryLock
 from paddock.store.database import Store, Work
 from paddock.store.schema_migration import HEAD, alembic_config, migrate_schema
 
@@ -346,10 +346,10 @@ def test_a_second_server_is_kept_out_until_the_first_dies(tmp_path: Path) -> Non
         assert first.stdout
         assert first.stdout.readline() == b"held\n"
         with pytest.raises(AlreadyRunning, match=rf"pid {first.pid}\b"):
-            DataLock.acquire(tmp_path)
+            DataDirectoryLock.acquire(tmp_path)
         first.kill()
-    with DataLock.acquire(tmp_path):
+    with DataDirectoryLock.acquire(tmp_path):
         assert (tmp_path / "server.lock").read_text() == f"{os.getpid()}\n"
         with pytest.raises(AlreadyRunning):
-            DataLock.acquire(tmp_path)
-    DataLock.acquire(tmp_path).release()
+            DataDirectoryLock.acquire(tmp_path)
+    DataDirectoryLock.acquire(tmp_path).release()

@@ -13,8 +13,8 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from paddock.api.admin import (
     event_routes,
-    health,
-    keys,
+    health_routes,
+    key_routes,
     login_routes,
     prometheus_metrics,
     server_info,
@@ -45,15 +45,15 @@ from paddock.api.runs import run_routes, task_routes
 from paddock.api.sandboxes import (
     diagnostics,
     file_transfer,
-    image_builds,
-    images,
+    image_build_routes,
+    image_routes,
+    kind_routes,
     network_policy,
     opensandbox_stubs,
-    pools,
-    sandbox_kinds,
+    pool_routes,
     sandbox_metrics,
     sandbox_routes,
-    snapshots,
+    snapshot_routes,
 )
 from paddock.api.sandboxes.port_proxy import PortProxy
 from paddock.api.services import ApiServices
@@ -65,11 +65,11 @@ ROUTE_MODULES = (
     session_files,
     session_routes,
     approvals,
-    health,
+    health_routes,
     opensandbox_stubs,
     server_info,
     sandbox_routes,
-    snapshots,
+    snapshot_routes,
     tool_calls,
     mcp_endpoint,
     screenshots,
@@ -79,21 +79,21 @@ ROUTE_MODULES = (
     recordings,
     diagnostics,
     network_policy,
-    pools,
+    pool_routes,
     run_routes,
     task_routes,
     demo_session,
     agui_run,
     event_routes,
-    image_builds,
-    images,
-    keys,
+    image_build_routes,
+    image_routes,
+    key_routes,
     websocket_tickets,
     login_routes,
     server_log,
     sandbox_metrics,
     prometheus_metrics,
-    sandbox_kinds,
+    kind_routes,
     file_transfer,
     models,
     exchanges,
@@ -162,12 +162,12 @@ def create_routes_app(routers: Iterable[APIRouter]) -> FastAPI:
 
     @app.get("/openapi.json", include_in_schema=False)
     def openapi() -> JSONResponse:
-        return JSONResponse(openapi_document.openapi_document(app))
+        return JSONResponse(openapi_document.build_openapi_document(app))
 
     @app.get("/docs", include_in_schema=False)
     def docs() -> HTMLResponse:
         return HTMLResponse(
-            openapi_document.render_docs_page(openapi_document.openapi_document(app)),
+            openapi_document.render_docs_page(openapi_document.build_openapi_document(app)),
             headers={"Content-Security-Policy": openapi_document.DOCS_CONTENT_POLICY},
         )
 

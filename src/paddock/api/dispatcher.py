@@ -12,13 +12,19 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from paddock.api.admin.web_console import WebConsole
 from paddock.api.http.allowed_origins import AllowedOrigins
 from paddock.api.http.authentication import RequestAuthenticator
-from paddock.api.http.authorization import PRINCIPAL, has_model_key, header_value, query_ticket, request_secret
+from paddock.api.http.authorization import (
+    PRINCIPAL_SCOPE_KEY,
+    has_model_key,
+    read_header,
+    read_query_ticket,
+    read_request_api_key,
+)
 from paddock.api.http.body_limits import LOGIN_PATH, BodyLimits
-from paddock.api.http.error_responses import refuse_websocket, send_error, status_for_error
+from paddock.api.http.error_responses import refuse_websocket, send_error_response, status_for_error
 from paddock.api.llm.model_proxy import ModelProxy
 from paddock.api.sandboxes.port_proxy import PortProxy
 from paddock.auth.logins import BrowserLogins
-from paddock.auth.tickets import Tickets
+from paddock.auth.tickets import OneTimeTickets
 from paddock.errors import Forbidden, PaddockError
 from paddock.telemetry.event_loop_monitor import EventLoopMonitor
 
@@ -42,7 +48,7 @@ class RequestDispatcher:
         *,
         console: WebConsole,
         sockets: ASGIApp,
-        tickets: Tickets,
+        tickets: OneTimeTickets,
         origins: AllowedOrigins,
         loop: EventLoopMonitor,
         paths: Iterable[re.Pattern[str]],
@@ -88,11 +94,11 @@ class RequestDispatcher:
                 extensions = scope.get("extensions") or {}
                 await refuse_websocket(send, extensions, status_for_error(error), error.code, error.message)
             else:
-                await send_error(send, status_for_error(error), error.code, error.message)
+                await send_error_response(send, status_for_error(error), error.code, error.message)
 
     def _is_unknown_model_path(self, scope: Scope) -> bool:
         """Return whether a client of a model API asks for a path that no route has."""
-        if not has_model_key(scope) or request_secret(scope):
+        if not has_model_key(scope) or read_request_api_key(scope):
             return False
         return not any(pattern.match(scope["path"]) for pattern in self._paths)
 
@@ -102,18 +108,18 @@ class RequestDispatcher:
 
     async def _authenticate(self, scope: Scope) -> None:
         """Authenticate before the first byte of the body is read."""
-        scope[PRINCIPAL] = await self._admission.authenticate(scope)
+        scope[PRINCIPAL_SCOPE_KEY] = await self._admission.authenticate(scope)
 
     async def _authenticate_websocket(self, scope: Scope) -> None:
         """Authenticate by ticket, key or login; of web pages, only allowed origins may connect."""
         if not self._origins.allows_request(scope):
-            origin = header_value(scope, b"origin")
+            origin = read_header(scope, b"origin")
             raise Forbidden(f"pages of {origin} may not connect; add it to server.cors_origins if they should")
-        ticket = query_ticket(scope)
-        if ticket and not request_secret(scope):
+        ticket = read_query_ticket(scope)
+        if ticket and not read_request_api_key(scope):
             principal = self._tickets.redeem(ticket, scope["path"])
             await self._logins.confirm_usable(principal)
-            scope[PRINCIPAL] = principal
+            scope[PRINCIPAL_SCOPE_KEY] = principal
         else:
             await self._authenticate(scope)
 
@@ -121,7 +127,7 @@ class RequestDispatcher:
         """Serve a WebSocket, which may last for days, until its key or login becomes invalid."""
         work = cast(Coroutine[Any, Any, None], self._sockets(scope, receive, send))
         serving = self._loop.start_task(work, f"WEBSOCKET {scope['path']}")
-        watching = asyncio.create_task(self._logins.wait_until_invalid(scope[PRINCIPAL]))
+        watching = asyncio.create_task(self._logins.wait_until_invalid(scope[PRINCIPAL_SCOPE_KEY]))
         try:
             await asyncio.wait((serving, watching), return_when=asyncio.FIRST_COMPLETED)
             if serving.done():

@@ -23,7 +23,7 @@ class _UnusedServices:
 
 def render_openapi(*, types: bool = False) -> str:
     """Return the OpenAPI document as JSON; with `types`, only its schemas."""
-    document = openapi_document.openapi_document(
+    document = openapi_document.build_openapi_document(
         create_routes_app(create_routers(cast(ApiServices, _UnusedServices())))
     )
     if types:

@@ -12,7 +12,7 @@ from paddock.telemetry.prometheus import RequestMetrics
 
 if TYPE_CHECKING:
     from paddock.agents.sessions.service import SessionService
-    from paddock.auth.keys import ApiKeys
+    from paddock.auth.api_keys import ApiKeys
     from paddock.auth.logins import BrowserLogins
     from paddock.config.schema import Config
     from paddock.events.event_log import EventLog
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from paddock.llm.metering.budgets import KeyBudgets
     from paddock.llm.metering.usage_ledger import UsageLedger
     from paddock.runs.run_service import RunService
-    from paddock.sandbox.images import BuildJobs, ImageStore
+    from paddock.sandbox.images import ImageBuildJobs, ImageStore
     from paddock.store.model_exchanges.usage_series import SeriesStore
     from paddock.store.object_counts import ObjectCounts
 
@@ -35,7 +35,7 @@ class ApiServices:
     keys: ApiKeys
     logins: BrowserLogins
     images: ImageStore
-    builds: BuildJobs
+    builds: ImageBuildJobs
     events: EventLog
     gateway: ModelGateway
     runs: RunService

@@ -17,22 +17,22 @@ _SECRET_PATTERN = re.compile(rf"{SECRET_PREFIX}[0-9A-Za-z]{{{_LENGTH}}}")
 _PREFIX_LENGTH = len(SECRET_PREFIX) + 8
 
 
-def generate_secret() -> str:
+def generate_key_secret() -> str:
     """Generate a random secret."""
     return SECRET_PREFIX + "".join(secrets.choice(_ALPHABET) for _ in range(_LENGTH))
 
 
-def looks_like_secret(text: str) -> bool:
+def looks_like_key_secret(text: str) -> bool:
     """Return whether the text has the form of a secret; other text needs no database lookup."""
     return _SECRET_PATTERN.fullmatch(text) is not None
 
 
-def secret_prefix(secret: str) -> str:
+def key_secret_prefix(secret: str) -> str:
     """Return the part that identifies a key to its owner. The other 35 characters hold 208 bits."""
     return secret[:_PREFIX_LENGTH]
 
 
-def hash_secret(secret: str) -> str:
+def hash_key_secret(secret: str) -> str:
     """Return the hash stored instead of a secret.
 
     No salt and no slow hash: 256 random bits cannot be guessed.
@@ -40,7 +40,7 @@ def hash_secret(secret: str) -> str:
     return hashlib.sha256(secret.encode()).hexdigest()
 
 
-def read_secret(path: Path) -> str | None:
+def read_key_secret_file(path: Path) -> str | None:
     """Return the secret stored in a file, or `None`."""
     try:
         return path.read_text(encoding="ascii").strip()
@@ -48,7 +48,7 @@ def read_secret(path: Path) -> str | None:
         return None
 
 
-def write_secret(path: Path, secret: str) -> None:
+def write_key_secret_file(path: Path, secret: str) -> None:
     """Write a secret atomically to a file that only its owner can read."""
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     partial = path.with_name(f"{path.name}.{secrets.token_hex(4)}")

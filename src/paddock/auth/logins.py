@@ -9,11 +9,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
-from paddock.auth.key_secrets import hash_secret
-from paddock.auth.keys import ApiKeys
-from paddock.auth.tickets import LoginCodes
+from paddock.auth.api_keys import ApiKeys
+from paddock.auth.key_secrets import hash_key_secret
+from paddock.auth.tickets import OneTimeLoginCodes
 from paddock.errors import NotFound, PaddockError, QuotaExceeded, Unauthorized, Unavailable
-from paddock.model.keys import BrowserLogin, Key, Principal
+from paddock.model.keys import ApiKey, BrowserLogin, Principal
 from paddock.store.login_store import LoginStore
 
 COOKIE_PREFIX = "pds_"
@@ -36,7 +36,7 @@ _SIGNED_OUT = "You are no longer signed in; sign in again."
 @dataclass(frozen=True)
 class _CachedLogin:
     login: BrowserLogin
-    key: Key
+    key: ApiKey
     read_at: datetime
     changes: int
 
@@ -61,7 +61,7 @@ class BrowserLogins:
         self._now = now
         self._cache: OrderedDict[str, _CachedLogin] = OrderedDict()
         self._failed_attempts: OrderedDict[str, list[datetime]] = OrderedDict()
-        self.codes = LoginCodes(now)
+        self.codes = OneTimeLoginCodes(now)
         self.changes = 0
         """Incremented at each logout."""
 
@@ -200,4 +200,4 @@ class BrowserLogins:
 
 
 def _hash_login(cookie: str, proof: str) -> str:
-    return hash_secret(f"{cookie} {proof}")
+    return hash_key_secret(f"{cookie} {proof}")

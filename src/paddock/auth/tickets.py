@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
-from paddock.auth.key_secrets import hash_secret
+from paddock.auth.key_secrets import hash_key_secret
 from paddock.errors import QuotaExceeded, Unauthorized
 from paddock.model.keys import Principal
 
@@ -18,7 +18,7 @@ MAX_PER_KEY = 1000
 
 
 @dataclass(frozen=True)
-class Ticket:
+class OneTimeTicket:
     """A one-time ticket."""
 
     secret: str
@@ -32,7 +32,7 @@ class _IssuedTicket:
     expires_at: datetime
 
 
-class Tickets:
+class OneTimeTickets:
     """Issues and redeems tickets. They are kept in memory, so that none outlives the server."""
 
     prefix = "pdt_"
@@ -45,7 +45,7 @@ class Tickets:
         """By the hash of the secret, ordered by expiry."""
         self._count: Counter[str] = Counter()
 
-    def issue(self, principal: Principal, path: str | None = None) -> Ticket:
+    def issue(self, principal: Principal, path: str | None = None) -> OneTimeTicket:
         """Issue a ticket for a principal, valid once, and for one path only if given.
 
         Raises `QuotaExceeded` if the key has too many unused tickets.
@@ -55,15 +55,15 @@ class Tickets:
             raise QuotaExceeded(
                 f"this key has {MAX_PER_KEY} unused tickets; use them, or wait {self.lifetime.seconds} seconds"
             )
-        ticket = Ticket(self.prefix + secrets.token_urlsafe(32), self._now() + self.lifetime)
-        self._issued[hash_secret(ticket.secret)] = _IssuedTicket(principal, path, ticket.expires_at)
+        ticket = OneTimeTicket(self.prefix + secrets.token_urlsafe(32), self._now() + self.lifetime)
+        self._issued[hash_key_secret(ticket.secret)] = _IssuedTicket(principal, path, ticket.expires_at)
         self._count[principal.key_id] += 1
         return ticket
 
     def redeem(self, secret: str, path: str) -> Principal:
         """Use up a ticket and return its principal. Raises `Unauthorized`."""
         self._remove_expired()
-        issued = self._remove(hash_secret(secret))
+        issued = self._remove(hash_key_secret(secret))
         if issued is None:
             raise Unauthorized(self.invalid_message)
         if issued.path is not None and issued.path != path:
@@ -88,7 +88,7 @@ class Tickets:
             self._remove(hashed)
 
 
-class LoginCodes(Tickets):
+class OneTimeLoginCodes(OneTimeTickets):
     """One-time codes that log a browser in as the principal that requested them."""
 
     prefix = "pdc_"

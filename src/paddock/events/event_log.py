@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from datetime import datetime
 from typing import Any, TypeVar
 
-from paddock.events.operator_log import log_event
+from paddock.events.operator_log import log_operator_event
 from paddock.events.recent_events import RecentEvents
 from paddock.model.events import EventRecord, EventType
 from paddock.store.database import Store, Work
@@ -135,7 +135,7 @@ class EventLog:
 
     def _publish(self, event: EventRecord) -> None:
         self._recent.add(event)
-        log_event(event)
+        log_operator_event(event)
 
     def close(self) -> None:
         """Let followers finish with the events recorded so far."""

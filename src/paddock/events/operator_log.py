@@ -50,7 +50,7 @@ _MAX_FIELD_LENGTH = 200
 log = structlog.get_logger()
 
 
-def log_event(event: EventRecord) -> None:
+def log_operator_event(event: EventRecord) -> None:
     """Write the log line of an event if its type is one that operators follow."""
     if event.type not in LOGGED_TYPES and event.type not in FAILURE_TYPES:
         return

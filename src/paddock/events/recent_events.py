@@ -8,7 +8,7 @@ from collections.abc import Collection, Sequence
 from weakref import WeakValueDictionary
 
 from paddock.model.events import EventRecord
-from paddock.model.owners import private_subject
+from paddock.model.owners import private_subject_of_view
 
 
 class RecentEvents:
@@ -47,7 +47,7 @@ class RecentEvents:
         if sequence < self.floor:
             return None
         found = []
-        subject = private_subject(tenant)
+        subject = private_subject_of_view(tenant)
         for event in reversed(self._events):
             if event.sequence <= sequence:
                 break

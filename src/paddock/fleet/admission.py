@@ -12,9 +12,9 @@ from typing import Literal
 from paddock.config.schema import Config
 from paddock.config.units import format_size
 from paddock.errors import Conflict, HostFull, InvalidInput, QuotaExceeded, Unsupported
+from paddock.fleet.fleet_requests import ImageResolver, SandboxRequest
 from paddock.fleet.kinds import SandboxKinds
 from paddock.fleet.pools import PoolManager
-from paddock.fleet.requests import CreateSandbox, ImageSource
 from paddock.model.sandbox import Image, Sandbox, SandboxLimits, SandboxState, SnapshotState
 from paddock.model.screens import SandboxKind
 from paddock.store.sandbox_store import SandboxStore
@@ -24,7 +24,7 @@ ALIVE_STATES = [state for state in SandboxState if state.alive]
 
 
 @dataclass(frozen=True)
-class ResolvedSandbox:
+class ResolvedSandboxSettings:
     """Image, limits and kind of an admitted sandbox."""
 
     image: Image
@@ -38,7 +38,7 @@ class AdmissionControl:
     def __init__(
         self,
         config: Config,
-        images: ImageSource,
+        images: ImageResolver,
         kinds: SandboxKinds,
         sandboxes: SandboxStore,
         snapshots: SnapshotStore,
@@ -51,7 +51,7 @@ class AdmissionControl:
         self._snapshots = snapshots
         self._pools = pools
 
-    async def check_request(self, tenant: str, request: CreateSandbox) -> ResolvedSandbox:
+    async def check_request(self, tenant: str, request: SandboxRequest) -> ResolvedSandboxSettings:
         """Resolve image, limits and kind of a request; raise if it is invalid or not allowed."""
         if sum(source is not None for source in (request.image, request.snapshot, request.pool)) > 1:
             raise InvalidInput("give only one of image, snapshotId and poolRef")
@@ -80,7 +80,7 @@ class AdmissionControl:
         image = await asyncio.to_thread(self._images.resolve, name)
         limits = self.resolve_limits(request.limits, kind)
         self.check_disk()
-        return ResolvedSandbox(image, limits, kind.name if kind else None)
+        return ResolvedSandboxSettings(image, limits, kind.name if kind else None)
 
     def check_disk(self) -> None:
         """Raise `HostFull` when the host has too little free disk space for a sandbox or a snapshot."""

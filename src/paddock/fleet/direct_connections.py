@@ -39,7 +39,7 @@ class DirectConnection:
     """When data was last relayed."""
 
 
-class DirectConnections:
+class DirectConnectionLimiter:
     """All direct connections."""
 
     def __init__(self) -> None:

@@ -8,7 +8,7 @@ SLACK = 2**20
 """Bytes that deleting files may write."""
 
 
-class DiskOveruse:
+class DiskOveruseTracker:
     """Tracks names above their limit: their least use since the last stop, and the number of stops."""
 
     def __init__(self) -> None:

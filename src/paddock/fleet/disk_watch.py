@@ -21,11 +21,11 @@ from typing import NamedTuple, Self
 import structlog
 
 from paddock.errors import PaddockError
-from paddock.fleet.disk_overuse import DiskOveruse
+from paddock.fleet.disk_overuse import DiskOveruseTracker
 from paddock.fleet.fleet import Fleet
 from paddock.model.events import EventType
 from paddock.model.sandbox import Sandbox, SandboxState, VolumeUse
-from paddock.sandbox.base import Feature
+from paddock.sandbox.base import BackendFeature
 
 CHECK_AFTER_LOSS = 16 * 2**20
 """Bytes of free space that the host must lose before sandboxes are checked early."""
@@ -89,7 +89,7 @@ class DiskWatch:
         self._free = _FreeSpace(0, 0)
         self._checked_at = 0.0
         self._watched: dict[str, _DiskUse] = {}
-        self._overuse = DiskOveruse()
+        self._overuse = DiskOveruseTracker()
 
     async def check_disk_use(self) -> None:
         """Start background measurements of sandboxes and volumes that may be above their limits."""
@@ -102,7 +102,7 @@ class DiskWatch:
             return
         self._free, self._checked_at = free, now
         running, _ = await self._fleet.sandboxes.list(states=[SandboxState.RUNNING], page_size=ALL_ROWS)
-        known = {name for sandbox in running for name in (sandbox.id, volumes_label(sandbox.tenant))}
+        known = {name for sandbox in running for name in (sandbox.id, tenant_volumes_label(sandbox.tenant))}
         self._watched = {name: self._watched.get(name) or _DiskUse() for name in known}
         self._overuse.keep_only(known)
         for watched in self._watched.values():
@@ -112,7 +112,7 @@ class DiskWatch:
         for tenant in self._fleet.volumes.list_tenants():
             writers = [each for each in running if each.tenant == tenant and _writes_volumes(each)]
             if writers:
-                self._start_measuring(volumes_label(tenant), now, partial(self._check_volumes, tenant, writers))
+                self._start_measuring(tenant_volumes_label(tenant), now, partial(self._check_volumes, tenant, writers))
 
     def _start_measuring(self, name: str, now: float, check: Callable[[bool, int], Awaitable[int]]) -> None:
         """Measure in the background if it is due.
@@ -163,7 +163,7 @@ class DiskWatch:
         limit = self._fleet.config.quotas.for_tenant(tenant).volumes
         if limit is None:
             return NO_LIMIT
-        name = volumes_label(tenant)
+        name = tenant_volumes_label(tenant)
         used = self._watched[name].used = await asyncio.to_thread(self._fleet.volumes.used_bytes, tenant)
         grows = self._overuse.is_growing(name, used, limit)
         for sandbox in writers:
@@ -179,7 +179,7 @@ class DiskWatch:
         """Return the bytes written. A suspected sandbox is frozen while a long measurement runs."""
         backend = self._fleet.backend
         measuring = asyncio.ensure_future(backend.disk_used(sandbox.record))
-        if suspected and Feature.PAUSE in backend.features:
+        if suspected and BackendFeature.PAUSE in backend.features:
             await asyncio.wait([measuring], timeout=FREEZE_AFTER)
             if not measuring.done():
                 async with self._frozen(sandbox):
@@ -192,7 +192,7 @@ class DiskWatch:
         backend = self._fleet.backend
         async with self._fleet.sandbox_lock(sandbox.id):
             if (
-                Feature.PAUSE not in backend.features
+                BackendFeature.PAUSE not in backend.features
                 or (await self._fleet.sandboxes.get(sandbox.id)).state is not SandboxState.RUNNING
             ):
                 yield
@@ -234,7 +234,7 @@ class DiskWatch:
                 grown += self._growth(other.id, await self._fleet.backend.disk_used(other.record))
         for tenant in self._fleet.volumes.list_tenants():
             used = await asyncio.to_thread(self._fleet.volumes.used_bytes, tenant)
-            grown += self._growth(volumes_label(tenant), used)
+            grown += self._growth(tenant_volumes_label(tenant), used)
         return grown
 
     def _growth(self, name: str, used: int) -> int:
@@ -254,12 +254,12 @@ class DiskWatch:
 
     async def _allow_writes(self, sandbox: Sandbox) -> None:
         """Allow writes again below the limit; an earlier server may have refused them."""
-        volumes = volumes_label(sandbox.tenant)
+        volumes = tenant_volumes_label(sandbox.tenant)
         if not self._overuse.is_over(sandbox.id) and not (_writes_volumes(sandbox) and self._overuse.is_over(volumes)):
             await self._fleet.backend.refuse_writes(sandbox.record, None)
 
 
-def volumes_label(tenant: str) -> str:
+def tenant_volumes_label(tenant: str) -> str:
     return f"volumes of {tenant}"
 
 

@@ -36,7 +36,7 @@ ProgressCallback = Callable[[int, int | None], None]
 """Called with the bytes transferred so far, and the total if known."""
 
 
-class SandboxPath(FrozenModel):
+class SandboxFileLocation(FrozenModel):
     """A path in a sandbox."""
 
     sandbox: str
@@ -46,7 +46,7 @@ class SandboxPath(FrozenModel):
         return f"{self.sandbox}:{self.path}"
 
 
-class MoveResult(FrozenModel):
+class FileMoveResult(FrozenModel):
     """Result of a move: source, destination, size and digest."""
 
     source: str
@@ -75,13 +75,13 @@ class FileMover:
     async def move(
         self,
         tenant: str,
-        source: SandboxPath,
-        destination: SandboxPath,
+        source: SandboxFileLocation,
+        destination: SandboxFileLocation,
         *,
         max_size: int | None = None,
         keep: bool = True,
         on_progress: ProgressCallback = lambda count, total: None,
-    ) -> MoveResult:
+    ) -> FileMoveResult:
         """Copy a file or directory to another sandbox, and remove the source unless `keep` is set.
 
         A destination that is a directory, or ends with a slash, gets the source inside it; `DIR/.` stands for a
@@ -98,7 +98,7 @@ class FileMover:
                 raise NotFound(f"there is no {source}")
             kind = await _file_type(source_client, source.path, info)
             target = await self._destination_path(destination_client, source.path, destination.path, kind)
-            _check_not_nested(source, SandboxPath(sandbox=destination.sandbox, path=target), kind)
+            _check_not_nested(source, SandboxFileLocation(sandbox=destination.sandbox, path=target), kind)
             transfer = FileTransfer(limit, on_progress, self._stall, self._longest)
             if kind == "directory":
                 stream = source_client.get_archive(source.path)
@@ -112,7 +112,7 @@ class FileMover:
                 await transfer.copy_stream(
                     stream, lambda chunks: destination_client.write_file(target, chunks, mode=mode)
                 )
-            result = MoveResult(
+            result = FileMoveResult(
                 source=source.sandbox,
                 source_path=_in_request_notation(requested_source, source.path),
                 destination=destination.sandbox,
@@ -131,11 +131,11 @@ class FileMover:
         self,
         tenant: str,
         sandbox_id: str,
-        destination: SandboxPath,
+        destination: SandboxFileLocation,
         *,
         format: Literal["png", "jpeg"] = "png",
         max_size: int | None = None,
-    ) -> MoveResult:
+    ) -> FileMoveResult:
         """Write a screenshot to a file in the same or another sandbox."""
         requested_destination, destination = destination, await self._to_linux_path(tenant, destination)
         limit = self._limit(max_size)
@@ -150,7 +150,7 @@ class FileMover:
             target = await self._destination_path(destination_client, f"/{name}", destination.path, "file")
             async with asyncio.timeout(self._stall):
                 await destination_client.write_file(target, shot.data)
-        result = MoveResult(
+        result = FileMoveResult(
             source=sandbox_id,
             source_path=None,
             destination=destination.sandbox,
@@ -163,7 +163,7 @@ class FileMover:
         await self._publish_move(tenant, result)
         return result
 
-    async def _to_linux_path(self, tenant: str, location: SandboxPath) -> SandboxPath:
+    async def _to_linux_path(self, tenant: str, location: SandboxFileLocation) -> SandboxFileLocation:
         """Return the location with a Linux path, translating Windows paths such as `C:\\x` in Wine sandboxes."""
         sandbox = await self._fleet.get(tenant, location.sandbox)
         drive = DRIVE_PATH.fullmatch(location.path)
@@ -171,7 +171,9 @@ class FileMover:
             prefix = (await asyncio.to_thread(self._fleet.images.resolve, sandbox.image)).env.get("WINEPREFIX")
             if prefix is not None:
                 rest = drive[2].replace("\\", "/")
-                location = SandboxPath(sandbox=location.sandbox, path=f"{prefix}/dosdevices/{drive[1].lower()}:/{rest}")
+                location = SandboxFileLocation(
+                    sandbox=location.sandbox, path=f"{prefix}/dosdevices/{drive[1].lower()}:/{rest}"
+                )
         _check_path(location.path)
         return location
 
@@ -207,8 +209,8 @@ class FileMover:
         return str(PurePosixPath(wanted) / name) if into else str(PurePosixPath(wanted))
 
     async def _remove(
-        self, source_client: DaemonClient, path: str, info: Mapping[str, Any], result: MoveResult
-    ) -> MoveResult:
+        self, source_client: DaemonClient, path: str, info: Mapping[str, Any], result: FileMoveResult
+    ) -> FileMoveResult:
         """Remove the source. A failure is reported as `kept`, not raised: the copy has arrived."""
         remove = source_client.remove_directory if info.get("type") == "directory" else source_client.remove_file
         try:
@@ -217,7 +219,7 @@ class FileMover:
             return result.model_copy(update={"kept": True})
         return result
 
-    async def _publish_move(self, tenant: str, result: MoveResult) -> None:
+    async def _publish_move(self, tenant: str, result: FileMoveResult) -> None:
         for sandbox_id in dict.fromkeys((result.source, result.destination)):
             await self._fleet.events.append(
                 sandbox_stream(sandbox_id), EventType.FILE_MOVED, result.model_dump(), tenant=tenant
@@ -302,7 +304,7 @@ class FileTransfer:
         self._fully_read = True
 
 
-def _in_request_notation(location: SandboxPath, path: str) -> str:
+def _in_request_notation(location: SandboxFileLocation, path: str) -> str:
     """Return a path in the notation of the request: with drive and backslashes if the request used them."""
     drive = DRIVE_PATH.fullmatch(location.path)
     _, device, rest = path.partition(f"/dosdevices/{drive[1].lower()}:") if drive is not None else ("", "", "")
@@ -353,7 +355,7 @@ def _check_path(path: str) -> None:
         raise InvalidInput(f"{path[:80]!r}: names that are not Unicode cannot be moved by name") from None
 
 
-def _check_not_nested(source: SandboxPath, target: SandboxPath, kind: str) -> None:
+def _check_not_nested(source: SandboxFileLocation, target: SandboxFileLocation, kind: str) -> None:
     """Raise `Conflict` when source and target are the same path, or the target is inside the source."""
     if source.sandbox != target.sandbox:
         return

@@ -23,27 +23,34 @@ from paddock.errors import (
     Unavailable,
 )
 from paddock.events.event_log import EventLog
-from paddock.fleet.admission import ALIVE_STATES, AdmissionControl, ResolvedSandbox
+from paddock.fleet.admission import ALIVE_STATES, AdmissionControl, ResolvedSandboxSettings
+from paddock.fleet.fleet_requests import ImageResolver, SandboxRequest, new_id
 from paddock.fleet.kinds import SandboxKinds
 from paddock.fleet.lifecycle_hooks import LifecycleHook, LifecycleHooks
 from paddock.fleet.pools import PoolManager, ReadySandbox
 from paddock.fleet.port_forwards import PortForwards
-from paddock.fleet.requests import CreateSandbox, ImageSource, new_id
 from paddock.fleet.volumes import GrantedVolumes, VolumeRegistry
 from paddock.model.events import EventType, sandbox_stream
-from paddock.model.owners import Ownership, Visibility, check_may_share, owner_of_new, request_key_of, subject_of
+from paddock.model.owners import (
+    Ownership,
+    Visibility,
+    check_may_share,
+    owner_scoped_request_key,
+    owner_subject_of_view,
+    ownership_of_new_object,
+)
 from paddock.model.sandbox import (
     KIND_EXTENSION,
     KIND_VARIABLE,
     Image,
     Sandbox,
     SandboxLimits,
+    SandboxSnapshot,
     SandboxSpec,
     SandboxState,
-    Snapshot,
     SnapshotState,
 )
-from paddock.sandbox.base import Backend
+from paddock.sandbox.base import SandboxBackend
 from paddock.store.database import Store
 from paddock.store.event_store import NewEvent
 from paddock.store.pool_store import PoolStore
@@ -65,8 +72,8 @@ class Fleet:
     def __init__(
         self,
         *,
-        backend: Backend,
-        images: ImageSource,
+        backend: SandboxBackend,
+        images: ImageResolver,
         store: Store,
         events: EventLog,
         config: Config,
@@ -99,13 +106,13 @@ class Fleet:
         """Raise `InvalidInput` for more than a sandbox may have."""
         self._admission.resolve_limits(asked)
 
-    async def create(self, tenant: str, request: CreateSandbox) -> Sandbox:
+    async def create(self, tenant: str, request: SandboxRequest) -> Sandbox:
         """Create a sandbox and return it running.
 
         Repeating the call with the same `request_key` returns the first sandbox. After an error nothing is left behind.
         """
-        if (stored := request_key_of(tenant, request.request_key)) and (
-            earlier := await self.sandboxes.by_request_key(tenant, stored, subject_of(tenant))
+        if (stored := owner_scoped_request_key(tenant, request.request_key)) and (
+            earlier := await self.sandboxes.by_request_key(tenant, stored, owner_subject_of_view(tenant))
         ):
             return await self._wait_until_started(earlier)
         # Shielded: creation completes even if the caller stops waiting.
@@ -211,7 +218,7 @@ class Fleet:
         await self.publish_event(resumed, EventType.SANDBOX_RESUMED)
         return resumed
 
-    async def snapshot(self, tenant: str, sandbox_id: str, name: str | None = None) -> Snapshot:
+    async def snapshot(self, tenant: str, sandbox_id: str, name: str | None = None) -> SandboxSnapshot:
         """Start a snapshot of a sandbox's files; it becomes ready in the background."""
         sandbox = await self.get(tenant, sandbox_id)
         if sandbox.state not in ONGOING_STATES:
@@ -222,7 +229,7 @@ class Fleet:
             raise QuotaExceeded(f"tenant {tenant} has its {quota} snapshots; delete one first")
         now = datetime.now(UTC)
         snapshot = await self.snapshots.insert(
-            Snapshot(
+            SandboxSnapshot(
                 id=new_id("snap"),
                 tenant=sandbox.tenant,
                 **dict(sandbox.ownership),
@@ -345,13 +352,13 @@ class Fleet:
         for client in self._clients.values():
             await client.close()
 
-    async def _create(self, tenant: str, request: CreateSandbox) -> Sandbox:
+    async def _create(self, tenant: str, request: SandboxRequest) -> Sandbox:
         self.hooks.check_request(request)
         resolved = await self._admission.check_request(tenant, request)
         async with self.sandbox_lock(f"tenant {tenant}"):
             await self._admission.check_quota(str(tenant), resolved.limits)
             if request.name is not None:
-                same = request_key_of(tenant, request.request_key)
+                same = owner_scoped_request_key(tenant, request.request_key)
                 await self._check_name(
                     tenant, request.name, lambda other: same is not None and other.request_key == same
                 )
@@ -385,13 +392,13 @@ class Fleet:
             raise NameTaken(f"sandbox {others[0]} is named {name} already; choose another name, or delete that sandbox")
 
     def _pending_sandbox(
-        self, tenant: str, request: CreateSandbox, resolved: ResolvedSandbox, ready: ReadySandbox | None
+        self, tenant: str, request: SandboxRequest, resolved: ResolvedSandboxSettings, ready: ReadySandbox | None
     ) -> Sandbox:
         now = datetime.now(UTC)
         return Sandbox(
             id=ready.id if ready else new_id(),
             tenant=str(tenant),
-            **dict(request.owner or owner_of_new(tenant, request.visibility or self.config.sharing.default)),
+            **dict(request.owner or ownership_of_new_object(tenant, request.visibility or self.config.sharing.default)),
             backend=self.backend.name,
             image=resolved.image.name,
             state=SandboxState.PENDING,
@@ -406,12 +413,12 @@ class Fleet:
             snapshot=request.snapshot,
             pool=ready.pool if ready else None,
             network_default=request.network_default,
-            request_key=request_key_of(tenant, request.request_key),
+            request_key=owner_scoped_request_key(tenant, request.request_key),
             token=ready.token if ready else secrets.token_urlsafe(32),
         )
 
     async def _start_sandbox(
-        self, sandbox: Sandbox, request: CreateSandbox, image: Image, ready: ReadySandbox | None
+        self, sandbox: Sandbox, request: SandboxRequest, image: Image, ready: ReadySandbox | None
     ) -> Sandbox:
         granted = GrantedVolumes(())
         try:
@@ -455,7 +462,7 @@ class Fleet:
             return None
 
     async def _start_new(
-        self, sandbox: Sandbox, request: CreateSandbox, image: Image, granted: GrantedVolumes, env: Mapping[str, str]
+        self, sandbox: Sandbox, request: SandboxRequest, image: Image, granted: GrantedVolumes, env: Mapping[str, str]
     ) -> Mapping[str, Any]:
         spec = SandboxSpec(
             id=sandbox.id,
@@ -501,7 +508,7 @@ class Fleet:
         if client is not None:
             await client.close()
 
-    async def _write_snapshot(self, sandbox: Sandbox, snapshot: Snapshot) -> None:
+    async def _write_snapshot(self, sandbox: Sandbox, snapshot: SandboxSnapshot) -> None:
         creating = [SnapshotState.CREATING]
         try:
             async with self.sandbox_lock(sandbox.id):
@@ -515,7 +522,7 @@ class Fleet:
             ready = await self.snapshots.transition(snapshot.id, creating, SnapshotState.READY)
             await self._publish_snapshot_event(ready, EventType.SNAPSHOT_READY)
 
-    async def _publish_snapshot_event(self, snapshot: Snapshot, kind: EventType) -> None:
+    async def _publish_snapshot_event(self, snapshot: SandboxSnapshot, kind: EventType) -> None:
         data = {"sandbox_id": snapshot.sandbox_id, "message": snapshot.message}
         await self.events.append(f"snapshot/{snapshot.id}", kind, data, tenant=snapshot.tenant)
 

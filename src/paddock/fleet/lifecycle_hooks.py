@@ -8,9 +8,9 @@ from typing import Protocol
 
 import structlog
 
-from paddock.fleet.requests import CreateSandbox
+from paddock.fleet.fleet_requests import SandboxRequest
 from paddock.model.sandbox import Sandbox, UplinkService
-from paddock.sandbox.base import Backend, Feature, Record
+from paddock.sandbox.base import BackendFeature, Record, SandboxBackend
 
 log = structlog.get_logger()
 
@@ -23,7 +23,7 @@ class LifecycleHook(Protocol):
         """Uplink services of every sandbox, pooled ones included."""
         ...
 
-    def check_request(self, request: CreateSandbox) -> None:
+    def check_request(self, request: SandboxRequest) -> None:
         """Raise `InvalidInput` for an invalid request, before anything is created."""
         ...
 
@@ -54,15 +54,15 @@ class LifecycleHooks:
     Hooks are called in turn, and the failure of one does not keep the others from being called.
     """
 
-    def __init__(self, hooks: Sequence[LifecycleHook], backend: Backend) -> None:
-        self._hooks = tuple(hooks) if Feature.UPLINK in backend.features else ()
+    def __init__(self, hooks: Sequence[LifecycleHook], backend: SandboxBackend) -> None:
+        self._hooks = tuple(hooks) if BackendFeature.UPLINK in backend.features else ()
         self._backend = backend
 
     @property
     def uplink_services(self) -> tuple[UplinkService, ...]:
         return tuple(service for hook in self._hooks for service in hook.uplink_services)
 
-    def check_request(self, request: CreateSandbox) -> None:
+    def check_request(self, request: SandboxRequest) -> None:
         for hook in self._hooks:
             hook.check_request(request)
 

@@ -22,11 +22,11 @@ import structlog
 from paddock.config.schema import Config
 from paddock.errors import Conflict, Forbidden, InvalidInput, PaddockError, PoolNotFound
 from paddock.fleet.display_ready import DISPLAY_SERVICE, wait_for_display
+from paddock.fleet.fleet_requests import ImageResolver, SandboxRequest, new_id
 from paddock.fleet.kinds import SandboxKinds
-from paddock.fleet.requests import CreateSandbox, ImageSource, new_id
-from paddock.model.sandbox import KIND_VARIABLE, Image, Pool, SandboxLimits, SandboxSpec, UplinkService
+from paddock.model.sandbox import KIND_VARIABLE, Image, SandboxLimits, SandboxPool, SandboxSpec, UplinkService
 from paddock.model.screens import SandboxKind
-from paddock.sandbox.base import Backend
+from paddock.sandbox.base import SandboxBackend
 from paddock.store.pool_store import PoolStore
 
 SHARED_TENANT = ""
@@ -50,7 +50,7 @@ class ReadySandbox:
 
 @dataclass
 class _PoolState:
-    pool: Pool
+    pool: SandboxPool
     sandboxes: deque[ReadySandbox] = field(default_factory=deque)
     claims: set[str] = field(default_factory=set)
     """Ids of claimed sandboxes whose records are not stored yet."""
@@ -63,8 +63,8 @@ class PoolManager:
 
     def __init__(
         self,
-        backend: Backend,
-        images: ImageSource,
+        backend: SandboxBackend,
+        images: ImageResolver,
         kinds: SandboxKinds,
         store: PoolStore,
         config: Config,
@@ -101,7 +101,7 @@ class PoolManager:
             image = settings.image or (kind.image if kind else "")
             limits = self._resolve_limits(SandboxLimits(**settings.limits.model_dump()), kind)
             facts = settings.model_dump(include={"name", "kind", "size"})
-            pool = Pool(tenant=SHARED_TENANT, image=image, limits=limits, created_at=now, **facts)
+            pool = SandboxPool(tenant=SHARED_TENANT, image=image, limits=limits, created_at=now, **facts)
             self._states[SHARED_TENANT, pool.name] = _PoolState(pool)
         for pool in await self._store.list():
             self._states[pool.tenant, pool.name] = _PoolState(pool)
@@ -115,7 +115,7 @@ class PoolManager:
         limits: SandboxLimits,
         kind: str | None = None,
         max_total: int | None = None,
-    ) -> Pool:
+    ) -> SandboxPool:
         """Create a pool of an image, or of a kind and its image. Raises `InvalidInput` when neither is given."""
         known = None if kind is None else self._kinds.get(kind)
         image = image or (known.image if known else None)
@@ -124,7 +124,7 @@ class PoolManager:
         if (SHARED_TENANT, name) in self._states:
             raise Conflict(f"pool {name} is already defined in the configuration")
         self._images.resolve(image)
-        pool = Pool(
+        pool = SandboxPool(
             name=name,
             tenant=tenant,
             image=image,
@@ -139,13 +139,13 @@ class PoolManager:
         self._changed.set()
         return pool
 
-    async def get(self, tenant: str, name: str) -> Pool:
+    async def get(self, tenant: str, name: str) -> SandboxPool:
         return self._find(tenant, name).pool
 
-    async def list(self, tenant: str) -> Sequence[Pool]:
+    async def list(self, tenant: str) -> Sequence[SandboxPool]:
         return sorted((state.pool for state in self._states_open_to(tenant)), key=lambda pool: pool.name)
 
-    async def resize(self, tenant: str, name: str, size: int, max_total: int | None = None) -> Pool:
+    async def resize(self, tenant: str, name: str, size: int, max_total: int | None = None) -> SandboxPool:
         """Change the size, and the upper bound if given."""
         state = self._find_own(tenant, name)
         bound = {} if max_total is None else {"max_total": max_total}
@@ -175,7 +175,7 @@ class PoolManager:
         return {sandbox.id for state in self._states.values() for sandbox in state.sandboxes}
 
     def take_ready(
-        self, tenant: str, request: CreateSandbox, image: Image, limits: SandboxLimits, kind: str | None
+        self, tenant: str, request: SandboxRequest, image: Image, limits: SandboxLimits, kind: str | None
     ) -> ReadySandbox | None:
         """Take a ready sandbox for this request, if a matching pool has one.
 
@@ -224,7 +224,7 @@ class PoolManager:
             await self._remove_ready(state)
 
     def _matching_states(
-        self, tenant: str, request: CreateSandbox, image: Image, limits: SandboxLimits, kind: str | None
+        self, tenant: str, request: SandboxRequest, image: Image, limits: SandboxLimits, kind: str | None
     ) -> Sequence[_PoolState]:
         if request.pool is not None:
             return [self._find(tenant, request.pool)]

@@ -10,9 +10,9 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from paddock.errors import QuotaExceeded, SandboxError, Unavailable
-from paddock.fleet.direct_connections import DirectConnection, DirectConnections
+from paddock.fleet.direct_connections import DirectConnection, DirectConnectionLimiter
 from paddock.model.sandbox import DaemonAddress
-from paddock.telemetry.open_files import first_reserved_descriptor
+from paddock.telemetry.descriptor_reserve import first_reserved_descriptor
 
 EXECD_PORT = 44772
 """Port of execd in a container; here it stands for the sandbox's own daemon."""
@@ -52,7 +52,7 @@ class PortForwards:
         self._per_tenant = per_tenant
         self._unused = unused
         self._forwards: dict[tuple[str, int], _Forward] = {}
-        self._connections = DirectConnections()
+        self._connections = DirectConnectionLimiter()
         self._lock = asyncio.Lock()
 
     async def open(self, tenant: str, sandbox_id: str, port: int, address: DaemonAddress) -> int:

@@ -14,7 +14,7 @@ _LOOPBACK_NAMES = frozenset({"127.0.0.1", "localhost", "[::1]"})
 
 
 @asynccontextmanager
-async def uplink_socket(directory_path: Path, name: str) -> AsyncIterator[socket.socket]:
+async def publish_uplink_socket(directory_path: Path, name: str) -> AsyncIterator[socket.socket]:
     """Bind the socket of uplink service `name`; publish it under its name at the end of the context.
 
     `directory_path` is the directory of the sandbox's sockets: only the host writes it, only the host and the sandbox

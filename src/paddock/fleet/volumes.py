@@ -9,10 +9,10 @@ from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 
 from paddock.errors import Forbidden, InvalidInput, NotFound
-from paddock.fleet.requests import VolumeRequest
+from paddock.fleet.fleet_requests import VolumeRequest
 from paddock.model.sandbox import Mount, VolumeUse
-from paddock.sandbox.local.launch import open_in
-from paddock.sandbox.local.sandbox_files import disk_used, remove_tree
+from paddock.sandbox.local.launcher_process import open_within_root
+from paddock.sandbox.local.sandbox_files import disk_bytes_used, remove_sandbox_tree
 
 VOLUME_NAME = re.compile(r"[a-z0-9]([-a-z0-9]{0,251}[a-z0-9])?")
 RESERVED_PATHS = ("/proc", "/dev", "/sys", "/run/paddock", "/opt/paddock")
@@ -75,7 +75,7 @@ class VolumeRegistry:
         """Delete the volumes that are deleted with their sandbox."""
         for claim, use in volumes.items():
             if use is VolumeUse.OWN:
-                remove_tree(self._directory / tenant / claim)
+                remove_sandbox_tree(self._directory / tenant / claim)
 
     def list_volume_names(self, tenant: str, prefix: str = "") -> Sequence[str]:
         """List names of a tenant's volumes, optionally by prefix."""
@@ -85,14 +85,14 @@ class VolumeRegistry:
     def remove_volume(self, tenant: str, claim: str) -> None:
         """Delete a named volume if it exists. No sandbox may have it mounted."""
         if VOLUME_NAME.fullmatch(claim):
-            remove_tree(self._directory / tenant / claim)
+            remove_sandbox_tree(self._directory / tenant / claim)
 
     def list_tenants(self) -> Sequence[str]:
         return [path.name for path in self._directory.iterdir()] if self._directory.is_dir() else []
 
     def used_bytes(self, tenant: str) -> int:
         """Return the bytes in all volumes of a tenant."""
-        return disk_used(self._directory / tenant)
+        return disk_bytes_used(self._directory / tenant)
 
     def _resolve_host_path(self, path: str) -> tuple[Path, str]:
         """Return the allowed directory that contains a host path, and the path relative to it."""
@@ -141,7 +141,7 @@ def _check_sub_path(volume: Path, sub_path: str, asked: str | None) -> None:
         return
     root = os.open(volume, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
-        os.close(open_in(root, sub_path, os.O_PATH))
+        os.close(open_within_root(root, sub_path, os.O_PATH))
     except OSError as error:
         why = os.strerror(error.errno or 0)
         raise InvalidInput(f"subPath {asked!r} is not in its volume, or is a link out of it: {why}") from None

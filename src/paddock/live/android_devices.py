@@ -17,8 +17,8 @@ import structlog
 
 from paddock.config.live import LiveConfig
 from paddock.errors import Forbidden, InvalidInput
-from paddock.fleet.requests import CreateSandbox
-from paddock.fleet.uplink_sockets import uplink_socket
+from paddock.fleet.fleet_requests import SandboxRequest
+from paddock.fleet.uplink_sockets import publish_uplink_socket
 from paddock.model.sandbox import Sandbox, UplinkService
 
 NAME = "device"
@@ -53,7 +53,7 @@ class AndroidDevices:
         """Empty: port 5555 is reserved only on request, see `device_uplink_services`."""
         return ()
 
-    def check_request(self, request: CreateSandbox) -> None:
+    def check_request(self, request: SandboxRequest) -> None:
         """Raise `InvalidInput` for an unknown device, or for a kind of sandbox that cannot use one."""
         if EXTENSION not in request.extensions:
             return
@@ -93,7 +93,7 @@ class AndroidDevices:
             return
         relay = _AdbRelay(sandbox.id, name, address)
         try:
-            async with uplink_socket(uplinks, NAME) as bound:
+            async with publish_uplink_socket(uplinks, NAME) as bound:
                 await relay.listen(bound)
         except BaseException:
             await relay.close()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Self
 
-from paddock.auth.tickets import Tickets
+from paddock.auth.tickets import OneTimeTickets
 from paddock.config.schema import Config
 from paddock.events.event_log import EventLog
 from paddock.fleet.fleet import Fleet
@@ -25,7 +25,7 @@ class LiveServices:
 
     fleet: Fleet
     leases: InputLeases
-    tickets: Tickets
+    tickets: OneTimeTickets
     desktops: DesktopViewers
     throttled_events: ThrottledEvents
     display_watcher: DisplayWatcher
@@ -44,7 +44,7 @@ class LiveServices:
         return cls(
             fleet=fleet,
             leases=leases,
-            tickets=Tickets(),
+            tickets=OneTimeTickets(),
             desktops=DesktopViewers(fleet, leases, config.live),
             throttled_events=throttled_events,
             display_watcher=display_watcher,

@@ -19,9 +19,9 @@ from multidict import CIMultiDict
 from yarl import URL
 
 from paddock.errors import Forbidden, InvalidInput, NotFound, PaddockError, TooLarge
-from paddock.fleet.requests import CreateSandbox
-from paddock.fleet.sandbox_http import SandboxHttpServer
-from paddock.fleet.uplink_sockets import is_from_web_page, uplink_socket
+from paddock.fleet.fleet_requests import SandboxRequest
+from paddock.fleet.uplink_http_server import UplinkHttpServer
+from paddock.fleet.uplink_sockets import is_from_web_page, publish_uplink_socket
 from paddock.mcp.address_policy import AddressPolicy
 from paddock.mcp.declared_servers import (
     ADDRESS,
@@ -69,7 +69,7 @@ class McpServerProxies:
     def uplink_services(self) -> tuple[UplinkService, ...]:
         return (UplinkService(name=NAME, port=PORT),)
 
-    def check_request(self, request: CreateSandbox) -> None:
+    def check_request(self, request: SandboxRequest) -> None:
         """Raise `InvalidInput` for invalid servers, missing secrets, and use of this service's name or port."""
         if any(service.name == NAME or service.port == PORT for service in request.uplink_services):
             raise InvalidInput(f"the uplink service {NAME} and port {PORT} are reserved for MCP servers; use others")
@@ -95,7 +95,7 @@ class McpServerProxies:
             self._session = _open_http_session(self.address_policy)
         bridge = _McpServerProxy(servers, self._session, self.address_policy, self._lookup)
         try:
-            async with uplink_socket(uplinks, NAME) as bound:
+            async with publish_uplink_socket(uplinks, NAME) as bound:
                 await bridge.listen(bound)
         except BaseException:
             await bridge.close()
@@ -126,7 +126,7 @@ class McpServerProxies:
             self._session = None
 
 
-class _McpServerProxy(SandboxHttpServer):
+class _McpServerProxy(UplinkHttpServer):
     """Proxy of one sandbox to its MCP servers."""
 
     def __init__(

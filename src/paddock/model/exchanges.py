@@ -55,7 +55,7 @@ class ExchangeSummary:
 
 
 @dataclass(frozen=True, slots=True)
-class StoredAnswer:
+class StoredExchangeAnswer:
     """The compressed response of an exchange."""
 
     id: str
@@ -91,7 +91,7 @@ class ExchangeFilters:
 
 
 @dataclass(slots=True)
-class SharedContent:
+class SharedExchangeContent:
     """Content that is stored once and shared by exchanges."""
 
     digest: bytes
@@ -107,9 +107,9 @@ class NewExchange:
 
     row: tuple[object, ...]
     """Columns of the summary without the number; empty text or -1 stand for missing values."""
-    prompt: list[SharedContent]
+    prompt: list[SharedExchangeContent]
     """Owner, request fields besides the conversation, and the layout of the request."""
-    thread: list[SharedContent]
+    thread: list[SharedExchangeContent]
     """Owner, and the messages of the conversation."""
     response: bytes
 

@@ -8,6 +8,6 @@ _OBEYED = re.compile("[\x00-\x1f\x7f-\x9f\u00ad\u061c\u200b-\u200f\u2028-\u202e\
 """Characters that terminals and file managers act on or hide: controls, and changes of the direction of writing."""
 
 
-def escape_name(name: str) -> str:
+def escape_file_name(name: str) -> str:
     """Percent-escape characters of a name that would be obeyed instead of shown."""
     return _OBEYED.sub(lambda found: "".join(f"%{byte:02X}" for byte in found[0].encode()), name)

@@ -62,7 +62,7 @@ class Tenant(FrozenModel):
     created_at: AwareDatetime
 
 
-class Budget(FrozenModel):
+class KeyBudget(FrozenModel):
     """Total model usage of a key; `None` sets no bound."""
 
     requests: int | None = Field(default=None, ge=1, le=MAX_BUDGET)
@@ -72,7 +72,7 @@ class Budget(FrozenModel):
     """In US dollars."""
 
 
-class KeyRates(FrozenModel):
+class KeyRateLimits(FrozenModel):
     """Model requests of a key at a time and per minute; `None` sets no bound."""
 
     concurrency: int | None = Field(default=None, ge=1, le=MAX_BUDGET)
@@ -80,7 +80,7 @@ class KeyRates(FrozenModel):
     tokens_per_minute: int | None = Field(default=None, ge=1, le=MAX_BUDGET)
 
 
-class KeyTerms(FrozenModel):
+class ApiKeyTerms(FrozenModel):
     """Purpose of a key and its bounds on model usage."""
 
     sandbox: str | None = Field(default=None, pattern=LABEL_PATTERN)
@@ -90,16 +90,16 @@ class KeyTerms(FrozenModel):
     user: str | None = Field(default=None, pattern=LABEL_PATTERN)
     models: tuple[Annotated[str, Field(pattern=MODEL_PATTERN)], ...] = Field(default=(), max_length=100)
     """Allowed model names, with `*` as wildcard; an empty list allows all."""
-    budget: Budget = Budget()
-    limits: KeyRates = KeyRates()
+    budget: KeyBudget = KeyBudget()
+    limits: KeyRateLimits = KeyRateLimits()
 
     @property
     def bounded(self) -> bool:
         """Return whether the key has any bound on models."""
-        return bool(self.models) or self.budget != Budget() or self.limits != KeyRates()
+        return bool(self.models) or self.budget != KeyBudget() or self.limits != KeyRateLimits()
 
 
-class Key(KeyTerms):
+class ApiKey(ApiKeyTerms):
     """An API key without its secret, which is not stored."""
 
     id: str
@@ -154,7 +154,7 @@ class Principal(FrozenModel):
         return self
 
     @classmethod
-    def of(cls, key: Key, login: str | None = None) -> Principal:
+    def of(cls, key: ApiKey, login: str | None = None) -> Principal:
         """Return the principal of a key or of a login made with it."""
         return cls(tenant=key.tenant, key_id=key.id, scopes=key.scopes, name=key.name, subject=key.subject, login=login)
 

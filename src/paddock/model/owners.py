@@ -44,8 +44,8 @@ class Ownership(BaseModel):
 class TenantView(str):
     """A tenant's name together with the principal that asks.
 
-    It passes through every layer as the tenant's name; queries read `subject` from it (`may_see`, `store.visible`).
-    A plain tenant name is the server's own view, which has everything of the tenant in it.
+    It passes through every layer as the tenant's name; queries read `subject` from it (`is_visible_to_view`,
+    `store.visibility`). A plain tenant name is the server's own view, which contains all objects of the tenant.
     """
 
     subject: str | None
@@ -62,26 +62,26 @@ class TenantView(str):
         return view
 
 
-def private_subject(tenant: str | None) -> str | None:
+def private_subject_of_view(tenant: str | None) -> str | None:
     """Return the subject that limits a view to its own private objects; `None` for an unlimited view."""
     return tenant.subject or "" if isinstance(tenant, TenantView) and not tenant.sees_all else None
 
 
-def may_see(view: str | None, tenant: str, subject: str | None, visibility: str) -> bool:
+def is_visible_to_view(view: str | None, tenant: str, subject: str | None, visibility: str) -> bool:
     """Return whether a view contains an object. `None` is the server's view of all tenants."""
     if view is None:
         return True
-    return view == tenant and (visibility != Visibility.PRIVATE or private_subject(view) in (None, subject))
+    return view == tenant and (visibility != Visibility.PRIVATE or private_subject_of_view(view) in (None, subject))
 
 
-def owner_of_new(view: str, visibility: str) -> Ownership:
+def ownership_of_new_object(view: str, visibility: str) -> Ownership:
     """Owner of an object that is created through a view; the server's own objects are the tenant's."""
     if not isinstance(view, TenantView) or view.subject is None:
         return Ownership()
     return Ownership(subject=view.subject, created_by=view.name or None, visibility=Visibility(visibility))
 
 
-def subject_of(view: str) -> str | None:
+def owner_subject_of_view(view: str) -> str | None:
     """Owner of what is created through a view."""
     return view.subject if isinstance(view, TenantView) else None
 
@@ -91,13 +91,13 @@ def check_may_share(view: str, owned: Ownership) -> None:
 
     Raises `Forbidden` for others' objects and `Conflict` for objects without an owner.
     """
-    if private_subject(view) not in (None, owned.subject):
+    if private_subject_of_view(view) not in (None, owned.subject):
         raise Forbidden("Only its owner, or a key with the scope tenant:all, can share this or make it private.")
     if owned.subject is None:
         raise Conflict("This was made before owners were recorded, so it stays visible to the whole tenant.")
 
 
-def request_key_of(view: str, key: str | None) -> str | None:
+def owner_scoped_request_key(view: str, key: str | None) -> str | None:
     """An idempotency key as it is stored: each owner has their own."""
-    subject = subject_of(view)
+    subject = owner_subject_of_view(view)
     return key if key is None or subject is None else f"{subject} {key}"

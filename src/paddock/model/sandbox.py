@@ -208,7 +208,7 @@ class Sandbox(Ownership):
         return self.extensions.get(KIND_EXTENSION)
 
 
-class Snapshot(Ownership):
+class SandboxSnapshot(Ownership):
     id: str
     tenant: str
     backend: str
@@ -222,7 +222,7 @@ class Snapshot(Ownership):
     changed_at: AwareDatetime
 
 
-class Pool(FrozenModel):
+class SandboxPool(FrozenModel):
     """Sandboxes started in advance from one image with one set of limits."""
 
     name: str = Field(pattern=r"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$")

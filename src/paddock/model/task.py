@@ -27,7 +27,7 @@ from paddock.model.task_fields import (
     VariableValue,
     WebAddress,
     require_workspace_path,
-    split_words,
+    split_command_words,
     validate_command,
     wrap_in_list,
 )
@@ -115,7 +115,7 @@ class McpServer(TaskPart):
     listed in the setting `mcp.allow`."""
     headers: Mapping[PrintableText, VariableValue] = Field(default={}, examples=[{"X-Team": "research"}])
     """Headers of every request to the server."""
-    command: Annotated[tuple[PrintableText, ...], BeforeValidator(split_words)] = Field(
+    command: Annotated[tuple[PrintableText, ...], BeforeValidator(split_command_words)] = Field(
         default=(), examples=[["python3", "/workspace/server.py"]]
     )
     """A program in the sandbox that speaks MCP on standard input and output."""

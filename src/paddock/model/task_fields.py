@@ -68,7 +68,7 @@ def wrap_in_list(value: object) -> object:
     return [value] if isinstance(value, (str, dict)) else value
 
 
-def split_words(value: object) -> object:
+def split_command_words(value: object) -> object:
     """Split a command line into words as a shell does."""
     return shlex.split(value) if isinstance(value, str) else value
 

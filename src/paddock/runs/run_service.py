@@ -10,9 +10,9 @@ from datetime import UTC, datetime, timedelta
 import structlog
 
 from paddock.errors import Conflict, InvalidInput, PaddockError, RunNotFound
-from paddock.fleet.requests import new_id
+from paddock.fleet.fleet_requests import new_id
 from paddock.model.events import EventType
-from paddock.model.owners import Visibility, check_may_share, owner_of_new, request_key_of
+from paddock.model.owners import Visibility, check_may_share, owner_scoped_request_key, ownership_of_new_object
 from paddock.model.runs import EndedBy, ReasonCode, Run, RunResult, RunStage, RunState
 from paddock.model.sandbox import RUN_KEY
 from paddock.model.task import Task
@@ -102,7 +102,7 @@ class RunService:
         run = Run(
             id=new_id("run"),
             tenant=str(tenant),
-            **dict(owner_of_new(tenant, visibility or self.dependencies.config.sharing.default)),
+            **dict(ownership_of_new_object(tenant, visibility or self.dependencies.config.sharing.default)),
             name=name or task.name,
             group=group,
             task=task,
@@ -110,7 +110,7 @@ class RunService:
             state=RunState.QUEUED,
             stage=RunStage.ADMIT,
             priority=task.priority,
-            request_key=request_key_of(tenant, request_key),
+            request_key=owner_scoped_request_key(tenant, request_key),
             created_at=now,
             changed_at=now,
         )

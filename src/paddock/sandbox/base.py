@@ -24,7 +24,7 @@ TOKEN_HEADER = "X-EXECD-ACCESS-TOKEN"  # noqa: S105
 Record: TypeAlias = Mapping[str, Any]
 
 
-class Feature(StrEnum):
+class BackendFeature(StrEnum):
     """Optional ability of a backend on this machine."""
 
     PAUSE = "pause"
@@ -59,7 +59,7 @@ class UnlinkedFiles:
     """Whether there may be others that cannot be found, such as of descriptors on their way between processes."""
 
 
-class Backend(ABC):
+class SandboxBackend(ABC):
     """Starts, connects, pauses, snapshots and removes sandboxes of one type.
 
     Every method is a coroutine, may be called concurrently for different sandboxes, and cleans up when cancelled.
@@ -70,7 +70,7 @@ class Backend(ABC):
 
     @property
     @abstractmethod
-    def features(self) -> frozenset[Feature]:
+    def features(self) -> frozenset[BackendFeature]:
         """Features that work on this machine, detected once at construction."""
 
     @abstractmethod
@@ -90,7 +90,7 @@ class Backend(ABC):
         """Return the directory of the sandbox's uplink services, one socket `NAME.sock` per service.
 
         The sandbox sees it read-only; only the host's own user can enter it otherwise. Raises `Unsupported` without
-        `Feature.UPLINK`.
+        `BackendFeature.UPLINK`.
         """
 
     @abstractmethod

@@ -10,7 +10,7 @@ from typing import Self
 from paddock.errors import AlreadyRunning, Unavailable
 
 
-class DataLock:
+class DataDirectoryLock:
     """Exclusive file lock; the kernel releases it when the process dies."""
 
     def __init__(self, descriptor: int) -> None:

@@ -26,9 +26,9 @@ from sqlalchemy import (
 from sqlalchemy.sql.dml import ReturningInsert
 
 from paddock.model.events import EventRecord, EventType
-from paddock.model.owners import Visibility, private_subject
+from paddock.model.owners import Visibility, private_subject_of_view
 from paddock.store.database import Store, Work
-from paddock.store.row_mapping import to_model
+from paddock.store.row_mapping import row_to_model
 from paddock.store.tables import events, runs, sandboxes, sessions, snapshots
 
 T = TypeVar("T")
@@ -37,7 +37,7 @@ _OWNED = {"sandbox": sandboxes, "run": runs, "session": sessions, "snapshot": sn
 _LAST = [kind for kind in EventType if kind.ends_stream]
 
 
-class EventPage(NamedTuple):
+class StoredEventPage(NamedTuple):
     """Events in order, and the sequence number of the newest event there was when they were read."""
 
     events: Sequence[EventRecord]
@@ -125,7 +125,7 @@ class EventStore:
         sequence, number, audience = connection.execute(appending, values | given).one()
         return EventRecord(sequence=sequence, number=number, audience=audience, **values)
 
-    async def read(self, stream: str | None, after: int, limit: int, tenant: str | None = None) -> EventPage:
+    async def read(self, stream: str | None, after: int, limit: int, tenant: str | None = None) -> StoredEventPage:
         """Events of one stream after a number, or of all streams after a sequence number."""
         place = events.c.sequence if stream is None else events.c.number
         conditions: list[ColumnElement[bool]] = [place > after]
@@ -133,14 +133,14 @@ class EventStore:
             conditions.append(events.c.stream == stream)
         if tenant is not None:
             conditions.append(events.c.tenant == str(tenant))
-        subject = private_subject(tenant)
+        subject = private_subject_of_view(tenant)
         if subject is not None:
             conditions.append(or_(events.c.audience.is_(None), events.c.audience == subject))
         statement = select(events).where(*conditions).order_by(place).limit(limit)
 
-        def work(connection: Connection) -> EventPage:
-            found = [to_model(EventRecord, row) for row in connection.execute(statement).mappings()]
-            return EventPage(found, _newest(connection))
+        def work(connection: Connection) -> StoredEventPage:
+            found = [row_to_model(EventRecord, row) for row in connection.execute(statement).mappings()]
+            return StoredEventPage(found, _newest(connection))
 
         return await self._store.read(work)
 

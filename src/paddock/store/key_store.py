@@ -8,9 +8,9 @@ from datetime import datetime
 from sqlalchemy import Connection, RowMapping, and_, delete, func, insert, not_, or_, select, update
 
 from paddock.errors import NotFound
-from paddock.model.keys import SESSION_KEY, Key, Tenant
+from paddock.model.keys import SESSION_KEY, ApiKey, Tenant
 from paddock.store.database import Store
-from paddock.store.row_mapping import to_model, to_row
+from paddock.store.row_mapping import model_to_row, row_to_model
 from paddock.store.tables import keys, tenants
 
 # Persons may put a session's id on keys of their own; the name is what only the server gives.
@@ -18,45 +18,45 @@ _of_session = and_(keys.c.session.is_not(None), keys.c.name == SESSION_KEY + key
 _of_nobody_else = and_(keys.c.sandbox.is_(None), or_(keys.c.session.is_(None), not_(_of_session)))
 
 
-class KeyStore:
+class ApiKeyStore:
     """API keys by the digest of their secrets, and the tenants they belong to."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
 
-    async def insert(self, key: Key, digest: str) -> Key:
+    async def insert(self, key: ApiKey, digest: str) -> ApiKey:
         """Insert a key, and its tenant if it is new."""
 
-        def work(connection: Connection) -> Key:
+        def work(connection: Connection) -> ApiKey:
             if not connection.execute(select(tenants.c.name).where(tenants.c.name == key.tenant)).first():
-                connection.execute(insert(tenants), to_row(Tenant(name=key.tenant, created_at=key.created_at)))
-            connection.execute(insert(keys), to_row(key) | {"digest": digest})
+                connection.execute(insert(tenants), model_to_row(Tenant(name=key.tenant, created_at=key.created_at)))
+            connection.execute(insert(keys), model_to_row(key) | {"digest": digest})
             return key
 
         # A starting sandbox is flushed only once it runs, together with its key.
         return await self._store.write(work, flush=key.sandbox is None)
 
-    async def by_prefix(self, prefix: str) -> Sequence[tuple[Key, str]]:
+    async def by_prefix(self, prefix: str) -> Sequence[tuple[ApiKey, str]]:
         """Return keys by prefix, with digests."""
         statement = select(keys).where(keys.c.prefix == prefix)
 
-        def work(connection: Connection) -> Sequence[tuple[Key, str]]:
+        def work(connection: Connection) -> Sequence[tuple[ApiKey, str]]:
             return [(_key(row), row["digest"]) for row in connection.execute(statement).mappings()]
 
         return await self._store.read(work)
 
-    async def get(self, key_id: str, tenant: str | None = None) -> Key:
+    async def get(self, key_id: str, tenant: str | None = None) -> ApiKey:
         """Return the object. Raises `NotFound`, also for another tenant's."""
         return await self._store.read(lambda connection: _known(connection, key_id, tenant))
 
-    async def list(self, tenant: str | None = None, sandbox: str | None = None) -> Sequence[Key]:
+    async def list(self, tenant: str | None = None, sandbox: str | None = None) -> Sequence[ApiKey]:
         """Return keys of a tenant or all, oldest first: of one sandbox, or of no sandbox and no session."""
         statement = select(keys).order_by(keys.c.created_at, keys.c.id)
         if tenant is not None:
             statement = statement.where(keys.c.tenant == tenant)
         statement = statement.where(_of_nobody_else if sandbox is None else keys.c.sandbox == sandbox)
 
-        def work(connection: Connection) -> Sequence[Key]:
+        def work(connection: Connection) -> Sequence[ApiKey]:
             return [_key(row) for row in connection.execute(statement).mappings()]
 
         return await self._store.read(work)
@@ -67,10 +67,10 @@ class KeyStore:
         statement = select(func.count()).select_from(keys).where(_of_nobody_else, *usable)
         return await self._store.read(lambda connection: connection.execute(statement).scalar_one())
 
-    async def revoke(self, key_id: str, at: datetime, tenant: str | None = None) -> Key:
+    async def revoke(self, key_id: str, at: datetime, tenant: str | None = None) -> ApiKey:
         """Mark a key as revoked; the first time counts. Raises `NotFound`."""
 
-        def work(connection: Connection) -> Key:
+        def work(connection: Connection) -> ApiKey:
             _known(connection, key_id, tenant)
             connection.execute(
                 update(keys).where(keys.c.id == key_id, keys.c.revoked_at.is_(None)).values(revoked_at=at)
@@ -115,16 +115,16 @@ class KeyStore:
         statement = select(tenants).order_by(tenants.c.name)
 
         def work(connection: Connection) -> Sequence[Tenant]:
-            return [to_model(Tenant, row) for row in connection.execute(statement).mappings()]
+            return [row_to_model(Tenant, row) for row in connection.execute(statement).mappings()]
 
         return await self._store.read(work)
 
 
-def _key(row: RowMapping) -> Key:
-    return to_model(Key, {name: value for name, value in row.items() if name != "digest"})
+def _key(row: RowMapping) -> ApiKey:
+    return row_to_model(ApiKey, {name: value for name, value in row.items() if name != "digest"})
 
 
-def _known(connection: Connection, key_id: str, tenant: str | None) -> Key:
+def _known(connection: Connection, key_id: str, tenant: str | None) -> ApiKey:
     row = connection.execute(select(keys).where(keys.c.id == key_id)).mappings().first()
     if not row or tenant not in (None, row["tenant"]):
         raise NotFound(f"There is no key {key_id}.")

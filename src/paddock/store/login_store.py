@@ -8,7 +8,7 @@ from sqlalchemy import Connection, delete, insert, or_, select, update
 
 from paddock.model.keys import BrowserLogin
 from paddock.store.database import Store
-from paddock.store.row_mapping import to_model, to_row
+from paddock.store.row_mapping import model_to_row, row_to_model
 from paddock.store.tables import logins
 
 
@@ -26,7 +26,7 @@ class LoginStore:
         def work(connection: Connection) -> None:
             kept = list(connection.execute(newest).scalars())
             connection.execute(delete(logins).where(mine, logins.c.digest.not_in(kept)))
-            connection.execute(insert(logins), to_row(login))
+            connection.execute(insert(logins), model_to_row(login))
 
         await self._store.write(work)
 
@@ -35,7 +35,7 @@ class LoginStore:
 
         def work(connection: Connection) -> BrowserLogin | None:
             row = connection.execute(statement).mappings().first()
-            return None if row is None else to_model(BrowserLogin, row)
+            return None if row is None else row_to_model(BrowserLogin, row)
 
         return await self._store.read(work)
 

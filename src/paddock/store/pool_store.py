@@ -8,9 +8,9 @@ from typing import Any
 from sqlalchemy import Connection, delete, func, insert, select, update
 
 from paddock.errors import Conflict, PoolNotFound
-from paddock.model.sandbox import Pool, SandboxState
+from paddock.model.sandbox import SandboxPool, SandboxState
 from paddock.store.database import Store
-from paddock.store.row_mapping import check_columns, to_model, to_row
+from paddock.store.row_mapping import fields_to_columns, model_to_row, row_to_model
 from paddock.store.tables import pools, sandboxes
 
 
@@ -20,29 +20,29 @@ class PoolStore:
     def __init__(self, store: Store) -> None:
         self._store = store
 
-    async def insert(self, pool: Pool) -> Pool:
+    async def insert(self, pool: SandboxPool) -> SandboxPool:
         """Keep a new pool. Raises `Conflict` if the tenant has one of that name."""
 
-        def work(connection: Connection) -> Pool:
+        def work(connection: Connection) -> SandboxPool:
             if _find(connection, pool.tenant, pool.name):
                 raise Conflict(f"There is a pool {pool.name} already.")
-            connection.execute(insert(pools), to_row(pool))
+            connection.execute(insert(pools), model_to_row(pool))
             return pool
 
         return await self._store.write(work)
 
-    async def get(self, tenant: str, name: str) -> Pool:
+    async def get(self, tenant: str, name: str) -> SandboxPool:
         """Raises `PoolNotFound`."""
         return await self._store.read(lambda connection: _known(connection, tenant, name))
 
-    async def list(self, tenant: str | None = None) -> Sequence[Pool]:
+    async def list(self, tenant: str | None = None) -> Sequence[SandboxPool]:
         """All of one tenant, or all there are, by name."""
         statement = select(pools).order_by(pools.c.name, pools.c.tenant)
         if tenant is not None:
             statement = statement.where(pools.c.tenant == tenant)
 
-        def work(connection: Connection) -> Sequence[Pool]:
-            return [to_model(Pool, row) for row in connection.execute(statement).mappings()]
+        def work(connection: Connection) -> Sequence[SandboxPool]:
+            return [row_to_model(SandboxPool, row) for row in connection.execute(statement).mappings()]
 
         return await self._store.read(work)
 
@@ -60,11 +60,11 @@ class PoolStore:
 
         return await self._store.read(work)
 
-    async def update(self, tenant: str, name: str, **fields: Any) -> Pool:
+    async def update(self, tenant: str, name: str, **fields: Any) -> SandboxPool:
         """Change fields of a pool. Raises `PoolNotFound`."""
-        values = check_columns(pools, fields)
+        values = fields_to_columns(pools, fields)
 
-        def work(connection: Connection) -> Pool:
+        def work(connection: Connection) -> SandboxPool:
             connection.execute(update(pools).where(pools.c.tenant == tenant, pools.c.name == name).values(values))
             return _known(connection, tenant, name)
 
@@ -80,12 +80,12 @@ class PoolStore:
         await self._store.write(work)
 
 
-def _find(connection: Connection, tenant: str, name: str) -> Pool | None:
+def _find(connection: Connection, tenant: str, name: str) -> SandboxPool | None:
     row = connection.execute(select(pools).where(pools.c.tenant == tenant, pools.c.name == name)).mappings().first()
-    return to_model(Pool, row) if row else None
+    return row_to_model(SandboxPool, row) if row else None
 
 
-def _known(connection: Connection, tenant: str, name: str) -> Pool:
+def _known(connection: Connection, tenant: str, name: str) -> SandboxPool:
     pool = _find(connection, tenant, name)
     if not pool:
         raise PoolNotFound(f"There is no pool {name}.")

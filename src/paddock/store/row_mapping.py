@@ -11,7 +11,7 @@ from sqlalchemy import RowMapping, Table
 M = TypeVar("M", bound=BaseModel)
 
 
-def to_row(model: BaseModel) -> dict[str, Any]:
+def model_to_row(model: BaseModel) -> dict[str, Any]:
     """A model's fields as column values."""
     return {name: column_value(value) for name, value in model}
 
@@ -30,12 +30,12 @@ def column_value(value: Any) -> Any:
     return value
 
 
-def to_model(kind: type[M], row: RowMapping | Mapping[str, Any]) -> M:
+def row_to_model(kind: type[M], row: RowMapping | Mapping[str, Any]) -> M:
     """A row as a model."""
     return kind.model_validate(dict(row))
 
 
-def check_columns(table: Table, fields: Mapping[str, Any]) -> dict[str, Any]:
+def fields_to_columns(table: Table, fields: Mapping[str, Any]) -> dict[str, Any]:
     """Fields as column values; an unknown name is a mistake in the caller."""
     unknown = fields.keys() - table.columns.keys()
     if unknown:

@@ -12,7 +12,7 @@ from sqlalchemy import ColumnElement, Connection, delete, func, insert, literal,
 from paddock.errors import Conflict, InvalidInput, RunNotFound
 from paddock.model.runs import Run, RunResult, RunState
 from paddock.store.database import Store, Work
-from paddock.store.row_mapping import check_columns, column_value, to_model
+from paddock.store.row_mapping import column_value, fields_to_columns, row_to_model
 from paddock.store.tables import UtcTimestamp, runs
 from paddock.store.visibility import same_request_conditions, visible_conditions
 
@@ -33,7 +33,7 @@ class QueuedRun:
     concurrency: int | None
 
 
-Choose = Callable[[Sequence[QueuedRun], Sequence[QueuedRun]], Sequence[str]]
+RunSelector = Callable[[Sequence[QueuedRun], Sequence[QueuedRun]], Sequence[str]]
 """Scheduling function: queued runs in order and running runs → runs that may start."""
 
 
@@ -94,11 +94,11 @@ class RunStore:
                 .limit(page_size)
                 .offset((page - 1) * page_size)
             )
-            return [to_model(Run, row) for row in rows.mappings()], total
+            return [row_to_model(Run, row) for row in rows.mappings()], total
 
         return await self._store.read(work)
 
-    async def claim(self, owner: str, now: datetime, until: datetime, choose: Choose) -> Sequence[Run]:
+    async def claim(self, owner: str, now: datetime, until: datetime, choose: RunSelector) -> Sequence[Run]:
         """Start the selected queued runs under `owner`'s lease. Concurrent claims get disjoint runs."""
         facts = select(runs.c.id, runs.c.tenant, runs.c.task_name, runs.c.concurrency)
         due = or_(runs.c.not_before.is_(None), runs.c.not_before <= now)
@@ -168,7 +168,7 @@ class RunStore:
 
     def changing(self, run_id: str, mine: str | None, /, **fields: Any) -> Work[Run]:
         """Change a run; with an owner, only under its lease. Raises `Conflict` otherwise."""
-        values = check_columns(runs, {name: _value(name, value) for name, value in fields.items()})
+        values = fields_to_columns(runs, {name: _value(name, value) for name, value in fields.items()})
         conditions = [runs.c.id == run_id]
         if mine is not None:
             conditions += [runs.c.owner == mine, runs.c.state == RunState.RUNNING]
@@ -180,7 +180,7 @@ class RunStore:
             if row is None:
                 run = require_run(connection, run_id, None)
                 raise Conflict(f"Run {run_id} is {run.state} and owned by {run.owner or 'no runner'}, not by {mine}.")
-            return to_model(Run, row)
+            return row_to_model(Run, row)
 
         return work
 
@@ -222,7 +222,7 @@ class RunStore:
 
         def work(connection: Connection) -> Sequence[Run]:
             rows = connection.execute(statement.order_by(runs.c.ended_at).limit(limit))
-            return [to_model(Run, row) for row in rows.mappings()]
+            return [row_to_model(Run, row) for row in rows.mappings()]
 
         return await self._store.read(work)
 
@@ -257,7 +257,7 @@ def require_run(connection: Connection, run_id: str, tenant: str | None) -> Run:
 
 def _one(connection: Connection, *conditions: ColumnElement[bool]) -> Run | None:
     row = connection.execute(_shown.where(*conditions)).mappings().first()
-    return to_model(Run, row) if row else None
+    return row_to_model(Run, row) if row else None
 
 
 def _value(name: str, value: Any) -> Any:

@@ -9,10 +9,10 @@ from typing import Any, TypeAlias
 from sqlalchemy import ColumnElement, Connection, delete, func, insert, select, update
 
 from paddock.errors import Conflict, InvalidInput, SandboxNotFound
-from paddock.model.owners import Visibility, may_see
+from paddock.model.owners import Visibility, is_visible_to_view
 from paddock.model.sandbox import Sandbox, SandboxState
 from paddock.store.database import Store, Work
-from paddock.store.row_mapping import check_columns, to_model, to_row
+from paddock.store.row_mapping import fields_to_columns, model_to_row, row_to_model
 from paddock.store.tables import sandboxes, snapshots
 from paddock.store.visibility import same_request_conditions, visible_conditions
 
@@ -43,7 +43,7 @@ class SandboxStore:
                 earlier = _one(connection, *same)
                 if earlier:
                     return earlier
-            connection.execute(insert(sandboxes), to_row(sandbox))
+            connection.execute(insert(sandboxes), model_to_row(sandbox))
             return sandbox
 
         return await self._change(sandbox.id, work, lambda work: self._store.write(work, flush=False))
@@ -51,7 +51,7 @@ class SandboxStore:
     async def get(self, sandbox_id: str, tenant: str | None = None) -> Sandbox:
         """Return a sandbox. Raises `SandboxNotFound`, also for another tenant's."""
         living = self._living.get(sandbox_id)
-        if living is not None and may_see(tenant, living.tenant, living.subject, living.visibility):
+        if living is not None and is_visible_to_view(tenant, living.tenant, living.subject, living.visibility):
             return living
         return await self._store.read(lambda connection: _known(connection, sandbox_id, tenant))
 
@@ -83,7 +83,7 @@ class SandboxStore:
                 .limit(page_size)
                 .offset((page - 1) * page_size)
             )
-            return [to_model(Sandbox, row) for row in rows.mappings()], total
+            return [row_to_model(Sandbox, row) for row in rows.mappings()], total
 
         return await self._store.read(work)
 
@@ -101,7 +101,7 @@ class SandboxStore:
         """Change fields other than the state. Raises `SandboxNotFound`."""
         if "state" in fields:
             raise TypeError("the state changes by transition()")
-        values = check_columns(sandboxes, fields)
+        values = fields_to_columns(sandboxes, fields)
 
         def work(connection: Connection) -> Sandbox:
             connection.execute(update(sandboxes).where(sandboxes.c.id == sandbox_id).values(values))
@@ -125,7 +125,7 @@ class SandboxStore:
         `write` adds work to the same transaction. Raises `Conflict` naming the state it is in
         otherwise, `SandboxNotFound` if there is none.
         """
-        values = check_columns(sandboxes, fields) | {
+        values = fields_to_columns(sandboxes, fields) | {
             "state": to_state,
             "reason": reason,
             "message": message,
@@ -154,7 +154,7 @@ class SandboxStore:
         )
 
         def work(connection: Connection) -> Sequence[Sandbox]:
-            return [to_model(Sandbox, row) for row in connection.execute(statement).mappings()]
+            return [row_to_model(Sandbox, row) for row in connection.execute(statement).mappings()]
 
         return await self._store.read(work)
 
@@ -210,7 +210,7 @@ def _matching(
 
 def _one(connection: Connection, *conditions: ColumnElement[bool]) -> Sandbox | None:
     row = connection.execute(select(sandboxes).where(*conditions)).mappings().first()
-    return to_model(Sandbox, row) if row else None
+    return row_to_model(Sandbox, row) if row else None
 
 
 def _known(connection: Connection, sandbox_id: str, tenant: str | None) -> Sandbox:

@@ -8,9 +8,9 @@ from datetime import UTC, datetime
 from sqlalchemy import Connection, delete, func, insert, select, update
 
 from paddock.errors import Conflict, InvalidInput, SnapshotNotFound
-from paddock.model.sandbox import Snapshot, SnapshotState
+from paddock.model.sandbox import SandboxSnapshot, SnapshotState
 from paddock.store.database import Store
-from paddock.store.row_mapping import to_model, to_row
+from paddock.store.row_mapping import model_to_row, row_to_model
 from paddock.store.tables import snapshots
 from paddock.store.visibility import visible_conditions
 
@@ -21,16 +21,16 @@ class SnapshotStore:
     def __init__(self, store: Store) -> None:
         self._store = store
 
-    async def insert(self, snapshot: Snapshot) -> Snapshot:
+    async def insert(self, snapshot: SandboxSnapshot) -> SandboxSnapshot:
         """Keep a new snapshot. Raises `Conflict` if the id is taken."""
 
-        def work(connection: Connection) -> Snapshot:
-            connection.execute(insert(snapshots), to_row(snapshot))
+        def work(connection: Connection) -> SandboxSnapshot:
+            connection.execute(insert(snapshots), model_to_row(snapshot))
             return snapshot
 
         return await self._store.write(work)
 
-    async def get(self, snapshot_id: str, tenant: str | None = None) -> Snapshot:
+    async def get(self, snapshot_id: str, tenant: str | None = None) -> SandboxSnapshot:
         """Return a snapshot. Raises `SnapshotNotFound`, also for another tenant's."""
         return await self._store.read(lambda connection: _known(connection, snapshot_id, tenant))
 
@@ -42,7 +42,7 @@ class SnapshotStore:
         states: Collection[SnapshotState] | None = None,
         page: int = 1,
         page_size: int = 100,
-    ) -> tuple[Sequence[Snapshot], int]:
+    ) -> tuple[Sequence[SandboxSnapshot], int]:
         """Return a page of matching rows, newest first, and the total."""
         if page < 1 or page_size < 1:
             raise InvalidInput("Pages are counted from 1 and hold at least one snapshot.")
@@ -52,7 +52,7 @@ class SnapshotStore:
         if states is not None:
             conditions.append(snapshots.c.state.in_(list(states)))
 
-        def work(connection: Connection) -> tuple[Sequence[Snapshot], int]:
+        def work(connection: Connection) -> tuple[Sequence[SandboxSnapshot], int]:
             total = connection.execute(select(func.count()).select_from(snapshots).where(*conditions)).scalar_one()
             rows = connection.execute(
                 select(snapshots)
@@ -61,7 +61,7 @@ class SnapshotStore:
                 .limit(page_size)
                 .offset((page - 1) * page_size)
             )
-            return [to_model(Snapshot, row) for row in rows.mappings()], total
+            return [row_to_model(SandboxSnapshot, row) for row in rows.mappings()], total
 
         return await self._store.read(work)
 
@@ -72,11 +72,11 @@ class SnapshotStore:
         to_state: SnapshotState,
         reason: str | None = None,
         message: str | None = None,
-    ) -> Snapshot:
+    ) -> SandboxSnapshot:
         """Change the state if the snapshot is in one of `from_states`. Raises `Conflict`, `SnapshotNotFound`."""
         values = {"state": to_state, "reason": reason, "message": message, "changed_at": datetime.now(UTC)}
 
-        def work(connection: Connection) -> Snapshot:
+        def work(connection: Connection) -> SandboxSnapshot:
             changed = connection.execute(
                 update(snapshots)
                 .where(snapshots.c.id == snapshot_id, snapshots.c.state.in_(list(from_states)))
@@ -95,9 +95,9 @@ class SnapshotStore:
         await self._store.write(lambda connection: connection.execute(statement).rowcount)
 
 
-def _known(connection: Connection, snapshot_id: str, tenant: str | None) -> Snapshot:
+def _known(connection: Connection, snapshot_id: str, tenant: str | None) -> SandboxSnapshot:
     conditions = (snapshots.c.id == snapshot_id, *visible_conditions(snapshots, tenant))
     row = connection.execute(select(snapshots).where(*conditions)).mappings().first()
     if not row:
         raise SnapshotNotFound(f"There is no snapshot {snapshot_id}.")
-    return to_model(Snapshot, row)
+    return row_to_model(SandboxSnapshot, row)

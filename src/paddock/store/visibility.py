@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from sqlalchemy import ColumnElement, Table, and_, or_, select
 
-from paddock.model.owners import Visibility, private_subject
+from paddock.model.owners import Visibility, private_subject_of_view
 from paddock.store.tables import exchanges, runs, sandboxes, sessions
 
 
@@ -13,7 +13,7 @@ def visible_conditions(table: Table, view: str | None) -> list[ColumnElement[boo
     if view is None:
         return []
     conditions: list[ColumnElement[bool]] = [table.c.tenant == str(view)]
-    subject = private_subject(view)
+    subject = private_subject_of_view(view)
     if subject is not None:
         conditions.append(or_(table.c.subject == subject, table.c.visibility != Visibility.PRIVATE))
     return conditions
@@ -24,7 +24,7 @@ def visible_exchange_conditions(view: str | None) -> list[ColumnElement[bool]]:
     if view is None:
         return []
     conditions: list[ColumnElement[bool]] = [exchanges.c.tenant == str(view)]
-    subject = private_subject(view)
+    subject = private_subject_of_view(view)
     if subject is not None:
         shared = [
             exchanges.c[name].in_(

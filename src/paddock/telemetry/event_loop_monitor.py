@@ -11,7 +11,7 @@ from typing import Any, TypeVar, cast
 
 import structlog
 
-from paddock.telemetry.prometheus import Histogram
+from paddock.telemetry.prometheus import PrometheusHistogram
 
 T = TypeVar("T")
 A = TypeVar("A")
@@ -53,10 +53,10 @@ class EventLoopMonitor:
     def __init__(self, *, cpu: bool = False) -> None:
         """With `cpu`, also measure the CPU time of each step, at a cost of two microseconds per step."""
         self.clock = time.thread_time if cpu else _no_clock
-        self.lag = Histogram(_BUCKETS)
-        self.hold = Histogram(_BUCKETS)
+        self.lag = PrometheusHistogram(_BUCKETS)
+        self.hold = PrometheusHistogram(_BUCKETS)
         """Seconds of steps and callbacks, of those that take more than a moment."""
-        self.work = Histogram(_BUCKETS)
+        self.work = PrometheusHistogram(_BUCKETS)
         """The same in CPU time, which does not depend on other load; 0 unless measured."""
         self.longest_lag, self.longest_hold, self.longest_work = RecentMaximum(), RecentMaximum(), RecentMaximum()
         self._measured_elsewhere: set[CodeType] = set()

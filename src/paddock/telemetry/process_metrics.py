@@ -11,7 +11,7 @@ from paddock.telemetry.prometheus import MetricsExposition
 _HERE = Path("/proc/self")
 
 
-def add_process_metrics(exposition: MetricsExposition) -> None:
+def add_server_process_metrics(exposition: MetricsExposition) -> None:
     """Add memory, CPU time, start time and open files; does nothing without /proc."""
     try:
         fields = (_HERE / "stat").read_text().rpartition(")")[2].split()

@@ -16,7 +16,7 @@ SUFFIX_LABEL = ""
 
 
 @dataclass(frozen=True)
-class Metric:
+class PrometheusMetric:
     """A named metric with one value per set of labels."""
 
     name: str
@@ -25,7 +25,7 @@ class Metric:
     values: Iterable[tuple[Mapping[str, str], float]]
 
 
-class Histogram:
+class PrometheusHistogram:
     """Counts values per bucket bound."""
 
     def __init__(self, bounds: Sequence[float]) -> None:
@@ -44,7 +44,7 @@ class RequestMetrics:
 
     def __init__(self) -> None:
         self.requests: Counter[tuple[str, int]] = Counter()
-        self.seconds = Histogram((0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0))
+        self.seconds = PrometheusHistogram((0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0))
 
     def count_request(self, method: str, status: int, seconds: float | None = None) -> None:
         # Clients can invent methods, which must not create new rows.
@@ -60,21 +60,21 @@ _METHODS = frozenset("GET HEAD POST PUT PATCH DELETE OPTIONS WEBSOCKET".split())
 class MetricsExposition:
     """Collects metrics and renders them as Prometheus text."""
 
-    metrics: list[Metric] = field(default_factory=list)
+    metrics: list[PrometheusMetric] = field(default_factory=list)
 
     def counter(self, name: str, help: str, values: Iterable[tuple[Mapping[str, str], float]]) -> None:
-        self.metrics.append(Metric(name, help, "counter", values))
+        self.metrics.append(PrometheusMetric(name, help, "counter", values))
 
     def gauge(self, name: str, help: str, values: Iterable[tuple[Mapping[str, str], float]]) -> None:
-        self.metrics.append(Metric(name, help, "gauge", values))
+        self.metrics.append(PrometheusMetric(name, help, "gauge", values))
 
-    def histogram(self, name: str, help: str, values: Histogram) -> None:
+    def histogram(self, name: str, help: str, values: PrometheusHistogram) -> None:
         self.histograms(name, help, [({}, values)])
 
-    def histograms(self, name: str, help: str, values: Iterable[tuple[Mapping[str, str], Histogram]]) -> None:
+    def histograms(self, name: str, help: str, values: Iterable[tuple[Mapping[str, str], PrometheusHistogram]]) -> None:
         """Add one histogram per set of labels."""
         rows = [row for labels, histogram in values for row in _histogram_rows(labels, histogram)]
-        self.metrics.append(Metric(name, help, "histogram", rows))
+        self.metrics.append(PrometheusMetric(name, help, "histogram", rows))
 
     def render(self) -> str:
         lines = []
@@ -90,7 +90,9 @@ class MetricsExposition:
         return "\n".join(lines) + "\n"
 
 
-def _histogram_rows(labels: Mapping[str, str], values: Histogram) -> Iterator[tuple[Mapping[str, str], float]]:
+def _histogram_rows(
+    labels: Mapping[str, str], values: PrometheusHistogram
+) -> Iterator[tuple[Mapping[str, str], float]]:
     below = 0
     for bound, count in zip((*values.bounds, float("inf")), values.counts, strict=True):
         below += count

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from paddock.model.sandbox import Image, SandboxSpec, SandboxStatus
-from paddock.sandbox.daemon.client import BackgroundCommand, CommandResult, DaemonClient
+from paddock.sandbox.daemon.client import CommandResult, DaemonClient, SandboxCommand
 from paddock.sandbox.images.image_store import ImageStore
 from paddock.sandbox.local import process_control
 from paddock.sandbox.local.backend import LocalBackend, LocalBackendSettings
@@ -69,7 +69,7 @@ class RunningSandbox:
     def run(self, command: str | Sequence[str], *, stdin: str | None = None, timeout: float = 20.0) -> CommandResult:
         async def talk() -> CommandResult:
             async with DaemonClient(self.backend.daemon_address(self.record)) as inside:
-                return await inside.run(BackgroundCommand(command, stdin=stdin))
+                return await inside.run(SandboxCommand(command, stdin=stdin))
 
         return asyncio.run(asyncio.wait_for(talk(), timeout))
 

@@ -13,7 +13,7 @@ from paddock.agents.engines.base import ModelReply, ReplyPiece, ToolSpec
 from paddock.agents.model.model_requests import SessionModel
 from paddock.agents.session_files import SessionFiles
 from paddock.app import DATABASE_FILE, open_gateway
-from paddock.auth.keys import ApiKeys
+from paddock.auth.api_keys import ApiKeys
 from paddock.config.schema import Config
 from paddock.events.event_log import EventLog
 from paddock.llm.gateway.gateway import ModelGateway
@@ -22,7 +22,7 @@ from paddock.model.events import EventRecord
 from paddock.model.sessions import Session
 from paddock.store.chat_sessions.session_store import SessionStore
 from paddock.store.database import Store
-from paddock.store.key_store import KeyStore
+from paddock.store.key_store import ApiKeyStore
 
 TENANT = "me"
 SHELL_TOOL = ToolSpec(
@@ -115,7 +115,7 @@ async def open_model_harness(
         store = await held.enter_async_context(await Store.open(data / DATABASE_FILE))
         events = await EventLog.open(store)
         held.callback(events.close)
-        keys = ApiKeys(KeyStore(store))
+        keys = ApiKeys(ApiKeyStore(store))
         gateway = await open_gateway(config.llm, store, keys, held)
         door = HttpServer(
             gateway, max_body=config.llm.max_body, max_connections=100, memory_budget=gateway.memory_budget

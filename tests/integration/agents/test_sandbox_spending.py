@@ -14,7 +14,7 @@ import pytest
 
 from paddock.agents.model.sandbox_spending import SandboxSpending
 from paddock.errors import QuotaExceeded, Unavailable
-from paddock.model.keys import KeyTerms, Scope
+from paddock.model.keys import ApiKeyTerms, Scope
 from paddock.model.sessions import Session, SessionUsage
 from paddock.store.chat_sessions.session_store import SessionStore
 from tests.integration.agents.model_harness import TENANT, ModelHarness, open_model_harness, user_message
@@ -39,7 +39,7 @@ class Sandbox:
 @asynccontextmanager
 async def boxed(here: ModelHarness, session: str, tenant: str = TENANT) -> AsyncIterator[Sandbox]:
     """A sandbox that belongs to a session, as far as the proxy can tell."""
-    terms = KeyTerms(sandbox=SANDBOX, session=session)
+    terms = ApiKeyTerms(sandbox=SANDBOX, session=session)
     _, secret = await here.keys.create("box", tenant, [Scope.LLM_USE], terms=terms)
     path = here.config.data / "box.sock"
     listener = await here.door.listen_unix(path, tag=SANDBOX)

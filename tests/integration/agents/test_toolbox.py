@@ -11,8 +11,8 @@ import pytest
 
 from paddock.agents.tools.tool_names import build_tool_specs, default_tools
 from paddock.errors import SandboxNotFound
+from paddock.fleet.fleet_requests import SandboxRequest
 from paddock.fleet.kinds import CODE
-from paddock.fleet.requests import CreateSandbox
 from paddock.model.owners import Visibility
 from paddock.model.sandbox import Sandbox, SandboxState
 from paddock.model.sessions import FileContent, SessionMessage, TextContent, ToolCall
@@ -58,7 +58,7 @@ async def test_a_session_shared_while_its_sandbox_is_made_shares_the_sandbox(
     session = await bench.session(subject="ann", visibility=Visibility.PRIVATE)
     create, now = bench.fleet.create, datetime.now(UTC)
 
-    async def shared_before(tenant: str, request: CreateSandbox) -> Sandbox:
+    async def shared_before(tenant: str, request: SandboxRequest) -> Sandbox:
         changes = {"visibility": Visibility.TENANT}
         altered = await bench.store.write(lambda connection: SessionStore.alter(connection, session.id, changes, now))
         await bench.toolbox.share_sandboxes(altered)

@@ -21,9 +21,9 @@ from paddock.errors import (
     SandboxTimeout,
     TooLarge,
 )
-from paddock.fleet.file_mover import FileMover, SandboxPath
+from paddock.fleet.file_mover import FileMover, SandboxFileLocation
 from paddock.fleet.fleet import Fleet
-from paddock.fleet.requests import CreateSandbox
+from paddock.fleet.fleet_requests import SandboxRequest
 from paddock.model.events import EventType
 from paddock.model.sandbox import SandboxLimits
 from paddock.sandbox.daemon.client import DaemonClient
@@ -47,11 +47,11 @@ class TwoSandboxes:
     left: DaemonClient
     right: DaemonClient
 
-    def source(self, path: str) -> SandboxPath:
-        return SandboxPath(sandbox=self.a, path=path)
+    def source(self, path: str) -> SandboxFileLocation:
+        return SandboxFileLocation(sandbox=self.a, path=path)
 
-    def goal(self, path: str) -> SandboxPath:
-        return SandboxPath(sandbox=self.b, path=path)
+    def goal(self, path: str) -> SandboxFileLocation:
+        return SandboxFileLocation(sandbox=self.b, path=path)
 
     async def told(self, sandbox_id: str) -> list[dict[str, object]]:
         events = await self.fleet.events.read(tenant=ME, stream=f"sandbox/{sandbox_id}")
@@ -62,7 +62,7 @@ class TwoSandboxes:
 async def two(data: Path) -> AsyncIterator[TwoSandboxes]:
     async with running(data, sandboxes={"max_move": 64 * 2**20}) as machine:
         fleet = machine.fleet
-        a, b = [(await fleet.create(ME, CreateSandbox(limits=SandboxLimits(memory=128 * 2**20)))).id for _ in range(2)]
+        a, b = [(await fleet.create(ME, SandboxRequest(limits=SandboxLimits(memory=128 * 2**20)))).id for _ in range(2)]
         yield TwoSandboxes(
             fleet, FileMover(fleet), a, b, await fleet.running_client(ME, a), await fleet.running_client(ME, b)
         )
@@ -267,12 +267,12 @@ async def test_a_full_disk_keeps_what_was_there(two: TwoSandboxes) -> None:
     await sh(
         two.left, "head -c 60000000 /dev/urandom > /dev/shm/large; mkdir /dev/shm/d && mv /dev/shm/large /dev/shm/d"
     )
-    small = (await two.fleet.create(ME, CreateSandbox(limits=SandboxLimits(memory=64 * 2**20)))).id
+    small = (await two.fleet.create(ME, SandboxRequest(limits=SandboxLimits(memory=64 * 2**20)))).id
     handle = await two.fleet.running_client(ME, small)
     await sh(handle, "echo before > /dev/shm/large")
     for source in ("/dev/shm/d/large", "/dev/shm/d/."):
         with pytest.raises((InvalidInput, DiskFull), match=r"(?i)space|wrote only"):
-            await two.mover.move(ME, two.source(source), SandboxPath(sandbox=small, path="/dev/shm/"))
+            await two.mover.move(ME, two.source(source), SandboxFileLocation(sandbox=small, path="/dev/shm/"))
         assert await sh(handle, "ls -A /dev/shm && cat /dev/shm/large") == "large\nbefore"
 
 
@@ -331,11 +331,11 @@ async def test_paths_that_make_no_sense_are_refused(two: TwoSandboxes, path: str
 
 
 async def test_other_tenants_sandboxes_do_not_exist(two: TwoSandboxes) -> None:
-    theirs = (await two.fleet.create("other", CreateSandbox())).id
+    theirs = (await two.fleet.create("other", SandboxRequest())).id
     with pytest.raises(SandboxNotFound):
-        await two.mover.move(ME, two.source("/etc/hostname"), SandboxPath(sandbox=theirs, path="/workspace/x"))
+        await two.mover.move(ME, two.source("/etc/hostname"), SandboxFileLocation(sandbox=theirs, path="/workspace/x"))
     with pytest.raises(SandboxNotFound):
-        await two.mover.move(ME, SandboxPath(sandbox=theirs, path="/etc/hostname"), two.goal("/workspace/x"))
+        await two.mover.move(ME, SandboxFileLocation(sandbox=theirs, path="/etc/hostname"), two.goal("/workspace/x"))
 
 
 async def test_a_missing_source_and_a_paused_sandbox_say_what_is_wrong(two: TwoSandboxes) -> None:

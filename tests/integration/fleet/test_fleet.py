@@ -35,11 +35,11 @@ from paddock.errors import (
     Unsupported,
 )
 from paddock.fleet.fleet import Fleet
+from paddock.fleet.fleet_requests import SandboxRequest, VolumeRequest
 from paddock.fleet.port_forwards import EXECD_PORT
-from paddock.fleet.requests import CreateSandbox, VolumeRequest
 from paddock.model.events import EventType
 from paddock.model.sandbox import SandboxLimits, SandboxSpec, SandboxState, SnapshotState
-from paddock.sandbox.daemon.client import BackgroundCommand
+from paddock.sandbox.daemon.client import SandboxCommand
 
 from .conftest import running, until
 
@@ -50,7 +50,7 @@ ME = "me"
 async def test_a_sandbox_runs_commands_and_is_forgotten_when_deleted(data: Path) -> None:
     async with running(data) as machine:
         fleet = machine.fleet
-        sandbox = await fleet.create(ME, CreateSandbox(env={"GREETING": "hello"}, metadata={"purpose": "test"}))
+        sandbox = await fleet.create(ME, SandboxRequest(env={"GREETING": "hello"}, metadata={"purpose": "test"}))
         assert sandbox.state is SandboxState.RUNNING
         inside = await fleet.running_client(ME, sandbox.id)
         result = await inside.run('echo "$GREETING from $PADDOCK_SANDBOX_ID"')
@@ -67,7 +67,7 @@ async def test_a_sandbox_runs_commands_and_is_forgotten_when_deleted(data: Path)
 async def test_another_tenants_sandbox_does_not_exist(data: Path) -> None:
     async with running(data) as machine:
         fleet = machine.fleet
-        sandbox = await fleet.create(ME, CreateSandbox())
+        sandbox = await fleet.create(ME, SandboxRequest())
         for call in (fleet.get, fleet.delete, fleet.pause, fleet.resume, fleet.running_client, fleet.snapshot):
             with pytest.raises(SandboxNotFound):
                 await call("somebody else", sandbox.id)
@@ -76,7 +76,7 @@ async def test_another_tenants_sandbox_does_not_exist(data: Path) -> None:
 
 async def test_asking_twice_with_one_key_makes_one_sandbox(data: Path) -> None:
     async with running(data) as machine:
-        request = CreateSandbox(request_key="order-7")
+        request = SandboxRequest(request_key="order-7")
         made = await asyncio.gather(*(machine.fleet.create(ME, request) for _ in range(8)))
         again = await machine.fleet.create(ME, request)
         assert {sandbox.id for sandbox in made} == {again.id}
@@ -86,12 +86,12 @@ async def test_asking_twice_with_one_key_makes_one_sandbox(data: Path) -> None:
 async def test_a_second_live_sandbox_of_one_name_is_refused(data: Path) -> None:
     async with running(data) as machine:
         fleet = machine.fleet
-        desk = CreateSandbox(name="desk", metadata={"name": "desk"})
+        desk = SandboxRequest(name="desk", metadata={"name": "desk"})
         first = await fleet.create(ME, desk)
         with pytest.raises(NameTaken, match=f"sandbox {first.id} is named desk already"):
             await fleet.create(ME, desk)
         await fleet.create("somebody else", desk)
-        await fleet.create(ME, CreateSandbox(metadata={"name": "desk"}))  # An entry of the metadata is no such name.
+        await fleet.create(ME, SandboxRequest(metadata={"name": "desk"}))  # An entry of the metadata is no such name.
         again = desk.model_copy(update={"name": "other", "metadata": {"name": "other"}, "request_key": "order-7"})
         made = await asyncio.gather(*(fleet.create(ME, again) for _ in range(4)))
         assert len({sandbox.id for sandbox in made}) == 1
@@ -103,9 +103,9 @@ async def test_a_second_live_sandbox_of_one_name_is_refused(data: Path) -> None:
 async def test_a_sandbox_cannot_be_given_the_name_of_another(data: Path) -> None:
     async with running(data) as machine:
         fleet = machine.fleet
-        desk = await fleet.create(ME, CreateSandbox(name="desk", metadata={"name": "desk"}))
-        other = await fleet.create(ME, CreateSandbox())
-        foreign = await fleet.create("somebody else", CreateSandbox())
+        desk = await fleet.create(ME, SandboxRequest(name="desk", metadata={"name": "desk"}))
+        other = await fleet.create(ME, SandboxRequest())
+        foreign = await fleet.create("somebody else", SandboxRequest())
         with pytest.raises(NameTaken, match=f"sandbox {desk.id} is named desk already"):
             await fleet.patch_metadata(ME, other.id, {"name": "desk", "team": "a"})
         assert (await fleet.get(ME, other.id)).metadata == {}
@@ -119,7 +119,7 @@ async def test_a_sandbox_cannot_be_given_the_name_of_another(data: Path) -> None
             return_exceptions=True,
         )
         assert [type(end) for end in ends].count(NameTaken) == 1
-        twins = [await fleet.create(ME, CreateSandbox(metadata={"name": "twin"})) for _ in range(2)]
+        twins = [await fleet.create(ME, SandboxRequest(metadata={"name": "twin"})) for _ in range(2)]
         assert (await fleet.patch_metadata(ME, twins[0].id, {"name": "twin", "team": "b"})).metadata["team"] == "b"
         await fleet.delete(ME, twins[0].id)
         await fleet.delete(ME, twins[1].id)
@@ -129,15 +129,15 @@ async def test_a_sandbox_cannot_be_given_the_name_of_another(data: Path) -> None
 async def test_invalid_requests_are_rejected_and_leave_nothing(data: Path) -> None:
     async with running(data) as machine:
         for request, error in (
-            (CreateSandbox(image="no-such-image"), ImageNotFound),
-            (CreateSandbox(snapshot="snap-0"), SnapshotNotFound),
-            (CreateSandbox(image="host", snapshot="snap-0"), InvalidInput),
-            (CreateSandbox(timeout=0), InvalidInput),
-            (CreateSandbox(timeout=1e9), InvalidInput),
-            (CreateSandbox(network_default="allow"), Unsupported),
-            (CreateSandbox(volumes=(VolumeRequest(name="v", host_path="/etc", target="/v"),)), Forbidden),
-            (CreateSandbox(volumes=(VolumeRequest(name="v", claim="x", target="/proc/v"),)), InvalidInput),
-            (CreateSandbox(volumes=(VolumeRequest(name="v", claim="x", target="/v", sub_path="../y"),)), InvalidInput),
+            (SandboxRequest(image="no-such-image"), ImageNotFound),
+            (SandboxRequest(snapshot="snap-0"), SnapshotNotFound),
+            (SandboxRequest(image="host", snapshot="snap-0"), InvalidInput),
+            (SandboxRequest(timeout=0), InvalidInput),
+            (SandboxRequest(timeout=1e9), InvalidInput),
+            (SandboxRequest(network_default="allow"), Unsupported),
+            (SandboxRequest(volumes=(VolumeRequest(name="v", host_path="/etc", target="/v"),)), Forbidden),
+            (SandboxRequest(volumes=(VolumeRequest(name="v", claim="x", target="/proc/v"),)), InvalidInput),
+            (SandboxRequest(volumes=(VolumeRequest(name="v", claim="x", target="/v", sub_path="../y"),)), InvalidInput),
         ):
             with pytest.raises(error):
                 await machine.fleet.create(ME, request)
@@ -147,26 +147,26 @@ async def test_invalid_requests_are_rejected_and_leave_nothing(data: Path) -> No
 
 async def test_a_tenant_gets_no_more_than_its_quota(data: Path) -> None:
     async with running(data, quotas={"sandboxes": 1, "tenants": {"big": {"sandboxes": 2}}}) as machine:
-        await machine.fleet.create(ME, CreateSandbox())
+        await machine.fleet.create(ME, SandboxRequest())
         with pytest.raises(QuotaExceeded, match="delete one first"):
-            await machine.fleet.create(ME, CreateSandbox())
+            await machine.fleet.create(ME, SandboxRequest())
         for _ in range(2):
-            await machine.fleet.create("big", CreateSandbox())
+            await machine.fleet.create("big", SandboxRequest())
 
 
 async def test_quotas_hold_when_many_ask_at_once(data: Path) -> None:
     async with running(data, quotas={"sandboxes": 3}) as machine:
-        asked = [machine.fleet.create(ME, CreateSandbox()) for _ in range(8)]
+        asked = [machine.fleet.create(ME, SandboxRequest()) for _ in range(8)]
         results = await asyncio.gather(*asked, return_exceptions=True)
         assert sum(isinstance(result, QuotaExceeded) for result in results) == 5
 
 
 async def test_a_full_host_starts_and_keeps_nothing(data: Path) -> None:
     async with running(data) as machine:
-        made = await machine.fleet.create(ME, CreateSandbox())
+        made = await machine.fleet.create(ME, SandboxRequest())
     async with running(data, sandboxes={"min_free_disk": 2**60}) as machine:
         with pytest.raises(HostFull):
-            await machine.fleet.create(ME, CreateSandbox())
+            await machine.fleet.create(ME, SandboxRequest())
         with pytest.raises(HostFull):
             await machine.fleet.snapshot(ME, made.id)
 
@@ -174,7 +174,7 @@ async def test_a_full_host_starts_and_keeps_nothing(data: Path) -> None:
 async def test_a_sandbox_ends_when_its_time_is_up_unless_renewed(data: Path) -> None:
     async with running(data) as machine:
         fleet = machine.fleet
-        short, renewed = [await fleet.create(ME, CreateSandbox(timeout=0.5)) for _ in range(2)]
+        short, renewed = [await fleet.create(ME, SandboxRequest(timeout=0.5)) for _ in range(2)]
         await fleet.renew(ME, renewed.id, datetime.now(UTC) + timedelta(minutes=5))
 
         async def ended() -> bool:
@@ -192,9 +192,9 @@ async def test_a_sandbox_ends_when_its_time_is_up_unless_renewed(data: Path) -> 
 async def test_an_unused_sandbox_ends_but_a_busy_one_stays(data: Path) -> None:
     async with running(data, sandboxes={"idle_timeout": 1}) as machine:
         fleet = machine.fleet
-        busy = await fleet.create(ME, CreateSandbox())
+        busy = await fleet.create(ME, SandboxRequest())
         working = asyncio.create_task((await fleet.running_client(ME, busy.id)).run("sleep 60"))
-        idle = await fleet.create(ME, CreateSandbox())
+        idle = await fleet.create(ME, SandboxRequest())
 
         async def ended() -> bool:
             return (await fleet.get(ME, idle.id)).state is SandboxState.TERMINATED
@@ -209,7 +209,7 @@ async def test_an_unused_sandbox_ends_but_a_busy_one_stays(data: Path) -> None:
 async def test_a_killed_sandbox_is_reported_and_its_files_are_kept_for_a_while(data: Path) -> None:
     async with running(data) as machine:
         fleet = machine.fleet
-        sandbox = await fleet.create(ME, CreateSandbox())
+        sandbox = await fleet.create(ME, SandboxRequest())
         identity = machine.backend._identity(sandbox.id)
         assert identity is not None
         os.kill(identity.pid, signal.SIGKILL)
@@ -228,7 +228,7 @@ async def test_a_killed_sandbox_is_reported_and_its_files_are_kept_for_a_while(d
 async def test_pause_stops_the_clock_of_a_sandbox(data: Path) -> None:
     async with running(data) as machine:
         fleet = machine.fleet
-        sandbox = await fleet.create(ME, CreateSandbox())
+        sandbox = await fleet.create(ME, SandboxRequest())
         inside = await fleet.running_client(ME, sandbox.id)
         assert (await fleet.pause(ME, sandbox.id)).state is SandboxState.PAUSED
         with pytest.raises(Conflict):
@@ -242,7 +242,7 @@ async def test_pause_stops_the_clock_of_a_sandbox(data: Path) -> None:
 async def test_a_snapshot_starts_new_sandboxes_with_what_the_first_had_written(data: Path) -> None:
     async with running(data) as machine:
         fleet = machine.fleet
-        first = await fleet.create(ME, CreateSandbox())
+        first = await fleet.create(ME, SandboxRequest())
         await (await fleet.running_client(ME, first.id)).run("echo kept > /workspace/a; echo kept > ~/b; mkdir /tmp/d")
         snapshot = await fleet.snapshot(ME, first.id, "before lunch")
 
@@ -251,12 +251,12 @@ async def test_a_snapshot_starts_new_sandboxes_with_what_the_first_had_written(d
 
         await until(ready)
         await fleet.delete(ME, first.id)
-        second = await fleet.create(ME, CreateSandbox(snapshot=snapshot.id))
+        second = await fleet.create(ME, SandboxRequest(snapshot=snapshot.id))
         inside = await fleet.running_client(ME, second.id)
         result = await inside.run("cat /workspace/a ~/b && rm /workspace/a && rmdir /tmp/d && touch ~/c")
         assert (result.exit_code, result.stdout) == (0, b"kept\nkept\n"), result
         with pytest.raises(SnapshotNotFound):
-            await fleet.create("somebody else", CreateSandbox(snapshot=snapshot.id))
+            await fleet.create("somebody else", SandboxRequest(snapshot=snapshot.id))
         await fleet.delete_snapshot(ME, snapshot.id)
         assert await machine.backend.snapshots() == []
 
@@ -264,10 +264,10 @@ async def test_a_snapshot_starts_new_sandboxes_with_what_the_first_had_written(d
 async def test_a_sandbox_that_writes_too_much_loses_its_commands_and_lives(data: Path) -> None:
     async with running(data, local={"disk_check_every": 0.05}) as machine:
         fleet = machine.fleet
-        sandbox = await fleet.create(ME, CreateSandbox(limits=SandboxLimits(disk=32 * 2**20)))
+        sandbox = await fleet.create(ME, SandboxRequest(limits=SandboxLimits(disk=32 * 2**20)))
         inside = await fleet.running_client(ME, sandbox.id)
         filler = "i=0; while true; do head -c 4M /dev/zero > /workspace/f$i; i=$((i+1)); done"
-        result = await inside.run(BackgroundCommand(filler, timeout=30))
+        result = await inside.run(SandboxCommand(filler, timeout=30))
         assert result.exit_code == 137, result
         kinds = [event.type for event in await fleet.events.read(f"sandbox/{sandbox.id}")]
         assert EventType.DISK_FULL in kinds
@@ -305,11 +305,11 @@ async def test_files_without_a_name_are_within_the_disk_limit(data: Path, direct
         fleet = machine.fleet
         volume = VolumeRequest(name="v", claim="v", target="/v")
         limits = SandboxLimits(disk=32 * 2**20)
-        sandbox = await fleet.create(ME, CreateSandbox(limits=limits, volumes=(volume,)))
+        sandbox = await fleet.create(ME, SandboxRequest(limits=limits, volumes=(volume,)))
         inside = await fleet.running_client(ME, sandbox.id)
         before = shutil.disk_usage(data).free
         running_command = asyncio.create_task(
-            inside.run(BackgroundCommand(["python3", "-c", HIDING, directory, way], timeout=40))
+            inside.run(SandboxCommand(["python3", "-c", HIDING, directory, way], timeout=40))
         )
         most = 0
         while not running_command.done():
@@ -326,11 +326,11 @@ async def test_a_sandbox_that_takes_too_many_inodes_loses_its_commands(data: Pat
         pytest.skip("this file system has no fixed number of inodes")
     async with running(data) as machine:
         fleet = machine.fleet
-        sandbox = await fleet.create(ME, CreateSandbox(limits=SandboxLimits(disk=32 * 2**20)))
+        sandbox = await fleet.create(ME, SandboxRequest(limits=SandboxLimits(disk=32 * 2**20)))
         inside = await fleet.running_client(ME, sandbox.id)
         filler = "for n in range(10**7): open(f'/workspace/{n}', 'w').close()"
         started = time.monotonic()
-        result = await inside.run(BackgroundCommand(["python3", "-c", filler], timeout=60))
+        result = await inside.run(SandboxCommand(["python3", "-c", filler], timeout=60))
         assert result.exit_code == 137 and time.monotonic() - started < 15
         kinds = [event.type for event in await fleet.events.read(f"sandbox/{sandbox.id}")]
         assert EventType.DISK_FULL in kinds
@@ -350,10 +350,10 @@ async def test_a_disk_limit_cannot_be_passed_again_and_again(data: Path, with_lo
     attack = "i=0; while true; do head -c 30M /dev/zero >f$1-$i || exit 7; i=$((i+1)); done"
     async with running(data) as machine:
         fleet = machine.fleet
-        sandbox = await fleet.create(ME, CreateSandbox(limits=SandboxLimits(disk=limit)))
+        sandbox = await fleet.create(ME, SandboxRequest(limits=SandboxLimits(disk=limit)))
         lines = with_logs.entries
         inside = await fleet.running_client(ME, sandbox.id)
-        assert (await inside.run(BackgroundCommand(["sh", "-c", attack, "sh", "0"], timeout=30))).exit_code == 137
+        assert (await inside.run(SandboxCommand(["sh", "-c", attack, "sh", "0"], timeout=30))).exit_code == 137
 
         async def stopped() -> bool:  # What starts while the first commands are being killed is killed with them.
             return "sandbox over its disk limit; commands ended" in [line["event"] for line in lines]
@@ -361,7 +361,7 @@ async def test_a_disk_limit_cannot_be_passed_again_and_again(data: Path, with_lo
         await until(stopped)
         first = await machine.backend.disk_used(sandbox.record)
         for number in ("1", "2", "3"):
-            result = await inside.run(BackgroundCommand(["sh", "-c", attack, "sh", number], timeout=30))
+            result = await inside.run(SandboxCommand(["sh", "-c", attack, "sh", number], timeout=30))
             assert result.exit_code == 7
             assert b"nothing can be written until files are deleted" in result.stderr
         assert limit < await machine.backend.disk_used(sandbox.record) < first + 2**20
@@ -391,15 +391,15 @@ async def test_a_sandbox_that_gets_around_the_refusal_is_ended(data: Path) -> No
     )
     async with running(data) as machine:
         fleet = machine.fleet
-        sandbox = await fleet.create(ME, CreateSandbox(limits=SandboxLimits(disk=32 * 2**20)))
+        sandbox = await fleet.create(ME, SandboxRequest(limits=SandboxLimits(disk=32 * 2**20)))
         inside = await fleet.running_client(ME, sandbox.id)
-        assert (await inside.run(BackgroundCommand(["python3", "-c", holes]))).exit_code == 0
+        assert (await inside.run(SandboxCommand(["python3", "-c", holes]))).exit_code == 0
 
         async def ended() -> bool:
             if (await fleet.get(ME, sandbox.id)).state is not SandboxState.RUNNING:
                 return True
             with contextlib.suppress(PaddockError):
-                await inside.run(BackgroundCommand(["python3", "-c", fill], timeout=20))
+                await inside.run(SandboxCommand(["python3", "-c", fill], timeout=20))
             return False
 
         await until(ended)
@@ -410,11 +410,11 @@ async def test_a_tenants_volumes_are_bounded_together(data: Path) -> None:
     async with running(data, local={"disk_check_every": 0.05}, quotas={"volumes": 32 * 2**20}) as machine:
         fleet = machine.fleet
         volume = VolumeRequest(name="v", claim="v", target="/v")
-        writer = await fleet.create(ME, CreateSandbox(volumes=(volume,)))
-        reader = await fleet.create(ME, CreateSandbox(volumes=(volume.model_copy(update={"read_only": True}),)))
+        writer = await fleet.create(ME, SandboxRequest(volumes=(volume,)))
+        reader = await fleet.create(ME, SandboxRequest(volumes=(volume.model_copy(update={"read_only": True}),)))
         reading = await (await fleet.running_client(ME, reader.id)).start("sleep 60")
         filler = "i=0; while true; do head -c 4M /dev/zero > /v/f$i; i=$((i+1)); done"
-        result = await (await fleet.running_client(ME, writer.id)).run(BackgroundCommand(filler, timeout=30))
+        result = await (await fleet.running_client(ME, writer.id)).run(SandboxCommand(filler, timeout=30))
         assert result.exit_code == 137, result
         told = [event for event in await fleet.events.read(f"sandbox/{writer.id}") if event.type is EventType.DISK_FULL]
         assert told[0].data["volumes"] > told[0].data["limit"] == 32 * 2**20
@@ -426,7 +426,7 @@ async def test_a_named_volume_outlives_its_sandbox_unless_it_was_temporary(data:
         fleet = machine.fleet
         kept = VolumeRequest(name="a", claim="kept", target="/kept")
         gone = VolumeRequest(name="b", claim="gone", target="/gone", delete_with_sandbox=True)
-        first = await fleet.create(ME, CreateSandbox(volumes=(kept, gone)))
+        first = await fleet.create(ME, SandboxRequest(volumes=(kept, gone)))
         result = await (await fleet.running_client(ME, first.id)).run(
             "mkdir /kept/sub && echo 1 > /kept/sub/x && echo 2 > /gone/y"
         )
@@ -434,7 +434,7 @@ async def test_a_named_volume_outlives_its_sandbox_unless_it_was_temporary(data:
         await fleet.delete(ME, first.id)
         assert not (data / "volumes" / ME / "gone").exists()
         part = VolumeRequest(name="a", claim="kept", target="/part", sub_path="sub", read_only=True)
-        second = await fleet.create(ME, CreateSandbox(volumes=(part,)))
+        second = await fleet.create(ME, SandboxRequest(volumes=(part,)))
         result = await (await fleet.running_client(ME, second.id)).run("cat /part/x; echo 3 > /part/x")
         assert result.stdout == b"1\n"
         assert b"Read-only" in result.stderr
@@ -445,12 +445,12 @@ async def test_a_volume_of_any_depth_is_removed_and_keeps_no_other_sandbox_from_
     async with running(data) as machine:
         fleet = machine.fleet
         deep = VolumeRequest(name="a", claim="deep", target="/deep", delete_with_sandbox=True)
-        first = await fleet.create(ME, CreateSandbox(volumes=(deep,), timeout=5))
+        first = await fleet.create(ME, SandboxRequest(volumes=(deep,), timeout=5))
         result = await (await fleet.running_client(ME, first.id)).run(
-            BackgroundCommand(["python3", "-c", dig], cwd="/deep")
+            SandboxCommand(["python3", "-c", dig], cwd="/deep")
         )
         assert result.exit_code == 0, result
-        second = await fleet.create(ME, CreateSandbox(timeout=5))
+        second = await fleet.create(ME, SandboxRequest(timeout=5))
 
         async def ended() -> bool:
             both = [await fleet.get(ME, sandbox.id) for sandbox in (first, second)]
@@ -466,7 +466,7 @@ async def test_a_sandbox_that_cannot_be_ended_keeps_no_other_from_ending(
 ) -> None:
     async with running(data) as machine:
         fleet = machine.fleet
-        stuck, *others = [await fleet.create(ME, CreateSandbox(timeout=1)) for _ in range(3)]
+        stuck, *others = [await fleet.create(ME, SandboxRequest(timeout=1)) for _ in range(3)]
         remove = machine.backend.remove
 
         async def refuse(sandbox_id: str) -> None:
@@ -487,7 +487,7 @@ async def test_a_sandbox_that_cannot_be_ended_keeps_no_other_from_ending(
 async def test_invalid_idle_report_is_ignored(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async with running(data, sandboxes={"idle_timeout": 30}) as machine:
         fleet = machine.fleet
-        liar = await fleet.create(ME, CreateSandbox())
+        liar = await fleet.create(ME, SandboxRequest())
 
         async def lie(timeout: float = 0) -> dict[str, int]:
             return {"idle_seconds": 10**400}
@@ -510,17 +510,17 @@ async def test_a_host_directory_is_mounted_only_from_allowed_places(
     async with running(data, sandboxes={"allowed_host_paths": [allowed]}) as machine:
         fleet = machine.fleet
         project = VolumeRequest(name="p", host_path=f"{allowed}/project", target="/project")
-        sandbox = await fleet.create(ME, CreateSandbox(volumes=(project,)))
+        sandbox = await fleet.create(ME, SandboxRequest(volumes=(project,)))
         result = await (await fleet.running_client(ME, sandbox.id)).run("cat /project/file && echo new > /project/made")
         assert (result.exit_code, result.stdout) == (0, b"mine"), result
         made = (allowed / "project" / "made").stat()
         assert (made.st_uid, made.st_gid) == (os.getuid(), os.getgid())
         for path in (f"{allowed}/../escape", f"{allowed}/trap", "/"):
             with pytest.raises(Forbidden):
-                await fleet.create(ME, CreateSandbox(volumes=(project.model_copy(update={"host_path": path}),)))
+                await fleet.create(ME, SandboxRequest(volumes=(project.model_copy(update={"host_path": path}),)))
         missing = project.model_copy(update={"host_path": f"{allowed}/missing"})
         with pytest.raises(InvalidInput, match="does not exist"):
-            await fleet.create(ME, CreateSandbox(volumes=(missing,)))
+            await fleet.create(ME, SandboxRequest(volumes=(missing,)))
 
 
 async def test_a_link_in_a_volume_cannot_lead_out_of_it(data: Path) -> None:
@@ -528,13 +528,13 @@ async def test_a_link_in_a_volume_cannot_lead_out_of_it(data: Path) -> None:
     async with running(data) as machine:
         fleet = machine.fleet
         volume = VolumeRequest(name="v", claim="trap", target="/v")
-        first = await fleet.create(ME, CreateSandbox(volumes=(volume,)))
+        first = await fleet.create(ME, SandboxRequest(volumes=(volume,)))
         await (await fleet.running_client(ME, first.id)).run(
             "ln -s /etc /v/absolute; ln -s ../../../../../etc /v/relative"
         )
         for name in ("absolute", "relative"):
             with pytest.raises(InvalidInput, match="is a link out of it"):
-                await fleet.create(ME, CreateSandbox(volumes=(volume.model_copy(update={"sub_path": name}),)))
+                await fleet.create(ME, SandboxRequest(volumes=(volume.model_copy(update={"sub_path": name}),)))
 
 
 async def test_a_volume_cannot_be_mounted_over_what_the_sandbox_needs(data: Path) -> None:
@@ -545,19 +545,19 @@ async def test_a_volume_cannot_be_mounted_over_what_the_sandbox_needs(data: Path
         volume = VolumeRequest(name="v", claim="trap", target="/v")
         for target in (*hiding, *libraries, "/etc/passwd", "/etc/passwd/x"):
             with pytest.raises(InvalidInput, match=f"nothing can be mounted at {target}"):
-                await fleet.create(ME, CreateSandbox(volumes=(volume.model_copy(update={"target": target}),)))
+                await fleet.create(ME, SandboxRequest(volumes=(volume.model_copy(update={"target": target}),)))
         for target in ("/var", "/var/tmp"):
             change = {"target": target, "read_only": True}
             with pytest.raises(InvalidInput, match=f"nothing can be mounted at {target} for reading only"):
-                await fleet.create(ME, CreateSandbox(volumes=(volume.model_copy(update=change),)))
+                await fleet.create(ME, SandboxRequest(volumes=(volume.model_copy(update=change),)))
         written = volume.model_copy(update={"target": "/var/tmp"})
-        sandbox = await fleet.create(ME, CreateSandbox(volumes=(written,)))
+        sandbox = await fleet.create(ME, SandboxRequest(volumes=(written,)))
         assert (await (await fleet.running_client(ME, sandbox.id)).run("echo x > /var/tmp/file")).exit_code == 0
 
 
 async def test_an_owner_that_a_file_cannot_have_is_named(data: Path) -> None:
     async with running(data) as machine:
-        sandbox = await machine.fleet.create(ME, CreateSandbox())
+        sandbox = await machine.fleet.create(ME, SandboxRequest())
         inside = await machine.fleet.running_client(ME, sandbox.id)
         await inside.run("echo x > f")
         for owner in ({"owner": "root"}, {"owner": "12345"}, {"group": "root"}):
@@ -574,7 +574,7 @@ async def test_an_owner_that_a_file_cannot_have_is_named(data: Path) -> None:
 async def test_a_port_of_a_sandbox_is_reached_on_loopback(data: Path) -> None:
     async with running(data) as machine:
         fleet = machine.fleet
-        sandbox = await fleet.create(ME, CreateSandbox())
+        sandbox = await fleet.create(ME, SandboxRequest())
         inside = await fleet.running_client(ME, sandbox.id)
         await inside.write_file("/workspace/page", b"from the sandbox")
         await inside.start("cd /workspace && exec python3 -m http.server 8000 --bind 127.0.0.1")
@@ -603,7 +603,7 @@ async def test_a_port_of_a_sandbox_is_reached_on_loopback(data: Path) -> None:
 
 async def test_half_open_connections_do_not_lock_the_owner_out(data: Path) -> None:
     async with running(data) as machine:
-        sandbox = await machine.fleet.create(ME, CreateSandbox())
+        sandbox = await machine.fleet.create(ME, SandboxRequest())
         address, token = await machine.fleet.open_endpoint(ME, sandbox.id, EXECD_PORT)
         host, port = address.split(":")
         with ExitStack() as held:
@@ -625,7 +625,7 @@ async def test_half_open_connections_do_not_lock_the_owner_out(data: Path) -> No
 
 async def test_sandboxes_outlive_the_fleet_and_are_adopted_by_the_next(data: Path) -> None:
     async with running(data) as machine:
-        kept = [await machine.fleet.create(ME, CreateSandbox()) for _ in range(3)]
+        kept = [await machine.fleet.create(ME, SandboxRequest()) for _ in range(3)]
         inside = await machine.fleet.running_client(ME, kept[0].id)
         command = await inside.start("for i in $(seq 1 200); do echo $i; sleep 0.01; done")
         await machine.fleet.pause(ME, kept[1].id)
@@ -642,7 +642,7 @@ async def test_sandboxes_outlive_the_fleet_and_are_adopted_by_the_next(data: Pat
 
 async def test_sandboxes_without_owner_are_removed(data: Path) -> None:
     async with running(data) as machine:
-        sandbox = await machine.fleet.create(ME, CreateSandbox())
+        sandbox = await machine.fleet.create(ME, SandboxRequest())
         await machine.fleet.sandboxes.delete(sandbox.id)
 
         async def gone() -> bool:
@@ -663,21 +663,21 @@ async def test_a_pool_hands_out_each_sandbox_once_and_fills_up_again(data: Path)
         waiting = fleet.pools.sandbox_ids()
         started = time.monotonic()
         sandboxes = [
-            await fleet.create(tenant, CreateSandbox(pool="ready", env={"WHO": tenant})) for tenant in ("a", "b")
+            await fleet.create(tenant, SandboxRequest(pool="ready", env={"WHO": tenant})) for tenant in ("a", "b")
         ]
         assert {sandbox.id for sandbox in sandboxes} == waiting
         assert time.monotonic() - started < 1.0
         for tenant, sandbox in zip("ab", sandboxes, strict=True):
             inside = await fleet.running_client(tenant, sandbox.id)
             assert (await inside.run("echo $WHO; ls -A /workspace")).stdout.decode() == f"{tenant}\n"
-        third = await fleet.create("a", CreateSandbox())
+        third = await fleet.create("a", SandboxRequest())
         assert third.state is SandboxState.RUNNING
         await until(full)
         for sandbox_id in fleet.pools.sandbox_ids():
             identity = machine.backend._identity(sandbox_id)
             assert identity is not None
             os.kill(identity.pid, signal.SIGKILL)
-        assert (await fleet.create("a", CreateSandbox(pool="ready"))).state is SandboxState.RUNNING
+        assert (await fleet.create("a", SandboxRequest(pool="ready"))).state is SandboxState.RUNNING
         await until(full)
 
 
@@ -718,13 +718,13 @@ async def test_a_pool_starts_no_more_than_its_upper_bound(data: Path, monkeypatc
 
         await fleet.pools.create(ME, "bound", "host", 2, SandboxLimits(), max_total=2)
         await until(ready(2))
-        first, second = [await fleet.create(ME, CreateSandbox(pool="bound")) for _ in range(2)]
+        first, second = [await fleet.create(ME, SandboxRequest(pool="bound")) for _ in range(2)]
         assert (first.pool, second.pool) == ("bound", "bound")
         await fleet.delete(ME, first.id)
         await until(ready(1))
         assert await fleet.pools.allocated_counts(ME) == {"bound": 1}
-        third = await fleet.create(ME, CreateSandbox(pool="bound"))
-        beyond = await fleet.create(ME, CreateSandbox(pool="bound"))
+        third = await fleet.create(ME, SandboxRequest(pool="bound"))
+        beyond = await fleet.create(ME, SandboxRequest(pool="bound"))
         assert (third.pool, beyond.pool, beyond.state) == ("bound", None, SandboxState.RUNNING)
         assert len(starts) == 4
         assert (await fleet.pools.resize(ME, "bound", 1)).max_total == 2
@@ -737,7 +737,7 @@ async def test_a_pool_starts_no_more_than_its_upper_bound(data: Path, monkeypatc
 async def test_cancelled_pause_or_resume_completes(data: Path, monkeypatch: pytest.MonkeyPatch, after: float) -> None:
     async with running(data) as machine:
         fleet = machine.fleet
-        sandbox = await fleet.create(ME, CreateSandbox())
+        sandbox = await fleet.create(ME, SandboxRequest())
         for name, state in (("pause", SandboxState.PAUSED), ("resume", SandboxState.RUNNING)):
             change = getattr(machine.backend, name)
 

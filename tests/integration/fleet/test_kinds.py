@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from paddock.errors import ImageNotFound, InvalidInput
-from paddock.fleet.requests import CreateSandbox
+from paddock.fleet.fleet_requests import SandboxRequest
 from paddock.model.sandbox import SandboxLimits
 
 from .conftest import Running, running, until
@@ -27,7 +27,7 @@ async def output(machine: Running, sandbox_id: str, command: str) -> str:
 
 async def test_a_kind_brings_its_image_its_limits_and_its_name(data: Path) -> None:
     async with running(data, kinds=KINDS, sandboxes={"default_image": "none"}) as machine:
-        sandbox = await machine.fleet.create(ME, CreateSandbox(kind="linux", env={"PADDOCK_KIND": "forged"}))
+        sandbox = await machine.fleet.create(ME, SandboxRequest(kind="linux", env={"PADDOCK_KIND": "forged"}))
         assert (sandbox.kind, sandbox.image) == ("linux", "host")
         assert (sandbox.limits.memory, sandbox.limits.pids) == (256 * 2**20, 99)
         assert await output(machine, sandbox.id, "echo $PADDOCK_KIND") == "linux"
@@ -37,7 +37,7 @@ async def test_a_kind_brings_its_image_its_limits_and_its_name(data: Path) -> No
 async def test_what_is_asked_for_stands_above_what_the_kind_brings(data: Path) -> None:
     kinds = {**KINDS, "linux": {**KINDS["linux"], "image": "none"}}
     async with running(data, kinds=kinds) as machine:
-        request = CreateSandbox(kind="linux", image="host", limits=SandboxLimits(pids=55))
+        request = SandboxRequest(kind="linux", image="host", limits=SandboxLimits(pids=55))
         sandbox = await machine.fleet.create(ME, request)
         assert (sandbox.kind, sandbox.image) == ("linux", "host")
         assert (sandbox.limits.memory, sandbox.limits.pids) == (256 * 2**20, 55)
@@ -45,13 +45,13 @@ async def test_what_is_asked_for_stands_above_what_the_kind_brings(data: Path) -
 
 async def test_the_kinds_name_will_do_for_its_image(data: Path) -> None:
     async with running(data, kinds=KINDS) as machine:
-        sandbox = await machine.fleet.create(ME, CreateSandbox(kind="linux", image="linux"))
+        sandbox = await machine.fleet.create(ME, SandboxRequest(kind="linux", image="linux"))
         assert (sandbox.kind, sandbox.image) == ("linux", "host")
 
 
 async def test_a_sandbox_without_a_kind_has_none(data: Path) -> None:
     async with running(data) as machine:
-        sandbox = await machine.fleet.create(ME, CreateSandbox())
+        sandbox = await machine.fleet.create(ME, SandboxRequest())
         assert sandbox.kind is None
         assert await output(machine, sandbox.id, "echo ${PADDOCK_KIND-none}") == "none"
 
@@ -59,9 +59,9 @@ async def test_a_sandbox_without_a_kind_has_none(data: Path) -> None:
 async def test_unknown_kinds_and_images_that_are_not_built_say_what_to_do(data: Path) -> None:
     async with running(data) as machine:
         with pytest.raises(InvalidInput, match="known are: code, linux, browser, windows, mobile"):
-            await machine.fleet.create(ME, CreateSandbox(kind="amiga"))
+            await machine.fleet.create(ME, SandboxRequest(kind="amiga"))
         with pytest.raises(ImageNotFound, match="paddock image build code"):
-            await machine.fleet.create(ME, CreateSandbox(kind="code"))
+            await machine.fleet.create(ME, SandboxRequest(kind="code"))
 
 
 async def test_a_pool_of_a_kind_serves_that_kind_alone(data: Path) -> None:
@@ -74,9 +74,9 @@ async def test_a_pool_of_a_kind_serves_that_kind_alone(data: Path) -> None:
             return pools.ready_counts(ME, "desks")[0] == 1
 
         await until(filled)
-        other = await machine.fleet.create(ME, CreateSandbox(kind="code", limits=pool.limits))
+        other = await machine.fleet.create(ME, SandboxRequest(kind="code", limits=pool.limits))
         assert other.pool is None
-        taken = await machine.fleet.create(ME, CreateSandbox(kind="linux"))
+        taken = await machine.fleet.create(ME, SandboxRequest(kind="linux"))
         assert (taken.pool, taken.kind) == ("desks", "linux")
         assert await output(machine, taken.id, "echo $PADDOCK_KIND") == "linux"
         await pools.delete(ME, "desks")
@@ -89,7 +89,7 @@ async def test_a_pool_of_the_configuration_may_be_for_a_kind(data: Path) -> None
             return machine.fleet.pools.ready_counts(ME, "desks")[0] == 1
 
         await until(filled)
-        taken = await machine.fleet.create(ME, CreateSandbox(pool="desks"))
+        taken = await machine.fleet.create(ME, SandboxRequest(pool="desks"))
         assert (taken.pool, taken.kind) == ("desks", "linux")
         assert await output(machine, taken.id, "echo $PADDOCK_KIND") == "linux"
 
@@ -98,7 +98,7 @@ async def test_a_pool_and_a_kind_that_disagree_are_refused(data: Path) -> None:
     async with running(data, kinds=KINDS) as machine:
         await machine.fleet.pools.create(ME, "desks", None, 0, SandboxLimits(), "linux")
         with pytest.raises(InvalidInput, match="kind linux, not code"):
-            await machine.fleet.create(ME, CreateSandbox(pool="desks", kind="code"))
+            await machine.fleet.create(ME, SandboxRequest(pool="desks", kind="code"))
         with pytest.raises(InvalidInput, match="an image or a kind"):
             await machine.fleet.pools.create(ME, "none", None, 0, SandboxLimits())
 

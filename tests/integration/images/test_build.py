@@ -21,7 +21,7 @@ import pytest
 
 from paddock.errors import BuildError, Conflict, ImageNotFound
 from paddock.model.sandbox import Image
-from paddock.sandbox.images import BuildCancelled, BuildProgress, ImageStore
+from paddock.sandbox.images import BuildProgress, ImageBuildCancelled, ImageStore
 
 if TYPE_CHECKING:
     from .conftest import Workshop
@@ -249,7 +249,7 @@ def test_cancelling_ends_the_build_and_leaves_nothing(workshop: Workshop, tiny: 
         if now.line == "under way":
             cancel.set()
 
-    with pytest.raises(BuildCancelled):
+    with pytest.raises(ImageBuildCancelled):
         workshop.store().build("cancelled", watch, cancel=cancel)
     assert workshop.workspaces() == []
 

@@ -13,7 +13,7 @@ import pytest
 
 from paddock.model.sandbox import Image
 from paddock.sandbox.images import ImageStore
-from paddock.sandbox.images.built_images import ImageDirectory
+from paddock.sandbox.images.built_images import BuiltImageDirectory
 from paddock.sandbox.images.host_image import HostImage
 
 
@@ -93,7 +93,7 @@ def test_private_files_dangling_links_and_devices_are_left_out(tmp_path: Path) -
     (fonts / "closed/file").write_text("x")
     (machine / "etc/alternatives/python").symlink_to("/bin/python3")
     (machine / "etc/alternatives/gone").symlink_to("/usr/bin/gone")
-    image = HostImage(ImageDirectory(tmp_path / "images"), machine).resolve()
+    image = HostImage(BuiltImageDirectory(tmp_path / "images"), machine).resolve()
     assert sorted(path.name for path in (image.root / "etc/fonts").iterdir()) == ["open"]
     assert [path.name for path in (image.root / "etc/alternatives").iterdir()] == ["python"]
     assert [bind.target for bind in image.binds] == ["/usr", "/lib"]
@@ -101,7 +101,7 @@ def test_private_files_dangling_links_and_devices_are_left_out(tmp_path: Path) -
 
 def test_its_digest_follows_what_it_copies(tmp_path: Path) -> None:
     machine = make_host(tmp_path / "host")
-    host_image = HostImage(ImageDirectory(tmp_path / "images"), machine)
+    host_image = HostImage(BuiltImageDirectory(tmp_path / "images"), machine)
     before = host_image.resolve()
     (machine / "etc/ssl/certs/new.pem").write_text("x")
     after = host_image.resolve()

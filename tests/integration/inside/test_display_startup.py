@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from paddock.sandbox.local.process_control import two_way_pipe
+from paddock.sandbox.local.process_control import open_two_way_pipe
 
 from .daemon import Daemon, alive, eventually, running_daemon
 from .test_services import kill, listed, sleeper, states, wait_for
@@ -83,7 +83,7 @@ def test_late_services_start_at_once_without_a_display(zipapp: Path, directory: 
 def early(zipapp: Path, directory: Path, beside: str, **settings: Any) -> Iterator[Daemon]:
     """A daemon with a service that was started before it, and the pipe that takes its output."""
     with (
-        two_way_pipe() as output,
+        open_two_way_pipe() as output,
         running_daemon(
             zipapp,
             directory,

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from paddock.errors import Conflict, SandboxNotFound
-from paddock.fleet.requests import CreateSandbox
+from paddock.fleet.fleet_requests import SandboxRequest
 from paddock.live.input_leases import InputLeases
 from tests.integration.fleet.conftest import Running, running, until
 
@@ -65,7 +65,7 @@ async def machine(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Run
 
 @asynccontextmanager
 async def harness(machine: Running, *, reconnect: float = LONG, attach: float = LONG) -> AsyncIterator[LeaseHarness]:
-    sandbox = await machine.fleet.create("default", CreateSandbox())
+    sandbox = await machine.fleet.create("default", SandboxRequest())
     leases = InputLeases(machine.fleet, machine.fleet.events, reconnect_timeout=reconnect, attach_timeout=attach)
     try:
         yield LeaseHarness(machine, leases, sandbox.id)

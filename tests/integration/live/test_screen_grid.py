@@ -16,7 +16,7 @@ from websockets.exceptions import InvalidStatus
 
 from paddock.app import build_server
 from paddock.config.schema import Config
-from paddock.fleet.requests import CreateSandbox
+from paddock.fleet.fleet_requests import SandboxRequest
 from tests.integration.live.painted_screens import BLUE, GREEN, RED, Colour, is_like, paint
 from tests.integration.live.screen_sandboxes import sandbox_of, screens_server
 from tests.integration.live.websocket_clients import PATIENCE, WebSocketClient
@@ -152,7 +152,7 @@ def test_viewers_share_one_reader(tmp_path: Path) -> None:
 
     async def watch() -> None:
         async with build_server(Config(data=tmp_path / "data")) as paddock:
-            sandbox = await paddock.fleet.create("default", CreateSandbox(kind="linux"))
+            sandbox = await paddock.fleet.create("default", SandboxRequest(kind="linux"))
             screens = paddock.live.screens
             try:
                 one, two = (screens.watch_screen("default", sandbox.id, width=300, rate=5) for _ in range(2))

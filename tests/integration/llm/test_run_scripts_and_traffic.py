@@ -15,12 +15,12 @@ import pytest
 from paddock.app import PaddockServer, build_server
 from paddock.config import load_config
 from paddock.config.schema import Config
-from paddock.fleet.requests import CreateSandbox
+from paddock.fleet.fleet_requests import SandboxRequest
 from paddock.model.exchanges import ExchangeFilters
-from paddock.model.keys import KeyTerms, Scope
+from paddock.model.keys import ApiKeyTerms, Scope
 from paddock.model.runs import ModelUsage
 from paddock.model.sandbox import Sandbox
-from paddock.sandbox.daemon.client import BackgroundCommand
+from paddock.sandbox.daemon.client import SandboxCommand
 
 from ..fleet.conftest import data
 
@@ -52,12 +52,12 @@ async def server(data: Path, **llm: Any) -> AsyncIterator[PaddockServer]:
 
 async def make_sandbox(paddock: PaddockServer, run: str, models: str | None = None) -> Sandbox:
     extensions = {"paddock.llm.run": run, **({"paddock.llm.models": models} if models else {})}
-    return await paddock.fleet.create(ME, CreateSandbox(extensions=extensions))
+    return await paddock.fleet.create(ME, SandboxRequest(extensions=extensions))
 
 
 async def ask(paddock: PaddockServer, sandbox: Sandbox, model: str) -> str:
     inside = await paddock.fleet.running_client(ME, sandbox.id)
-    result = await inside.run(BackgroundCommand(["python3", "-c", ASK, model]))
+    result = await inside.run(SandboxCommand(["python3", "-c", ASK, model]))
     return (result.stdout + result.stderr).decode()
 
 
@@ -79,12 +79,12 @@ async def test_a_run_is_answered_by_its_script_on_a_server_without_models(data: 
         assert (await ask(paddock, own, "script-run-2")).startswith("404 This key may not use")
         assert gateway.run_traffic.traffic_of("run-1").last_error is not None
         # The script of another run is not available, even if the key allows its name.
-        other, plain = await make_sandbox(paddock, "run-2"), await paddock.fleet.create(ME, CreateSandbox())
+        other, plain = await make_sandbox(paddock, "run-2"), await paddock.fleet.create(ME, SandboxRequest())
         assert (await ask(paddock, other, "script-run-1")).startswith("404 There is no model 'script-run-1'")
         assert (
             "LLM"
             not in (
-                await (await paddock.fleet.running_client(ME, plain.id)).run(BackgroundCommand(["printenv"]))
+                await (await paddock.fleet.running_client(ME, plain.id)).run(SandboxCommand(["printenv"]))
             ).stdout.decode()
         )
         assert gateway.run_traffic.traffic_of("run-1").requests == 2
@@ -120,7 +120,7 @@ async def test_models_from_the_environment_name_their_origin(data: Path) -> None
     environ = {"ANTHROPIC_API_KEY": secret, "ANTHROPIC_BASE_URL": "http://127.0.0.1:9"}
     config = load_config(environ=environ, cwd=data, flags={"data": data, "sandboxes.min_free_disk": 0}).config
     async with build_server(config) as paddock:
-        _, key = await paddock.keys.create("reader", ME, [Scope.LLM_READ], terms=KeyTerms())
+        _, key = await paddock.keys.create("reader", ME, [Scope.LLM_READ], terms=ApiKeyTerms())
         transport = httpx.ASGITransport(paddock.app)
         async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1") as client:
             answer = await client.get("/v1/llm", headers={"Authorization": f"Bearer {key}"})

@@ -15,24 +15,24 @@ from typing import Any
 
 import pytest
 
-from paddock.auth.keys import ApiKeys
+from paddock.auth.api_keys import ApiKeys
 from paddock.config.schema import Config
 from paddock.errors import InvalidInput, PaddockError, Unauthorized
 from paddock.events.event_log import EventLog
 from paddock.fleet.fleet import Fleet
+from paddock.fleet.fleet_requests import SandboxRequest
 from paddock.fleet.reconciler import Reconciler
-from paddock.fleet.requests import CreateSandbox
 from paddock.llm.gateway.sandbox_access import UPLINK_PORT, SandboxModelAccess
 from paddock.llm.metering.key_authentication import KeyAuthenticator
 from paddock.llm.wire.base import HttpRequest, ResponseWriter
 from paddock.llm.wire.http_server import HttpServer
-from paddock.model.keys import Key, KeyTerms, Scope
+from paddock.model.keys import ApiKey, ApiKeyTerms, Scope
 from paddock.model.sandbox import Sandbox, UplinkService
-from paddock.sandbox.daemon.client import BackgroundCommand, DaemonClient
+from paddock.sandbox.daemon.client import DaemonClient, SandboxCommand
 from paddock.sandbox.images import ImageStore
 from paddock.sandbox.local.backend import LocalBackend, LocalBackendSettings
 from paddock.store.database import Store
-from paddock.store.key_store import KeyStore
+from paddock.store.key_store import ApiKeyStore
 
 from ..fleet.conftest import data, until
 
@@ -67,7 +67,7 @@ class Running:
 
     async def run(self, sandbox: Sandbox, *words: str) -> str:
         inside = await self.fleet.running_client(sandbox.tenant, sandbox.id)
-        result = await inside.run(BackgroundCommand(list(words)))
+        result = await inside.run(SandboxCommand(list(words)))
         return (result.stdout + result.stderr).decode()
 
     async def ask(self, sandbox: Sandbox, *key: str) -> Any:
@@ -78,7 +78,7 @@ class Running:
     async def secret(self, sandbox: Sandbox) -> str:
         return (await self.run(sandbox, "printenv", "PADDOCK_LLM_KEY")).strip()
 
-    async def key(self, sandbox: Sandbox) -> Key:
+    async def key(self, sandbox: Sandbox) -> ApiKey:
         (key,) = await self.keys.list(sandbox=sandbox.id)
         return key
 
@@ -95,7 +95,7 @@ async def running(data: Path, **settings: Any) -> AsyncIterator[Running]:
     backend = LocalBackend(LocalBackendSettings(data=data))
     store = await Store.open(data / "paddock.db")
     events = await EventLog.open(store)
-    keys = ApiKeys(KeyStore(store))
+    keys = ApiKeys(ApiKeyStore(store))
     callers = KeyAuthenticator(keys)
 
     async def say_who(request: HttpRequest, reply: ResponseWriter) -> None:
@@ -131,7 +131,7 @@ def known_as(sandbox: Sandbox) -> dict[str, Any]:
 
 async def test_sandbox_uses_the_proxy_through_its_environment(data: Path) -> None:
     async with running(data) as machine:
-        sandbox = await machine.fleet.create(ME, CreateSandbox())
+        sandbox = await machine.fleet.create(ME, SandboxRequest())
         assert await machine.ask(sandbox) == known_as(sandbox)
         lines = (await machine.run(sandbox, "printenv")).splitlines()
         env = dict(line.split("=", 1) for line in lines if "=" in line)
@@ -157,7 +157,7 @@ async def test_sandbox_uses_the_proxy_through_its_environment(data: Path) -> Non
 async def test_variables_set_by_the_owner_are_kept(data: Path) -> None:
     async with running(data) as machine:
         own = {"OPENAI_API_KEY": "sk-mine", "ANTHROPIC_AUTH_TOKEN": "mine", "PADDOCK_LLM_URL": "http://x"}
-        sandbox = await machine.fleet.create(ME, CreateSandbox(env=own))
+        sandbox = await machine.fleet.create(ME, SandboxRequest(env=own))
         env = (await machine.run(sandbox, "printenv")).splitlines()
         ours = {line.split("=")[0] for line in env if "8421" in line or "pdk_" in line}
         assert {"OPENAI_API_KEY=sk-mine", "ANTHROPIC_AUTH_TOKEN=mine", "PADDOCK_LLM_URL=http://x"} <= set(env)
@@ -166,7 +166,7 @@ async def test_variables_set_by_the_owner_are_kept(data: Path) -> None:
 
 async def test_first_process_of_a_sandbox_can_use_the_proxy(data: Path) -> None:
     async with running(data) as machine:
-        sandbox = await machine.fleet.create(ME, CreateSandbox(entrypoint=("python3", "-c", ASK_FIRST)))
+        sandbox = await machine.fleet.create(ME, SandboxRequest(entrypoint=("python3", "-c", ASK_FIRST)))
 
         async def answered() -> bool:
             return sandbox.id in await machine.run(sandbox, "cat", "/workspace/said")
@@ -176,7 +176,7 @@ async def test_first_process_of_a_sandbox_can_use_the_proxy(data: Path) -> None:
 
 async def test_sandbox_key_does_not_work_outside(data: Path) -> None:
     async with running(data) as machine:
-        one, other = [await machine.fleet.create(ME, CreateSandbox()) for _ in range(2)]
+        one, other = [await machine.fleet.create(ME, SandboxRequest()) for _ in range(2)]
         stolen = await machine.secret(one)
         assert await machine.ask(other, stolen) == "401"
         with pytest.raises(Unauthorized):
@@ -197,8 +197,8 @@ async def test_claimed_pool_sandbox_gets_key_and_socket(data: Path) -> None:
 
         await until(full)
         waiting = fleet.pools.sandbox_ids()
-        made = await fleet.create("ann", CreateSandbox(pool="ready", entrypoint=("python3", "-c", ASK_FIRST)))
-        without = await fleet.create("bob", CreateSandbox(pool="ready", extensions={"paddock.llm": "off"}))
+        made = await fleet.create("ann", SandboxRequest(pool="ready", entrypoint=("python3", "-c", ASK_FIRST)))
+        without = await fleet.create("bob", SandboxRequest(pool="ready", extensions={"paddock.llm": "off"}))
         assert {made.id, without.id} == waiting
         assert await machine.ask(made) == known_as(made)
 
@@ -222,13 +222,13 @@ async def test_a_sandbox_of_a_pool_that_is_broken_is_replaced_with_its_key(data:
         (sandbox,) = fleet.pools._states["", "ready"].sandboxes
         async with DaemonClient(machine.backend.daemon_address(sandbox.record)) as inside:
             await inside.claim({}, None)  # The token can be claimed once only.
-        made = await fleet.create(ME, CreateSandbox(pool="ready"))
+        made = await fleet.create(ME, SandboxRequest(pool="ready"))
         assert await machine.ask(made) == known_as(made)
 
 
 async def test_a_new_server_serves_the_sandboxes_it_finds(data: Path) -> None:
     async with running(data) as machine:
-        sandbox = await machine.fleet.create(ME, CreateSandbox())
+        sandbox = await machine.fleet.create(ME, SandboxRequest())
         holes = machine.backend.uplink_directory(sandbox.record)
     assert (holes / "llm.sock").is_socket()  # As one that was killed leaves it, too.
     async with running(data) as machine:
@@ -241,8 +241,8 @@ async def test_a_new_server_serves_the_sandboxes_it_finds(data: Path) -> None:
 async def test_key_is_revoked_with_its_sandbox(data: Path) -> None:
     async with running(data) as machine:
         fleet = machine.fleet
-        deleted, killed = [await fleet.create(ME, CreateSandbox()) for _ in range(2)]
-        expiring = await fleet.create(ME, CreateSandbox(timeout=1))
+        deleted, killed = [await fleet.create(ME, SandboxRequest()) for _ in range(2)]
+        expiring = await fleet.create(ME, SandboxRequest(timeout=1))
         secret = await machine.secret(deleted)
         await machine.callers.identify(secret, deleted.id)
         await fleet.delete(ME, deleted.id)
@@ -254,15 +254,15 @@ async def test_key_is_revoked_with_its_sandbox(data: Path) -> None:
         await until(lambda: machine.revoked(killed))
         await until(lambda: machine.revoked(expiring))
         with pytest.raises(InvalidInput, match="NUL"):  # Found only when the sandbox is started.
-            await fleet.create(ME, CreateSandbox(env={"A": "x\0y"}))
+            await fleet.create(ME, SandboxRequest(env={"A": "x\0y"}))
         assert await machine.keys.sandbox_ids() == []
 
 
 async def test_keys_of_sandboxes_that_ended_without_a_server_are_revoked(data: Path) -> None:
     async with running(data) as machine:
-        died, expired = [await machine.fleet.create(ME, CreateSandbox()) for _ in range(2)]
+        died, expired = [await machine.fleet.create(ME, SandboxRequest()) for _ in range(2)]
         await machine.fleet.sandboxes.update(expired.id, expires_at=datetime.now(UTC))
-        await machine.keys.create("lost", ME, [Scope.LLM_USE], terms=KeyTerms(sandbox="sb-lost"))
+        await machine.keys.create("lost", ME, [Scope.LLM_USE], terms=ApiKeyTerms(sandbox="sb-lost"))
         identity = machine.backend._identity(died.id)
         assert identity is not None
     os.kill(identity.pid, signal.SIGKILL)
@@ -275,7 +275,7 @@ async def test_keys_of_sandboxes_that_ended_without_a_server_are_revoked(data: P
 
 async def test_renewing_a_sandbox_extends_its_key(data: Path) -> None:
     async with running(data) as machine:
-        sandbox = await machine.fleet.create(ME, CreateSandbox(timeout=100))
+        sandbox = await machine.fleet.create(ME, SandboxRequest(timeout=100))
         later = datetime.now(UTC) + timedelta(hours=2)
         await machine.fleet.renew(ME, sandbox.id, later)
         assert (await machine.key(sandbox)).expires_at == later
@@ -284,7 +284,7 @@ async def test_renewing_a_sandbox_extends_its_key(data: Path) -> None:
 
 async def test_the_key_is_in_the_sandbox_and_nowhere_else(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
     async with running(data) as machine:
-        sandbox = await machine.fleet.create(ME, CreateSandbox())
+        sandbox = await machine.fleet.create(ME, SandboxRequest())
         secret = await machine.secret(sandbox)
         assert await machine.ask(sandbox) == known_as(sandbox)
         assert secret not in (await machine.fleet.get(ME, sandbox.id)).model_dump_json()
@@ -300,7 +300,7 @@ async def test_the_key_is_in_the_sandbox_and_nowhere_else(data: Path, capsys: py
 async def test_other_users_of_the_host_cannot_connect(data: Path) -> None:
     dial = "import socket, sys; socket.socket(socket.AF_UNIX).connect(sys.argv[1])"
     async with running(data) as machine:
-        sandbox = await machine.fleet.create(ME, CreateSandbox())
+        sandbox = await machine.fleet.create(ME, SandboxRequest())
         path = machine.backend.uplink_directory(sandbox.record) / "llm.sock"
         near = path.parents[2]  # What is above the sandbox's directory may or may not be closed to others.
         command = ["/usr/bin/python3", "-I", "-c", dial, str(path.relative_to(near))]
@@ -318,7 +318,7 @@ async def test_extensions_configure_access(data: Path) -> None:
             "paddock.llm.budget-cost": "0.5",
             "paddock.llm.user": "ann@example.org",
         }
-        sandbox = await fleet.create(ME, CreateSandbox(extensions=wishes))
+        sandbox = await fleet.create(ME, SandboxRequest(extensions=wishes))
         key = await machine.key(sandbox)
         assert (key.models, key.budget.requests, key.budget.cost, key.budget.tokens, key.user) == (
             ("tiny-*", "small"),
@@ -327,7 +327,7 @@ async def test_extensions_configure_access(data: Path) -> None:
             None,
             "ann@example.org",
         )
-        narrow = await fleet.create(ME, CreateSandbox(extensions={"paddock.llm.models": "tiny-1"}))
+        narrow = await fleet.create(ME, SandboxRequest(extensions={"paddock.llm.models": "tiny-1"}))
         assert (await machine.ask(narrow))["small"] is False
         for name, value, problem in (
             ("paddock.llm", "maybe", "must be on or off"),
@@ -341,18 +341,18 @@ async def test_extensions_configure_access(data: Path) -> None:
             ("paddock.llm.run", "no spaces please", "run: "),
         ):
             with pytest.raises(InvalidInput, match=problem):
-                await fleet.create(ME, CreateSandbox(extensions={name: value}))
+                await fleet.create(ME, SandboxRequest(extensions={name: value}))
         with pytest.raises(InvalidInput, match="those of the LLM proxy"):
-            await fleet.create(ME, CreateSandbox(uplink_services=(UplinkService(name="mine", port=UPLINK_PORT),)))
+            await fleet.create(ME, SandboxRequest(uplink_services=(UplinkService(name="mine", port=UPLINK_PORT),)))
         assert (await fleet.list(ME))[1] == 2
 
 
 async def test_access_can_be_switched_off(data: Path) -> None:
     async with running(data) as machine:
-        sandbox = await machine.fleet.create(ME, CreateSandbox(extensions={"paddock.llm": "off"}))
+        sandbox = await machine.fleet.create(ME, SandboxRequest(extensions={"paddock.llm": "off"}))
         assert "LLM" not in await machine.run(sandbox, "printenv")
         assert list(machine.backend.uplink_directory(sandbox.record).iterdir()) == []
         assert await machine.keys.sandbox_ids() == []
     async with running(data, llm={"sandboxes": False}) as machine:
-        sandbox = await machine.fleet.create(ME, CreateSandbox())
+        sandbox = await machine.fleet.create(ME, SandboxRequest())
         assert "LLM" not in await machine.run(sandbox, "printenv")

@@ -14,7 +14,7 @@ from tests.contract.backends.support import LocalBackendHarness, RunningSandbox,
 
 from paddock.errors import SandboxGone
 from paddock.model.sandbox import SandboxHealth, SandboxLimits
-from paddock.sandbox.base import Feature
+from paddock.sandbox.base import BackendFeature
 from paddock.sandbox.local import process_control
 
 MIB = 2**20
@@ -28,7 +28,7 @@ def small(place: LocalBackendHarness) -> Iterator[RunningSandbox]:
 
 
 def needs_memory_limit(place: LocalBackendHarness) -> None:
-    if Feature.MEMORY_LIMIT not in place.backend.features:
+    if BackendFeature.MEMORY_LIMIT not in place.backend.features:
         pytest.skip("no memory control group on this machine for this user")
 
 

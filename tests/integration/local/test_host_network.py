@@ -54,7 +54,7 @@ def test_control_sockets_are_not_in_any_sandbox(running_sandbox: RunningSandbox,
 def test_the_directory_of_holes_cannot_be_filled_from_inside(running_sandbox: RunningSandbox) -> None:
     refused = running_sandbox.python("import socket; socket.socket(socket.AF_UNIX).bind('/run/paddock/holes/llm.sock')")
     assert refused.exit_code == 1
-    assert os.listdir(running_sandbox.files.holes) == []
+    assert os.listdir(running_sandbox.files.uplinks) == []
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ import pytest
 from tests.contract.backends.support import LocalBackendHarness, RunningSandbox, local_backend
 
 from paddock.model.sandbox import Image, SandboxUser
-from paddock.sandbox.local import launcher
+from paddock.sandbox.local import launcher_client
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root can make an image of many owners")
 OTHERS = {"opt/own": 1000, "opt/roots": 0, "opt/others": 33, "opt/strangers": 70_000}
@@ -85,11 +85,11 @@ def test_where_overlays_refuse_mapped_layers_the_home_is_copied(
 ) -> None:
     """As before Linux 5.19: after the overlay has marked its working directory. Here it is refused a layer twice."""
     mapped = "mount_overlay(plan, copy_with_mapped_owner(image, plan, sandbox))"
-    program = Path(launcher.PROGRAM).read_text()
+    program = Path(launcher_client.LAUNCHER_PROGRAM).read_text()
     assert program.count(mapped) == 1
-    older = tmp_path / "launch.py"
+    older = tmp_path / "launcher_process.py"
     older.write_text(program.replace(mapped, mapped.replace("(plan,", "({**plan, 'below': plan['upper']},", 1)))
-    monkeypatch.setattr(launcher, "PROGRAM", str(older))
+    monkeypatch.setattr(launcher_client, "LAUNCHER_PROGRAM", str(older))
     with local_backend(tmp_path, peopled) as place, place.sandbox() as running_sandbox:
         settings = f"{peopled.user.home.lstrip('/')}/.config/settings"
         assert os.stat(running_sandbox.files.upper / settings).st_uid == running_sandbox.record["uid"]

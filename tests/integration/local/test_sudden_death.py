@@ -18,7 +18,7 @@ from paddock.errors import SandboxStartError
 from paddock.model.sandbox import SandboxHealth, SandboxSpec
 from paddock.sandbox.local import process_control
 from paddock.sandbox.local.backend import LocalBackend
-from paddock.sandbox.local.launcher import PROGRAM
+from paddock.sandbox.local.launcher_client import LAUNCHER_PROGRAM
 
 SERVER = """
 import asyncio, json, os, sys
@@ -57,7 +57,7 @@ def test_killing_the_monitor_leaves_the_sandbox_running(place: LocalBackendHarne
     assert running_sandbox.status().health is SandboxHealth.RUNNING
     assert running_sandbox.answers()
     place.remove(running_sandbox)
-    eventually(lambda: process_control.process_state(first) in process_control.ENDED)
+    eventually(lambda: process_control.process_state(first) in process_control.ENDED_STATES)
     assert running_sandbox.status().health is SandboxHealth.GONE
 
 
@@ -165,7 +165,7 @@ def test_a_damaged_sandbox_can_be_removed(place: LocalBackendHarness, damage: st
         victims[damage].write_text("{ nonsense")
     place.remove(running_sandbox)
     assert place.do(place.backend.leftovers()) == []
-    eventually(lambda: process_control.process_state(first) in process_control.ENDED)
+    eventually(lambda: process_control.process_state(first) in process_control.ENDED_STATES)
     if damage == "facts" and place.backend._uids is not None:
         place.backend._uids.release(running_sandbox.record["uid"])
 
@@ -194,7 +194,7 @@ def _server(place: LocalBackendHarness, spec: SandboxSpec) -> subprocess.Popen[s
 
 def _launchers() -> list[int]:
     """The process that starts sandboxes for this one, and what it has forked for one of them."""
-    return [pid for pid in running(PROGRAM) if descends(pid, os.getpid())]
+    return [pid for pid in running(LAUNCHER_PROGRAM) if descends(pid, os.getpid())]
 
 
 def _holding(directory: Path) -> list[int]:

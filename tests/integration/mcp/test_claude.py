@@ -9,10 +9,10 @@ import pytest
 
 from paddock.app import build_server
 from paddock.config.schema import Config
-from paddock.fleet.requests import CreateSandbox, VolumeRequest
+from paddock.fleet.fleet_requests import SandboxRequest, VolumeRequest
 from paddock.mcp.declared_servers import server_address, servers_extension
 from paddock.model.task import McpServer
-from paddock.sandbox.daemon.client import BackgroundCommand
+from paddock.sandbox.daemon.client import SandboxCommand
 
 from ..fleet.conftest import data
 from .upstream_servers import mcp_servers
@@ -48,7 +48,7 @@ async def test_claude_uses_a_tool_of_a_server_outside_its_sandbox(data: Path) ->
             paddock.gateway.run_traffic.start_counting("run-1", "me")
             wishes = {"paddock.llm.run": "run-1", "paddock.llm.models": "script-run-1", **servers_extension([calc])}
             volume = VolumeRequest(name="clis", host_path=str(INSTALLED), target="/clis", read_only=True)
-            sandbox = await paddock.fleet.create("me", CreateSandbox(extensions=wishes, volumes=(volume,)))
+            sandbox = await paddock.fleet.create("me", SandboxRequest(extensions=wishes, volumes=(volume,)))
             inside = await paddock.fleet.running_client("me", sandbox.id)
             servers_file = json.dumps({"mcpServers": {"calc": {"type": "http", "url": server_address("calc")}}})
             words = [
@@ -57,7 +57,7 @@ async def test_claude_uses_a_tool_of_a_server_outside_its_sandbox(data: Path) ->
                 "--mcp-config", servers_file, "--strict-mcp-config",
             ]  # fmt: skip
             quiet = {"CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1", "IS_SANDBOX": "1"}
-            done = await inside.run(BackgroundCommand(words, env=quiet, timeout=60))
+            done = await inside.run(SandboxCommand(words, env=quiet, timeout=60))
             traffic = paddock.gateway.run_traffic.traffic_of("run-1")
     output = done.stdout.decode()
     events = [json.loads(line) for line in output.splitlines() if line.startswith("{")]

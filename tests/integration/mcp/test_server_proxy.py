@@ -15,15 +15,15 @@ from paddock.config.schema import Config
 from paddock.errors import InvalidInput
 from paddock.events.event_log import EventLog
 from paddock.fleet.fleet import Fleet
+from paddock.fleet.fleet_requests import SandboxRequest
 from paddock.fleet.reconciler import Reconciler
-from paddock.fleet.requests import CreateSandbox
-from paddock.fleet.sandbox_http import MAX_CONNECTIONS
+from paddock.fleet.uplink_http_server import MAX_CONNECTIONS
 from paddock.mcp.address_policy import AddressPolicy
 from paddock.mcp.declared_servers import EXTENSION, servers_extension
 from paddock.mcp.server_proxy import MAX_REQUEST_SIZE, McpServerProxies
 from paddock.model.sandbox import Sandbox, UplinkService
 from paddock.model.task import McpServer
-from paddock.sandbox.daemon.client import BackgroundCommand
+from paddock.sandbox.daemon.client import SandboxCommand
 from paddock.sandbox.images import ImageStore
 from paddock.sandbox.local.backend import LocalBackend, LocalBackendSettings
 from paddock.store.database import Store
@@ -91,11 +91,11 @@ class Running:
     backend: LocalBackend
 
     async def sandbox(self, *servers: McpServer) -> Sandbox:
-        return await self.fleet.create(ME, CreateSandbox(extensions=servers_extension(servers)))
+        return await self.fleet.create(ME, SandboxRequest(extensions=servers_extension(servers)))
 
     async def run(self, sandbox: Sandbox, *words: str) -> str:
         inside = await self.fleet.running_client(sandbox.tenant, sandbox.id)
-        result = await inside.run(BackgroundCommand(list(words)))
+        result = await inside.run(SandboxCommand(list(words)))
         return (result.stdout + result.stderr).decode()
 
     async def ask(
@@ -268,7 +268,7 @@ print(answer.read())
         sandbox = await machine.sandbox(odd(servers))
         inside = await machine.fleet.running_client(ME, sandbox.id)
         said = b""
-        async for output in inside.stream(BackgroundCommand(["python3", "-c", first_then_rest])):
+        async for output in inside.stream(SandboxCommand(["python3", "-c", first_then_rest])):
             said += getattr(output, "data", b"")
             if b"first" in said:
                 servers.proceed.set()
@@ -387,7 +387,7 @@ async def test_invalid_declarations_are_rejected_before_creation(data: Path) -> 
             ('[{"name": "x", "url": "http://h/", "headers": {"Host": "x"}}]', "'Host' cannot be set as a header"),
         ):
             with pytest.raises(InvalidInput, match=problem.replace("$", "\\$")):
-                await machine.fleet.create(ME, CreateSandbox(extensions={EXTENSION: extensions}))
+                await machine.fleet.create(ME, SandboxRequest(extensions={EXTENSION: extensions}))
         with pytest.raises(InvalidInput, match="reserved for MCP servers"):
-            await machine.fleet.create(ME, CreateSandbox(uplink_services=(UplinkService(name="mine", port=8422),)))
+            await machine.fleet.create(ME, SandboxRequest(uplink_services=(UplinkService(name="mine", port=8422),)))
         assert (await machine.fleet.list(ME))[1] == 0

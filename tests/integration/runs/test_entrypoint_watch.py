@@ -17,7 +17,7 @@ import pytest
 from paddock.model.events import EventType
 from paddock.model.runs import EndedBy, RunState
 from paddock.model.sandbox import SandboxLimits
-from paddock.sandbox.base import Feature
+from paddock.sandbox.base import BackendFeature
 from tests.integration.fleet.conftest import Running, running, until
 
 from .watch_support import ME, QUICK, Talk, entrypoint
@@ -299,7 +299,7 @@ async def test_a_full_disk_is_told_from_other_ends(data: Path) -> None:
 async def test_want_of_memory_is_told_from_other_ends(data: Path) -> None:
     script = "exec python3 -c 'keep = []\nwhile True: keep.append(bytearray(2**20))'"
     async with entrypoint(data, script, limits=SandboxLimits(memory=128 * MIB)) as watched:
-        if Feature.MEMORY_LIMIT not in watched.machine.backend.features:
+        if BackendFeature.MEMORY_LIMIT not in watched.machine.backend.features:
             pytest.skip("no memory control group on this machine for this user")
         over = await watched.until_over()
         assert (over.state, over.ended_by, over.exit_code) == (RunState.FAILED, EndedBy.OUT_OF_MEMORY, 137)

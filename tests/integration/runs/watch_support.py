@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from paddock.fleet.requests import CreateSandbox
+from paddock.fleet.fleet_requests import SandboxRequest
 from paddock.model.events import EventRecord, EventType
 from paddock.model.runs import ModelUsage, Run, RunStage, RunState
 from paddock.model.sandbox import SandboxLimits
@@ -19,7 +19,7 @@ from paddock.runs.execution.end_conditions import CancelRequest, EntrypointEnd
 from paddock.runs.execution.entrypoint_watch import COMMAND, EntrypointWatch, Verify, WatchSettings
 from paddock.runs.execution.sandbox_health import HealthTimeouts
 from paddock.runs.output.agent_event_publisher import AgentEvent, OutputReader
-from paddock.sandbox.daemon.client import BackgroundCommand
+from paddock.sandbox.daemon.client import SandboxCommand
 from tests.integration.fleet.conftest import Running, running
 
 ME = "me"
@@ -157,9 +157,9 @@ async def entrypoint(
 ) -> AsyncIterator[Watched]:
     """A sandbox in which a script runs as the entrypoint of a run."""
     async with running(data, **(settings or {})) as machine:
-        sandbox = await machine.fleet.create(ME, CreateSandbox(limits=limits or SandboxLimits()))
+        sandbox = await machine.fleet.create(ME, SandboxRequest(limits=limits or SandboxLimits()))
         inside = await machine.fleet.running_client(ME, sandbox.id)
-        await inside.start(BackgroundCommand(script, cwd="/workspace"), id=COMMAND)
+        await inside.start(SandboxCommand(script, cwd="/workspace"), id=COMMAND)
         now = datetime.now(UTC)
         run = Run(
             id="run-1",

@@ -14,7 +14,7 @@ from sqlalchemy import insert, select
 
 from paddock.errors import InvalidInput, SessionNotFound
 from paddock.events.event_log import EventLog
-from paddock.model.keys import Key
+from paddock.model.keys import ApiKey
 from paddock.model.owners import TenantView
 from paddock.model.sessions import (
     FileContent,
@@ -35,7 +35,7 @@ from paddock.store import tables
 from paddock.store.chat_sessions.message_search import mark_function
 from paddock.store.chat_sessions.session_store import SessionStore
 from paddock.store.database import Store
-from paddock.store.key_store import KeyStore
+from paddock.store.key_store import ApiKeyStore
 
 pytestmark = pytest.mark.anyio
 START = datetime(2026, 1, 2, 3, 4, 5, 678901, tzinfo=UTC)
@@ -202,8 +202,8 @@ async def test_sessions_of_an_older_server_stay_visible_and_get_their_owner(tmp_
     keys = {"key-1": "ann", "key-2": "twice", "key-3": "twice"}
     async with await Store.open(path) as store:
         for id, name in keys.items():
-            made = Key(id=id, name=name, tenant="default", scopes=frozenset(), prefix=id, created_at=START)
-            await KeyStore(store).insert(made, id)
+            made = ApiKey(id=id, name=name, tenant="default", scopes=frozenset(), prefix=id, created_at=START)
+            await ApiKeyStore(store).insert(made, id)
         names = ("ann", "twice", "nobody")
         await begin(store, *(a_session(n).model_copy(update={"created_by": name}) for n, name in enumerate(names)))
 

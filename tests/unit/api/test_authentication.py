@@ -4,7 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from paddock.api.http.authentication import is_console_request, remove_session_cookie, session_cookie, set_cookie_header
+from paddock.api.http.authentication import (
+    format_login_cookie,
+    is_console_request,
+    read_login_cookie,
+    remove_login_cookie,
+)
 from paddock.api.sandboxes.proxy_headers import headers_from_sandbox, headers_to_sandbox
 
 HOST = (b"host", b"127.0.0.1:8420")
@@ -52,7 +57,7 @@ def test_console_request_headers(scope: dict[str, object], counts: bool) -> None
     ],
 )
 def test_session_cookie_selection(cookies: list[bytes], found: str) -> None:
-    assert session_cookie(asked(*((b"cookie", each) for each in cookies))) == found
+    assert read_login_cookie(asked(*((b"cookie", each) for each in cookies))) == found
 
 
 def test_a_sandbox_gets_its_own_cookies_only() -> None:
@@ -60,7 +65,7 @@ def test_a_sandbox_gets_its_own_cookies_only() -> None:
     sent = headers_to_sandbox(scope, 8000, b"/p")
     assert sent.getall("cookie") == ["a=b; c=d"]
     assert "pds_1" not in str(sent) and "x-paddock-console" not in sent
-    assert remove_session_cookie(" paddock_session = x ") == ""
+    assert remove_login_cookie(" paddock_session = x ") == ""
 
 
 def test_a_sandbox_sets_its_own_cookies_only() -> None:
@@ -72,7 +77,7 @@ def test_a_sandbox_sets_its_own_cookies_only() -> None:
 
 def test_over_tls_the_cookie_stays_there() -> None:
     assert (
-        set_cookie_header("x", secure=False, seconds=9)
+        format_login_cookie("x", secure=False, seconds=9)
         == "paddock_session=x; Path=/; HttpOnly; SameSite=Strict; Max-Age=9"
     )
-    assert set_cookie_header("x", secure=True, seconds=9).endswith("; Secure")
+    assert format_login_cookie("x", secure=True, seconds=9).endswith("; Secure")

@@ -12,7 +12,7 @@ import uvicorn
 import uvloop
 from uvicorn.server import ServerState
 
-from paddock.api.http.uvicorn_protocols import HttpConnection
+from paddock.api.http.uvicorn_protocols import LimitedHttpProtocol
 
 REQUESTS = (
     ("GET", b"", b""),
@@ -38,18 +38,18 @@ async def describe_request(scope: Any, receive: Any, send: Any) -> None:
 
 
 def converse(
-    app: Any, speak: Callable[[asyncio.StreamReader, asyncio.StreamWriter, list[HttpConnection]], Awaitable[None]]
+    app: Any, speak: Callable[[asyncio.StreamReader, asyncio.StreamWriter, list[LimitedHttpProtocol]], Awaitable[None]]
 ) -> None:
-    """Have a client speak to a server of `HttpConnection`s."""
+    """Have a client speak to a server of `LimitedHttpProtocol`s."""
 
     async def main() -> None:
         loop = asyncio.get_running_loop()
         config = uvicorn.Config(app, lifespan="off", log_config=None, access_log=False)
         config.load()
-        made: list[HttpConnection] = []
+        made: list[LimitedHttpProtocol] = []
 
-        def connect() -> HttpConnection:
-            made.append(HttpConnection(config, ServerState(), {}, loop))
+        def connect() -> LimitedHttpProtocol:
+            made.append(LimitedHttpProtocol(config, ServerState(), {}, loop))
             return made[-1]
 
         async with await loop.create_server(connect, "127.0.0.1", 0) as server:
@@ -73,7 +73,9 @@ def test_pipelined_requests_are_answered_in_order(seed: int) -> None:
         for number, which in enumerate(chosen)
     )
 
-    async def speak(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, made: list[HttpConnection]) -> None:
+    async def speak(
+        reader: asyncio.StreamReader, writer: asyncio.StreamWriter, made: list[LimitedHttpProtocol]
+    ) -> None:
         async def write() -> None:
             at = 0
             while at < len(stream):
@@ -100,7 +102,9 @@ def test_one_request_is_parsed_ahead_and_the_client_is_not_read_meanwhile() -> N
         await receive()
         await asyncio.Event().wait()
 
-    async def speak(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, made: list[HttpConnection]) -> None:
+    async def speak(
+        reader: asyncio.StreamReader, writer: asyncio.StreamWriter, made: list[LimitedHttpProtocol]
+    ) -> None:
         writer.write(b"GET / HTTP/1.1\r\nhost: a\r\n\r\n" * 500_000)
         with pytest.raises(TimeoutError):
             await asyncio.wait_for(writer.drain(), 1)

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from paddock.auth.keys import ApiKeys
+from paddock.auth.api_keys import ApiKeys
 from paddock.auth.logins import MAX_AGE, MAX_FAILED_ATTEMPTS, MAX_IDLE, MAX_PER_KEY, BrowserLogins, NewLogin
 from paddock.errors import QuotaExceeded, Unauthorized
-from paddock.model.keys import KeyTerms, Principal, Scope
+from paddock.model.keys import ApiKeyTerms, Principal, Scope
 from paddock.store.database import Store
-from paddock.store.key_store import KeyStore
+from paddock.store.key_store import ApiKeyStore
 from paddock.store.login_store import LoginStore
 
 pytestmark = pytest.mark.anyio
@@ -42,7 +42,7 @@ async def store(tmp_path: Path) -> AsyncIterator[Store]:
 
 @pytest.fixture
 def keys(store: Store, clock: Clock) -> ApiKeys:
-    return ApiKeys(KeyStore(store), clock)
+    return ApiKeys(ApiKeyStore(store), clock)
 
 
 @pytest.fixture
@@ -70,7 +70,7 @@ async def test_login_survives_restarts_and_no_secret_is_stored(
 ) -> None:
     _, secret = await keys.create("ada")
     _, session = halves(await logins.log_in_with_key(secret, HERE))
-    later = BrowserLogins(ApiKeys(KeyStore(store), clock), LoginStore(store), clock)
+    later = BrowserLogins(ApiKeys(ApiKeyStore(store), clock), LoginStore(store), clock)
     assert (await later.authenticate(*session)).key_id
     kept = b"".join(path.read_bytes() for path in tmp_path.glob("p.db*"))
     assert not any(half.encode() in kept for half in session)
@@ -181,7 +181,7 @@ async def test_a_code_works_once_and_not_after_its_key(keys: ApiKeys, logins: Br
 
 
 async def test_sandbox_key_cannot_log_in(keys: ApiKeys, logins: BrowserLogins) -> None:
-    _, secret = await keys.create("box", scopes=[Scope.LLM_USE], terms=KeyTerms(sandbox="sb-1"))
+    _, secret = await keys.create("box", scopes=[Scope.LLM_USE], terms=ApiKeyTerms(sandbox="sb-1"))
     with pytest.raises(Unauthorized):
         await logins.log_in_with_key(secret, HERE)
 

@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from paddock.auth.tickets import MAX_PER_KEY, TICKET_LIFETIME, Tickets
+from paddock.auth.tickets import MAX_PER_KEY, TICKET_LIFETIME, OneTimeTickets
 from paddock.errors import QuotaExceeded, Unauthorized
 from paddock.model.keys import Principal, Scope
 
@@ -23,7 +23,7 @@ class Clock:
 
 
 def test_ticket_authenticates_its_principal_once() -> None:
-    tickets = Tickets()
+    tickets = OneTimeTickets()
     ada, bob = tickets.issue(ADA), tickets.issue(BOB)
     assert tickets.redeem(bob.secret, "/x") == BOB
     assert tickets.redeem(ada.secret, "/x") == ADA
@@ -33,7 +33,7 @@ def test_ticket_authenticates_its_principal_once() -> None:
 
 def test_a_ticket_expires() -> None:
     clock = Clock()
-    tickets = Tickets(clock)
+    tickets = OneTimeTickets(clock)
     ticket = tickets.issue(ADA)
     clock.now += TICKET_LIFETIME
     with pytest.raises(Unauthorized, match="expired"):
@@ -41,7 +41,7 @@ def test_a_ticket_expires() -> None:
 
 
 def test_ticket_for_one_path_is_used_up_by_another_path() -> None:
-    tickets = Tickets()
+    tickets = OneTimeTickets()
     ticket = tickets.issue(ADA, "/here")
     with pytest.raises(Unauthorized, match="/here only"):
         tickets.redeem(ticket.secret, "/there")
@@ -51,7 +51,7 @@ def test_ticket_for_one_path_is_used_up_by_another_path() -> None:
 
 def test_unused_tickets_per_key_are_limited() -> None:
     clock = Clock()
-    tickets = Tickets(clock)
+    tickets = OneTimeTickets(clock)
     for _ in range(MAX_PER_KEY):
         tickets.issue(ADA)
     with pytest.raises(QuotaExceeded):

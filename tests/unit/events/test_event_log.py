@@ -17,7 +17,7 @@ from paddock.events.event_log import EventLog
 from paddock.events.recent_events import RecentEvents
 from paddock.model.events import EventRecord, EventType
 from paddock.store.database import Store
-from paddock.store.event_store import EventPage, NewEvent
+from paddock.store.event_store import NewEvent, StoredEventPage
 
 pytestmark = pytest.mark.anyio
 KIND = EventType.SANDBOX_RENEWED
@@ -205,7 +205,7 @@ async def test_following_after_everything_was_pruned(store: Store, monkeypatch: 
     reads = 0
     read = reopened._events.read
 
-    async def counted(stream: str | None, after: int, limit: int, tenant: str | None = None) -> EventPage:
+    async def counted(stream: str | None, after: int, limit: int, tenant: str | None = None) -> StoredEventPage:
         nonlocal reads
         reads += 1
         return await read(stream, after, limit, tenant)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from paddock.fleet.disk_overuse import SLACK, DiskOveruse
+from paddock.fleet.disk_overuse import SLACK, DiskOveruseTracker
 
 LIMIT = 100 * SLACK
 
 
 def test_overuse_is_stopped_once_and_again_when_it_grows() -> None:
-    excess = DiskOveruse()
+    excess = DiskOveruseTracker()
     assert not excess.is_growing("box", LIMIT, LIMIT)
     assert excess.is_growing("box", LIMIT + 1, LIMIT)
     assert not excess.is_growing("box", LIMIT + 1, LIMIT)
@@ -16,7 +16,7 @@ def test_overuse_is_stopped_once_and_again_when_it_grows() -> None:
 
 
 def test_deleting_files_is_not_stopped() -> None:
-    excess = DiskOveruse()
+    excess = DiskOveruseTracker()
     assert excess.is_growing("box", 2 * LIMIT, LIMIT)
     for used in (2 * LIMIT + SLACK // 2, LIMIT + 7 * SLACK, LIMIT + 5 * SLACK, LIMIT + 6 * SLACK):
         assert not excess.is_growing("box", used, LIMIT)
@@ -24,7 +24,7 @@ def test_deleting_files_is_not_stopped() -> None:
 
 
 def test_slow_growth_counts_as_growth() -> None:
-    excess = DiskOveruse()
+    excess = DiskOveruseTracker()
     used = LIMIT + 1
     assert excess.is_growing("box", used, LIMIT)
     stopped = [excess.is_growing("box", used + step * SLACK // 4, LIMIT) for step in range(1, 11)]
@@ -32,7 +32,7 @@ def test_slow_growth_counts_as_growth() -> None:
 
 
 def test_use_below_the_limit_resets_the_count() -> None:
-    excess = DiskOveruse()
+    excess = DiskOveruseTracker()
     assert excess.is_growing("box", LIMIT + 1, LIMIT)
     assert not excess.is_growing("box", LIMIT - 1, LIMIT)
     assert excess.is_growing("box", LIMIT + 1, LIMIT)

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from paddock.errors import InvalidInput, Unavailable
+from paddock.fleet.fleet_requests import SandboxRequest
 from paddock.fleet.lifecycle_hooks import LifecycleHooks
-from paddock.fleet.requests import CreateSandbox
 from paddock.model.sandbox import Sandbox, SandboxState, UplinkService
 from paddock.sandbox.local.backend import LocalBackend, LocalBackendSettings
 
@@ -35,7 +35,7 @@ class RecordingHook:
         if what == self._fails:
             raise Unavailable(f"{self._name} cannot")
 
-    def check_request(self, request: CreateSandbox) -> None:
+    def check_request(self, request: SandboxRequest) -> None:
         self._note("check")
 
     async def environment(self, sandbox: Sandbox) -> Mapping[str, str]:
@@ -64,7 +64,7 @@ def backend(tmp_path: Path) -> LocalBackend:
 async def test_all_hooks_are_called_and_provide_variables(backend: LocalBackend) -> None:
     one, other = RecordingHook("one", 1001), RecordingHook("other", 1002)
     hooks = LifecycleHooks([one, other], backend)
-    hooks.check_request(CreateSandbox())
+    hooks.check_request(SandboxRequest())
     assert [service.port for service in hooks.uplink_services] == [1001, 1002]
     assert await hooks.environment(SANDBOX) == {"BY": "other", "ONE": "yes", "OTHER": "yes"}
     await hooks.on_started(SANDBOX, {"id": "sb-1"})
@@ -94,7 +94,7 @@ async def test_error_of_one_hook_is_raised_after_all_were_called(backend: LocalB
 
 async def test_without_hooks_nothing_is_tracked(backend: LocalBackend) -> None:
     hooks = LifecycleHooks([], backend)
-    hooks.check_request(CreateSandbox())
+    hooks.check_request(SandboxRequest())
     assert (
         hooks.uplink_services,
         await hooks.environment(SANDBOX),
@@ -103,10 +103,12 @@ async def test_without_hooks_nothing_is_tracked(backend: LocalBackend) -> None:
 
 
 class RejectingHook(RecordingHook):
-    def check_request(self, request: CreateSandbox) -> None:
+    def check_request(self, request: SandboxRequest) -> None:
         raise InvalidInput("not like this")
 
 
 def test_request_rejected_by_one_hook_is_rejected(backend: LocalBackend) -> None:
     with pytest.raises(InvalidInput, match="not like this"):
-        LifecycleHooks([RecordingHook("one", 1001), RejectingHook("two", 1002)], backend).check_request(CreateSandbox())
+        LifecycleHooks([RecordingHook("one", 1001), RejectingHook("two", 1002)], backend).check_request(
+            SandboxRequest()
+        )

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from paddock.errors import NotFound, QuotaExceeded, SandboxGone, SandboxTimeout
 from paddock.live.tools import mcp_messages
 from paddock.live.tools.mcp_messages import McpError, McpMessage, parse_message, parse_response
-from paddock.sandbox.daemon.http_exchange import MOST_VALUES
+from paddock.sandbox.daemon.daemon_http import MOST_VALUES
 
 CALL = {"jsonrpc": "2.0", "id": 7, "method": "tools/call", "params": {"name": "click", "arguments": {"x": 1}}}
 

@@ -9,7 +9,7 @@ from importlib.util import find_spec
 from typing import Self
 
 from paddock.agents.engines.base import Engine
-from paddock.auth.keys import ApiKeys
+from paddock.auth.api_keys import ApiKeys
 from paddock.config.schema import Config
 from paddock.errors import ConfigError, InvalidInput
 from paddock.events.event_log import EventLog

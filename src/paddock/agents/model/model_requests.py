@@ -29,7 +29,7 @@ from paddock.agents.model.model_client import ModelClient, ModelError
 from paddock.agents.model.reply_journal import QuestionKey, ReplyJournal, RequestUsage, question_digest
 from paddock.agents.model.sandbox_spending import check_budget
 from paddock.agents.session_files import SessionFiles
-from paddock.auth.keys import ApiKeys
+from paddock.auth.api_keys import ApiKeys
 from paddock.config.schema import Config
 from paddock.errors import NotFound
 from paddock.events.event_log import EventLog
@@ -45,7 +45,7 @@ from paddock.llm.formats.neutral import (
 )
 from paddock.llm.formats.openai_chat.answer import write_chat_finish_reason
 from paddock.llm.wire.http_server import HttpListener, HttpServer
-from paddock.model.keys import SESSION_KEY, KeyTerms, Scope
+from paddock.model.keys import SESSION_KEY, ApiKeyTerms, Scope
 from paddock.model.sessions import Session, ToolCall
 from paddock.store.chat_sessions.reply_store import RecordedReply
 from paddock.store.database import Store
@@ -286,7 +286,7 @@ class SessionModel:
                         SESSION_KEY + session.id,
                         session.tenant,
                         [Scope.LLM_USE],
-                        terms=KeyTerms(session=session.id),
+                        terms=ApiKeyTerms(session=session.id),
                         owner=session.subject,
                     )
                     held = self._keys_by_session[session.id] = api_key.id, key

@@ -16,10 +16,10 @@ from paddock.agents.sessions.agent_choice import SessionModels, engine_for_agent
 from paddock.agents.sessions.unfinished_events import RESULT_UNKNOWN, WITHDRAWN_REASON, UnfinishedEvents
 from paddock.config.schema import Config
 from paddock.errors import InvalidInput
+from paddock.fleet.fleet_requests import new_id
 from paddock.fleet.kinds import SandboxKinds
-from paddock.fleet.requests import new_id
 from paddock.model.events import EventType
-from paddock.model.owners import owner_of_new
+from paddock.model.owners import ownership_of_new_object
 from paddock.model.session_events import EVENTS
 from paddock.model.sessions import (
     Approval,
@@ -74,7 +74,7 @@ class BundleImporter:
         self._engines = engines
         self._id = session_id
         self._tenant = tenant
-        self._owner = owner_of_new(tenant, config.sharing.default)
+        self._owner = ownership_of_new_object(tenant, config.sharing.default)
         self._created_by = by
         self._approval_ids: dict[str, str] = {}
         """New approval ids by the ids in the bundle."""

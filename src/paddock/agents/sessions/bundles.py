@@ -27,7 +27,7 @@ from paddock.config.schema import Config
 from paddock.config.units import format_size
 from paddock.errors import PaddockError, TooLarge
 from paddock.events.event_log import EventLog
-from paddock.fleet.requests import new_id
+from paddock.fleet.fleet_requests import new_id
 from paddock.model.exchanges import ExchangeFilters
 from paddock.model.sessions import Session, SessionMessage
 from paddock.store.chat_sessions.bundle_store import BundleStore

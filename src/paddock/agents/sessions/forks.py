@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from paddock.errors import NotFound
-from paddock.fleet.requests import new_id
+from paddock.fleet.fleet_requests import new_id
 from paddock.model.sessions import Session, SessionMessage, SessionOrigin, SessionState, SessionUsage
 
 

@@ -33,9 +33,9 @@ from paddock.agents.turns.turn_runner import TurnRunner
 from paddock.config.schema import Config
 from paddock.errors import PaddockError
 from paddock.events.event_log import EventLog
-from paddock.fleet.requests import new_id
+from paddock.fleet.fleet_requests import new_id
 from paddock.model.events import EventRecord
-from paddock.model.owners import Visibility, check_may_share, owner_of_new, request_key_of
+from paddock.model.owners import Visibility, check_may_share, owner_scoped_request_key, ownership_of_new_object
 from paddock.model.session_events import (
     MessageReceived,
     SessionChanged,
@@ -179,7 +179,7 @@ class SessionService:
             changed_at=now,
             **{"created_by": by, **self._owner_fields(tenant, new.visibility)},
         )
-        created = await self._insert_session(session, request_key_of(tenant, request_key))
+        created = await self._insert_session(session, owner_scoped_request_key(tenant, request_key))
         self._turn_runner.preload_engine(created.engine)
         return created
 
@@ -348,7 +348,7 @@ class SessionService:
         return await self._bundles.import_session(tenant, chunks, by)
 
     def _owner_fields(self, tenant: str, visibility: Visibility | None = None) -> dict[str, Any]:
-        owner = owner_of_new(tenant, visibility or self._config.sharing.default)
+        owner = ownership_of_new_object(tenant, visibility or self._config.sharing.default)
         return owner.model_dump(exclude={"created_by"} if owner.created_by is None else None)
 
     async def _insert_session(self, session: Session, request_key: str | None = None) -> Session:

@@ -32,7 +32,7 @@ from paddock.errors import (
 )
 from paddock.events.event_log import EventLog
 from paddock.fleet.fleet import Fleet
-from paddock.fleet.requests import CreateSandbox, VolumeRequest
+from paddock.fleet.fleet_requests import SandboxRequest, VolumeRequest
 from paddock.model.sandbox import SESSION_KEY, Sandbox, SandboxState
 from paddock.model.session_events import ImageBuildProgress, SessionEvent, SessionSandbox
 from paddock.model.sessions import Session
@@ -266,7 +266,7 @@ class SessionSandboxes:
         for generation in range(1, MAX_GENERATIONS):
             sandbox = await self._fleet.create(
                 session.tenant,
-                CreateSandbox(
+                SandboxRequest(
                     kind=kind,
                     timeout=self._sandbox_life(),
                     metadata={SESSION_KEY: session.id},

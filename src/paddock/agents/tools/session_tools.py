@@ -17,7 +17,7 @@ from paddock.agents.tools.session_sandboxes import SessionSandboxes
 from paddock.agents.tools.tool_results import FETCH_TOOL, ToolResultFormatter, failed_result, text_result
 from paddock.errors import InvalidInput, NotFound
 from paddock.events.event_log import EventLog
-from paddock.fleet.file_mover import FileMover, SandboxPath
+from paddock.fleet.file_mover import FileMover, SandboxFileLocation
 from paddock.fleet.fleet import Fleet
 from paddock.live.services import LiveServices
 from paddock.live.tools.tool_caller import InputHeld
@@ -240,8 +240,8 @@ class SessionTools:
         target, target_note = await self._acquire(session, arguments.to_kind)
         moved = await self._mover.move(
             session.tenant,
-            SandboxPath(sandbox=source.id, path=arguments.from_path),
-            SandboxPath(sandbox=target.id, path=arguments.to_path),
+            SandboxFileLocation(sandbox=source.id, path=arguments.from_path),
+            SandboxFileLocation(sandbox=target.id, path=arguments.to_path),
         )
         await self._emit_file(
             session,
@@ -259,7 +259,7 @@ class SessionTools:
         source, source_note = await self._acquire(session, arguments.from_kind)
         target, target_note = await self._acquire(session, arguments.to_kind)
         moved = await self._mover.save_screenshot(
-            session.tenant, source.id, SandboxPath(sandbox=target.id, path=arguments.to_path)
+            session.tenant, source.id, SandboxFileLocation(sandbox=target.id, path=arguments.to_path)
         )
         await self._emit_file(
             session, arguments.to_kind, target, moved.destination_path, f"{arguments.from_kind}:screen", moved.size

@@ -6,7 +6,7 @@ from fastapi import APIRouter
 from starlette.responses import Response
 
 from paddock.api.http.authorization import SandboxReader
-from paddock.api.http.error_responses import document_errors
+from paddock.api.http.error_responses import openapi_errors
 from paddock.api.http.event_log_responses import (
     EVENT_ID_NAME,
     EVENT_RESPONSES,
@@ -18,7 +18,7 @@ from paddock.api.http.event_log_responses import (
     LastEventId,
     respond_with_events,
 )
-from paddock.api.http.server_sent_events import resume_position
+from paddock.api.http.server_sent_events import parse_resume_position
 from paddock.api.services import ApiServices
 from paddock.errors import SandboxNotFound
 from paddock.model.events import sandbox_stream
@@ -29,7 +29,7 @@ def create_router(services: ApiServices) -> APIRouter:
     router = APIRouter(prefix="/v1", tags=["Events"])
     events, fleet = services.events, services.fleet
 
-    @router.get("/events", responses={**document_errors(), **EVENT_RESPONSES}, response_model=None)
+    @router.get("/events", responses={**openapi_errors(), **EVENT_RESPONSES}, response_model=None)
     async def follow_events(
         principal: SandboxReader,
         after: AfterEvent = 0,
@@ -43,11 +43,11 @@ def create_router(services: ApiServices) -> APIRouter:
         """
         restricted = ((Scope.RUNS_READ, RUN_STREAM_PREFIX), (Scope.SESSIONS_READ, SESSION_STREAM_PREFIX))
         hidden = tuple(streams for scope, streams in restricted if not principal.allows(scope))
-        position = resume_position(last_event_id, after, EVENT_ID_NAME)
+        position = parse_resume_position(last_event_id, after, EVENT_ID_NAME)
         return await respond_with_events(events, None, principal.tenant, position, limit, accept, hidden=hidden)
 
     @router.get(
-        "/sandboxes/{sandbox_id}/events", responses={**document_errors(404), **EVENT_RESPONSES}, response_model=None
+        "/sandboxes/{sandbox_id}/events", responses={**openapi_errors(404), **EVENT_RESPONSES}, response_model=None
     )
     async def follow_sandbox_events(
         sandbox_id: str,
@@ -62,7 +62,7 @@ def create_router(services: ApiServices) -> APIRouter:
         Events of a deleted sandbox remain available as long as events are stored.
         """
         stream = sandbox_stream(sandbox_id)
-        position = resume_position(last_event_id, after, EVENT_ID_NAME)
+        position = parse_resume_position(last_event_id, after, EVENT_ID_NAME)
         try:
             await fleet.get(principal.tenant, sandbox_id)
         except SandboxNotFound:

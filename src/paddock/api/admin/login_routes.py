@@ -8,24 +8,24 @@ from fastapi import APIRouter, Request, Response
 from pydantic import AwareDatetime, Field, model_validator
 
 from paddock.api.http.allowed_origins import is_same_origin
-from paddock.api.http.authentication import CONSOLE_HEADER, set_cookie_header
-from paddock.api.http.authorization import AnyKey, header_value
+from paddock.api.http.authentication import CONSOLE_HEADER, format_login_cookie
+from paddock.api.http.authorization import AnyKey, read_header
 from paddock.api.http.body_models import RequestBody, ResponseBody
-from paddock.api.http.error_responses import document_errors
+from paddock.api.http.error_responses import openapi_errors
 from paddock.api.services import ApiServices
 from paddock.auth.logins import MAX_AGE
 from paddock.errors import Forbidden
 from paddock.model.keys import Principal, Scope
 
 _OPEN: dict[str, Any] = {"security": []}
-Secret = Annotated[str, Field(min_length=1, max_length=200)]
+LoginSecret = Annotated[str, Field(min_length=1, max_length=200)]
 
 
 class LoginRequest(RequestBody):
     """Exactly one of `key` and `code` is given."""
 
-    key: Secret | None = None
-    code: Secret | None = None
+    key: LoginSecret | None = None
+    code: LoginSecret | None = None
     """From `POST /v1/login/codes`; it works once."""
 
     @model_validator(mode="after")
@@ -79,7 +79,7 @@ def create_router(services: ApiServices) -> APIRouter:
             login=principal.login is not None,
         )
 
-    @router.post("/login", responses=document_errors(429), response_model_exclude_none=True, openapi_extra=_OPEN)
+    @router.post("/login", responses=openapi_errors(429), response_model_exclude_none=True, openapi_extra=_OPEN)
     async def log_in(body: LoginRequest, request: Request, response: Response) -> LoginResponse:
         """Log a browser in with a key or a code: from then on its cookie and the proof replace the key."""
         _require_same_origin(request)
@@ -88,24 +88,24 @@ def create_router(services: ApiServices) -> APIRouter:
             login = await logins.log_in_with_key(body.key.strip(), address)
         else:
             login = await logins.log_in_with_code(body.code or "", address)
-        response.headers["Set-Cookie"] = set_cookie_header(
+        response.headers["Set-Cookie"] = format_login_cookie(
             login.cookie, secure=_is_secure(request), seconds=round(MAX_AGE.total_seconds())
         )
         return LoginResponse(**dict(await identify(login.principal)), proof=login.proof)
 
-    @router.post("/logout", status_code=204, responses=document_errors())
+    @router.post("/logout", status_code=204, responses=openapi_errors())
     async def log_out(principal: AnyKey, request: Request, response: Response) -> None:
         """Log this browser out. A key sent instead of a cookie keeps working."""
         await logins.log_out(principal)
-        response.headers["Set-Cookie"] = set_cookie_header("", secure=_is_secure(request), seconds=0)
+        response.headers["Set-Cookie"] = format_login_cookie("", secure=_is_secure(request), seconds=0)
 
-    @router.post("/login/codes", status_code=201, responses=document_errors(429))
+    @router.post("/login/codes", status_code=201, responses=openapi_errors(429))
     async def create_login_code(principal: AnyKey) -> LoginCodeResponse:
         """Create a code that logs one browser in as the caller, within two minutes."""
         ticket = logins.codes.issue(principal)
         return LoginCodeResponse(code=ticket.secret, expires_at=ticket.expires_at)
 
-    @router.get("/me", responses=document_errors(), response_model_exclude_none=True)
+    @router.get("/me", responses=openapi_errors(), response_model_exclude_none=True)
     async def who_am_i(principal: AnyKey) -> IdentityResponse:
         """Return the identity of the key or login of this request."""
         return await identify(principal)
@@ -115,10 +115,10 @@ def create_router(services: ApiServices) -> APIRouter:
 
 def _require_same_origin(request: Request) -> None:
     """Raise `Forbidden` if another site's page tries to log a user in."""
-    site = header_value(request.scope, b"sec-fetch-site")
+    site = read_header(request.scope, b"sec-fetch-site")
     if ("origin" in request.headers and not is_same_origin(request.scope)) or site not in ("", "same-origin", "none"):
         raise Forbidden("pages of other origins cannot sign in here")
-    if site and not header_value(request.scope, CONSOLE_HEADER):
+    if site and not read_header(request.scope, CONSOLE_HEADER):
         raise Forbidden("a browser logs in with the header X-Paddock-Console")
 
 

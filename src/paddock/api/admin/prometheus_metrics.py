@@ -13,12 +13,12 @@ from fastapi.responses import PlainTextResponse
 
 import paddock
 from paddock.api.http.authorization import MetricsReader
-from paddock.api.http.error_responses import document_errors
+from paddock.api.http.error_responses import openapi_errors
 from paddock.api.services import ApiServices
 from paddock.model.runs import RunState
 from paddock.model.sandbox import SandboxState
 from paddock.model.sessions import ApprovalState, SessionState
-from paddock.telemetry.process_metrics import add_process_metrics
+from paddock.telemetry.process_metrics import add_server_process_metrics
 from paddock.telemetry.prometheus import CONTENT_TYPE, MetricsExposition
 
 _STATES: Mapping[str, type[StrEnum]] = {
@@ -35,7 +35,7 @@ _TEXT: dict[int | str, dict[str, Any]] = {
 def create_router(services: ApiServices) -> APIRouter:
     router = APIRouter(prefix="/v1", tags=["Diagnostics"])
 
-    @router.get("/metrics", responses={**document_errors(), **_TEXT}, response_class=PlainTextResponse)
+    @router.get("/metrics", responses={**openapi_errors(), **_TEXT}, response_class=PlainTextResponse)
     async def get_metrics(principal: MetricsReader) -> PlainTextResponse:
         """Return the server's metrics for Prometheus. Model metrics are summed since the first request ever."""
         return PlainTextResponse(await _collect_metrics(services), media_type=CONTENT_TYPE)
@@ -113,6 +113,6 @@ async def _collect_metrics(services: ApiServices) -> str:
         ("lag", loop.longest_lag, "Largest delay of a timer in the last minute."),
     ):
         exposition.gauge(f"paddock_event_loop_longest_{name}_seconds", meaning, [({}, longest.value)])
-    add_process_metrics(exposition)
+    add_server_process_metrics(exposition)
     exposition.gauge("paddock_disk_free_bytes", "Free bytes on the disk of the data directory.", [({}, disk.free)])
     return exposition.render()

@@ -17,9 +17,9 @@ from paddock.agents.sessions.agent_choice import ACP_ENGINE, AGENT_PROGRAM_NAMES
 from paddock.api.admin.web_console import WebConsole
 from paddock.api.http.authorization import AnyKey
 from paddock.api.http.body_models import ResponseBody
-from paddock.api.http.error_responses import document_errors
+from paddock.api.http.error_responses import openapi_errors
 from paddock.api.llm.models import allowed_models_filter
-from paddock.api.sandboxes.sandbox_kinds import KindResponse, describe_kinds, is_image_built
+from paddock.api.sandboxes.kind_routes import KindResponse, describe_sandbox_kinds, is_image_built
 from paddock.api.services import ApiServices
 from paddock.errors import PaddockError
 from paddock.llm.demo import DEMO_MODEL, has_only_demo_model
@@ -137,7 +137,7 @@ def create_router(services: ApiServices) -> APIRouter:
     router = APIRouter(prefix="/v1/server", tags=["General"])
     config, started = services.config, datetime.now(UTC)
 
-    @router.get("", responses=document_errors(), response_model_exclude_none=True)
+    @router.get("", responses=openapi_errors(), response_model_exclude_none=True)
     async def show_server(principal: AnyKey) -> ServerResponse:
         """Return the server's state and the key's permissions."""
         counts = await services.fleet.sandboxes.counts(None if principal.allows(Scope.ADMIN) else principal.tenant)
@@ -146,7 +146,7 @@ def create_router(services: ApiServices) -> APIRouter:
             states[state] += count
         agents, kinds, disk = await asyncio.gather(
             asyncio.to_thread(_list_agents, services),
-            asyncio.to_thread(describe_kinds, services),
+            asyncio.to_thread(describe_sandbox_kinds, services),
             asyncio.to_thread(shutil.disk_usage, config.data),
         )
         return ServerResponse(

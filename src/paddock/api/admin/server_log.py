@@ -13,26 +13,26 @@ from starlette.responses import Response
 
 from paddock.api.http.authorization import Admin
 from paddock.api.http.body_models import ResponseBody
-from paddock.api.http.error_responses import document_errors
+from paddock.api.http.error_responses import openapi_errors
 from paddock.api.http.event_log_responses import AcceptHeader, AfterEvent, LastEventId
 from paddock.api.http.server_sent_events import (
     HEARTBEAT_COMMENT,
     STREAM_HEADERS,
     STREAM_OPENED,
-    resume_position,
+    parse_resume_position,
     with_heartbeats,
 )
 from paddock.api.services import ApiServices
 from paddock.telemetry.log_buffer import CAPACITY, LogLine
 
-Level = Literal["debug", "info", "warning", "error", "critical"]
+LogLevel = Literal["debug", "info", "warning", "error", "critical"]
 
 
 class LogLineResponse(ResponseBody):
     number: int
     """1, 2, 3 … since the server started."""
     at: AwareDatetime
-    level: Level
+    level: LogLevel
     event: str
     fields: dict[str, Any]
     """Further fields; `exception` if there was one."""
@@ -64,10 +64,10 @@ def create_router(services: ApiServices) -> APIRouter:
     router = APIRouter(prefix="/v1/logs", tags=["General"])
     ring = services.log
 
-    @router.get("", responses={**document_errors(), **_LOG_RESPONSES}, response_model=None)
+    @router.get("", responses={**openapi_errors(), **_LOG_RESPONSES}, response_model=None)
     async def read_log(
         principal: Admin,
-        level: Annotated[Level, Query(description="Least severe level shown.")] = "debug",
+        level: Annotated[LogLevel, Query(description="Least severe level shown.")] = "debug",
         q: Annotated[str, Query(max_length=200, description="Words that a line contains.")] = "",
         after: AfterEvent = 0,
         limit: Annotated[int, Query(ge=1, le=CAPACITY, description="How many of the newest lines.")] = 200,
@@ -75,7 +75,7 @@ def create_router(services: ApiServices) -> APIRouter:
         accept: AcceptHeader = "",
     ) -> Response:
         """Return the newest lines of the server's log since its start, as filtered by `log.level`."""
-        position = resume_position(last_event_id, after, "number of a line")
+        position = parse_resume_position(last_event_id, after, "number of a line")
         if "text/event-stream" in accept:
             frames = _stream_lines(services, position, limit, level, q)
             return StreamingResponse(frames, 200, STREAM_HEADERS, "text/event-stream")

@@ -13,8 +13,8 @@ from pathlib import Path
 from starlette.types import Scope, Send
 
 import paddock
-from paddock.api.http.authorization import header_value
-from paddock.api.http.error_responses import send_error
+from paddock.api.http.authorization import read_header
+from paddock.api.http.error_responses import send_error_response
 
 STATIC_DIRECTORY = Path(paddock.__file__).parent / "console/static"
 INDEX_PAGE = "/index.html"
@@ -37,7 +37,7 @@ _MEDIA_TYPES = {
     ".webmanifest": "application/manifest+json",
     ".woff2": "font/woff2",
 }
-CONTENT_POLICY = (
+CONSOLE_CONTENT_POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self' data: blob:; "
     "font-src 'self'; connect-src 'self'; worker-src 'self' blob:; frame-src 'self' blob:; media-src 'self' blob:; "
     "manifest-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
@@ -57,7 +57,7 @@ PERMISSIONS_POLICY = ", ".join(
     ]
 )
 _PAGE_HEADERS = [
-    (b"content-security-policy", CONTENT_POLICY.encode()),
+    (b"content-security-policy", CONSOLE_CONTENT_POLICY.encode()),
     (b"cross-origin-opener-policy", b"same-origin"),
     (b"permissions-policy", PERMISSIONS_POLICY.encode()),
 ]
@@ -97,14 +97,14 @@ class WebConsole:
         if scope["type"] != "http" or scope["method"] not in ("GET", "HEAD"):
             return False
         path: str = scope["path"]
-        if path == _HEALTH and "text/html" in header_value(scope, b"accept"):
+        if path == _HEALTH and "text/html" in read_header(scope, b"accept"):
             return True
         if any(path == prefix or path.startswith(prefix + "/") for prefix in _API_PREFIXES):
             return False
         if path == "/" or path.startswith(_ASSETS):
             return True
         self._index_files()
-        return path in self._files or "text/html" in header_value(scope, b"accept")
+        return path in self._files or "text/html" in read_header(scope, b"accept")
 
     async def serve(self, scope: Scope, send: Send) -> None:
         path: str = scope["path"]
@@ -112,7 +112,7 @@ class WebConsole:
         if path in self._files and path != INDEX_PAGE:
             await self._send_file(path, scope, send)
         elif path.startswith(_ASSETS):
-            await send_error(send, 404, "NOT_FOUND", f"the console has no file {path}; load the page again")
+            await send_error_response(send, 404, "NOT_FOUND", f"the console has no file {path}; load the page again")
         elif INDEX_PAGE in self._files:
             await self._send_file(INDEX_PAGE, scope, send)
         else:
@@ -153,10 +153,10 @@ class WebConsole:
             (b"vary", b"Accept-Encoding"),
         ]
         page = kind.startswith("text/html")
-        if file.etag in header_value(scope, b"if-none-match"):
+        if file.etag in read_header(scope, b"if-none-match"):
             await _send_response(send, scope, 304, headers, None, page=page)
             return
-        encoding, content = await self._read_encoded(address, kind, header_value(scope, b"accept-encoding"))
+        encoding, content = await self._read_encoded(address, kind, read_header(scope, b"accept-encoding"))
         if encoding:
             headers.append((b"content-encoding", encoding.encode()))
         await _send_response(send, scope, 200, headers, content, page=page)

@@ -9,7 +9,7 @@ from pydantic import AwareDatetime, Field
 
 from paddock.api.http.authorization import AnyKey
 from paddock.api.http.body_models import RequestBody, ResponseBody
-from paddock.api.http.error_responses import document_errors
+from paddock.api.http.error_responses import openapi_errors
 from paddock.api.services import ApiServices
 
 
@@ -29,7 +29,7 @@ class TicketResponse(ResponseBody):
 def create_router(services: ApiServices) -> APIRouter:
     router = APIRouter(prefix="/v1/tickets", tags=["Keys"])
 
-    @router.post("", status_code=201, responses=document_errors(429))
+    @router.post("", status_code=201, responses=openapi_errors(429))
     async def create_ticket(
         principal: AnyKey, body: Annotated[CreateTicketRequest | None, Body()] = None
     ) -> TicketResponse:

@@ -6,7 +6,7 @@ import ipaddress
 
 from starlette.types import Scope
 
-from paddock.api.http.authorization import header_value
+from paddock.api.http.authorization import read_header
 from paddock.config.schema import ServerConfig
 
 
@@ -21,15 +21,15 @@ class AllowedHosts:
         self._names = {name.lower() for name in config.allowed_hosts} | {"localhost", config.host.strip("[]").lower()}
 
     def allows_request(self, scope: Scope) -> bool:
-        name = header_value(scope, b"host")
+        name = read_header(scope, b"host")
         if self.allows_name(name):
             return True
         server = scope.get("server")
-        return bool(server and host_name(name).lower() == str(server[0]).lower())
+        return bool(server and host_name_without_port(name).lower() == str(server[0]).lower())
 
     def allows_name(self, host: str) -> bool:
         """Return whether a Host header names this server, on any of its addresses."""
-        name = host_name(host).lower()
+        name = host_name_without_port(host).lower()
         if name in self._names or "*" in self._names:
             return bool(name)
         if is_loopback_address(name):
@@ -37,7 +37,7 @@ class AllowedHosts:
         return any(known.startswith("*.") and name.endswith(known[1:]) for known in self._names)
 
 
-def host_name(value: str) -> str:
+def host_name_without_port(value: str) -> str:
     """Return the name in a Host header, without its port."""
     if value.startswith("["):
         return value[1:].partition("]")[0]

@@ -6,7 +6,7 @@ from urllib.parse import urlsplit
 
 from starlette.types import Scope
 
-from paddock.api.http.authorization import header_value
+from paddock.api.http.authorization import read_header
 from paddock.config.schema import ServerConfig
 
 
@@ -19,14 +19,14 @@ class AllowedOrigins:
     def allows_request(self, scope: Scope) -> bool:
         if not any(name == b"origin" for name, _ in scope["headers"]):
             return True
-        origin = header_value(scope, b"origin").lower()
+        origin = read_header(scope, b"origin").lower()
         return origin in self._allowed or "*" in self._allowed or is_same_origin(scope)
 
 
 def is_same_origin(scope: Scope) -> bool:
     """Return whether the request's `Origin` is this server: same name and same port."""
     try:
-        split = urlsplit(header_value(scope, b"origin").lower())
+        split = urlsplit(read_header(scope, b"origin").lower())
     except ValueError:
         return False
-    return split.scheme in ("http", "https") and split.netloc == header_value(scope, b"host").lower() != ""
+    return split.scheme in ("http", "https") and split.netloc == read_header(scope, b"host").lower() != ""

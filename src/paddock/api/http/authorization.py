@@ -13,7 +13,7 @@ from paddock.errors import Unauthorized
 from paddock.model.keys import Principal, Scope
 
 API_KEY_HEADER = b"open-sandbox-api-key"
-PRINCIPAL = "paddock.principal"
+PRINCIPAL_SCOPE_KEY = "paddock.principal"
 NO_KEY_MESSAGE = "Send an API key as `Authorization: Bearer KEY` or `OPEN-SANDBOX-API-KEY: KEY`."
 
 MODEL_KEY_HEADERS = frozenset({b"x-api-key", b"x-goog-api-key"})
@@ -24,24 +24,24 @@ MODEL_KEY_MESSAGE = (
 )
 
 
-def header_value(scope: AsgiScope, name: bytes) -> str:
+def read_header(scope: AsgiScope, name: bytes) -> str:
     """Return the first value of a header, or an empty string."""
     return next((value.decode("latin-1") for key, value in scope["headers"] if key == name), "")
 
 
-def bearer_token(scope: AsgiScope) -> str:
+def read_bearer_token(scope: AsgiScope) -> str:
     """Return the secret of `Authorization: Bearer`, or an empty string."""
-    scheme, _, secret = header_value(scope, b"authorization").partition(" ")
+    scheme, _, secret = read_header(scope, b"authorization").partition(" ")
     return secret.strip() if scheme.lower() == "bearer" else ""
 
 
-def request_secret(scope: AsgiScope) -> str:
+def read_request_api_key(scope: AsgiScope) -> str:
     """Return the API key of a request.
 
     Browsers cannot set headers on a WebSocket, so there the key may be in the address.
     """
-    secret = header_value(scope, API_KEY_HEADER).strip() or bearer_token(scope)
-    return secret or (query_token(scope) if scope["type"] == "websocket" else "")
+    secret = read_header(scope, API_KEY_HEADER).strip() or read_bearer_token(scope)
+    return secret or (read_query_token(scope) if scope["type"] == "websocket" else "")
 
 
 def has_model_key(scope: AsgiScope) -> bool:
@@ -49,23 +49,23 @@ def has_model_key(scope: AsgiScope) -> bool:
     return any(name in MODEL_KEY_HEADERS and value for name, value in scope["headers"])
 
 
-def query_token(scope: AsgiScope) -> str:
-    return query_parameters(scope).get("token", "")
+def read_query_token(scope: AsgiScope) -> str:
+    return parse_query_parameters(scope).get("token", "")
 
 
-def query_ticket(scope: AsgiScope) -> str:
+def read_query_ticket(scope: AsgiScope) -> str:
     """Return the one-time ticket in the address."""
-    return query_parameters(scope).get("ticket", "")
+    return parse_query_parameters(scope).get("ticket", "")
 
 
-def query_parameters(scope: AsgiScope) -> dict[str, str]:
+def parse_query_parameters(scope: AsgiScope) -> dict[str, str]:
     query: bytes = scope["query_string"]
     return dict(parse_qsl(query.decode("latin-1")))
 
 
 def require_principal(scope: AsgiScope, needed: Scope | None = None) -> Principal:
     """Return the authenticated principal; raise `Forbidden` if it lacks the scope `needed`."""
-    principal = scope.get(PRINCIPAL)
+    principal = scope.get(PRINCIPAL_SCOPE_KEY)
     if not isinstance(principal, Principal):
         raise Unauthorized(NO_KEY_MESSAGE)
     if needed is not None:

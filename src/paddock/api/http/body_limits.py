@@ -16,7 +16,7 @@ from fastapi.routing import APIRoute, APIRouter
 from starlette.exceptions import HTTPException
 from starlette.types import Message, Receive, Scope
 
-from paddock.api.http.authorization import PRINCIPAL, header_value, require_principal
+from paddock.api.http.authorization import PRINCIPAL_SCOPE_KEY, read_header, require_principal
 from paddock.errors import TooLarge
 from paddock.llm.offload.json_value_counter import JsonValueCounter
 from paddock.llm.wire.garbage_collection import collect_after_large_body
@@ -36,28 +36,28 @@ class BodyLimit:
     values: int
 
 
-SMALL_BODY = BodyLimit(4 * 2**10, 100)
-DEFAULT_LIMIT = BodyLimit(2**20, 10_000)
-LONG_LISTS = BodyLimit(4 * 2**20, 50_000)
-MAX_BODY_ONLY = BodyLimit(_UNLIMITED, 50_000)
+SMALL_BODY_LIMIT = BodyLimit(4 * 2**10, 100)
+DEFAULT_BODY_LIMIT = BodyLimit(2**20, 10_000)
+LONG_LIST_LIMIT = BodyLimit(4 * 2**20, 50_000)
+SERVER_MAX_BODY_LIMIT = BodyLimit(_UNLIMITED, 50_000)
 """Size limited by `server.max_body` only: messages with files, task files and tool arguments."""
-TOOL_ARGUMENTS = BodyLimit(16 * 2**20, 50_000)
-STREAMED = BodyLimit(_UNLIMITED, _UNLIMITED)
+TOOL_ARGUMENTS_LIMIT = BodyLimit(16 * 2**20, 50_000)
+STREAMED_BODY_LIMIT = BodyLimit(_UNLIMITED, _UNLIMITED)
 """Uploads that are streamed to disk and limited by the route itself."""
 _ROUTE_LIMITS: Mapping[tuple[str, str], BodyLimit] = {
-    ("POST", LOGIN_PATH): SMALL_BODY,
-    ("POST", "/v1/agui"): MAX_BODY_ONLY,
-    ("POST", "/v1/runs"): MAX_BODY_ONLY,
-    ("POST", "/v1/tasks/validate"): MAX_BODY_ONLY,
-    ("POST", "/v1/sessions/{session_id}/messages"): MAX_BODY_ONLY,
-    ("POST", "/v1/sessions/{session_id}/resume"): MAX_BODY_ONLY,
-    ("POST", "/v1/sandboxes/{sandbox_id}/tools/{name}"): TOOL_ARGUMENTS,
-    ("POST", "/v1/sandboxes/{sandbox_id}/mcp"): TOOL_ARGUMENTS,
-    ("PUT", "/v1/sandboxes/{sandbox_id}/networkpolicy"): LONG_LISTS,
-    ("PATCH", "/v1/sandboxes/{sandbox_id}/networkpolicy"): LONG_LISTS,
-    ("DELETE", "/v1/sandboxes/{sandbox_id}/networkpolicy"): LONG_LISTS,
-    ("POST", "/v1/inputs"): STREAMED,
-    ("POST", "/v1/sessions/import"): STREAMED,
+    ("POST", LOGIN_PATH): SMALL_BODY_LIMIT,
+    ("POST", "/v1/agui"): SERVER_MAX_BODY_LIMIT,
+    ("POST", "/v1/runs"): SERVER_MAX_BODY_LIMIT,
+    ("POST", "/v1/tasks/validate"): SERVER_MAX_BODY_LIMIT,
+    ("POST", "/v1/sessions/{session_id}/messages"): SERVER_MAX_BODY_LIMIT,
+    ("POST", "/v1/sessions/{session_id}/resume"): SERVER_MAX_BODY_LIMIT,
+    ("POST", "/v1/sandboxes/{sandbox_id}/tools/{name}"): TOOL_ARGUMENTS_LIMIT,
+    ("POST", "/v1/sandboxes/{sandbox_id}/mcp"): TOOL_ARGUMENTS_LIMIT,
+    ("PUT", "/v1/sandboxes/{sandbox_id}/networkpolicy"): LONG_LIST_LIMIT,
+    ("PATCH", "/v1/sandboxes/{sandbox_id}/networkpolicy"): LONG_LIST_LIMIT,
+    ("DELETE", "/v1/sandboxes/{sandbox_id}/networkpolicy"): LONG_LIST_LIMIT,
+    ("POST", "/v1/inputs"): STREAMED_BODY_LIMIT,
+    ("POST", "/v1/sessions/import"): STREAMED_BODY_LIMIT,
 }
 """Routes whose limit is not the default one."""
 _ENCODING_BYTES = 4
@@ -93,14 +93,14 @@ class BodyLimits:
         Raises `Forbidden` for a key without the route's scope, and `TooLarge` for a `Content-Length` above the limit.
         """
         limit = self._find_limit(scope)
-        if limit is STREAMED:
+        if limit is STREAMED_BODY_LIMIT:
             yield receive
             return
-        length = header_value(scope, b"content-length")
+        length = read_header(scope, b"content-length")
         size = min(limit.size, self.max_body)
         if scope["method"] not in _WITHOUT_BODY and length.isdigit() and int(length) > size:
             raise TooLarge(self.too_large_message(size))
-        principal = scope.get(PRINCIPAL)
+        principal = scope.get(PRINCIPAL_SCOPE_KEY)
         memory = self._memory.reservation(principal.tenant) if isinstance(principal, Principal) else None
         body = _LimitedBody(self, receive, limit, memory)
         try:
@@ -113,10 +113,10 @@ class BodyLimits:
     def _find_limit(self, scope: Scope) -> BodyLimit:
         method, path = scope["method"], scope["path"]
         if method in _WITHOUT_BODY:
-            return DEFAULT_LIMIT
+            return DEFAULT_BODY_LIMIT
         rule = next((each for each in self._rules if method in each.methods and each.pattern.match(path)), None)
         if rule is None:
-            return DEFAULT_LIMIT
+            return DEFAULT_BODY_LIMIT
         for needed in rule.needed:
             require_principal(scope, needed)
         return rule.limit
@@ -165,6 +165,6 @@ def _route_limit(route: APIRoute) -> _RouteLimit:
     needed = [getattr(each.call, "needed", None) for each in route.dependant.dependencies]
     limit = next(
         (_ROUTE_LIMITS[method, route.path] for method in methods if (method, route.path) in _ROUTE_LIMITS),
-        DEFAULT_LIMIT,
+        DEFAULT_BODY_LIMIT,
     )
     return _RouteLimit(route.path_regex, methods, tuple(each for each in needed if each), limit)

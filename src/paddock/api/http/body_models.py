@@ -44,7 +44,7 @@ class ResponseBody(BaseModel):
     model_config = ConfigDict(frozen=True, alias_generator=to_camel, populate_by_name=True)
 
 
-def suggest_field(name: str) -> str | None:
+def suggest_field_name(name: str) -> str | None:
     """Return the request field that a misspelt name most resembles."""
     known = {
         field.alias or field_name

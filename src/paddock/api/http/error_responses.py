@@ -15,7 +15,7 @@ from pydantic import BaseModel, Field
 from starlette.exceptions import HTTPException
 from starlette.types import Send
 
-from paddock.api.http.body_models import suggest_field
+from paddock.api.http.body_models import suggest_field_name
 from paddock.errors import (
     Conflict,
     DiskFull,
@@ -81,7 +81,7 @@ class ErrorResponse(BaseModel):
     params: dict[str, str] | None = Field(default=None, description="Values used in the message, for translations.")
 
 
-def document_errors(*more: int) -> dict[int | str, dict[str, Any]]:
+def openapi_errors(*more: int) -> dict[int | str, dict[str, Any]]:
     """Describe the error answers of a route for OpenAPI: the ones every route may give, and `more`."""
     return {status: _error_doc(status) for status in sorted({400, 401, 403, 413, 421, 500, 503, *more})}
 
@@ -105,7 +105,7 @@ def status_for_error(error: PaddockError) -> int:
     return next(ERROR_STATUSES[kind] for kind in type(error).__mro__ if kind in ERROR_STATUSES)
 
 
-def headers_for_status(status: int) -> dict[str, str]:
+def error_headers_for_status(status: int) -> dict[str, str]:
     if status == 401:
         return {"WWW-Authenticate": "Bearer"}
     return {"Retry-After": RETRY_AFTER[status]} if status in RETRY_AFTER else {}
@@ -117,10 +117,10 @@ def sanitize_message(text: str) -> str:
     return _CONTROL.sub("\ufffd", joined.replace(":; ", ": "))
 
 
-async def send_error(send: Send, status: int, code: str, message: str, *, close: bool = False) -> None:
+async def send_error_response(send: Send, status: int, code: str, message: str, *, close: bool = False) -> None:
     """Answer a plain ASGI request with an error."""
     body = json.dumps({"code": code, "message": sanitize_message(message)}).encode()
-    headers = [(name.lower().encode(), value.encode()) for name, value in headers_for_status(status).items()]
+    headers = [(name.lower().encode(), value.encode()) for name, value in error_headers_for_status(status).items()]
     headers += [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
     if close:
         headers.append((b"connection", b"close"))
@@ -141,7 +141,7 @@ async def refuse_websocket_with_body(
     if "websocket.http.response" not in extensions:
         await send({"type": "websocket.close", "code": 1008, "reason": reason})
         return
-    headers = [(name.lower().encode(), value.encode()) for name, value in headers_for_status(status).items()]
+    headers = [(name.lower().encode(), value.encode()) for name, value in error_headers_for_status(status).items()]
     headers += [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
     await send({"type": "websocket.http.response.start", "status": status, "headers": headers})
     await send({"type": "websocket.http.response.body", "body": body})
@@ -198,7 +198,7 @@ def _describe_problem(problem: Mapping[str, Any]) -> str:
     if problem["type"] == "json_invalid":
         return f"the body is not JSON: {problem.get('ctx', {}).get('error', 'it cannot be read')}"
     if problem["type"] == "extra_forbidden":
-        near = suggest_field(str(path[-1]))
+        near = suggest_field_name(str(path[-1]))
         return f"there is no field {name}" + (f"; did you mean {near}?" if near else "")
     message = str(problem["msg"]).removeprefix("Value error, ")
     message = message[:1].lower() + message[1:]
@@ -217,4 +217,4 @@ def _error_response(
     content: dict[str, Any] = {"code": code, "message": sanitize_message(message)}
     if params:
         content["params"] = {name: sanitize_message(value) for name, value in params.items()}
-    return JSONResponse(content, status, {**headers_for_status(status), **(headers or {})})
+    return JSONResponse(content, status, {**error_headers_for_status(status), **(headers or {})})

@@ -17,7 +17,7 @@ from starlette.responses import Response
 from paddock.api.http.body_models import ResponseBody
 from paddock.api.http.server_sent_events import (
     HEARTBEAT_COMMENT,
-    MAX_POSITION,
+    MAX_RESUME_POSITION,
     STREAM_HEADERS,
     STREAM_OPENED,
     with_heartbeats,
@@ -43,7 +43,7 @@ class EventPageResponse(ResponseBody):
     """The value of `after` for the next page."""
 
 
-AfterEvent = Annotated[int, Query(ge=0, le=MAX_POSITION, description="Only events after this one.")]
+AfterEvent = Annotated[int, Query(ge=0, le=MAX_RESUME_POSITION, description="Only events after this one.")]
 LastEventId = Annotated[str | None, Header(alias="Last-Event-ID", description="As `after`, and counts before it.")]
 AcceptHeader = Annotated[str, Header(include_in_schema=False)]
 EventPageLimit = Annotated[int, Query(ge=1, le=1000, description="Largest number of events in a page of JSON.")]

@@ -46,7 +46,7 @@ def find_file_below(root: Path, path: str) -> Path:
     return place
 
 
-def walk_files(root: Path) -> Iterator[tuple[str, Path]]:
+def walk_regular_files(root: Path) -> Iterator[tuple[str, Path]]:
     """Yield the regular files below a directory with their relative paths, sorted; symlinks are skipped."""
     for directory, names, files in os.walk(root):
         names.sort()
@@ -94,7 +94,7 @@ def _read_chunk(place: Path, position: int) -> bytes:
         return b""
 
 
-async def stream_archive(root: Path, name: str, form: Literal["tar", "zip"]) -> AsyncIterator[bytes]:
+async def stream_directory_archive(root: Path, name: str, form: Literal["tar", "zip"]) -> AsyncIterator[bytes]:
     """Yield a directory as an archive, packed while it is sent."""
     chunks: queue.Queue[bytes | BaseException | None] = queue.Queue(_MAX_QUEUED_CHUNKS)
     sink = _QueueWriter(chunks)
@@ -158,7 +158,7 @@ class _QueueWriter:
 
 def _finished_files(root: Path) -> Iterator[tuple[str, Path]]:
     """Yield all files except unfinished ones: names that start with a dot."""
-    return ((path, place) for path, place in walk_files(root) if not path.startswith("."))
+    return ((path, place) for path, place in walk_regular_files(root) if not path.startswith("."))
 
 
 def _write_tar(root: Path, name: str, sink: IO[bytes]) -> None:

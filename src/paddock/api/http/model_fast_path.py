@@ -16,7 +16,7 @@ from typing import cast
 import structlog
 
 from paddock.api.http.allowed_hosts import AllowedHosts
-from paddock.api.http.outer_middleware import REQUEST_ID
+from paddock.api.http.outer_middleware import REQUEST_ID_PATTERN
 from paddock.llm.request_kind import POST_PATHS
 from paddock.llm.wire.base import Handler, HttpRequest, ResponseWriter
 from paddock.llm.wire.client_connection import ClientConnection, ServerContext
@@ -33,7 +33,7 @@ _KNOWN_HOSTS = 1000
 log = structlog.get_logger()
 
 
-def is_fast_path_request(data: bytes) -> bool:
+def is_fast_path_model_request(data: bytes) -> bool:
     """Return whether the data is one complete model request that the ASGI server is not needed for."""
     if not data.startswith(_STARTS) or len(data) > UNCOUNTED_BYTES:
         return False
@@ -43,7 +43,7 @@ def is_fast_path_request(data: bytes) -> bool:
     return length is not None and end + 4 + int(length[1]) == len(data) and not _EXCLUDED_HEADERS.search(head)
 
 
-class BorrowedConnection(ClientConnection):
+class FastPathConnection(ClientConnection):
     """A main-port connection handled by the LLM proxy while its requests are for models."""
 
     __slots__ = ("_give_back",)
@@ -53,7 +53,7 @@ class BorrowedConnection(ClientConnection):
         self._give_back = give_back
 
     def _read(self, data: bytes) -> None:
-        if self._parser.has_partial_request or is_fast_path_request(data):
+        if self._parser.has_partial_request or is_fast_path_model_request(data):
             super()._read(data)
             return
         self._transport = None
@@ -62,7 +62,7 @@ class BorrowedConnection(ClientConnection):
         self._give_back(data)
 
 
-class FastPathHandler:
+class ModelFastPathHandler:
     """Does for model requests what the outer middleware does: checks the host, assigns a request id, counts, logs."""
 
     def __init__(self, handler: Handler, hosts: AllowedHosts, traffic: RequestMetrics) -> None:
@@ -75,7 +75,7 @@ class FastPathHandler:
         host = request.header(b"host") or b""
         shown = (request.header(b"x-request-id") or b"").decode("latin-1")
         # Request ids are unique but not secret, so the fast generator is enough.
-        request_id = shown if REQUEST_ID.fullmatch(shown) else f"{random.getrandbits(64):016x}"
+        request_id = shown if REQUEST_ID_PATTERN.fullmatch(shown) else f"{random.getrandbits(64):016x}"
         wire = cast(HttpResponseWriter, reply)
         wire.default_header = (b"x-request-id", request_id.encode())
         started = time.perf_counter()

@@ -26,7 +26,7 @@ _STYLE = (
 DOCS_CONTENT_POLICY = "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'"
 
 
-def openapi_document(app: FastAPI) -> dict[str, Any]:
+def build_openapi_document(app: FastAPI) -> dict[str, Any]:
     """Return the OpenAPI document, built once per app."""
     if app.openapi_schema is None:
         document = get_openapi(

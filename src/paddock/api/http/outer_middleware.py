@@ -11,15 +11,15 @@ import structlog
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from paddock.api.http.allowed_hosts import AllowedHosts
-from paddock.api.http.authorization import header_value
-from paddock.api.http.error_responses import refuse_websocket, send_error
+from paddock.api.http.authorization import read_header
+from paddock.api.http.error_responses import refuse_websocket, send_error_response
 from paddock.config.schema import ServerConfig
 from paddock.telemetry.event_loop_monitor import EventLoopMonitor
 from paddock.telemetry.prometheus import RequestMetrics
 
-PROXIED = "paddock.proxied"
+PROXIED_SCOPE_KEY = "paddock.proxied"
 """Set in the scope of requests that a sandbox or a model provider answers: no headers are added to their answers."""
-REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,128}")
+REQUEST_ID_PATTERN = re.compile(r"[A-Za-z0-9._-]{1,128}")
 _SECURITY_HEADERS = [
     (b"x-content-type-options", b"nosniff"),
     (b"referrer-policy", b"no-referrer"),
@@ -42,8 +42,8 @@ class OuterMiddleware:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] not in ("http", "websocket"):
             return
-        shown = header_value(scope, b"x-request-id")
-        request_id = shown if REQUEST_ID.fullmatch(shown) else secrets.token_hex(8)
+        shown = read_header(scope, b"x-request-id")
+        request_id = shown if REQUEST_ID_PATTERN.fullmatch(shown) else secrets.token_hex(8)
         answer = _ResponseSender(send, request_id, scope)
         started = time.perf_counter()
         try:
@@ -51,7 +51,7 @@ class OuterMiddleware:
                 route = f"{scope.get('method', 'WEBSOCKET')} {scope['path']}"
                 await self._loop.measure(self._run_app(scope, receive, answer.send), route)
             else:
-                name = header_value(scope, b"host")
+                name = read_header(scope, b"host")
                 message = f"this server does not answer to the name {name}; see server.allowed_hosts"
                 await self._send_refusal(scope, answer, 421, "MISDIRECTED", message)
         except asyncio.CancelledError:
@@ -85,7 +85,7 @@ class OuterMiddleware:
         if scope["type"] == "websocket":
             await refuse_websocket(answer.send, scope.get("extensions") or {}, status, code, message)
         else:
-            await send_error(answer.send, status, code, message)
+            await send_error_response(answer.send, status, code, message)
 
 
 class _ResponseSender:
@@ -101,12 +101,12 @@ class _ResponseSender:
         if message["type"] in ("http.response.start", "websocket.http.response.start"):
             self.status = message["status"]
             headers = [*message.get("headers", ())]
-            if self.status == 401 and header_value(self._scope, b"x-paddock-console"):
+            if self.status == 401 and read_header(self._scope, b"x-paddock-console"):
                 headers = [pair for pair in headers if pair[0].lower() != b"www-authenticate"]
             present = {name for name, _ in headers}
             if b"x-request-id" not in present:
                 headers.append((b"x-request-id", self._request_id.encode()))
-            if not self._scope.get(PROXIED):
+            if not self._scope.get(PROXIED_SCOPE_KEY):
                 headers += [(name, value) for name, value in _SECURITY_HEADERS if name not in present]
             message = {**message, "headers": headers}
         elif message["type"] == "websocket.accept":

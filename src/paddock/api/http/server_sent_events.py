@@ -10,12 +10,12 @@ from typing import TypeVar
 from paddock.errors import InvalidInput
 
 HEARTBEAT_SECONDS = 15.0
-MAX_POSITION = 2**63 - 1
+MAX_RESUME_POSITION = 2**63 - 1
 STREAM_HEADERS = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
 STREAM_OPENED = b": follows\n\n"
 HEARTBEAT_COMMENT = b": still here\n\n"
 T = TypeVar("T")
-After = TypeVar("After", int, int | None)
+AfterPosition = TypeVar("AfterPosition", int, int | None)
 
 
 async def with_heartbeats(source: AsyncIterator[T], silence: float | None = None) -> AsyncIterator[T | None]:
@@ -41,10 +41,12 @@ async def with_heartbeats(source: AsyncIterator[T], silence: float | None = None
                 await asyncio.gather(upcoming, return_exceptions=True)
 
 
-def resume_position(last_event_id: str | None, after: After, what: str, field: str = "Last-Event-ID") -> int | After:
+def parse_resume_position(
+    last_event_id: str | None, after: AfterPosition, what: str, field: str = "Last-Event-ID"
+) -> int | AfterPosition:
     """Return the position to resume from: `Last-Event-ID` if sent, else `after`."""
     if not last_event_id:
         return after
-    if not (last_event_id.isascii() and last_event_id.isdigit() and int(last_event_id) <= MAX_POSITION):
+    if not (last_event_id.isascii() and last_event_id.isdigit() and int(last_event_id) <= MAX_RESUME_POSITION):
         raise InvalidInput(f"{field}: give the {what}, which is a whole number")
     return int(last_event_id)

@@ -17,8 +17,8 @@ from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIO
 from websockets.frames import Frame
 from websockets.http11 import Request
 
-from paddock.api.http.model_fast_path import BorrowedConnection, is_fast_path_request
-from paddock.api.http.outer_middleware import PROXIED
+from paddock.api.http.model_fast_path import FastPathConnection, is_fast_path_model_request
+from paddock.api.http.outer_middleware import PROXIED_SCOPE_KEY
 from paddock.llm.wire.client_connection import LINGER_SECONDS, MeasureCallback, ServerContext, call_directly
 from paddock.llm.wire.descriptor_guard import Admission, DescriptorGuard, IdleConnection
 from paddock.llm.wire.http_heads import MAX_HEAD_BYTES, MAX_HEADERS, header_size, status_line
@@ -87,7 +87,7 @@ class PausableInput(FlowControl):
                 self._resume()
 
 
-class HttpConnection(HttpToolsProtocol):
+class LimitedHttpProtocol(HttpToolsProtocol):
     """Limits the time, size and number of the headers of each request.
 
     One request is parsed ahead of the one being answered. What follows stays unparsed, and the client is not read
@@ -125,10 +125,10 @@ class HttpConnection(HttpToolsProtocol):
     """Bytes that the body of the request still has, if it has a content length."""
 
     @classmethod
-    def with_model_server(cls, server: ServerContext, guard: DescriptorGuard) -> type[HttpConnection]:
+    def with_model_server(cls, server: ServerContext, guard: DescriptorGuard) -> type[LimitedHttpProtocol]:
         """Return a subclass that lets this server answer model requests. `guard` admits new connections."""
         fields = {"model_server": server, "guard": guard, "measure": staticmethod(server.measure)}
-        return type("HttpConnection", (cls,), fields)
+        return type("LimitedHttpProtocol", (cls,), fields)
 
     def data_received(self, data: bytes) -> None:
         self.measure(self._receive, data)
@@ -139,11 +139,11 @@ class HttpConnection(HttpToolsProtocol):
         if self._unparsed:
             # Received before reading was paused.
             self._unparsed, self._unparsed_start = self._unparsed[self._unparsed_start :] + data, 0
-        elif self.model_server is not None and self._is_idle() and is_fast_path_request(data):
+        elif self.model_server is not None and self._is_idle() and is_fast_path_model_request(data):
             self._stop_head_timer()
             self._unset_keepalive_if_required()
             self.connections.discard(self)
-            lent = BorrowedConnection(self.model_server, self.loop, self._reclaim)
+            lent = FastPathConnection(self.model_server, self.loop, self._reclaim)
             self.transport.set_protocol(lent)
             lent.connection_made(self.transport)
             lent.data_received(data)
@@ -361,7 +361,7 @@ class HttpConnection(HttpToolsProtocol):
         if self.transport.is_closing() or not self._receiving or self._in_head:
             return
         reads = self.flow.is_reading and self.loop.time() - self.flow.reads_since >= BODY_INTERVAL
-        if reads and self._body_received < MIN_BODY_PROGRESS and not self.scope.get(PROXIED):
+        if reads and self._body_received < MIN_BODY_PROGRESS and not self.scope.get(PROXIED_SCOPE_KEY):
             self._send_error(408, "the request body arrived too slowly")
         else:
             self._start_body_timer()
@@ -382,7 +382,7 @@ def _error_bytes(status: int, message: str) -> bytes:
 def list_idle_connections(connections: Iterable[object]) -> Iterator[IdleConnection]:
     """List the idle ones of a server's connections, which may be closed."""
     for each in connections:
-        if isinstance(each, HttpConnection) and (since := each.idle_since()) is not None:
+        if isinstance(each, LimitedHttpProtocol) and (since := each.idle_since()) is not None:
             yield IdleConnection(since, each.transport.close)
 
 
@@ -392,7 +392,7 @@ class SocketTakeover:
     Call `pause_reading` before accepting the WebSocket, so that this protocol reads none of the client's data.
     """
 
-    def __init__(self, connection: WebSocketConnection) -> None:
+    def __init__(self, connection: LimitedWebSocketProtocol) -> None:
         self._connection = connection
 
     def pause_reading(self) -> None:
@@ -420,7 +420,7 @@ class SocketTakeover:
         return socket.socket(fileno=os.dup(connection.transport.get_extra_info("socket").fileno()))
 
 
-class WebSocketConnection(WebSocketsSansIOProtocol):
+class LimitedWebSocketProtocol(WebSocketsSansIOProtocol):
     """Offers its socket to the application as an extension of the scope.
 
     Frames are parsed in slices: not while messages wait for the application or the client does not read, and a client
@@ -444,9 +444,9 @@ class WebSocketConnection(WebSocketsSansIOProtocol):
             extensions[TAKEOVER_EXTENSION] = SocketTakeover(self)
 
     @classmethod
-    def measured_by(cls, measure: MeasureCallback) -> type[WebSocketConnection]:
+    def measured_by(cls, measure: MeasureCallback) -> type[LimitedWebSocketProtocol]:
         """Return a subclass whose callbacks are measured."""
-        return type("WebSocketConnection", (cls,), {"measure": staticmethod(measure)})
+        return type("LimitedWebSocketProtocol", (cls,), {"measure": staticmethod(measure)})
 
     def data_received(self, data: bytes) -> None:
         self.measure(self._receive_data, data)

@@ -16,7 +16,7 @@ MAX_FRAME_RATE = 500.0
 FRAME_BURST = 1000
 
 
-async def receive_frames(websocket: WebSocket) -> AsyncIterator[Message]:
+async def receive_websocket_frames(websocket: WebSocket) -> AsyncIterator[Message]:
     """Yield the client's frames until it disconnects. A client that sends more than its rate is read more slowly."""
     loop = asyncio.get_running_loop()
     allowed, updated = float(FRAME_BURST), loop.time()
@@ -29,7 +29,9 @@ async def receive_frames(websocket: WebSocket) -> AsyncIterator[Message]:
         yield message
 
 
-async def run_until_one_ends(loop: EventLoopMonitor, websocket: WebSocket, *sides: Coroutine[Any, Any, None]) -> None:
+async def run_websocket_until_one_ends(
+    loop: EventLoopMonitor, websocket: WebSocket, *sides: Coroutine[Any, Any, None]
+) -> None:
     """Run coroutines together until one of them ends. A client that disconnects is no error."""
     tasks = [loop.start_task(side, f"WEBSOCKET {websocket.scope['path']}") for side in sides]
     try:

@@ -10,7 +10,7 @@ from pydantic import Field
 
 from paddock.api.http.authorization import SandboxReader, SandboxWriter
 from paddock.api.http.body_models import ResponseBody
-from paddock.api.http.error_responses import document_errors
+from paddock.api.http.error_responses import openapi_errors
 from paddock.api.services import ApiServices
 
 
@@ -40,17 +40,17 @@ def create_router(services: ApiServices) -> APIRouter:
     router = APIRouter(prefix="/v1/sandboxes/{sandbox_id}/desktop", tags=["Screens"])
     tools = services.live.tools
 
-    @router.get("", responses=document_errors(404, 409, 502, 504))
+    @router.get("", responses=openapi_errors(404, 409, 502, 504))
     async def get_desktop(sandbox_id: str, principal: SandboxReader) -> DesktopResponse:
         """Return whether the desktop is running, and the state of its programs."""
         return DesktopResponse.from_services(await tools.list_desktop_services(principal.tenant, sandbox_id))
 
-    @router.post("", responses=document_errors(404, 409, 502, 504))
+    @router.post("", responses=openapi_errors(404, 409, 502, 504))
     async def start_desktop(sandbox_id: str, principal: SandboxWriter) -> DesktopResponse:
         """Start the desktop's programs that are not running, and wait until the screen is up."""
         return DesktopResponse.from_services(await tools.start_desktop(principal.tenant, sandbox_id))
 
-    @router.delete("", responses=document_errors(404, 409, 502, 504))
+    @router.delete("", responses=openapi_errors(404, 409, 502, 504))
     async def stop_desktop(sandbox_id: str, principal: SandboxWriter) -> DesktopResponse:
         """Stop the desktop and every program with a window."""
         return DesktopResponse.from_services(await tools.stop_desktop(principal.tenant, sandbox_id))

@@ -7,7 +7,7 @@ import re
 from starlette.routing import WebSocketRoute
 from starlette.websockets import WebSocket
 
-from paddock.api.http.authorization import query_parameters, require_principal
+from paddock.api.http.authorization import parse_query_parameters, require_principal
 from paddock.api.http.uvicorn_protocols import TAKEOVER_EXTENSION, SocketTakeover
 from paddock.api.services import ApiServices
 from paddock.errors import InvalidInput, Unsupported
@@ -25,7 +25,7 @@ def create_websocket_routes(services: ApiServices) -> list[WebSocketRoute]:
         scope = websocket.scope
         principal = require_principal(scope, Scope.SANDBOXES_READ)
         sandbox_id = websocket.path_params["sandbox_id"]
-        viewer = query_parameters(scope).get("viewer", "")
+        viewer = parse_query_parameters(scope).get("viewer", "")
         if viewer and not re.fullmatch(VIEWER_ID_PATTERN, viewer):
             raise InvalidInput("viewer: an id has 1 to 100 letters, digits and . _ : @ + -")
         takeover: SocketTakeover | None = (scope.get("extensions") or {}).get(TAKEOVER_EXTENSION)

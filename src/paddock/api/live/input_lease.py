@@ -9,7 +9,7 @@ from pydantic import AwareDatetime, Field
 
 from paddock.api.http.authorization import SandboxReader, SandboxWriter
 from paddock.api.http.body_models import RequestBody, ResponseBody
-from paddock.api.http.error_responses import document_errors
+from paddock.api.http.error_responses import openapi_errors
 from paddock.api.services import ApiServices
 from paddock.live.desktop.viewers import VIEWER_ID_PATTERN
 from paddock.model.screens import InputHolder
@@ -47,13 +47,13 @@ def create_router(services: ApiServices) -> APIRouter:
     router = APIRouter(prefix="/v1/sandboxes/{sandbox_id}/input", tags=["Screens"])
     leases = services.live.leases
 
-    @router.get("", responses=document_errors(404))
+    @router.get("", responses=openapi_errors(404))
     async def get_input(sandbox_id: str, principal: SandboxReader) -> InputResponse:
         """Return which viewer controls mouse and keyboard of the sandbox's desktop and terminals."""
         await services.fleet.get(principal.tenant, sandbox_id)
         return InputResponse.from_holder(leases.input_holder(sandbox_id))
 
-    @router.post("", responses=document_errors(404, 409))
+    @router.post("", responses=openapi_errors(404, 409))
     async def take_input(sandbox_id: str, body: TakeInputRequest, principal: SandboxWriter) -> InputResponse:
         """Take control of mouse and keyboard. The agent's input tools wait until control is released.
 
@@ -64,7 +64,7 @@ def create_router(services: ApiServices) -> APIRouter:
         holder = await leases.take_input(principal.tenant, sandbox_id, body.viewer, name, force=body.force)
         return InputResponse.from_holder(holder)
 
-    @router.delete("", status_code=204, responses=document_errors(404, 409))
+    @router.delete("", status_code=204, responses=openapi_errors(404, 409))
     async def release_input(sandbox_id: str, viewer: Viewer, principal: SandboxWriter, force: bool = False) -> None:
         """Release mouse and keyboard to the agent; with `force`, also when another viewer holds them."""
         await leases.release_input(principal.tenant, sandbox_id, viewer, force=force)

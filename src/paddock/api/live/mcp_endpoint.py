@@ -10,7 +10,7 @@ from starlette.types import Receive, Scope, Send
 
 from paddock.api.http.authorization import SandboxWriter
 from paddock.api.http.client_disconnect import cancel_on_disconnect
-from paddock.api.http.error_responses import document_errors
+from paddock.api.http.error_responses import openapi_errors
 from paddock.api.http.server_sent_events import STREAM_HEADERS
 from paddock.api.services import ApiServices
 from paddock.live.tools.mcp_progress import EVENT_STREAM, ToolProgress
@@ -72,7 +72,7 @@ class _ProgressResponse(StreamingResponse):
 
 def _response_docs() -> dict[int | str, dict[str, Any]]:
     """Describe the responses. Errors have MCP's format, except when the request does not reach a sandbox."""
-    found = document_errors(*_ERROR_STATUSES)
+    found = openapi_errors(*_ERROR_STATUSES)
     for described in found.values():
         described.pop("model", None)
         described["content"] = {"application/json": {"schema": {"type": "object"}}}

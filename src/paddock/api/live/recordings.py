@@ -15,7 +15,7 @@ from paddock.api.http import file_responses
 from paddock.api.http.authorization import SandboxReader, SandboxWriter
 from paddock.api.http.body_models import RequestBody, ResponseBody
 from paddock.api.http.client_disconnect import cancel_on_disconnect
-from paddock.api.http.error_responses import document_errors
+from paddock.api.http.error_responses import openapi_errors
 from paddock.api.services import ApiServices
 from paddock.live.recording.video_export import MEDIA_TYPES, VideoFormat
 from paddock.model.recordings import Recording, RecordingOptions, RecordingState
@@ -91,7 +91,7 @@ def create_router(services: ApiServices) -> APIRouter:
     @router.post(
         of_sandbox,
         status_code=201,
-        responses=document_errors(404, 409, 429, 502, 504),
+        responses=openapi_errors(404, 409, 429, 502, 504),
         response_model_exclude_none=True,
     )
     async def start_recording(
@@ -107,30 +107,30 @@ def create_router(services: ApiServices) -> APIRouter:
         )
         return RecordingResponse.from_recording(await recordings.start(principal.tenant, sandbox_id, wish))
 
-    @router.post(one + "/stop", responses=document_errors(404), response_model_exclude_none=True)
+    @router.post(one + "/stop", responses=openapi_errors(404), response_model_exclude_none=True)
     async def stop_recording(sandbox_id: str, recording_id: RecordingId, principal: SandboxWriter) -> RecordingResponse:
         """Stop a recording. Idempotent."""
         return RecordingResponse.from_recording(await recordings.stop(principal.tenant, sandbox_id, recording_id))
 
-    @router.get(of_sandbox, responses=document_errors(404), response_model_exclude_none=True)
+    @router.get(of_sandbox, responses=openapi_errors(404), response_model_exclude_none=True)
     async def list_sandbox_recordings(sandbox_id: str, principal: SandboxReader) -> RecordingListResponse:
         """List the recordings of a sandbox, newest first, even after its deletion."""
         found = await recordings.list(principal.tenant, sandbox_id)
         return RecordingListResponse(items=[RecordingResponse.from_recording(each) for each in found])
 
-    @router.get("/recordings", responses=document_errors(), response_model_exclude_none=True)
+    @router.get("/recordings", responses=openapi_errors(), response_model_exclude_none=True)
     async def list_recordings(principal: SandboxReader) -> RecordingListResponse:
         """List all recordings, newest first."""
         return RecordingListResponse(
             items=[RecordingResponse.from_recording(each) for each in await recordings.list(principal.tenant)]
         )
 
-    @router.get(one, responses=document_errors(404), response_model_exclude_none=True)
+    @router.get(one, responses=openapi_errors(404), response_model_exclude_none=True)
     async def get_recording(sandbox_id: str, recording_id: RecordingId, principal: SandboxReader) -> RecordingResponse:
         """Return one recording."""
         return RecordingResponse.from_recording(await recordings.get(principal.tenant, sandbox_id, recording_id))
 
-    @router.delete(one, status_code=204, responses=document_errors(404))
+    @router.delete(one, status_code=204, responses=openapi_errors(404))
     async def delete_recording(sandbox_id: str, recording_id: RecordingId, principal: SandboxWriter) -> None:
         """Delete a recording; a running one is stopped first."""
         await recordings.delete(principal.tenant, sandbox_id, recording_id)
@@ -142,13 +142,13 @@ def create_router(services: ApiServices) -> APIRouter:
 def _add_file_routes(router: APIRouter, services: ApiServices, one: str) -> None:
     recordings = services.live.recordings
 
-    @router.get(one + "/file", responses={**document_errors(404), **_FILE}, response_class=Response)
+    @router.get(one + "/file", responses={**openapi_errors(404), **_FILE}, response_class=Response)
     async def get_recording_file(sandbox_id: str, recording_id: RecordingId, principal: SandboxReader) -> Response:
         """Download the raw recording: a line of JSON and a JPEG for each frame."""
         path = await recordings.recording_path(principal.tenant, sandbox_id, recording_id)
         return file_responses.attachment_response(path, path.name)
 
-    @router.get(one + "/frames", responses=document_errors(404))
+    @router.get(one + "/frames", responses=openapi_errors(404))
     async def list_recording_frames(
         sandbox_id: str, recording_id: RecordingId, principal: SandboxReader
     ) -> RecordingFrameListResponse:
@@ -161,7 +161,7 @@ def _add_file_routes(router: APIRouter, services: ApiServices, one: str) -> None
             ]
         )
 
-    @router.get(one + "/frames/{number}", responses={**document_errors(404), **_PICTURE}, response_class=Response)
+    @router.get(one + "/frames/{number}", responses={**openapi_errors(404), **_PICTURE}, response_class=Response)
     async def get_recording_frame(
         sandbox_id: str,
         recording_id: RecordingId,
@@ -174,7 +174,7 @@ def _add_file_routes(router: APIRouter, services: ApiServices, one: str) -> None
         headers = {"Cache-Control": "private, max-age=31536000, immutable", "X-Time": f"{place.at:.4f}"}
         return Response(data, 200, headers, "image/jpeg")
 
-    @router.get(one + "/export", responses={**document_errors(404, 409, 413), **_VIDEO}, response_class=Response)
+    @router.get(one + "/export", responses={**openapi_errors(404, 409, 413), **_VIDEO}, response_class=Response)
     async def export_recording(
         request: Request,
         sandbox_id: str,

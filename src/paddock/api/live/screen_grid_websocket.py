@@ -9,8 +9,8 @@ from collections.abc import Collection, Mapping
 from starlette.routing import WebSocketRoute
 from starlette.websockets import WebSocket
 
-from paddock.api.http.authorization import query_parameters, require_principal
-from paddock.api.http.websockets import receive_frames, run_until_one_ends
+from paddock.api.http.authorization import parse_query_parameters, require_principal
+from paddock.api.http.websockets import receive_websocket_frames, run_websocket_until_one_ends
 from paddock.api.services import ApiServices
 from paddock.errors import InvalidInput
 from paddock.live.desktop.screen_grid import ScreenGrid
@@ -29,7 +29,7 @@ def create_websocket_routes(services: ApiServices) -> list[WebSocketRoute]:
     async def screen_grid(websocket: WebSocket) -> None:
         """Small pictures of many screens, each whenever it has changed."""
         principal = require_principal(websocket.scope, Scope.SANDBOXES_READ)
-        query = query_parameters(websocket.scope)
+        query = parse_query_parameters(websocket.scope)
         wanted = None if query.get("sandboxes", ALL_SANDBOXES) == ALL_SANDBOXES else query["sandboxes"].split(",")
         shown = ScreenGrid(
             screens,
@@ -42,7 +42,7 @@ def create_websocket_routes(services: ApiServices) -> list[WebSocketRoute]:
         async with shown:
             await websocket.accept()
             receiving = _receive_frames(websocket, shown, config.wall_size)
-            await run_until_one_ends(services.loop, websocket, _send_thumbnails(websocket, shown), receiving)
+            await run_websocket_until_one_ends(services.loop, websocket, _send_thumbnails(websocket, shown), receiving)
 
     return [WebSocketRoute("/v1/screens", screen_grid)]
 
@@ -57,7 +57,7 @@ async def _send_thumbnails(websocket: WebSocket, shown: ScreenGrid) -> None:
 
 async def _receive_frames(websocket: WebSocket, shown: ScreenGrid, most: int) -> None:
     """Handle the client's frames: `{"type": "watch", "sandboxes": [...] | "all"}` changes the selection."""
-    async for message in receive_frames(websocket):
+    async for message in receive_websocket_frames(websocket):
         problem = ""
         text = message.get("text") or "null"
         try:

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 from fastapi import APIRouter, Header, Query, Response
 
 from paddock.api.http.authorization import SandboxReader
-from paddock.api.http.error_responses import document_errors
+from paddock.api.http.error_responses import openapi_errors
 from paddock.api.services import ApiServices
 from paddock.errors import InvalidInput
 from paddock.live.tools.tool_caller import ScreenshotOptions
@@ -29,7 +29,7 @@ _ANSWERS: dict[int | str, dict[str, Any]] = {
         },
     },
     304: {"description": "The screen has not changed"},
-    **document_errors(404, 409, 502, 504),
+    **openapi_errors(404, 409, 502, 504),
 }
 Scale = Annotated[float, Query(ge=0.05, le=1, description="Of the screen's own size.")]
 Quality = Annotated[int, Query(ge=1, le=95, description="Of JPEG.")]

@@ -11,11 +11,11 @@ from fastapi import APIRouter
 from starlette.routing import WebSocketRoute
 from starlette.websockets import WebSocket
 
-from paddock.api.http.authorization import SandboxReader, SandboxWriter, query_parameters, require_principal
+from paddock.api.http.authorization import SandboxReader, SandboxWriter, parse_query_parameters, require_principal
 from paddock.api.http.body_models import ResponseBody
-from paddock.api.http.error_responses import document_errors
-from paddock.api.http.server_sent_events import MAX_POSITION
-from paddock.api.http.websockets import receive_frames, run_until_one_ends
+from paddock.api.http.error_responses import openapi_errors
+from paddock.api.http.server_sent_events import MAX_RESUME_POSITION
+from paddock.api.http.websockets import receive_websocket_frames, run_websocket_until_one_ends
 from paddock.api.services import ApiServices
 from paddock.errors import InvalidInput
 from paddock.live.desktop.viewers import VIEWER_ID_PATTERN
@@ -40,13 +40,13 @@ def create_router(services: ApiServices) -> APIRouter:
     router = APIRouter(prefix="/v1/sandboxes/{sandbox_id}/terminals", tags=["Terminals"])
     terminals = services.live.terminals
 
-    @router.get("", responses=document_errors(404, 409, 502, 504))
+    @router.get("", responses=openapi_errors(404, 409, 502, 504))
     async def list_terminals(sandbox_id: str, principal: SandboxReader) -> TerminalListResponse:
         """List a sandbox's terminals and the number of viewers of each."""
         found = await terminals.list_terminals(principal.tenant, sandbox_id)
         return TerminalListResponse(items=[TerminalResponse(**each) for each in found])
 
-    @router.delete("/{name}", status_code=204, responses=document_errors(404, 409, 502, 504))
+    @router.delete("/{name}", status_code=204, responses=openapi_errors(404, 409, 502, 504))
     async def end_terminal(sandbox_id: str, name: str, principal: SandboxWriter) -> None:
         """Close a terminal and end its programs."""
         await terminals.end_terminal(principal.tenant, sandbox_id, name)
@@ -60,7 +60,7 @@ def create_websocket_routes(services: ApiServices) -> list[WebSocketRoute]:
     async def terminal(websocket: WebSocket) -> None:
         """Watch a terminal and type in it. A shell is started for a new name."""
         principal = require_principal(websocket.scope, Scope.SANDBOXES_READ)
-        query = query_parameters(websocket.scope)
+        query = parse_query_parameters(websocket.scope)
         viewer = query.get("viewer") or secrets.token_hex(8)
         if not re.fullmatch(VIEWER_ID_PATTERN, viewer):
             raise InvalidInput("viewer: an id has 1 to 100 letters, digits and . _ : @ + -")
@@ -77,7 +77,7 @@ def create_websocket_routes(services: ApiServices) -> list[WebSocketRoute]:
         )
         try:
             await websocket.accept()
-            await run_until_one_ends(
+            await run_websocket_until_one_ends(
                 services.loop, websocket, _send_output(websocket, seat), _receive_input(websocket, seat)
             )
         finally:
@@ -99,7 +99,7 @@ async def _send_output(websocket: WebSocket, seat: TerminalViewer) -> None:
 
 
 async def _receive_input(websocket: WebSocket, seat: TerminalViewer) -> None:
-    async for message in receive_frames(websocket):
+    async for message in receive_websocket_frames(websocket):
         content = message.get("bytes")
         await seat.handle_message(content if content is not None else message.get("text") or "")
 
@@ -108,7 +108,7 @@ def _parse_number(query: Mapping[str, str], name: str) -> int | None:
     text = query.get(name)
     if not text:
         return None
-    if not (text.isascii() and text.isdigit() and len(text) < 20 and int(text) <= MAX_POSITION):
+    if not (text.isascii() and text.isdigit() and len(text) < 20 and int(text) <= MAX_RESUME_POSITION):
         raise InvalidInput(f"{name}: give a whole number")
     return int(text)
 

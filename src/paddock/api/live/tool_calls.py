@@ -10,7 +10,7 @@ from pydantic import Field
 from paddock.api.http.authorization import SandboxReader, SandboxWriter
 from paddock.api.http.body_models import ResponseBody
 from paddock.api.http.client_disconnect import cancel_on_disconnect
-from paddock.api.http.error_responses import document_errors
+from paddock.api.http.error_responses import openapi_errors
 from paddock.api.http.long_json_route import LongJsonRoute
 from paddock.api.services import ApiServices
 from paddock.live.tools.tool_caller import encode_tool_result
@@ -84,7 +84,7 @@ def create_router(services: ApiServices) -> APIRouter:
     )
     tools = services.live.tools
 
-    @router.get("/tools", responses=document_errors(404, 409, 502, 504))
+    @router.get("/tools", responses=openapi_errors(404, 409, 502, 504))
     async def list_tools(sandbox_id: str, principal: SandboxReader) -> ToolListResponse:
         """List the tools of a sandbox."""
         return ToolListResponse(
@@ -94,7 +94,7 @@ def create_router(services: ApiServices) -> APIRouter:
     @router.post(
         "/tools/{name}",
         response_model=ToolCallResponse,
-        responses=document_errors(404, 409, 429, 502, 504),
+        responses=openapi_errors(404, 409, 429, 502, 504),
         name="call_tool",
     )
     async def call_tool(

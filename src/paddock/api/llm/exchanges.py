@@ -15,13 +15,13 @@ from starlette.responses import Response
 
 from paddock.api.http.authorization import KeyAdmin, LlmReader
 from paddock.api.http.body_models import ResponseBody, UtcDateTime
-from paddock.api.http.error_responses import document_errors
+from paddock.api.http.error_responses import openapi_errors
 from paddock.api.http.server_sent_events import (
     HEARTBEAT_COMMENT,
-    MAX_POSITION,
+    MAX_RESUME_POSITION,
     STREAM_HEADERS,
     STREAM_OPENED,
-    resume_position,
+    parse_resume_position,
     with_heartbeats,
 )
 from paddock.api.services import ApiServices
@@ -153,7 +153,7 @@ async def _collect_filters(
     status: Annotated[int | None, Query(ge=0, le=999)] = None,
     since: UtcDateTime | None = None,
     until: UtcDateTime | None = None,
-    number: Annotated[int | None, Query(ge=0, le=MAX_POSITION)] = None,
+    number: Annotated[int | None, Query(ge=0, le=MAX_RESUME_POSITION)] = None,
     text: Annotated[str | None, Query(description='Words, "phrases" and prefix* of messages.')] = None,
 ) -> ExchangeFilters:
     """Collect the filters of a request."""
@@ -178,7 +178,7 @@ async def _collect_filters(
 FilterQuery = Annotated[ExchangeFilters, Depends(_collect_filters)]
 Cursor = Annotated[str | None, Query(pattern=r"^ex-[0-9a-f]{26}$", description="`next` of the page before.")]
 Limit = Annotated[int, Query(ge=1, le=500)]
-After = Annotated[int | None, Query(ge=0, le=MAX_POSITION, description="Only exchanges after this number.")]
+After = Annotated[int | None, Query(ge=0, le=MAX_RESUME_POSITION, description="Only exchanges after this number.")]
 LastEventId = Annotated[str | None, Header(alias="Last-Event-ID", description="As `after`, and counts before it.")]
 _EXCHANGE_RESPONSES: dict[int | str, dict[str, Any]] = {
     200: {"model": ExchangeResponse, "description": "The exchange, or with `raw` the original bytes."}
@@ -195,7 +195,7 @@ def create_router(services: ApiServices) -> APIRouter:
     router = APIRouter(prefix="/v1", tags=["Exchanges"])
     archive, fleet = services.archive, services.fleet
 
-    @router.get("/exchanges", responses=document_errors(), response_model_exclude_none=True)
+    @router.get("/exchanges", responses=openapi_errors(), response_model_exclude_none=True)
     async def list_exchanges(
         principal: LlmReader, filters: FilterQuery, cursor: Cursor = None, limit: Limit = 50
     ) -> ExchangePageResponse:
@@ -206,7 +206,7 @@ def create_router(services: ApiServices) -> APIRouter:
         )
 
     @router.get(
-        "/exchanges/export", responses={**document_errors(), **_EXPORT_RESPONSES}, response_class=StreamingResponse
+        "/exchanges/export", responses={**openapi_errors(), **_EXPORT_RESPONSES}, response_class=StreamingResponse
     )
     async def export_exchanges(
         principal: LlmReader,
@@ -222,7 +222,7 @@ def create_router(services: ApiServices) -> APIRouter:
         return StreamingResponse(lines, 200, STREAM_HEADERS, "application/x-ndjson")
 
     @router.get(
-        "/exchanges/events", responses={**document_errors(), **_STREAM_RESPONSES}, response_class=StreamingResponse
+        "/exchanges/events", responses={**openapi_errors(), **_STREAM_RESPONSES}, response_class=StreamingResponse
     )
     async def follow_exchanges(
         principal: LlmReader,
@@ -231,12 +231,12 @@ def create_router(services: ApiServices) -> APIRouter:
         last_event_id: LastEventId = None,
     ) -> Response:
         """Stream exchanges as they are written, from now on or after a number. `id:` is the exchange's number."""
-        position = resume_position(last_event_id, after, "number of an exchange")
+        position = parse_resume_position(last_event_id, after, "number of an exchange")
         frames = _stream_exchanges(archive, principal.tenant, position, sandbox)
         return StreamingResponse(frames, 200, STREAM_HEADERS, "text/event-stream")
 
     @router.get(
-        "/exchanges/{exchange_id}", responses={**document_errors(404), **_EXCHANGE_RESPONSES}, response_model=None
+        "/exchanges/{exchange_id}", responses={**openapi_errors(404), **_EXCHANGE_RESPONSES}, response_model=None
     )
     async def get_exchange(
         exchange_id: str, principal: LlmReader, raw: Literal["request", "response"] | None = None
@@ -248,21 +248,21 @@ def create_router(services: ApiServices) -> APIRouter:
 
     @router.get(
         "/exchanges/{exchange_id}/conversation",
-        responses={**document_errors(404), 200: {"model": ConversationResponse, "description": "The conversation."}},
+        responses={**openapi_errors(404), 200: {"model": ConversationResponse, "description": "The conversation."}},
         response_model=None,
     )
     async def get_conversation(exchange_id: str, principal: LlmReader) -> Response:
         """Return the conversation that an exchange is part of."""
         return _json_response(_conversation_document(*await archive.write_conversation(principal.tenant, exchange_id)))
 
-    @router.delete("/exchanges/{exchange_id}", status_code=204, responses=document_errors(404))
+    @router.delete("/exchanges/{exchange_id}", status_code=204, responses=openapi_errors(404))
     async def delete_exchange(exchange_id: str, principal: KeyAdmin) -> None:
         """Delete an exchange and the messages that no other exchange has. Requires the scope `keys:admin`."""
         await archive.delete(principal.tenant, exchange_id)
 
     @router.get(
         "/sandboxes/{sandbox_id}/conversations",
-        responses={**document_errors(404), 200: {"model": ConversationListResponse, "description": "Conversations."}},
+        responses={**openapi_errors(404), 200: {"model": ConversationListResponse, "description": "Conversations."}},
         response_model=None,
     )
     async def list_conversations(sandbox_id: str, principal: LlmReader) -> Response:

@@ -6,9 +6,9 @@ import asyncio
 
 from starlette.types import Receive, Scope, Send
 
-from paddock.api.http.authorization import has_model_key, header_value, request_secret
+from paddock.api.http.authorization import has_model_key, read_header, read_request_api_key
 from paddock.api.http.error_responses import refuse_websocket, refuse_websocket_with_body
-from paddock.api.http.outer_middleware import PROXIED
+from paddock.api.http.outer_middleware import PROXIED_SCOPE_KEY
 from paddock.errors import NotFound, PaddockError
 from paddock.llm.formats.neutral import ModelFailure
 from paddock.llm.formats.provider_errors import error_kind_for_status
@@ -58,7 +58,7 @@ class ModelProxy:
         if scope["type"] == "websocket":
             await _refuse_websocket(scope, send)
             return
-        scope[PROXIED] = True  # Providers' headers are passed on unchanged.
+        scope[PROXIED_SCOPE_KEY] = True  # Providers' headers are passed on unchanged.
         reply = _AsgiReply(send)
         raw: bytes = scope.get("raw_path") or scope["path"].encode()
         request = HttpRequest(
@@ -136,7 +136,9 @@ def _is_model_client(scope: Scope) -> bool:
     """
     if scope.get("method") not in _BROWSER_METHODS:
         return True
-    return bool(request_secret(scope) or has_model_key(scope)) and "text/html" not in header_value(scope, b"accept")
+    return bool(read_request_api_key(scope) or has_model_key(scope)) and "text/html" not in read_header(
+        scope, b"accept"
+    )
 
 
 async def _refuse_websocket(scope: Scope, send: Send) -> None:

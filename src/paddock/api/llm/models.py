@@ -9,7 +9,7 @@ from pydantic import AwareDatetime
 
 from paddock.api.http.authorization import LlmReader
 from paddock.api.http.body_models import ResponseBody
-from paddock.api.http.error_responses import document_errors
+from paddock.api.http.error_responses import openapi_errors
 from paddock.api.services import ApiServices
 from paddock.llm.metering.key_authentication import compile_model_pattern
 from paddock.model.keys import Principal
@@ -79,7 +79,7 @@ def create_router(services: ApiServices) -> APIRouter:
     gateway = services.gateway
     settings = gateway.settings
 
-    @router.get("", responses=document_errors(), response_model_exclude_none=True)
+    @router.get("", responses=openapi_errors(), response_model_exclude_none=True)
     async def show_models(principal: LlmReader) -> ModelsResponse:
         """Return the available models and their providers. Keys are not shown."""
         routes, catalog = gateway.routes, gateway.catalog

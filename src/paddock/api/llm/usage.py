@@ -9,7 +9,7 @@ from fastapi import APIRouter, Query
 
 from paddock.api.http.authorization import LlmReader
 from paddock.api.http.body_models import ResponseBody
-from paddock.api.http.error_responses import document_errors
+from paddock.api.http.error_responses import openapi_errors
 from paddock.api.services import ApiServices
 from paddock.errors import InvalidInput
 from paddock.llm.metering.usage_ledger import UsageRow
@@ -89,7 +89,7 @@ ExactFilter = Annotated[str | None, Query(max_length=200, description="Only requ
 def create_router(services: ApiServices) -> APIRouter:
     router = APIRouter(prefix="/v1/usage", tags=["Models"])
 
-    @router.get("", responses=document_errors(), response_model_exclude_none=True)
+    @router.get("", responses=openapi_errors(), response_model_exclude_none=True)
     async def get_usage(
         principal: LlmReader,
         by: GroupBy = "day",

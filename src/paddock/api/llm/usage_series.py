@@ -10,7 +10,7 @@ from pydantic import AwareDatetime
 
 from paddock.api.http.authorization import LlmReader
 from paddock.api.http.body_models import ResponseBody, UtcDateTime
-from paddock.api.http.error_responses import document_errors
+from paddock.api.http.error_responses import openapi_errors
 from paddock.api.llm.usage import ExactFilter
 from paddock.api.services import ApiServices
 from paddock.errors import InvalidInput
@@ -67,7 +67,7 @@ OptionalMoment = Annotated[
 def create_router(services: ApiServices) -> APIRouter:
     router = APIRouter(prefix="/v1/usage/series", tags=["Models"])
 
-    @router.get("", responses=document_errors(), response_model_exclude_none=True)
+    @router.get("", responses=openapi_errors(), response_model_exclude_none=True)
     async def get_usage_series(
         principal: LlmReader,
         interval: Interval = "hour",

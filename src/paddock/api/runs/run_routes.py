@@ -15,7 +15,7 @@ from starlette.requests import ClientDisconnect
 
 from paddock.api.http import file_responses
 from paddock.api.http.authorization import RunReader, RunWriter
-from paddock.api.http.error_responses import document_errors
+from paddock.api.http.error_responses import openapi_errors
 from paddock.api.http.event_log_responses import (
     EVENT_ID_NAME,
     EVENT_RESPONSES,
@@ -29,7 +29,7 @@ from paddock.api.http.event_log_responses import (
 )
 from paddock.api.http.long_json_route import LongJsonRoute
 from paddock.api.http.pagination import PageNumber, PageSize, Pagination
-from paddock.api.http.server_sent_events import MAX_POSITION, STREAM_HEADERS, resume_position
+from paddock.api.http.server_sent_events import MAX_RESUME_POSITION, STREAM_HEADERS, parse_resume_position
 from paddock.api.http.sharing import ShareRequest
 from paddock.api.runs.run_bodies import (
     GROUP_PATTERN,
@@ -80,7 +80,7 @@ def create_router(services: ApiServices) -> APIRouter:
             file.seek(0)
             return await bundles.save(tenant, _file_chunks(file), most)
 
-    @router.post("/inputs", status_code=201, responses=document_errors(), openapi_extra=_TAR)
+    @router.post("/inputs", status_code=201, responses=openapi_errors(), openapi_extra=_TAR)
     async def create_inputs(request: Request, principal: RunWriter) -> InputBundleResponse:
         """Upload files for a run's workspace as one tar archive with relative paths.
 
@@ -93,7 +93,7 @@ def create_router(services: ApiServices) -> APIRouter:
     def to_response(run: Run) -> RunResponse:
         return RunResponse.from_run_and_task(run, runs.dependencies.masked_task(run.task))
 
-    @router.post("/runs", status_code=202, responses=document_errors(404, 409, 429), response_model_exclude_none=True)
+    @router.post("/runs", status_code=202, responses=openapi_errors(404, 409, 429), response_model_exclude_none=True)
     async def create_runs(
         body: CreateRunsRequest, principal: RunWriter, idempotency_key: IdempotencyKey = None
     ) -> CreateRunsResponse:
@@ -152,7 +152,7 @@ def create_router(services: ApiServices) -> APIRouter:
         ]
         return CreateRunsResponse(runs=[to_response(run) for run in created])
 
-    @router.get("/runs", responses=document_errors(), response_model_exclude_none=True)
+    @router.get("/runs", responses=openapi_errors(), response_model_exclude_none=True)
     async def list_runs(
         principal: RunReader,
         state: Annotated[list[RunState] | None, Query()] = None,
@@ -170,23 +170,23 @@ def create_router(services: ApiServices) -> APIRouter:
             pagination=Pagination.for_total(page, page_size, total),
         )
 
-    @router.get("/runs/{run_id}", responses=document_errors(404), response_model_exclude_none=True)
+    @router.get("/runs/{run_id}", responses=openapi_errors(404), response_model_exclude_none=True)
     async def get_run(run_id: str, principal: RunReader) -> RunResponse:
         """Return one run with its task."""
         return to_response(await runs.get(principal.tenant, run_id))
 
-    @router.delete("/runs/{run_id}", status_code=204, responses=document_errors(404, 409))
+    @router.delete("/runs/{run_id}", status_code=204, responses=openapi_errors(404, 409))
     async def delete_run(run_id: str, principal: RunWriter) -> None:
         """Delete a finished run with its folder and deliverables."""
         await runs.remove(principal.tenant, run_id)
 
-    @router.patch("/runs/{run_id}", responses=document_errors(404, 409), response_model_exclude_none=True)
+    @router.patch("/runs/{run_id}", responses=openapi_errors(404, 409), response_model_exclude_none=True)
     async def share_run(run_id: str, body: ShareRequest, principal: RunWriter) -> RunResponse:
         """Share a run with the tenant, or make it private. Its sandbox, output and deliverables follow."""
         return to_response(await runs.share(principal.tenant, run_id, body.visibility))
 
     @router.post(
-        "/runs/{run_id}/cancel", status_code=202, responses=document_errors(404, 409), response_model_exclude_none=True
+        "/runs/{run_id}/cancel", status_code=202, responses=openapi_errors(404, 409), response_model_exclude_none=True
     )
     async def cancel_run(run_id: str, principal: RunWriter, body: CancelRunRequest | None = None) -> RunResponse:
         """Cancel a run. Partial results are collected first, unless `hard` is set."""
@@ -197,14 +197,14 @@ def create_router(services: ApiServices) -> APIRouter:
     @router.post(
         "/runs/{run_id}/retry",
         status_code=202,
-        responses=document_errors(404, 409, 429),
+        responses=openapi_errors(404, 409, 429),
         response_model_exclude_none=True,
     )
     async def retry_run(run_id: str, principal: RunWriter) -> RunResponse:
         """Create a new run of the same task and inputs."""
         return to_response(await runs.retry(principal.tenant, run_id))
 
-    @router.get("/runs/{run_id}/events", responses={**document_errors(404), **EVENT_RESPONSES}, response_model=None)
+    @router.get("/runs/{run_id}/events", responses={**openapi_errors(404), **EVENT_RESPONSES}, response_model=None)
     async def follow_run_events(
         run_id: str,
         principal: RunReader,
@@ -215,7 +215,7 @@ def create_router(services: ApiServices) -> APIRouter:
     ) -> Response | EventPageResponse:
         """Follow the events of one run until it has ended. `id:` is the event's number in its stream."""
         await runs.get(principal.tenant, run_id)
-        position = resume_position(last_event_id, after, EVENT_ID_NAME)
+        position = parse_resume_position(last_event_id, after, EVENT_ID_NAME)
         return await respond_with_events(
             services.events, f"{RUN_STREAM_PREFIX}{run_id}", principal.tenant, position, limit, accept
         )
@@ -227,7 +227,7 @@ def create_router(services: ApiServices) -> APIRouter:
 def _add_file_routes(router: APIRouter, services: ApiServices) -> None:
     runs = services.runs
 
-    @router.get("/runs/{run_id}/deliverables", responses=document_errors(404))
+    @router.get("/runs/{run_id}/deliverables", responses=openapi_errors(404))
     async def list_deliverables(run_id: str, principal: RunReader) -> DeliverableListResponse:
         """List the files a run has delivered, and the missing ones."""
         result = (await runs.get(principal.tenant, run_id)).result
@@ -237,7 +237,7 @@ def _add_file_routes(router: APIRouter, services: ApiServices) -> None:
         )
 
     @router.get(
-        "/runs/{run_id}/deliverables/{path:path}", responses={**document_errors(404), **_FILE}, response_class=Response
+        "/runs/{run_id}/deliverables/{path:path}", responses={**openapi_errors(404), **_FILE}, response_class=Response
     )
     async def get_deliverable(run_id: str, path: str, principal: RunReader) -> Response:
         """Download one file that a run has delivered."""
@@ -247,13 +247,13 @@ def _add_file_routes(router: APIRouter, services: ApiServices) -> None:
         )
         return file_responses.attachment_response(found, found.name)
 
-    @router.get("/runs/{run_id}/logs/{name}", responses={**document_errors(404), **_LOG}, response_class=Response)
+    @router.get("/runs/{run_id}/logs/{name}", responses={**openapi_errors(404), **_LOG}, response_class=Response)
     async def get_log(
         run_id: str,
         name: Literal["agent.out", "agent.err"],
         principal: RunReader,
         follow: Annotated[bool, Query(description="Follow the output until the run has ended.")] = False,
-        after: Annotated[int, Query(ge=0, le=MAX_POSITION, description="Skip this many bytes.")] = 0,
+        after: Annotated[int, Query(ge=0, le=MAX_RESUME_POSITION, description="Skip this many bytes.")] = 0,
         attempt: Annotated[int | None, Query(ge=1, le=1000, description="The last attempt if omitted.")] = None,
     ) -> Response:
         """Return the entrypoint's standard output or standard error."""
@@ -266,7 +266,7 @@ def _add_file_routes(router: APIRouter, services: ApiServices) -> None:
         pieces = file_responses.stream_growing_file(directory / name, after, ended if follow else None)
         return StreamingResponse(pieces, 200, STREAM_HEADERS, "text/plain; charset=utf-8")
 
-    @router.get("/runs/{run_id}/archive", responses={**document_errors(404), **_ARCHIVE}, response_class=Response)
+    @router.get("/runs/{run_id}/archive", responses={**openapi_errors(404), **_ARCHIVE}, response_class=Response)
     async def get_archive(
         run_id: str, principal: RunReader, form: Annotated[Literal["tar", "zip"], Query(alias="format")] = "tar"
     ) -> Response:
@@ -275,7 +275,10 @@ def _add_file_routes(router: APIRouter, services: ApiServices) -> None:
         media = "application/x-tar" if form == "tar" else "application/zip"
         headers = {**STREAM_HEADERS, "Content-Disposition": file_responses.content_disposition(f"{run.id}.{form}")}
         return StreamingResponse(
-            file_responses.stream_archive(runs.dependencies.run_folder(run.id).path, run.id, form), 200, headers, media
+            file_responses.stream_directory_archive(runs.dependencies.run_folder(run.id).path, run.id, form),
+            200,
+            headers,
+            media,
         )
 
 

@@ -11,7 +11,7 @@ from typing import Any
 from fastapi import APIRouter
 
 from paddock.api.http.authorization import RunReader
-from paddock.api.http.error_responses import document_errors
+from paddock.api.http.error_responses import openapi_errors
 from paddock.api.http.long_json_route import LongJsonRoute
 from paddock.api.runs.run_bodies import (
     TaskFileResponse,
@@ -24,7 +24,7 @@ from paddock.api.runs.run_bodies import (
     TaskValidationResponse,
     ValidateTaskRequest,
 )
-from paddock.api.sandboxes.sandbox_kinds import is_image_built
+from paddock.api.sandboxes.kind_routes import is_image_built
 from paddock.api.services import ApiServices
 from paddock.config.schema import Config
 from paddock.errors import InvalidInput, NotFound, PaddockError
@@ -54,7 +54,7 @@ def create_router(services: ApiServices) -> APIRouter:
         prefix="/v1/tasks", tags=["Tasks"], route_class=LongJsonRoute.with_workers(services.gateway.workers)
     )
 
-    @router.get("", responses=document_errors(), response_model_exclude_none=True)
+    @router.get("", responses=openapi_errors(), response_model_exclude_none=True)
     async def list_tasks(principal: RunReader) -> TaskListResponse:
         """List the task files of `runs.tasks`, with the errors of invalid ones.
 
@@ -62,22 +62,22 @@ def create_router(services: ApiServices) -> APIRouter:
         """
         return TaskListResponse(items=await asyncio.to_thread(_list_task_files, services))
 
-    @router.get("/templates", responses=document_errors(), response_model_exclude_none=True)
+    @router.get("/templates", responses=openapi_errors(), response_model_exclude_none=True)
     async def list_task_templates(principal: RunReader) -> TaskTemplateListResponse:
         """List the sample tasks that ship with Paddock. `POST /v1/runs` runs one by its name as `template`."""
         return TaskTemplateListResponse(items=await asyncio.to_thread(_list_templates, services))
 
-    @router.get("/templates/{name}", responses=document_errors(404), response_model_exclude_none=True)
+    @router.get("/templates/{name}", responses=openapi_errors(404), response_model_exclude_none=True)
     async def get_task_template(name: str, principal: RunReader) -> TaskTemplateResponse:
         """Return one sample task, with its input files as texts."""
         return await asyncio.to_thread(_load_template, services, name)
 
-    @router.get("/schema", responses=document_errors())
+    @router.get("/schema", responses=openapi_errors())
     async def get_task_schema(principal: RunReader) -> dict[str, Any]:
         """Return the JSON Schema of task files, for editors and other programs."""
         return task_json_schema()
 
-    @router.post("/validate", responses=document_errors(), response_model_exclude_none=True)
+    @router.post("/validate", responses=openapi_errors(), response_model_exclude_none=True)
     async def validate_task(body: ValidateTaskRequest, principal: RunReader) -> TaskValidationResponse:
         """Validate a task without running it: errors, missing prerequisites and remarks."""
         try:
@@ -100,7 +100,7 @@ def create_router(services: ApiServices) -> APIRouter:
             models=list(dict.fromkeys(name for name in models if name)),
         )
 
-    @router.get("/{name}", responses=document_errors(404), response_model_exclude_none=True)
+    @router.get("/{name}", responses=openapi_errors(404), response_model_exclude_none=True)
     async def get_task(name: str, principal: RunReader) -> TaskResponse:
         """Return one of the server's task files, by its name with or without the suffix."""
         loaded = await asyncio.to_thread(load_offered_task, services, name)

@@ -14,7 +14,7 @@ from paddock.api.http.sharing import VisibilityField
 from paddock.api.sandboxes.network_policy import NetworkPolicyRequest, reject_allowing_policy
 from paddock.config.units import parse_cpu, parse_size
 from paddock.errors import InvalidInput, Unsupported
-from paddock.fleet.requests import CreateSandbox, VolumeRequest
+from paddock.fleet.fleet_requests import SandboxRequest, VolumeRequest
 from paddock.live import android_devices
 from paddock.llm.gateway.sandbox_extensions import LLM_EXTENSIONS
 from paddock.model.sandbox import KIND_EXTENSION, SandboxLimits
@@ -107,7 +107,7 @@ class CreateSandboxRequest(RequestBody):
     """`private`: visible to the owner only. `tenant`: to every key of the tenant."""
 
 
-def to_fleet_request(body: CreateSandboxRequest, idempotency_key: str | None) -> CreateSandbox:
+def sandbox_request_from_body(body: CreateSandboxRequest, idempotency_key: str | None) -> SandboxRequest:
     """Convert the body into a fleet request.
 
     Raises `InvalidInput`, and `Unsupported` for features that local sandboxes lack.
@@ -122,7 +122,7 @@ def to_fleet_request(body: CreateSandboxRequest, idempotency_key: str | None) ->
     pool = extensions.get(POOL_EXTENSION, "").strip() or None
     kind = extensions.pop(KIND_EXTENSION, "").strip() or None
     timeout: float | Literal["default"] | None = body.timeout if "timeout" in body.model_fields_set else "default"
-    return CreateSandbox(
+    return SandboxRequest(
         # OpenSandbox's SDK sends an image even with a pool; the pool's own image is used.
         image=body.image.uri.strip() if body.image and pool is None else None,
         kind=kind,
@@ -134,7 +134,7 @@ def to_fleet_request(body: CreateSandboxRequest, idempotency_key: str | None) ->
         name=body.name or None,
         metadata=_merge_metadata(body),
         extensions=extensions,
-        limits=parse_limits(body.resource_limits or {}),
+        limits=parse_sandbox_limits(body.resource_limits or {}),
         volumes=tuple(_parse_volume(volume) for volume in body.volumes or ()),
         uplink_services=android_devices.device_uplink_services(extensions),
         network_default="deny" if body.network_policy else None,
@@ -147,10 +147,10 @@ def _merge_metadata(body: CreateSandboxRequest) -> dict[str, str]:
     metadata = dict(body.metadata or {})
     if body.name and metadata.setdefault("name", body.name) != body.name:
         raise InvalidInput("name and metadata.name differ; give one of them")
-    return validate_metadata(metadata)
+    return validate_sandbox_metadata(metadata)
 
 
-def parse_limits(requested: Mapping[str, str | int | float]) -> SandboxLimits:
+def parse_sandbox_limits(requested: Mapping[str, str | int | float]) -> SandboxLimits:
     """Parse Kubernetes-style resource limits and Paddock's own. Raises `InvalidInput` naming the wrong entry."""
     readers: dict[str, tuple[str, Callable[[object], float]]] = {
         "cpu": ("cpu", parse_cpu),
@@ -184,10 +184,10 @@ def parse_limits(requested: Mapping[str, str | int | float]) -> SandboxLimits:
         raise InvalidInput(f"resourceLimits.{problem['loc'][0]}: {message}") from None
 
 
-def validate_metadata(metadata: Mapping[str, str | None]) -> dict[str, str]:
+def validate_sandbox_metadata(metadata: Mapping[str, str | None]) -> dict[str, str]:
     """Check that keys and values are valid Kubernetes labels, as OpenSandbox requires. Raises `InvalidInput`."""
     for key, value in metadata.items():
-        validate_metadata_key(key)
+        validate_sandbox_metadata_key(key)
         if value and not LABEL_PATTERN.fullmatch(value):
             raise InvalidInput(
                 f"metadata.{key}: {value[:80]!r} is no label; use up to 63 letters, digits, '-', '_' and '.', "
@@ -196,7 +196,7 @@ def validate_metadata(metadata: Mapping[str, str | None]) -> dict[str, str]:
     return {key: value for key, value in metadata.items() if value is not None}
 
 
-def validate_metadata_key(key: str) -> None:
+def validate_sandbox_metadata_key(key: str) -> None:
     prefix, slash, name = key.rpartition("/")
     if key.startswith(RESERVED_PREFIX):
         raise InvalidInput(f"metadata: keys that begin with {RESERVED_PREFIX} are reserved")

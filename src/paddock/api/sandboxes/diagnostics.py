@@ -15,7 +15,7 @@ from starlette.responses import Response
 
 from paddock.api.http.authorization import SandboxReader
 from paddock.api.http.body_models import ResponseBody
-from paddock.api.http.error_responses import document_errors
+from paddock.api.http.error_responses import openapi_errors
 from paddock.api.services import ApiServices
 from paddock.config.units import parse_duration
 from paddock.errors import InvalidInput, PaddockError
@@ -82,7 +82,7 @@ def create_router(services: ApiServices) -> APIRouter:
     async def read_events(sandbox: Sandbox) -> Sequence[EventRecord]:
         return await log.read(sandbox_stream(sandbox.id), 0, MAX_EVENTS, tenant=sandbox.tenant)
 
-    @router.get("/logs", responses={**document_errors(404), **_JSON_OR_TEXT}, response_model=None)
+    @router.get("/logs", responses={**openapi_errors(404), **_JSON_OR_TEXT}, response_model=None)
     async def get_sandbox_logs(
         sandbox_id: str,
         principal: SandboxReader,
@@ -106,7 +106,7 @@ def create_router(services: ApiServices) -> APIRouter:
             warnings = ["the sandbox has no entrypoint, so it has no logs"]
         return _inline_response(sandbox, "logs", scope, text, cut, warnings)
 
-    @router.get("/events", responses={**document_errors(404), **_JSON_OR_TEXT}, response_model=None)
+    @router.get("/events", responses={**openapi_errors(404), **_JSON_OR_TEXT}, response_model=None)
     async def get_sandbox_events(
         sandbox_id: str, principal: SandboxReader, scope: str | None = None, limit: EventLimit = 50
     ) -> Response | DiagnosticResponse:
@@ -118,12 +118,12 @@ def create_router(services: ApiServices) -> APIRouter:
         _check_scope(scope, EVENT_SCOPES)
         return _inline_response(sandbox, "events", scope, "".join(lines), False, None)
 
-    @router.get("/inspect", responses={**document_errors(404), **_TEXT}, response_class=PlainTextResponse)
+    @router.get("/inspect", responses={**openapi_errors(404), **_TEXT}, response_class=PlainTextResponse)
     async def inspect_sandbox(sandbox_id: str, principal: SandboxReader) -> str:
         """Return all properties of the sandbox."""
         return _inspect(await fleet.get(principal.tenant, sandbox_id))
 
-    @router.get("/summary", responses={**document_errors(404), **_TEXT}, response_class=PlainTextResponse)
+    @router.get("/summary", responses={**openapi_errors(404), **_TEXT}, response_class=PlainTextResponse)
     async def summarise_sandbox(
         sandbox_id: str, principal: SandboxReader, tail: Tail = 50, event_limit: EventLimit = 20
     ) -> str:

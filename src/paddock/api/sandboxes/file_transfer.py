@@ -13,11 +13,11 @@ from pydantic import Field
 
 from paddock.api.http.authorization import SandboxWriter
 from paddock.api.http.body_models import RequestBody, ResponseBody
-from paddock.api.http.error_responses import document_errors
+from paddock.api.http.error_responses import openapi_errors
 from paddock.api.http.server_sent_events import STREAM_HEADERS
 from paddock.api.services import ApiServices
 from paddock.errors import InvalidInput, PaddockError
-from paddock.fleet.file_mover import FileMover, MoveResult, SandboxPath
+from paddock.fleet.file_mover import FileMover, FileMoveResult, SandboxFileLocation
 
 NDJSON = "application/x-ndjson"
 PROGRESS_INTERVAL = 0.25
@@ -69,7 +69,7 @@ def create_router(services: ApiServices) -> APIRouter:
     @router.post(
         "/{sandbox_id}/move",
         responses={
-            **document_errors(404, 409, 413, 502, 504),
+            **openapi_errors(404, 409, 413, 502, 504),
             200: {"content": {NDJSON: {"schema": {"type": "string"}}}},
         },
         response_model=MoveResponse,
@@ -82,16 +82,16 @@ def create_router(services: ApiServices) -> APIRouter:
         The transfer is atomic. With `Accept: application/x-ndjson` the response is lines of progress, `{"moved":
         BYTES, "total": BYTES}`, and a last one with `done` or `error`.
         """
-        destination = SandboxPath(sandbox=body.to.sandbox, path=body.to.path)
+        destination = SandboxFileLocation(sandbox=body.to.sandbox, path=body.to.path)
 
-        async def work(report: Callable[[int, int | None], None]) -> MoveResult:
+        async def work(report: Callable[[int, int | None], None]) -> FileMoveResult:
             if isinstance(body.source, ScreenSource):
                 if not body.keep:
                     raise InvalidInput("keep: a screen stays where it is; leave it out")
                 return await mover.save_screenshot(
                     principal.tenant, sandbox_id, destination, format=body.source.format, max_size=body.max_size
                 )
-            source = SandboxPath(sandbox=sandbox_id, path=body.source)
+            source = SandboxFileLocation(sandbox=sandbox_id, path=body.source)
             return await mover.move(
                 principal.tenant, source, destination, max_size=body.max_size, keep=body.keep, on_progress=report
             )
@@ -104,7 +104,7 @@ def create_router(services: ApiServices) -> APIRouter:
 
 
 async def _stream_progress(
-    work: Callable[[Callable[[int, int | None], None]], Awaitable[MoveResult]],
+    work: Callable[[Callable[[int, int | None], None]], Awaitable[FileMoveResult]],
 ) -> AsyncIterator[bytes]:
     """Yield progress lines. A client that disconnects cancels the move."""
     latest: tuple[int, int | None] = (0, None)
@@ -130,5 +130,5 @@ def _json_line(document: object) -> bytes:
     return json.dumps(document).encode() + b"\n"
 
 
-def _to_response(moved: MoveResult) -> MoveResponse:
+def _to_response(moved: FileMoveResult) -> MoveResponse:
     return MoveResponse(**moved.model_dump())

@@ -16,7 +16,7 @@ from starlette.types import Receive, Scope, Send
 
 from paddock.api.http.authorization import SandboxReader, SandboxWriter
 from paddock.api.http.body_models import RequestBody, ResponseBody
-from paddock.api.http.error_responses import describe_validation_errors, document_errors, send_error
+from paddock.api.http.error_responses import describe_validation_errors, openapi_errors, send_error_response
 from paddock.api.services import ApiServices
 from paddock.errors import InvalidInput, NotFound, TooLarge, Unsupported
 from paddock.model.sandbox import Sandbox
@@ -74,7 +74,7 @@ def reject_allow_rules(rules: Sequence[NetworkRule]) -> None:
 def create_router(services: ApiServices) -> APIRouter:
     router = APIRouter(prefix="/v1/sandboxes/{sandbox_id}/networkpolicy", tags=["Network policy"])
     fleet = services.fleet
-    errors = document_errors(404)
+    errors = openapi_errors(404)
 
     @router.get("", responses=errors, response_model_exclude_none=True)
     async def get_network_policy(sandbox_id: str, principal: SandboxReader) -> NetworkPolicyResponse:
@@ -121,7 +121,7 @@ async def serve_egress_sidecar(scope: Scope, receive: Receive, send: Send, sandb
     if path != b"/policy":
         raise NotFound("the network policy is at /policy")
     if method not in ("GET", "POST", "PUT", "PATCH", "DELETE"):
-        return await send_error(send, 405, "METHOD_NOT_ALLOWED", f"/policy does not answer {method}")
+        return await send_error_response(send, 405, "METHOD_NOT_ALLOWED", f"/policy does not answer {method}")
     body = await _read_body(receive)
     try:
         if method in ("POST", "PUT"):

@@ -9,7 +9,7 @@ from pydantic import Field
 
 from paddock.api.http.authorization import SandboxReader, SandboxWriter
 from paddock.api.http.body_models import RequestBody, ResponseBody
-from paddock.api.http.error_responses import document_errors
+from paddock.api.http.error_responses import openapi_errors
 from paddock.api.http.pagination import PageNumber, PageSize, Pagination
 from paddock.api.services import ApiServices
 from paddock.errors import NotFound, Unsupported
@@ -37,28 +37,28 @@ class SandboxTemplateRequest(RequestBody):
 def create_router(services: ApiServices) -> APIRouter:
     router = APIRouter()
 
-    @router.post("/v1/metrics/events", status_code=204, tags=["General"], responses=document_errors())
+    @router.post("/v1/metrics/events", status_code=204, tags=["General"], responses=openapi_errors())
     async def report_metrics_event(body: MetricsEventRequest, principal: SandboxReader) -> None:
         """Accept and ignore a client's measurement."""
 
-    @router.get("/v1/templates", tags=["Templates"], responses=document_errors())
+    @router.get("/v1/templates", tags=["Templates"], responses=openapi_errors())
     async def list_templates(
         principal: SandboxReader, page: PageNumber = 1, page_size: PageSize = 20
     ) -> SandboxTemplateListResponse:
         """Return OpenSandbox's templates: always an empty list."""
         return SandboxTemplateListResponse(pagination=Pagination.for_total(page, page_size, 0))
 
-    @router.post("/v1/templates", tags=["Templates"], status_code=201, responses=document_errors())
+    @router.post("/v1/templates", tags=["Templates"], status_code=201, responses=openapi_errors())
     async def create_template(body: SandboxTemplateRequest, principal: SandboxWriter) -> dict[str, Any]:
         """Refuse to create a template."""
         raise Unsupported(NO_TEMPLATES)
 
-    @router.get("/v1/templates/{template_id}", tags=["Templates"], responses=document_errors(404))
+    @router.get("/v1/templates/{template_id}", tags=["Templates"], responses=openapi_errors(404))
     async def get_template(template_id: Annotated[str, Path()], principal: SandboxReader) -> dict[str, Any]:
         """Answer 404: there are no templates."""
         raise NotFound(NO_TEMPLATES)
 
-    @router.delete("/v1/templates/{template_id}", tags=["Templates"], status_code=204, responses=document_errors(404))
+    @router.delete("/v1/templates/{template_id}", tags=["Templates"], status_code=204, responses=openapi_errors(404))
     async def delete_template(template_id: Annotated[str, Path()], principal: SandboxWriter) -> None:
         """Answer 404: there are no templates."""
         raise NotFound(NO_TEMPLATES)

@@ -13,13 +13,13 @@ import aiohttp
 from starlette.types import Receive, Scope, Send
 
 from paddock.api.http.authentication import RequestAuthenticator
-from paddock.api.http.authorization import NO_KEY_MESSAGE, header_value, query_token, request_secret
-from paddock.api.http.error_responses import send_error, status_for_error
-from paddock.api.http.outer_middleware import PROXIED
+from paddock.api.http.authorization import NO_KEY_MESSAGE, read_header, read_query_token, read_request_api_key
+from paddock.api.http.error_responses import send_error_response, status_for_error
+from paddock.api.http.outer_middleware import PROXIED_SCOPE_KEY
 from paddock.api.sandboxes import network_policy
 from paddock.api.sandboxes.proxy_headers import headers_from_sandbox, headers_to_sandbox
-from paddock.api.sandboxes.websocket_relay import relay_websocket
-from paddock.auth.key_secrets import looks_like_secret
+from paddock.api.sandboxes.websocket_relay import relay_websocket_to_sandbox
+from paddock.auth.key_secrets import looks_like_key_secret
 from paddock.errors import (
     Conflict,
     InvalidInput,
@@ -92,9 +92,9 @@ class PortProxy:
         path = target.rest if target.port == EXECD_PORT else b"/proxy/%d%s" % (target.port, target.rest)
         query = _remove_token(scope["query_string"]) if used_token else scope["query_string"]
         address = (path + b"?" + query if query else path).decode("latin-1")
-        scope[PROXIED] = True
+        scope[PROXIED_SCOPE_KEY] = True
         if scope["type"] == "websocket":
-            await relay_websocket(
+            await relay_websocket_to_sandbox(
                 inside, address, headers_to_sandbox(scope, target.port, target.prefix), scope, receive, send
             )
         else:
@@ -105,12 +105,12 @@ class PortProxy:
 
         Accepts a key of the sandbox's tenant, or the sandbox's own token.
         """
-        secret = request_secret(scope)
+        secret = read_request_api_key(scope)
         own_token = target.port in (EXECD_PORT, network_policy.EGRESS_PORT)
-        token = header_value(scope, _TOKEN_HEADER) or (query_token(scope) if scope["type"] == "websocket" else "")
-        in_address = scope["type"] == "websocket" and secret == query_token(scope) != ""
-        if own_token and token and not looks_like_secret(secret):
-            return await self._authenticate_token(target, token), in_address or token == query_token(scope)
+        token = read_header(scope, _TOKEN_HEADER) or (read_query_token(scope) if scope["type"] == "websocket" else "")
+        in_address = scope["type"] == "websocket" and secret == read_query_token(scope) != ""
+        if own_token and token and not looks_like_key_secret(secret):
+            return await self._authenticate_token(target, token), in_address or token == read_query_token(scope)
         if not secret and scope["type"] == "websocket":
             # A browser reports this server as the origin of a sandbox's pages too, so a cookie is no proof here.
             raise Unauthorized(NO_KEY_MESSAGE)
@@ -181,7 +181,7 @@ class _ProxiedRequest:
     def _open_request(self) -> AbstractAsyncContextManager[aiohttp.ClientResponse]:
         scope = self._scope
         headers = headers_to_sandbox(scope, self._target.port, self._target.prefix)
-        has_body = "Content-Length" in headers or header_value(scope, b"transfer-encoding") != ""
+        has_body = "Content-Length" in headers or read_header(scope, b"transfer-encoding") != ""
         if not has_body:
             self._sent_all.set()
             if scope["method"] not in _BODILESS:
@@ -224,10 +224,10 @@ class _ProxiedRequest:
     async def _send_error(self, error: PaddockError | aiohttp.ClientError) -> None:
         if self._response_started:
             return  # The server closes the connection of an unfinished response, so the client sees it was cut off.
-        self._scope.pop(PROXIED, None)
+        self._scope.pop(PROXIED_SCOPE_KEY, None)
         if not isinstance(error, PaddockError):
             error = SandboxError("the program in the sandbox does not answer in HTTP")
-        await send_error(
+        await send_error_response(
             self._send, status_for_error(error), error.code, error.message, close=not self._sent_all.is_set()
         )
 

@@ -13,9 +13,9 @@ from collections.abc import Iterable
 from multidict import CIMultiDict
 from starlette.types import Scope
 
-from paddock.api.http.authentication import SESSION_COOKIE, remove_session_cookie
-from paddock.api.http.authorization import API_KEY_HEADER, bearer_token
-from paddock.auth.key_secrets import looks_like_secret
+from paddock.api.http.authentication import LOGIN_COOKIE_NAME, remove_login_cookie
+from paddock.api.http.authorization import API_KEY_HEADER, read_bearer_token
+from paddock.auth.key_secrets import looks_like_key_secret
 
 Headers = list[tuple[bytes, bytes]]
 
@@ -46,12 +46,12 @@ def headers_to_sandbox(scope: Scope, port: int, prefix: bytes) -> CIMultiDict[st
     """Return the client's headers as the program in the sandbox receives them."""
     hop = _connection_headers(scope["headers"])
     dropped = _DROPPED_FROM_REQUESTS | hop | (_WEBSOCKET_HANDSHAKE if scope["type"] == "websocket" else frozenset())
-    if looks_like_secret(bearer_token(scope)):
+    if looks_like_key_secret(read_bearer_token(scope)):
         dropped |= {b"authorization"}
     headers: CIMultiDict[str] = CIMultiDict()
     for name, value in scope["headers"]:
         if name == b"cookie":
-            if left := remove_session_cookie(value.decode("latin-1")):
+            if left := remove_login_cookie(value.decode("latin-1")):
                 headers.add("cookie", left)
         elif name not in dropped:
             headers.add(name.decode("latin-1"), value.decode("latin-1"))
@@ -76,11 +76,11 @@ def headers_from_sandbox(received: Iterable[tuple[bytes, bytes]], prefix: bytes)
         if _UNSAFE.search(name) or _UNSAFE.search(value):
             continue
         if name == b"set-cookie":
-            if value.partition(b"=")[0].strip().decode("latin-1") == SESSION_COOKIE:
+            if value.partition(b"=")[0].strip().decode("latin-1") == LOGIN_COOKIE_NAME:
                 continue  # A sandbox must not log a user in or out.
             value = confine_cookie_path(value, prefix)
         elif name in (b"location", b"content-location"):
-            value = rewrite_location(value, prefix)
+            value = rewrite_redirect_location(value, prefix)
         headers.append((name, value))
     headers.append(_SANDBOX_POLICY)
     return headers
@@ -100,7 +100,7 @@ def confine_cookie_path(cookie: bytes, prefix: bytes) -> bytes:
     return b"; ".join([*kept, b"Path=" + prefix + path])
 
 
-def rewrite_location(location: bytes, prefix: bytes) -> bytes:
+def rewrite_redirect_location(location: bytes, prefix: bytes) -> bytes:
     """Prefix a redirect of the program, which does not know its public path."""
     location = _LOCAL.sub(b"", location, count=1) or b"/"
     if location.startswith(b"/") and not location.startswith((b"//", b"/\\")):

@@ -11,7 +11,7 @@ from pydantic import AwareDatetime
 
 from paddock.api.http.authorization import SandboxReader
 from paddock.api.http.body_models import ResponseBody
-from paddock.api.http.error_responses import document_errors
+from paddock.api.http.error_responses import openapi_errors
 from paddock.api.services import ApiServices
 from paddock.errors import PaddockError
 from paddock.model.sandbox import Sandbox, SandboxState
@@ -46,7 +46,7 @@ class SandboxMetricsResponse(ResponseBody):
     disk_limit: int | None
 
 
-class SandboxMeter:
+class SandboxUsageMeter:
     """Measures sandboxes on request and keeps the latest samples."""
 
     def __init__(self, services: ApiServices) -> None:
@@ -109,9 +109,9 @@ class SandboxMeter:
 
 def create_router(services: ApiServices) -> APIRouter:
     router = APIRouter(prefix="/v1", tags=["Diagnostics"])
-    meter = SandboxMeter(services)
+    meter = SandboxUsageMeter(services)
 
-    @router.get("/sandboxes/{sandbox_id}/metrics", responses=document_errors(404))
+    @router.get("/sandboxes/{sandbox_id}/metrics", responses=openapi_errors(404))
     async def get_sandbox_metrics(sandbox_id: str, principal: SandboxReader) -> SandboxMetricsResponse:
         """Return the sandbox's resource usage and limits, as reported by its own daemon."""
         return await meter.measure(await services.fleet.get(principal.tenant, sandbox_id))

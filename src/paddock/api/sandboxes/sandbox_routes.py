@@ -10,10 +10,10 @@ from urllib.parse import parse_qsl
 from fastapi import APIRouter, Body, Header, Path, Query, Request, Response
 from pydantic import AwareDatetime, Field
 
-from paddock.api.http.allowed_hosts import host_name, is_loopback_address
+from paddock.api.http.allowed_hosts import host_name_without_port, is_loopback_address
 from paddock.api.http.authorization import SandboxReader, SandboxWriter
 from paddock.api.http.body_models import RequestBody, ResponseBody, UtcDateTime
-from paddock.api.http.error_responses import document_errors
+from paddock.api.http.error_responses import openapi_errors
 from paddock.api.http.pagination import PageNumber, PageSize, Pagination
 from paddock.api.http.sharing import ShareRequest
 from paddock.api.sandboxes import network_policy
@@ -21,12 +21,12 @@ from paddock.api.sandboxes.create_request import (
     PADDOCK_PREFIX,
     PUBLIC_EXTENSIONS,
     CreateSandboxRequest,
-    to_fleet_request,
-    validate_metadata,
-    validate_metadata_key,
+    sandbox_request_from_body,
+    validate_sandbox_metadata,
+    validate_sandbox_metadata_key,
 )
 from paddock.api.services import ApiServices
-from paddock.auth.network_exposure import is_loopback
+from paddock.auth.network_exposure import is_local_only_address
 from paddock.errors import Conflict, InvalidInput, NotFound, Unsupported
 from paddock.fleet.port_forwards import EXECD_PORT
 from paddock.model.owners import Visibility
@@ -123,7 +123,7 @@ def create_router(services: ApiServices) -> APIRouter:
     fleet = services.fleet
 
     @router.post(
-        "", status_code=202, responses=document_errors(404, 409, 429, 502, 504), response_model_exclude_none=True
+        "", status_code=202, responses=openapi_errors(404, 409, 429, 502, 504), response_model_exclude_none=True
     )
     async def create_sandbox(
         body: CreateSandboxRequest,
@@ -135,10 +135,10 @@ def create_router(services: ApiServices) -> APIRouter:
         Another request with the same `Idempotency-Key` (or `extensions.requestKey`) returns the same sandbox.
         """
         return SandboxResponse.from_sandbox(
-            await fleet.create(principal.tenant, to_fleet_request(body, idempotency_key))
+            await fleet.create(principal.tenant, sandbox_request_from_body(body, idempotency_key))
         )
 
-    @router.get("", responses=document_errors(), response_model_exclude_none=True)
+    @router.get("", responses=openapi_errors(), response_model_exclude_none=True)
     async def list_sandboxes(
         principal: SandboxReader,
         state: Annotated[list[str] | None, Query(description="Unknown states match nothing.")] = None,
@@ -162,12 +162,12 @@ def create_router(services: ApiServices) -> APIRouter:
         items = [SandboxResponse.from_sandbox(sandbox) for sandbox in found]
         return SandboxListResponse(items=items, pagination=Pagination.for_total(page, page_size, total))
 
-    @router.get("/{sandbox_id}", responses=document_errors(404), response_model_exclude_none=True)
+    @router.get("/{sandbox_id}", responses=openapi_errors(404), response_model_exclude_none=True)
     async def get_sandbox(sandbox_id: str, principal: SandboxReader) -> SandboxResponse:
         """Return one sandbox."""
         return SandboxResponse.from_sandbox(await fleet.get(principal.tenant, sandbox_id))
 
-    @router.patch("/{sandbox_id}", responses=document_errors(404, 409), response_model_exclude_none=True)
+    @router.patch("/{sandbox_id}", responses=openapi_errors(404, 409), response_model_exclude_none=True)
     async def share_sandbox(sandbox_id: str, body: ShareRequest, principal: SandboxWriter) -> SandboxResponse:
         """Share a sandbox with the tenant, or make it private.
 
@@ -181,13 +181,13 @@ def create_router(services: ApiServices) -> APIRouter:
                     raise Conflict(f"This sandbox belongs to {owner.id} and is shared with it; share that.")
         return SandboxResponse.from_sandbox(await fleet.share(principal.tenant, sandbox_id, body.visibility))
 
-    @router.delete("/{sandbox_id}", status_code=204, responses=document_errors(404, 409))
+    @router.delete("/{sandbox_id}", status_code=204, responses=openapi_errors(404, 409))
     async def delete_sandbox(sandbox_id: str, principal: SandboxWriter) -> None:
         """Stop a sandbox and delete its files."""
         # A deletion is finished even if the client disconnects.
         await asyncio.shield(fleet.spawn(fleet.delete(principal.tenant, sandbox_id)))
 
-    @router.patch("/{sandbox_id}/metadata", responses=document_errors(404, 409), response_model_exclude_none=True)
+    @router.patch("/{sandbox_id}/metadata", responses=openapi_errors(404, 409), response_model_exclude_none=True)
     async def patch_sandbox_metadata(
         sandbox_id: str, patch: MetadataPatch, principal: SandboxWriter
     ) -> SandboxResponse:
@@ -196,23 +196,23 @@ def create_router(services: ApiServices) -> APIRouter:
         `name` cannot become the name of another live sandbox of the tenant.
         """
         for key in patch:
-            validate_metadata_key(key)
-        validate_metadata(patch)
+            validate_sandbox_metadata_key(key)
+        validate_sandbox_metadata(patch)
         return SandboxResponse.from_sandbox(await fleet.patch_metadata(principal.tenant, sandbox_id, patch))
 
-    @router.post("/{sandbox_id}/pause", status_code=202, responses=document_errors(404, 409, 502))
+    @router.post("/{sandbox_id}/pause", status_code=202, responses=openapi_errors(404, 409, 502))
     async def pause_sandbox(sandbox_id: str, principal: SandboxWriter) -> Response:
         """Pause all processes of a sandbox."""
         await fleet.pause(principal.tenant, sandbox_id)
         return Response(status_code=202)
 
-    @router.post("/{sandbox_id}/resume", status_code=202, responses=document_errors(404, 409, 502))
+    @router.post("/{sandbox_id}/resume", status_code=202, responses=openapi_errors(404, 409, 502))
     async def resume_sandbox(sandbox_id: str, principal: SandboxWriter) -> Response:
         """Resume a paused sandbox."""
         await fleet.resume(principal.tenant, sandbox_id)
         return Response(status_code=202)
 
-    @router.post("/{sandbox_id}/renew-expiration", responses=document_errors(404, 409))
+    @router.post("/{sandbox_id}/renew-expiration", responses=openapi_errors(404, 409))
     async def renew_sandbox_expiration(
         sandbox_id: str, body: RenewExpirationRequest, principal: SandboxWriter
     ) -> RenewExpirationResponse:
@@ -221,7 +221,7 @@ def create_router(services: ApiServices) -> APIRouter:
         return RenewExpirationResponse(expires_at=sandbox.expires_at or body.expires_at)
 
     @router.get(
-        "/{sandbox_id}/endpoints/{port}", responses=document_errors(404, 409, 429), response_model_exclude_none=True
+        "/{sandbox_id}/endpoints/{port}", responses=openapi_errors(404, 409, 429), response_model_exclude_none=True
     )
     async def get_sandbox_endpoint(
         sandbox_id: str,
@@ -243,9 +243,9 @@ def create_router(services: ApiServices) -> APIRouter:
             raise Conflict(f"sandbox {sandbox_id} is {sandbox.state}")
         headers = {TOKEN_HEADER: sandbox.token} if port in (EXECD_PORT, network_policy.EGRESS_PORT) else None
         host = request.headers["host"]
-        name = host_name(host)
+        name = host_name_without_port(host)
         is_direct_allowed = services.config.sandboxes.direct_endpoints and not use_server_proxy
-        is_local_client = is_loopback(services.config.server.host) and (
+        is_local_client = is_local_only_address(services.config.server.host) and (
             name == "localhost" or is_loopback_address(name)
         )
         if not is_direct_allowed or not is_local_client or port == network_policy.EGRESS_PORT:
@@ -263,4 +263,4 @@ def _parse_metadata_filter(text: str | None) -> dict[str, str]:
         wanted = dict(parse_qsl(text, keep_blank_values=True, strict_parsing=True, max_num_fields=100))
     except ValueError:
         raise InvalidInput("metadata: write key=value, several joined by &, each percent-encoded") from None
-    return validate_metadata(wanted)
+    return validate_sandbox_metadata(wanted)

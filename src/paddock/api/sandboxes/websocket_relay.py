@@ -17,7 +17,7 @@ UNSENDABLE_CODES = frozenset({0, 1004, 1005, 1006, 1015})
 """Close codes that only describe a closed connection and must not be sent."""
 
 
-async def relay_websocket(
+async def relay_websocket_to_sandbox(
     inside: DaemonClient, address: str, headers: CIMultiDict[str], scope: Scope, receive: Receive, send: Send
 ) -> None:
     """Relay a WebSocket.

@@ -18,7 +18,7 @@ from paddock.agents.sessions.requests import CreateSessionRequest
 from paddock.agents.sessions.service import SessionService
 from paddock.agents.tools.client_tools import ToolNameTaken
 from paddock.api.http.authorization import SessionWriter
-from paddock.api.http.error_responses import document_errors
+from paddock.api.http.error_responses import openapi_errors
 from paddock.api.http.long_json_route import LongJsonRoute
 from paddock.api.http.server_sent_events import HEARTBEAT_COMMENT, HEARTBEAT_SECONDS, STREAM_HEADERS
 from paddock.api.services import ApiServices
@@ -62,7 +62,7 @@ def create_router(services: ApiServices) -> APIRouter:
     sessions = services.sessions
     stopping: set[asyncio.Task[None]] = set()
 
-    @router.post("/agui", responses={**document_errors(404, 409, 429), **_RUN_RESPONSES}, response_model=None)
+    @router.post("/agui", responses={**openapi_errors(404, 409, 429), **_RUN_RESPONSES}, response_model=None)
     async def run_agent(body: RunAgentInput, principal: SessionWriter) -> Response:
         """Send the last message, or decide pending approvals, and stream AG-UI events until the turn ends.
 

@@ -8,7 +8,7 @@ from typing import Annotated
 from fastapi import APIRouter, Query, Response
 
 from paddock.api.http.authorization import SessionReader
-from paddock.api.http.error_responses import document_errors
+from paddock.api.http.error_responses import openapi_errors
 from paddock.api.http.pagination import PageSize
 from paddock.api.services import ApiServices
 from paddock.api.sessions.session_bodies import (
@@ -38,7 +38,7 @@ def create_router(services: ApiServices) -> APIRouter:
         return json_response(ApprovalListResponse(items=items, pagination=pagination, next=more))
 
     @router.get(
-        "/approvals", responses={**document_errors(404), 200: {"model": ApprovalListResponse}}, response_model=None
+        "/approvals", responses={**openapi_errors(404), 200: {"model": ApprovalListResponse}}, response_model=None
     )
     async def list_approvals(
         principal: SessionReader,
@@ -52,7 +52,7 @@ def create_router(services: ApiServices) -> APIRouter:
 
     @router.get(
         "/sessions/{session_id}/approvals",
-        responses={**document_errors(404), 200: {"model": ApprovalListResponse}},
+        responses={**openapi_errors(404), 200: {"model": ApprovalListResponse}},
         response_model=None,
     )
     async def list_session_approvals(

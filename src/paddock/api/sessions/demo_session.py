@@ -11,8 +11,8 @@ from pydantic import Field
 from paddock.agents.sessions.requests import CreateSessionRequest, MessageRequest
 from paddock.api.http.authorization import SessionWriter
 from paddock.api.http.body_models import RequestBody, ResponseBody
-from paddock.api.http.error_responses import document_errors
-from paddock.api.sandboxes.sandbox_kinds import is_image_built
+from paddock.api.http.error_responses import openapi_errors
+from paddock.api.sandboxes.kind_routes import is_image_built
 from paddock.api.services import ApiServices
 from paddock.errors import Unsupported
 from paddock.llm.demo import DEMO_MODEL, DEMO_PROMPTS, DEMO_SCRIPT
@@ -73,7 +73,7 @@ def create_router(services: ApiServices) -> APIRouter:
         name = built or offered[-1]
         return name, known[name], built is not None
 
-    @router.post("", status_code=201, responses=document_errors(429))
+    @router.post("", status_code=201, responses=openapi_errors(429))
     async def begin_demo(
         principal: SessionWriter, body: Annotated[StartDemoRequest | None, Body()] = None
     ) -> DemoResponse:

@@ -11,7 +11,7 @@ from starlette.requests import ClientDisconnect
 
 from paddock.api.http import file_responses
 from paddock.api.http.authorization import SessionReader, SessionWriter
-from paddock.api.http.error_responses import document_errors
+from paddock.api.http.error_responses import openapi_errors
 from paddock.api.http.server_sent_events import STREAM_HEADERS
 from paddock.api.services import ApiServices
 from paddock.api.sessions.session_bodies import json_response
@@ -46,7 +46,7 @@ def create_router(services: ApiServices) -> APIRouter:
     @router.post(
         "/import",
         status_code=201,
-        responses={**document_errors(429), 201: {"model": Session, "description": "The session."}},
+        responses={**openapi_errors(429), 201: {"model": Session, "description": "The session."}},
         openapi_extra=_BUNDLE_BODY,
         response_model=None,
     )
@@ -55,14 +55,14 @@ def create_router(services: ApiServices) -> APIRouter:
         by = principal.name
         return json_response(await sessions.import_bundle(principal.tenant, _request_chunks(request), by), 201)
 
-    @router.get("/{session_id}/export", responses={**document_errors(404), **_BUNDLE}, response_class=Response)
+    @router.get("/{session_id}/export", responses={**openapi_errors(404), **_BUNDLE}, response_class=Response)
     async def export_session(session_id: str, principal: SessionReader) -> Response:
         """Export a session as one file that any Paddock server can import."""
         session = await sessions.get(principal.tenant, session_id)
         headers = {**STREAM_HEADERS, "Content-Disposition": file_responses.content_disposition(f"{session.id}.paddock")}
         return StreamingResponse(sessions.export_bundle(principal.tenant, session.id), 200, headers, BUNDLE_MEDIA_TYPE)
 
-    @router.get("/{session_id}/files/{sha}", responses={**document_errors(404), **_FILE}, response_class=Response)
+    @router.get("/{session_id}/files/{sha}", responses={**openapi_errors(404), **_FILE}, response_class=Response)
     async def get_session_file(session_id: str, sha: Sha256, principal: SessionReader) -> Response:
         """Return a file of a session by its SHA-256."""
         path, content = await sessions.find_attachment(principal.tenant, session_id, sha)

@@ -11,7 +11,7 @@ from fastapi.responses import StreamingResponse
 
 from paddock.agents.sessions.requests import CreateSessionRequest, MessageRequest, UpdateSessionRequest
 from paddock.api.http.authorization import SessionReader, SessionWriter
-from paddock.api.http.error_responses import document_errors
+from paddock.api.http.error_responses import openapi_errors
 from paddock.api.http.event_log_responses import (
     EVENT_ID_NAME,
     EVENT_RESPONSES,
@@ -24,7 +24,7 @@ from paddock.api.http.event_log_responses import (
 )
 from paddock.api.http.long_json_route import LongJsonRoute
 from paddock.api.http.pagination import PageSize
-from paddock.api.http.server_sent_events import STREAM_HEADERS, resume_position
+from paddock.api.http.server_sent_events import STREAM_HEADERS, parse_resume_position
 from paddock.api.services import ApiServices
 from paddock.api.sessions.session_bodies import (
     BeforeCursor,
@@ -86,7 +86,7 @@ def create_router(services: ApiServices) -> APIRouter:
     )
     sessions = services.sessions
 
-    @router.post("", status_code=201, responses={**document_errors(429), **_session_response(201)}, response_model=None)
+    @router.post("", status_code=201, responses={**openapi_errors(429), **_session_response(201)}, response_model=None)
     async def create_session(
         principal: SessionWriter, body: StartSessionRequest | None = None, idempotency_key: IdempotencyKey = None
     ) -> Response:
@@ -98,7 +98,7 @@ def create_router(services: ApiServices) -> APIRouter:
         by = principal.name
         return json_response(await sessions.create(principal.tenant, new_session, by, request_key=idempotency_key), 201)
 
-    @router.get("", responses={**document_errors(404), 200: {"model": SessionListResponse}}, response_model=None)
+    @router.get("", responses={**openapi_errors(404), 200: {"model": SessionListResponse}}, response_model=None)
     async def list_sessions(
         principal: SessionReader,
         q: Annotated[str | None, Query(min_length=1, max_length=200, description="Words in the title.")] = None,
@@ -116,7 +116,7 @@ def create_router(services: ApiServices) -> APIRouter:
         return json_response(SessionListResponse(items=items, pagination=pagination, next=more))
 
     @router.get(
-        "/search", responses={**document_errors(404), 200: {"model": SessionSearchResponse}}, response_model=None
+        "/search", responses={**openapi_errors(404), 200: {"model": SessionSearchResponse}}, response_model=None
     )
     async def search_sessions(
         principal: SessionReader,
@@ -128,13 +128,13 @@ def create_router(services: ApiServices) -> APIRouter:
         found = await sessions.search_messages(principal.tenant, q, session=session, limit=page_size)
         return json_response(SessionSearchResponse(items=list(found)))
 
-    @router.get("/{session_id}", responses={**document_errors(404), **_session_response(200)}, response_model=None)
+    @router.get("/{session_id}", responses={**openapi_errors(404), **_session_response(200)}, response_model=None)
     async def get_session(session_id: str, principal: SessionReader) -> Response:
         """Return one session, without its messages."""
         return json_response(await sessions.get(principal.tenant, session_id))
 
     @router.patch(
-        "/{session_id}", responses={**document_errors(404, 409), **_session_response(200)}, response_model=None
+        "/{session_id}", responses={**openapi_errors(404, 409), **_session_response(200)}, response_model=None
     )
     async def change_session(session_id: str, body: SessionSettingsRequest, principal: SessionWriter) -> Response:
         """Change settings of a session from its next step on. Omitted settings stay."""
@@ -142,7 +142,7 @@ def create_router(services: ApiServices) -> APIRouter:
         by = principal.name
         return json_response(await sessions.update(principal.tenant, session_id, patch, by))
 
-    @router.delete("/{session_id}", status_code=204, responses=document_errors(404))
+    @router.delete("/{session_id}", status_code=204, responses=openapi_errors(404))
     async def delete_session(session_id: str, principal: SessionWriter) -> None:
         """Delete a session with its messages, files and sandboxes."""
         await sessions.delete(principal.tenant, session_id)
@@ -150,7 +150,7 @@ def create_router(services: ApiServices) -> APIRouter:
     @router.post(
         "/{session_id}/fork",
         status_code=201,
-        responses={**document_errors(404, 429), **_session_response(201)},
+        responses={**openapi_errors(404, 429), **_session_response(201)},
         response_model=None,
     )
     async def fork_session(
@@ -173,7 +173,7 @@ def _add_message_routes(router: APIRouter, services: ApiServices) -> None:
 
     @router.get(
         "/{session_id}/messages",
-        responses={**document_errors(404), 200: {"model": MessageListResponse}},
+        responses={**openapi_errors(404), 200: {"model": MessageListResponse}},
         response_model=None,
     )
     async def list_messages(
@@ -194,7 +194,7 @@ def _add_message_routes(router: APIRouter, services: ApiServices) -> None:
 
     @router.post(
         "/{session_id}/messages",
-        responses={**document_errors(404, 409, 429), **_MESSAGE_RESPONSES},
+        responses={**openapi_errors(404, 409, 429), **_MESSAGE_RESPONSES},
         response_model=None,
     )
     async def send_message(
@@ -217,7 +217,7 @@ def _add_message_routes(router: APIRouter, services: ApiServices) -> None:
         frames = stream.stream_turn(await stream.find_arrival(sent), sent.message.turn)
         return StreamingResponse(frames, 200, STREAM_HEADERS, "text/event-stream")
 
-    @router.get("/{session_id}/events", responses={**document_errors(404), **EVENT_RESPONSES}, response_model=None)
+    @router.get("/{session_id}/events", responses={**openapi_errors(404), **EVENT_RESPONSES}, response_model=None)
     async def follow_session_events(
         session_id: str,
         principal: SessionReader,
@@ -228,14 +228,14 @@ def _add_message_routes(router: APIRouter, services: ApiServices) -> None:
     ) -> Response:
         """Follow the events of one session until it is deleted. `id:` is the event's number in its stream."""
         await sessions.get(principal.tenant, session_id)
-        position = resume_position(last_event_id, after, EVENT_ID_NAME)
+        position = parse_resume_position(last_event_id, after, EVENT_ID_NAME)
         return await respond_with_events(
             services.events, f"{SESSION_STREAM_PREFIX}{session_id}", principal.tenant, position, limit, accept
         )
 
     @router.post(
         "/{session_id}/resume",
-        responses={**document_errors(404, 409), 200: {"model": DecidedApprovalsResponse}},
+        responses={**openapi_errors(404, 409), 200: {"model": DecidedApprovalsResponse}},
         response_model=None,
     )
     async def resume_session(session_id: str, body: ResumeSessionRequest, principal: SessionWriter) -> Response:
@@ -248,7 +248,7 @@ def _add_message_routes(router: APIRouter, services: ApiServices) -> None:
         )
 
     @router.post(
-        "/{session_id}/cancel", responses={**document_errors(404), **_session_response(200)}, response_model=None
+        "/{session_id}/cancel", responses={**openapi_errors(404), **_session_response(200)}, response_model=None
     )
     async def cancel_turn(session_id: str, principal: SessionWriter) -> Response:
         """Cancel the agent's turn. Its messages and results are kept."""
@@ -257,7 +257,7 @@ def _add_message_routes(router: APIRouter, services: ApiServices) -> None:
     @router.post(
         "/{session_id}/continue",
         status_code=202,
-        responses={**document_errors(404, 409), **_session_response(202)},
+        responses={**openapi_errors(404, 409), **_session_response(202)},
         response_model=None,
     )
     async def continue_session(session_id: str, principal: SessionWriter) -> Response:

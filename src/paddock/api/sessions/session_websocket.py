@@ -14,14 +14,14 @@ from starlette.websockets import WebSocket
 
 from paddock.agents.json_schema import MAX_DEPTH, is_shallow
 from paddock.agents.sessions.requests import MessageRequest
-from paddock.api.http.authorization import query_parameters, require_principal
-from paddock.api.http.body_limits import MAX_BODY_ONLY
+from paddock.api.http.authorization import parse_query_parameters, require_principal
+from paddock.api.http.body_limits import SERVER_MAX_BODY_LIMIT
 from paddock.api.http.body_models import RequestBody
 from paddock.api.http.error_responses import describe_validation_errors, sanitize_message
 from paddock.api.http.event_log_responses import EVENT_ID_NAME, SESSION_STREAM_PREFIX, event_to_json
-from paddock.api.http.server_sent_events import resume_position
+from paddock.api.http.server_sent_events import parse_resume_position
 from paddock.api.http.uvicorn_protocols import TAKEOVER_EXTENSION
-from paddock.api.http.websockets import receive_frames, run_until_one_ends
+from paddock.api.http.websockets import receive_websocket_frames, run_websocket_until_one_ends
 from paddock.api.services import ApiServices
 from paddock.api.sessions.session_bodies import ResumeSessionRequest, SendMessageRequest, validate_model
 from paddock.errors import InvalidInput, PaddockError, TooLarge
@@ -66,10 +66,12 @@ def create_websocket_routes(services: ApiServices) -> list[WebSocketRoute]:
         """Follow a session; keys with the write scope may also send messages and decisions."""
         principal = require_principal(websocket.scope, Scope.SESSIONS_READ)
         found = await services.sessions.get(principal.tenant, websocket.path_params["session_id"])
-        after = resume_position(query_parameters(websocket.scope).get("after"), 0, EVENT_ID_NAME, "after")
+        after = parse_resume_position(parse_query_parameters(websocket.scope).get("after"), 0, EVENT_ID_NAME, "after")
         await websocket.accept()
         connection = SessionConnection(services, principal, found.id, websocket)
-        await run_until_one_ends(services.loop, websocket, connection.send_events(after), connection.receive_frames())
+        await run_websocket_until_one_ends(
+            services.loop, websocket, connection.send_events(after), connection.receive_frames()
+        )
 
     return [WebSocketRoute("/v1/sessions/{session_id}/ws", session)]
 
@@ -97,7 +99,7 @@ class SessionConnection:
         return await self.close(GOING_AWAY, "the server is stopping; reconnect")
 
     async def receive_frames(self) -> None:
-        async for message in receive_frames(self._websocket):
+        async for message in receive_websocket_frames(self._websocket):
             answer = await self._answer_frame(message.get("text"))
             if not await self._send_text(json.dumps(answer)):
                 return await self.close(TOO_SLOW, "too slow")
@@ -135,9 +137,9 @@ class SessionConnection:
         data = text.encode(errors="replace")
         try:
             if len(data) > _LONG_FRAME:
-                document = await decode_json(self._services.gateway.workers, data, MAX_BODY_ONLY.values)
-            elif has_more_values(data, MAX_BODY_ONLY.values):
-                raise _InvalidFrame(f"the frame has more than {MAX_BODY_ONLY.values} values in it")
+                document = await decode_json(self._services.gateway.workers, data, SERVER_MAX_BODY_LIMIT.values)
+            elif has_more_values(data, SERVER_MAX_BODY_LIMIT.values):
+                raise _InvalidFrame(f"the frame has more than {SERVER_MAX_BODY_LIMIT.values} values in it")
             else:
                 document = json.loads(text)
         except TooLarge as error:

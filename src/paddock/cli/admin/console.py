@@ -52,10 +52,10 @@ def _opening_instructions(address: str) -> str:
     import socket
     from urllib.parse import urlsplit
 
-    from paddock.auth.network_exposure import is_loopback
+    from paddock.auth.network_exposure import is_local_only_address
 
     parts = urlsplit(address)
-    if not is_loopback(parts.hostname or ""):
+    if not is_local_only_address(parts.hostname or ""):
         return f"that reaches {parts.hostname}"
     name = socket.gethostname()
     return (

@@ -16,7 +16,7 @@ from paddock.cli.output.errors import CliError, UsageError
 from paddock.cli.output.formatting import format_age, format_time_left, parse_time
 
 if TYPE_CHECKING:
-    from paddock.model.keys import Key
+    from paddock.model.keys import ApiKey
 
 _SCOPES = (
     "sandboxes:read, sandboxes:write, runs:read, runs:write, sessions:read, sessions:write, images:write, llm:use, "
@@ -134,12 +134,12 @@ async def list_keys(
         async with cli.open_client() as client:
             found = await client.list_all("/v1/keys")
     else:
-        from paddock.auth.keys import ApiKeys
+        from paddock.auth.api_keys import ApiKeys
         from paddock.cli.connection.data_directory import open_store
-        from paddock.store.key_store import KeyStore
+        from paddock.store.key_store import ApiKeyStore
 
         async with open_store(cli.data_directory) as store:
-            found = [_key_document(key) for key in await ApiKeys(KeyStore(store)).list()]
+            found = [_key_document(key) for key in await ApiKeys(ApiKeyStore(store)).list()]
     if not everything:
         found = [key for key in found if _key_state(key) == "active"]
     if cli.as_json:
@@ -171,12 +171,12 @@ async def revoke_keys(
             for item in ids:
                 await client.delete(f"/v1/keys/{item}")
     else:
-        from paddock.auth.keys import ApiKeys
+        from paddock.auth.api_keys import ApiKeys
         from paddock.cli.connection.data_directory import open_store
-        from paddock.store.key_store import KeyStore
+        from paddock.store.key_store import ApiKeyStore
 
         async with open_store(cli.data_directory) as store:
-            known = ApiKeys(KeyStore(store))
+            known = ApiKeys(ApiKeyStore(store))
             ids = [_choose_key([_key_document(key) for key in await known.list()], item) for item in keys]
             for item in ids:
                 await known.revoke(item)
@@ -190,22 +190,22 @@ async def _create_key_in_database(
 ) -> dict[str, Any]:
     from pydantic import ValidationError
 
-    from paddock.auth.keys import ApiKeys
+    from paddock.auth.api_keys import ApiKeys
     from paddock.cli.connection.data_directory import open_store
-    from paddock.model.keys import DEFAULT_TENANT, KeyTerms, Scope
-    from paddock.store.key_store import KeyStore
+    from paddock.model.keys import DEFAULT_TENANT, ApiKeyTerms, Scope
+    from paddock.store.key_store import ApiKeyStore
 
     if "sandbox" in values:
         raise UsageError("--for-sandbox needs a running server", hint="start one: paddock serve")
     limits = {_LIMIT_NAMES[name]: value for name, value in values.get("limits", {}).items()}
     try:
-        terms = KeyTerms.model_validate({**values, "limits": limits})
+        terms = ApiKeyTerms.model_validate({**values, "limits": limits})
     except ValidationError as error:
         problem = error.errors(include_url=False)[0]
         raise UsageError(f"{'.'.join(map(str, problem['loc']))}: {problem['msg']}") from None
     async with open_store(cli.data_directory) as store:
         known_scopes = [Scope(item) for item in scopes]
-        key, secret = await ApiKeys(KeyStore(store)).create(
+        key, secret = await ApiKeys(ApiKeyStore(store)).create(
             name, tenant or DEFAULT_TENANT, known_scopes, expires, terms=terms
         )
     return {**_key_document(key), "secret": secret}
@@ -237,7 +237,7 @@ def _choose_key(keys: list[dict[str, Any]], name: str) -> str:
     return str(matches[0]["id"])
 
 
-def _key_document(key: Key) -> dict[str, Any]:
+def _key_document(key: ApiKey) -> dict[str, Any]:
     """Return a key in the API's format."""
     dates = {"createdAt": key.created_at, "expiresAt": key.expires_at, "revokedAt": key.revoked_at}
     document: dict[str, Any] = {

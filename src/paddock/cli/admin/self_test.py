@@ -21,7 +21,7 @@ from paddock.cli.output.errors import CliError
 if TYPE_CHECKING:
     from paddock.cli.connection.server_client import ServerClient
     from paddock.config import Config
-    from paddock.sandbox.base import Backend, HostCheck
+    from paddock.sandbox.base import HostCheck, SandboxBackend
 
 Timings = tuple[float, float, float]
 _SANDBOX_SECONDS = 60.0
@@ -76,7 +76,7 @@ async def time_sandbox_without_server(config: Config) -> Timings:
 
 
 @asynccontextmanager
-async def _temporary_backend(config: Config) -> AsyncIterator[tuple[Backend, Path]]:
+async def _temporary_backend(config: Config) -> AsyncIterator[tuple[SandboxBackend, Path]]:
     from paddock.app import make_backend
 
     directory = Path(tempfile.mkdtemp(prefix=".trial-", dir=config.data))

@@ -82,6 +82,6 @@ def normalize_server_url(text: str) -> str:
 
 
 def is_loopback_url(url: str) -> bool:
-    from paddock.auth.network_exposure import is_loopback
+    from paddock.auth.network_exposure import is_local_only_address
 
-    return is_loopback(urlsplit(url).hostname or "")
+    return is_local_only_address(urlsplit(url).hostname or "")

@@ -130,10 +130,10 @@ class CliContext:
         return ServerTarget(running or self.default_url, key or self._read_local_key())
 
     def _read_local_key(self) -> str | None:
-        from paddock.auth.key_secrets import read_secret
+        from paddock.auth.key_secrets import read_key_secret_file
 
         path = self.data_directory / "local.key"
         try:
-            return read_secret(path)
+            return read_key_secret_file(path)
         except PermissionError:
             raise CliError(f"{path} belongs to another user", hint="set PADDOCK_API_KEY to your own key") from None

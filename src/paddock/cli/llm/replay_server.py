@@ -100,20 +100,20 @@ async def serve_recording(
 ) -> AsyncIterator[ReplayEndpoint]:
     """Serve on the loopback address. `on_failure` receives the reason of each unanswered request."""
     from paddock.app import listener_url, open_gateway, open_listener
-    from paddock.auth.keys import ApiKeys
+    from paddock.auth.api_keys import ApiKeys
     from paddock.config.schema import LogConfig
     from paddock.errors import Unavailable
     from paddock.llm.wire.http_server import HttpServer
     from paddock.model.keys import Scope
     from paddock.store.database import Store
-    from paddock.store.key_store import KeyStore
+    from paddock.store.key_store import ApiKeyStore
     from paddock.telemetry.logging_setup import configure_logging
 
     configure_logging(LogConfig(level="error"))
     async with AsyncExitStack() as held:
         directory = held.enter_context(tempfile.TemporaryDirectory(prefix="paddock-replay-"))
         store = await held.enter_async_context(await Store.open(Path(directory) / "paddock.db"))
-        keys = ApiKeys(KeyStore(store))
+        keys = ApiKeys(ApiKeyStore(store))
         gateway = await open_gateway(settings, store, keys, held)
         door = HttpServer(gateway, max_body=settings.max_body, max_connections=_CONNECTIONS)
         watch = asyncio.create_task(_report_failures(gateway, on_failure))

@@ -19,7 +19,7 @@ from paddock.cli.connection.server_client import ServerClient
 from paddock.cli.output.errors import CliError, RequestRefused
 from paddock.cli.sandbox.remote_command import OutputSink, RemoteCommand, output_bytes
 from paddock.cli.sandbox.tar_archive import CallbackReader, CallbackWriter, TarUnpacker, pack_tar, tree_size
-from paddock.model.file_names import escape_name
+from paddock.model.file_names import escape_file_name
 
 Report = Callable[[int, int | None], None]
 """Receives the number of bytes copied, and the total if known."""
@@ -62,7 +62,7 @@ def plan_download(source: str, kind: str, text: str) -> Path:
     """Return where a sandbox path goes on the host. Raises `CliError` if it cannot go there."""
     target = Path(text)
     inside = target.is_dir() and not (kind == "directory" and names_directory_contents(source))
-    place = target / escape_name(PurePosixPath(source).name) if inside else target
+    place = target / escape_file_name(PurePosixPath(source).name) if inside else target
     if not place.parent.is_dir():
         raise CliError(f"{place.parent}: no such directory")
     if kind == "directory" and place.exists() and not place.is_dir():
@@ -114,7 +114,7 @@ async def download_files(
         raise CliError(f"{source}: no such file or directory in the sandbox")
     place = plan_download(source, kind, target)
     name = PurePosixPath(source).name
-    if place.name != name and place.name == escape_name(name):
+    if place.name != name and place.name == escape_file_name(name):
         skipped(f"{name!r} is saved as {place.name!r}")
     if kind == "file":
         return await _download_file(client, sandbox_id, source, place, report), str(place)

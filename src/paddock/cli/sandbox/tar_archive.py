@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import IO
 
 from paddock.cli.output.errors import CliError
-from paddock.model.file_names import escape_name
+from paddock.model.file_names import escape_file_name
 
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _HEADERS = (
@@ -132,7 +132,7 @@ class TarUnpacker:
             os.close(self._open_directory(parts))
             self._directories["/".join(parts)] = (parts, member.mode & 0o777, member.mtime)
         elif member.issym():
-            self._links.append((parts, escape_name(member.linkname)))
+            self._links.append((parts, escape_file_name(member.linkname)))
         elif member.islnk():
             self._make_hard_link(parts, member.linkname)
         else:
@@ -144,7 +144,7 @@ class TarUnpacker:
     def _local_name(self, member: tarfile.TarInfo) -> list[str]:
         """Return the entry's local name with control characters percent-escaped. Raises if two names collide."""
         original = _split_entry_name(member.name)
-        parts = [escape_name(part) for part in original]
+        parts = [escape_file_name(part) for part in original]
         here, there = "/".join(parts), "/".join(original)
         if self._renamed.get(here, there) != there or (here != there and here in self._made):
             raise UnsafeArchive(f"{member.name!r} would take the place of another entry as {here!r}")
@@ -185,7 +185,7 @@ class TarUnpacker:
         self._made.add("/".join(parts))
 
     def _make_hard_link(self, parts: list[str], linkname: str) -> None:
-        target = [escape_name(part) for part in _split_entry_name(linkname)]
+        target = [escape_file_name(part) for part in _split_entry_name(linkname)]
         if "/".join(target) not in self._made:
             raise UnsafeArchive(f"{'/'.join(parts)!r} links to {linkname!r}, which is not in the archive before it")
         source, directory = self._open_directory(target[:-1]), self._open_directory(parts[:-1])

@@ -32,7 +32,7 @@ from paddock.live.recording import padrec_file, video_export
 from paddock.live.recording.padrec_file import PadrecWriter, PictureEntry
 from paddock.live.recording.recording_files import RecordingFiles
 from paddock.model.events import EventType
-from paddock.model.owners import may_see, private_subject
+from paddock.model.owners import is_visible_to_view, private_subject_of_view
 from paddock.model.recordings import Recording, RecordingOptions, RecordingState
 from paddock.model.sandbox import Sandbox, SandboxState
 from paddock.model.screens import ScreenFrame
@@ -122,7 +122,7 @@ class RecordingManager:
 
     async def _is_visible(self, tenant: str, recording: Recording) -> bool:
         """Tell whether the caller may see a recording: by its sandbox, or once deleted, by its own owner."""
-        if private_subject(tenant) in (None, recording.subject):
+        if private_subject_of_view(tenant) in (None, recording.subject):
             return True
         try:
             await self._fleet.get(tenant, recording.sandbox_id)
@@ -130,7 +130,7 @@ class RecordingManager:
             try:
                 await self._fleet.get(str(tenant), recording.sandbox_id)
             except SandboxNotFound:
-                return may_see(tenant, recording.tenant, recording.subject, recording.visibility)
+                return is_visible_to_view(tenant, recording.tenant, recording.subject, recording.visibility)
             return False
         return True
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from paddock.errors import Conflict, InvalidInput, NotFound, PaddockError, QuotaExceeded, SandboxTimeout, TooLarge
-from paddock.sandbox.daemon.http_exchange import MOST_VALUES, has_too_many_values
+from paddock.sandbox.daemon.daemon_http import MOST_VALUES, has_too_many_values
 
 VERSIONS = ("2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25", "2026-07-28")
 """Supported MCP revisions. The last has no `initialize`: every request states its own revision."""

@@ -14,9 +14,9 @@ import structlog
 from aiohttp import web
 
 from paddock.errors import InvalidInput
-from paddock.fleet.requests import CreateSandbox
-from paddock.fleet.sandbox_http import SandboxHttpServer
-from paddock.fleet.uplink_sockets import is_from_web_page, uplink_socket
+from paddock.fleet.fleet_requests import SandboxRequest
+from paddock.fleet.uplink_http_server import UplinkHttpServer
+from paddock.fleet.uplink_sockets import is_from_web_page, publish_uplink_socket
 from paddock.live.desktop.display_watcher import DisplayWatcher
 from paddock.live.tools import mcp_messages
 from paddock.live.tools.mcp_progress import EVENT_STREAM, ToolProgress
@@ -52,7 +52,7 @@ class SandboxMcpServers:
     def uplink_services(self) -> tuple[UplinkService, ...]:
         return (UplinkService(name=NAME, port=PORT),)
 
-    def check_request(self, request: CreateSandbox) -> None:
+    def check_request(self, request: SandboxRequest) -> None:
         """Raise `InvalidInput` when the request claims the name or the port of this service."""
         if any(service.name == NAME or service.port == PORT for service in request.uplink_services):
             raise InvalidInput(
@@ -68,7 +68,7 @@ class SandboxMcpServers:
             return
         server = _SandboxMcpServer(sandbox, self._tool_caller)
         try:
-            async with uplink_socket(uplinks, NAME) as bound:
+            async with publish_uplink_socket(uplinks, NAME) as bound:
                 await server.listen(bound)
         except BaseException:
             await server.close()
@@ -101,7 +101,7 @@ class SandboxMcpServers:
             await self._served.popitem()[1].close()
 
 
-class _SandboxMcpServer(SandboxHttpServer):
+class _SandboxMcpServer(UplinkHttpServer):
     """MCP server for the programs of one sandbox."""
 
     def __init__(self, sandbox: Sandbox, tool_caller: ToolCaller) -> None:

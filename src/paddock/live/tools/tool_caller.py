@@ -31,7 +31,7 @@ from paddock.live.tools.tool_results import (
 from paddock.model.sandbox import Sandbox, SandboxState
 from paddock.model.screens import InputHolder, SandboxTool, Screenshot, ToolResult, ToolResultText
 from paddock.sandbox.daemon.client import DaemonClient
-from paddock.sandbox.daemon.http_exchange import QUICK
+from paddock.sandbox.daemon.daemon_http import QUICK
 from paddock.sandbox.daemon.tool_stream import OnOutput
 
 MAX_CONCURRENT_CALLS = 64

@@ -13,7 +13,13 @@ from paddock.llm.archive.request_splitting import join_request, literal_bytes, m
 from paddock.llm.archive.secret_redaction import SecretRedactor
 from paddock.llm.exchange import Exchange, ExchangeOutcome, ModelCaller
 from paddock.llm.formats.neutral import TokenUsage
-from paddock.model.exchanges import ExchangeSummary, NewExchange, SharedContent, StoredAnswer, StoredExchange
+from paddock.model.exchanges import (
+    ExchangeSummary,
+    NewExchange,
+    SharedExchangeContent,
+    StoredExchange,
+    StoredExchangeAnswer,
+)
 
 _MAX_CLEAN_DIGESTS = 8_000
 _MAX_SHARED_DIGESTS = 1000
@@ -110,15 +116,15 @@ class ExchangeEncoder:
             self._compress(encode_pieces(response)) if response else b"",
         )
 
-    def _message_piece(self, digest: bytes, raw: bytes, doubtful: bool) -> SharedContent:
+    def _message_piece(self, digest: bytes, raw: bytes, doubtful: bool) -> SharedExchangeContent:
         if doubtful and digest not in self._clean:
             cleaned = self._redactor.redact_json(raw)
             if cleaned is not raw:
                 return self._shared_piece(cleaned)
             self._mark_clean([(digest, raw)])
-        return SharedContent(digest, raw, None if self._known(digest) else self._compress(raw))
+        return SharedExchangeContent(digest, raw, None if self._known(digest) else self._compress(raw))
 
-    def _shared_piece(self, raw: bytes) -> SharedContent:
+    def _shared_piece(self, raw: bytes) -> SharedExchangeContent:
         """Return a piece that many exchanges share."""
         digest = self._digests.get(raw)
         if digest is None:
@@ -127,7 +133,7 @@ class ExchangeEncoder:
                 if len(self._digests) >= _MAX_SHARED_DIGESTS:
                     self._digests.clear()
                 self._digests[raw] = digest
-        return SharedContent(digest, raw, None if self._known(digest) else self._compress(raw))
+        return SharedExchangeContent(digest, raw, None if self._known(digest) else self._compress(raw))
 
     def _mark_clean(self, message: Iterable[tuple[bytes, bytes]]) -> None:
         self._clean.update(dict.fromkeys([digest for digest, _ in message]))
@@ -164,7 +170,7 @@ class ArchivedAnswer:
     """Whether secrets were removed, so that the body is not what the client received."""
 
 
-def decode_answer(stored: StoredAnswer) -> ArchivedAnswer:
+def decode_answer(stored: StoredExchangeAnswer) -> ArchivedAnswer:
     """Decode the answer of a stored exchange."""
     pieces = decode_pieces(decompress(stored.response)) if stored.response else []
     body = b"".join([piece for _, piece in pieces])

@@ -16,17 +16,17 @@ from typing import Any
 import structlog
 from pydantic import ValidationError
 
-from paddock.auth.keys import ApiKeys
+from paddock.auth.api_keys import ApiKeys
 from paddock.config.llm import LlmConfig
 from paddock.errors import ConfigError, InvalidInput, PaddockError
-from paddock.fleet.requests import CreateSandbox
-from paddock.fleet.uplink_sockets import uplink_socket
+from paddock.fleet.fleet_requests import SandboxRequest
+from paddock.fleet.uplink_sockets import publish_uplink_socket
 from paddock.llm.gateway.model_catalog import ModelCatalog
 from paddock.llm.gateway.sandbox_extensions import LLM_EXTENSION, LLM_EXTENSIONS
 from paddock.llm.metering.key_authentication import compile_model_pattern
 from paddock.llm.providers.run_scripts import script_model_name
 from paddock.llm.wire.http_server import HttpListener, HttpServer
-from paddock.model.keys import KeyRates, KeyTerms, Scope
+from paddock.model.keys import ApiKeyTerms, KeyRateLimits, Scope
 from paddock.model.sandbox import Sandbox, UplinkService
 
 UPLINK_NAME = "llm"
@@ -56,7 +56,7 @@ class ModelAccess:
     """Access to models, as configured by a sandbox's extensions."""
 
     enabled: bool
-    terms: KeyTerms
+    terms: ApiKeyTerms
 
 
 class SandboxModelAccess:
@@ -77,7 +77,7 @@ class SandboxModelAccess:
     def uplink_services(self) -> tuple[UplinkService, ...]:
         return (UplinkService(name=UPLINK_NAME, port=UPLINK_PORT),) if self._enabled else ()
 
-    def check_request(self, request: CreateSandbox) -> None:
+    def check_request(self, request: SandboxRequest) -> None:
         """Raise `InvalidInput` for invalid extensions, and for uplink services that collide with the proxy's."""
         parse_extensions(request.extensions, self._terms)
         if self._enabled and any(
@@ -150,7 +150,7 @@ class SandboxModelAccess:
     async def _listen(self, uplink_directory: Path, sandbox_id: str) -> HttpListener:
         listener: HttpListener | None = None
         try:
-            async with uplink_socket(uplink_directory, UPLINK_NAME) as bound:
+            async with publish_uplink_socket(uplink_directory, UPLINK_NAME) as bound:
                 listener = await self._server.listen(bound, sandbox_id, max_connections=MAX_CONNECTIONS)
         except BaseException:
             if listener is not None:
@@ -220,15 +220,15 @@ def proxy_environment(secret: str, env: Mapping[str, str], models: Mapping[str, 
     return found
 
 
-def default_key_terms(settings: LlmConfig) -> KeyTerms:
+def default_key_terms(settings: LlmConfig) -> ApiKeyTerms:
     """Return the key terms of sandboxes without extensions. Raises `ConfigError`."""
     try:
-        return KeyTerms(models=settings.sandbox_models, limits=KeyRates(**settings.sandbox_limits.model_dump()))
+        return ApiKeyTerms(models=settings.sandbox_models, limits=KeyRateLimits(**settings.sandbox_limits.model_dump()))
     except ValidationError as error:
         raise ConfigError(f"llm.sandbox_models: {_first_problem(error)[1]}") from None
 
 
-def parse_extensions(extensions: Mapping[str, str], defaults: KeyTerms) -> ModelAccess:
+def parse_extensions(extensions: Mapping[str, str], defaults: ApiKeyTerms) -> ModelAccess:
     """Parse a sandbox's extensions, within the limits of all sandboxes. Raises `InvalidInput`."""
     given = {name: value.strip() for name, value in extensions.items() if name.startswith(LLM_EXTENSION)}
     if not given:
@@ -245,7 +245,7 @@ def parse_extensions(extensions: Mapping[str, str], defaults: KeyTerms) -> Model
         name.removeprefix(BUDGET_PREFIX): values.pop(name) for name in list(values) if name.startswith(BUDGET_PREFIX)
     }
     try:
-        terms = KeyTerms(models=tuple(models) or defaults.models, budget=budget, limits=defaults.limits, **values)
+        terms = ApiKeyTerms(models=tuple(models) or defaults.models, budget=budget, limits=defaults.limits, **values)
     except ValidationError as error:
         where, problem = _first_problem(error)
         raise InvalidInput(f"extensions.{LLM_EXTENSION}.{where}: {problem}") from None

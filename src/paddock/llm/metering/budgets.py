@@ -10,7 +10,7 @@ from typing import ClassVar, Protocol
 from paddock.errors import QuotaExceeded
 from paddock.llm.exchange import Exchange, ModelCaller
 from paddock.llm.metering.key_authentication import KeyHolder
-from paddock.model.keys import Budget
+from paddock.model.keys import KeyBudget
 
 IDLE_ACCOUNT_SECONDS = 600.0
 """Seconds an account is kept after its last request; longer than the ledger needs for a flush."""
@@ -99,7 +99,7 @@ class KeyBudgets:
             account.cost += max(0.0, cost or 0.0)
             account.used_at = self._clock()
 
-    async def remaining(self, key_id: str, budget: Budget) -> Budget:
+    async def remaining(self, key_id: str, budget: KeyBudget) -> KeyBudget:
         """Return the remainder of each bounded part of a budget; active requests count.
 
         A spent part is 0, which no initial budget can have.
@@ -111,7 +111,7 @@ class KeyBudgets:
         left = {
             name: max(0, bound - getattr(used, name)) for name, bound in budget.model_dump(exclude_none=True).items()
         }
-        return Budget.model_construct(**left)
+        return KeyBudget.model_construct(**left)
 
     def __len__(self) -> int:
         """Return the number of open accounts."""
@@ -146,7 +146,7 @@ class KeyBudgets:
             del self._accounts[key_id]
 
 
-def _refuse_if_spent(budget: Budget, used: KeyUsageTotals | _KeyAccount) -> None:
+def _refuse_if_spent(budget: KeyBudget, used: KeyUsageTotals | _KeyAccount) -> None:
     if budget.requests is not None and used.requests >= budget.requests:
         raise BudgetSpent(f"This key has used its budget of {budget.requests} requests; use another key.")
     if budget.tokens is not None and used.tokens >= budget.tokens:

@@ -9,16 +9,16 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from hashlib import sha256
 
-from paddock.auth.keys import ApiKeys
+from paddock.auth.api_keys import ApiKeys
 from paddock.errors import Forbidden, Unauthorized
 from paddock.llm.exchange import ModelCaller
-from paddock.model.keys import Budget, Key, KeyRates, Scope
+from paddock.model.keys import ApiKey, KeyBudget, KeyRateLimits, Scope
 
 MAX_CACHED_KEYS = 4096
 CACHE_SECONDS = 5.0
 """Seconds; bounds how long a revocation by another process goes unnoticed."""
 NO_KEY_MESSAGE = "Send an API key, as `Authorization: Bearer KEY`, `x-api-key: KEY` or `x-goog-api-key: KEY`."
-_UNBOUNDED = Budget()
+_UNBOUNDED = KeyBudget()
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,8 +28,8 @@ class KeyHolder:
     caller: ModelCaller
     models: tuple[str, ...] = ()
     """Allowed model names with `*` as wildcard; empty allows all."""
-    limits: KeyRates = KeyRates()
-    budget: Budget | None = None
+    limits: KeyRateLimits = KeyRateLimits()
+    budget: KeyBudget | None = None
     """`None` if unlimited."""
     expires_at: float | None = None
     """Seconds since 1970."""
@@ -86,7 +86,7 @@ class KeyAuthenticator:
         return holder
 
 
-def holder_from_key(key: Key) -> KeyHolder:
+def holder_from_key(key: ApiKey) -> KeyHolder:
     """Return the holder described by a key. Raises `Forbidden` if the key may not use models."""
     if not key.scopes & {Scope.LLM_USE, Scope.ADMIN}:
         raise Forbidden(f"This key lacks the scope {Scope.LLM_USE}; use one that has it.")

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from paddock.llm.exchange import Exchange, ExchangeOutcome
 from paddock.llm.request_kind import GENERATE
-from paddock.telemetry.prometheus import Histogram
+from paddock.telemetry.prometheus import PrometheusHistogram
 
 BOUNDS = (0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 20.0, 40.0, 60.0, 120.0, 300.0, 600.0)
 MAX_SERIES = 200
@@ -20,8 +20,8 @@ OTHER = "other"
 class AnswerLatencies:
     """Seconds from a request to the first byte and to the end of its answer."""
 
-    first_byte: Histogram = field(default_factory=lambda: Histogram(BOUNDS))
-    total: Histogram = field(default_factory=lambda: Histogram(BOUNDS))
+    first_byte: PrometheusHistogram = field(default_factory=lambda: PrometheusHistogram(BOUNDS))
+    total: PrometheusHistogram = field(default_factory=lambda: PrometheusHistogram(BOUNDS))
 
 
 class ModelLatencies:

@@ -12,7 +12,7 @@ import structlog
 from paddock.errors import InvalidInput
 from paddock.llm.exchange import MAX_TOKENS, Exchange, ExchangeOutcome
 from paddock.llm.providers.run_scripts import RUN_SCRIPT_PROVIDER
-from paddock.model.owners import private_subject
+from paddock.model.owners import private_subject_of_view
 from paddock.store.database import Store
 from paddock.store.model_exchanges.usage_store import DIMENSIONS, Key, UsageStore, UsageTally
 
@@ -137,7 +137,7 @@ class UsageLedger:
         more than 10,000 rows.
         """
         values = dict(filters or {}) | ({"tenant": str(tenant)} if tenant is not None else {})
-        subject = private_subject(tenant)
+        subject = private_subject_of_view(tenant)
         unknown = sorted({*by, *values} - set(DIMENSIONS))
         if unknown:
             raise InvalidInput(f"unknown usage dimension {unknown[0]!r}; known: {', '.join(DIMENSIONS)}")

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import TypeAlias
 
-from paddock.telemetry.open_files import first_reserved_descriptor
+from paddock.telemetry.descriptor_reserve import first_reserved_descriptor
 
 RESERVED_DESCRIPTORS = 128
 """Descriptors that connections leave free: for sandboxes, providers, the database and worker processes."""

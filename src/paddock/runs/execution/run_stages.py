@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from paddock.errors import Conflict, ImageNotFound, InvalidInput, SandboxGone, SandboxTimeout, Unavailable
-from paddock.fleet.requests import CreateSandbox
+from paddock.fleet.fleet_requests import SandboxRequest
 from paddock.llm.gateway.model_routes import ModelNotFound
 from paddock.llm.providers.run_scripts import script_model_name
 from paddock.mcp.declared_servers import referenced_secrets, servers_extension
@@ -23,7 +23,7 @@ from paddock.runs.output.secret_masking import SecretMasker
 from paddock.runs.presets import PLAIN, LaunchPlan, Preset, ServiceAddresses, render_launch_plan
 from paddock.runs.tasks.model_choice import find_model, refresh_default_model
 from paddock.runs.tasks.task_templates import SCRIPT_MODEL
-from paddock.sandbox.daemon.client import BackgroundCommand, DaemonClient
+from paddock.sandbox.daemon.client import DaemonClient, SandboxCommand
 from paddock.sandbox.images import BuildProgress
 
 MARGIN = 600.0
@@ -138,12 +138,12 @@ async def create_sandbox(dependencies: RunDependencies, run: Run, image: str) ->
     return sandbox
 
 
-def _sandbox_request(dependencies: RunDependencies, run: Run, image: str) -> CreateSandbox:
+def _sandbox_request(dependencies: RunDependencies, run: Run, image: str) -> SandboxRequest:
     task = run.task
     life = task.end.timeout + sum(check.timeout for check in task.verify) + dependencies.config.runs.grace + MARGIN
     wishes: dict[str, object] = {"run": run.id, "models": run.model}
     wishes |= {"budget-requests": task.llm.requests, "budget-tokens": task.llm.tokens, "budget-cost": task.llm.cost}
-    return CreateSandbox(
+    return SandboxRequest(
         image=image,
         kind=task.kind,
         timeout=min(life, dependencies.config.sandboxes.max_timeout),
@@ -189,7 +189,7 @@ async def start_entrypoint(dependencies: RunDependencies, run: Run, inside: Daem
     """Start the entrypoint. Idempotent: its command id is fixed."""
     secrets = dependencies.config.runs.secrets
     env = {**what.env, **{name: secrets[name].get_secret_value() for name in run.task.secrets}, "PADDOCK_RUN": run.id}
-    await inside.start(BackgroundCommand(what.command, cwd=WORKSPACE, env=env), id=COMMAND)
+    await inside.start(SandboxCommand(what.command, cwd=WORKSPACE, env=env), id=COMMAND)
 
 
 async def run_check(
@@ -197,7 +197,7 @@ async def run_check(
 ) -> CheckResult:
     """Run one check. Raises `SandboxError` if the sandbox does not answer."""
     began = time.monotonic()
-    command = BackgroundCommand(check.run, cwd=WORKSPACE, env=dict(env), timeout=check.timeout)
+    command = SandboxCommand(check.run, cwd=WORKSPACE, env=dict(env), timeout=check.timeout)
     done = await _with_time_limit(check.timeout + PATIENCE, inside.run(command, limit=CHECK_OUTPUT))
     text = (done.stdout + done.stderr).decode(errors="replace")
     if done.reason and done.exit_code == 124:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from paddock.errors import NotFound, PaddockError, SandboxNotFound
 from paddock.fleet.fleet import Fleet
 from paddock.model.sandbox import Sandbox
-from paddock.sandbox.daemon.client import CommandEnded, OutputChunk
+from paddock.sandbox.daemon.client import CommandEnded, CommandOutputChunk
 
 EVENT_LOOP_SHARE = 0.25
 """Share of the event loop's time for a flood of output, after the first `ALLOWANCE` seconds."""
@@ -114,7 +114,7 @@ class OutputFollower:
                     if self._passing_over:
                         return
 
-    def _slice_chunk(self, output: OutputChunk) -> Iterator[OutputPiece]:
+    def _slice_chunk(self, output: CommandOutputChunk) -> Iterator[OutputPiece]:
         # Cursors are untrusted: a wrong one can only hide the sandbox's own output.
         missed = max(0, (output.cursor or 0) - len(output.data) - self._cursor)
         data = output.data

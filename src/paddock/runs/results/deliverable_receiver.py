@@ -19,7 +19,7 @@ from typing import Any
 
 from paddock.config.units import format_size
 from paddock.errors import HostFull, SandboxError
-from paddock.model.file_names import escape_name
+from paddock.model.file_names import escape_file_name
 from paddock.model.runs import DeliveredFile
 from paddock.model.task import WORKSPACE, Deliverable
 
@@ -316,7 +316,7 @@ def deliverable_path(path: str, wanted: str = "/") -> str:
     if "\0" in path or parts[0] or any(part in ("", ".", "..") for part in parts[1:]) or path in ("", WORKSPACE):
         raise FileRefused("is not a plain path")
     try:
-        sizes = [len(escape_name(part).encode()) for part in parts]
+        sizes = [len(escape_file_name(part).encode()) for part in parts]
     except UnicodeEncodeError:
         raise FileRefused("has a name that is not UTF-8") from None
     if max(sizes) > MAX_NAME or sum(sizes) + len(parts) > MAX_PATH:
@@ -326,7 +326,7 @@ def deliverable_path(path: str, wanted: str = "/") -> str:
     base = pattern_directory(wanted)
     if path != wanted and path != base and not path.startswith(base.rstrip("/") + "/"):
         raise FileRefused("was not requested")
-    return escape_name(path[len(WORKSPACE) + 1 :] if path.startswith(f"{WORKSPACE}/") else path[1:])
+    return escape_file_name(path[len(WORKSPACE) + 1 :] if path.startswith(f"{WORKSPACE}/") else path[1:])
 
 
 def pattern_directory(pattern: str) -> str:

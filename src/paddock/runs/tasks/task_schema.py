@@ -13,7 +13,7 @@ from pydantic.fields import FieldInfo
 from paddock.config.schema_lookup import annotation_at, section_type, unit_of_field
 from paddock.config.units import format_duration, format_size
 from paddock.model.task import Deliverable, McpServer, RetrySettings, Task, TaskCheck, TaskInput, TaskModel
-from paddock.model.task_fields import split_words, wrap_in_list
+from paddock.model.task_fields import split_command_words, wrap_in_list
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 SHORT_FORMS: Mapping[type[BaseModel], tuple[Mapping[str, Any], str]] = {
@@ -86,7 +86,8 @@ def _property(given: dict[str, Any], field: FieldInfo) -> dict[str, Any]:
     elif "items" in given:
         given["items"] = _with_short_form(given["items"])
         if any(
-            isinstance(mark, BeforeValidator) and mark.func in (wrap_in_list, split_words) for mark in field.metadata
+            isinstance(mark, BeforeValidator) and mark.func in (wrap_in_list, split_command_words)
+            for mark in field.metadata
         ):
             given = {"anyOf": [given, given["items"]]}
     elif "patternProperties" in given:

@@ -11,24 +11,32 @@ from typing import Any, Literal
 import aiohttp
 
 from paddock.errors import SandboxGone
-from paddock.sandbox.daemon.http_exchange import (
+from paddock.sandbox.daemon.daemon_http import (
     MAX_ANSWER,
     QUICK,
     parse_json_object,
-    read_bounded,
-    read_chunks,
+    read_body_chunks,
+    read_bounded_body,
     read_json_lines,
 )
 from paddock.sandbox.daemon.screen_client import ScreenClient
 
-__all__ = ["ENTRYPOINT", "QUICK", "BackgroundCommand", "CommandEnded", "CommandResult", "DaemonClient", "OutputChunk"]
+__all__ = [
+    "ENTRYPOINT",
+    "QUICK",
+    "CommandEnded",
+    "CommandOutputChunk",
+    "CommandResult",
+    "DaemonClient",
+    "SandboxCommand",
+]
 
 ENTRYPOINT = "entrypoint"
 """Command id of a sandbox's entrypoint."""
 
 
 @dataclass(frozen=True)
-class OutputChunk:
+class CommandOutputChunk:
     """A chunk of raw command output."""
 
     stream: Literal["stdout", "stderr"]
@@ -55,7 +63,7 @@ class CommandResult:
 
 
 @dataclass(frozen=True)
-class BackgroundCommand:
+class SandboxCommand:
     """A command to run in a sandbox."""
 
     command: str | Sequence[str]
@@ -99,7 +107,7 @@ class DaemonClient(ScreenClient):
         body = {"env": dict(env), "entrypoint": list(entrypoint) if entrypoint else None}
         await self._ask("POST", "/paddock/claim", json=body)
 
-    async def run(self, command: BackgroundCommand | str, *, limit: int = MAX_ANSWER) -> CommandResult:
+    async def run(self, command: SandboxCommand | str, *, limit: int = MAX_ANSWER) -> CommandResult:
         """Run a command and return its output, at most `limit` bytes per stream."""
         result = CommandResult(exit_code=-1)
         async for event in self.stream(command):
@@ -111,21 +119,21 @@ class DaemonClient(ScreenClient):
                 result.stderr += event.data[: max(0, limit - len(result.stderr))]
         return result
 
-    async def stream(self, command: BackgroundCommand | str) -> AsyncIterator[OutputChunk | CommandEnded]:
+    async def stream(self, command: SandboxCommand | str) -> AsyncIterator[CommandOutputChunk | CommandEnded]:
         """Run a command and yield its output live; the last item is its end."""
         if isinstance(command, str):
-            command = BackgroundCommand(command)
+            command = SandboxCommand(command)
         async with self.request("POST", "/command", json=command.document(raw=True)) as answer:
             async for event in _events(answer):
                 yield event
 
-    async def start(self, command: BackgroundCommand | str, *, id: str | None = None, timeout: float = QUICK) -> str:
+    async def start(self, command: SandboxCommand | str, *, id: str | None = None, timeout: float = QUICK) -> str:
         """Start a background command and return its id.
 
         With the caller's own `id`, repeated requests start it once.
         """
         if isinstance(command, str):
-            command = BackgroundCommand(command)
+            command = SandboxCommand(command)
         body = command.document(background=True, raw=True) | ({} if id is None else {"id": id})
         limit = aiohttp.ClientTimeout(total=timeout)
         async with self.request("POST", "/command", json=body, timeout=limit) as answer:
@@ -146,7 +154,7 @@ class DaemonClient(ScreenClient):
 
     async def follow(
         self, command_id: str, cursor: int = 0, *, whole: bool = False
-    ) -> AsyncGenerator[OutputChunk | CommandEnded, None]:
+    ) -> AsyncGenerator[CommandOutputChunk | CommandEnded, None]:
         """Yield the output of a background command from `cursor` until its end.
 
         Chunks end at line breaks; with `whole` they are larger and faster.
@@ -158,13 +166,13 @@ class DaemonClient(ScreenClient):
 
     async def read_file(self, path: str, *, limit: int = MAX_ANSWER) -> bytes:
         async with self.request("GET", "/files/download", params={"path": path}) as answer:
-            return await read_bounded(answer, limit)
+            return await read_bounded_body(answer, limit)
 
     @asynccontextmanager
     async def open_file(self, path: str) -> AsyncIterator[AsyncIterator[bytes]]:
         """Read a file of any size in chunks."""
         async with self.request("GET", "/files/download", params={"path": path}) as answer:
-            yield read_chunks(answer)
+            yield read_body_chunks(answer)
 
     async def write_file(self, path: str, content: bytes | AsyncIterable[bytes], *, mode: int = 644) -> None:
         """Write a file atomically. `mode` is decimal digits read as octal, as in execd."""
@@ -193,7 +201,7 @@ class DaemonClient(ScreenClient):
     async def get_archive(self, path: str) -> AsyncGenerator[bytes, None]:
         """Return a directory or file as a tar stream."""
         async with self.request("GET", "/archive", params={"path": path}) as answer:
-            async for piece in read_chunks(answer):
+            async for piece in read_body_chunks(answer):
                 yield piece
 
     async def put_archive(self, path: str, content: bytes | AsyncIterable[bytes]) -> None:
@@ -201,12 +209,12 @@ class DaemonClient(ScreenClient):
         await self._ask("PUT", "/archive", params={"path": path}, data=content, timeout=None)
 
 
-async def _events(answer: aiohttp.ClientResponse) -> AsyncIterator[OutputChunk | CommandEnded]:
+async def _events(answer: aiohttp.ClientResponse) -> AsyncIterator[CommandOutputChunk | CommandEnded]:
     finished = False
     async for document in read_json_lines(answer):
         kind = document.get("type")
         if kind in ("stdout", "stderr"):
-            yield OutputChunk(kind, _data(document), _number(document.get("cursor")))
+            yield CommandOutputChunk(kind, _data(document), _number(document.get("cursor")))
         elif kind == "error":
             finished = True
             yield _ended(document.get("error"))

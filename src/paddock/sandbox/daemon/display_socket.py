@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from paddock.errors import PaddockError, SandboxGone, SandboxTimeout
 from paddock.model.sandbox import DaemonAddress
 from paddock.sandbox.base import TOKEN_HEADER
-from paddock.sandbox.daemon.http_exchange import error_from_reply
+from paddock.sandbox.daemon.daemon_http import daemon_error_from_reply
 
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer, WriteableBuffer
@@ -65,7 +65,7 @@ class DisplaySocket(socket.socket):
         super().close()
 
 
-async def open_display(address: DaemonAddress, *, direct: bool, timeout: float) -> DisplaySocket:
+async def open_display_socket(address: DaemonAddress, *, direct: bool, timeout: float) -> DisplaySocket:
     """Connect to a sandbox's display; `direct` asks for a descriptor, which only a daemon on this machine can give.
 
     Raises `Unavailable` without a display, `SandboxGone` for an ended sandbox or an invalid descriptor,
@@ -156,7 +156,7 @@ async def _check_status(control: socket.socket, head: bytes) -> None:
 async def _refusal(control: socket.socket, status: int, body: bytes) -> PaddockError:
     while len(body) < MAX_REFUSAL and (data := await asyncio.get_running_loop().sock_recv(control, MAX_REFUSAL)):
         body += data
-    return error_from_reply(status, body.decode(errors="replace"))
+    return daemon_error_from_reply(status, body.decode(errors="replace"))
 
 
 async def _readable(control: socket.socket) -> None:

@@ -12,16 +12,16 @@ from multidict import CIMultiDict
 
 from paddock.errors import SandboxGone
 from paddock.model.screens import ScreenFrame, Screenshot
-from paddock.sandbox.daemon.display_socket import DisplaySocket, open_display
-from paddock.sandbox.daemon.http_exchange import (
+from paddock.sandbox.daemon.daemon_http import (
     QUICK,
     DaemonConnection,
-    FairReader,
+    EventLoopYielder,
     parse_json_object,
-    read_bounded,
-    read_chunks,
+    read_body_chunks,
+    read_bounded_body,
     read_json_lines,
 )
+from paddock.sandbox.daemon.display_socket import DisplaySocket, open_display_socket
 from paddock.sandbox.daemon.tool_stream import LINES, OnOutput, read_tool_stream
 
 MAX_RESULT = 16 * 2**20
@@ -64,7 +64,7 @@ class ScreenClient(DaemonConnection):
         limit = aiohttp.ClientTimeout(total=None, sock_connect=QUICK, sock_read=HEARTBEAT)
         async with self.request("GET", "/paddock/services/watch", timeout=limit) as answer:
             # The stream lasts as long as the sandbox, so reading is throttled.
-            async for document in read_json_lines(answer, FairReader(rest=WATCH_REST)):
+            async for document in read_json_lines(answer, EventLoopYielder(rest=WATCH_REST)):
                 if document.get("type") == "service":
                     yield document
         raise SandboxGone("the sandbox has ended")
@@ -91,7 +91,7 @@ class ScreenClient(DaemonConnection):
         limit, headers = aiohttp.ClientTimeout(total=timeout), CIMultiDict({"Accept": LINES})
         async with self.request("POST", path, headers=headers, json=body, timeout=limit) as answer:
             if answer.content_type != LINES:  # Sandboxes of older servers do not stream output.
-                return parse_json_object(await read_bounded(answer, MAX_RESULT))
+                return parse_json_object(await read_bounded_body(answer, MAX_RESULT))
             return await read_tool_stream(answer, MAX_RESULT, on_output)
 
     async def mcp(
@@ -103,7 +103,7 @@ class ScreenClient(DaemonConnection):
         limit = aiohttp.ClientTimeout(total=timeout)
         async with self.request("POST", "/mcp", raw=True, headers=sent, data=body, timeout=limit) as answer:
             said = {name.lower(): value for name, value in answer.headers.items()}
-            return answer.status, said, await read_bounded(answer, MAX_RESULT)
+            return answer.status, said, await read_bounded_body(answer, MAX_RESULT)
 
     async def screenshot(
         self, params: Mapping[str, str] | None = None, etag: str | None = None, timeout: float = QUICK
@@ -113,7 +113,7 @@ class ScreenClient(DaemonConnection):
         limit = aiohttp.ClientTimeout(total=timeout)
         query = dict(params or {})
         async with self.request("GET", "/screen/shot", headers=headers, params=query, timeout=limit) as answer:
-            data = await read_bounded(answer, MAX_PICTURE)
+            data = await read_bounded_body(answer, MAX_PICTURE)
             if answer.status == 304:
                 return None
             if answer.status != 200 or answer.content_type not in PICTURES:
@@ -132,7 +132,7 @@ class ScreenClient(DaemonConnection):
         query = {"width": str(width), "quality": str(quality), "fps": str(fps)}
         limit = aiohttp.ClientTimeout(total=None, sock_connect=QUICK)
         async with self.request("GET", "/screen/frames", params=query, timeout=limit) as answer:
-            async for frame in _frames(read_chunks(answer)):
+            async for frame in _frames(read_body_chunks(answer)):
                 yield frame
 
     async def open_display(self, *, direct: bool = True, timeout: float = QUICK) -> DisplaySocket:
@@ -142,7 +142,7 @@ class ScreenClient(DaemonConnection):
         connection: use only methods of `DisplaySocket` or non-blocking calls. Otherwise the daemon relays every byte.
         """
         direct = direct and self._address.socket is not None
-        return await open_display(self._address, direct=direct, timeout=timeout)
+        return await open_display_socket(self._address, direct=direct, timeout=timeout)
 
     async def terminals(self, timeout: float = QUICK) -> list[dict[str, Any]]:
         """Return the sandbox's terminals, in the format of `open_terminal`."""
@@ -171,7 +171,7 @@ class ScreenClient(DaemonConnection):
     async def _bounded(self, method: str, path: str, most: int, timeout: float, **arguments: Any) -> bytes:
         limit = aiohttp.ClientTimeout(total=timeout)
         async with self.request(method, path, timeout=limit, **arguments) as answer:
-            return await read_bounded(answer, most)
+            return await read_bounded_body(answer, most)
 
 
 def _objects(document: Mapping[str, Any], name: str) -> list[dict[str, Any]]:

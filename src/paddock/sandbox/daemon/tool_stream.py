@@ -12,7 +12,12 @@ from typing import Any, TypeAlias
 import aiohttp
 
 from paddock.errors import InvalidInput, SandboxGone
-from paddock.sandbox.daemon.http_exchange import BoundedLineReader, FairReader, error_from_reply, parse_json_object
+from paddock.sandbox.daemon.daemon_http import (
+    BoundedLineSplitter,
+    EventLoopYielder,
+    daemon_error_from_reply,
+    parse_json_object,
+)
 
 LINES = "application/x-ndjson"
 MAX_OUTPUT = 64 * 2**10
@@ -55,7 +60,7 @@ async def read_tool_stream(answer: aiohttp.ClientResponse, most: int, on_output:
 
 
 async def _lines(answer: aiohttp.ClientResponse, most: int) -> AsyncIterator[bytes]:
-    lines, size, turns = BoundedLineReader(), 0, FairReader()
+    lines, size, turns = BoundedLineSplitter(), 0, EventLoopYielder()
     async for piece in answer.content.iter_any():
         turns.begin()
         size += len(piece)
@@ -72,4 +77,4 @@ def _refusal(error: dict[str, Any]) -> Exception:
     status = error.get("status")
     if not isinstance(status, int) or not 400 <= status <= 599:
         return SandboxGone("the sandbox sent an invalid reply")
-    return error_from_reply(status, json.dumps(error))
+    return daemon_error_from_reply(status, json.dumps(error))

@@ -35,13 +35,13 @@ class BuildProgress:
 Watcher: TypeAlias = Callable[[BuildProgress], None]
 
 
-class BuildCancelled(BuildError):
+class ImageBuildCancelled(BuildError):
     """The build was cancelled and cleaned up."""
 
     code = "IMAGE_BUILD_CANCELLED"
 
 
-class CommandFailed(Exception):
+class BuildCommandFailed(Exception):
     """A build program failed."""
 
     def __init__(self, reason: str, last_lines: Sequence[str]) -> None:
@@ -50,7 +50,7 @@ class CommandFailed(Exception):
         self.last_lines = tuple(last_lines)
 
 
-def find_program(name: str, package: str) -> str:
+def require_build_program(name: str, package: str) -> str:
     """Return the path of a host program. Raises `Unavailable` naming the package to install."""
     path = shutil.which(name)
     if path is None:
@@ -58,7 +58,7 @@ def find_program(name: str, package: str) -> str:
     return path
 
 
-class BuildConsole:
+class BuildCommandRunner:
     """Log and progress of one build. Not thread-safe."""
 
     def __init__(self, log: BinaryIO, watcher: Watcher, cancel: threading.Event) -> None:
@@ -79,9 +79,9 @@ class BuildConsole:
         self._now = BuildProgress(self._now.step, fraction, self._now.line)
 
     def check(self) -> None:
-        """Raise `BuildCancelled` if cancellation was requested."""
+        """Raise `ImageBuildCancelled` if cancellation was requested."""
         if self._cancel.is_set():
-            raise BuildCancelled
+            raise ImageBuildCancelled
 
     def run(
         self,
@@ -91,7 +91,7 @@ class BuildConsole:
         timeout: float = COMMAND_SECONDS,
         listen: Callable[[str], None] = lambda line: None,
     ) -> None:
-        """Run a program without input. Raises `CommandFailed`; kills its process group when cancelled."""
+        """Run a program without input. Raises `BuildCommandFailed`; kills its process group when cancelled."""
         self.check()
         last: deque[str] = deque(maxlen=_LAST_LINES)
         deadline = time.monotonic() + timeout
@@ -115,9 +115,9 @@ class BuildConsole:
                 _end(process)
         self.check()
         if time.monotonic() >= deadline:
-            raise CommandFailed(f"did not end within {timeout:.0f} seconds", last)
+            raise BuildCommandFailed(f"did not end within {timeout:.0f} seconds", last)
         if process.returncode != 0:
-            raise CommandFailed(_ending(process.returncode), last)
+            raise BuildCommandFailed(_ending(process.returncode), last)
 
     def capture(self, argv: Sequence[str], *, env: Mapping[str, str] | None = None, timeout: float = 60.0) -> str:
         """Run a program and return its output, which is logged only on failure."""
@@ -133,13 +133,13 @@ class BuildConsole:
             try:
                 output, complaint = process.communicate(timeout=timeout)
             except subprocess.TimeoutExpired:
-                raise CommandFailed(f"did not answer within {timeout:.0f} seconds", ()) from None
+                raise BuildCommandFailed(f"did not answer within {timeout:.0f} seconds", ()) from None
             finally:
                 _end(process)
         if process.returncode != 0:
             self._log.write(complaint)
             lines = complaint.decode(errors="replace").strip().splitlines()
-            raise CommandFailed(_ending(process.returncode), lines[-_LAST_LINES:])
+            raise BuildCommandFailed(_ending(process.returncode), lines[-_LAST_LINES:])
         return output.decode(errors="replace")
 
     def _lines(self, process: subprocess.Popen[bytes], descriptor: int, deadline: float) -> Iterator[str]:

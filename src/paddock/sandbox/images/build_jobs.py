@@ -67,7 +67,7 @@ class _Job:
         self.changed = asyncio.Event()
 
 
-class BuildJobs:
+class ImageBuildJobs:
     """Builds of one server. They end with it; finished parts are reused by the next build."""
 
     def __init__(self, images: ImageStore) -> None:

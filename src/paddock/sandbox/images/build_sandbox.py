@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from paddock.errors import BuildError, Unavailable
-from paddock.sandbox.images.build_command_runner import find_program
-from paddock.sandbox.images.registry_settings import SETTINGS_INSIDE, RegistrySettings
+from paddock.sandbox.images.build_command_runner import require_build_program
+from paddock.sandbox.images.registry_settings import SETTINGS_INSIDE, PackageRegistrySettings
 
 _PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 _CAPABILITIES = ("CHOWN", "DAC_OVERRIDE", "FOWNER", "FSETID", "KILL", "SETFCAP", "SETGID", "SETUID")
@@ -20,7 +20,7 @@ _CAPABILITIES = ("CHOWN", "DAC_OVERRIDE", "FOWNER", "FSETID", "KILL", "SETFCAP",
 
 def bwrap_die_with_parent() -> list[str]:
     """Return a command prefix that kills a program when the starting thread dies."""
-    return [find_program("setpriv", "util-linux"), "--pdeathsig", "KILL", "--"]
+    return [require_build_program("setpriv", "util-linux"), "--pdeathsig", "KILL", "--"]
 
 
 def bwrap_isolation_arguments(user_id: int | None = None) -> list[str]:
@@ -29,7 +29,13 @@ def bwrap_isolation_arguments(user_id: int | None = None) -> list[str]:
     An ordinary user becomes root of a user namespace with subordinate ids, which dpkg needs.
     """
     user_id = os.geteuid() if user_id is None else user_id
-    words = [*bwrap_die_with_parent(), find_program("unshare", "util-linux"), "--mount", "--propagation", "private"]
+    words = [
+        *bwrap_die_with_parent(),
+        require_build_program("unshare", "util-linux"),
+        "--mount",
+        "--propagation",
+        "private",
+    ]
     words += ["--pid", "--fork", "--kill-child", "--mount-proc"]
     if user_id != 0:
         _demand_subordinate_ids(user_id)
@@ -37,7 +43,7 @@ def bwrap_isolation_arguments(user_id: int | None = None) -> list[str]:
     return [*words, "--"]
 
 
-def remove_tree(path: Path) -> None:
+def remove_build_tree(path: Path) -> None:
     """Remove a build's tree with files of any owner. Leftovers remain for the next prune."""
     shutil.rmtree(path, ignore_errors=True)
     if path.exists() and os.geteuid() != 0 and shutil.which("newuidmap"):
@@ -46,14 +52,14 @@ def remove_tree(path: Path) -> None:
         )
 
 
-class BuildSandbox:
+class BuildStepSandbox:
     """Runs commands as root of an image, with the host's network and no other access."""
 
-    def __init__(self, root: Path, scratch: Path, settings: RegistrySettings) -> None:
+    def __init__(self, root: Path, scratch: Path, settings: PackageRegistrySettings) -> None:
         self._root = root
         self._scratch = scratch
         self._settings = settings
-        self._bwrap = find_program("bwrap", "bubblewrap")
+        self._bwrap = require_build_program("bwrap", "bubblewrap")
         scratch.mkdir(exist_ok=True)
         scratch.chmod(0o1777)
 
@@ -77,7 +83,7 @@ class BuildSandbox:
             words += ["--ro-bind", str(host), inside]
         for name in ("resolv.conf", "hosts"):
             if Path("/etc", name).is_file():
-                write_placeholder_file(self._root, name)
+                write_etc_placeholder(self._root, name)
                 words += ["--ro-bind", str(Path("/etc", name).resolve()), f"/etc/{name}"]
         for capability in _CAPABILITIES:
             words += ["--cap-add", f"CAP_{capability}"]
@@ -94,7 +100,7 @@ class BuildSandbox:
         return [*words, "--bind", str(self._root), "/", "--dev", "/dev", "--proc", "/proc"]
 
 
-def write_placeholder_file(root: Path, name: str, content: str = "") -> None:
+def write_etc_placeholder(root: Path, name: str, content: str = "") -> None:
     """Replace `/etc/NAME` of an image with a plain file, without following links."""
     directory = os.open(root, os.O_RDONLY | os.O_DIRECTORY)
     try:
@@ -118,7 +124,7 @@ def _demand_subordinate_ids(user_id: int) -> None:
         name = pwd.getpwuid(user_id).pw_name
     except KeyError:
         name = str(user_id)
-    find_program("newuidmap", "uidmap")
+    require_build_program("newuidmap", "uidmap")
     for path in (Path("/etc/subuid"), Path("/etc/subgid")):
         entries = path.read_text().splitlines() if path.is_file() else []
         if not any(entry.split(":")[0] in (name, str(user_id)) for entry in entries):

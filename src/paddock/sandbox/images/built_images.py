@@ -19,10 +19,10 @@ from pydantic import AwareDatetime, ValidationError
 
 from paddock.errors import BuildError
 from paddock.model.sandbox import FrozenModel, Image, ImageService, Mount, SandboxUser
-from paddock.sandbox.images.build_command_runner import BuildCancelled
-from paddock.sandbox.images.build_sandbox import remove_tree
+from paddock.sandbox.images.build_command_runner import ImageBuildCancelled
+from paddock.sandbox.images.build_sandbox import remove_build_tree
 
-DIGEST_LETTERS = 12
+DIGEST_LENGTH = 12
 _MANIFEST = "image.json"
 _WORKSPACE = ".building-"
 _LOCKS = ".locks"
@@ -73,7 +73,7 @@ class StoredImage(FrozenModel):
         )
 
 
-class BuildWorkspace:
+class ImageBuildWorkspace:
     """Directory of a running build; published as an image or removed."""
 
     def __init__(self, path: Path) -> None:
@@ -82,7 +82,7 @@ class BuildWorkspace:
         self.log_path = path / "build.log"
 
 
-class ImageDirectory:
+class BuiltImageDirectory:
     """Directory of images, safe for several processes."""
 
     def __init__(self, directory: Path) -> None:
@@ -91,7 +91,7 @@ class ImageDirectory:
 
     def place(self, name: str, digest: str) -> Path:
         """Return the path of an image."""
-        return self.directory / f"{_plain(name)}-{digest[:DIGEST_LETTERS]}"
+        return self.directory / f"{_plain(name)}-{digest[:DIGEST_LENGTH]}"
 
     def get(self, name: str, digest: str) -> StoredImage | None:
         stored = self._load(self.place(name, digest))
@@ -115,12 +115,12 @@ class ImageDirectory:
                     yield
                     return
             if cancel.wait(0.1):
-                raise BuildCancelled
+                raise ImageBuildCancelled
             if time.monotonic() > deadline:
-                raise BuildError(f"another build of {digest[:DIGEST_LETTERS]} did not end; try again later")
+                raise BuildError(f"another build of {digest[:DIGEST_LENGTH]} did not end; try again later")
 
     @contextlib.contextmanager
-    def workspace(self) -> Iterator[BuildWorkspace]:
+    def workspace(self) -> Iterator[ImageBuildWorkspace]:
         """Create a workspace and remove it afterwards unless `publish` turned it into an image."""
         self.sweep()
         with self._guard():
@@ -130,13 +130,13 @@ class ImageDirectory:
             descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
             _try_lock(descriptor)
         try:
-            yield BuildWorkspace(path)
+            yield ImageBuildWorkspace(path)
         finally:
             if path.exists():
-                remove_tree(path)
+                remove_build_tree(path)
             os.close(descriptor)
 
-    def publish(self, workspace: BuildWorkspace, manifest: ImageManifest) -> StoredImage:
+    def publish(self, workspace: ImageBuildWorkspace, manifest: ImageManifest) -> StoredImage:
         """Publish a workspace as an image, atomically."""
         place = self.place(manifest.name, manifest.digest)
         # Flush files before the manifest, so that a power cut cannot keep only the manifest.
@@ -167,10 +167,10 @@ class ImageDirectory:
                     if _try_lock(descriptor):
                         dead.append(path)
         for path in dead:
-            remove_tree(path)
+            remove_build_tree(path)
         return len(dead)
 
-    def keep_log(self, workspace: BuildWorkspace, name: str) -> Path:
+    def keep_log(self, workspace: ImageBuildWorkspace, name: str) -> Path:
         """Keep a failed build's log until the next prune."""
         logs = self.directory / _LOGS
         logs.mkdir(exist_ok=True)
@@ -228,7 +228,7 @@ def _plain(name: str) -> str:
     return "".join(letter if letter.isalnum() or letter in ".-_" else "_" for letter in name).lstrip(".")
 
 
-def tree_size(root: Path) -> int:
+def disk_size_of_tree(root: Path) -> int:
     """Return the disk bytes of a tree, counting hard links once."""
     files = {(status.st_dev, status.st_ino): status.st_blocks * 512 for _, status in _walk(root)}
     return sum(files.values())

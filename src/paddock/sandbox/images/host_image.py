@@ -13,7 +13,7 @@ from pathlib import Path, PurePosixPath
 
 from paddock.errors import Unavailable
 from paddock.model.sandbox import Image, Mount, SandboxUser
-from paddock.sandbox.images.built_images import ImageDirectory, ImageManifest, StoredImage, tree_size
+from paddock.sandbox.images.built_images import BuiltImageDirectory, ImageManifest, StoredImage, disk_size_of_tree
 from paddock.sandbox.images.recipe import HOST
 from paddock.sandbox.images.recipe_library import BUILDER_VERSION
 
@@ -68,7 +68,7 @@ class _Entry:
 class HostImage:
     """Creates the `host` image on first use, and again when its sources changed."""
 
-    def __init__(self, shelf: ImageDirectory, host: Path = Path("/")) -> None:
+    def __init__(self, shelf: BuiltImageDirectory, host: Path = Path("/")) -> None:
         self._shelf = shelf
         self._host = host
         self._known: tuple[object, str] | None = None
@@ -122,7 +122,7 @@ class HostImage:
                 env={"LANG": "C.UTF-8"},
                 binds=self._binds(),
                 python=python,
-                size=tree_size(workspace.root),
+                size=disk_size_of_tree(workspace.root),
                 built_at=datetime.now(UTC),
             )
             return self._shelf.publish(workspace, manifest)

@@ -9,8 +9,8 @@ from pydantic import ValidationError
 
 from paddock.errors import BuildError
 from paddock.model.sandbox import FrozenModel
-from paddock.sandbox.images.build_command_runner import BuildConsole, CommandFailed
-from paddock.sandbox.images.build_sandbox import BuildSandbox
+from paddock.sandbox.images.build_command_runner import BuildCommandFailed, BuildCommandRunner
+from paddock.sandbox.images.build_sandbox import BuildStepSandbox
 
 _SCRIPT = r"""
 import asyncio, grp, json, os, pwd, ssl, subprocess, sys
@@ -29,7 +29,7 @@ print(json.dumps({"version": list(sys.version_info[:3]), "users": users, "groups
 _NEEDED = "Paddock's daemon in every sandbox needs /usr/bin/python3 >= 3.9 with its standard library"
 
 
-class ProbeFindings(FrozenModel):
+class ImageProbeFindings(FrozenModel):
     """Programs and users found in an image."""
 
     version: tuple[int, int, int]
@@ -42,7 +42,9 @@ class ProbeFindings(FrozenModel):
         return ".".join(str(number) for number in self.version)
 
 
-def probe_image(name: str, sandbox: BuildSandbox, console: BuildConsole, env: Mapping[str, str]) -> ProbeFindings:
+def probe_image(
+    name: str, sandbox: BuildStepSandbox, console: BuildCommandRunner, env: Mapping[str, str]
+) -> ImageProbeFindings:
     """Check that the daemon can run in an image. Raises `BuildError` naming what is missing."""
     environment = {"PATH": "/usr/local/bin:/usr/bin:/bin", "LANG": "C.UTF-8"}
     if "PATH" in env:
@@ -50,8 +52,8 @@ def probe_image(name: str, sandbox: BuildSandbox, console: BuildConsole, env: Ma
     try:
         # Isolated mode ignores the image's variables and user packages.
         output = console.capture(sandbox.probe_argv(["python3", "-I", "-c", _SCRIPT]), env=environment)
-        findings = ProbeFindings.model_validate(json.loads(output))
-    except CommandFailed as error:
+        findings = ImageProbeFindings.model_validate(json.loads(output))
+    except BuildCommandFailed as error:
         reason = error.last_lines[-1] if error.last_lines else error.reason
         raise BuildError(f"image '{name}' has no usable python3 ({reason}); {_NEEDED}: add 'python3' to apt") from None
     except (ValueError, ValidationError) as error:

@@ -13,19 +13,19 @@ from typing import IO
 
 from paddock.errors import BuildError, ConfigError, Conflict, ImageNotFound, PaddockError
 from paddock.model.sandbox import FrozenModel, Image
-from paddock.sandbox.images.build_command_runner import BuildCancelled, BuildConsole, BuildProgress, Watcher
+from paddock.sandbox.images.build_command_runner import BuildCommandRunner, BuildProgress, ImageBuildCancelled, Watcher
 from paddock.sandbox.images.built_images import (
-    DIGEST_LETTERS,
-    BuildWorkspace,
-    ImageDirectory,
+    DIGEST_LENGTH,
+    BuiltImageDirectory,
+    ImageBuildWorkspace,
     ImageManifest,
     StoredImage,
 )
 from paddock.sandbox.images.host_image import HostImage
-from paddock.sandbox.images.oci_images import OciPull, RegistryCredentials, canonical_reference
+from paddock.sandbox.images.oci_images import OciImagePull, RegistryCredentials, canonical_image_reference
 from paddock.sandbox.images.recipe import HOST
 from paddock.sandbox.images.recipe_build import RecipeBuild
-from paddock.sandbox.images.recipe_library import BuildPlan, RecipeLibrary, default_recipe_directories
+from paddock.sandbox.images.recipe_library import RecipeBuildPlan, RecipeLibrary, default_recipe_directories
 
 
 class ImageInfo(FrozenModel):
@@ -37,7 +37,7 @@ class ImageInfo(FrozenModel):
     """Whether it is up to date; False if its recipe or the host changed."""
 
 
-class PruneResult(FrozenModel):
+class ImagePruneResult(FrozenModel):
     """Result of a prune."""
 
     images: tuple[str, ...]
@@ -60,7 +60,7 @@ class ImageStore:
         aliases: Mapping[str, str] | None = None,
     ) -> None:
         self.library = RecipeLibrary(default_recipe_directories() if recipe_dirs is None else recipe_dirs)
-        self._shelf = ImageDirectory(directory)
+        self._shelf = BuiltImageDirectory(directory)
         self._host = HostImage(self._shelf)
         self._mirror = mirror
         self._aliases = dict(aliases or {})
@@ -83,7 +83,7 @@ class ImageStore:
             return self._host.resolve()
         if self.library.find(reference) is not None:
             return self._by_recipe(reference).image
-        canonical = canonical_reference(reference)
+        canonical = canonical_image_reference(reference)
         for stored in self._shelf.all():
             if stored.manifest.kind == "oci" and stored.manifest.name == canonical:
                 return stored.image
@@ -110,8 +110,8 @@ class ImageStore:
     ) -> Image:
         """Build a recipe with its bases, or pull an OCI image. Returns at once if it exists.
 
-        `progress` is called in this thread. Setting `cancel` ends the build's programs and raises `BuildCancelled`.
-        Raises `BuildError`, and `ConfigError` for an invalid recipe.
+        `progress` is called in this thread. Setting `cancel` ends the build's programs and raises
+        `ImageBuildCancelled`. Raises `BuildError`, and `ConfigError` for an invalid recipe.
         """
         reference = self._aliases.get(reference, reference)
         cancel = cancel or threading.Event()
@@ -121,11 +121,11 @@ class ImageStore:
             return self.resolve(reference)
         if self.library.find(reference) is not None:
             return self._build_recipe(self.library.plan(reference), progress, cancel).image
-        canonical = canonical_reference(reference)
+        canonical = canonical_image_reference(reference)
         if canonical is None:
             raise ImageNotFound(self._unknown(reference))
         with self._workspace(canonical, progress, cancel) as (workspace, console):
-            pull = OciPull(canonical, workspace, console, credentials, platform)
+            pull = OciImagePull(canonical, workspace, console, credentials, platform)
             try:
                 digest = pull.find()
             except ImageNotFound as error:
@@ -157,7 +157,7 @@ class ImageStore:
         Raises `Conflict`, removing none, if one is in use; `ImageNotFound` if there is none.
         """
         reference = self._aliases.get(reference, reference)
-        named = {reference, canonical_reference(reference)}
+        named = {reference, canonical_image_reference(reference)}
         digest = reference.rpartition("@")[2]
         chosen = [stored for stored in self._shelf.all() if stored.manifest.name in named]
         if not chosen and len(digest) >= 6:
@@ -171,7 +171,7 @@ class ImageStore:
             self._shelf.discard(stored)
         return [stored.manifest.digest for stored in chosen]
 
-    def prune(self, in_use: Collection[str] = frozenset()) -> PruneResult:
+    def prune(self, in_use: Collection[str] = frozenset()) -> ImagePruneResult:
         """Remove outdated images, leftovers of dead builders and logs of failed builds."""
         current = {stored.directory for stored in self._current()}
         old = [
@@ -184,7 +184,7 @@ class ImageStore:
             self._shelf.discard(stored)
         self._shelf.forget_logs()
         self._shelf.forget_locks()
-        return PruneResult(
+        return ImagePruneResult(
             images=tuple(_title(stored) for stored in old),
             leftovers=leftovers,
             bytes=sum(stored.manifest.size for stored in old),
@@ -230,13 +230,13 @@ class ImageStore:
                 await work
             raise
 
-    async def prune_async(self, in_use: Collection[str] = frozenset()) -> PruneResult:
+    async def prune_async(self, in_use: Collection[str] = frozenset()) -> ImagePruneResult:
         return await asyncio.to_thread(self.prune, in_use)
 
     async def remove_async(self, reference: str, in_use: Collection[str] = frozenset()) -> Sequence[str]:
         return await asyncio.to_thread(self.remove, reference, in_use)
 
-    def _build_recipe(self, plan: BuildPlan, progress: Watcher, cancel: threading.Event) -> StoredImage:
+    def _build_recipe(self, plan: RecipeBuildPlan, progress: Watcher, cancel: threading.Event) -> StoredImage:
         chain = [plan]
         while chain[0].base:
             chain.insert(0, chain[0].base)
@@ -251,7 +251,7 @@ class ImageStore:
         return stored
 
     def _build_one(
-        self, plan: BuildPlan, base: StoredImage | None, progress: Watcher, cancel: threading.Event
+        self, plan: RecipeBuildPlan, base: StoredImage | None, progress: Watcher, cancel: threading.Event
     ) -> StoredImage:
         with self._claim(plan.digest, progress, cancel):
             stored = self._shelf.get(plan.name, plan.digest)
@@ -270,7 +270,7 @@ class ImageStore:
         with contextlib.ExitStack() as held:
             try:
                 held.enter_context(self._shelf.claim(digest, at_once))
-            except BuildCancelled:
+            except ImageBuildCancelled:
                 progress(BuildProgress("waiting for another build", None))
                 held.enter_context(self._shelf.claim(digest, cancel))
             yield
@@ -278,13 +278,13 @@ class ImageStore:
     @contextlib.contextmanager
     def _workspace(
         self, name: str, progress: Watcher, cancel: threading.Event
-    ) -> Iterator[tuple[BuildWorkspace, BuildConsole]]:
+    ) -> Iterator[tuple[ImageBuildWorkspace, BuildCommandRunner]]:
         """Open a workspace with its console; errors name the kept log."""
         with self._shelf.workspace() as workspace:
             try:
                 with open(workspace.log_path, "wb", buffering=0) as log:
-                    yield workspace, BuildConsole(log, progress, cancel)
-            except BuildCancelled:
+                    yield workspace, BuildCommandRunner(log, progress, cancel)
+            except ImageBuildCancelled:
                 raise
             except BuildError as error:
                 log_path = self._shelf.keep_log(workspace, name)
@@ -347,7 +347,7 @@ def _share(progress: Watcher, name: str, place: int, count: int) -> Watcher:
 
 
 def _title(stored: StoredImage) -> str:
-    return f"{stored.manifest.name}@{stored.manifest.digest[:DIGEST_LETTERS]}"
+    return f"{stored.manifest.name}@{stored.manifest.digest[:DIGEST_LENGTH]}"
 
 
 def _owned_as_in(image: Image) -> Callable[[tarfile.TarInfo], tarfile.TarInfo]:

@@ -17,14 +17,14 @@ from pydantic import Field, SecretStr
 
 from paddock.errors import BuildError, ImageNotFound, InvalidInput
 from paddock.model.sandbox import FrozenModel, SandboxUser
-from paddock.sandbox.images.build_command_runner import BuildConsole, CommandFailed, find_program
-from paddock.sandbox.images.build_sandbox import BuildSandbox, bwrap_die_with_parent, write_placeholder_file
-from paddock.sandbox.images.built_images import BuildWorkspace, ImageManifest, tree_size
-from paddock.sandbox.images.image_probe import ProbeFindings, probe_image
+from paddock.sandbox.images.build_command_runner import BuildCommandFailed, BuildCommandRunner, require_build_program
+from paddock.sandbox.images.build_sandbox import BuildStepSandbox, bwrap_die_with_parent, write_etc_placeholder
+from paddock.sandbox.images.built_images import ImageBuildWorkspace, ImageManifest, disk_size_of_tree
+from paddock.sandbox.images.image_probe import ImageProbeFindings, probe_image
 from paddock.sandbox.images.recipe_build import fix_file_owners
-from paddock.sandbox.images.registry_settings import RegistrySettings
+from paddock.sandbox.images.registry_settings import PackageRegistrySettings
 
-LOOK_SECONDS = 30
+LOOKUP_SECONDS = 30
 """Time limit of a registry lookup."""
 
 _LOCAL = ("oci:", "oci-archive:", "docker-archive:", "dir:")
@@ -54,7 +54,7 @@ class RegistryCredentials(FrozenModel):
     password: SecretStr = Field(repr=False)
 
 
-def canonical_reference(reference: str) -> str | None:
+def canonical_image_reference(reference: str) -> str | None:
     """Return the canonical form of an OCI reference, or None if it is invalid."""
     if reference.startswith(_LOCAL):
         return reference
@@ -69,14 +69,14 @@ def canonical_reference(reference: str) -> str | None:
     return f"{registry}/{path}:{match['tag'] or 'latest'}"
 
 
-class OciPull:
+class OciImagePull:
     """A pull of one image into its workspace."""
 
     def __init__(
         self,
         reference: str,
-        workspace: BuildWorkspace,
-        console: BuildConsole,
+        workspace: ImageBuildWorkspace,
+        console: BuildCommandRunner,
         credentials: RegistryCredentials | None,
         platform: str | None,
     ) -> None:
@@ -84,17 +84,17 @@ class OciPull:
         self._source = reference if reference.startswith(_LOCAL) else f"docker://{reference}"
         self._workspace = workspace
         self._console = console
-        self._skopeo = [find_program("skopeo", "skopeo"), *_platform_options(platform)]
+        self._skopeo = [require_build_program("skopeo", "skopeo"), *_platform_options(platform)]
         self._authentication = self._write_credentials(credentials) if credentials else []
         self._digest = ""
 
     def find(self) -> str:
-        """Return the current digest of the reference. Raises `ImageNotFound` within `LOOK_SECONDS`."""
+        """Return the current digest of the reference. Raises `ImageNotFound` within `LOOKUP_SECONDS`."""
         self._console.step("look", 0.0)
         words = [*self._skopeo, "inspect", *self._authentication, "--format", "{{.Digest}}", self._source]
         try:
-            self._digest = self._console.capture(words, timeout=LOOK_SECONDS).strip().removeprefix("sha256:")
-        except CommandFailed as error:
+            self._digest = self._console.capture(words, timeout=LOOKUP_SECONDS).strip().removeprefix("sha256:")
+        except BuildCommandFailed as error:
             said = _plain_reason(error)
             if self._source == self._reference:
                 raise ImageNotFound(f"there is no image at {self._reference}: {said}") from None
@@ -116,7 +116,14 @@ class OciPull:
         config = _image_config(layout)
         self._console.step("unpack", 0.6)
         rootless = [] if os.geteuid() == 0 else ["--rootless"]
-        umoci = [find_program("umoci", "umoci"), "unpack", *rootless, "--image", f"{layout}:image", str(bundle)]
+        umoci = [
+            require_build_program("umoci", "umoci"),
+            "unpack",
+            *rootless,
+            "--image",
+            f"{layout}:image",
+            str(bundle),
+        ]
         self._attempt([*bwrap_die_with_parent(), *umoci])
         (bundle / "rootfs").rename(self._workspace.root)
         self._console.step("finish", 0.9)
@@ -125,10 +132,12 @@ class OciPull:
     def _finish(self, config: Mapping[str, Any], layout: Path, bundle: Path) -> ImageManifest:
         env = dict(item.partition("=")[::2] for item in config.get("Env") or ())
         for name in ("resolv.conf", "hosts"):
-            write_placeholder_file(
+            write_etc_placeholder(
                 self._workspace.root, name, "127.0.0.1 localhost\n::1 localhost\n" if name == "hosts" else ""
             )
-        sandbox = BuildSandbox(self._workspace.root, self._workspace.path / "tmp", RegistrySettings(layout, {}))
+        sandbox = BuildStepSandbox(
+            self._workspace.root, self._workspace.path / "tmp", PackageRegistrySettings(layout, {})
+        )
         findings = probe_image(self._reference, sandbox, self._console, env)
         fix_file_owners(self._workspace, self._console)
         for leftover in (layout, bundle, self._workspace.path / "tmp", self._workspace.path / "auth.json"):
@@ -142,14 +151,14 @@ class OciPull:
             working_directory=config.get("WorkingDir") or None,
             python=findings.python,
             packages=findings.packages,
-            size=tree_size(self._workspace.root),
+            size=disk_size_of_tree(self._workspace.root),
             built_at=datetime.now(UTC),
         )
 
     def _attempt(self, argv: list[str]) -> None:
         try:
             self._console.run(argv)
-        except CommandFailed as error:
+        except BuildCommandFailed as error:
             raise BuildError("\n".join([f"image '{self._reference}' {error.reason}:", *error.last_lines])) from None
 
     def _write_credentials(self, credentials: RegistryCredentials) -> list[str]:
@@ -173,7 +182,7 @@ def _platform_options(platform: str | None) -> list[str]:
     return [*options, "--override-variant", parts[2]] if len(parts) == 3 else options
 
 
-def _plain_reason(error: CommandFailed) -> str:
+def _plain_reason(error: BuildCommandFailed) -> str:
     """Return skopeo's last message without log decoration."""
     if not error.last_lines:
         return error.reason
@@ -192,7 +201,7 @@ def _image_config(layout: Path) -> Mapping[str, Any]:
     return dict(blob(blob(index["manifests"][0])["config"]).get("config") or {})
 
 
-def _user(written: str, findings: ProbeFindings) -> SandboxUser:
+def _user(written: str, findings: ImageProbeFindings) -> SandboxUser:
     """Return the configured user of an image, resolved with its /etc/passwd."""
     who, _, group = written.partition(":")
     users = findings.users

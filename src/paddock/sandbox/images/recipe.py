@@ -43,7 +43,7 @@ Variable = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
 Value = Annotated[str, Field(pattern=r"^[^\x00]*$")]
 
 
-class RecipeFile(FrozenModel):
+class RecipeImageFile(FrozenModel):
     """A file of the image, inline or from the recipe's directory."""
 
     content: str | None = None
@@ -59,7 +59,7 @@ class RecipeFile(FrozenModel):
         return value
 
     @model_validator(mode="after")
-    def _one_origin(self) -> RecipeFile:
+    def _one_origin(self) -> RecipeImageFile:
         if (self.content is None) == (self.source is None):
             raise ValueError("needs either 'content' or 'source', and not both")
         return self
@@ -100,7 +100,7 @@ class Recipe(FrozenModel):
     apt: tuple[AptPackage, ...] = ()
     pip: tuple[LanguagePackage, ...] = ()
     npm: tuple[LanguagePackage, ...] = ()
-    files: Mapping[ImagePath, RecipeFile] = {}
+    files: Mapping[ImagePath, RecipeImageFile] = {}
     user: RecipeUser | None = None
     """User of the sandbox's processes. Default: the base's user."""
     env: Mapping[Variable, Value] = {}
@@ -170,7 +170,7 @@ def parse_recipe(text: str, path: Path) -> Recipe:
         raise ConfigError("\n".join(complaints)) from error
 
 
-def recipe_source_path(recipe_path: Path, target: str, file: RecipeFile) -> Path:
+def recipe_source_path(recipe_path: Path, target: str, file: RecipeImageFile) -> Path:
     """Return a file's source path. Raises `ConfigError` if it is missing or outside the recipe's directory."""
     assert file.source is not None
     directory = recipe_path.parent.resolve()
@@ -198,6 +198,6 @@ def _advice(detail: Mapping[str, Any]) -> str:
 
 
 def _fields_at(location: Sequence[str | int]) -> list[str]:
-    models: dict[str, type[FrozenModel]] = {"files": RecipeFile, "user": RecipeUser, "services": RecipeService}
+    models: dict[str, type[FrozenModel]] = {"files": RecipeImageFile, "user": RecipeUser, "services": RecipeService}
     model = models.get(str(location[0]), Recipe) if location else Recipe
     return list(model.model_fields)

@@ -15,23 +15,27 @@ from paddock.sandbox.images.apt_sources import (
     choose_apt_sources,
     format_apt_sources,
 )
-from paddock.sandbox.images.build_command_runner import BuildConsole, CommandFailed, find_program
+from paddock.sandbox.images.build_command_runner import BuildCommandFailed, BuildCommandRunner, require_build_program
 from paddock.sandbox.images.build_sandbox import (
-    BuildSandbox,
+    BuildStepSandbox,
     bwrap_isolation_arguments,
-    remove_tree,
-    write_placeholder_file,
+    remove_build_tree,
+    write_etc_placeholder,
 )
 from paddock.sandbox.images.built_images import (
-    BuildWorkspace,
+    ImageBuildWorkspace,
     ImageManifest,
     StoredImage,
+    disk_size_of_tree,
     remove_privileged_bits,
-    tree_size,
 )
 from paddock.sandbox.images.image_probe import probe_image
-from paddock.sandbox.images.recipe_library import BuildPlan
-from paddock.sandbox.images.registry_settings import SETTINGS_INSIDE, RegistrySettings, collect_registry_settings
+from paddock.sandbox.images.recipe_library import RecipeBuildPlan
+from paddock.sandbox.images.registry_settings import (
+    SETTINGS_INSIDE,
+    PackageRegistrySettings,
+    collect_package_registry_settings,
+)
 
 _TRIMMED = (
     "path-exclude=/usr/share/man/*",
@@ -81,10 +85,10 @@ class RecipeBuild:
 
     def __init__(
         self,
-        plan: BuildPlan,
+        plan: RecipeBuildPlan,
         base: StoredImage | None,
-        workspace: BuildWorkspace,
-        console: BuildConsole,
+        workspace: ImageBuildWorkspace,
+        console: BuildCommandRunner,
         mirror: str | None,
     ) -> None:
         self._plan = plan
@@ -92,10 +96,10 @@ class RecipeBuild:
         self._workspace = workspace
         self._console = console
         self._sources = choose_apt_sources(plan.suite, mirror)
-        self._settings: RegistrySettings = collect_registry_settings(
+        self._settings: PackageRegistrySettings = collect_package_registry_settings(
             workspace.path / "settings", self._sources, os.environ
         )
-        self._sandbox = BuildSandbox(workspace.root, workspace.path / "tmp", self._settings)
+        self._sandbox = BuildStepSandbox(workspace.root, workspace.path / "tmp", self._settings)
 
     def run(self) -> ImageManifest:
         """Fill the workspace. Raises `BuildError`."""
@@ -130,7 +134,12 @@ class RecipeBuild:
     def _make_debian(self) -> None:
         plan = self._plan
         self._console.step("debian", 0.0)
-        words = [find_program("mmdebstrap", "mmdebstrap"), "--mode=root", "--variant=minbase", "--format=directory"]
+        words = [
+            require_build_program("mmdebstrap", "mmdebstrap"),
+            "--mode=root",
+            "--variant=minbase",
+            "--format=directory",
+        ]
         options = {**apt_proxy_variables(), "APT::Install-Recommends": "false", "Acquire::Languages": "none"}
         words += ["--verbose", *(f'--aptopt={key} "{value}"' for key, value in options.items())]
         words += [f"--dpkgopt={option}" for option in _TRIMMED]
@@ -220,9 +229,9 @@ class RecipeBuild:
     def _clean(self) -> None:
         workspace, user = self._workspace, self._plan.user
         self._script(_CLEAN, str(user.uid), str(user.gid), user.home)
-        write_placeholder_file(workspace.root, "resolv.conf")
-        write_placeholder_file(workspace.root, "hosts", "127.0.0.1 localhost\n::1 localhost\n")
-        write_placeholder_file(workspace.root, "hostname", "box\n")
+        write_etc_placeholder(workspace.root, "resolv.conf")
+        write_etc_placeholder(workspace.root, "hosts", "127.0.0.1 localhost\n::1 localhost\n")
+        write_etc_placeholder(workspace.root, "hostname", "box\n")
 
     def _finish(self) -> ImageManifest:
         plan, workspace = self._plan, self._workspace
@@ -230,7 +239,7 @@ class RecipeBuild:
         if self._base is None or plan.recipe.changes_files:
             fix_file_owners(workspace, self._console)
         shutil.rmtree(self._settings.directory)
-        remove_tree(workspace.path / "tmp")
+        remove_build_tree(workspace.path / "tmp")
         (workspace.path / "debian.sources").unlink(missing_ok=True)
         return ImageManifest(
             name=plan.name,
@@ -245,7 +254,7 @@ class RecipeBuild:
             nested_namespaces=plan.nested_namespaces,
             python=findings.python,
             packages=findings.packages,
-            size=tree_size(workspace.root),
+            size=disk_size_of_tree(workspace.root),
             built_at=datetime.now(UTC),
         )
 
@@ -269,13 +278,13 @@ class RecipeBuild:
     ) -> None:
         try:
             self._console.run(argv, env=env, listen=follow)
-        except CommandFailed as error:
+        except BuildCommandFailed as error:
             raise BuildError(
                 "\n".join([f"image '{self._plan.name}': step '{field}' {error.reason}:", *error.last_lines])
             ) from None
 
 
-def fix_file_owners(workspace: BuildWorkspace, console: BuildConsole) -> None:
+def fix_file_owners(workspace: ImageBuildWorkspace, console: BuildCommandRunner) -> None:
     """Make the tree safe on the host's disk.
 
     As root, remove set-user-id bits and capabilities, which sandboxes ignore but host users could exploit. An ordinary

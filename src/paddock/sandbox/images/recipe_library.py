@@ -29,7 +29,7 @@ BUILDER_VERSION = 1
 
 
 @dataclass(frozen=True)
-class BuildPlan:
+class RecipeBuildPlan:
     """A recipe merged with its bases, ready to build."""
 
     name: str
@@ -37,7 +37,7 @@ class BuildPlan:
     recipe: Recipe
     digest: str
     suite: str
-    base: BuildPlan | None
+    base: RecipeBuildPlan | None
     sources: Mapping[str, Path]
     """Source paths by path in the image."""
 
@@ -67,7 +67,7 @@ class BuildPlan:
 @dataclass(frozen=True)
 class _Seen:
     stamps: Mapping[Path, tuple[int, int, int]]
-    plan: BuildPlan
+    plan: RecipeBuildPlan
 
 
 class RecipeLibrary:
@@ -91,11 +91,11 @@ class RecipeLibrary:
                 return path
         return None
 
-    def plan(self, name: str) -> BuildPlan:
+    def plan(self, name: str) -> RecipeBuildPlan:
         """Return the build plan of a recipe. Raises `ConfigError` if it or a base is invalid."""
         return self._plan(name, ())
 
-    def _plan(self, name: str, above: tuple[str, ...]) -> BuildPlan:
+    def _plan(self, name: str, above: tuple[str, ...]) -> RecipeBuildPlan:
         if name in above:
             raise ConfigError(f"recipes are based on each other in a circle: {' -> '.join((*above, name))}")
         check_recipe_name(name)
@@ -116,7 +116,7 @@ class RecipeLibrary:
             if file.source is not None
         }
         stamps |= {source: _stamp(source) for source in sources.values()}
-        plan = BuildPlan(
+        plan = RecipeBuildPlan(
             name=name,
             path=path,
             recipe=recipe,
@@ -138,7 +138,7 @@ class RecipeLibrary:
         return same and (base is None or self._plan(base.name, above) is base)
 
 
-def _check_order(plan: BuildPlan) -> None:
+def _check_order(plan: RecipeBuildPlan) -> None:
     """Raise `ConfigError` for services that wait for unknown services or for each other."""
     known = {service.name: service.after for service in plan.services}
     for name, after in known.items():

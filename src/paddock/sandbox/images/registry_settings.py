@@ -28,7 +28,7 @@ _BUNDLES = ("/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.
 
 
 @dataclass(frozen=True)
-class RegistrySettings:
+class PackageRegistrySettings:
     """Settings files to bind into a build, with the variables that name them."""
 
     directory: Path
@@ -63,9 +63,9 @@ class _LocalDirectories:
         return f"file://{renamed}" if word.startswith("file://") else str(renamed)
 
 
-def collect_registry_settings(
+def collect_package_registry_settings(
     directory: Path, sources: list[AptSource], environment: Mapping[str, str]
-) -> RegistrySettings:
+) -> PackageRegistrySettings:
     """Write the host's settings for apt, pip and npm into `directory`."""
     directory.mkdir()
     local = _LocalDirectories(directory)
@@ -91,7 +91,7 @@ def collect_registry_settings(
         "NPM_CONFIG_CACHE": "/tmp/npm-cache",  # noqa: S108
         "NPM_CONFIG_UPDATE_NOTIFIER": "false",
     }
-    return RegistrySettings(directory, env, local.seen)
+    return PackageRegistrySettings(directory, env, local.seen)
 
 
 def _certificates(environment: Mapping[str, str]) -> Path | None:

@@ -26,15 +26,15 @@ from paddock.errors import (
     Unsupported,
 )
 from paddock.model.sandbox import DaemonAddress, SandboxHealth, SandboxLimits, SandboxSpec, SandboxStatus
-from paddock.sandbox.base import Backend, Feature, HostCheck, Record, UnlinkedFiles
+from paddock.sandbox.base import BackendFeature, HostCheck, Record, SandboxBackend, UnlinkedFiles
 from paddock.sandbox.daemon.client import DaemonClient
 from paddock.sandbox.daemon.zipapp_builder import build_daemon_zipapp
 from paddock.sandbox.local import cgroups, host_checks, launch_plan, process_control, sandbox_files, seccomp
-from paddock.sandbox.local.launcher import FIRST_KEPT, Launcher
-from paddock.sandbox.local.open_files import find_unlinked_files
+from paddock.sandbox.local.launcher_client import FIRST_PASSED_DESCRIPTOR, LauncherClient
 from paddock.sandbox.local.process_control import ProcessIdentity
 from paddock.sandbox.local.sandbox_files import SandboxFiles
 from paddock.sandbox.local.uid_pool import UidPool
+from paddock.sandbox.local.unlinked_files import find_unlinked_files
 
 P = ParamSpec("P")
 MEASURE_AT_ONCE = 8
@@ -55,7 +55,7 @@ class LocalBackendSettings:
     filter_system_calls: bool = True
 
 
-class LocalBackend(Backend):
+class LocalBackend(SandboxBackend):
     """Runs each sandbox as a bubblewrap process tree that survives this process."""
 
     name: ClassVar[str] = "local"
@@ -67,7 +67,7 @@ class LocalBackend(Backend):
         sockets = settings.data / "sockets"
         for directory in (settings.data, self._sandboxes, self._snapshots, sockets):
             directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-        sandbox_files.create_directory_tree(self._sandboxes)
+        sandbox_files.spread_new_directories(self._sandboxes)
         # Unix socket paths are limited to 107 bytes; reach longer data directories through a descriptor.
         self._sockets = os.open(sockets, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
         self._boot = process_control.boot_id()
@@ -75,9 +75,9 @@ class LocalBackend(Backend):
         self._inside = build_daemon_zipapp(settings.data / "inside")
         self._below = settings.data / "below"
         sandbox_files.create_mount_points(
-            self._below, launch_plan.mount_point_directories(settings.shared), launch_plan.FILES
+            self._below, launch_plan.mount_point_directories(settings.shared), launch_plan.MOUNT_POINT_FILES
         )
-        self._launcher = Launcher()
+        self._launcher = LauncherClient()
         # Separate threads, because a sandbox can slow measuring down.
         self._measuring = ThreadPoolExecutor(MEASURE_AT_ONCE, thread_name_prefix="measure")
         self._uids: UidPool | None = None
@@ -86,12 +86,18 @@ class LocalBackend(Backend):
             self._uids = UidPool(settings.uid_base, settings.uid_count, {uid for uid in taken if uid is not None})
 
     @property
-    def features(self) -> frozenset[Feature]:
-        found = {Feature.PAUSE, Feature.SNAPSHOT, Feature.SURVIVE, Feature.MOUNTS, Feature.UPLINK}
+    def features(self) -> frozenset[BackendFeature]:
+        found = {
+            BackendFeature.PAUSE,
+            BackendFeature.SNAPSHOT,
+            BackendFeature.SURVIVE,
+            BackendFeature.MOUNTS,
+            BackendFeature.UPLINK,
+        }
         if "memory" in self._cgroups.controllers:
-            found.add(Feature.MEMORY_LIMIT)
+            found.add(BackendFeature.MEMORY_LIMIT)
         if "cpu" in self._cgroups.controllers:
-            found.add(Feature.CPU_LIMIT)
+            found.add(BackendFeature.CPU_LIMIT)
         return frozenset(found)
 
     async def start(self, spec: SandboxSpec) -> Record:
@@ -112,7 +118,7 @@ class LocalBackend(Backend):
         return DaemonAddress(token=record["token"], socket=Path(self._socket(record["id"])))
 
     def uplink_directory(self, record: Record) -> Path:
-        return self._files(record["id"]).holes
+        return self._files(record["id"]).uplinks
 
     async def status(self, record: Record) -> SandboxStatus:
         return await asyncio.to_thread(self._status, record["id"])
@@ -142,7 +148,7 @@ class LocalBackend(Backend):
             raise
 
     async def delete_snapshot(self, snapshot_id: str) -> None:
-        await asyncio.to_thread(sandbox_files.remove_tree, self._snapshots / snapshot_id)
+        await asyncio.to_thread(sandbox_files.remove_sandbox_tree, self._snapshots / snapshot_id)
 
     async def snapshots(self) -> Sequence[str]:
         return sorted(path.name for path in self._snapshots.iterdir() if not path.name.startswith("."))
@@ -163,7 +169,7 @@ class LocalBackend(Backend):
         await asyncio.to_thread(self._remove, sandbox_id)
 
     async def leftovers(self) -> Sequence[str]:
-        directories = {path.name.removeprefix(sandbox_files.TRASH) for path in self._sandboxes.iterdir()}
+        directories = {path.name.removeprefix(sandbox_files.TRASH_PREFIX) for path in self._sandboxes.iterdir()}
         return sorted(directories | self._cgroups.sandboxes())
 
     async def examine(self) -> Sequence[HostCheck]:
@@ -214,34 +220,34 @@ class LocalBackend(Backend):
         if uid is not None:
             os.chown(files.workspace, uid, uid)
         self._cgroups.create(spec.id)
-        self._cgroups.limit(spec.id, launch_plan.merge_limits(self._settings.defaults, spec.limits))
+        self._cgroups.limit(spec.id, launch_plan.merge_sandbox_limits(self._settings.defaults, spec.limits))
 
     async def _launch(self, spec: SandboxSpec, record: Record) -> None:
         files = self._files(spec.id)
-        limits = launch_plan.merge_limits(self._settings.defaults, spec.limits)
+        limits = launch_plan.merge_sandbox_limits(self._settings.defaults, spec.limits)
         with ExitStack() as held:
             log = held.enter_context(files.log.open("ab")).fileno()
             kept = [
                 held.enter_context(self._listen(spec.id)).fileno(),
                 held.enter_context(files.report.open("ab")).fileno(),
             ]
-            listener, report, config, arguments, *more = range(FIRST_KEPT, FIRST_KEPT + 7)
+            listener, report, config, arguments, *more = range(FIRST_PASSED_DESCRIPTOR, FIRST_PASSED_DESCRIPTOR + 7)
             programs = (
                 seccomp.build_seccomp_filters(spec.image.nested_namespaces)
                 if self._settings.filter_system_calls
                 else ()
             )
             filters, output = more[: len(programs)], more[len(programs)]
-            early = launch_plan.early_service(spec.image, output)
+            early = launch_plan.find_early_service(spec.image, output)
             inside = launch_plan.daemon_config(spec, listener, limits, self._cgroups.controllers, early)
             for name, content in (
                 ("inside", json.dumps(inside).encode()),
                 ("arguments", launch_plan.bwrap_arguments(spec, limits, filters, report)),
                 *(("seccomp", program) for program in programs),
             ):
-                kept.append(held.enter_context(process_control.memory_file(name, content)))
+                kept.append(held.enter_context(process_control.open_memory_file(name, content)))
             if early is not None:
-                kept.append(held.enter_context(process_control.two_way_pipe()))
+                kept.append(held.enter_context(process_control.open_two_way_pipe()))
             whole = {
                 "lower": str(spec.image.root),
                 "below": str(self._below),
@@ -251,9 +257,9 @@ class LocalBackend(Backend):
                 "image_gid": spec.image.user.gid,
                 "host_uid": record["uid"],
                 "cgroups": [str(directory) for directory in self._cgroups.homes(spec.id)],
-                "rlimits": launch_plan.outer_rlimits(limits),
-                "files": launch_plan.etc_files(spec.hostname),
-                "binds": launch_plan.bind_mounts(spec, files, self._inside, self._settings.shared),
+                "rlimits": launch_plan.rlimits_for_all_namespaces(limits),
+                "files": launch_plan.etc_file_contents(spec.hostname),
+                "binds": launch_plan.plan_bind_mounts(spec, files, self._inside, self._settings.shared),
                 "argv": launch_plan.bwrap_command(_bwrap(), arguments, config, early),
             }
             if not await self._launcher.launch(whole, log, kept):
@@ -278,7 +284,7 @@ class LocalBackend(Backend):
             paused = (
                 self._cgroups.frozen(sandbox_id)
                 if self._cgroups.freezable
-                else process_control.is_stopped(identity.pid)
+                else process_control.is_process_stopped(identity.pid)
             )
             return SandboxStatus(
                 health=SandboxHealth.PAUSED if paused else SandboxHealth.RUNNING, out_of_memory_kills=kills
@@ -302,24 +308,24 @@ class LocalBackend(Backend):
         if self._cgroups.freezable:
             self._cgroups.freeze(sandbox_id, frozen)
         elif frozen:
-            process_control.stop_all(identity.pid_namespace)
+            process_control.stop_namespace_processes(identity.pid_namespace)
         else:
-            process_control.continue_all(identity.pid_namespace)
+            process_control.continue_namespace_processes(identity.pid_namespace)
 
     def _keep(self, record: Record, snapshot_id: str) -> None:
         files = self._files(record["id"])
         was_frozen = self._status(record["id"]).health is SandboxHealth.PAUSED
         partial = self._snapshots / f".{snapshot_id}"
-        sandbox_files.remove_tree(partial)
+        sandbox_files.remove_sandbox_tree(partial)
         self._freeze(record["id"], True)
         try:
             partial.mkdir(mode=0o700)
-            for name in sandbox_files.WRITTEN:
-                sandbox_files.copy_tree(files.directory / name, partial / name)
+            for name in sandbox_files.WRITTEN_DIRECTORIES:
+                sandbox_files.copy_sandbox_tree(files.directory / name, partial / name)
             (partial / "snapshot.json").write_text(json.dumps({"uid": record["uid"]}))
             partial.rename(self._snapshots / snapshot_id)
         except BaseException as error:
-            sandbox_files.remove_tree(partial)
+            sandbox_files.remove_sandbox_tree(partial)
             if isinstance(error, subprocess.CalledProcessError):
                 raise SandboxError(f"the sandbox's files could not be copied: {_last_line(error)}") from error
             raise
@@ -335,15 +341,15 @@ class LocalBackend(Backend):
             raise SnapshotNotFound(f"there is no snapshot {snapshot_id}") from None
         if (before is None) != (uid is None):
             raise Unsupported("only root can restore root's snapshots, and only the same user a user's")
-        for name in sandbox_files.WRITTEN:
+        for name in sandbox_files.WRITTEN_DIRECTORIES:
             (files.directory / name).rmdir()
-            sandbox_files.copy_tree(kept / name, files.directory / name)
+            sandbox_files.copy_sandbox_tree(kept / name, files.directory / name)
             if uid is not None:
-                sandbox_files.change_owner(files.directory / name, before, uid)
+                sandbox_files.change_tree_owner(files.directory / name, before, uid)
 
     def _disk_used(self, sandbox_id: str) -> int:
         files = self._files(sandbox_id)
-        named = sandbox_files.disk_used(files.upper, files.workspace, files.log)
+        named = sandbox_files.disk_bytes_used(files.upper, files.workspace, files.log)
         return named + self._unlinked_files(sandbox_id).size
 
     def _unlinked_files(self, sandbox_id: str) -> UnlinkedFiles:
@@ -366,10 +372,10 @@ class LocalBackend(Backend):
             }
             self._cgroups.kill(sandbox_id, spare=frozenset({identity.pid, *monitors}))
         else:
-            process_control.kill_all(identity.pid_namespace, spare=identity.pid)
+            process_control.kill_namespace_processes(identity.pid_namespace, spare=identity.pid)
 
     def _refuse_writes(self, sandbox_id: str, reason: str | None) -> None:
-        notice = self._files(sandbox_id).holes / launch_plan.DISK_NOTICE
+        notice = self._files(sandbox_id).uplinks / launch_plan.DISK_NOTICE
         if reason is None:
             notice.unlink(missing_ok=True)
             return
@@ -378,7 +384,7 @@ class LocalBackend(Backend):
 
     def _remove(self, sandbox_id: str) -> None:
         files = self._files(sandbox_id)
-        trash = self._sandboxes / f"{sandbox_files.TRASH}{sandbox_id}"
+        trash = self._sandboxes / f"{sandbox_files.TRASH_PREFIX}{sandbox_id}"
         uid = files.read_facts().get("uid", SandboxFiles(trash).read_facts().get("uid"))
         identity = self._identity(sandbox_id)
         alive = identity is not None and identity.alive()
@@ -387,7 +393,7 @@ class LocalBackend(Backend):
             process_control.kill_init_process(identity, thaw=lambda: self._cgroups.thaw(sandbox_id))
         if not alive or not grouped:
             # An interrupted start has no report yet, and a monitor may hang.
-            process_control.kill_writers(files.log)
+            process_control.kill_log_writers(files.log)
         if grouped:
             self._cgroups.kill(sandbox_id)
             self._cgroups.remove(sandbox_id)
@@ -396,9 +402,9 @@ class LocalBackend(Backend):
         except FileNotFoundError:
             pass
         if files.directory.exists():
-            sandbox_files.remove_tree(trash)
+            sandbox_files.remove_sandbox_tree(trash)
             files.directory.rename(trash)
-        sandbox_files.remove_tree(trash)
+        sandbox_files.remove_sandbox_tree(trash)
         if self._uids and uid is not None:
             self._uids.release(uid)
 

@@ -14,17 +14,17 @@ from paddock.model.sandbox import Image, ImageService, Mount, SandboxLimits, San
 from paddock.sandbox.local.sandbox_files import SandboxFiles
 
 PYTHON = "/usr/bin/python3"
-INSIDE = "/opt/paddock/inside.pyz"
-HOLES = "/run/paddock/holes"
+DAEMON_ZIPAPP_PATH = "/opt/paddock/inside.pyz"
+UPLINK_DIRECTORY = "/run/paddock/holes"
 DISK_NOTICE = "disk-full"
 """File in the uplink directory with the reason why writes are refused; read-only in the sandbox."""
 WORKSPACE = "/workspace"
 SHARED = "/shared"
-FILES = (INSIDE,)
+MOUNT_POINT_FILES = (DAEMON_ZIPAPP_PATH,)
 """Mount points of every sandbox, in a layer below the image in case the image lacks them."""
-STAGE = "/tmp"  # noqa: S108 — where launch.py leaves the finished tree, in a mount namespace of its own
-PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-BEGIN = (
+STAGED_TREE = "/tmp"  # noqa: S108 — where launcher_process.py leaves the finished tree, in a mount namespace of its own
+PROGRAM_SEARCH_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+START_DAEMON_CODE = (
     "import gc, sys; gc.disable(); del sys.argv[0]; sys.path.insert(0, sys.argv[0]); "
     "from inside.main import main; sys.exit(main(sys.argv[1:]))"
 )
@@ -32,7 +32,7 @@ BEGIN = (
 
 The garbage collector is off until the daemon runs, because start-up frees nothing.
 """
-START_EARLY = """
+START_EARLY_SCRIPT = """
 ready=$1; shift
 if [ -S "$ready" ] || [ -f "$ready" ] || [ -p "$ready" ]; then /bin/rm -f -- "$ready" {closed}; fi
 PADDOCK_COMMAND_ID={marker} /usr/bin/setsid "$@" >&{output} 2>&{output} {closed} &
@@ -55,7 +55,7 @@ class EarlyService:
         return {"service": self.service.name, "output": self.output, "marker": self.marker}
 
 
-def early_service(image: Image, output: int) -> EarlyService | None:
+def find_early_service(image: Image, output: int) -> EarlyService | None:
     """Return the first service that others wait for and that waits for none."""
     awaited = {name for service in image.services for name in service.after}
     for service in image.services:
@@ -66,10 +66,10 @@ def early_service(image: Image, output: int) -> EarlyService | None:
 
 def mount_point_directories(shared: Path | None) -> tuple[str, ...]:
     """Mount points that are directories."""
-    return ("/proc", "/dev", HOLES, WORKSPACE, *((SHARED,) if shared is not None else ()))
+    return ("/proc", "/dev", UPLINK_DIRECTORY, WORKSPACE, *((SHARED,) if shared is not None else ()))
 
 
-def merge_limits(defaults: SandboxLimits, given: SandboxLimits) -> SandboxLimits:
+def merge_sandbox_limits(defaults: SandboxLimits, given: SandboxLimits) -> SandboxLimits:
     return defaults.model_copy(update=given.model_dump(exclude_none=True))
 
 
@@ -81,7 +81,7 @@ def sandbox_environment(spec: SandboxSpec) -> dict[str, str]:
         "USER": user.name,
         "LOGNAME": user.name,
         "SHELL": user.shell,
-        "PATH": PATH,
+        "PATH": PROGRAM_SEARCH_PATH,
         "LANG": "C.UTF-8",
         "PADDOCK_SANDBOX_ID": spec.id,
     }
@@ -102,9 +102,12 @@ def daemon_config(
         "entrypoint": list(spec.entrypoint) if spec.entrypoint else None,
         "services": [service.model_dump(mode="json") for service in spec.image.services],
         "early": early.document() if early else None,
-        "disk_notice": f"{HOLES}/{DISK_NOTICE}",
+        "disk_notice": f"{UPLINK_DIRECTORY}/{DISK_NOTICE}",
         "state": "/var/tmp/paddock",  # noqa: S108 — a path in the sandbox
-        "bridges": [{"port": hole.port, "socket": f"{HOLES}/{hole.name}.sock"} for hole in spec.uplink_services],
+        "bridges": [
+            {"port": service.port, "socket": f"{UPLINK_DIRECTORY}/{service.name}.sock"}
+            for service in spec.uplink_services
+        ],
         "limits": limits.model_dump(include={"cpu", "memory"}, exclude_none=True),
         "rlimits": dict(_inner_rlimits(limits, grouped)),
     }
@@ -118,7 +121,7 @@ def bwrap_arguments(spec: SandboxSpec, limits: SandboxLimits, filters: list[int]
         "--unshare-user", "--unshare-pid", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup-try", "--unshare-net",
         "--uid", str(user.uid), "--gid", str(user.gid), "--hostname", spec.hostname, "--as-pid-1", "--cap-drop", "ALL",
         "--json-status-fd", str(report),
-        "--bind", STAGE, "/", "--proc", "/proc", "--dev", "/dev",
+        "--bind", STAGED_TREE, "/", "--proc", "/proc", "--dev", "/dev",
         "--perms", "1777", "--size", str(limits.memory // 2), "--tmpfs", "/dev/shm",  # noqa: S108
         "--remount-ro", "/dev", "--clearenv", "--chdir", WORKSPACE,
     ]  # fmt: skip
@@ -135,18 +138,20 @@ def bwrap_arguments(spec: SandboxSpec, limits: SandboxLimits, filters: list[int]
 
 
 def bwrap_command(bwrap: str, arguments: int, config: int, early: EarlyService | None = None) -> list[str]:
-    daemon = [PYTHON, "-I", "-S", "-c", BEGIN, INSIDE, "--config-fd", str(config)]
+    daemon = [PYTHON, "-I", "-S", "-c", START_DAEMON_CODE, DAEMON_ZIPAPP_PATH, "--config-fd", str(config)]
     begin = [bwrap, "--args", str(arguments), "--"]
     if early is None:
         return [*begin, *daemon]
     closed = " ".join(f"{descriptor}>&-" for descriptor in range(3, 10))
-    script = START_EARLY.format(marker=early.marker, output=early.output, closed=closed, daemon=shlex.join(daemon))
+    script = START_EARLY_SCRIPT.format(
+        marker=early.marker, output=early.output, closed=closed, daemon=shlex.join(daemon)
+    )
     command = early.service.command
     words = ["/bin/sh", "-c", command] if isinstance(command, str) else command
     return [*begin, "/bin/sh", "-c", script, "sh", early.service.ready or "", *words]
 
 
-def etc_files(hostname: str) -> dict[str, str]:
+def etc_file_contents(hostname: str) -> dict[str, str]:
     return {
         "/etc/hostname": f"{hostname}\n",
         "/etc/hosts": f"127.0.0.1 localhost {hostname}\n::1 localhost\n",
@@ -154,12 +159,12 @@ def etc_files(hostname: str) -> dict[str, str]:
     }
 
 
-def bind_mounts(spec: SandboxSpec, files: SandboxFiles, inside: Path, shared: Path | None) -> list[dict[str, Any]]:
+def plan_bind_mounts(spec: SandboxSpec, files: SandboxFiles, inside: Path, shared: Path | None) -> list[dict[str, Any]]:
     """Return all mounts besides the image, in order."""
     own = [
         *spec.image.binds,
-        Mount(source=inside, target=INSIDE, read_only=True),
-        Mount(source=files.holes, target=HOLES, read_only=True),
+        Mount(source=inside, target=DAEMON_ZIPAPP_PATH, read_only=True),
+        Mount(source=files.uplinks, target=UPLINK_DIRECTORY, read_only=True),
         Mount(source=files.workspace, target=WORKSPACE),
     ]
     given = [*spec.mounts]
@@ -172,7 +177,7 @@ def _bind(mount: Mount, map_owner: bool) -> dict[str, Any]:
     return {**mount.model_dump(mode="json"), "map_owner": map_owner}
 
 
-def outer_rlimits(limits: SandboxLimits) -> dict[str, int]:
+def rlimits_for_all_namespaces(limits: SandboxLimits) -> dict[str, int]:
     """Return rlimits to set before the user namespace exists, which hold in all."""
     assert limits.files is not None and limits.disk is not None
     return {"RLIMIT_CORE": 0, "RLIMIT_NOFILE": limits.files, "RLIMIT_FSIZE": limits.disk}

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 NS_GET_PARENT = 0xB702
-ENDED = ("Z", "X", "x")
+ENDED_STATES = ("Z", "X", "x")
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ class ProcessIdentity:
         return (
             self.boot == boot_id()
             and pid_namespace(self.pid) == self.pid_namespace
-            and process_state(self.pid) not in ENDED
+            and process_state(self.pid) not in ENDED_STATES
         )
 
 
@@ -73,7 +73,7 @@ def namespace_members(namespace: int) -> set[int]:
             continue
         if number not in belongs:
             belongs[number] = namespace in _ancestors(pid)
-        if belongs[number] and process_state(pid) not in ENDED:
+        if belongs[number] and process_state(pid) not in ENDED_STATES:
             found.add(pid)
     return found
 
@@ -100,7 +100,7 @@ def _ancestors(pid: int) -> set[int]:
         descriptor = above
 
 
-def send_signal(pids: set[int], number: signal.Signals) -> None:
+def signal_processes(pids: set[int], number: signal.Signals) -> None:
     for pid in pids:
         try:
             os.kill(pid, number)
@@ -108,7 +108,7 @@ def send_signal(pids: set[int], number: signal.Signals) -> None:
             pass
 
 
-def stop_all(namespace: int, timeout: float = 10.0) -> None:
+def stop_namespace_processes(namespace: int, timeout: float = 10.0) -> None:
     """Stop every process of a namespace. Raises `TimeoutError`.
 
     Running processes may fork or wake others, so two scans in a row must find all stopped. A process in an
@@ -119,8 +119,10 @@ def stop_all(namespace: int, timeout: float = 10.0) -> None:
     still = 0
     while still < 2:
         now = namespace_members(namespace)
-        moving = {pid for pid in now if not (is_stopped(pid) or (pid in signalled and process_state(pid) == "D"))}
-        send_signal(moving, signal.SIGSTOP)
+        moving = {
+            pid for pid in now if not (is_process_stopped(pid) or (pid in signalled and process_state(pid) == "D"))
+        }
+        signal_processes(moving, signal.SIGSTOP)
         signalled |= moving
         still = 0 if moving else still + 1
         if time.monotonic() > deadline:
@@ -128,29 +130,29 @@ def stop_all(namespace: int, timeout: float = 10.0) -> None:
         time.sleep(0.001)
 
 
-def continue_all(namespace: int) -> None:
-    send_signal(namespace_members(namespace), signal.SIGCONT)
+def continue_namespace_processes(namespace: int) -> None:
+    signal_processes(namespace_members(namespace), signal.SIGCONT)
 
 
-def kill_all(namespace: int, spare: int, timeout: float = 10.0) -> None:
+def kill_namespace_processes(namespace: int, spare: int, timeout: float = 10.0) -> None:
     """Kill every process of a namespace except one. Raises `TimeoutError`."""
     deadline = time.monotonic() + timeout
     while victims := namespace_members(namespace) - {spare}:
-        send_signal(victims, signal.SIGKILL)
+        signal_processes(victims, signal.SIGKILL)
         if time.monotonic() > deadline:
             raise TimeoutError(f"processes did not die: {sorted(victims)}")
         time.sleep(0.002)
 
 
-def is_stopped(pid: int) -> bool:
+def is_process_stopped(pid: int) -> bool:
     return process_state(pid) == "T"
 
 
-def kill_writers(log: Path, timeout: float = 10.0) -> None:
+def kill_log_writers(log: Path, timeout: float = 10.0) -> None:
     """Kill every process whose standard output is this file, and its children. Raises `TimeoutError`."""
     deadline = time.monotonic() + timeout
     while victims := _writers(log):
-        send_signal(victims, signal.SIGKILL)
+        signal_processes(victims, signal.SIGKILL)
         if time.monotonic() > deadline:
             raise TimeoutError(f"processes did not die: {sorted(victims)}")
         time.sleep(0.001)
@@ -239,7 +241,7 @@ def identity_from_report(report: dict[str, Any], boot: str) -> ProcessIdentity |
 
 
 @contextmanager
-def two_way_pipe() -> Iterator[int]:
+def open_two_way_pipe() -> Iterator[int]:
     """Open a bidirectional pipe as one descriptor."""
     reader, writer = os.pipe2(os.O_CLOEXEC)
     try:
@@ -254,7 +256,7 @@ def two_way_pipe() -> Iterator[int]:
 
 
 @contextmanager
-def memory_file(name: str, content: bytes) -> Iterator[int]:
+def open_memory_file(name: str, content: bytes) -> Iterator[int]:
     """Open an in-memory file with `content`, to pass secrets and programs to a child without a path."""
     descriptor = os.memfd_create(name, os.MFD_CLOEXEC)
     try:

@@ -13,13 +13,13 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-WRITTEN = ("upper", "workspace")
+WRITTEN_DIRECTORIES = ("upper", "workspace")
 """Directories written by a sandbox and saved in snapshots."""
-TRASH = ".trash-"
+TRASH_PREFIX = ".trash-"
 
 # From <linux/fs.h> with 64-bit long.
 GET_FLAGS, SET_FLAGS = 0x80086601, 0x40086602
-TOP_DIRECTORY = 0x00020000
+TOP_DIRECTORY_FLAG = 0x00020000
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ class SandboxFiles:
         return self.directory / "workspace"
 
     @property
-    def holes(self) -> Path:
+    def uplinks(self) -> Path:
         """Sockets of uplink services; read-only in the sandbox."""
         return self.directory / "holes"
 
@@ -68,7 +68,7 @@ class SandboxFiles:
     def create(self, facts: dict[str, Any]) -> None:
         self.directory.mkdir(mode=0o700)
         self.facts.write_text(json.dumps(facts))
-        for path in (self.upper, self.work, self.root, self.workspace, self.holes):
+        for path in (self.upper, self.work, self.root, self.workspace, self.uplinks):
             path.mkdir(mode=0o755)
 
     def read_facts(self) -> dict[str, Any]:
@@ -87,7 +87,7 @@ class SandboxFiles:
             return ""
 
 
-def create_directory_tree(directory: Path) -> None:
+def spread_new_directories(directory: Path) -> None:
     """Spread new directories over the block groups of an ext4 file system.
 
     Without a journal, ext4 does not reuse freed inodes for minutes and scans them whenever a file is created nearby, so
@@ -98,7 +98,7 @@ def create_directory_tree(directory: Path) -> None:
         flags = bytearray(8)
         fcntl.ioctl(descriptor, GET_FLAGS, flags)
         found = int.from_bytes(flags, sys.byteorder)
-        fcntl.ioctl(descriptor, SET_FLAGS, (found | TOP_DIRECTORY).to_bytes(8, sys.byteorder))
+        fcntl.ioctl(descriptor, SET_FLAGS, (found | TOP_DIRECTORY_FLAG).to_bytes(8, sys.byteorder))
     except OSError:
         pass  # Another file system, or an ordinary user.
     finally:
@@ -118,20 +118,20 @@ def create_mount_points(tree: Path, directories: Sequence[str], files: Sequence[
         file.chmod(0o644)
 
 
-def copy_tree(source: Path, target: Path) -> None:
+def copy_sandbox_tree(source: Path, target: Path) -> None:
     """Copy a tree with special files, links and attributes, without following links."""
     command = ["cp", "-a", "--reflink=auto", "--no-target-directory", "--", str(source), str(target)]
     subprocess.run([*_all_seeing(), *command], check=True, capture_output=True)
 
 
-def change_owner(directory: Path, before: int, after: int) -> None:
+def change_tree_owner(directory: Path, before: int, after: int) -> None:
     """Change uid and gid of files from one sandbox user to another, each where it matches."""
     for whose, whom in ((str(before), str(after)), (f":{before}", f":{after}")):
         command = ["chown", "-R", "-h", "-P", f"--from={whose}", whom, "--", str(directory)]
         subprocess.run(command, check=True, capture_output=True)
 
 
-def remove_tree(directory: Path) -> None:
+def remove_sandbox_tree(directory: Path) -> None:
     """Remove a tree of a hostile sandbox: unreadable directories, odd names, great depth."""
     if not directory.exists():
         return
@@ -142,7 +142,7 @@ def remove_tree(directory: Path) -> None:
         shutil.rmtree(directory)
 
 
-def disk_used(*directories: Path) -> int:
+def disk_bytes_used(*directories: Path) -> int:
     """Return allocated bytes below directories, counting each inode once.
 
     Inodes are limited too: many small files are charged by inode.

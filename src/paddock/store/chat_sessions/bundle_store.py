@@ -13,7 +13,7 @@ from paddock.model.sessions import Approval, LedgerCall, SessionMessage, ToolCal
 from paddock.store.chat_sessions.session_log_entries import session_stream_name
 from paddock.store.chat_sessions.session_store import SessionStore
 from paddock.store.database import Store, Work
-from paddock.store.row_mapping import to_model
+from paddock.store.row_mapping import row_to_model
 from paddock.store.tables import approvals, events, session_calls
 
 _asked = select(*(column for column in approvals.c if column.name in Approval.model_fields))
@@ -45,7 +45,7 @@ class BundleStore:
             .limit(limit)
         )
         return await self._store.read(
-            lambda connection: [to_model(Approval, row) for row in connection.execute(statement).mappings()]
+            lambda connection: [row_to_model(Approval, row) for row in connection.execute(statement).mappings()]
         )
 
     def keeping(self, tenant: str, rows: Sequence[SessionMessage | LedgerCall | Approval]) -> Work[None]:

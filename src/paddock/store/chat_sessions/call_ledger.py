@@ -31,7 +31,7 @@ from paddock.model.sessions import (
 from paddock.store.chat_sessions.session_log_entries import session_log_entries, session_stream_name
 from paddock.store.chat_sessions.session_store import SessionStore
 from paddock.store.event_store import NewEvent
-from paddock.store.row_mapping import to_model, to_row
+from paddock.store.row_mapping import model_to_row, row_to_model
 from paddock.store.tables import approvals, events, session_calls
 
 _ENDED = ("done", "cancelled", "failed")
@@ -92,7 +92,7 @@ class CallLedger:
             created_at=self.now,
             changed_at=self.now,
         )
-        row = to_row(record)
+        row = model_to_row(record)
         del row["call"]
         written = {
             "id": call.id,
@@ -154,7 +154,7 @@ class CallLedger:
         return None if row is None else (to_approval(row), row["schema"])
 
     def ask(self, approval: Approval, schema: Mapping[str, Any] | None) -> None:
-        row = to_row(approval.model_copy(update={"summary": None}))
+        row = model_to_row(approval.model_copy(update={"summary": None}))
         del row["summary"]  # The summary is derived from the other fields.
         row["choices"] = [choice.model_dump(mode="json") for choice in approval.choices]
         row["schema"] = None if schema is None else dict(schema)
@@ -163,7 +163,7 @@ class CallLedger:
     def resolve(self, approval: Approval) -> None:
         """Store the decision of a pending approval. Raises `Conflict` if it is not pending."""
         names = ("state", "edited", "reason", "always", "decided_by", "decided_at")
-        row = to_row(approval)
+        row = model_to_row(approval)
         pending = (approvals.c.id == approval.id, approvals.c.state == ApprovalState.PENDING)
         changed = self._connection.execute(
             update(approvals).where(*pending).values({name: row[name] for name in names})
@@ -209,10 +209,10 @@ class CallLedger:
 
 
 def to_approval(row: RowMapping) -> Approval:
-    return to_model(Approval, {name: value for name, value in row.items() if name != "schema"})
+    return row_to_model(Approval, {name: value for name, value in row.items() if name != "schema"})
 
 
 def _record(row: RowMapping) -> LedgerCall:
     apart = ("id", "name", "arguments", "malformed", "digest")
     call = {name: row[name] for name in ("id", "name", "arguments", "malformed")}
-    return to_model(LedgerCall, {name: value for name, value in row.items() if name not in apart} | {"call": call})
+    return row_to_model(LedgerCall, {name: value for name, value in row.items() if name not in apart} | {"call": call})

@@ -13,7 +13,7 @@ from typing import Any, TypeAlias, TypeVar
 from sqlalchemy import ColumnElement, Connection, and_, func, or_, select
 
 from paddock.errors import Conflict, InvalidInput, NotFound, SessionNotFound
-from paddock.model.owners import private_subject
+from paddock.model.owners import private_subject_of_view
 from paddock.model.session_events import ApprovalDecided, ApprovalExpired, ApprovalRequired, SessionChanged
 from paddock.model.sessions import (
     Approval,
@@ -31,7 +31,7 @@ from paddock.store.chat_sessions.call_ledger import CallLedger, to_approval
 from paddock.store.chat_sessions.session_store import require_session
 from paddock.store.database import Store, Work
 from paddock.store.event_store import NewEvent
-from paddock.store.row_mapping import to_model
+from paddock.store.row_mapping import row_to_model
 from paddock.store.tables import approvals, session_messages, sessions
 from paddock.store.visibility import visible_conditions
 
@@ -235,7 +235,7 @@ class CallStore:
             except SessionNotFound:
                 return [], []
             written = connection.execute(said.order_by(session_messages.c.number)).scalars().all()
-            for call in (to_model(ToolCall, each) for calls in written for each in calls):
+            for call in (row_to_model(ToolCall, each) for calls in written for each in calls):
                 if ledger.find(call.id) is None:
                     ledger.enter(turn, call, None, call.name)
             withdrawn = []
@@ -352,7 +352,7 @@ def _visible(tenant: str | None) -> list[ColumnElement[bool]]:
     if tenant is None:
         return []
     conditions: list[ColumnElement[bool]] = [approvals.c.tenant == str(tenant)]
-    if private_subject(tenant) is not None:
+    if private_subject_of_view(tenant) is not None:
         conditions.append(approvals.c.session.in_(select(sessions.c.id).where(*visible_conditions(sessions, tenant))))
     return conditions
 

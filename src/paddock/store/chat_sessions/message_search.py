@@ -13,7 +13,7 @@ from pydantic import AwareDatetime
 from sqlalchemy import Connection, text
 
 from paddock.errors import InvalidInput
-from paddock.model.owners import private_subject
+from paddock.model.owners import private_subject_of_view
 from paddock.model.sandbox import FrozenModel
 from paddock.model.sessions import MessageContent, TextContent
 from paddock.store.tables import UtcTimestamp
@@ -102,7 +102,7 @@ def find_messages(
     for number, term in enumerate(term for term in terms if len(term) < _SHORTEST):
         conditions.append(f"session_index.text LIKE :like{number} ESCAPE '\\'")
         values[f"like{number}"] = f"%{escape_term(term)}%"
-    subject = private_subject(tenant)
+    subject = private_subject_of_view(tenant)
     if subject is not None:
         conditions.append("(s.subject = :subject OR s.visibility != 'private')")
         values["subject"] = subject

@@ -12,7 +12,7 @@ from paddock.model.sessions import Session, SessionMessage
 from paddock.store.chat_sessions.session_log_entries import session_stream_name
 from paddock.store.chat_sessions.session_store import require_session
 from paddock.store.database import Store
-from paddock.store.row_mapping import to_model
+from paddock.store.row_mapping import row_to_model
 from paddock.store.tables import events, session_messages, session_replies
 
 SUMMARIES = 0
@@ -96,7 +96,7 @@ class ReplyStore:
                 return session, None, taken
             message = dict(row)
             rest = [message.pop(column.name) for column in _told]
-            return session, RecordedReply(to_model(SessionMessage, message), *rest), taken
+            return session, RecordedReply(row_to_model(SessionMessage, message), *rest), taken
 
         return await self._store.read(work)
 

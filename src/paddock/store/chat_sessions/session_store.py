@@ -14,7 +14,7 @@ from sqlalchemy import ColumnElement, Connection, Text, and_, bindparam, cast, d
 from sqlalchemy.sql.dml import Update
 
 from paddock.errors import Conflict, InvalidInput, QuotaExceeded, SessionNotFound
-from paddock.model.owners import may_see
+from paddock.model.owners import is_visible_to_view
 from paddock.model.sessions import Approval, ApprovalState, ClientTool, Session, SessionMessage, SessionState
 from paddock.store.chat_sessions.message_search import (
     MessageHit,
@@ -25,7 +25,7 @@ from paddock.store.chat_sessions.message_search import (
     remove_session,
 )
 from paddock.store.database import Store
-from paddock.store.row_mapping import check_columns, to_model
+from paddock.store.row_mapping import fields_to_columns, row_to_model
 from paddock.store.tables import (
     approvals,
     checkpoint_writes,
@@ -226,7 +226,7 @@ class SessionStore:
         if request_key is not None:
             same = same_request_conditions(sessions, session.tenant, session.subject, request_key)
             if row := connection.execute(_shown.where(*same)).mappings().first():
-                return to_model(Session, row), False
+                return row_to_model(Session, row), False
         count = select(func.count()).select_from(sessions).where(sessions.c.tenant == session.tenant)
         if most is not None and connection.execute(count).scalar_one() >= most:
             raise QuotaExceeded(f"the tenant has {most} sessions, which is the maximum; delete some")
@@ -243,7 +243,7 @@ class SessionStore:
         for table in (checkpoints, checkpoint_writes):
             connection.execute(delete(table).where(table.c.thread == session_id))
         connection.execute(delete(sessions).where(sessions.c.id == session_id))
-        return to_model(Session, row) if row else None
+        return row_to_model(Session, row) if row else None
 
     async def get(self, session_id: str, tenant: str | None = None) -> Session:
         """Return a session. Raises `SessionNotFound`, also for another tenant's."""
@@ -264,7 +264,7 @@ class SessionStore:
             here = [] if before is None else [_after(*_place(connection, before, tenant))]
             statement = _shown.where(*conditions, *here).order_by(sessions.c.changed_at.desc(), sessions.c.id.desc())
             rows = connection.execute(statement.limit(max(1, min(limit, MOST_LISTED))))
-            return [to_model(Session, row) for row in rows.mappings()]
+            return [row_to_model(Session, row) for row in rows.mappings()]
 
         return await self._store.read(work)
 
@@ -276,7 +276,7 @@ class SessionStore:
         values = {"session": session_id, "after": after, "most": _NO_LIMIT if limit is None else limit}
         return await self._store.read(
             lambda connection: [
-                to_model(SessionMessage, row) for row in connection.execute(statement, values).mappings()
+                row_to_model(SessionMessage, row) for row in connection.execute(statement, values).mappings()
             ]
         )
 
@@ -286,8 +286,8 @@ class SessionStore:
 
         def work(connection: Connection) -> tuple[Session | None, Messages]:
             row = connection.execute(_one, {"session": session_id}).mappings().first()
-            written = [to_model(SessionMessage, row) for row in connection.execute(_of_turn, values).mappings()]
-            return to_model(Session, row) if row else None, written
+            written = [row_to_model(SessionMessage, row) for row in connection.execute(_of_turn, values).mappings()]
+            return row_to_model(Session, row) if row else None, written
 
         return await self._store.read(work)
 
@@ -301,7 +301,7 @@ class SessionStore:
 
         def work(connection: Connection) -> SessionMessage | None:
             row = connection.execute(statement).mappings().first()
-            return to_model(SessionMessage, row) if row else None
+            return row_to_model(SessionMessage, row) if row else None
 
         return await self._store.read(work)
 
@@ -316,7 +316,7 @@ class SessionStore:
         statement = _shown.where(sessions.c.state != SessionState.IDLE).order_by(sessions.c.changed_at)
 
         def work(connection: Connection) -> Sequence[tuple[Session, bool]]:
-            found = [to_model(Session, row) for row in connection.execute(statement).mappings()]
+            found = [row_to_model(Session, row) for row in connection.execute(statement).mappings()]
             return [(session, SessionStore.pending(connection, session.id)) for session in found]
 
         return await self._store.read(work)
@@ -327,7 +327,7 @@ class SessionStore:
             approvals.c.session == session_id, approvals.c.turn == turn, approvals.c.state != ApprovalState.PENDING
         ).order_by(approvals.c.decided_at, approvals.c.id)
         return await self._store.read(
-            lambda connection: [to_model(Approval, row) for row in connection.execute(statement).mappings()]
+            lambda connection: [row_to_model(Approval, row) for row in connection.execute(statement).mappings()]
         )
 
     async def resting(self, before: datetime, *, waiting_before: datetime) -> Sequence[Session]:
@@ -340,7 +340,7 @@ class SessionStore:
             cast(sessions.c.sandboxes, Text) != "{}",
         )
         return await self._store.read(
-            lambda connection: [to_model(Session, row) for row in connection.execute(statement).mappings()]
+            lambda connection: [row_to_model(Session, row) for row in connection.execute(statement).mappings()]
         )
 
     async def client_tools(self, session_id: str) -> Sequence[ClientTool]:
@@ -348,7 +348,7 @@ class SessionStore:
         listed = await self._store.read(
             lambda connection: connection.execute(_client_tools, {"of": session_id}).scalar()
         )
-        return [to_model(ClientTool, each) for each in listed or ()]
+        return [row_to_model(ClientTool, each) for each in listed or ()]
 
     async def replace_client_tools(self, session_id: str, tools: Sequence[ClientTool]) -> None:
         await self._store.write(lambda connection: SessionStore.set_client_tools(connection, session_id, tools))
@@ -380,7 +380,7 @@ def _kept(connection: Connection, message: SessionMessage, tenant: str) -> Sessi
 
 def _altered(connection: Connection, current: Session, changes: Mapping[str, Any], now: datetime) -> Session:
     altered = Session.model_validate(dict(current) | dict(changes) | {"changed_at": now})
-    values = check_columns(sessions, session_row(altered, {*changes, "changed_at"}))
+    values = fields_to_columns(sessions, session_row(altered, {*changes, "changed_at"}))
     connection.execute(_change(tuple(values)), values | {"of": current.id})
     return altered
 
@@ -394,14 +394,14 @@ def _change(names: tuple[str, ...]) -> Update:
 def require_session(connection: Connection, session_id: str, tenant: str | None) -> Session:
     """Return a session. Raises `SessionNotFound`."""
     row = connection.execute(_one, {"session": session_id}).mappings().first()
-    if row is None or not may_see(tenant, row["tenant"], row["subject"], row["visibility"]):
+    if row is None or not is_visible_to_view(tenant, row["tenant"], row["subject"], row["visibility"]):
         raise SessionNotFound(f"There is no session {session_id[:80]!r}.")
-    return to_model(Session, row)
+    return row_to_model(Session, row)
 
 
 def _message(connection: Connection, session_id: str, message_id: str) -> SessionMessage | None:
     row = connection.execute(_said_by_id, {"session": session_id, "of": message_id}).mappings().first()
-    return to_model(SessionMessage, row) if row else None
+    return row_to_model(SessionMessage, row) if row else None
 
 
 def session_row(model: Session | SessionMessage, names: Collection[str] | None = None) -> dict[str, Any]:

@@ -22,9 +22,9 @@ from paddock.model.exchanges import (
     ExchangePosition,
     ExchangeSummary,
     NewExchange,
-    SharedContent,
-    StoredAnswer,
+    SharedExchangeContent,
     StoredExchange,
+    StoredExchangeAnswer,
 )
 from paddock.store.database import Store
 from paddock.store.model_exchanges.exchange_search import UnindexedExchange, remove_from_index
@@ -133,7 +133,7 @@ class ExchangeStore:
         return messages, turns
 
     def _store_messages(
-        self, connection: Connection, pieces: Mapping[bytes, SharedContent]
+        self, connection: Connection, pieces: Mapping[bytes, SharedExchangeContent]
     ) -> tuple[dict[bytes, int], int]:
         """Return the ids of messages, and the first new id."""
         ids = {}
@@ -278,7 +278,7 @@ class ExchangeStore:
 
     async def answers(
         self, tenant: str, key_id: str, ids: Sequence[str], max_bytes: int
-    ) -> tuple[Sequence[StoredAnswer], int]:
+    ) -> tuple[Sequence[StoredExchangeAnswer], int]:
         """Return complete answers to a key by exchange id, and how many of the first ids were looked up.
 
         Stops when the answers have `max_bytes` together, but not before the first, and after a bounded number of ids.
@@ -287,11 +287,11 @@ class ExchangeStore:
         conditions = (exchanges.c.key_id == key_id, exchanges.c.outcome == "ok", *visible_exchange_conditions(tenant))
         some = ids[:_AT_ONCE]
 
-        def work(connection: Connection) -> tuple[Sequence[StoredAnswer], int]:
+        def work(connection: Connection) -> tuple[Sequence[StoredExchangeAnswer], int]:
             known = {
                 row.id: row for row in connection.execute(select(*columns).where(exchanges.c.id.in_(some), *conditions))
             }
-            found: list[StoredAnswer] = []
+            found: list[StoredExchangeAnswer] = []
             size = 0
             for index, each in enumerate(some):
                 row = known.get(each)
@@ -303,7 +303,7 @@ class ExchangeStore:
                 statement = select(exchanges.c.response).where(exchanges.c.id == each, *conditions)
                 response = connection.execute(statement).scalar()
                 if response is not None:
-                    found.append(StoredAnswer(row.id, bool(row.stream), row.response_size, response))
+                    found.append(StoredExchangeAnswer(row.id, bool(row.stream), row.response_size, response))
             return found, len(some)
 
         return await self._store.read(work)

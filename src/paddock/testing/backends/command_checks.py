@@ -8,7 +8,7 @@ import os
 
 from paddock.errors import NotFound, PaddockError, SandboxGone
 from paddock.model.sandbox import SandboxHealth
-from paddock.sandbox.daemon.client import BackgroundCommand, DaemonClient
+from paddock.sandbox.daemon.client import DaemonClient, SandboxCommand
 from paddock.testing.backends.harness import BackendHarness, ConformanceChecks, conformance_check, wait_until_true
 
 
@@ -51,7 +51,7 @@ class CommandChecks(ConformanceChecks):
         sandbox = await bench.start(image=image, env={"TWO": "box", "THREE": "sandbox ä\nline"})
         shown = await sandbox.python("import os; print([os.environ.get(n) for n in ('ONE', 'TWO', 'THREE')])")
         assert shown == str(["image", "box", "sandbox ä\nline"])
-        assert await sandbox.text(BackgroundCommand("echo $TWO", env={"TWO": "command"})) == "command"
+        assert await sandbox.text(SandboxCommand("echo $TWO", env={"TWO": "command"})) == "command"
 
     @conformance_check
     async def test_nothing_of_the_servers_environment_leaks(self, bench: BackendHarness) -> None:
@@ -125,7 +125,7 @@ class CommandChecks(ConformanceChecks):
         """Output is binary-safe and ordered."""
         sandbox = await bench.start()
         code = "import sys; sys.stdout.buffer.write(bytes(range(256)) * 300 + b'no newline')"
-        result = await sandbox.run(BackgroundCommand(["python3", "-c", code]))
+        result = await sandbox.run(SandboxCommand(["python3", "-c", code]))
         assert result.stdout == bytes(range(256)) * 300 + b"no newline"
 
     @conformance_check
@@ -134,19 +134,19 @@ class CommandChecks(ConformanceChecks):
         sandbox = await bench.start()
         words = ["a b", "$HOME", "*", "", "'\"", "ä"]
         code = "import sys; print(sys.argv[1:])"
-        assert await sandbox.text(BackgroundCommand(["python3", "-c", code, *words])) == str(words)
+        assert await sandbox.text(SandboxCommand(["python3", "-c", code, *words])) == str(words)
 
     @conformance_check
     async def test_standard_input_and_cwd_reach_the_command(self, bench: BackendHarness) -> None:
         """A command gets its standard input and working directory."""
         sandbox = await bench.start()
-        assert await sandbox.text(BackgroundCommand("pwd; cat", cwd="/tmp", stdin="in ä")) == "/tmp\nin ä"  # noqa: S108
+        assert await sandbox.text(SandboxCommand("pwd; cat", cwd="/tmp", stdin="in ä")) == "/tmp\nin ä"  # noqa: S108
 
     @conformance_check
     async def test_a_command_past_its_time_is_ended(self, bench: BackendHarness) -> None:
         """A timeout ends the command but not the sandbox."""
         sandbox = await bench.start()
-        result = await sandbox.run(BackgroundCommand("sleep 600", timeout=0.2))
+        result = await sandbox.run(SandboxCommand("sleep 600", timeout=0.2))
         assert result.exit_code != 0
         assert await sandbox.text("echo on") == "on"
 

@@ -17,8 +17,8 @@ from typing import Any, TypeVar
 
 from paddock.errors import SandboxError, SandboxGone, SandboxStartError
 from paddock.model.sandbox import Image, SandboxHealth, SandboxSpec
-from paddock.sandbox.base import Backend, Feature, Record
-from paddock.sandbox.daemon.client import BackgroundCommand, CommandResult, DaemonClient
+from paddock.sandbox.base import BackendFeature, Record, SandboxBackend
+from paddock.sandbox.daemon.client import CommandResult, DaemonClient, SandboxCommand
 
 MIB = 2**20
 WHOLE_CHECK = 90.0
@@ -26,7 +26,7 @@ WHOLE_CHECK = 90.0
 SOON = 15.0
 
 T = TypeVar("T")
-MakeBackend = Callable[[], Backend]
+MakeBackend = Callable[[], SandboxBackend]
 
 
 @dataclass(frozen=True)
@@ -37,17 +37,17 @@ class StartedSandbox:
     record: Record
     inside: DaemonClient
 
-    async def run(self, command: str | BackgroundCommand) -> CommandResult:
+    async def run(self, command: str | SandboxCommand) -> CommandResult:
         return await asyncio.wait_for(self.inside.run(command), SOON)
 
-    async def text(self, command: str | BackgroundCommand) -> str:
+    async def text(self, command: str | SandboxCommand) -> str:
         """Return the output of a command that must succeed."""
         result = await self.run(command)
         assert result.exit_code == 0, f"{command}: {result}"
         return result.stdout.decode().strip()
 
     async def python(self, code: str) -> str:
-        return await self.text(BackgroundCommand(["python3", "-c", code]))
+        return await self.text(SandboxCommand(["python3", "-c", code]))
 
 
 @dataclass
@@ -56,22 +56,22 @@ class BackendHarness:
 
     make_backend: MakeBackend
     image: Image
-    backend: Backend = field(init=False)
+    backend: SandboxBackend = field(init=False)
     prefix: str = field(default_factory=lambda: f"check-{secrets.token_hex(3)}")
     _sandboxes: list[StartedSandbox] = field(default_factory=list)
-    _backends: list[Backend] = field(default_factory=list)
+    _backends: list[SandboxBackend] = field(default_factory=list)
     _snapshots: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.backend = self.another_backend()
 
-    def another_backend(self) -> Backend:
+    def another_backend(self) -> SandboxBackend:
         """Create another backend on the same data, as after a server restart."""
         made = self.make_backend()
         self._backends.append(made)
         return made
 
-    def needs(self, feature: Feature) -> None:
+    def needs(self, feature: BackendFeature) -> None:
         if feature not in self.backend.features:
             raise unittest.SkipTest(f"backend {self.backend.name} says it has no {feature.value} on this machine")
 
@@ -158,7 +158,7 @@ class ConformanceChecks:
 
     async def bomb(self, bench: BackendHarness, sandbox: StartedSandbox) -> None:
         try:
-            result = await sandbox.run(BackgroundCommand(["python3", "-c", "bytearray(512 * 2**20)"]))
+            result = await sandbox.run(SandboxCommand(["python3", "-c", "bytearray(512 * 2**20)"]))
             assert result.exit_code != 0, "more memory was taken than allowed"
         except SandboxGone:
             pass

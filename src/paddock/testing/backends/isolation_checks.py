@@ -9,8 +9,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from paddock.model.sandbox import Mount, SandboxLimits, UplinkService
-from paddock.sandbox.base import Feature
-from paddock.sandbox.daemon.client import BackgroundCommand
+from paddock.sandbox.base import BackendFeature
+from paddock.sandbox.daemon.client import SandboxCommand
 from paddock.testing.backends.harness import (
     MIB,
     BackendHarness,
@@ -30,7 +30,7 @@ class IsolationChecks(ConformanceChecks):
     @conformance_check
     async def test_a_mounted_directory_is_shared_both_ways(self, bench: BackendHarness) -> None:
         """Host and sandbox see each other's files in a shared mount."""
-        bench.needs(Feature.MOUNTS)
+        bench.needs(BackendFeature.MOUNTS)
         with TemporaryDirectory() as directory:
             Path(directory, "from-host").write_text("host")
             mount = Mount(source=Path(directory), target="/mnt/shared/deep")
@@ -44,7 +44,7 @@ class IsolationChecks(ConformanceChecks):
     @conformance_check
     async def test_a_read_only_mount_cannot_be_written(self, bench: BackendHarness) -> None:
         """A read-only mount accepts neither changed nor new files."""
-        bench.needs(Feature.MOUNTS)
+        bench.needs(BackendFeature.MOUNTS)
         with TemporaryDirectory() as directory:
             Path(directory, "file").write_text("kept")
             Path(directory, "file").chmod(0o666)
@@ -57,7 +57,7 @@ class IsolationChecks(ConformanceChecks):
     @conformance_check
     async def test_a_single_file_can_be_mounted(self, bench: BackendHarness) -> None:
         """A mounted file appears at its path, also over a file of the image."""
-        bench.needs(Feature.MOUNTS)
+        bench.needs(BackendFeature.MOUNTS)
         with TemporaryDirectory() as directory:
             source = Path(directory, "settings")
             source.write_text("mounted")
@@ -70,7 +70,7 @@ class IsolationChecks(ConformanceChecks):
     @conformance_check
     async def test_a_mount_that_does_not_exist_fails_the_start(self, bench: BackendHarness) -> None:
         """A failed start leaves nothing behind."""
-        bench.needs(Feature.MOUNTS)
+        bench.needs(BackendFeature.MOUNTS)
         missing = Mount(source=Path("/no/such/directory"), target="/mnt/x")
         await self.fails_to_start(bench, bench.spec(mounts=(missing,)))
 
@@ -85,14 +85,14 @@ class IsolationChecks(ConformanceChecks):
             _, writer = await asyncio.open_connection("127.0.0.1", port)
             writer.close()
             code = f"import socket; socket.create_connection(('127.0.0.1', {port}), 2)"
-            refused = await sandbox.run(BackgroundCommand(["python3", "-c", code]))
+            refused = await sandbox.run(SandboxCommand(["python3", "-c", code]))
         assert refused.exit_code == 1
         assert b"ConnectionRefusedError" in refused.stderr
 
     @conformance_check
     async def test_an_uplink_service_is_reachable(self, bench: BackendHarness) -> None:
         """An uplink service answers at 127.0.0.1, also after a restart."""
-        bench.needs(Feature.UPLINK)
+        bench.needs(BackendFeature.UPLINK)
         sandbox = await bench.start(uplink_services=(UplinkService(name="service", port=18080),))
         path = bench.backend.uplink_directory(sandbox.record) / "service.sock"
         fetch = "import urllib.request as r; print(r.urlopen('http://127.0.0.1:18080/', timeout=5).read().decode())"
@@ -103,10 +103,10 @@ class IsolationChecks(ConformanceChecks):
     @conformance_check
     async def test_an_uplink_to_a_stopped_service_is_refused(self, bench: BackendHarness) -> None:
         """Connections fail at once while the host's service is down."""
-        bench.needs(Feature.UPLINK)
+        bench.needs(BackendFeature.UPLINK)
         sandbox = await bench.start(uplink_services=(UplinkService(name="service", port=18080),))
         code = "import urllib.request as r; r.urlopen('http://127.0.0.1:18080/', timeout=5)"
-        result = await sandbox.run(BackgroundCommand(["python3", "-c", code]))
+        result = await sandbox.run(SandboxCommand(["python3", "-c", code]))
         assert result.exit_code == 1
         assert b"timed out" not in result.stderr
 
@@ -115,14 +115,14 @@ class IsolationChecks(ConformanceChecks):
     @conformance_check
     async def test_a_memory_bomb_is_killed(self, bench: BackendHarness) -> None:
         """The sandbox survives, or its end has the reason `out_of_memory`."""
-        bench.needs(Feature.MEMORY_LIMIT)
+        bench.needs(BackendFeature.MEMORY_LIMIT)
         sandbox = await bench.start(limits=SandboxLimits(memory=96 * MIB))
         await self.bomb(bench, sandbox)
 
     @conformance_check
     async def test_limits_of_a_running_sandbox_can_change(self, bench: BackendHarness) -> None:
         """Changed limits apply to running sandboxes."""
-        bench.needs(Feature.MEMORY_LIMIT)
+        bench.needs(BackendFeature.MEMORY_LIMIT)
         sandbox = await bench.start(limits=SandboxLimits(memory=1024 * MIB))
         assert await sandbox.python("print(len(bytearray(256 * 2**20)))") == str(256 * MIB)
         await bench.backend.limit(sandbox.record, SandboxLimits(memory=96 * MIB))
@@ -150,7 +150,7 @@ class IsolationChecks(ConformanceChecks):
     @conformance_check
     async def test_cpu_time_is_limited(self, bench: BackendHarness) -> None:
         """A limit of 0.2 CPUs gives about a fifth of the elapsed time."""
-        bench.needs(Feature.CPU_LIMIT)
+        bench.needs(BackendFeature.CPU_LIMIT)
         sandbox = await bench.start(limits=SandboxLimits(cpu=0.2))
         code = (
             "import time\n"

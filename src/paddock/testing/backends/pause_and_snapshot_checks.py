@@ -9,7 +9,7 @@ from tempfile import TemporaryDirectory
 
 from paddock.errors import SandboxGone, SnapshotNotFound
 from paddock.model.sandbox import Mount, SandboxHealth
-from paddock.sandbox.base import Feature
+from paddock.sandbox.base import BackendFeature
 from paddock.testing.backends.harness import SOON, BackendHarness, ConformanceChecks, conformance_check, wait_until_true
 
 
@@ -21,8 +21,8 @@ class PauseAndSnapshotChecks(ConformanceChecks):
     @conformance_check
     async def test_a_paused_sandbox_really_stands_still(self, bench: BackendHarness) -> None:
         """Paused processes stop and continue after `resume`. Both calls are idempotent."""
-        bench.needs(Feature.PAUSE)
-        bench.needs(Feature.MOUNTS)
+        bench.needs(BackendFeature.PAUSE)
+        bench.needs(BackendFeature.MOUNTS)
         with TemporaryDirectory() as directory:
             sandbox = await bench.start(mounts=(Mount(source=Path(directory), target="/mnt/out"),))
             await sandbox.inside.start("cd /mnt/out; i=0; while :; do i=$((i+1)); echo $i > n; mv n count; done")
@@ -54,7 +54,7 @@ class PauseAndSnapshotChecks(ConformanceChecks):
     @conformance_check
     async def test_a_paused_sandbox_can_be_removed(self, bench: BackendHarness) -> None:
         """A paused sandbox can be removed."""
-        bench.needs(Feature.PAUSE)
+        bench.needs(BackendFeature.PAUSE)
         sandbox = await bench.start()
         await bench.backend.pause(sandbox.record)
         await asyncio.wait_for(bench.backend.remove(sandbox.id), SOON)
@@ -65,7 +65,7 @@ class PauseAndSnapshotChecks(ConformanceChecks):
     @conformance_check
     async def test_a_snapshot_keeps_what_was_written_and_what_was_deleted(self, bench: BackendHarness) -> None:
         """A sandbox from a snapshot has new files, no deleted ones, and the same ownership."""
-        bench.needs(Feature.SNAPSHOT)
+        bench.needs(BackendFeature.SNAPSHOT)
         await self.image_has(bench, "/etc/hosts")
         sandbox = await bench.start()
         await sandbox.text(
@@ -89,11 +89,11 @@ class PauseAndSnapshotChecks(ConformanceChecks):
     @conformance_check
     async def test_a_sandbox_goes_on_after_its_snapshot(self, bench: BackendHarness) -> None:
         """A sandbox is frozen only during the copy, and stays paused if it was."""
-        bench.needs(Feature.SNAPSHOT)
+        bench.needs(BackendFeature.SNAPSHOT)
         sandbox = await bench.start()
         await bench.backend.snapshot(sandbox.record, bench.new_snapshot_id())
         assert await sandbox.text("echo on") == "on"
-        if Feature.PAUSE in bench.backend.features:
+        if BackendFeature.PAUSE in bench.backend.features:
             await bench.backend.pause(sandbox.record)
             await bench.backend.snapshot(sandbox.record, bench.new_snapshot_id())
             assert (await bench.backend.status(sandbox.record)).health is SandboxHealth.PAUSED
@@ -101,7 +101,7 @@ class PauseAndSnapshotChecks(ConformanceChecks):
     @conformance_check
     async def test_a_snapshot_outlives_its_sandbox(self, bench: BackendHarness) -> None:
         """Several sandboxes can start from one snapshot."""
-        bench.needs(Feature.SNAPSHOT)
+        bench.needs(BackendFeature.SNAPSHOT)
         sandbox = await bench.start()
         await sandbox.text("echo kept > /workspace/kept")
         snapshot_id = bench.new_snapshot_id()
@@ -113,7 +113,7 @@ class PauseAndSnapshotChecks(ConformanceChecks):
     @conformance_check
     async def test_a_deleted_snapshot_is_gone(self, bench: BackendHarness) -> None:
         """Deletion is idempotent; starting from a deleted snapshot fails and leaves nothing."""
-        bench.needs(Feature.SNAPSHOT)
+        bench.needs(BackendFeature.SNAPSHOT)
         sandbox = await bench.start()
         snapshot_id = bench.new_snapshot_id()
         await bench.backend.snapshot(sandbox.record, snapshot_id)
@@ -131,7 +131,7 @@ class PauseAndSnapshotChecks(ConformanceChecks):
     @conformance_check
     async def test_a_sandbox_that_is_gone_gives_no_snapshot(self, bench: BackendHarness) -> None:
         """A snapshot of a removed sandbox raises `SandboxGone` and leaves nothing."""
-        bench.needs(Feature.SNAPSHOT)
+        bench.needs(BackendFeature.SNAPSHOT)
         sandbox = await bench.start()
         await bench.backend.remove(sandbox.id)
         snapshot_id = bench.new_snapshot_id()
@@ -145,7 +145,7 @@ class PauseAndSnapshotChecks(ConformanceChecks):
     @conformance_check
     async def test_a_cancelled_snapshot_does_not_exist(self, bench: BackendHarness) -> None:
         """A cancelled snapshot is complete or absent; the sandbox continues."""
-        bench.needs(Feature.SNAPSHOT)
+        bench.needs(BackendFeature.SNAPSHOT)
         sandbox = await bench.start()
         await sandbox.text("for i in $(seq 300); do head -c 64k /dev/urandom > /workspace/$i; done")
         for delay in (0.0, 0.005, 0.05):

@@ -9,7 +9,7 @@ from tempfile import TemporaryDirectory
 
 from paddock.errors import SandboxGone
 from paddock.model.sandbox import SandboxHealth, SandboxLimits, SandboxStatus
-from paddock.sandbox.base import Feature
+from paddock.sandbox.base import BackendFeature
 from paddock.sandbox.daemon.client import DaemonClient
 from paddock.testing.backends.harness import MIB, SOON, BackendHarness, ConformanceChecks, conformance_check
 
@@ -63,7 +63,7 @@ class RemovalChecks(ConformanceChecks):
             "limit": bench.backend.limit(sandbox.record, SandboxLimits(memory=512 * MIB)),
             "end_commands": bench.backend.end_commands(sandbox.record),
         }
-        if Feature.PAUSE in bench.backend.features:
+        if BackendFeature.PAUSE in bench.backend.features:
             attempts |= {"pause": bench.backend.pause(sandbox.record), "resume": bench.backend.resume(sandbox.record)}
         outcomes = await asyncio.gather(*attempts.values(), return_exceptions=True)
         wrong = [name for name, outcome in zip(attempts, outcomes, strict=True) if not isinstance(outcome, SandboxGone)]
@@ -95,7 +95,7 @@ class RemovalChecks(ConformanceChecks):
     @conformance_check
     async def test_a_new_backend_object_adopts_a_running_sandbox(self, bench: BackendHarness) -> None:
         """A new backend on the same data can do everything the first one can."""
-        bench.needs(Feature.SURVIVE)
+        bench.needs(BackendFeature.SURVIVE)
         sandbox = await bench.start()
         await sandbox.text("echo mine > /workspace/mine")
         other = bench.another_backend()
@@ -103,7 +103,7 @@ class RemovalChecks(ConformanceChecks):
         assert (await other.status(sandbox.record)).health is SandboxHealth.RUNNING
         async with DaemonClient(other.daemon_address(sandbox.record)) as inside:
             assert (await inside.run("cat /workspace/mine")).stdout == b"mine\n"
-        if Feature.PAUSE in other.features:
+        if BackendFeature.PAUSE in other.features:
             await other.pause(sandbox.record)
             assert (await bench.backend.status(sandbox.record)).health is SandboxHealth.PAUSED
             await other.resume(sandbox.record)
@@ -116,7 +116,7 @@ class RemovalChecks(ConformanceChecks):
     @conformance_check
     async def test_closing_a_backend_object_leaves_its_sandboxes(self, bench: BackendHarness) -> None:
         """Sandboxes outlive the server process."""
-        bench.needs(Feature.SURVIVE)
+        bench.needs(BackendFeature.SURVIVE)
         first = bench.make_backend()
         spec = bench.spec()
         record = await first.start(spec)

@@ -15,7 +15,7 @@ from paddock.agents.engines.acp.engine import AcpEngine
 from paddock.agents.engines.base import Turn, TurnInput, TurnOutcome
 from paddock.agents.engines.registry import EngineDependencies
 from paddock.app import open_gateway
-from paddock.auth.keys import ApiKeys
+from paddock.auth.api_keys import ApiKeys
 from paddock.config.schema import Config
 from paddock.events.event_log import EventLog
 from paddock.fleet.fleet import Fleet
@@ -28,7 +28,7 @@ from paddock.model.sessions import Approval, Session
 from paddock.sandbox.images import ImageStore
 from paddock.sandbox.local.backend import LocalBackend, LocalBackendSettings
 from paddock.store.database import Store
-from paddock.store.key_store import KeyStore
+from paddock.store.key_store import ApiKeyStore
 from paddock.testing.in_memory_turn import InMemoryTurn
 from paddock.testing.turn_scripts import NOW
 
@@ -95,7 +95,7 @@ async def open_acp_harness(
         exit_stack.push_async_callback(store.close)
         events = await EventLog.open(store)
         exit_stack.callback(events.close)
-        keys = ApiKeys(KeyStore(store))
+        keys = ApiKeys(ApiKeyStore(store))
         gateway = await open_gateway(config.llm, store, keys, exit_stack)
         backend = LocalBackend(LocalBackendSettings(data=data))
         exit_stack.push_async_callback(backend.close)

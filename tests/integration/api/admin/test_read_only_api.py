@@ -17,7 +17,7 @@ from paddock.cli.connection.server_address import has_running_server
 from paddock.cli.framework.context import CliContext
 from paddock.cli.output.errors import NoServerError, RequestRefused
 from paddock.errors import Unavailable
-from paddock.store.data_lock import DataLock
+from paddock.store.data_lock import DataDirectoryLock
 from paddock.store.database import Store
 from tests.support.server import Server, delete_all_sandboxes, eventually
 
@@ -105,7 +105,7 @@ def test_read_only_api_answers_like_the_server(data: Path) -> None:
             before[name] = (answer.status_code, answer.json()["code"].encode() if refused else answer.content)
     beside = asyncio.run(answers(data, paths))
     assert server.stop() == 0
-    with DataLock.acquire(data):  # As of a server that starts and does not answer yet.
+    with DataDirectoryLock.acquire(data):  # As of a server that starts and does not answer yet.
         alone = asyncio.run(answers(data, paths))
     for name in PATHS:
         assert beside[name] == before[name], name

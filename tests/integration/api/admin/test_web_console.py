@@ -12,7 +12,7 @@ import pytest
 from starlette.types import Receive, Scope, Send
 
 from paddock.api.admin.web_console import WebConsole
-from paddock.api.http.error_responses import send_error
+from paddock.api.http.error_responses import send_error_response
 from tests.support.server import Server
 
 HTML = {"Accept": "text/html,application/xhtml+xml"}
@@ -41,7 +41,7 @@ def asking(static: Path) -> httpx.AsyncClient:
         if console.handles(scope):
             await console.serve(scope, send)
         else:
-            await send_error(send, 418, "NOT_OURS", "")
+            await send_error_response(send, 418, "NOT_OURS", "")
 
     return httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://localhost")
 

@@ -9,7 +9,7 @@ import pytest
 import uvicorn
 
 from paddock.api.http import uvicorn_protocols
-from paddock.api.http.uvicorn_protocols import HttpConnection
+from paddock.api.http.uvicorn_protocols import LimitedHttpProtocol
 
 
 async def hello(scope: Any, receive: Any, send: Any) -> None:
@@ -35,7 +35,7 @@ def test_client_with_unfinished_headers_is_disconnected(monkeypatch: pytest.Monk
     whole = b"GET / HTTP/1.1\r\nhost: x\r\n\r\n"
 
     async def scenario() -> None:
-        settings = uvicorn.Config(hello, http=HttpConnection, port=0, lifespan="off", log_config=None)
+        settings = uvicorn.Config(hello, http=LimitedHttpProtocol, port=0, lifespan="off", log_config=None)
         server = uvicorn.Server(settings)
         serving = asyncio.create_task(server.serve())
         while not server.started:

@@ -21,7 +21,7 @@ from paddock.agents.session_files import SessionFiles
 from paddock.agents.sessions.requests import CreateSessionRequest, MessageRequest, UpdateSessionRequest
 from paddock.agents.sessions.service import SentMessage, SessionService
 from paddock.api.application import create_api_app
-from paddock.api.http.uvicorn_protocols import HttpConnection, WebSocketConnection
+from paddock.api.http.uvicorn_protocols import LimitedHttpProtocol, LimitedWebSocketProtocol
 from paddock.api.services import ApiServices
 from paddock.app import PaddockServer, build_server
 from paddock.auth.logins import BrowserLogins
@@ -50,7 +50,7 @@ from paddock.model.sessions import (
     TextContent,
     call_digest,
 )
-from paddock.sandbox.images import BuildJobs
+from paddock.sandbox.images import ImageBuildJobs
 from paddock.store.chat_sessions.session_store import MessageHit, SessionStore
 from paddock.store.database import Store
 from paddock.store.event_store import NewEvent
@@ -356,7 +356,7 @@ def run_scripted_chat_server(
                     ready=paddock.store.check,
                     logins=BrowserLogins(paddock.keys, LoginStore(paddock.store)),
                     images=paddock.images,
-                    builds=BuildJobs(paddock.images),
+                    builds=ImageBuildJobs(paddock.images),
                     events=paddock.events,
                     gateway=paddock.gateway,
                     runs=paddock.runs,
@@ -366,8 +366,8 @@ def run_scripted_chat_server(
             )
             options = uvicorn.Config(
                 app,
-                http=HttpConnection,
-                ws=WebSocketConnection,
+                http=LimitedHttpProtocol,
+                ws=LimitedWebSocketProtocol,
                 ws_max_size=16 * 2**20,
                 ws_per_message_deflate=False,
                 port=0,

@@ -16,7 +16,7 @@ from fastapi import FastAPI
 from fastapi.exceptions import RequestValidationError
 
 from paddock.api.http import error_responses
-from paddock.api.http.authorization import PRINCIPAL
+from paddock.api.http.authorization import PRINCIPAL_SCOPE_KEY
 from paddock.api.llm import exchanges
 from paddock.errors import PaddockError, SandboxNotFound
 from paddock.llm.archive.archive import ExchangeArchive
@@ -45,7 +45,9 @@ async def served(directory: Path, *scopes: Scope) -> AsyncIterator[tuple[Exchang
 
         async def with_principal(scope: Any, receive: Any, send: Any) -> None:
             tenant = dict(scope["headers"]).get(b"x-tenant", b"default").decode()
-            scope[PRINCIPAL] = Principal(tenant=tenant, key_id="k", scopes=frozenset(scopes or (Scope.LLM_READ,)))
+            scope[PRINCIPAL_SCOPE_KEY] = Principal(
+                tenant=tenant, key_id="k", scopes=frozenset(scopes or (Scope.LLM_READ,))
+            )
             await app(scope, receive, send)
 
         transport = httpx.ASGITransport(with_principal)

@@ -11,7 +11,7 @@ from paddock.errors import QuotaExceeded
 from paddock.llm.exchange import ModelCaller
 from paddock.llm.metering.budgets import IDLE_ACCOUNT_SECONDS, BudgetSpent, KeyBudgets
 from paddock.llm.metering.key_authentication import KeyHolder
-from paddock.model.keys import Budget
+from paddock.model.keys import KeyBudget
 
 pytestmark = pytest.mark.anyio
 
@@ -45,7 +45,7 @@ class Clock:
 
 
 def holder(key: str = "k", **budget: float) -> KeyHolder:
-    return KeyHolder(ModelCaller("acme", key), budget=Budget.model_validate(budget) if budget else None)
+    return KeyHolder(ModelCaller("acme", key), budget=KeyBudget.model_validate(budget) if budget else None)
 
 
 async def ask(budgets: KeyBudgets, who: KeyHolder, tokens: int = 0, cost: float | None = None) -> None:
@@ -159,12 +159,12 @@ async def test_a_ledger_that_fails_is_asked_again() -> None:
 
 async def test_remaining_budget() -> None:
     budgets = KeyBudgets(Book({"k": Used(requests=2, tokens=500, cost=0.25)}))
-    budget = Budget(requests=5, tokens=100, cost=1.0)
+    budget = KeyBudget(requests=5, tokens=100, cost=1.0)
     assert (await budgets.remaining("k", budget)).model_dump() == {"requests": 3, "tokens": 0, "cost": 0.75}
-    who = KeyHolder(ModelCaller("acme", "n"), budget=Budget(requests=5))
+    who = KeyHolder(ModelCaller("acme", "n"), budget=KeyBudget(requests=5))
     await budgets.begin_request(who)
-    assert (await budgets.remaining("n", Budget(requests=5))).requests == 4
-    assert (await budgets.remaining("n", Budget(requests=5))).tokens is None
+    assert (await budgets.remaining("n", KeyBudget(requests=5))).requests == 4
+    assert (await budgets.remaining("n", KeyBudget(requests=5))).tokens is None
 
 
 async def test_idle_accounts_are_closed_and_used_ones_kept() -> None:

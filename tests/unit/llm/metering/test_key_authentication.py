@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from paddock.auth.keys import ApiKeys
+from paddock.auth.api_keys import ApiKeys
 from paddock.errors import Forbidden, Unauthorized
 from paddock.llm.exchange import ModelCaller
 from paddock.llm.metering.key_authentication import KeyAuthenticator, KeyHolder, compile_model_pattern
-from paddock.model.keys import Budget, Key, KeyRates, KeyTerms, Scope
+from paddock.model.keys import ApiKey, ApiKeyTerms, KeyBudget, KeyRateLimits, Scope
 from paddock.store.database import Store
-from paddock.store.key_store import KeyStore
+from paddock.store.key_store import ApiKeyStore
 
 pytestmark = pytest.mark.anyio
 START = datetime(2026, 1, 1, tzinfo=UTC)
@@ -33,12 +33,12 @@ class Clock:
         return self.now.timestamp()
 
 
-class Reads(KeyStore):
+class Reads(ApiKeyStore):
     """Counts how often the database is asked."""
 
     count = 0
 
-    async def by_prefix(self, prefix: str) -> Sequence[tuple[Key, str]]:
+    async def by_prefix(self, prefix: str) -> Sequence[tuple[ApiKey, str]]:
         self.count += 1
         return await super().by_prefix(prefix)
 
@@ -66,26 +66,26 @@ def callers(keys: ApiKeys, clock: Clock) -> KeyAuthenticator:
 
 async def key_of(keys: ApiKeys, sandbox: str | None = None, **terms: object) -> str:
     _, secret = await keys.create(
-        "k", "acme", [Scope.LLM_USE], terms=KeyTerms.model_validate({"sandbox": sandbox, **terms})
+        "k", "acme", [Scope.LLM_USE], terms=ApiKeyTerms.model_validate({"sandbox": sandbox, **terms})
     )
     return secret
 
 
 async def test_holder_has_all_fields_of_the_key(keys: ApiKeys, callers: KeyAuthenticator) -> None:
-    terms = KeyTerms(
+    terms = ApiKeyTerms(
         run="run-1",
         session="s-1",
         user="ann@example.org",
         models=("gpt-*", "claude"),
-        budget=Budget(tokens=5),
-        limits=KeyRates(concurrency=2),
+        budget=KeyBudget(tokens=5),
+        limits=KeyRateLimits(concurrency=2),
     )
     key, secret = await keys.create("k", "acme", [Scope.LLM_USE], START + timedelta(hours=1), terms=terms)
     holder = await callers.identify(secret, None)
     assert holder.caller == ModelCaller("acme", key.id, None, "run-1", "s-1", "ann@example.org", "user:ann@example.org")
     assert (holder.budget, holder.limits, holder.expires_at) == (
-        Budget(tokens=5),
-        KeyRates(concurrency=2),
+        KeyBudget(tokens=5),
+        KeyRateLimits(concurrency=2),
         START.timestamp() + 3600,
     )
     assert [holder.allows(name) for name in ("gpt-5", "claude", "claude-2", "my-gpt-5")] == [True, True, False, False]
@@ -150,7 +150,7 @@ async def test_revoking_while_a_key_is_looked_up_is_not_undone(
     secret = await key_of(keys, "sb-1")
     by_prefix = store.by_prefix
 
-    async def read_just_before(prefix: str) -> Sequence[tuple[Key, str]]:
+    async def read_just_before(prefix: str) -> Sequence[tuple[ApiKey, str]]:
         found = await by_prefix(prefix)
         await keys.revoke_for_sandbox("sb-1")
         return found
@@ -176,7 +176,7 @@ async def test_revoking_elsewhere_is_seen_within_seconds(
 async def test_expiry_is_seen_at_once_and_can_be_put_off(
     keys: ApiKeys, callers: KeyAuthenticator, clock: Clock
 ) -> None:
-    terms = KeyTerms(sandbox="sb-1")
+    terms = ApiKeyTerms(sandbox="sb-1")
     _, secret = await keys.create("k", "acme", [Scope.LLM_USE], START + timedelta(seconds=2), terms=terms)
     await callers.identify(secret, "sb-1")
     clock.now += timedelta(seconds=2)

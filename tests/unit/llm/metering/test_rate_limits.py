@@ -11,7 +11,7 @@ from paddock.errors import QuotaExceeded
 from paddock.llm.exchange import ModelCaller
 from paddock.llm.metering.key_authentication import KeyHolder
 from paddock.llm.metering.rate_limits import RateLimited, RateLimitPermit, RateLimits
-from paddock.model.keys import KeyRates
+from paddock.model.keys import KeyRateLimits
 
 FREE = RateLimitsConfig()
 
@@ -25,7 +25,7 @@ class Clock:
 
 
 def holder(key: str = "k1", tenant: str = "acme", **limits: int) -> KeyHolder:
-    return KeyHolder(ModelCaller(tenant, key), limits=KeyRates(**limits))
+    return KeyHolder(ModelCaller(tenant, key), limits=KeyRateLimits(**limits))
 
 
 def enter(

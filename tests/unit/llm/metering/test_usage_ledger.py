@@ -19,7 +19,7 @@ from starlette.types import Receive, Send
 from starlette.types import Scope as AsgiScope
 
 from paddock.api.http import error_responses
-from paddock.api.http.authorization import PRINCIPAL
+from paddock.api.http.authorization import PRINCIPAL_SCOPE_KEY
 from paddock.api.llm import usage
 from paddock.errors import InvalidInput, PaddockError
 from paddock.llm.exchange import Exchange, ExchangeOutcome, ModelCaller
@@ -266,7 +266,7 @@ async def a_client(ledger: UsageLedger | None, *scopes: Scope, tenant: str = "t"
     principal = Principal(tenant=tenant, key_id="k", scopes=frozenset(scopes))
 
     async def known(scope: AsgiScope, receive: Receive, send: Send) -> None:
-        await app({**scope, PRINCIPAL: principal}, receive, send)
+        await app({**scope, PRINCIPAL_SCOPE_KEY: principal}, receive, send)
 
     async with httpx.AsyncClient(transport=httpx.ASGITransport(known), base_url="http://test") as client:
         yield client

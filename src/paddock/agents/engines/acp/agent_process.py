@@ -16,7 +16,7 @@ from typing import Any
 
 from paddock.agents.json_schema import is_shallow
 from paddock.errors import NotFound, PaddockError, SandboxError
-from paddock.sandbox.daemon.client import BackgroundCommand, CommandEnded, DaemonClient, OutputChunk
+from paddock.sandbox.daemon.client import CommandEnded, CommandOutputChunk, DaemonClient, SandboxCommand
 
 SEND_TIMEOUT = 60.0
 """Seconds that a program has to read a message."""
@@ -65,13 +65,13 @@ class AgentProcess:
     async def start(self, command_words: Sequence[str], env: Mapping[str, str], cwd: str) -> None:
         """Start the program; called once per name."""
         prepared = await self._inside.run(
-            BackgroundCommand(["/bin/sh", "-c", _PREPARE, self._directory], timeout=SEND_TIMEOUT)
+            SandboxCommand(["/bin/sh", "-c", _PREPARE, self._directory], timeout=SEND_TIMEOUT)
         )
         if prepared.exit_code != 0:
             raise AgentProgramError(
                 f"the agent program cannot be started: {prepared.stderr.decode(errors='replace')[:500]}"
             )
-        command = BackgroundCommand(["/bin/sh", "-c", _START, self._directory, *command_words], cwd=cwd, env=env)
+        command = SandboxCommand(["/bin/sh", "-c", _START, self._directory, *command_words], cwd=cwd, env=env)
         await self._inside.start(command, id=self.name)
 
     async def is_alive(self) -> bool:
@@ -87,7 +87,7 @@ class AgentProcess:
     async def send_line(self, mark: str, line: str) -> None:
         name = hashlib.sha256(mark.encode()).hexdigest()[:32]
         command_words = ["/bin/sh", "-c", _SEND, "sh", self._directory, name]
-        send_command = await self._inside.start(BackgroundCommand(command_words, stdin=line, timeout=SEND_TIMEOUT))
+        send_command = await self._inside.start(SandboxCommand(command_words, stdin=line, timeout=SEND_TIMEOUT))
         async with aclosing(self._inside.follow(send_command)) as events:
             async for event in events:
                 if isinstance(event, CommandEnded) and event.exit_code != 0:
@@ -129,7 +129,7 @@ def encode_message(message: Mapping[str, Any]) -> str:
     return json.dumps({"jsonrpc": "2.0", **message}, ensure_ascii=True, separators=(",", ":")) + "\n"
 
 
-def _split_messages(buffer: bytearray, event: OutputChunk) -> list[AgentMessage]:
+def _split_messages(buffer: bytearray, event: CommandOutputChunk) -> list[AgentMessage]:
     """Return the messages completed by a piece of output; lines that are not JSON objects are ignored."""
     seen = len(buffer)
     buffer += event.data

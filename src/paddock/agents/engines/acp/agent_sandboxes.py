@@ -21,7 +21,7 @@ from paddock.agents.engines.registry import EngineDependencies
 from paddock.agents.tools.image_builds import ensure_image
 from paddock.agents.tools.session_sandboxes import LLM_SESSION_EXTENSION, sandbox_request_key, workspace_volume
 from paddock.errors import Conflict, PaddockError, SandboxNotFound, SessionNotFound, Unavailable
-from paddock.fleet.requests import CreateSandbox, VolumeRequest
+from paddock.fleet.fleet_requests import SandboxRequest, VolumeRequest
 from paddock.model.sandbox import SESSION_KEY, Sandbox, SandboxState
 from paddock.model.session_events import ImageBuildProgress, SessionSandbox
 from paddock.model.sessions import Session
@@ -139,8 +139,8 @@ class AgentSandboxes:
             state.generation += 1
         raise Unavailable("too many sandboxes were created for this session; try again later")
 
-    def _create_request(self, session: Session, program: AgentProgram, home: str, generation: int) -> CreateSandbox:
-        return CreateSandbox(
+    def _create_request(self, session: Session, program: AgentProgram, home: str, generation: int) -> SandboxRequest:
+        return SandboxRequest(
             image=program.image,
             kind=KIND,
             timeout=self._life,

@@ -28,7 +28,7 @@ class VolumeRequest(FrozenModel):
     sub_path: str | None = None
 
 
-class CreateSandbox(FrozenModel):
+class SandboxRequest(FrozenModel):
     """Request to create a sandbox."""
 
     image: str | None = None
@@ -57,7 +57,7 @@ class CreateSandbox(FrozenModel):
     """Idempotency key: repeating a request with the same key returns the same sandbox."""
 
 
-class ImageSource(Protocol):
+class ImageResolver(Protocol):
     """Resolves image names."""
 
     def resolve(self, reference: str) -> Image: ...

@@ -9,10 +9,10 @@ from pydantic import AwareDatetime, Field
 
 from paddock.api.http.authorization import SandboxReader, SandboxWriter
 from paddock.api.http.body_models import RequestBody, ResponseBody
-from paddock.api.http.error_responses import document_errors
+from paddock.api.http.error_responses import openapi_errors
 from paddock.api.http.pagination import PageNumber, PageSize, Pagination
 from paddock.api.services import ApiServices
-from paddock.model.sandbox import Snapshot, SnapshotState
+from paddock.model.sandbox import SandboxSnapshot, SnapshotState
 
 NO_LIMIT = 100_000
 
@@ -36,7 +36,7 @@ class SnapshotResponse(ResponseBody):
     created_at: AwareDatetime
 
     @classmethod
-    def from_snapshot(cls, snapshot: Snapshot) -> SnapshotResponse:
+    def from_snapshot(cls, snapshot: SandboxSnapshot) -> SnapshotResponse:
         status = SnapshotStatus(
             state=snapshot.state,
             reason=snapshot.reason,
@@ -64,7 +64,7 @@ def create_router(services: ApiServices) -> APIRouter:
     @router.post(
         "/sandboxes/{sandbox_id}/snapshots",
         status_code=202,
-        responses=document_errors(404, 409, 429),
+        responses=openapi_errors(404, 409, 429),
         response_model_exclude_none=True,
     )
     async def create_snapshot(
@@ -75,7 +75,7 @@ def create_router(services: ApiServices) -> APIRouter:
         response.headers["Location"] = f"/v1/snapshots/{snapshot.id}"
         return SnapshotResponse.from_snapshot(snapshot)
 
-    @router.get("/snapshots", responses=document_errors(), response_model_exclude_none=True)
+    @router.get("/snapshots", responses=openapi_errors(), response_model_exclude_none=True)
     async def list_snapshots(
         principal: SandboxReader,
         sandbox_id: Annotated[str | None, Query(alias="sandboxId")] = None,
@@ -106,12 +106,12 @@ def create_router(services: ApiServices) -> APIRouter:
         items = [SnapshotResponse.from_snapshot(snapshot) for snapshot in found]
         return SnapshotListResponse(items=items, pagination=Pagination.for_total(page, page_size, total))
 
-    @router.get("/snapshots/{snapshot_id}", responses=document_errors(404), response_model_exclude_none=True)
+    @router.get("/snapshots/{snapshot_id}", responses=openapi_errors(404), response_model_exclude_none=True)
     async def get_snapshot(snapshot_id: str, principal: SandboxReader) -> SnapshotResponse:
         """Return one snapshot."""
         return SnapshotResponse.from_snapshot(await fleet.snapshots.get(snapshot_id, principal.tenant))
 
-    @router.delete("/snapshots/{snapshot_id}", status_code=204, responses=document_errors(404, 409))
+    @router.delete("/snapshots/{snapshot_id}", status_code=204, responses=openapi_errors(404, 409))
     async def delete_snapshot(snapshot_id: str, principal: SandboxWriter) -> None:
         """Delete a snapshot. Sandboxes made from it keep running."""
         await fleet.delete_snapshot(principal.tenant, snapshot_id)

@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from paddock.auth.key_secrets import generate_secret
-from paddock.auth.keys import ApiKeys
-from paddock.auth.network_exposure import check_exposure
+from paddock.auth.api_keys import ApiKeys
+from paddock.auth.key_secrets import generate_key_secret
+from paddock.auth.network_exposure import check_network_exposure
 from paddock.errors import ConfigError, Forbidden, InvalidInput, NotFound, Unauthorized, Unavailable
-from paddock.model.keys import Budget, Key, KeyRates, KeyTerms, Principal, Scope
+from paddock.model.keys import ApiKey, ApiKeyTerms, KeyBudget, KeyRateLimits, Principal, Scope
 from paddock.store.database import Store
-from paddock.store.key_store import KeyStore
+from paddock.store.key_store import ApiKeyStore
 
 pytestmark = pytest.mark.anyio
 
@@ -35,13 +35,13 @@ def clock() -> Clock:
 
 
 @pytest.fixture
-async def store(tmp_path: Path) -> AsyncIterator[KeyStore]:
+async def store(tmp_path: Path) -> AsyncIterator[ApiKeyStore]:
     async with await Store.open(tmp_path / "p.db") as opened:
-        yield KeyStore(opened)
+        yield ApiKeyStore(opened)
 
 
 @pytest.fixture
-def keys(store: KeyStore, clock: Clock) -> ApiKeys:
+def keys(store: ApiKeyStore, clock: Clock) -> ApiKeys:
     return ApiKeys(store, clock)
 
 
@@ -73,7 +73,7 @@ async def test_wrong_secrets(keys: ApiKeys) -> None:
         secret[:-1] + other,
         secret + "x",
         secret[4:],
-        generate_secret(),
+        generate_key_secret(),
         secret + "\n",
         "é",
     ):
@@ -81,7 +81,7 @@ async def test_wrong_secrets(keys: ApiKeys) -> None:
             await keys.authenticate(wrong)
 
 
-async def test_a_revoked_key_stops_at_once_and_for_good(keys: ApiKeys, store: KeyStore, clock: Clock) -> None:
+async def test_a_revoked_key_stops_at_once_and_for_good(keys: ApiKeys, store: ApiKeyStore, clock: Clock) -> None:
     key, secret = await keys.create("ci")
     await keys.authenticate(secret)
     revoked = await keys.revoke(key.id)
@@ -94,12 +94,12 @@ async def test_a_revoked_key_stops_at_once_and_for_good(keys: ApiKeys, store: Ke
 
 
 async def test_revoking_during_authentication_is_not_undone_by_the_cache(
-    keys: ApiKeys, store: KeyStore, monkeypatch: pytest.MonkeyPatch
+    keys: ApiKeys, store: ApiKeyStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     key, secret = await keys.create("ci")
     by_prefix = store.by_prefix
 
-    async def read_just_before_the_revocation(prefix: str) -> Sequence[tuple[Key, str]]:
+    async def read_just_before_the_revocation(prefix: str) -> Sequence[tuple[ApiKey, str]]:
         found = await by_prefix(prefix)
         await keys.revoke(key.id)
         return found
@@ -111,7 +111,7 @@ async def test_revoking_during_authentication_is_not_undone_by_the_cache(
         await keys.authenticate(secret)
 
 
-async def test_revoking_elsewhere_is_seen_within_seconds(keys: ApiKeys, store: KeyStore, clock: Clock) -> None:
+async def test_revoking_elsewhere_is_seen_within_seconds(keys: ApiKeys, store: ApiKeyStore, clock: Clock) -> None:
     key, secret = await keys.create("ci")
     await keys.authenticate(secret)
     await ApiKeys(store, clock).revoke(key.id)
@@ -145,7 +145,7 @@ async def test_use_is_noted_at_most_once_a_minute(keys: ApiKeys, clock: Clock) -
 
 
 async def test_full_disk_does_not_block_authentication(
-    keys: ApiKeys, store: KeyStore, monkeypatch: pytest.MonkeyPatch
+    keys: ApiKeys, store: ApiKeyStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     _, secret = await keys.create("ci")
 
@@ -156,7 +156,7 @@ async def test_full_disk_does_not_block_authentication(
     assert (await keys.authenticate(secret)).tenant == "default"
 
 
-async def test_tenants_do_not_see_or_revoke_each_others_keys(keys: ApiKeys, store: KeyStore) -> None:
+async def test_tenants_do_not_see_or_revoke_each_others_keys(keys: ApiKeys, store: ApiKeyStore) -> None:
     mine, _ = await keys.create("a", "one")
     other, secret = await keys.create("a", "two")
     assert await keys.list("one") == [mine]
@@ -207,44 +207,48 @@ async def test_contradictory_keys_are_refused(keys: ApiKeys, clock: Clock) -> No
         await keys.create("ci", "../etc")
 
 
-async def test_key_terms_are_stored(keys: ApiKeys, store: KeyStore) -> None:
-    terms = KeyTerms(
+async def test_key_terms_are_stored(keys: ApiKeys, store: ApiKeyStore) -> None:
+    terms = ApiKeyTerms(
         run="run-1",
         session="s:1",
         user="ann+x@example.org",
         models=("gpt-*", "a/b"),
-        budget=Budget(requests=1, cost=0.25),
-        limits=KeyRates(tokens_per_minute=9),
+        budget=KeyBudget(requests=1, cost=0.25),
+        limits=KeyRateLimits(tokens_per_minute=9),
     )
     key, _ = await keys.create("k", "acme", [Scope.LLM_USE, Scope.LLM_READ], terms=terms)
     again = await store.get(key.id)
     assert again == key
-    assert {name: getattr(again, name) for name in KeyTerms.model_fields} == dict(terms)
+    assert {name: getattr(again, name) for name in ApiKeyTerms.model_fields} == dict(terms)
     plain, _ = await keys.create("plain")
     assert not (await keys.get(plain.id)).bounded
 
 
 @pytest.mark.parametrize("scope", [Scope.SANDBOXES_WRITE, Scope.RUNS_WRITE, Scope.KEYS_ADMIN, Scope.ADMIN])
 async def test_scopes_that_bypass_limits_are_refused(keys: ApiKeys, scope: Scope) -> None:
-    for terms in (KeyTerms(models=("x",)), KeyTerms(budget=Budget(tokens=1)), KeyTerms(limits=KeyRates(concurrency=1))):
+    for terms in (
+        ApiKeyTerms(models=("x",)),
+        ApiKeyTerms(budget=KeyBudget(tokens=1)),
+        ApiKeyTerms(limits=KeyRateLimits(concurrency=1)),
+    ):
         with pytest.raises(InvalidInput, match=f"cannot have {scope}"):
             await keys.create("k", scopes=[Scope.LLM_USE, scope], terms=terms)
         with pytest.raises(InvalidInput, match="llm:use"):
             await keys.create("k", scopes=[Scope.SANDBOXES_READ], terms=terms)
-    await keys.create("k", scopes=[Scope.LLM_USE, scope], terms=KeyTerms(user="ann"))
+    await keys.create("k", scopes=[Scope.LLM_USE, scope], terms=ApiKeyTerms(user="ann"))
 
 
 async def test_sandbox_key_only_authenticates_model_requests(keys: ApiKeys) -> None:
     with pytest.raises(InvalidInput, match="no other"):
-        await keys.create("k", scopes=[Scope.LLM_USE, Scope.LLM_READ], terms=KeyTerms(sandbox="sb-1"))
-    _, secret = await keys.create("k", scopes=[Scope.LLM_USE], terms=KeyTerms(sandbox="sb-1"))
+        await keys.create("k", scopes=[Scope.LLM_USE, Scope.LLM_READ], terms=ApiKeyTerms(sandbox="sb-1"))
+    _, secret = await keys.create("k", scopes=[Scope.LLM_USE], terms=ApiKeyTerms(sandbox="sb-1"))
     with pytest.raises(Unauthorized, match="within sandbox sb-1 only"):
         await keys.authenticate(secret)
 
 
 async def test_sandbox_keys_are_listed_with_their_sandbox_only(keys: ApiKeys, clock: Clock) -> None:
-    _, first = await keys.create("k", "acme", [Scope.LLM_USE], terms=KeyTerms(sandbox="sb-1"))
-    other, _ = await keys.create("k", "acme", [Scope.LLM_USE], terms=KeyTerms(sandbox="sb-2"))
+    _, first = await keys.create("k", "acme", [Scope.LLM_USE], terms=ApiKeyTerms(sandbox="sb-1"))
+    other, _ = await keys.create("k", "acme", [Scope.LLM_USE], terms=ApiKeyTerms(sandbox="sb-2"))
     assert not await keys.any_usable()
     assert await keys.list() == []
     assert [key.sandbox for key in await keys.list("acme", "sb-1")] == ["sb-1"]
@@ -262,9 +266,9 @@ async def test_sandbox_keys_are_listed_with_their_sandbox_only(keys: ApiKeys, cl
 
 
 async def test_session_keys_are_not_listed(keys: ApiKeys, clock: Clock) -> None:
-    key, secret = await keys.create("chat session ses-1", "acme", [Scope.LLM_USE], terms=KeyTerms(session="ses-1"))
+    key, secret = await keys.create("chat session ses-1", "acme", [Scope.LLM_USE], terms=ApiKeyTerms(session="ses-1"))
     assert not await keys.any_usable() and await keys.list() == []
-    own, _ = await keys.create("mine", "acme", [Scope.LLM_USE], terms=KeyTerms(session="ses-1"))
+    own, _ = await keys.create("mine", "acme", [Scope.LLM_USE], terms=ApiKeyTerms(session="ses-1"))
     assert await keys.any_usable() and [each.id for each in await keys.list("acme")] == [own.id]
     await keys.find_by_secret(secret)
     assert await keys.revoke_for_sessions() == 1
@@ -284,7 +288,7 @@ async def test_names_of_session_keys_are_reserved(keys: ApiKeys) -> None:
         await keys.create("chat session ses-1", granted_by=admin)
 
 
-async def test_the_local_key_is_made_once(keys: ApiKeys, store: KeyStore, clock: Clock, tmp_path: Path) -> None:
+async def test_the_local_key_is_made_once(keys: ApiKeys, store: ApiKeyStore, clock: Clock, tmp_path: Path) -> None:
     path = tmp_path / "data/local.key"
     secret = await keys.ensure_local_key(path)
     assert secret
@@ -345,11 +349,11 @@ async def test_expired_administrator_key_does_not_count(keys: ApiKeys, clock: Cl
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "127.8.9.1", "::1", "[::1]", "localhost", "LOCALHOST"])
 def test_loopback_needs_no_key(host: str) -> None:
-    check_exposure(host, has_keys=False)
+    check_network_exposure(host, has_keys=False)
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "", "192.168.1.5", "example.org", "localhost.example.org"])
 def test_anything_else_needs_a_key(host: str) -> None:
-    check_exposure(host, has_keys=True)
+    check_network_exposure(host, has_keys=True)
     with pytest.raises(ConfigError, match="paddock key create"):
-        check_exposure(host, has_keys=False)
+        check_network_exposure(host, has_keys=False)

@@ -9,7 +9,7 @@ from pydantic import Field
 
 from paddock.api.http.authorization import SandboxReader
 from paddock.api.http.body_models import ResponseBody
-from paddock.api.http.error_responses import document_errors
+from paddock.api.http.error_responses import openapi_errors
 from paddock.api.services import ApiServices
 from paddock.errors import PaddockError
 from paddock.model.sandbox import SandboxLimits
@@ -59,15 +59,15 @@ class KindListResponse(ResponseBody):
 def create_router(services: ApiServices) -> APIRouter:
     router = APIRouter(prefix="/v1/kinds", tags=["Kinds"])
 
-    @router.get("", responses=document_errors())
+    @router.get("", responses=openapi_errors())
     async def list_kinds(principal: SandboxReader) -> KindListResponse:
         """List the kinds; `extensions: {"paddock.kind": NAME}` requests a sandbox of one."""
-        return KindListResponse(items=await asyncio.to_thread(describe_kinds, services))
+        return KindListResponse(items=await asyncio.to_thread(describe_sandbox_kinds, services))
 
     return router
 
 
-def describe_kinds(services: ApiServices) -> list[KindResponse]:
+def describe_sandbox_kinds(services: ApiServices) -> list[KindResponse]:
     """Return all kinds with the state of their images. Reads from disk."""
     kinds, library = services.fleet.kinds, services.images.library
     return [

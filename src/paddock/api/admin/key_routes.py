@@ -9,19 +9,19 @@ from pydantic import AwareDatetime, Field
 
 from paddock.api.http.authorization import KeyAdmin
 from paddock.api.http.body_models import RequestBody, ResponseBody, UtcDateTime
-from paddock.api.http.error_responses import document_errors
+from paddock.api.http.error_responses import openapi_errors
 from paddock.api.services import ApiServices
-from paddock.auth.keys import check_grant
+from paddock.auth.api_keys import check_key_grant
 from paddock.errors import InvalidInput
 from paddock.model.keys import (
     LABEL_PATTERN,
     MAX_BUDGET,
     MODEL_PATTERN,
     NAME_PATTERN,
-    Budget,
-    Key,
-    KeyRates,
-    KeyTerms,
+    ApiKey,
+    ApiKeyTerms,
+    KeyBudget,
+    KeyRateLimits,
     Principal,
     Scope,
 )
@@ -61,15 +61,15 @@ class CreateKeyRequest(RequestBody):
     budget: KeyBudgetRequest = KeyBudgetRequest()
     limits: KeyLimitsRequest = KeyLimitsRequest()
 
-    def to_terms(self) -> KeyTerms:
-        return KeyTerms(
+    def to_terms(self) -> ApiKeyTerms:
+        return ApiKeyTerms(
             sandbox=self.sandbox,
             run=self.run,
             session=self.session,
             user=self.user,
             models=tuple(self.models),
-            budget=Budget(**self.budget.model_dump()),
-            limits=KeyRates(**self.limits.model_dump()),
+            budget=KeyBudget(**self.budget.model_dump()),
+            limits=KeyRateLimits(**self.limits.model_dump()),
         )
 
 
@@ -79,8 +79,8 @@ class KeyBudgetResponse(ResponseBody):
     cost: float | None = None
 
     @classmethod
-    def from_budget(cls, budget: Budget | None) -> KeyBudgetResponse | None:
-        if budget is None or budget == Budget():
+    def from_budget(cls, budget: KeyBudget | None) -> KeyBudgetResponse | None:
+        if budget is None or budget == KeyBudget():
             return None
         cost = round(budget.cost, 6) if budget.cost is not None else None
         return cls(requests=budget.requests, tokens=budget.tokens, cost=cost)
@@ -92,8 +92,8 @@ class KeyLimitsResponse(ResponseBody):
     tokens_per_minute: int | None = None
 
     @classmethod
-    def from_limits(cls, limits: KeyRates) -> KeyLimitsResponse | None:
-        return cls(**limits.model_dump()) if limits != KeyRates() else None
+    def from_limits(cls, limits: KeyRateLimits) -> KeyLimitsResponse | None:
+        return cls(**limits.model_dump()) if limits != KeyRateLimits() else None
 
 
 class KeyResponse(ResponseBody):
@@ -117,7 +117,7 @@ class KeyResponse(ResponseBody):
     limits: KeyLimitsResponse | None = None
 
     @classmethod
-    def from_key(cls, key: Key, left: Budget | None = None) -> KeyResponse:
+    def from_key(cls, key: ApiKey, left: KeyBudget | None = None) -> KeyResponse:
         built = {
             "scopes": sorted(key.scopes),
             "models": list(key.models) or None,
@@ -141,22 +141,22 @@ def create_router(services: ApiServices) -> APIRouter:
     router = APIRouter(prefix="/v1/keys", tags=["Keys"])
     keys = services.keys
 
-    async def to_response(key: Key) -> KeyResponse:
-        if key.budget == Budget():
+    async def to_response(key: ApiKey) -> KeyResponse:
+        if key.budget == KeyBudget():
             return KeyResponse.from_key(key)
         return KeyResponse.from_key(key, await services.budgets.remaining(key.id, key.budget))
 
     def visible_tenant(principal: Principal, tenant: str | None = None) -> str | None:
         return tenant if principal.allows(Scope.ADMIN) else principal.tenant
 
-    @router.post("", status_code=201, responses=document_errors(404), response_model_exclude_none=True)
+    @router.post("", status_code=201, responses=openapi_errors(404), response_model_exclude_none=True)
     async def create_key(body: CreateKeyRequest, principal: KeyAdmin) -> CreateKeyResponse:
         """Create a key. A key cannot grant more than its holder has.
 
         With `models`, a `budget` or `limits` the key restricts model usage, and needs the scope `llm:use`.
         """
         tenant = body.tenant or principal.tenant
-        check_grant(principal, tenant, frozenset(body.scopes))
+        check_key_grant(principal, tenant, frozenset(body.scopes))
         if body.sandbox is not None and not (await services.fleet.get(tenant, body.sandbox)).state.alive:
             raise InvalidInput(f"sandbox: {body.sandbox} has ended")
         key, secret = await keys.create(
@@ -164,7 +164,7 @@ def create_router(services: ApiServices) -> APIRouter:
         )
         return CreateKeyResponse(**dict(await to_response(key)), secret=secret)
 
-    @router.get("", responses=document_errors(), response_model_exclude_none=True)
+    @router.get("", responses=openapi_errors(), response_model_exclude_none=True)
     async def list_keys(principal: KeyAdmin, tenant: str | None = None, sandbox: str | None = None) -> KeyListResponse:
         """List the tenant's keys, including revoked and expired ones; with the scope `admin`, of all tenants.
 
@@ -174,12 +174,12 @@ def create_router(services: ApiServices) -> APIRouter:
             items=[await to_response(key) for key in await keys.list(visible_tenant(principal, tenant), sandbox)]
         )
 
-    @router.get("/{key_id}", responses=document_errors(404), response_model_exclude_none=True)
+    @router.get("/{key_id}", responses=openapi_errors(404), response_model_exclude_none=True)
     async def get_key(key_id: str, principal: KeyAdmin) -> KeyResponse:
         """Return one key with its remaining budget, without its secret."""
         return await to_response(await keys.get(key_id, visible_tenant(principal)))
 
-    @router.delete("/{key_id}", status_code=204, responses=document_errors(404))
+    @router.delete("/{key_id}", status_code=204, responses=openapi_errors(404))
     async def revoke_key(key_id: str, principal: KeyAdmin) -> None:
         """Revoke a key, effective immediately."""
         await keys.revoke(key_id, visible_tenant(principal))

@@ -10,7 +10,7 @@ from pydantic import AwareDatetime
 
 from paddock.api.http.authorization import SandboxReader
 from paddock.api.http.body_models import ResponseBody
-from paddock.api.http.error_responses import document_errors
+from paddock.api.http.error_responses import openapi_errors
 from paddock.api.services import ApiServices
 from paddock.errors import ImageNotFound
 from paddock.sandbox.images import ImageInfo
@@ -51,13 +51,13 @@ def create_router(services: ApiServices) -> APIRouter:
     router = APIRouter(prefix="/v1/images", tags=["Images"])
     images = services.images
 
-    @router.get("", responses=document_errors())
+    @router.get("", responses=openapi_errors())
     async def list_images(principal: SandboxReader) -> ImageListResponse:
         """List the images that are ready, and the names that can be built."""
         ready, known = await asyncio.gather(asyncio.to_thread(images.list), asyncio.to_thread(images.names))
         return ImageListResponse(items=[ImageResponse.from_image_info(info) for info in ready], known=known)
 
-    @router.get("/{name:path}", responses=document_errors(404))
+    @router.get("/{name:path}", responses=openapi_errors(404))
     async def get_image(name: str, principal: SandboxReader) -> ImageResponse:
         """Return one image by its name, `NAME@DIGEST` or OCI reference."""
         if "\0" in name:

@@ -1,4 +1,4 @@
-"""Launcher process: keeps `launch.py` running, so that a sandbox start costs only a fork."""
+"""Client of the launcher process: keeps `launcher_process.py` running, so that a sandbox start costs only a fork."""
 
 from __future__ import annotations
 
@@ -13,63 +13,63 @@ from pathlib import Path
 from typing import Any
 
 from paddock.errors import InvalidInput
-from paddock.sandbox.local.process_control import memory_file
+from paddock.sandbox.local.process_control import open_memory_file
 
 _LAUNCHED = b"!"
-PROGRAM = str(Path(__file__).with_name("launch.py"))
-FIRST_KEPT = 3
+LAUNCHER_PROGRAM = str(Path(__file__).with_name("launcher_process.py"))
+FIRST_PASSED_DESCRIPTOR = 3
 """First descriptor number passed to the sandbox's first process; the others follow in order.
 
 The numbers are small, because shells can name only single-digit descriptors.
 """
 
 
-class Launcher:
-    """Sends plans to `launch.py`; starts it on first use and again after a crash."""
+class LauncherClient:
+    """Sends launch plans to `launcher_process.py`; starts it on first use and again after a crash."""
 
     def __init__(self) -> None:
         self._process: subprocess.Popen[bytes] | None = None
-        self._door: socket.socket | None = None
+        self._plan_socket: socket.socket | None = None
 
-    async def launch(self, plan: Mapping[str, Any], log: int, kept: Sequence[int]) -> bool:
+    async def launch(self, plan: Mapping[str, Any], log: int, passed: Sequence[int]) -> bool:
         """Execute a plan; return False on failure, with the reason in the log.
 
         Raises `InvalidInput` for a mount whose target is a file where a directory is needed, or the other way round.
 
         A cancelled caller still waits for the end of a sent plan, so that nothing starts untracked.
         """
-        finished, finish = os.pipe2(os.O_CLOEXEC)
+        result_reader, result_writer = os.pipe2(os.O_CLOEXEC)
         try:
-            with memory_file("plan", json.dumps(plan).encode()) as document:
-                self._send([document, log, finish, *kept])
-            os.close(finish)
-            finish = -1
-            waiting = asyncio.ensure_future(_read_first_bytes(finished))
+            with open_memory_file("plan", json.dumps(plan).encode()) as document:
+                self._send([document, log, result_writer, *passed])
+            os.close(result_writer)
+            result_writer = -1
+            reading = asyncio.ensure_future(_read_first_bytes(result_reader))
             try:
-                outcome = await asyncio.shield(waiting)
+                outcome = await asyncio.shield(reading)
             except asyncio.CancelledError:
-                await asyncio.wait([waiting])
+                await asyncio.wait([reading])
                 raise
             if outcome not in (b"", _LAUNCHED):
                 raise InvalidInput(f"nothing can be mounted at {outcome.decode(errors='replace')}")
             return outcome == _LAUNCHED
         finally:
-            os.close(finished)
-            if finish >= 0:
-                os.close(finish)
+            os.close(result_reader)
+            if result_writer >= 0:
+                os.close(result_writer)
 
     def close(self) -> None:
-        if self._door is not None:
-            self._door.close()
+        if self._plan_socket is not None:
+            self._plan_socket.close()
         if self._process is not None:
             self._process.wait()
-        self._door = self._process = None
+        self._plan_socket = self._process = None
 
     def _send(self, descriptors: Sequence[int]) -> None:
         for last_try in (False, True):
-            door = self._door or self._open()
+            plan_socket = self._plan_socket or self._open()
             try:
-                socket.send_fds(door, [b"launch"], descriptors)
+                socket.send_fds(plan_socket, [b"launch"], descriptors)
                 return
             except OSError:
                 self.close()
@@ -77,16 +77,23 @@ class Launcher:
                     raise
 
     def _open(self) -> socket.socket:
-        self._door, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        with theirs:
+        self._plan_socket, process_socket = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with process_socket:
             self._process = subprocess.Popen(
-                [sys.executable, "-I", "-S", PROGRAM, str(theirs.fileno()), str(FIRST_KEPT)],
+                [
+                    sys.executable,
+                    "-I",
+                    "-S",
+                    LAUNCHER_PROGRAM,
+                    str(process_socket.fileno()),
+                    str(FIRST_PASSED_DESCRIPTOR),
+                ],
                 stdin=subprocess.DEVNULL,
                 env={},  # bubblewrap keeps it, as a process of the sandbox's user.
-                pass_fds=[theirs.fileno()],
+                pass_fds=[process_socket.fileno()],
                 start_new_session=True,  # Ctrl-C at the server's terminal must reach only the server.
             )
-        return self._door
+        return self._plan_socket
 
 
 async def _read_first_bytes(descriptor: int) -> bytes:

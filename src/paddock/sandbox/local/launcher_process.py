@@ -1,8 +1,8 @@
 """Build a sandbox's file tree in private namespaces, then exec bubblewrap.
 
-Runs as a separate program, `python3 -I -S launch.py`, because mount namespaces belong to a process and the server's
-must not change. It starts once and forks for each plan, so that no sandbox start pays for an interpreter. Standard
-library only.
+Runs as a separate program, `python3 -I -S launcher_process.py`, because mount namespaces belong to a process and the
+server's must not change. It starts once and forks for each plan, so that no sandbox start pays for an interpreter.
+Standard library only.
 
 Mounts happen here, before privileges are dropped, so that the sandbox's user needs no access to the data directory.
 They live in a mount namespace that ends with the sandbox, so that nothing leaks.
@@ -47,7 +47,7 @@ SYS_MOVE_MOUNT = 429
 SYS_OPENAT2 = 437
 SYS_MOUNT_SETATTR = 442
 
-OUT_OF_THE_WAY = 64
+FIRST_UNUSED_DESCRIPTOR = 64
 STACK = 64 * 1024
 STAGE = "/tmp"  # Any directory that always exists and is world-accessible; only this process sees the mount.
 
@@ -56,7 +56,7 @@ UNFIT = (errno.ENOTDIR, errno.EEXIST, errno.ELOOP)
 libc = ctypes.CDLL(None, use_errno=True)
 
 
-class UnfitTarget(Exception):
+class UnfitMountTarget(Exception):
     """The image has an entry at a mount's target that a mount cannot cover."""
 
 
@@ -80,7 +80,7 @@ def check_syscall_result(result: int, what: str) -> int:
     return result
 
 
-def call_kernel(number: int, what: str, *arguments: Any) -> int:
+def call_syscall(number: int, what: str, *arguments: Any) -> int:
     return check_syscall_result(libc.syscall(ctypes.c_long(number), *arguments), what)
 
 
@@ -91,25 +91,25 @@ def mount_filesystem(source: str, target: str, kind: str | None, flags: int, opt
     check_syscall_result(result, f"mount {kind or source} on {target}")
 
 
-def open_in(root: int, path: str, flags: int) -> int:
+def open_within_root(root: int, path: str, flags: int) -> int:
     """Open `path` as if chrooted to `root`, so that no symlink leads out of the tree."""
     how = OpenHow(flags | os.O_CLOEXEC, 0, RESOLVE_IN_ROOT | RESOLVE_NO_MAGICLINKS)
-    return call_kernel(SYS_OPENAT2, f"open {path}", root, os.fsencode(path), ctypes.byref(how), ctypes.sizeof(how))
+    return call_syscall(SYS_OPENAT2, f"open {path}", root, os.fsencode(path), ctypes.byref(how), ctypes.sizeof(how))
 
 
 def open_directory(root: int, path: str) -> int:
     """Open a directory below `root`, creating missing parts."""
-    here = open_in(root, "/", os.O_PATH | os.O_DIRECTORY)
+    here = open_within_root(root, "/", os.O_PATH | os.O_DIRECTORY)
     walked = ""
     for name in path.strip("/").split("/"):
         if not name:
             continue
         walked += "/" + name
         try:
-            following = open_in(root, walked, os.O_PATH | os.O_DIRECTORY)
+            following = open_within_root(root, walked, os.O_PATH | os.O_DIRECTORY)
         except FileNotFoundError:
             os.mkdir(name, 0o755, dir_fd=here)
-            following = open_in(root, walked, os.O_PATH | os.O_DIRECTORY)
+            following = open_within_root(root, walked, os.O_PATH | os.O_DIRECTORY)
         os.close(here)
         here = following
     return here
@@ -125,17 +125,17 @@ def open_mount_point(root: int, path: str, directory: bool) -> int:
     except FileExistsError:
         pass
     os.close(above)
-    return open_in(root, path, os.O_PATH)
+    return open_within_root(root, path, os.O_PATH)
 
 
 def clone_mount(source: int, recursive: bool = True) -> int:
     flags = OPEN_TREE_CLONE | os.O_CLOEXEC | AT_EMPTY_PATH | (AT_RECURSIVE if recursive else 0)
-    return call_kernel(SYS_OPEN_TREE, "open_tree", source, b"", ctypes.c_uint(flags))
+    return call_syscall(SYS_OPEN_TREE, "open_tree", source, b"", ctypes.c_uint(flags))
 
 
 def set_mount_attributes(tree: int, attributes: MountAttr, recursive: bool = True) -> None:
     flags = AT_EMPTY_PATH | (AT_RECURSIVE if recursive else 0)
-    call_kernel(
+    call_syscall(
         SYS_MOUNT_SETATTR,
         "mount_setattr",
         tree,
@@ -148,7 +148,7 @@ def set_mount_attributes(tree: int, attributes: MountAttr, recursive: bool = Tru
 
 def attach_mount(tree: int, target: int) -> None:
     flags = MOVE_MOUNT_F_EMPTY_PATH | MOVE_MOUNT_T_EMPTY_PATH
-    call_kernel(SYS_MOVE_MOUNT, "move_mount", tree, b"", target, b"", ctypes.c_uint(flags))
+    call_syscall(SYS_MOVE_MOUNT, "move_mount", tree, b"", target, b"", ctypes.c_uint(flags))
 
 
 def write_host_file(path: str, text: str) -> None:
@@ -203,7 +203,7 @@ def map_owner(tree: int, source: int, sandbox: int) -> None:
 def bind_mount(root: int, item: dict[str, Any], sandbox_uid: int | None) -> None:
     source = os.open(item["source"], os.O_PATH | os.O_CLOEXEC)
     if item["sub_path"]:
-        above, source = source, open_in(source, item["sub_path"], os.O_PATH)
+        above, source = source, open_within_root(source, item["sub_path"], os.O_PATH)
         os.close(above)
     tree = clone_mount(source)
     if sandbox_uid is not None and item.get("map_owner"):
@@ -215,7 +215,7 @@ def bind_mount(root: int, item: dict[str, Any], sandbox_uid: int | None) -> None
         attach_mount(tree, target)
     except OSError as error:
         if error.errno in UNFIT and item.get("map_owner"):  # A requested mount must not fail silently.
-            raise UnfitTarget(f"{item['target']}: {os.strerror(error.errno)}") from None
+            raise UnfitMountTarget(f"{item['target']}: {os.strerror(error.errno)}") from None
         raise
     for descriptor in (source, tree, target):
         os.close(descriptor)
@@ -258,9 +258,9 @@ def copy_with_mapped_owner(image: int, plan: dict[str, Any], sandbox: int) -> in
     apply_id_map(
         tree, create_idmap_namespace(format_idmap_for_owner(user, sandbox), format_idmap_for_owner(group, sandbox))
     )
-    place = os.open(plan["root"], os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
-    attach_mount(tree, place)
-    os.close(place)
+    mount_point = os.open(plan["root"], os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    attach_mount(tree, mount_point)
+    os.close(mount_point)
     return tree
 
 
@@ -284,7 +284,7 @@ def mount_overlay(plan: dict[str, Any], image: int) -> int:
     return os.open(plan["root"], os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
 
 
-def write_files(root: int, files: dict[str, str]) -> None:
+def write_plan_files(root: int, files: dict[str, str]) -> None:
     for path, content in files.items():
         parent, name = os.path.split(path)
         directory = open_directory(root, parent)
@@ -339,7 +339,7 @@ def enter_namespaces(privileged: bool) -> None:
 
 def build_file_tree(plan: dict[str, Any]) -> None:
     root = mount_image(plan)
-    write_files(root, plan["files"])
+    write_plan_files(root, plan["files"])
     for item in plan["binds"]:
         bind_mount(root, item, plan["host_uid"])
     tree = clone_mount(root)
@@ -381,46 +381,46 @@ def prepare_sandbox(plan: dict[str, Any]) -> None:
         drop_privileges(plan["host_uid"])
 
 
-def launch_sandbox(descriptors: list[int], first_kept: int) -> None:
+def launch_sandbox(descriptors: list[int], first_passed: int) -> None:
     """Execute one plan: exec bubblewrap on the sandbox's tree in a new session.
 
     Writes "!" to the pipe before, or the reason why a mount's target is unfit. Other failures are in the log.
     """
-    document, log, finish, *given = (
-        fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, OUT_OF_THE_WAY) for descriptor in descriptors
+    document, log, result_writer, *to_pass = (
+        fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, FIRST_UNUSED_DESCRIPTOR) for descriptor in descriptors
     )
     os.dup2(log, 1)
     os.dup2(log, 2)
-    kept = [os.dup2(descriptor, first_kept + place, inheritable=False) for place, descriptor in enumerate(given)]
+    passed = [os.dup2(descriptor, first_passed + index, inheritable=False) for index, descriptor in enumerate(to_pass)]
     with open(document, "rb") as file:
         plan = json.load(file)
     try:
         prepare_sandbox(plan)
-        os.write(finish, b"!")
+        os.write(result_writer, b"!")
         os.setsid()
-        for descriptor in kept:
+        for descriptor in passed:
             os.set_inheritable(descriptor, True)
         os.execv(plan["argv"][0], plan["argv"])
-    except UnfitTarget as error:
-        os.write(finish, str(error).encode())
+    except UnfitMountTarget as error:
+        os.write(result_writer, str(error).encode())
     except OSError as error:
         os.write(2, f"launch: {error}\n".encode())
 
 
-def main(door: socket.socket, first_kept: int) -> None:
+def main(plan_socket: socket.socket, first_passed: int) -> None:
     """Fork for each received plan until the server disconnects."""
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     while True:
-        message, descriptors, _, _ = socket.recv_fds(door, 16, 32, socket.MSG_CMSG_CLOEXEC)
+        message, descriptors, _, _ = socket.recv_fds(plan_socket, 16, 32, socket.MSG_CMSG_CLOEXEC)
         if not message:
             return
         for descriptor in descriptors:
             os.set_inheritable(descriptor, False)  # Some Pythons ignore the flags of recv_fds.
         if os.fork() == 0:
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-            door.close()
+            plan_socket.close()
             try:
-                launch_sandbox(descriptors, first_kept)
+                launch_sandbox(descriptors, first_passed)
             finally:
                 os._exit(1)
         for descriptor in descriptors:

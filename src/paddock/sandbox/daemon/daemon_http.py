@@ -48,7 +48,7 @@ TURN = 0.002
 GOODBYE = 2.0
 
 
-class FairReader:
+class EventLoopYielder:
     """Yields to the event loop regularly, because available data is read without waiting and may never end."""
 
     def __init__(self, rest: float = 0.0) -> None:
@@ -71,7 +71,7 @@ class _Conversation(aiohttp.ClientWebSocketResponse):
 
     def __init__(self, *arguments: Any, **more: Any) -> None:
         super().__init__(*arguments, **more)
-        self._turns = FairReader()
+        self._turns = EventLoopYielder()
         self._way = self._conn
 
     async def receive(self, timeout: float | None = None) -> aiohttp.WSMessage:
@@ -175,7 +175,7 @@ class DaemonConnection:
             ) as ws:
                 yield ws
         except aiohttp.WSServerHandshakeError as error:
-            raise error_from_reply(error.status, error.message) from error
+            raise daemon_error_from_reply(error.status, error.message) from error
         except aiohttp.ClientConnectionError as error:
             raise _unconnected(error, "the sandbox has ended") from error
 
@@ -194,8 +194,8 @@ class DaemonConnection:
                 method, self._url(path, raw), headers=headers, allow_redirects=False, **arguments
             ) as answer:
                 if answer.status >= 400 and not raw:
-                    raise error_from_reply(
-                        answer.status, (await read_bounded(answer, MAX_LINE)).decode(errors="replace")
+                    raise daemon_error_from_reply(
+                        answer.status, (await read_bounded_body(answer, MAX_LINE)).decode(errors="replace")
                     )
                 self._answers.add(answer)
                 try:
@@ -224,7 +224,7 @@ class DaemonConnection:
     async def _ask(self, method: str, path: str, *, timeout: float | None = QUICK, **arguments: Any) -> bytes:
         limit = aiohttp.ClientTimeout(total=timeout)
         async with self.request(method, path, timeout=limit, **arguments) as answer:
-            return await read_bounded(answer, MAX_WORD)
+            return await read_bounded_body(answer, MAX_WORD)
 
 
 def _unconnected(error: aiohttp.ClientConnectionError, gone: str) -> PaddockError:
@@ -240,7 +240,7 @@ def _abort(connection: Connection | None) -> None:
         connection.transport.abort()
 
 
-async def read_bounded(answer: aiohttp.ClientResponse, limit: int) -> bytes:
+async def read_bounded_body(answer: aiohttp.ClientResponse, limit: int) -> bytes:
     content = bytearray()
     async for piece in answer.content.iter_any():
         content += piece
@@ -249,12 +249,12 @@ async def read_bounded(answer: aiohttp.ClientResponse, limit: int) -> bytes:
     return bytes(content)
 
 
-async def read_chunks(answer: aiohttp.ClientResponse) -> AsyncIterator[bytes]:
+async def read_body_chunks(answer: aiohttp.ClientResponse) -> AsyncIterator[bytes]:
     async for piece in answer.content.iter_any():
         yield piece
 
 
-class BoundedLineReader:
+class BoundedLineSplitter:
     """Splits a stream into lines; searches only new bytes, because a sandbox may send single bytes."""
 
     def __init__(self) -> None:
@@ -272,10 +272,10 @@ class BoundedLineReader:
 
 
 async def read_json_lines(
-    answer: aiohttp.ClientResponse, turns: FairReader | None = None
+    answer: aiohttp.ClientResponse, turns: EventLoopYielder | None = None
 ) -> AsyncIterator[dict[str, Any]]:
     """Yield JSON objects that are separated by empty lines."""
-    lines, turns = BoundedLineReader(), turns or FairReader()
+    lines, turns = BoundedLineSplitter(), turns or EventLoopYielder()
     async for piece in answer.content.iter_any():
         turns.begin()
         for line in lines.add(piece):
@@ -303,7 +303,7 @@ def parse_json_object(content: bytes) -> dict[str, Any]:
     return document
 
 
-def error_from_reply(status: int, body: str) -> PaddockError:
+def daemon_error_from_reply(status: int, body: str) -> PaddockError:
     """Return the error for a daemon's reply with status 400 or above."""
     try:
         message = str(json.loads(body).get("message", body))

@@ -16,11 +16,11 @@ from pydantic import AwareDatetime, Field
 
 from paddock.api.http.authorization import SandboxReader, SandboxWriter
 from paddock.api.http.body_models import RequestBody, ResponseBody
-from paddock.api.http.error_responses import document_errors
-from paddock.api.sandboxes.create_request import parse_limits
+from paddock.api.http.error_responses import openapi_errors
+from paddock.api.sandboxes.create_request import parse_sandbox_limits
 from paddock.api.services import ApiServices
 from paddock.errors import InvalidInput
-from paddock.model.sandbox import Pool, SandboxLimits
+from paddock.model.sandbox import SandboxLimits, SandboxPool
 
 MAX_BUFFER = 1000
 MAX_POOL = 2**31 - 1
@@ -78,7 +78,7 @@ def create_router(services: ApiServices) -> APIRouter:
     router = APIRouter(prefix="/v1/pools", tags=["Pools"])
     pools = services.fleet.pools
 
-    def to_response(tenant: str, pool: Pool, allocated: int) -> PoolResponse:
+    def to_response(tenant: str, pool: SandboxPool, allocated: int) -> PoolResponse:
         available, starting = pools.ready_counts(tenant, pool.name)
         return PoolResponse(
             name=pool.name,
@@ -95,7 +95,7 @@ def create_router(services: ApiServices) -> APIRouter:
             created_at=pool.created_at,
         )
 
-    @router.post("", status_code=201, responses=document_errors(404, 409))
+    @router.post("", status_code=201, responses=openapi_errors(404, 409))
     async def create_pool(body: CreatePoolRequest, principal: SandboxWriter) -> PoolResponse:
         """Keep sandboxes of one image or kind ready; `extensions.poolRef` takes one."""
         image, limits = _parse_template(body.template, needs_image=body.kind is None)
@@ -105,21 +105,21 @@ def create_router(services: ApiServices) -> APIRouter:
         )
         return to_response(principal.tenant, pool, 0)
 
-    @router.get("", responses=document_errors())
+    @router.get("", responses=openapi_errors())
     async def list_pools(principal: SandboxReader) -> PoolListResponse:
         """List the tenant's pools and the configured ones."""
         counts = await pools.allocated_counts(principal.tenant)
         found = await pools.list(principal.tenant)
         return PoolListResponse(items=[to_response(principal.tenant, pool, counts.get(pool.name, 0)) for pool in found])
 
-    @router.get("/{pool_name}", responses=document_errors(404))
+    @router.get("/{pool_name}", responses=openapi_errors(404))
     async def get_pool(pool_name: PoolName, principal: SandboxReader) -> PoolResponse:
         """Return one pool and how many of its sandboxes are ready."""
         pool = await pools.get(principal.tenant, pool_name)
         counts = await pools.allocated_counts(principal.tenant)
         return to_response(principal.tenant, pool, counts.get(pool.name, 0))
 
-    @router.put("/{pool_name}", responses=document_errors(404, 409))
+    @router.put("/{pool_name}", responses=openapi_errors(404, 409))
     async def update_pool(pool_name: PoolName, body: UpdatePoolRequest, principal: SandboxWriter) -> PoolResponse:
         """Resize a pool. Without `poolMax` the pool keeps its upper bound."""
         capacity = _validate_capacity(body.capacity_spec)
@@ -128,7 +128,7 @@ def create_router(services: ApiServices) -> APIRouter:
         counts = await pools.allocated_counts(principal.tenant)
         return to_response(principal.tenant, pool, counts.get(pool.name, 0))
 
-    @router.delete("/{pool_name}", status_code=204, responses=document_errors(404, 409))
+    @router.delete("/{pool_name}", status_code=204, responses=openapi_errors(404, 409))
     async def delete_pool(pool_name: PoolName, principal: SandboxWriter) -> None:
         """Delete a pool. Sandboxes taken from it keep running."""
         await pools.delete(principal.tenant, pool_name)
@@ -156,4 +156,4 @@ def _parse_template(template: dict[str, Any] | None, needs_image: bool) -> tuple
         well_formed = False
     if not well_formed or (needs_image and not (image or "").strip()):
         raise InvalidInput("template: give the image as template.spec.containers[0].image, or a kind instead")
-    return (image or "").strip() or None, parse_limits({str(name): value for name, value in limits.items()})
+    return (image or "").strip() or None, parse_sandbox_limits({str(name): value for name, value in limits.items()})

@@ -11,16 +11,16 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from paddock.auth.key_secrets import (
-    generate_secret,
-    hash_secret,
-    looks_like_secret,
-    read_secret,
-    secret_prefix,
-    write_secret,
+    generate_key_secret,
+    hash_key_secret,
+    key_secret_prefix,
+    looks_like_key_secret,
+    read_key_secret_file,
+    write_key_secret_file,
 )
 from paddock.errors import Forbidden, InvalidInput, Unauthorized, Unavailable
-from paddock.model.keys import DEFAULT_TENANT, SESSION_KEY, Key, KeyTerms, Principal, Scope
-from paddock.store.key_store import KeyStore
+from paddock.model.keys import DEFAULT_TENANT, SESSION_KEY, ApiKey, ApiKeyTerms, Principal, Scope
+from paddock.store.key_store import ApiKeyStore
 
 LOCAL_KEY_NAME = "local"
 _CACHE_SIZE = 1024
@@ -34,10 +34,10 @@ _UNLIMITED_SCOPES = frozenset({Scope.ADMIN, Scope.KEYS_ADMIN, Scope.SANDBOXES_WR
 class ApiKeys:
     """The API keys of all tenants. A server has one instance, so that revocations take effect at once."""
 
-    def __init__(self, store: KeyStore, now: Callable[[], datetime] = lambda: datetime.now(UTC)) -> None:
+    def __init__(self, store: ApiKeyStore, now: Callable[[], datetime] = lambda: datetime.now(UTC)) -> None:
         self._store = store
         self._now = now
-        self._cache: OrderedDict[str, tuple[Key, datetime]] = OrderedDict()
+        self._cache: OrderedDict[str, tuple[ApiKey, datetime]] = OrderedDict()
         self.changes = 0
         """Incremented whenever keys are revoked or extended; cached keys from before may be outdated."""
 
@@ -48,10 +48,10 @@ class ApiKeys:
         scopes: Iterable[Scope] = (Scope.SANDBOXES_WRITE,),
         expires_at: datetime | None = None,
         *,
-        terms: KeyTerms | None = None,
+        terms: ApiKeyTerms | None = None,
         granted_by: Principal | None = None,
         owner: str | None = None,
-    ) -> tuple[Key, str]:
+    ) -> tuple[ApiKey, str]:
         """Create a key and return it with its secret, which is not stored.
 
         A key cannot grant more than its holder has: with `granted_by`, raises `Forbidden` for scopes or a tenant the
@@ -61,23 +61,23 @@ class ApiKeys:
         now = self._now()
         wanted = frozenset(scopes)
         if granted_by:
-            check_grant(granted_by, tenant, wanted)
+            check_key_grant(granted_by, tenant, wanted)
             if name.startswith(SESSION_KEY):
                 raise InvalidInput(f"Names that begin with {SESSION_KEY!r} are for keys that the server makes itself.")
         if not wanted:
             raise InvalidInput("A key needs at least one scope.")
         if expires_at is not None and (expires_at.tzinfo is None or expires_at <= now):
             raise InvalidInput("A key must expire in the future, at a time with a time zone.")
-        terms = terms or KeyTerms()
+        terms = terms or ApiKeyTerms()
         _check_terms(terms, wanted)
-        secret = generate_secret()
+        secret = generate_key_secret()
         try:
-            key = Key(
+            key = ApiKey(
                 id=f"key-{uuid.uuid4().hex[:16]}",
                 name=name,
                 tenant=tenant,
                 scopes=wanted,
-                prefix=secret_prefix(secret),
+                prefix=key_secret_prefix(secret),
                 created_at=now,
                 expires_at=expires_at,
                 owner=owner,
@@ -87,7 +87,7 @@ class ApiKeys:
             raise InvalidInput(
                 "A key's name has 1 to 100 characters, a tenant's up to 63 letters, digits, dots, dashes, underscores."
             ) from None
-        return await self._store.insert(key, hash_secret(secret)), secret
+        return await self._store.insert(key, hash_key_secret(secret)), secret
 
     async def authenticate(self, secret: str) -> Principal:
         """Return the principal of a secret. Raises `Unauthorized`, without details for unknown secrets."""
@@ -96,18 +96,18 @@ class ApiKeys:
             raise Unauthorized(f"The key {key.name} is for model requests from within sandbox {key.sandbox} only.")
         return Principal.of(key)
 
-    async def confirm_usable(self, principal: Principal) -> Key:
+    async def confirm_usable(self, principal: Principal) -> ApiKey:
         """Return the principal's key. Raises `Unauthorized` if it has been revoked or has expired since."""
         key = await self._store.get(principal.key_id, None)
         if key.revoked_at is not None or (key.expires_at is not None and key.expires_at <= self._now()):
             raise Unauthorized(f"The key {key.name} is no longer valid; use another.")
         return key
 
-    async def find_by_secret(self, secret: str) -> Key:
+    async def find_by_secret(self, secret: str) -> ApiKey:
         """Return the usable key with this secret. Raises `Unauthorized`."""
-        if not looks_like_secret(secret):
+        if not looks_like_key_secret(secret):
             raise Unauthorized("This is not an API key of this server; use one that `paddock key create` printed.")
-        hashed = hash_secret(secret)
+        hashed = hash_key_secret(secret)
         now = self._now()
         key = self._get_cached(hashed, now) or await self._load_key(secret, hashed, now)
         if key is None:
@@ -120,11 +120,11 @@ class ApiKeys:
             await self._record_use(key, hashed, now)
         return key
 
-    async def get(self, key_id: str, tenant: str | None = None) -> Key:
+    async def get(self, key_id: str, tenant: str | None = None) -> ApiKey:
         """Return one key. Raises `NotFound`, also for another tenant's."""
         return await self._store.get(key_id, tenant)
 
-    async def revoke(self, key_id: str, tenant: str | None = None) -> Key:
+    async def revoke(self, key_id: str, tenant: str | None = None) -> ApiKey:
         """Revoke a key, effective immediately. Idempotent.
 
         Raises `NotFound`, also for another tenant's key.
@@ -164,7 +164,7 @@ class ApiKeys:
         """Delete keys of sandboxes and sessions that were revoked long ago; return their number."""
         return await self._store.forget_sandboxes(self._now() - older_than)
 
-    async def list(self, tenant: str | None = None, sandbox: str | None = None) -> Sequence[Key]:
+    async def list(self, tenant: str | None = None, sandbox: str | None = None) -> Sequence[ApiKey]:
         """Return the keys of a tenant, or of all tenants, including revoked and expired ones.
 
         Keys of sandboxes come and go with them: they are listed only for the given `sandbox`. Model keys of chat
@@ -182,7 +182,7 @@ class ApiKeys:
         A new key is created if the file was lost. `None` if the local key was revoked or never existed, and another
         key administers the server.
         """
-        secret = await asyncio.to_thread(read_secret, path)
+        secret = await asyncio.to_thread(read_key_secret_file, path)
         if secret and await self._is_accepted(secret):
             return secret
         lost = [key for key in await self.list(DEFAULT_TENANT) if key.name == LOCAL_KEY_NAME and key.revoked_at is None]
@@ -191,7 +191,7 @@ class ApiKeys:
         for key in lost:
             await self.revoke(key.id)
         _, secret = await self.create(LOCAL_KEY_NAME, DEFAULT_TENANT, [Scope.ADMIN])
-        await asyncio.to_thread(write_secret, path, secret)
+        await asyncio.to_thread(write_key_secret_file, path, secret)
         return secret
 
     async def _has_administrator(self) -> bool:
@@ -210,13 +210,13 @@ class ApiKeys:
             return False
         return True
 
-    def _get_cached(self, hashed: str, now: datetime) -> Key | None:
+    def _get_cached(self, hashed: str, now: datetime) -> ApiKey | None:
         key, read_at = self._cache.get(hashed, (None, now))
         return key if now - read_at < _CACHE_TTL else None
 
-    async def _load_key(self, secret: str, hashed: str, now: datetime) -> Key | None:
+    async def _load_key(self, secret: str, hashed: str, now: datetime) -> ApiKey | None:
         changes = self.changes
-        for key, stored in await self._store.by_prefix(secret_prefix(secret)):
+        for key, stored in await self._store.by_prefix(key_secret_prefix(secret)):
             if hmac.compare_digest(stored, hashed):
                 # Do not cache a key that was read before a revocation.
                 if changes == self.changes:
@@ -224,7 +224,7 @@ class ApiKeys:
                 return key
         return None
 
-    async def _record_use(self, key: Key, hashed: str, now: datetime) -> None:
+    async def _record_use(self, key: ApiKey, hashed: str, now: datetime) -> None:
         if hashed in self._cache:
             _, read_at = self._cache[hashed]
             self._cache_key(hashed, key.model_copy(update={"last_used_at": now}), read_at)
@@ -233,19 +233,19 @@ class ApiKeys:
         except Unavailable:
             pass  # A full disk must not lock users out.
 
-    def _drop_from_cache(self, matches: Callable[[Key], bool]) -> None:
+    def _drop_from_cache(self, matches: Callable[[ApiKey], bool]) -> None:
         self.changes += 1
         for hashed in [hashed for hashed, (key, _) in self._cache.items() if matches(key)]:
             del self._cache[hashed]
 
-    def _cache_key(self, hashed: str, key: Key, read_at: datetime) -> None:
+    def _cache_key(self, hashed: str, key: ApiKey, read_at: datetime) -> None:
         self._cache[hashed] = key, read_at
         self._cache.move_to_end(hashed)
         if len(self._cache) > _CACHE_SIZE:
             self._cache.popitem(last=False)
 
 
-def check_grant(granted_by: Principal, tenant: str, scopes: frozenset[Scope]) -> None:
+def check_key_grant(granted_by: Principal, tenant: str, scopes: frozenset[Scope]) -> None:
     """Raise `Forbidden` for scopes or a tenant that the principal may not grant."""
     granted_by.require(Scope.KEYS_ADMIN)
     if tenant != granted_by.tenant and not granted_by.allows(Scope.ADMIN):
@@ -255,7 +255,7 @@ def check_grant(granted_by: Principal, tenant: str, scopes: frozenset[Scope]) ->
         raise Forbidden(f"This key lacks {', '.join(missing)}, so it cannot grant it.")
 
 
-def _check_terms(terms: KeyTerms, scopes: frozenset[Scope]) -> None:
+def _check_terms(terms: ApiKeyTerms, scopes: frozenset[Scope]) -> None:
     if terms.sandbox is not None and scopes != {Scope.LLM_USE}:
         raise InvalidInput("A key of a sandbox has the scope llm:use and no other.")
     if terms.bounded and (missing := sorted(scopes & _UNLIMITED_SCOPES)):

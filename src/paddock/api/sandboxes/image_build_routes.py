@@ -13,7 +13,7 @@ from starlette.responses import Response
 
 from paddock.api.http.authorization import Admin
 from paddock.api.http.body_models import ResponseBody
-from paddock.api.http.error_responses import document_errors
+from paddock.api.http.error_responses import openapi_errors
 from paddock.api.http.event_log_responses import AcceptHeader
 from paddock.api.http.server_sent_events import HEARTBEAT_COMMENT, STREAM_HEADERS, STREAM_OPENED, with_heartbeats
 from paddock.api.services import ApiServices
@@ -56,12 +56,12 @@ def create_router(services: ApiServices) -> APIRouter:
     router = APIRouter(prefix="/v1/images", tags=["Images"])
     jobs = services.builds
 
-    @router.get("/builds", responses=document_errors())
+    @router.get("/builds", responses=openapi_errors())
     async def list_builds(principal: Admin) -> ImageBuildListResponse:
         """List builds since the server started."""
         return ImageBuildListResponse(items=[ImageBuildResponse.from_build(build) for build in jobs.list()])
 
-    @router.post("/{name}/build", status_code=202, responses=document_errors(404, 409))
+    @router.post("/{name}/build", status_code=202, responses=openapi_errors(404, 409))
     async def build_image(name: str, principal: Admin) -> ImageBuildResponse:
         """Start to build an image by its recipe's name; it may take minutes.
 
@@ -69,7 +69,7 @@ def create_router(services: ApiServices) -> APIRouter:
         """
         return ImageBuildResponse.from_build(await jobs.start(name))
 
-    @router.get("/builds/{build_id}", responses={**document_errors(404), **_BUILD_RESPONSES}, response_model=None)
+    @router.get("/builds/{build_id}", responses={**openapi_errors(404), **_BUILD_RESPONSES}, response_model=None)
     async def get_build(build_id: str, principal: Admin, accept: AcceptHeader = "") -> Response:
         """Return the progress of a build, as JSON or as a stream."""
         found = ImageBuildResponse.from_build(jobs.get(build_id))
@@ -77,7 +77,7 @@ def create_router(services: ApiServices) -> APIRouter:
             return StreamingResponse(_stream_build(services, build_id), 200, STREAM_HEADERS, "text/event-stream")
         return Response(found.model_dump_json(by_alias=True), media_type="application/json")
 
-    @router.delete("/builds/{build_id}", responses=document_errors(404))
+    @router.delete("/builds/{build_id}", responses=openapi_errors(404))
     async def cancel_build(build_id: str, principal: Admin) -> ImageBuildResponse:
         """Cancel a build and discard its partial result."""
         return ImageBuildResponse.from_build(await jobs.cancel(build_id))

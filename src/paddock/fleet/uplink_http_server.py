@@ -15,7 +15,7 @@ CLOSE_TIMEOUT = 0.1
 """Seconds in which handlers must end after `close`."""
 
 
-class SandboxHttpServer(ABC):
+class UplinkHttpServer(ABC):
     """Serves one uplink service to the untrusted programs of one sandbox."""
 
     def __init__(self, name: str, *, decompress: bool = True) -> None:
