@@ -1,6 +1,6 @@
 """Overhead of a chat compared with the same model request through the proxy, in one run.
 
-Rounds are interleaved, so that a noisy machine is noisy for everybody. Models follow scripts; sandboxes are real.
+Rounds are interleaved, so that noise of the machine affects all candidates.  Models follow scripts; sandboxes are real.
 """
 
 from __future__ import annotations
@@ -17,11 +17,20 @@ from typing import Any
 
 import aiohttp
 
-from gateways import cpu_of
 from paddock.errors import PaddockError
 from paddock.sandbox.images import ImageStore
-from sandbox import Table
-from talks import BUSY, LONG, RARE, SHORT, TOKENS, Chats, fill, scripted
+from support.chat_server import (
+    BUSY_MODEL,
+    LONG_MODEL,
+    RARE_WORD,
+    REPLY_TOKENS,
+    SHORT_MODEL,
+    ChatServer,
+    scripted_model_settings,
+    write_sessions,
+)
+from support.process_usage import process_cpu_seconds
+from support.result_table import ResultTable
 
 PARTS = ("first", "tokens", "viewers", "crowd", "events", "search")
 ENGINES = ("langgraph", "agentscope")
@@ -35,147 +44,155 @@ SOON = 100.0
 """Milliseconds, all three."""
 
 
-async def first(table: Table, server: Chats, rounds: int) -> None:
-    """From a message to the first word of the answer, next to the same request sent straight to the proxy."""
-    sessions = {engine: await server.begin(agent=engine, model=SHORT) for engine in ENGINES}
-    straight: dict[str, list[float]] = {engine: [] for engine in ENGINES}
-    through: dict[str, list[float]] = {engine: [] for engine in ENGINES}
+async def measure_first_word(table: ResultTable, server: ChatServer, rounds: int) -> None:
+    """Measure the time from a message to the first word of the reply, and that of the same request to the proxy."""
+    sessions = {engine: await server.create_session(agent=engine, model=SHORT_MODEL) for engine in ENGINES}
+    direct_times: dict[str, list[float]] = {engine: [] for engine in ENGINES}
+    chat_times: dict[str, list[float]] = {engine: [] for engine in ENGINES}
     for turn in range(rounds + 3):
         for engine, session in sessions.items():
-            took = await server.through(session, f"Good morning, {turn}.")
-            alone = await server.asked(await server.last_request(session))
+            elapsed = await server.time_chat_message(session, f"Good morning, {turn}.")
+            direct = await server.time_request(await server.last_model_request(session))
             if turn >= 3:  # Earlier turns are warm-up.
-                through[engine].append(took)
-                straight[engine].append(alone)
+                chat_times[engine].append(elapsed)
+                direct_times[engine].append(direct)
     for engine, session in sessions.items():
-        took, alone = (statistics.median(each[engine]) * 1e3 for each in (through, straight))
-        what = f"first word, {engine}"
-        bar = 1.2 * alone + ADDED
-        table.add(f"the same request straight to the proxy, {engine}", alone, "ms")
-        table.add(what, took, "ms", against="straight", ratio=took / alone, bar=f"<= {bar:.1f} ms (1.2 x + 20)")
-        table.judge(what, took, bar)
-        await server.end(session)
+        elapsed, direct = (statistics.median(each[engine]) * 1e3 for each in (chat_times, direct_times))
+        row = f"first word, {engine}"
+        bar = 1.2 * direct + ADDED
+        table.add(f"the same request straight to the proxy, {engine}", direct, "ms")
+        table.add(row, elapsed, "ms", against="straight", ratio=elapsed / direct, bar=f"<= {bar:.1f} ms (1.2 x + 20)")
+        table.check_bar(row, elapsed, bar)
+        await server.delete_session(session)
 
 
-async def tokens(table: Table, server: Chats, rounds: int) -> None:
+async def measure_token_cpu(table: ResultTable, server: ChatServer, rounds: int) -> None:
     """Measure the server's CPU time of a long answer."""
-    session = await server.begin(model=LONG)
-    await server.straight(LONG, "Go on.")
-    await server.through(session, "Go on.")
+    session = await server.create_session(model=LONG_MODEL)
+    await server.time_direct_request(LONG_MODEL, "Go on.")
+    await server.time_chat_message(session, "Go on.")
     spent: dict[str, list[float]] = {"straight": [], "through": []}
     for _ in range(rounds):
-        before = cpu_of(server.process)
-        await server.straight(LONG, "Go on.")
-        between = cpu_of(server.process)
-        await server.through(session, "Go on.")
+        before = process_cpu_seconds(server.process)
+        await server.time_direct_request(LONG_MODEL, "Go on.")
+        between = process_cpu_seconds(server.process)
+        await server.time_chat_message(session, "Go on.")
         spent["straight"].append(between - before)
-        spent["through"].append(cpu_of(server.process) - between)
-    alone, took = (statistics.median(spent[name]) / TOKENS * 1e6 for name in ("straight", "through"))
-    table.add("server CPU per 1,000 tokens, straight", alone, "ms")
-    table.add("server CPU per 1,000 tokens, in a chat", took, "ms", against="straight", ratio=took / alone)
-    await server.end(session)
+        spent["through"].append(process_cpu_seconds(server.process) - between)
+    direct, chat = (statistics.median(spent[name]) / REPLY_TOKENS * 1e6 for name in ("straight", "through"))
+    table.add("server CPU per 1,000 tokens, straight", direct, "ms")
+    table.add("server CPU per 1,000 tokens, in a chat", chat, "ms", against="straight", ratio=chat / direct)
+    await server.delete_session(session)
 
 
-async def viewers(table: Table, server: Chats, seconds: float) -> None:
+async def measure_idle_viewers(table: ResultTable, server: ChatServer, seconds: float) -> None:
     """Measure idle viewers of an idle session."""
-    session = await server.begin(model=SHORT)
+    session = await server.create_session(model=SHORT_MODEL)
 
-    async def look() -> None:
-        async for _ in server.view(session):
+    async def follow() -> None:
+        async for _ in server.follow_events(session):
             pass
 
-    looking = [asyncio.create_task(look()) for _ in range(VIEWERS)]
+    viewers = [asyncio.create_task(follow()) for _ in range(VIEWERS)]
     await asyncio.sleep(2)
-    before = cpu_of(server.process)
+    before = process_cpu_seconds(server.process)
     await asyncio.sleep(seconds)
-    share = (cpu_of(server.process) - before) / seconds * 100
-    for task in looking:
+    share = (process_cpu_seconds(server.process) - before) / seconds * 100
+    for task in viewers:
         task.cancel()
-    await asyncio.gather(*looking, return_exceptions=True)
-    what = f"{VIEWERS} idle viewers"
-    table.add(what, share, "% of a core", bar="< 5 % of a core")
-    table.judge(what, share, 5)
-    await server.end(session)
+    await asyncio.gather(*viewers, return_exceptions=True)
+    row = f"{VIEWERS} idle viewers"
+    table.add(row, share, "% of a core", bar="< 5 % of a core")
+    table.check_bar(row, share, 5)
+    await server.delete_session(session)
 
 
-async def crowd(table: Table, server: Chats, engine: str, count: int, seconds: float) -> None:
+async def measure_busy_sessions(
+    table: ResultTable, server: ChatServer, engine: str, count: int, seconds: float
+) -> None:
     """Measure sessions with one tool call per second and one viewer each."""
-    sessions = [await server.begin(agent=engine, model=BUSY) for _ in range(count)]
-    late: list[float] = []
+    sessions = [await server.create_session(agent=engine, model=BUSY_MODEL) for _ in range(count)]
+    delays: list[float] = []
     results = 0
     measuring = asyncio.Event()
 
-    async def look(session: str) -> None:
+    async def follow(session: str) -> None:
         nonlocal results
-        async for lateness, event in server.view(session):
+        async for lateness, event in server.follow_events(session):
             if measuring.is_set():
-                late.append(lateness)
+                delays.append(lateness)
                 results += event["type"] == "call.result" and not event["data"]["result"]["failed"]
 
-    looking = [asyncio.create_task(look(session)) for session in sessions]
+    viewers = [asyncio.create_task(follow(session)) for session in sessions]
     for session in sessions:
         await server._call("POST", f"/sessions/{session}/messages", json={"text": "Look around."})
     async with asyncio.timeout(120):
-        while not all([(await server.get(f"/sessions/{session}"))["sandboxes"] for session in sessions]):
+        while not all([(await server.get_json(f"/sessions/{session}"))["sandboxes"] for session in sessions]):
             await asyncio.sleep(0.5)
     await asyncio.sleep(3)
     measuring.set()
-    before = cpu_of(server.process)
+    before = process_cpu_seconds(server.process)
     await asyncio.sleep(seconds)
     measuring.clear()
-    used = (cpu_of(server.process) - before) / seconds * 100
-    for task in looking:
+    used = (process_cpu_seconds(server.process) - before) / seconds * 100
+    for task in viewers:
         task.cancel()
-    await asyncio.gather(*looking, return_exceptions=True)
+    await asyncio.gather(*viewers, return_exceptions=True)
     for session in sessions:
-        await server.end(session)
+        await server.delete_session(session)
     if results < count * seconds / 3:
         raise RuntimeError(f"{count} sessions had {results} results of tools in {seconds:.0f} s; that is no crowd")
-    ordered = sorted(late)
+    ordered = sorted(delays)
     p99 = ordered[int(len(ordered) * 0.99)] * 1e3
-    what = f"{count} sessions on {engine}, an event late by p99"
+    row = f"{count} sessions on {engine}, an event late by p99"
     table.add(f"  tool calls a second, {engine}", results / seconds, "")
     table.add(f"  server CPU, {engine}", used, "% of a core")
-    table.add(what, p99, "ms", bar=f"<= {LATE:.0f} ms")
-    table.judge(what, p99, LATE)
+    table.add(row, p99, "ms", bar=f"<= {LATE:.0f} ms")
+    table.check_bar(row, p99, LATE)
 
 
-async def opening(table: Table, server: Chats, session: str, rounds: int) -> None:
-    """The first page of a long session."""
-    took = []
+async def measure_first_page(table: ResultTable, server: ChatServer, session: str, rounds: int) -> None:
+    """Measure the first page of events of a long session."""
+    durations = []
     for _ in range(rounds):
-        began = time.perf_counter()
-        page = await server.get(f"/sessions/{session}/events", limit="1000")
-        took.append(time.perf_counter() - began)
+        started = time.perf_counter()
+        page = await server.get_json(f"/sessions/{session}/events", limit="1000")
+        durations.append(time.perf_counter() - started)
         assert len(page["items"]) == 1000
-    what = f"first page of {EVENTS:,} events"
-    table.add(what, statistics.median(took) * 1e3, "ms", bar=f"< {SOON:.0f} ms")
-    table.judge(what, statistics.median(took) * 1e3, SOON)
+    row = f"first page of {EVENTS:,} events"
+    table.add(row, statistics.median(durations) * 1e3, "ms", bar=f"< {SOON:.0f} ms")
+    table.check_bar(row, statistics.median(durations) * 1e3, SOON)
 
 
-async def search(table: Table, server: Chats, rounds: int) -> None:
-    """Words that are nowhere else, and words that are everywhere."""
-    for name, words in (("a rare word", RARE), ("two common words", "quarter invoice"), ("no such word", "xylophone")):
-        took = []
+async def measure_search(table: ResultTable, server: ChatServer, rounds: int) -> None:
+    """Measure searches for rare, common and missing words."""
+    for name, query in (
+        ("a rare word", RARE_WORD),
+        ("two common words", "quarter invoice"),
+        ("no such word", "xylophone"),
+    ):
+        durations = []
         for _ in range(rounds):
-            began = time.perf_counter()
-            found = (await server.get("/sessions/search", q=words))["items"]
-            took.append(time.perf_counter() - began)
-            assert bool(found) != (words == "xylophone"), (words, len(found))
-        what = f"search {MESSAGES:,} messages: {name}"
-        table.add(what, statistics.median(took) * 1e3, "ms", bar=f"< {SOON:.0f} ms")
-        table.judge(what, statistics.median(took) * 1e3, SOON)
+            started = time.perf_counter()
+            found = (await server.get_json("/sessions/search", q=query))["items"]
+            durations.append(time.perf_counter() - started)
+            assert bool(found) != (query == "xylophone"), (query, len(found))
+        row = f"search {MESSAGES:,} messages: {name}"
+        table.add(row, statistics.median(durations) * 1e3, "ms", bar=f"< {SOON:.0f} ms")
+        table.check_bar(row, statistics.median(durations) * 1e3, SOON)
 
 
 async def main() -> int:
     arguments = argparse.ArgumentParser(description=__doc__)
     arguments.add_argument("--rounds", type=int, default=30)
-    arguments.add_argument("--seconds", type=float, default=15, help="how long crowds and viewers are watched")
-    arguments.add_argument("--only", nargs="+", choices=PARTS, default=PARTS, help="what to measure")
+    arguments.add_argument(
+        "--seconds", type=float, default=15, help="duration of each measurement of sessions and viewers"
+    )
+    arguments.add_argument("--only", nargs="+", choices=PARTS, default=PARTS, help="parts to measure")
     arguments.add_argument("--images", type=Path, default=Path("~/.paddock/images").expanduser())
-    arguments.add_argument("--json", type=Path, help="write the figures here too")
+    arguments.add_argument("--json", type=Path, help="also write the figures to this file")
     options = arguments.parse_args()
-    table = Table()
+    table = ResultTable()
     images = ImageStore(options.images)
     host = await images.resolve_async("host")
     async with AsyncExitStack() as running:
@@ -184,31 +201,31 @@ async def main() -> int:
         long = ""
         if {"events", "search"} & set(options.only):
             print(f"{MESSAGES:,} messages …", flush=True)
-            long = await fill(data, MESSAGES, EVENTS)
+            long = await write_sessions(data, MESSAGES, EVENTS)
         print("paddock serve …", flush=True)
         settings: dict[str, Any] = {
-            "llm": scripted(scratch),
+            "llm": scripted_model_settings(scratch),
             "kinds": {"code": {"image": "host"}},
             "sandboxes": {"min_free_disk": 0},
         }
-        server = await running.enter_async_context(Chats.start(data, options.images, host, **settings))
+        server = await running.enter_async_context(ChatServer.start(data, options.images, host, **settings))
         parts = {
-            "events": lambda: opening(table, server, long, options.rounds),
-            "search": lambda: search(table, server, options.rounds),
-            "first": lambda: first(table, server, options.rounds),
-            "tokens": lambda: tokens(table, server, max(3, options.rounds // 5)),
-            "viewers": lambda: viewers(table, server, options.seconds),
-            "crowd": lambda: crowds(table, server, options.seconds),
+            "events": lambda: measure_first_page(table, server, long, options.rounds),
+            "search": lambda: measure_search(table, server, options.rounds),
+            "first": lambda: measure_first_word(table, server, options.rounds),
+            "tokens": lambda: measure_token_cpu(table, server, max(3, options.rounds // 5)),
+            "viewers": lambda: measure_idle_viewers(table, server, options.seconds),
+            "crowd": lambda: measure_busy_engines(table, server, options.seconds),
         }
         for name in (name for name in parts if name in options.only):
             print(f"{name} …", flush=True)
             await parts[name]()
-    return table.finish(options.json)
+    return table.report(options.json)
 
 
-async def crowds(table: Table, server: Chats, seconds: float) -> None:
+async def measure_busy_engines(table: ResultTable, server: ChatServer, seconds: float) -> None:
     for engine in ENGINES:
-        await crowd(table, server, engine, SESSIONS, seconds)
+        await measure_busy_sessions(table, server, engine, SESSIONS, seconds)
 
 
 if __name__ == "__main__":

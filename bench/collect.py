@@ -28,10 +28,10 @@ from paddock.sandbox.local.sandbox_files import SandboxFiles
 
 FILES = 1000
 SIZE = 500_000_000
-BAR = 200.0
-"""Megabytes in a second."""
-WANTED = (Deliverable(path="/workspace/out"),)
-MAKE = """
+REQUIRED_SPEED = 200.0
+"""Megabytes per second."""
+DELIVERABLES = (Deliverable(path="/workspace/out"),)
+CREATE_FILES_PROGRAM = """
 import os, sys
 files, size = int(sys.argv[1]), int(sys.argv[2])
 for number in range(files):
@@ -42,59 +42,66 @@ for number in range(files):
 
 
 @dataclass(frozen=True)
-class Figures:
-    """Megabytes in a second, the middle of all rounds."""
+class CollectionSpeeds:
+    """Megabytes per second, medians of all rounds."""
 
     collect: float
     tar: float
     hashing: float
-    """What one core hashes at this moment: everything that is delivered is hashed."""
+    """Hashing speed of one core at this moment: every delivered file is hashed."""
 
     @property
-    def holds(self) -> bool:
-        return self.collect >= BAR
+    def bar_met(self) -> bool:
+        return self.collect >= REQUIRED_SPEED
 
-    def show(self) -> None:
-        print(f"collect {FILES} files, {SIZE / 1e6:.0f} MB   {self.collect:7.0f} MB/s   bar >= {BAR:.0f} MB/s", end="")
-        print(f"   {'holds' if self.holds else 'MISSED'}")
+    def print_table(self) -> None:
+        print(
+            f"collect {FILES} files, {SIZE / 1e6:.0f} MB   {self.collect:7.0f} MB/s   bar >= {REQUIRED_SPEED:.0f} MB/s",
+            end="",
+        )
+        print(f"   {'holds' if self.bar_met else 'MISSED'}")
         print(f"tar | tar, the same files       {self.tar:7.0f} MB/s   collect is {self.collect / self.tar:.2f} x that")
         print(f"sha256 alone, one core          {self.hashing:7.0f} MB/s")
 
 
-async def collecting(scratch: Path, rounds: int = 3) -> Figures:
-    """Make a sandbox with files in it and collect them, in turn with tar."""
+async def measure_collection(scratch: Path, rounds: int = 3) -> CollectionSpeeds:
+    """Create a sandbox with files and collect them, alternating with tar."""
     backend = LocalBackend(LocalBackendSettings(data=scratch / "data"))
     image = ImageStore(scratch / "images", recipe_dirs=()).resolve("host")
     record = await backend.start(SandboxSpec(id="bench", image=image, token=secrets.token_hex(8)))
     try:
         async with DaemonClient(backend.daemon_address(record)) as inside:
-            made = await inside.run(SandboxCommand(["/usr/bin/python3", "-c", MAKE, str(FILES), str(SIZE)]))
+            made = await inside.run(
+                SandboxCommand(["/usr/bin/python3", "-c", CREATE_FILES_PROGRAM, str(FILES), str(SIZE)])
+            )
             assert made.exit_code == 0, made.stderr
             source = SandboxFiles(scratch / "data" / "boxes" / "bench").workspace
             speeds: dict[str, list[float]] = {"collect": [], "tar": [], "hashing": []}
-            # Nothing is removed in between: the file system would be slow with what it has just forgotten.
+            # Nothing is removed in between: deletions would slow the file system down.
             for number in range(rounds):
                 folder = RunFolder(scratch / "runs", f"run-{number}")
                 started = time.perf_counter()
-                collected = await collect_deliverables(inside, WANTED, folder)
+                collected = await collect_deliverables(inside, DELIVERABLES, folder)
                 speeds["collect"].append(SIZE / 1e6 / (time.perf_counter() - started))
                 assert len(collected.delivered) == FILES and not collected.missing, collected.missing
-                speeds["tar"].append(SIZE / 1e6 / await asyncio.to_thread(_tar, source, scratch / f"tar-{number}"))
-                speeds["hashing"].append(_hashing())
+                speeds["tar"].append(
+                    SIZE / 1e6 / await asyncio.to_thread(_tar_speed, source, scratch / f"tar-{number}")
+                )
+                speeds["hashing"].append(_hash_speed())
     finally:
         await backend.remove("bench")
         await backend.close()
-    return Figures(**{name: statistics.median(values) for name, values in speeds.items()})
+    return CollectionSpeeds(**{name: statistics.median(values) for name, values in speeds.items()})
 
 
-def _tar(source: Path, target: Path) -> float:
+def _tar_speed(source: Path, target: Path) -> float:
     target.mkdir()
     started = time.perf_counter()
     subprocess.run(f"tar -C {source} -cf - out | tar -C {target} -xf -", shell=True, check=True)
     return time.perf_counter() - started
 
 
-def _hashing() -> float:
+def _hash_speed() -> float:
     data = bytes(2**24)
     started = time.perf_counter()
     hashlib.sha256(data)
@@ -106,9 +113,9 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=3)
     rounds: int = parser.parse_args().rounds
     with tempfile.TemporaryDirectory(prefix="paddock-bench-") as directory:
-        figures = asyncio.run(collecting(Path(directory), rounds))
-    figures.show()
-    return 0 if figures.holds else 1
+        speeds = asyncio.run(measure_collection(Path(directory), rounds))
+    speeds.print_table()
+    return 0 if speeds.bar_met else 1
 
 
 if __name__ == "__main__":

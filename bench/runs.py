@@ -1,6 +1,6 @@
 """Overhead of a run compared with bubblewrap and the agent alone, measured in one run.
 
-Rounds are interleaved, so that a noisy machine is noisy for everybody. Agents ask a model that follows a script.
+Rounds are interleaved, so that noise of the machine affects all candidates.  Agents ask a model that follows a script.
 """
 
 from __future__ import annotations
@@ -18,9 +18,19 @@ import aiohttp
 import collect
 from paddock.errors import PaddockError
 from paddock.sandbox.images import ImageStore
-from peers import run as run_program
-from sandbox import Table, timed
-from tasks import AGENT, HELLO, TRIVIAL, Crowd, Runs, Seen, by_hand, middle_of, scripted
+from support.commands import run_command as run_program
+from support.result_table import ResultTable, measure_awaitable
+from support.task_server import (
+    AGENT,
+    AGENT_TASK,
+    TRIVIAL_TASK,
+    ObservedRun,
+    RunBatch,
+    TaskServer,
+    agent_launch_plan,
+    median_stage_durations,
+    scripted_model_settings,
+)
 
 PARTS = ("overhead", "ready", "crowd", "agents", "collect")
 IMAGE = f"agent-{AGENT}"
@@ -30,52 +40,52 @@ READY = 1.3
 MEGABYTE = 10**6
 
 
-def tell_stages(table: Table, runs: list[Seen]) -> None:
-    for name, seconds in middle_of(runs):
+def add_stage_rows(table: ResultTable, runs: list[ObservedRun]) -> None:
+    for name, seconds in median_stage_durations(runs):
         table.add(f"    {name}", seconds * 1e3, "ms")
 
 
-async def overhead(table: Table, server: Runs, rounds: int) -> None:
-    """A task that does nothing, from asking for its run to knowing its end."""
-    alone: list[float] = []
-    runs: list[Seen] = []
+async def measure_run_overhead(table: ResultTable, server: TaskServer, rounds: int) -> None:
+    """Measure a task that does nothing, from the request for its run until its end is known."""
+    bwrap_times: list[float] = []
+    runs: list[ObservedRun] = []
     for turn in range(rounds + 3):
-        bwrap = await timed(run_program("bwrap", "--unshare-all", "--ro-bind", "/", "/", "true"))
-        seen = await server.run(TRIVIAL)
+        bwrap = await measure_awaitable(run_program("bwrap", "--unshare-all", "--ro-bind", "/", "/", "true"))
+        observed = await server.run_task(TRIVIAL_TASK)
         if turn >= 3:  # Earlier turns are warm-up.
-            alone.append(bwrap)
-            runs.append(seen)
-    took = statistics.median(run.seconds for run in runs) * 1e3
-    by_bwrap = statistics.median(alone) * 1e3
+            bwrap_times.append(bwrap)
+            runs.append(observed)
+    run_time = statistics.median(run.seconds for run in runs) * 1e3
+    by_bwrap = statistics.median(bwrap_times) * 1e3
     table.add("bwrap true", by_bwrap, "ms")
-    table.add("a run of true", took, "ms", against="bwrap true", ratio=took / by_bwrap)
-    tell_stages(table, runs)
-    what = "overhead of a run"
-    table.add(what, took - by_bwrap, "ms", bar=f"<= {OVERHEAD:.0f} ms")
-    table.judge(what, took - by_bwrap, OVERHEAD)
+    table.add("a run of true", run_time, "ms", against="bwrap true", ratio=run_time / by_bwrap)
+    add_stage_rows(table, runs)
+    row = "overhead of a run"
+    table.add(row, run_time - by_bwrap, "ms", bar=f"<= {OVERHEAD:.0f} ms")
+    table.check_bar(row, run_time - by_bwrap, OVERHEAD)
 
 
-async def ready(table: Table, server: Runs, images: ImageStore, rounds: int) -> None:
-    """An agent, from asking for its run to its first request to a model."""
+async def measure_agent_start(table: ResultTable, server: TaskServer, images: ImageStore, rounds: int) -> None:
+    """Measure an agent, from the request for its run to its first model request."""
     image = await images.resolve_async(IMAGE)
-    what = by_hand(image)
+    plan = agent_launch_plan(image)
     alone: list[float] = []
     ours: list[float] = []
-    runs: list[Seen] = []
+    runs: list[ObservedRun] = []
     for turn in range(rounds + 1):
-        handle = await server.sandbox_with(image, what)
-        started = await server.start_by_hand(handle, what)
-        first_alone = await server.first_request(sandbox=handle) - started
-        await server.delete_all()
-        seen = await server.run(HELLO)
-        first = await server.first_request(run=seen.id) - seen.asked
+        handle = await server.create_agent_sandbox(image, plan)
+        started = await server.start_agent(handle, plan)
+        first_alone = await server.first_model_request_time(sandbox=handle) - started
+        await server.delete_all_sandboxes()
+        observed = await server.run_task(AGENT_TASK)
+        first = await server.first_model_request_time(run=observed.id) - observed.requested_at
         if turn:
             alone.append(first_alone)
             ours.append(first)
-            runs.append(seen)
-    handle = await server.sandbox_with(image, what)
-    peak = await server.peak(handle, what)
-    await server.delete_all()
+            runs.append(observed)
+    handle = await server.create_agent_sandbox(image, plan)
+    peak = await server.peak_agent_memory(handle, plan)
+    await server.delete_all_sandboxes()
     by_itself, took = statistics.median(alone), statistics.median(ours)
     if max(alone) > 1.5 * min(alone):
         spread = f"{min(alone) * 1e3:.0f} to {max(alone) * 1e3:.0f} ms"
@@ -84,58 +94,60 @@ async def ready(table: Table, server: Runs, images: ImageStore, rounds: int) -> 
     row = f"{AGENT} by a run, asked to first request"
     ratio = took / by_itself
     table.add(row, took * 1e3, "ms", against="alone", ratio=ratio, bar=f"<= {READY} x alone")
-    table.judge(row, ratio, READY)
+    table.check_bar(row, ratio, READY)
     least = min(ours) / min(alone)
     table.add("    the quickest", min(ours) * 1e3, "ms", against="the quickest alone", ratio=least)
-    tell_stages(table, runs)
+    add_stage_rows(table, runs)
     # A run begins to watch once its agent has been started.
     table.add("    agent started", statistics.median(run.stages["watch"] for run in runs) * 1e3, "ms")
     table.add(f"memory of {AGENT}, largest", peak / MEGABYTE, "MB")
 
 
-def tell_crowd(table: Table, title: str, crowd: Crowd, count: int, good: int) -> None:
-    table.add(title, float(good), "runs", bar=f"= {count}, none lost")
-    table.judge(title, good, count, at_least=True)
-    table.add("    a second", count / crowd.seconds, "runs")
-    table.add("    a minute", 60 * count / crowd.seconds, "runs")
-    table.add("    CPU of the server, each", crowd.server / count * 1e3, "ms")
-    table.add("    CPU of what launches sandboxes, each", crowd.sandboxes / count * 1e3, "ms")
-    table.add("    CPU of paddock run, each", crowd.command / count * 1e3, "ms")
+def add_batch_rows(table: ResultTable, title: str, batch: RunBatch, count: int, succeeded: int) -> None:
+    table.add(title, float(succeeded), "runs", bar=f"= {count}, none lost")
+    table.check_bar(title, succeeded, count, at_least=True)
+    table.add("    a second", count / batch.seconds, "runs")
+    table.add("    a minute", 60 * count / batch.seconds, "runs")
+    table.add("    CPU of the server, each", batch.server_cpu / count * 1e3, "ms")
+    table.add("    CPU of what launches sandboxes, each", batch.sandbox_cpu / count * 1e3, "ms")
+    table.add("    CPU of paddock run, each", batch.command_cpu / count * 1e3, "ms")
 
 
-async def trivial_crowd(table: Table, server: Runs, count: int) -> None:
-    """Many runs of a task that does nothing."""
-    crowd = await server.crowd(TRIVIAL, count, 16)
-    tell_crowd(table, f"{count} trivial, 16 at a time", crowd, count, crowd.succeeded())
+async def measure_trivial_batch(table: ResultTable, server: TaskServer, count: int) -> None:
+    """Measure many runs of a task that does nothing."""
+    batch = await server.run_batch(TRIVIAL_TASK, count, 16)
+    add_batch_rows(table, f"{count} trivial, 16 at a time", batch, count, batch.count_succeeded())
 
 
-async def agent_crowd(table: Table, server: Runs, count: int) -> None:
-    """Many runs of an agent, each of which has to bring its file home."""
-    crowd = await server.crowd(HELLO, count, 4)
-    brought = [run for run in crowd.runs if len((run.get("result") or {}).get("deliverables", ())) == 1]
-    tell_crowd(table, f"{count} {AGENT}, 4 at a time", crowd, count, min(crowd.succeeded(), len(brought)))
+async def measure_agent_batch(table: ResultTable, server: TaskServer, count: int) -> None:
+    """Measure many runs of an agent, each of which must deliver a file."""
+    batch = await server.run_batch(AGENT_TASK, count, 4)
+    delivered = [run for run in batch.runs if len((run.get("result") or {}).get("deliverables", ())) == 1]
+    add_batch_rows(table, f"{count} {AGENT}, 4 at a time", batch, count, min(batch.count_succeeded(), len(delivered)))
 
 
-async def collecting(table: Table, scratch: Path, rounds: int) -> None:
-    """Deliverables out of a sandbox."""
-    figures = await collect.collecting(scratch, rounds)
-    table.add("sha256 alone, one core", figures.hashing, "MB/s")
-    table.add("tar | tar, the same files", figures.tar, "MB/s")
-    what = f"collect {collect.FILES} files, {collect.SIZE / MEGABYTE:.0f} MB"
-    ratio = figures.collect / figures.tar
-    table.add(what, figures.collect, "MB/s", against="tar | tar", ratio=ratio, bar=f">= {collect.BAR:.0f} MB/s")
-    table.judge(what, figures.collect, collect.BAR, at_least=True)
+async def measure_collection(table: ResultTable, scratch: Path, rounds: int) -> None:
+    """Measure the collection of deliverables."""
+    speeds = await collect.measure_collection(scratch, rounds)
+    table.add("sha256 alone, one core", speeds.hashing, "MB/s")
+    table.add("tar | tar, the same files", speeds.tar, "MB/s")
+    row = f"collect {collect.FILES} files, {collect.SIZE / MEGABYTE:.0f} MB"
+    ratio = speeds.collect / speeds.tar
+    table.add(
+        row, speeds.collect, "MB/s", against="tar | tar", ratio=ratio, bar=f">= {collect.REQUIRED_SPEED:.0f} MB/s"
+    )
+    table.check_bar(row, speeds.collect, collect.REQUIRED_SPEED, at_least=True)
 
 
 async def main() -> int:
     arguments = argparse.ArgumentParser(description=__doc__)
     arguments.add_argument("--rounds", type=int, default=20, help="runs of a task that does nothing")
-    arguments.add_argument("--quick", action="store_true", help="few of everything, to see that it works")
-    arguments.add_argument("--only", nargs="+", choices=PARTS, default=PARTS, help="what to measure")
+    arguments.add_argument("--quick", action="store_true", help="few repetitions, as a smoke test")
+    arguments.add_argument("--only", nargs="+", choices=PARTS, default=PARTS, help="parts to measure")
     arguments.add_argument("--images", type=Path, default=Path("~/.paddock/images").expanduser())
-    arguments.add_argument("--json", type=Path, help="write the figures here too")
+    arguments.add_argument("--json", type=Path, help="also write the figures to this file")
     options = arguments.parse_args()
-    table = Table()
+    table = ResultTable()
     images = ImageStore(options.images)
     host = await images.resolve_async("host")
     if {"ready", "agents"} & set(options.only):
@@ -146,21 +158,23 @@ async def main() -> int:
         if {"collect"} != set(options.only):
             print("paddock serve …", flush=True)
             server = await running.enter_async_context(
-                Runs.start(scratch / "paddock", options.images, host, llm=scripted(scratch))
+                TaskServer.start(scratch / "paddock", options.images, host, llm=scripted_model_settings(scratch))
             )
             parts = {
-                "overhead": lambda: overhead(table, server, 5 if options.quick else options.rounds),
-                "ready": lambda: ready(table, server, images, 1 if options.quick else max(3, options.rounds // 4)),
-                "crowd": lambda: trivial_crowd(table, server, 20 if options.quick else 200),
-                "agents": lambda: agent_crowd(table, server, 4 if options.quick else 50),
+                "overhead": lambda: measure_run_overhead(table, server, 5 if options.quick else options.rounds),
+                "ready": lambda: measure_agent_start(
+                    table, server, images, 1 if options.quick else max(3, options.rounds // 4)
+                ),
+                "crowd": lambda: measure_trivial_batch(table, server, 20 if options.quick else 200),
+                "agents": lambda: measure_agent_batch(table, server, 4 if options.quick else 50),
             }
             for name in (name for name in parts if name in options.only):
                 print(f"{name} …", flush=True)
                 await parts[name]()
         if "collect" in options.only:
             print("collect …", flush=True)
-            await collecting(table, scratch / "collect", 1 if options.quick else 3)
-    return table.finish(options.json)
+            await measure_collection(table, scratch / "collect", 1 if options.quick else 3)
+    return table.report(options.json)
 
 
 if __name__ == "__main__":

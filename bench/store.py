@@ -26,7 +26,7 @@ ROUNDS = 500
 DATA = {"image": "code", "reason": "x" * 40}
 
 
-def raw(path: Path, synchronous: str) -> list[float]:
+def time_raw_inserts(path: Path, synchronous: str) -> list[float]:
     connection = sqlite3.connect(path, isolation_level=None)
     connection.execute("PRAGMA journal_mode = WAL")
     connection.execute(f"PRAGMA synchronous = {synchronous}")
@@ -43,7 +43,7 @@ def raw(path: Path, synchronous: str) -> list[float]:
     return times
 
 
-async def timed(call: Callable[[int], Awaitable[object]]) -> list[float]:
+async def time_calls(call: Callable[[int], Awaitable[object]]) -> list[float]:
     times = []
     for index in range(ROUNDS):
         start = time.perf_counter()
@@ -52,13 +52,13 @@ async def timed(call: Callable[[int], Awaitable[object]]) -> list[float]:
     return times
 
 
-def report(name: str, times: list[float], floor: float) -> None:
+def print_times(name: str, times: list[float], floor: float) -> None:
     milliseconds = sorted(each * 1000 for each in times[20:])
     middle, high = statistics.median(milliseconds), milliseconds[int(len(milliseconds) * 0.95)]
     print(f"{name:42} median {middle:6.3f} ms   95% {high:6.3f} ms   {middle / floor:5.2f} x raw")
 
 
-def a_sandbox(index: int) -> Sandbox:
+def new_sandbox(index: int) -> Sandbox:
     now = datetime.now(UTC)
     return Sandbox(
         id=f"s{index}", tenant="t", backend="local", image="code", state=SandboxState.PENDING,
@@ -67,19 +67,23 @@ def a_sandbox(index: int) -> Sandbox:
 
 
 async def main(directory: Path) -> None:
-    full = raw(directory / "full.db", "FULL")
+    full = time_raw_inserts(directory / "full.db", "FULL")
     floor = statistics.median(full) * 1000
-    report("raw sqlite3, synchronous=FULL", full, floor)
-    report("raw sqlite3, synchronous=NORMAL", raw(directory / "normal.db", "NORMAL"), floor)
+    print_times("raw sqlite3, synchronous=FULL", full, floor)
+    print_times("raw sqlite3, synchronous=NORMAL", time_raw_inserts(directory / "normal.db", "NORMAL"), floor)
     async with await Store.open(directory / "store.db") as store:
         log, sandboxes = await EventLog.open(store), SandboxStore(store)
-        report(
-            "event, append", await timed(lambda _: log.append("s", EventType.OUT_OF_MEMORY, DATA, tenant="t")), floor
+        print_times(
+            "event, append",
+            await time_calls(lambda _: log.append("s", EventType.OUT_OF_MEMORY, DATA, tenant="t")),
+            floor,
         )
-        report("sandbox, insert", await timed(lambda index: sandboxes.insert(a_sandbox(index))), floor)
+        print_times("sandbox, insert", await time_calls(lambda index: sandboxes.insert(new_sandbox(index))), floor)
         pending, running = [SandboxState.PENDING], SandboxState.RUNNING
-        report("sandbox, transition", await timed(lambda i: sandboxes.transition(f"s{i}", pending, running)), floor)
-        report("sandbox, get", await timed(lambda index: sandboxes.get(f"s{index}")), floor)
+        print_times(
+            "sandbox, transition", await time_calls(lambda i: sandboxes.transition(f"s{i}", pending, running)), floor
+        )
+        print_times("sandbox, get", await time_calls(lambda index: sandboxes.get(f"s{index}")), floor)
         for writers in (1, 16, 128):
             count, start = 4096, time.perf_counter()
 

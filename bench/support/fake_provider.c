@@ -1,10 +1,10 @@
-/* A provider that costs nothing: answers like OpenAI and Anthropic do, always with the same words.
+/* A fake provider with little cost: responds in the formats of OpenAI and Anthropic, always with the same text.
  *
- *     upstream            listens on a free port of 127.0.0.1 and prints it
+ *     fake_provider       listens on a free port of 127.0.0.1 and prints it
  *
  * POST /v1/chat/completions and /v1/messages answer at once, or with 200 events where the body asks for a stream,
  * each in a write of its own. GET /pace/N lets N microseconds pass between events from then on (0: none), and
- * GET /seen says how many requests came to which path. One thread, one epoll.
+ * GET /seen returns the number of requests by path. One thread, one epoll.
  */
 #define _GNU_SOURCE
 #include <arpa/inet.h>

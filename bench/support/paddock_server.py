@@ -1,11 +1,10 @@
-"""Compared systems: a Docker engine and a Paddock server, each with its own directories."""
+"""A Paddock server with its own data directory, and cheap clients of it."""
 
 from __future__ import annotations
 
 import asyncio
 import http.client
 import json
-import signal
 import socket
 import sys
 from collections.abc import AsyncIterator
@@ -16,86 +15,11 @@ from typing import Any, Self
 import aiohttp
 
 from paddock.model.sandbox import Image
-from paddock.sandbox.images import ImageStore
-
-START = 60.0
+from support.commands import START_TIMEOUT, run_command, stop_process
 
 
-async def run(*words: str, stdin: bytes | None = None) -> str:
-    """Run a program to its end and return what it printed; failing is an error."""
-    process = await asyncio.create_subprocess_exec(
-        *words, stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
-    )
-    output, errors = await process.communicate(stdin)
-    if process.returncode:
-        raise RuntimeError(f"{' '.join(words)}: {errors.decode(errors='replace')}")
-    return output.decode()
-
-
-async def _end(process: asyncio.subprocess.Process) -> None:
-    if process.returncode is not None:
-        return
-    process.send_signal(signal.SIGTERM)
-    try:
-        await asyncio.wait_for(process.wait(), 30)
-    except TimeoutError:
-        process.kill()
-        await process.wait()
-
-
-def small_files(directory: Path, count: int) -> Path:
-    directory.mkdir(parents=True)
-    for number in range(count):
-        folder = directory / f"{number // 100}"
-        folder.mkdir(exist_ok=True)
-        (folder / f"{number}.txt").write_text(f"file {number}\n" * 8)
-    return directory
-
-
-class Docker:
-    """A Docker engine started for this run."""
-
-    def __init__(self, socket: Path) -> None:
-        self._socket = socket
-        self.image = "paddock-bench"
-
-    async def __call__(self, *words: str) -> str:
-        return await run("docker", "-H", f"unix://{self._socket}", *words)
-
-    @classmethod
-    @asynccontextmanager
-    async def start(cls, directory: Path, store: ImageStore, image: Image) -> AsyncIterator[Self]:
-        directory.mkdir(parents=True)
-        docker = cls(directory / "docker.sock")
-        with (directory / "log").open("wb") as log:
-            engine = await asyncio.create_subprocess_exec(
-                "dockerd",
-                *("--host", f"unix://{directory}/docker.sock", "--data-root", f"{directory}/data"),
-                *("--exec-root", f"{directory}/exec", "--pidfile", f"{directory}/pid"),
-                *("--bridge=none", "--iptables=false"),
-                stdout=log,
-                stderr=log,
-            )
-        try:
-            async with asyncio.timeout(START):
-                while True:
-                    try:
-                        await docker("version")
-                        break
-                    except RuntimeError:
-                        await asyncio.sleep(0.2)
-            archive = directory / "root.tar"
-            with archive.open("wb") as file:
-                await asyncio.to_thread(store.export_tar, image, file)
-            await docker("import", str(archive), docker.image)
-            archive.unlink()
-            yield docker
-        finally:
-            await _end(engine)
-
-
-class SandboxSocket(http.client.HTTPConnection):
-    """The daemon of a sandbox, spoken to with as little in between as Python has."""
+class DaemonConnection(http.client.HTTPConnection):
+    """A direct connection to the daemon of a sandbox, with little overhead of the client."""
 
     def __init__(self, path: Path, token: str) -> None:
         super().__init__("inside")
@@ -106,14 +30,14 @@ class SandboxSocket(http.client.HTTPConnection):
         self.sock = socket.socket(socket.AF_UNIX)
         self.sock.connect(str(self._path))
 
-    def execute(self, command: str) -> None:
+    def run_command(self, command: str) -> None:
         self.request("POST", "/command", json.dumps({"command": command}), {"X-EXECD-ACCESS-TOKEN": self._token})
         output = self.getresponse().read()
         assert b"execution_complete" in output, output
 
 
-class Paddock:
-    """A Paddock server started for this run, spoken to as any client would."""
+class PaddockServer:
+    """A Paddock server started for this run, used through its API."""
 
     def __init__(self, data: Path, image: Image, process: int) -> None:
         self.process = process
@@ -132,20 +56,23 @@ class Paddock:
     @classmethod
     @asynccontextmanager
     async def start(cls, data: Path, images: Path, image: Image, pool: int = 0, **more: object) -> AsyncIterator[Self]:
-        """Start it with a pool of so many sandboxes, and with more settings."""
+        """Run a server with a pool of `pool` sandboxes and additional settings."""
         data.mkdir(parents=True, exist_ok=True)
         (data / "images").symlink_to(images.resolve())
         settings = data / "paddock.yaml"
         pools = [{"name": "bench", "image": image.name, "size": pool}] if pool else []
-        alike = {"llm": {"environment": False}, "quotas": {"sandboxes": 1000}}  # Ignore provider keys of the developer.
-        settings.write_text(json.dumps({"data": str(data), "server": {"port": 0}, "pools": pools, **alike, **more}))
+        defaults = {
+            "llm": {"environment": False},
+            "quotas": {"sandboxes": 1000},
+        }  # Ignore provider keys of the developer.
+        settings.write_text(json.dumps({"data": str(data), "server": {"port": 0}, "pools": pools, **defaults, **more}))
         with (data / "log").open("wb") as log:
             server = await asyncio.create_subprocess_exec(
                 *(sys.executable, "-m", "paddock", "serve", "--config", str(settings)), stdout=log, stderr=log
             )
         paddock = None
         try:
-            async with asyncio.timeout(START):
+            async with asyncio.timeout(START_TIMEOUT):
                 while not (data / "server.json").exists():
                     if server.returncode is not None:
                         raise RuntimeError(f"the server did not start: {(data / 'log').read_text()[-1000:]}")
@@ -154,31 +81,31 @@ class Paddock:
             yield paddock
         finally:
             if paddock is not None:
-                await paddock.delete_all()
+                await paddock.delete_all_sandboxes()
                 await paddock._session.close()
-            await _end(server)
+            await stop_process(server)
 
     async def _call(self, method: str, path: str, **arguments: Any) -> Any:
-        async with self._session.request(method, f"{self._url}/v1{path}", **arguments) as answer:
-            body = await answer.read()
-            if answer.status >= 400:
-                raise RuntimeError(f"{method} {path}: {answer.status} {body.decode(errors='replace')}")
-            return json.loads(body) if answer.content_type == "application/json" and body else body
+        async with self._session.request(method, f"{self._url}/v1{path}", **arguments) as response:
+            body = await response.read()
+            if response.status >= 400:
+                raise RuntimeError(f"{method} {path}: {response.status} {body.decode(errors='replace')}")
+            return json.loads(body) if response.content_type == "application/json" and body else body
 
-    async def create(self, **request: Any) -> str:
+    async def create_sandbox(self, **request: Any) -> str:
         body = {"timeout": 600, "resourceLimits": {}, **request}
         if "extensions" not in request:
             body["image"] = {"uri": self._image.name}
         return str((await self._call("POST", "/sandboxes", json=body))["id"])
 
-    async def execute(self, sandbox: str, command: str) -> None:
+    async def run_in_sandbox(self, sandbox: str, command: str) -> None:
         output = await self._call("POST", f"/sandboxes/{sandbox}/proxy/44772/command", json={"command": command})
         assert b"execution_complete" in output, output
 
-    async def sandbox_socket(self, sandbox: str) -> SandboxSocket:
-        """The sandbox's own socket, without the server in between."""
+    async def connect_to_daemon(self, sandbox: str) -> DaemonConnection:
+        """Connect to the sandbox's own socket, bypassing the server."""
         endpoint = await self._call("GET", f"/sandboxes/{sandbox}/endpoints/44772")
-        return SandboxSocket(self._data / "sockets" / sandbox, endpoint["headers"]["X-EXECD-ACCESS-TOKEN"])
+        return DaemonConnection(self._data / "sockets" / sandbox, endpoint["headers"]["X-EXECD-ACCESS-TOKEN"])
 
     async def upload(self, sandbox: str, path: str, source: Path) -> None:
         metadata = f"metadata={json.dumps({'path': path})};type=application/json;filename=metadata"
@@ -190,10 +117,10 @@ class Paddock:
         await self._curl("-o", "/dev/null", url)
 
     async def _curl(self, *words: str) -> None:
-        """A client that costs little itself, so that it is the server that is measured."""
-        await run("curl", "--fail", "--silent", "--show-error", "-H", self._authorization, *words)
+        """Run curl, which costs little itself, so that the server dominates the measurement."""
+        await run_command("curl", "--fail", "--silent", "--show-error", "-H", self._authorization, *words)
 
-    async def put_tree(self, sandbox: str, tree: Path, target: str) -> None:
+    async def upload_tree(self, sandbox: str, tree: Path, target: str) -> None:
         pack = await asyncio.create_subprocess_exec(
             "tar", "-C", str(tree), "-cf", "-", ".", stdout=asyncio.subprocess.PIPE, limit=2**20
         )
@@ -203,22 +130,22 @@ class Paddock:
         await self._call("PUT", path, params={"path": target}, data=pack.stdout)
         await pack.wait()
 
-    async def get_tree(self, sandbox: str, source: str, target: Path) -> None:
+    async def download_tree(self, sandbox: str, source: str, target: Path) -> None:
         target.mkdir()
         unpack = await asyncio.create_subprocess_exec(
             "tar", "-C", str(target), "-xf", "-", stdin=asyncio.subprocess.PIPE
         )
         assert unpack.stdin is not None
         url = f"{self._url}/v1/sandboxes/{sandbox}/proxy/44772/archive"
-        async with self._session.get(url, params={"path": source}) as answer:
-            async for piece in answer.content.iter_any():
-                unpack.stdin.write(piece)
+        async with self._session.get(url, params={"path": source}) as response:
+            async for chunk in response.content.iter_any():
+                unpack.stdin.write(chunk)
                 await unpack.stdin.drain()
         unpack.stdin.close()
         assert await unpack.wait() == 0
 
-    async def pool_is_full(self, size: int) -> None:
-        async with asyncio.timeout(START):
+    async def wait_until_pool_full(self, size: int) -> None:
+        async with asyncio.timeout(START_TIMEOUT):
             while (await self._call("GET", "/pools/bench"))["status"]["available"] < size:
                 await asyncio.sleep(0.05)
 
@@ -228,6 +155,6 @@ class Paddock:
         text = Path(f"/proc/{json.loads(report)['child-pid']}/smaps_rollup").read_text()
         return 1024 * next(int(line.split()[1]) for line in text.splitlines() if line.startswith("Pss:"))
 
-    async def delete_all(self) -> None:
+    async def delete_all_sandboxes(self) -> None:
         while items := (await self._call("GET", "/sandboxes", params={"pageSize": "100"}))["items"]:
             await asyncio.gather(*(self._call("DELETE", f"/sandboxes/{item['id']}") for item in items))

@@ -10,17 +10,18 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 import urllib.request
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-SOURCES = Path(__file__).parent / "llm"
-LITELLM = Path(__file__).parent.parent / ".venv-litellm"
-START = 120.0
-LIMIT = 10**9
+from support.process_usage import process_cpu_seconds, process_memory, process_tree
+
+SOURCE_DIRECTORY = Path(__file__).parent
+LITELLM_ENVIRONMENT = Path(__file__).parents[2] / ".venv-litellm"
+START_TIMEOUT = 120.0
+UNREACHED_LIMIT = 10**9
 """A bound that is checked with every request and never met."""
 
 
@@ -33,10 +34,10 @@ class Gateway:
     process: int
     key: str = "sk-bench"
     data: Path | None = field(default=None, compare=False)
-    """Where it keeps what was said."""
+    """Data directory with the archive."""
 
-    def request(self, path: str, body: Mapping[str, object]) -> bytes:
-        """A whole HTTP request, as the makers' own clients send it."""
+    def encode_request(self, path: str, body: Mapping[str, object]) -> bytes:
+        """Return the bytes of an HTTP request as the vendor's own client sends it."""
         content = json.dumps(body, separators=(",", ":")).encode()
         anthropic = path.endswith("/messages")
         headers = {
@@ -51,17 +52,17 @@ class Gateway:
         head = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
         return f"POST {path} HTTP/1.1\r\n{head}\r\n".encode() + content
 
-    def cpu(self) -> float:
-        """Processor seconds that it and its children have taken, to the nanosecond."""
-        return sum(cpu_of(process) for process in family(self.process))
+    def cpu_seconds(self) -> float:
+        """Return CPU seconds of the process and its children, to the nanosecond."""
+        return sum(process_cpu_seconds(process) for process in process_tree(self.process))
 
-    def memory(self) -> int:
-        """Bytes that are resident."""
-        return sum(_resident(process) for process in family(self.process))
+    def resident_memory(self) -> int:
+        """Return the resident memory in bytes."""
+        return sum(process_memory(process) for process in process_tree(self.process))
 
 
-class Upstream:
-    """The provider: answers at once, always with the same words."""
+class FakeProvider:
+    """The fake provider: responds at once, always with the same text."""
 
     def __init__(self, port: int, process: int) -> None:
         self.port = port
@@ -71,52 +72,26 @@ class Upstream:
         with urllib.request.urlopen(f"http://127.0.0.1:{self.port}{path}", timeout=10) as answer:
             return bytes(answer.read())
 
-    def pace(self, seconds: float) -> None:
-        """Let this pass between the events of a stream."""
+    def set_pace(self, seconds: float) -> None:
+        """Set the seconds between the events of a stream."""
         self._get(f"/pace/{round(seconds * 1e6)}")
 
-    def seen(self) -> dict[str, int]:
+    def request_counts(self) -> dict[str, int]:
         return dict(json.loads(self._get("/seen")))
 
-    def cpu(self) -> float:
-        return cpu_of(self.process)
+    def cpu_seconds(self) -> float:
+        return process_cpu_seconds(self.process)
 
 
-def cpu_of(process: int) -> float:
-    # CPU clock id of a process, computed as in clock_getcpuclockid(3).
-    try:
-        return time.clock_gettime(~process << 3 | 2)
-    except OSError:
-        return 0.0
-
-
-def family(process: int) -> list[int]:
-    """A process and all that it started."""
-    found = [process]
-    for each in found:
-        with suppress(OSError):
-            for task in Path(f"/proc/{each}/task").iterdir():
-                with suppress(OSError):
-                    found += [int(child) for child in (task / "children").read_text().split()]
-    return found
-
-
-def _resident(process: int) -> int:
-    with suppress(OSError, StopIteration):
-        lines = Path(f"/proc/{process}/status").read_text().splitlines()
-        return 1024 * next(int(line.split()[1]) for line in lines if line.startswith("VmRSS:"))
-    return 0
-
-
-def build(name: str, directory: Path) -> Path:
-    """Compile one of the programs beside this file."""
+def compile_program(name: str, directory: Path) -> Path:
+    """Compile one of the C programs in this directory."""
     built = directory / name
-    command = ("gcc", "-O2", "-Wall", "-Wno-format-truncation", "-o", str(built), str(SOURCES / f"{name}.c"))
+    command = ("gcc", "-O2", "-Wall", "-Wno-format-truncation", "-o", str(built), str(SOURCE_DIRECTORY / f"{name}.c"))
     subprocess.run(command, check=True)
     return built
 
 
-def program(name: str) -> str | None:
+def find_program(name: str) -> str | None:
     """Return the path of a program; servers may be in sbin directories."""
     return shutil.which(name, path=f"{os.environ.get('PATH', os.defpath)}:/usr/sbin")
 
@@ -128,10 +103,10 @@ def free_port() -> int:
 
 
 @asynccontextmanager
-async def _running(
+async def _run_process(
     directory: Path, *words: str, environment: Mapping[str, str] | None = None
 ) -> AsyncIterator[asyncio.subprocess.Process]:
-    """A server from start to end, with its output in `log`."""
+    """Run a server with its output in `log`."""
     inherited = {name: value for name, value in os.environ.items() if not name.lower().endswith("_proxy")}
     with (directory / "log").open("wb") as log:
         process = await asyncio.create_subprocess_exec(
@@ -149,7 +124,9 @@ async def _running(
                 await process.wait()
 
 
-async def _until_open(port: int, process: asyncio.subprocess.Process, directory: Path, patience: float = START) -> None:
+async def _wait_until_listening(
+    port: int, process: asyncio.subprocess.Process, directory: Path, patience: float = START_TIMEOUT
+) -> None:
     with suppress(TimeoutError):
         async with asyncio.timeout(patience):
             while process.returncode is None:
@@ -163,18 +140,20 @@ async def _until_open(port: int, process: asyncio.subprocess.Process, directory:
 
 
 @asynccontextmanager
-async def upstream(directory: Path) -> AsyncIterator[Upstream]:
-    process = await asyncio.create_subprocess_exec(str(build("upstream", directory)), stdout=asyncio.subprocess.PIPE)
+async def run_fake_provider(directory: Path) -> AsyncIterator[FakeProvider]:
+    process = await asyncio.create_subprocess_exec(
+        str(compile_program("fake_provider", directory)), stdout=asyncio.subprocess.PIPE
+    )
     assert process.stdout is not None
     try:
-        yield Upstream(int(await process.stdout.readline()), process.pid)
+        yield FakeProvider(int(await process.stdout.readline()), process.pid)
     finally:
         process.kill()
         await process.wait()
 
 
 @asynccontextmanager
-async def nginx(directory: Path, provider: Upstream) -> AsyncIterator[list[Gateway]]:
+async def run_nginx(directory: Path, provider: FakeProvider) -> AsyncIterator[list[Gateway]]:
     """A plain reverse proxy: connections kept open on both sides, nothing buffered."""
     port = free_port()
     (directory / "nginx.conf").write_text(f"""
@@ -195,16 +174,16 @@ async def nginx(directory: Path, provider: Upstream) -> AsyncIterator[list[Gatew
             }}
         }}
     """)
-    async with _running(
-        directory, program("nginx") or "nginx", "-p", str(directory), "-c", "nginx.conf", "-e", "stderr"
+    async with _run_process(
+        directory, find_program("nginx") or "nginx", "-p", str(directory), "-c", "nginx.conf", "-e", "stderr"
     ) as process:
-        await _until_open(port, process, directory)
+        await _wait_until_listening(port, process, directory)
         yield [Gateway("nginx", port, process.pid)]
 
 
 @asynccontextmanager
-async def litellm(directory: Path, provider: Upstream) -> AsyncIterator[list[Gateway]]:
-    """LiteLLM's proxy as its page on production says: one worker, errors logged only, a master key, no database."""
+async def run_litellm(directory: Path, provider: FakeProvider) -> AsyncIterator[list[Gateway]]:
+    """LiteLLM's proxy with its recommended production settings: one worker, only errors logged, a master key."""
     port = free_port()
     address = f"http://127.0.0.1:{provider.port}"
     key = "sk-upstream"
@@ -228,19 +207,27 @@ async def litellm(directory: Path, provider: Upstream) -> AsyncIterator[list[Gat
     address_words = ("--host", "127.0.0.1", "--port", str(port))
     # Connections are kept as long as nginx keeps them.
     words = ("--config", "config.yaml", *address_words, "--num_workers", "1", "--keepalive_timeout", "75")
-    async with _running(directory, str(LITELLM / "bin/litellm"), *words, environment=environment) as process:
-        await _until_open(port, process, directory)
+    async with _run_process(
+        directory, str(LITELLM_ENVIRONMENT / "bin/litellm"), *words, environment=environment
+    ) as process:
+        await _wait_until_listening(port, process, directory)
         yield [Gateway("litellm", port, process.pid)]
 
 
 @asynccontextmanager
-async def paddock(directory: Path, provider: Upstream, listen: int | None = None) -> AsyncIterator[list[Gateway]]:
+async def run_paddock(
+    directory: Path, provider: FakeProvider, listen: int | None = None
+) -> AsyncIterator[list[Gateway]]:
     """Paddock with default settings, on its main port and, with `listen`, on the model listener.
 
     Keys, limits, usage and the archive are on.
     """
     address = f"http://127.0.0.1:{provider.port}"
-    bounds = {"concurrency": LIMIT, "requests_per_minute": LIMIT, "tokens_per_minute": LIMIT}
+    bounds = {
+        "concurrency": UNREACHED_LIMIT,
+        "requests_per_minute": UNREACHED_LIMIT,
+        "tokens_per_minute": UNREACHED_LIMIT,
+    }
     models: dict[str, object] = {
         "providers": {
             "openai": {"kind": "openai", "base_url": f"{address}/v1", "key": "sk-upstream", "limits": bounds},
@@ -256,23 +243,23 @@ async def paddock(directory: Path, provider: Upstream, listen: int | None = None
     settings = directory / "paddock.yaml"
     settings.write_text(json.dumps({"data": str(data), "server": {"port": 0}, "llm": models}))
     command = (sys.executable, "-m", "paddock")
-    async with _running(directory, *command, "serve", "--config", str(settings)) as process:
-        async with asyncio.timeout(START):
+    async with _run_process(directory, *command, "serve", "--config", str(settings)) as process:
+        async with asyncio.timeout(START_TIMEOUT):
             while not (data / "server.json").exists():
                 if process.returncode is not None:
                     raise RuntimeError(f"it ended at once:\n{(directory / 'log').read_text(errors='replace')[-2000:]}")
                 await asyncio.sleep(0.05)
         port = int(json.loads((data / "server.json").read_text())["url"].rstrip("/").rpartition(":")[2])
-        key = await _paddock_key(command, data)
-        doors = [Gateway("paddock", port, process.pid, key, data)]
+        key = await _create_paddock_key(command, data)
+        listeners = [Gateway("paddock", port, process.pid, key, data)]
         if listen is not None:
-            # The server says where it is once everything is open.
-            await _until_open(listen, process, directory, patience=5)
-            doors.append(Gateway("paddock listen", listen, process.pid, key, data))
-        yield doors
+            # The server publishes its address once all ports are open.
+            await _wait_until_listening(listen, process, directory, patience=5)
+            listeners.append(Gateway("paddock listen", listen, process.pid, key, data))
+        yield listeners
 
 
-async def _paddock_key(command: tuple[str, ...], data: Path) -> str:
+async def _create_paddock_key(command: tuple[str, ...], data: Path) -> str:
     process = await asyncio.create_subprocess_exec(
         *(*command, "key", "create", "bench", "--scope", "llm:use", "--data", str(data), "--json"),
         stdout=asyncio.subprocess.PIPE,

@@ -1,6 +1,6 @@
-/* Asks a gateway the same thing over and over on open connections, and says how long the answers took.
+/* Sends one request to a gateway repeatedly on persistent connections and measures the response times.
  *
- *     client PORT CONNECTIONS SECONDS REQUESTS STAGGER END < REQUEST
+ *     load_client PORT CONNECTIONS SECONDS REQUESTS STAGGER END < REQUEST
  *
  * Opens all connections first, then keeps one request under way on each for SECONDS, or until REQUESTS are done
  * (0: no such bound). STAGGER microseconds pass between the starts of the connections. REQUEST is all of an HTTP
@@ -223,7 +223,7 @@ static void print_times(const char *name, int64_t *times) {
 }
 
 int main(int count, char **words) {
-    if (count != 7) fail("usage: client PORT CONNECTIONS SECONDS REQUESTS STAGGER END < REQUEST", NULL);
+    if (count != 7) fail("usage: load_client PORT CONNECTIONS SECONDS REQUESTS STAGGER END < REQUEST", NULL);
     struct sockaddr_in address = {.sin_family = AF_INET,
                                   .sin_port = htons((uint16_t)atoi(words[1])),
                                   .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};

@@ -1,0 +1,1 @@
+"""Helpers of the benchmarks: measured systems, their clients, and tables of results."""
