@@ -20,7 +20,7 @@ def test_who_waits_for_another_build_is_told_so_and_may_stop(server: Server, wor
     first = images.library.plan("desktop")
     while first.base is not None:
         first = first.base
-    with images._shelf.claim(first.digest, threading.Event()):
+    with images._directory.claim(first.digest, threading.Event()):
         process = server.start(*words, stderr=subprocess.STDOUT)
         try:
             assert process.stdout is not None

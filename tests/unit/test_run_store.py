@@ -50,7 +50,7 @@ def runs(store: Store) -> RunStore:
 
 async def keep(store: Store, *some: Run) -> None:
     for run in some:
-        assert await store.write(RunStore(store).inserting(run)) == (run, True)
+        assert await store.write(RunStore(store).insert_work(run)) == (run, True)
 
 
 async def test_a_run_comes_back_as_it_was(store: Store, runs: RunStore) -> None:
@@ -71,7 +71,7 @@ async def test_a_run_comes_back_as_it_was(store: Store, runs: RunStore) -> None:
 
 async def test_the_same_request_makes_one_run_for_each_tenant(store: Store, runs: RunStore) -> None:
     await keep(store, a_run(1, request_key="r"), a_run(2, "other", request_key="r"))
-    again, new = await store.write(runs.inserting(a_run(3, request_key="r")))
+    again, new = await store.write(runs.insert_work(a_run(3, request_key="r")))
     assert (again.id, new) == ("run-1", False)
     assert (await runs.list("default"))[1] == 1
 
@@ -177,7 +177,7 @@ async def test_whoever_is_alone_or_finds_it_let_go_takes_over_at_once(store: Sto
     await runs.claim("one", START, LATER, RunCapacity(free=2).select_runs)
     assert len(await runs.take_over("two", START, LATER, limit=9, alone=True)) == 2
     assert await runs.take_over("two", START, LATER, limit=9, alone=True) == []
-    await runs.let_go("two")
+    await runs.release_leases("two")
     assert len(await runs.take_over("three", START, LATER, limit=1, alone=False)) == 1
 
 
@@ -186,7 +186,7 @@ async def test_cancelling_ends_what_waits_and_tells_what_runs(store: Store, runs
     await runs.claim("me", START, LATER, RunCapacity(free=1).select_runs)
 
     async def cancel(run_id: str, hard: bool = False) -> tuple[Run, bool]:
-        return await store.write(runs.cancelling(run_id, "enough", hard, CANCELLED))
+        return await store.write(runs.cancel_work(run_id, "enough", hard, CANCELLED))
 
     waiting, news = await cancel("run-2")
     assert news and waiting.state is RunState.CANCELLED and waiting.result == CANCELLED and waiting.ended_at
@@ -215,7 +215,7 @@ async def test_a_change_and_its_events_are_kept_together_or_not_at_all(store: St
     def tell(run: Run) -> list[NewEvent]:
         return [NewEvent("run/run-1", EventType.RUN_STAGE, {"stage": run.stage}, "default", LATER)] * 2
 
-    changed = await log.write_with_events(runs.changing("run-1", None, stage=RunStage.WATCH), tell)
+    changed = await log.write_with_events(runs.update_work("run-1", None, stage=RunStage.WATCH), tell)
     assert changed.stage is RunStage.WATCH
     assert [(event.number, event.data, event.at) for event in await log.read("run/run-1")] == [
         (1, {"stage": "watch"}, LATER),
@@ -226,6 +226,6 @@ async def test_a_change_and_its_events_are_kept_together_or_not_at_all(store: St
         raise InvalidInput("no")
 
     with pytest.raises(InvalidInput):
-        await log.write_with_events(runs.changing("run-1", None, stage=RunStage.RELEASE), broken)
+        await log.write_with_events(runs.update_work("run-1", None, stage=RunStage.RELEASE), broken)
     assert (await runs.get("run-1")).stage is RunStage.WATCH
     log.close()

@@ -162,7 +162,7 @@ class ApiKeys:
 
     async def delete_old_revoked(self, older_than: timedelta) -> int:
         """Delete keys of sandboxes and sessions that were revoked long ago; return their number."""
-        return await self._store.forget_sandboxes(self._now() - older_than)
+        return await self._store.delete_revoked_of_sandboxes(self._now() - older_than)
 
     async def list(self, tenant: str | None = None, sandbox: str | None = None) -> Sequence[ApiKey]:
         """Return the keys of a tenant, or of all tenants, including revoked and expired ones.
@@ -216,7 +216,7 @@ class ApiKeys:
 
     async def _load_key(self, secret: str, hashed: str, now: datetime) -> ApiKey | None:
         changes = self.changes
-        for key, stored in await self._store.by_prefix(key_secret_prefix(secret)):
+        for key, stored in await self._store.find_by_prefix(key_secret_prefix(secret)):
             if hmac.compare_digest(stored, hashed):
                 # Do not cache a key that was read before a revocation.
                 if changes == self.changes:
@@ -229,7 +229,7 @@ class ApiKeys:
             _, read_at = self._cache[hashed]
             self._cache_key(hashed, key.model_copy(update={"last_used_at": now}), read_at)
         try:
-            await self._store.used(key.id, now)
+            await self._store.record_use(key.id, now)
         except Unavailable:
             pass  # A full disk must not lock users out.
 

@@ -93,7 +93,7 @@ class BrowserLogins:
         now = self._now()
         cookie, proof = COOKIE_PREFIX + secrets.token_urlsafe(32), secrets.token_urlsafe(32)
         login = BrowserLogin(digest=_hash_login(cookie, proof), key_id=principal.key_id, created_at=now, used_at=now)
-        await self._store.forget(now - MAX_AGE, now - MAX_IDLE)
+        await self._store.delete_expired(now - MAX_AGE, now - MAX_IDLE)
         await self._store.insert(login, MAX_PER_KEY)
         return NewLogin(principal.model_copy(update={"login": login.digest}), cookie, proof)
 
@@ -176,7 +176,7 @@ class BrowserLogins:
         if login.digest in self._cache:
             self._cache_login(_CachedLogin(login, cached.key, cached.read_at, cached.changes))
         try:
-            await self._store.used(login.digest, now)
+            await self._store.record_use(login.digest, now)
         except Unavailable:
             pass  # A full disk must not lock users out.
 

@@ -58,7 +58,7 @@ class EventLog:
                 loop.call_soon_threadsafe(self._recent.forget_stream, stream)
             publish(event)
 
-        result, _ = await asyncio.wrap_future(self._events.together(work, events_of, on_last, erases=stream))
+        result, _ = await asyncio.wrap_future(self._events.submit_with_events(work, events_of, on_last, erases=stream))
         return result
 
     async def change_audience(
@@ -74,7 +74,7 @@ class EventLog:
         self, work: Work[T], events_of: Callable[[T], Sequence[NewEvent]]
     ) -> tuple[T, Sequence[EventRecord]]:
         """As `write_with_events`, but also return the appended events."""
-        return await asyncio.wrap_future(self._events.together(work, events_of, self._publisher()))
+        return await asyncio.wrap_future(self._events.submit_with_events(work, events_of, self._publisher()))
 
     async def read(
         self, stream: str | None = None, after: int = 0, limit: int = 100, *, tenant: str | None = None

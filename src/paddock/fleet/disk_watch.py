@@ -69,9 +69,9 @@ class _FreeSpace(NamedTuple):
 
     @classmethod
     def read(cls, path: Path) -> Self:
-        whole = os.statvfs(path)
-        per_inode = whole.f_blocks * whole.f_frsize // whole.f_files if whole.f_files else 0
-        return cls(whole.f_bavail * whole.f_frsize, whole.f_favail * per_inode)
+        file_system = os.statvfs(path)
+        per_inode = file_system.f_blocks * file_system.f_frsize // file_system.f_files if file_system.f_files else 0
+        return cls(file_system.f_bavail * file_system.f_frsize, file_system.f_favail * per_inode)
 
     def maximum(self, other: Self) -> Self:
         return type(self)(max(self.data, other.data), max(self.inodes, other.inodes))

@@ -177,11 +177,11 @@ class FileMover:
         _check_path(location.path)
         return location
 
-    def _limit(self, asked: int | None) -> int:
+    def _limit(self, requested: int | None) -> int:
         bound = self._fleet.config.sandboxes.max_move
-        if asked is not None and asked > bound:
+        if requested is not None and requested > bound:
             raise InvalidInput(f"maxSize may be at most {bound} (sandboxes.max_move)")
-        return bound if asked is None else asked
+        return bound if requested is None else requested
 
     def _move_slot(self, tenant: str) -> asyncio.Semaphore:
         return self._move_slots.setdefault(tenant, asyncio.Semaphore(MAX_CONCURRENT_MOVES))
@@ -359,10 +359,10 @@ def _check_not_nested(source: SandboxFileLocation, target: SandboxFileLocation, 
     """Raise `Conflict` when source and target are the same path, or the target is inside the source."""
     if source.sandbox != target.sandbox:
         return
-    here, there = PurePosixPath(source.path), PurePosixPath(target.path)
-    if here == there:
+    source_path, target_path = PurePosixPath(source.path), PurePosixPath(target.path)
+    if source_path == target_path:
         raise Conflict(f"{source} and the destination are the same")
-    if kind == "directory" and here in there.parents:
+    if kind == "directory" and source_path in target_path.parents:
         raise Conflict(f"{target} is inside {source}; a directory cannot go into itself")
 
 

@@ -102,9 +102,9 @@ class Fleet:
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._tasks: set[asyncio.Task[Any]] = set()
 
-    def check_limits(self, asked: SandboxLimits) -> None:
+    def check_limits(self, requested: SandboxLimits) -> None:
         """Raise `InvalidInput` for more than a sandbox may have."""
-        self._admission.resolve_limits(asked)
+        self._admission.resolve_limits(requested)
 
     async def create(self, tenant: str, request: SandboxRequest) -> Sandbox:
         """Create a sandbox and return it running.
@@ -322,11 +322,11 @@ class Fleet:
     def watch_sandbox(self, sandbox: Sandbox) -> None:
         """Record the death of a sandbox when it happens."""
 
-        async def waiting() -> None:
+        async def wait_for_end() -> None:
             await self.backend.wait(sandbox.record)
             await self.record_death(sandbox.id)
 
-        self.spawn(waiting(), name=f"watch {sandbox.id}")
+        self.spawn(wait_for_end(), name=f"watch {sandbox.id}")
 
     def sandbox_lock(self, sandbox_id: str) -> asyncio.Lock:
         """Return the lock that serialises changes of one sandbox."""
@@ -364,9 +364,9 @@ class Fleet:
                 )
             ready = self.pools.take_ready(tenant, request, resolved.image, resolved.limits, resolved.kind)
             sandbox = self._pending_sandbox(tenant, request, resolved, ready)
-            this = asyncio.current_task()
-            assert this is not None
-            self.starting[sandbox.id] = this
+            creation_task = asyncio.current_task()
+            assert creation_task is not None
+            self.starting[sandbox.id] = creation_task
             try:
                 kept = await self.sandboxes.insert(sandbox)
             except BaseException:
@@ -489,9 +489,9 @@ class Fleet:
         await self.publish_event(sandbox, EventType.SANDBOX_FAILED, reason="start_failed", message=str(error))
 
     async def _wait_until_started(self, sandbox: Sandbox) -> Sandbox:
-        under_way = self.starting.get(sandbox.id)
-        if under_way is not None:
-            return await asyncio.shield(under_way)
+        creation_task = self.starting.get(sandbox.id)
+        if creation_task is not None:
+            return await asyncio.shield(creation_task)
         return sandbox
 
     async def _release_resources(self, sandbox: Sandbox) -> None:

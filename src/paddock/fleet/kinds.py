@@ -75,8 +75,8 @@ class SandboxKinds:
         found = {entry.name: _load_kind(entry) for entry in entry_points(group=ENTRY_POINT_GROUP)}
         for name, own in config.kinds.items():
             found[name] = _apply_config(name, found.get(name), own)
-        known = {kind.name: place for place, kind in enumerate((CODE, LINUX, BROWSER, WINDOWS, MOBILE))}
-        return cls(sorted(found.values(), key=lambda kind: known.get(kind.name, len(known))), config.sandboxes)
+        positions = {kind.name: position for position, kind in enumerate((CODE, LINUX, BROWSER, WINDOWS, MOBILE))}
+        return cls(sorted(found.values(), key=lambda kind: positions.get(kind.name, len(positions))), config.sandboxes)
 
     def __iter__(self) -> Iterator[SandboxKind]:
         return iter(self._kinds.values())
@@ -86,8 +86,8 @@ class SandboxKinds:
         if name in self._kinds:
             return self._kinds[name]
         known = ", ".join(self._kinds)
-        near = difflib.get_close_matches(name, self._kinds, 1)
-        hint = f", did you mean {near[0]}?" if near else ";"
+        suggestions = difflib.get_close_matches(name, self._kinds, 1)
+        hint = f", did you mean {suggestions[0]}?" if suggestions else ";"
         raise InvalidInput(f"there is no kind {name[:80]!r}{hint} known are: {known}")
 
     def kind_of_image(self, image: str) -> SandboxKind | None:
@@ -116,13 +116,13 @@ def _load_kind(entry: EntryPoint) -> SandboxKind:
 
 
 def _apply_config(name: str, known: SandboxKind | None, own: KindConfig) -> SandboxKind:
-    given = own.model_dump(exclude_none=True, exclude={"limits"})
+    settings = own.model_dump(exclude_none=True, exclude={"limits"})
     limits = own.limits.model_dump(exclude_none=True)
     if known is not None:
-        return known.model_copy(update={**given, "limits": known.limits.model_copy(update=limits)})
+        return known.model_copy(update={**settings, "limits": known.limits.model_copy(update=limits)})
     if own.image is None:
         raise ConfigError(f"kinds.{name}: a new kind needs an image; set kinds.{name}.image")
     try:
-        return SandboxKind.model_validate({"title": name, **given, "name": name, "limits": limits})
+        return SandboxKind.model_validate({"title": name, **settings, "name": name, "limits": limits})
     except ValidationError:
         raise ConfigError(f"kinds: {name!r} is not a valid kind name; use lower-case letters and digits") from None

@@ -153,10 +153,10 @@ class PortForwards:
         reader: asyncio.StreamReader,
         writer: asyncio.StreamWriter,
     ) -> None:
-        this = asyncio.current_task()
-        assert this is not None
+        serving_task = asyncio.current_task()
+        assert serving_task is not None
         to_daemon = port == EXECD_PORT
-        relay = DirectConnection(this, tenant, sandbox_id, to_daemon, has_token=not to_daemon)
+        relay = DirectConnection(serving_task, tenant, sandbox_id, to_daemon, has_token=not to_daemon)
         # Each needs two descriptors.
         few_descriptors = writer.get_extra_info("socket").fileno() + 1 >= _descriptor_limit()
         if not self._connections.add(relay, few_descriptors=few_descriptors):

@@ -138,10 +138,10 @@ class Reconciler:
         limit = self._fleet.config.sandboxes.idle_timeout
         if limit is None:
             return
-        asking = asyncio.Semaphore(MAX_CONCURRENT_QUERIES)
+        query_slots = asyncio.Semaphore(MAX_CONCURRENT_QUERIES)
 
         async def idle(sandbox: Sandbox) -> bool:
-            async with asking:
+            async with query_slots:
                 try:
                     seconds = (await self._fleet.client(sandbox).state(QUERY_TIMEOUT)).get("idle_seconds", 0)
                 except PaddockError:

@@ -99,10 +99,10 @@ def _render_type(rule: Mapping[str, Any]) -> str:
     words = " or ".join(_TYPES.get(kind, kind) for kind in ([kinds] if isinstance(kinds, str) else kinds))
     if "properties" in rule:
         words += " of " + ", ".join(f"`{name}`" for name in rule["properties"])
-    least, most = rule.get("minimum"), rule.get("maximum")
-    if least is not None and most is not None:
-        return f"{words}, {least} to {most}"
-    return f"{words}, from {least}" if least is not None else words
+    minimum, maximum = rule.get("minimum"), rule.get("maximum")
+    if minimum is not None and maximum is not None:
+        return f"{words}, {minimum} to {maximum}"
+    return f"{words}, from {minimum}" if minimum is not None else words
 
 
 if __name__ == "__main__":

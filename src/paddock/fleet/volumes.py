@@ -79,8 +79,12 @@ class VolumeRegistry:
 
     def list_volume_names(self, tenant: str, prefix: str = "") -> Sequence[str]:
         """List names of a tenant's volumes, optionally by prefix."""
-        place = self._directory / tenant
-        return sorted(path.name for path in place.iterdir() if path.name.startswith(prefix)) if place.is_dir() else []
+        volumes_directory = self._directory / tenant
+        return (
+            sorted(path.name for path in volumes_directory.iterdir() if path.name.startswith(prefix))
+            if volumes_directory.is_dir()
+            else []
+        )
 
     def remove_volume(self, tenant: str, claim: str) -> None:
         """Delete a named volume if it exists. No sandbox may have it mounted."""
@@ -135,7 +139,7 @@ def _target(path: str, read_only: bool) -> str:
     return target
 
 
-def _check_sub_path(volume: Path, sub_path: str, asked: str | None) -> None:
+def _check_sub_path(volume: Path, sub_path: str, requested: str | None) -> None:
     """Raise `InvalidInput` for a path at which the sandbox could not be started. Starting it checks again."""
     if not sub_path:
         return
@@ -143,8 +147,8 @@ def _check_sub_path(volume: Path, sub_path: str, asked: str | None) -> None:
     try:
         os.close(open_within_root(root, sub_path, os.O_PATH))
     except OSError as error:
-        why = os.strerror(error.errno or 0)
-        raise InvalidInput(f"subPath {asked!r} is not in its volume, or is a link out of it: {why}") from None
+        reason = os.strerror(error.errno or 0)
+        raise InvalidInput(f"subPath {requested!r} is not in its volume, or is a link out of it: {reason}") from None
     finally:
         os.close(root)
 

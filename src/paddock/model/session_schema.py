@@ -11,8 +11,8 @@ from pydantic.json_schema import models_json_schema
 
 from paddock.model.session_events import EVENTS
 
-DIALECT = "https://json-schema.org/draft/2020-12/schema"
-ABOUT = "An event of a chat session, as `/v1/sessions/ID/events` and `/v1/sessions/ID/ws` send it."
+JSON_SCHEMA_DIALECT = "https://json-schema.org/draft/2020-12/schema"
+SCHEMA_DESCRIPTION = "An event of a chat session, as `/v1/sessions/ID/events` and `/v1/sessions/ID/ws` send it."
 _ENVELOPE: Mapping[str, tuple[Mapping[str, Any], str]] = {
     "sequence": ({"type": "integer"}, "Position among all events of the server; grows, may have gaps."),
     "stream": ({"type": "string"}, "`session/ID`."),
@@ -24,12 +24,12 @@ _SIMPLE = {"string": "string", "integer": "number", "number": "number", "boolean
 
 def session_event_schema() -> dict[str, Any]:
     """Return the JSON Schema of an event. Fields and types may be added; clients ignore unknown ones."""
-    _, made = models_json_schema([(each, "serialization") for each in EVENTS.values()])
-    parts: dict[str, Any] = {name: _told(part) for name, part in made["$defs"].items()}
+    _, definitions = models_json_schema([(each, "serialization") for each in EVENTS.values()])
+    parts: dict[str, Any] = {name: _event_form(part) for name, part in definitions["$defs"].items()}
     return {
-        "$schema": DIALECT,
+        "$schema": JSON_SCHEMA_DIALECT,
         "title": "Paddock session event",
-        "description": ABOUT,
+        "description": SCHEMA_DESCRIPTION,
         "type": "object",
         "properties": {
             **{name: {**form, "description": about} for name, (form, about) in _ENVELOPE.items()},
@@ -55,34 +55,34 @@ def session_event_typescript() -> str:
     return "\n".join(_lines(session_event_schema())) + "\n"
 
 
-def _told(part: dict[str, Any]) -> dict[str, Any]:
+def _event_form(part: dict[str, Any]) -> dict[str, Any]:
     """Adapt a model's schema to events: null fields are absent, all others required."""
     kept = {key: value for key, value in part.items() if key not in ("title", "additionalProperties", "required")}
     if "description" in kept:
         kept["description"] = " ".join(kept["description"].split())
     if "properties" in kept:
         found = kept["properties"].items()
-        kept["properties"] = {name: _without_nothing(form) for name, form in found}
+        kept["properties"] = {name: _without_null(form) for name, form in found}
         # Fields with a default are always present, unless the default is null.
         kept["required"] = [name for name, form in found if "default" not in form or form["default"] is not None]
     return kept
 
 
-def _without_nothing(form: Mapping[str, Any]) -> dict[str, Any]:
+def _without_null(form: Mapping[str, Any]) -> dict[str, Any]:
     kept = {key: value for key, value in form.items() if key not in ("title", "default", "discriminator")}
     if "items" in kept:
-        kept["items"] = _without_nothing(kept["items"])
+        kept["items"] = _without_null(kept["items"])
     options = [each for each in kept.get("anyOf", ()) if each.get("type") != "null"]
     if len(options) == 1:
         del kept["anyOf"]
-        kept |= _without_nothing(options[0])
+        kept |= _without_null(options[0])
     return kept
 
 
-def _lines(whole: Mapping[str, Any]) -> Iterator[str]:
+def _lines(schema: Mapping[str, Any]) -> Iterator[str]:
     yield "// The events of Paddock's chat sessions. Written by `make docs`; do not edit."
     yield ""
-    for name, part in sorted(whole["$defs"].items()):
+    for name, part in sorted(schema["$defs"].items()):
         yield from _about(part, "")
         if "properties" in part:
             yield f"export interface {name} {{"
@@ -100,11 +100,11 @@ def _lines(whole: Mapping[str, Any]) -> Iterator[str]:
     yield "  data: Data;"
     yield "}"
     yield ""
-    yield from _about(whole, "")
+    yield from _about(schema, "")
     yield "export type SessionEvent ="
-    told = [f'  | Told<"{kind}", {each.__name__}>' for kind, each in EVENTS.items()]
-    yield from told[:-1]
-    yield told[-1] + ";"
+    event_types = [f'  | Told<"{kind}", {each.__name__}>' for kind, each in EVENTS.items()]
+    yield from event_types[:-1]
+    yield event_types[-1] + ";"
 
 
 def _about(part: Mapping[str, Any], indent: str) -> Iterator[str]:

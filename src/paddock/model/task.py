@@ -33,7 +33,7 @@ from paddock.model.task_fields import (
 )
 
 __all__ = [
-    "MOST_RUNS",
+    "MAX_MATRIX_RUNS",
     "WORKSPACE",
     "Deliverable",
     "EndConditions",
@@ -56,7 +56,7 @@ __all__ = [
     "VariableValue",
 ]  # fmt: skip
 
-MOST_RUNS = 256
+MAX_MATRIX_RUNS = 256
 """Maximum runs of one matrix."""
 
 FieldPath = tuple[str | int, ...]
@@ -66,7 +66,7 @@ class TaskConflicts(ValueError):
     """Contradictory fields of a task, each with the path of the field to change."""
 
     def __init__(self, problems: Sequence[tuple[FieldPath, str]]) -> None:
-        super().__init__("; ".join(f"{'.'.join(map(str, way))}: {problem}" for way, problem in problems))
+        super().__init__("; ".join(f"{'.'.join(map(str, path))}: {problem}" for path, problem in problems))
         self.problems = tuple(problems)
 
 
@@ -298,8 +298,8 @@ class TaskMatrix(TaskPart):
         runs = max(1, len(self.agents)) * max(1, len(self.models))
         if not self.agents and not self.models:
             raise ValueError("needs 'agents', 'models' or both")
-        if runs > MOST_RUNS:
-            raise ValueError(f"stands for {runs} runs; {MOST_RUNS} is the maximum")
+        if runs > MAX_MATRIX_RUNS:
+            raise ValueError(f"stands for {runs} runs; {MAX_MATRIX_RUNS} is the maximum")
         return self
 
 
@@ -371,7 +371,7 @@ class Task(TaskPart):
         return value
 
     @model_validator(mode="after")
-    def _whole(self) -> Task:
+    def _check_consistency(self) -> Task:
         problems = [*self._contradictions(), *self._repetitions()]
         if problems:
             raise TaskConflicts(problems)
@@ -402,7 +402,7 @@ class Task(TaskPart):
                 "is false, so something else must end it: add file, output, says or verified",
             ),
         ]
-        return [(way, problem) for broken, way, problem in rules if broken]
+        return [(path, problem) for broken, path, problem in rules if broken]
 
     def _repetitions(self) -> list[tuple[FieldPath, str]]:
         matrix = self.matrix or TaskMatrix.model_construct()
@@ -415,10 +415,10 @@ class Task(TaskPart):
             (("matrix", "models"), matrix.models),
         ]
         problems: list[tuple[FieldPath, str]] = []
-        for way, names in lists:
+        for path, names in lists:
             for i, name in enumerate(names):
                 if name and name in names[:i]:
-                    problems.append(((*way, i), f"is {name!r} again, as {way[-1]}.{names.index(name)} is; keep one"))
+                    problems.append(((*path, i), f"is {name!r} again, as {path[-1]}.{names.index(name)} is; keep one"))
         for i, name in enumerate(self.secrets):
             if name in self.env:
                 problems.append((("secrets", i), f"{name!r} is in 'env' too; keep one"))

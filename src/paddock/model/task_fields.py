@@ -74,14 +74,14 @@ def split_command_words(value: object) -> object:
 
 
 def validate_command(value: object) -> object:
-    given = [value] if isinstance(value, str) else value
+    values = [value] if isinstance(value, str) else value
     if value is None:
         return value
-    if not isinstance(given, (list, tuple)) or not all(isinstance(word, str) for word in given):
+    if not isinstance(values, (list, tuple)) or not all(isinstance(word, str) for word in values):
         raise ValueError("must be shell text, or a list of words that are all text; quote numbers")
-    if not given or not given[0].strip():
+    if not values or not values[0].strip():
         raise ValueError("must not be empty; leave it out for the preset's command")
-    for word in given:
+    for word in values:
         _printable(word)
     return value
 

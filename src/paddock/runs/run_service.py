@@ -76,7 +76,7 @@ class RunService:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         try:
-            await self._store.let_go(self.owner)
+            await self._store.release_leases(self.owner)
         except PaddockError as error:
             log.warning("could not release runs; they are adopted when their lease expires", error=str(error))
 
@@ -115,7 +115,7 @@ class RunService:
             changed_at=now,
         )
         queued = NewEvent(f"run/{run.id}", EventType.RUN_QUEUED, {"name": run.name, "group": group}, tenant)
-        inserting = self._store.inserting(run)
+        inserting = self._store.insert_work(run)
         kept, _ = await self.dependencies.events.write_with_events(
             inserting, lambda found: [queued] if found[1] else []
         )
@@ -148,7 +148,7 @@ class RunService:
         why = f"it was cancelled: {reason}"
         code, params = ReasonCode.CANCELLED, {"detail": reason}
         result = RunResult(state=RunState.CANCELLED, ended_by=EndedBy.CANCEL, reason=why, code=code, params=params)
-        cancelling = self._store.cancelling(run_id, reason, hard, result)
+        cancelling = self._store.cancel_work(run_id, reason, hard, result)
 
         def tell(found: tuple[Run, bool]) -> Sequence[NewEvent]:
             run, news = found
@@ -176,7 +176,7 @@ class RunService:
         stream = f"run/{run_id}"
         changed = NewEvent(stream, EventType.RUN_SHARED, {"visibility": visibility}, tenant)
         shared = await self.dependencies.events.change_audience(
-            self._store.changing(run_id, None, visibility=visibility),
+            self._store.update_work(run_id, None, visibility=visibility),
             lambda _: [changed],
             [stream],
             run.model_copy(update={"visibility": visibility}).audience,

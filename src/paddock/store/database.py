@@ -35,7 +35,7 @@ _LARGEST_BATCH = 256
 _BUSY_SECONDS = 5.0
 _PROBE_EVERY = 5.0
 """Minimum seconds between probe writes."""
-_LITTLE = 2**20
+_MIN_FREE_BYTES = 2**20
 """Free disk bytes below which writes are expected to fail."""
 
 
@@ -67,29 +67,29 @@ class Store:
         self._write_thread = ThreadPoolExecutor(1, "store-write")
         self._read_threads = ThreadPoolExecutor(_READERS, "store-read")
         self._inode = path.stat().st_ino
-        self._trouble: str | None = None
+        self._last_error: str | None = None
         """Error of the last write, `None` after a success."""
         self._probe_at = 0.0
         self._closing = threading.Lock()
         self._closed = False
 
     @classmethod
-    async def open(cls, where: str | Path) -> Self:
+    async def open(cls, location: str | Path) -> Self:
         """Open the database at a path or `sqlite:///` address, made or brought up to date as needed.
 
         Raises `ConfigError` for an address of another kind or a database made by a newer Paddock,
         `Unavailable` when it cannot be read or written.
         """
-        path = _path(where)
+        path = _path(location)
         return await asyncio.to_thread(cls._open, path)
 
     @classmethod
-    async def open_to_read(cls, where: str | Path) -> Self:
+    async def open_to_read(cls, location: str | Path) -> Self:
         """Open a database read-only, with or without a running server.
 
         A database of an older Paddock is migrated first. Writes raise `Unavailable`. Raises as `open` does.
         """
-        return await asyncio.to_thread(cls._open, _path(where), read_only=True)
+        return await asyncio.to_thread(cls._open, _path(location), read_only=True)
 
     @classmethod
     def _open(cls, path: Path, *, read_only: bool = False) -> Self:
@@ -156,14 +156,14 @@ class Store:
         Writes itself only after a write has failed, and then every few seconds at most.
         """
         await asyncio.to_thread(self._check_disk)
-        if self._trouble is not None:
+        if self._last_error is not None:
             now = time.monotonic()
             if now >= self._probe_at:
                 self._probe_at = now + _PROBE_EVERY
                 # Writes one page; the value is unused.
                 await self.write(lambda connection: connection.exec_driver_sql(f"PRAGMA user_version = {int(now)}"))
-            if (trouble := self._trouble) is not None:
-                raise Unavailable(trouble)
+            if (last_error := self._last_error) is not None:
+                raise Unavailable(last_error)
         await self.read(lambda connection: connection.exec_driver_sql("SELECT 1").scalar())
 
     def _check_disk(self) -> None:
@@ -175,7 +175,7 @@ class Store:
             raise Unavailable(f"The database {self.path} is gone; stop the server and restore a copy.") from None
         except OSError as error:
             raise explain_storage_error(error, self.path) from error
-        if disk.f_bavail * disk.f_frsize < _LITTLE and disk.f_blocks:
+        if disk.f_bavail * disk.f_frsize < _MIN_FREE_BYTES and disk.f_blocks:
             raise Unavailable(f"The disk that holds {self.path} is full; free some space and try again.")
 
     async def read(self, work: Work[T]) -> T:
@@ -222,12 +222,12 @@ class Store:
         try:
             with self._writer.begin():
                 job.result = job.work(self._writer)
-            self._trouble = None
+            self._last_error = None
         except DBAPIError as error:
             job.error = explain_storage_error(error, self.path)
             job.error.__cause__ = error
             if isinstance(job.error, Unavailable):
-                self._trouble, self._probe_at = job.error.message, time.monotonic() + _PROBE_EVERY
+                self._last_error, self._probe_at = job.error.message, time.monotonic() + _PROBE_EVERY
         except BaseException as error:  # the error belongs to the caller
             job.error = error
 
@@ -247,12 +247,12 @@ class Store:
                     self._writer.exec_driver_sql("RELEASE job")
         except Exception:  # the failing job gets its error when it runs alone
             return False
-        self._trouble = None
+        self._last_error = None
         return True
 
 
-def _path(where: str | Path) -> Path:
-    text = str(where)
+def _path(location: str | Path) -> Path:
+    text = str(location)
     if "://" in text and not text.startswith("sqlite:///"):
         raise ConfigError(
             f"Paddock keeps its data in SQLite so far; {text.split('://')[0]} addresses are not supported."

@@ -66,26 +66,31 @@ class EventStore:
         self._append_other = _appending(None)
 
     def append(
-        self, stream: str, kind: EventType, data: Mapping[str, Any], tenant: str, settled: Callable[[EventRecord], None]
+        self,
+        stream: str,
+        kind: EventType,
+        data: Mapping[str, Any],
+        tenant: str,
+        on_stored: Callable[[EventRecord], None],
     ) -> Future[EventRecord]:
-        """Queue one event. Once it is on disk `settled` is called with it, from the store's thread, in order."""
+        """Queue one event. Once it is on disk `on_stored` is called with it, from the store's thread, in order."""
 
         def work(connection: Connection) -> EventRecord:
             return self._insert(connection, NewEvent(stream, kind, data, tenant))
 
         def done(finished: Future[EventRecord]) -> None:
             if not finished.cancelled() and finished.exception() is None:
-                settled(finished.result())
+                on_stored(finished.result())
 
         future = self._store.submit(work)
         future.add_done_callback(done)
         return future
 
-    def together(
+    def submit_with_events(
         self,
         work: Work[T],
-        tell: Callable[[T], Sequence[NewEvent]],
-        settled: Callable[[EventRecord], None],
+        events_of: Callable[[T], Sequence[NewEvent]],
+        on_stored: Callable[[EventRecord], None],
         *,
         erases: str | None = None,
     ) -> Future[tuple[T, Sequence[EventRecord]]]:
@@ -94,41 +99,41 @@ class EventStore:
         Of the stream that it erases only the newest event stays.
         """
 
-        def whole(connection: Connection) -> tuple[T, Sequence[EventRecord]]:
+        def work_with_events(connection: Connection) -> tuple[T, Sequence[EventRecord]]:
             result = work(connection)
-            told = [self._insert(connection, each) for each in tell(result)]
+            stored = [self._insert(connection, each) for each in events_of(result)]
             if erases is not None:
                 newest = select(func.max(events.c.number)).where(events.c.stream == erases).scalar_subquery()
                 connection.execute(delete(events).where(events.c.stream == erases, events.c.number < newest))
-            return result, told
+            return result, stored
 
         def done(finished: Future[tuple[T, Sequence[EventRecord]]]) -> None:
             if not finished.cancelled() and finished.exception() is None:
                 for event in finished.result()[1]:
-                    settled(event)
+                    on_stored(event)
 
-        future = self._store.submit(whole)
+        future = self._store.submit(work_with_events)
         future.add_done_callback(done)
         return future
 
-    def _insert(self, connection: Connection, it: NewEvent) -> EventRecord:
+    def _insert(self, connection: Connection, event: NewEvent) -> EventRecord:
         values = {
-            "stream": it.stream,
-            "type": it.type,
-            "tenant": str(it.tenant),
-            "at": it.at or datetime.now(UTC),
-            "data": dict(it.data),
+            "stream": event.stream,
+            "type": event.type,
+            "tenant": str(event.tenant),
+            "at": event.at or datetime.now(UTC),
+            "data": dict(event.data),
         }
-        kind, _, of_object = it.stream.partition("/")
-        given = {"of_stream": it.stream, "of_object": of_object, "otherwise": it.audience}
+        kind, _, of_object = event.stream.partition("/")
+        object_parameters = {"of_stream": event.stream, "of_object": of_object, "otherwise": event.audience}
         appending = self._append.get(kind, self._append_other)
-        sequence, number, audience = connection.execute(appending, values | given).one()
+        sequence, number, audience = connection.execute(appending, values | object_parameters).one()
         return EventRecord(sequence=sequence, number=number, audience=audience, **values)
 
     async def read(self, stream: str | None, after: int, limit: int, tenant: str | None = None) -> StoredEventPage:
         """Events of one stream after a number, or of all streams after a sequence number."""
-        place = events.c.sequence if stream is None else events.c.number
-        conditions: list[ColumnElement[bool]] = [place > after]
+        cursor_column = events.c.sequence if stream is None else events.c.number
+        conditions: list[ColumnElement[bool]] = [cursor_column > after]
         if stream is not None:
             conditions.append(events.c.stream == stream)
         if tenant is not None:
@@ -136,7 +141,7 @@ class EventStore:
         subject = private_subject_of_view(tenant)
         if subject is not None:
             conditions.append(or_(events.c.audience.is_(None), events.c.audience == subject))
-        statement = select(events).where(*conditions).order_by(place).limit(limit)
+        statement = select(events).where(*conditions).order_by(cursor_column).limit(limit)
 
         def work(connection: Connection) -> StoredEventPage:
             found = [row_to_model(EventRecord, row) for row in connection.execute(statement).mappings()]
@@ -167,12 +172,12 @@ class EventStore:
 def with_new_audience(work: Work[T], streams: Sequence[str], audience: str | None) -> Work[T]:
     """As `work`, and then show the events of some streams to one subject only, or to all of the tenant."""
 
-    def whole(connection: Connection) -> T:
+    def work_with_audience(connection: Connection) -> T:
         result = work(connection)
         connection.execute(update(events).where(events.c.stream.in_(streams)).values(audience=audience))
         return result
 
-    return whole
+    return work_with_audience
 
 
 def _appending(table: Table | None) -> ReturningInsert[Any]:

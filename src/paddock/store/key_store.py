@@ -15,7 +15,7 @@ from paddock.store.tables import keys, tenants
 
 # Persons may put a session's id on keys of their own; the name is what only the server gives.
 _of_session = and_(keys.c.session.is_not(None), keys.c.name == SESSION_KEY + keys.c.session)
-_of_nobody_else = and_(keys.c.sandbox.is_(None), or_(keys.c.session.is_(None), not_(_of_session)))
+_user_owned = and_(keys.c.sandbox.is_(None), or_(keys.c.session.is_(None), not_(_of_session)))
 
 
 class ApiKeyStore:
@@ -36,7 +36,7 @@ class ApiKeyStore:
         # A starting sandbox is flushed only once it runs, together with its key.
         return await self._store.write(work, flush=key.sandbox is None)
 
-    async def by_prefix(self, prefix: str) -> Sequence[tuple[ApiKey, str]]:
+    async def find_by_prefix(self, prefix: str) -> Sequence[tuple[ApiKey, str]]:
         """Return keys by prefix, with digests."""
         statement = select(keys).where(keys.c.prefix == prefix)
 
@@ -54,7 +54,7 @@ class ApiKeyStore:
         statement = select(keys).order_by(keys.c.created_at, keys.c.id)
         if tenant is not None:
             statement = statement.where(keys.c.tenant == tenant)
-        statement = statement.where(_of_nobody_else if sandbox is None else keys.c.sandbox == sandbox)
+        statement = statement.where(_user_owned if sandbox is None else keys.c.sandbox == sandbox)
 
         def work(connection: Connection) -> Sequence[ApiKey]:
             return [_key(row) for row in connection.execute(statement).mappings()]
@@ -64,7 +64,7 @@ class ApiKeyStore:
     async def count_usable(self, now: datetime) -> int:
         """Count active keys, without those of sandboxes and chat sessions."""
         usable = keys.c.revoked_at.is_(None), or_(keys.c.expires_at.is_(None), keys.c.expires_at > now)
-        statement = select(func.count()).select_from(keys).where(_of_nobody_else, *usable)
+        statement = select(func.count()).select_from(keys).where(_user_owned, *usable)
         return await self._store.read(lambda connection: connection.execute(statement).scalar_one())
 
     async def revoke(self, key_id: str, at: datetime, tenant: str | None = None) -> ApiKey:
@@ -100,12 +100,12 @@ class ApiKeyStore:
         statement = select(keys.c.sandbox).distinct().where(keys.c.sandbox.is_not(None), keys.c.revoked_at.is_(None))
         return await self._store.read(lambda connection: list(connection.execute(statement).scalars()))
 
-    async def forget_sandboxes(self, before: datetime) -> int:
+    async def delete_revoked_of_sandboxes(self, before: datetime) -> int:
         """Delete keys of sandboxes and chat sessions revoked before a time; return their number."""
         statement = delete(keys).where(or_(keys.c.sandbox.is_not(None), _of_session), keys.c.revoked_at < before)
         return await self._store.write(lambda connection: connection.execute(statement).rowcount)
 
-    async def used(self, key_id: str, at: datetime) -> None:
+    async def record_use(self, key_id: str, at: datetime) -> None:
         """Note when a key was last used."""
         statement = update(keys).where(keys.c.id == key_id).values(last_used_at=at)
         await self._store.write(lambda connection: connection.execute(statement).rowcount)

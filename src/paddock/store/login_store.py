@@ -18,14 +18,14 @@ class LoginStore:
     def __init__(self, store: Store) -> None:
         self._store = store
 
-    async def insert(self, login: BrowserLogin, most: int) -> None:
-        """Insert a login and delete the oldest ones of its key beyond `most`."""
-        mine = logins.c.key_id == login.key_id
-        newest = select(logins.c.digest).where(mine).order_by(logins.c.used_at.desc()).limit(most - 1)
+    async def insert(self, login: BrowserLogin, max_logins: int) -> None:
+        """Insert a login and delete the oldest ones of its key beyond `max_logins`."""
+        of_same_key = logins.c.key_id == login.key_id
+        newest = select(logins.c.digest).where(of_same_key).order_by(logins.c.used_at.desc()).limit(max_logins - 1)
 
         def work(connection: Connection) -> None:
             kept = list(connection.execute(newest).scalars())
-            connection.execute(delete(logins).where(mine, logins.c.digest.not_in(kept)))
+            connection.execute(delete(logins).where(of_same_key, logins.c.digest.not_in(kept)))
             connection.execute(insert(logins), model_to_row(login))
 
         await self._store.write(work)
@@ -39,7 +39,7 @@ class LoginStore:
 
         return await self._store.read(work)
 
-    async def used(self, digest: str, at: datetime) -> None:
+    async def record_use(self, digest: str, at: datetime) -> None:
         """Note when a login was last used."""
         statement = update(logins).where(logins.c.digest == digest).values(used_at=at)
         await self._store.write(lambda connection: connection.execute(statement).rowcount)
@@ -49,7 +49,7 @@ class LoginStore:
         statement = delete(logins).where(logins.c.digest == digest)
         await self._store.write(lambda connection: connection.execute(statement).rowcount)
 
-    async def forget(self, begun_before: datetime, used_before: datetime) -> int:
+    async def delete_expired(self, created_before: datetime, used_before: datetime) -> int:
         """Delete logins that were created or last used too long ago; return their number."""
-        old = or_(logins.c.created_at < begun_before, logins.c.used_at < used_before)
+        old = or_(logins.c.created_at < created_before, logins.c.used_at < used_before)
         return await self._store.write(lambda connection: connection.execute(delete(logins).where(old)).rowcount)

@@ -17,10 +17,10 @@ from paddock.store.tables import UtcTimestamp, runs
 from paddock.store.visibility import same_request_conditions, visible_conditions
 
 _ENDED = [state for state in RunState if state.ended]
-_APART = ("task_name", "concurrency")
+_DERIVED_COLUMNS = ("task_name", "concurrency")
 """Columns derived from the task."""
-_shown = select(*(each for each in runs.c if each.name not in _APART))
-_WHOLE = ("task", "result", "progress")
+_shown = select(*(each for each in runs.c if each.name not in _DERIVED_COLUMNS))
+_COMPLETE_FIELDS = ("task", "result", "progress")
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,13 +40,13 @@ RunSelector = Callable[[Sequence[QueuedRun], Sequence[QueuedRun]], Sequence[str]
 class RunStore:
     """Runs. Methods with a tenant see only that tenant's; `None` sees all.
 
-    Changes that publish events are returned as units of work for `EventLog.together`.
+    Changes that publish events are returned as units of work for `EventLog.write_with_events`.
     """
 
     def __init__(self, store: Store) -> None:
         self._store = store
 
-    def inserting(self, run: Run) -> Work[tuple[Run, bool]]:
+    def insert_work(self, run: Run) -> Work[tuple[Run, bool]]:
         """Insert a run; return it and whether it is new. The same tenant and request key return the earlier one."""
         row = {name: _value(name, value) for name, value in run}
         row |= {"task_name": run.task.name, "concurrency": run.task.concurrency}
@@ -113,17 +113,17 @@ class RunStore:
             if not waiting:
                 return []
             chosen = choose(waiting, [QueuedRun(*row) for row in connection.execute(active)])
-            begun = func.coalesce(runs.c.started_at, literal(now, UtcTimestamp()))
-            ours = [
+            first_start = func.coalesce(runs.c.started_at, literal(now, UtcTimestamp()))
+            claimed = [
                 run_id
                 for run_id in chosen
                 if connection.execute(
                     update(runs)
                     .where(runs.c.id == run_id, runs.c.state == RunState.QUEUED)
-                    .values(taken | {"started_at": begun})
+                    .values(taken | {"started_at": first_start})
                 ).rowcount
             ]
-            return [require_run(connection, run_id, None) for run_id in ours]
+            return [require_run(connection, run_id, None) for run_id in claimed]
 
         return await self._store.write(work)
 
@@ -133,12 +133,12 @@ class RunStore:
         With `alone`, this is the only server, so leases of others are ignored.
         """
         free = or_(runs.c.owner.is_(None), runs.c.owned_until.is_(None), runs.c.owned_until < now)
-        mine = runs.c.owner == owner
-        conditions = [runs.c.state == RunState.RUNNING, or_(runs.c.owner.is_(None), ~mine) if alone else free]
-        left = select(runs.c.id).where(*conditions).order_by(runs.c.created_at).limit(limit)
+        is_owned_here = runs.c.owner == owner
+        conditions = [runs.c.state == RunState.RUNNING, or_(runs.c.owner.is_(None), ~is_owned_here) if alone else free]
+        available = select(runs.c.id).where(*conditions).order_by(runs.c.created_at).limit(limit)
 
         def work(connection: Connection) -> Sequence[Run]:
-            ids = connection.execute(left).scalars().all()
+            ids = connection.execute(available).scalars().all()
             taken = [
                 run_id
                 for run_id in ids
@@ -152,56 +152,56 @@ class RunStore:
 
     async def renew(self, owner: str, until: datetime) -> Sequence[tuple[str, str | None, bool]]:
         """Renew `owner`'s leases; return the run ids with requested cancellations."""
-        mine = (runs.c.owner == owner, runs.c.state == RunState.RUNNING)
+        owned_conditions = (runs.c.owner == owner, runs.c.state == RunState.RUNNING)
 
         def work(connection: Connection) -> Sequence[tuple[str, str | None, bool]]:
-            connection.execute(update(runs).where(*mine).values(owned_until=until))
-            rows = connection.execute(select(runs.c.id, runs.c.cancelling, runs.c.hard).where(*mine))
+            connection.execute(update(runs).where(*owned_conditions).values(owned_until=until))
+            rows = connection.execute(select(runs.c.id, runs.c.cancelling, runs.c.hard).where(*owned_conditions))
             return [(row[0], row[1], row[2]) for row in rows]
 
         return await self._store.write(work)
 
-    async def let_go(self, owner: str) -> None:
+    async def release_leases(self, owner: str) -> None:
         """Release `owner`'s leases."""
         statement = update(runs).where(runs.c.owner == owner, runs.c.state == RunState.RUNNING)
         await self._store.write(lambda connection: connection.execute(statement.values(owner=None, owned_until=None)))
 
-    def changing(self, run_id: str, mine: str | None, /, **fields: Any) -> Work[Run]:
+    def update_work(self, run_id: str, owner: str | None, /, **fields: Any) -> Work[Run]:
         """Change a run; with an owner, only under its lease. Raises `Conflict` otherwise."""
         values = fields_to_columns(runs, {name: _value(name, value) for name, value in fields.items()})
         conditions = [runs.c.id == run_id]
-        if mine is not None:
-            conditions += [runs.c.owner == mine, runs.c.state == RunState.RUNNING]
+        if owner is not None:
+            conditions += [runs.c.owner == owner, runs.c.state == RunState.RUNNING]
 
-        changing = update(runs).where(*conditions).values(values).returning(*_shown.selected_columns)
+        statement = update(runs).where(*conditions).values(values).returning(*_shown.selected_columns)
 
         def work(connection: Connection) -> Run:
-            row = connection.execute(changing).mappings().first()
+            row = connection.execute(statement).mappings().first()
             if row is None:
                 run = require_run(connection, run_id, None)
-                raise Conflict(f"Run {run_id} is {run.state} and owned by {run.owner or 'no runner'}, not by {mine}.")
+                raise Conflict(f"Run {run_id} is {run.state} and owned by {run.owner or 'no runner'}, not by {owner}.")
             return row_to_model(Run, row)
 
         return work
 
-    async def update(self, run_id: str, mine: str | None, /, **fields: Any) -> Run:
-        """Run `changing` immediately."""
-        return await self._store.write(self.changing(run_id, mine, **fields))
+    async def update(self, run_id: str, owner: str | None, /, **fields: Any) -> Run:
+        """Run `update_work` immediately."""
+        return await self._store.write(self.update_work(run_id, owner, **fields))
 
-    def cancelling(self, run_id: str, reason: str, hard: bool, result: RunResult) -> Work[tuple[Run, bool]]:
+    def cancel_work(self, run_id: str, reason: str, hard: bool, result: RunResult) -> Work[tuple[Run, bool]]:
         """Cancel a run: a queued run ends with `result`, a running one is notified. Return whether it changed."""
 
         def work(connection: Connection) -> tuple[Run, bool]:
             run = require_run(connection, run_id, None)
-            told = run.state is RunState.RUNNING and run.cancelling is not None and (run.hard or not hard)
-            if run.state.ended or told:
+            already_requested = run.state is RunState.RUNNING and run.cancelling is not None and (run.hard or not hard)
+            if run.state.ended or already_requested:
                 return run, False
             now = datetime.now(UTC)
-            wish: dict[str, Any] = {"cancelling": run.cancelling or reason, "hard": hard, "changed_at": now}
+            changes: dict[str, Any] = {"cancelling": run.cancelling or reason, "hard": hard, "changed_at": now}
             if run.state is RunState.QUEUED:
                 ending = {"state": result.state, "result": _value("result", result), "not_before": None}
-                wish |= ending | {"ended_at": now, "progress": {}}
-            connection.execute(update(runs).where(runs.c.id == run_id).values(wish))
+                changes |= ending | {"ended_at": now, "progress": {}}
+            connection.execute(update(runs).where(runs.c.id == run_id).values(changes))
             return require_run(connection, run_id, None), True
 
         return work
@@ -262,4 +262,8 @@ def _one(connection: Connection, *conditions: ColumnElement[bool]) -> Run | None
 
 def _value(name: str, value: Any) -> Any:
     # Store all fields of a task: a limit of null differs from an unset one.
-    return value.model_dump(mode="json") if name in _WHOLE and hasattr(value, "model_dump") else column_value(value)
+    return (
+        value.model_dump(mode="json")
+        if name in _COMPLETE_FIELDS and hasattr(value, "model_dump")
+        else column_value(value)
+    )

@@ -28,7 +28,7 @@ class SandboxStore:
         self._store = store
         # Cache of live sandboxes, read by every call. The server holds the data directory's lock, so it is the only
         # writer; only committed writes enter the cache, in commit order, so that a slow read cannot restore stale data.
-        self._living: dict[str, Sandbox] = {}
+        self._live_cache: dict[str, Sandbox] = {}
 
     async def insert(self, sandbox: Sandbox) -> Sandbox:
         """Keep a new sandbox; on disk before anything that is written later.
@@ -50,9 +50,9 @@ class SandboxStore:
 
     async def get(self, sandbox_id: str, tenant: str | None = None) -> Sandbox:
         """Return a sandbox. Raises `SandboxNotFound`, also for another tenant's."""
-        living = self._living.get(sandbox_id)
-        if living is not None and is_visible_to_view(tenant, living.tenant, living.subject, living.visibility):
-            return living
+        cached = self._live_cache.get(sandbox_id)
+        if cached is not None and is_visible_to_view(tenant, cached.tenant, cached.subject, cached.visibility):
+            return cached
         return await self._store.read(lambda connection: _known(connection, sandbox_id, tenant))
 
     async def by_request_key(self, tenant: str, request_key: str, subject: str | None = None) -> Sandbox | None:
@@ -173,7 +173,7 @@ class SandboxStore:
 
     async def delete(self, sandbox_id: str) -> None:
         """Delete a sandbox. Idempotent."""
-        self._living.pop(sandbox_id, None)
+        self._live_cache.pop(sandbox_id, None)
         statement = delete(sandboxes).where(sandboxes.c.id == sandbox_id)
         await self._store.write(lambda connection: connection.execute(statement).rowcount)
 
@@ -186,12 +186,12 @@ class SandboxStore:
         try:
             changed = await (write or self._store.write)(work)
         except BaseException:
-            self._living.pop(sandbox_id, None)  # The write may or may not have happened.
+            self._live_cache.pop(sandbox_id, None)  # The write may or may not have happened.
             raise
         if changed.state.alive:
-            self._living[changed.id] = changed
+            self._live_cache[changed.id] = changed
         else:
-            self._living.pop(changed.id, None)
+            self._live_cache.pop(changed.id, None)
         return changed
 
 

@@ -26,7 +26,7 @@ _QUERIES = {
 
 def read_completion_names(database: Path, kind: str, tenant: str) -> Iterator[str]:
     """Yield names and ids of a tenant's objects of a type, newest first. Raises `sqlite3.Error`."""
-    where = f"{database.absolute().as_uri()}?mode=ro"
-    with closing(sqlite3.connect(where, uri=True, timeout=BUSY_SECONDS)) as connection:
+    uri = f"{database.absolute().as_uri()}?mode=ro"
+    with closing(sqlite3.connect(uri, uri=True, timeout=BUSY_SECONDS)) as connection:
         for row in connection.execute(_QUERIES[kind], (tenant,)).fetchall():
             yield from (text for text in row if text)

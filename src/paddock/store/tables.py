@@ -183,7 +183,7 @@ events = Table(
 )
 
 _number = BigInteger().with_variant(Integer, "sqlite")
-_given = {name: text(f"{name} IS NOT NULL") for name in ("sandbox", "run", "session")}
+_is_set = {name: text(f"{name} IS NOT NULL") for name in ("sandbox", "run", "session")}
 
 exchange_messages = Table(
     "exchange_messages",
@@ -252,9 +252,9 @@ exchanges = Table(
     Column("subject", String(110)),
     UniqueConstraint("tenant", "id"),
     Index("ix_exchanges_visible", "tenant", "id", "subject", "session", "run", "sandbox"),
-    Index(None, "sandbox", "id", sqlite_where=_given["sandbox"]),
-    Index(None, "run", "id", sqlite_where=_given["run"]),
-    Index(None, "session", "id", sqlite_where=_given["session"]),
+    Index(None, "sandbox", "id", sqlite_where=_is_set["sandbox"]),
+    Index(None, "run", "id", sqlite_where=_is_set["run"]),
+    Index(None, "session", "id", sqlite_where=_is_set["session"]),
     Index(None, "prompt"),
     Index(None, "thread"),
     sqlite_autoincrement=True,

@@ -94,9 +94,9 @@ class EventLoopMonitor:
         try:
             callback(argument)
         finally:
-            took = time.perf_counter() - started
-            if took > _RECORDED_STEP:
-                self.record_step(took, self.clock() - used, callback.__qualname__)
+            elapsed = time.perf_counter() - started
+            if elapsed > _RECORDED_STEP:
+                self.record_step(elapsed, self.clock() - used, callback.__qualname__)
 
     def _make_task(self, loop: asyncio.AbstractEventLoop, work: Any, **options: Any) -> asyncio.Task[Any]:
         if type(work) is CoroutineType and work.cr_code not in self._measured_elsewhere:
@@ -154,9 +154,9 @@ class MeasuredCoroutine(Generator[Any, Any, T]):
         try:
             return self._work.send(value)
         finally:
-            took = time.perf_counter() - started
-            if took > _RECORDED_STEP:
-                self._monitor.record_step(took, self._monitor.clock() - used, self._route)
+            elapsed = time.perf_counter() - started
+            if elapsed > _RECORDED_STEP:
+                self._monitor.record_step(elapsed, self._monitor.clock() - used, self._route)
 
     def throw(self, kind: Any, value: BaseException | object = None, traceback: TracebackType | None = None) -> Any:
         return self._work.throw(cast(BaseException, kind if value is None else value))

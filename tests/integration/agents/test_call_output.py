@@ -15,7 +15,7 @@ from paddock.config.schema import Config
 from paddock.errors import Unavailable
 from paddock.events.event_log import EventLog
 from paddock.model.sessions import CallResult, Policy, Session, ToolCall
-from paddock.sandbox.daemon.tool_stream import MAX_OUTPUT
+from paddock.sandbox.daemon.tool_stream import MAX_OUTPUT_BYTES
 from tests.integration.agents.sandbox_harness import SandboxHarness, open_sandbox_harness, remove_everything
 
 pytestmark = pytest.mark.anyio
@@ -110,7 +110,7 @@ async def test_a_flood_is_told_as_far_as_it_is_kept(talk: Talk) -> None:
     assert not (await running).failed
     kinds, told = await talk.story("c1")
     assert kinds[-2:] == ["call.output", "call.result"]
-    assert MAX_OUTPUT - 2 <= len(told.encode()) <= MAX_OUTPUT and set(told[6:]) == {"ü"}
+    assert MAX_OUTPUT_BYTES - 2 <= len(told.encode()) <= MAX_OUTPUT_BYTES and set(told[6:]) == {"ü"}
 
 
 async def test_calls_side_by_side_are_told_apart(talk: Talk) -> None:

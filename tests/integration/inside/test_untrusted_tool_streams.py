@@ -12,8 +12,8 @@ import pytest
 from paddock.errors import InvalidInput, PaddockError, SandboxError, SandboxGone, SandboxTimeout
 from paddock.model.sandbox import DaemonAddress
 from paddock.sandbox.daemon.client import DaemonClient
-from paddock.sandbox.daemon.screen_client import MAX_RESULT
-from paddock.sandbox.daemon.tool_stream import MAX_OUTPUT
+from paddock.sandbox.daemon.screen_client import MAX_TOOL_RESULT_BYTES
+from paddock.sandbox.daemon.tool_stream import MAX_OUTPUT_BYTES
 
 from .test_untrusted_screen_replies import answer, fake_daemon, fake_reply
 
@@ -112,9 +112,9 @@ NONSENSE = {
     "no words": lines({}, {"result": RESULT}),
     "cut twice": lines({"output": "", "cut": True}, {"output": "", "cut": True}, {"result": RESULT}),
     "output after it was cut": lines({"output": "", "cut": True}, {"output": "a"}, {"result": RESULT}),
-    "too much at once": lines({"output": "x" * (MAX_OUTPUT + 1)}, {"result": RESULT}),
-    "too much in wide letters": lines({"output": "\u4f60" * (MAX_OUTPUT // 3 + 1)}, {"result": RESULT}),
-    "too much by and by": lines(*[{"output": "xy"}] * (MAX_OUTPUT // 2 + 1), {"result": RESULT}),
+    "too much at once": lines({"output": "x" * (MAX_OUTPUT_BYTES + 1)}, {"result": RESULT}),
+    "too much in wide letters": lines({"output": "\u4f60" * (MAX_OUTPUT_BYTES // 3 + 1)}, {"result": RESULT}),
+    "too much by and by": lines(*[{"output": "xy"}] * (MAX_OUTPUT_BYTES // 2 + 1), {"result": RESULT}),
     "an error without a status": lines({"error": {"message": "x"}}),
     "an error that is none": lines({"error": {"status": 200, "message": "x"}}),
 }
@@ -127,8 +127,8 @@ def test_malformed_streams_are_refused(tmp_path: Path, case: str) -> None:
 
 
 def test_output_up_to_the_limit_is_accepted(tmp_path: Path) -> None:
-    said = lines(*[{"output": "\x00"}] * MAX_OUTPUT, {"output": "", "cut": True}, {"result": RESULT})
-    assert calling(tmp_path, streamed(said)) == (RESULT, ["\x00"] * MAX_OUTPUT)
+    said = lines(*[{"output": "\x00"}] * MAX_OUTPUT_BYTES, {"output": "", "cut": True}, {"result": RESULT})
+    assert calling(tmp_path, streamed(said)) == (RESULT, ["\x00"] * MAX_OUTPUT_BYTES)
 
 
 def test_surrogates_are_replaced(tmp_path: Path) -> None:
@@ -137,7 +137,7 @@ def test_surrogates_are_replaced(tmp_path: Path) -> None:
 
 
 def test_oversized_result_is_refused(tmp_path: Path) -> None:
-    said = lines({"result": {"content": [{"type": "text", "text": "x" * (MAX_RESULT + 2**22)}]}})
+    said = lines({"result": {"content": [{"type": "text", "text": "x" * (MAX_TOOL_RESULT_BYTES + 2**22)}]}})
     with pytest.raises(InvalidInput, match="larger than"):
         calling(tmp_path, streamed(said))
 
@@ -170,7 +170,7 @@ def test_endless_stream_times_out(tmp_path: Path, said: bytes) -> None:
 
 def test_heavy_stream_does_not_block_others(tmp_path: Path) -> None:
     """While a sandbox tells all it may, letter by letter, the others have their turns."""
-    said = streamed(lines(*[{"output": "x"}] * MAX_OUTPUT, {"result": RESULT}))
+    said = streamed(lines(*[{"output": "x"}] * MAX_OUTPUT_BYTES, {"result": RESULT}))
 
     async def act(writer: asyncio.StreamWriter) -> None:
         writer.write(said)

@@ -340,7 +340,7 @@ async def test_a_sandbox_that_is_killed_is_told_and_nothing_hangs(paddock: Paddo
     await seen(paddock, run, stage)
     (sandbox,), _ = await paddock.fleet.list(TENANT)
     assert isinstance(paddock.backend, LocalBackend)
-    identity = paddock.backend._living(sandbox.id)
+    identity = paddock.backend._running_process(sandbox.id)
     os.kill(identity.pid, signal.SIGKILL)
     run = await ended(paddock, run)
     assert run.result is not None and run.state is RunState.LOST, run.result

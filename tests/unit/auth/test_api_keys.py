@@ -97,15 +97,15 @@ async def test_revoking_during_authentication_is_not_undone_by_the_cache(
     keys: ApiKeys, store: ApiKeyStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     key, secret = await keys.create("ci")
-    by_prefix = store.by_prefix
+    find_by_prefix = store.find_by_prefix
 
     async def read_just_before_the_revocation(prefix: str) -> Sequence[tuple[ApiKey, str]]:
-        found = await by_prefix(prefix)
+        found = await find_by_prefix(prefix)
         await keys.revoke(key.id)
         return found
 
     with monkeypatch.context() as patch:
-        patch.setattr(store, "by_prefix", read_just_before_the_revocation)
+        patch.setattr(store, "find_by_prefix", read_just_before_the_revocation)
         await keys.authenticate(secret)
     with pytest.raises(Unauthorized):
         await keys.authenticate(secret)

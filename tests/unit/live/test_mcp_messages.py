@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from paddock.errors import NotFound, QuotaExceeded, SandboxGone, SandboxTimeout
 from paddock.live.tools import mcp_messages
 from paddock.live.tools.mcp_messages import McpError, McpMessage, parse_message, parse_response
-from paddock.sandbox.daemon.daemon_http import MOST_VALUES
+from paddock.sandbox.daemon.daemon_http import MAX_JSON_VALUES
 
 CALL = {"jsonrpc": "2.0", "id": 7, "method": "tools/call", "params": {"name": "click", "arguments": {"x": 1}}}
 
@@ -71,7 +71,7 @@ def test_notifications_and_client_responses_need_no_response() -> None:
         (encoded({**CALL, "method": 3}), 400, -32600, "method"),
         (encoded({**CALL, "params": [1]}), 400, -32602, "params"),
         (b" " * (mcp_messages.MAX_REQUEST_SIZE + 1), 413, -32600, "16 MiB"),
-        (b"[" + b"[]," * MOST_VALUES + b"[]]", 413, -32600, "values"),
+        (b"[" + b"[]," * MAX_JSON_VALUES + b"[]]", 413, -32600, "values"),
     ],
 )
 def test_invalid_message_is_rejected_in_one_line(body: bytes, status: int, code: int, says: str) -> None:

@@ -12,7 +12,7 @@ from paddock.errors import PaddockError
 from paddock.events.event_log import EventLog
 from paddock.model.session_events import CallOutput
 from paddock.model.sessions import Session, ToolCall
-from paddock.sandbox.daemon.tool_stream import MAX_OUTPUT
+from paddock.sandbox.daemon.tool_stream import MAX_OUTPUT_BYTES
 
 STREAMING_TOOLS = frozenset({"run_shell_command", "run_ipython_cell"})
 """Tools that produce output while they run."""
@@ -27,7 +27,7 @@ class CallOutputStream:
         self._batcher = EventBatcher(events, session)
         self._session = session
         self._call = call
-        self._remaining = MAX_OUTPUT
+        self._remaining = MAX_OUTPUT_BYTES
 
     async def __aenter__(self) -> Self:
         return self

@@ -193,17 +193,17 @@ def describe_validation_errors(problems: Iterable[Mapping[str, Any]]) -> str:
 
 
 def _describe_problem(problem: Mapping[str, Any]) -> str:
-    where, *path = problem["loc"]
+    location, *path = problem["loc"]
     name = ".".join(str(part) for part in path)
     if problem["type"] == "json_invalid":
         return f"the body is not JSON: {problem.get('ctx', {}).get('error', 'it cannot be read')}"
     if problem["type"] == "extra_forbidden":
-        near = suggest_field_name(str(path[-1]))
-        return f"there is no field {name}" + (f"; did you mean {near}?" if near else "")
+        suggestion = suggest_field_name(str(path[-1]))
+        return f"there is no field {name}" + (f"; did you mean {suggestion}?" if suggestion else "")
     message = str(problem["msg"]).removeprefix("Value error, ")
     message = message[:1].lower() + message[1:]
     if not path:
-        return f"the {where}: {message}"
+        return f"the {location}: {message}"
     return f"{name}: {message}"
 
 

@@ -32,18 +32,18 @@ def find_file_below(root: Path, path: str) -> Path:
     parts = PurePosixPath(path).parts
     if not parts or "\0" in path or PurePosixPath(path).is_absolute() or ".." in parts:
         raise missing
-    place = root
+    file_path = root
     for part in parts:
-        place = place / part
+        file_path = file_path / part
         try:
-            kind = place.lstat().st_mode
+            kind = file_path.lstat().st_mode
         except (OSError, ValueError):
             raise missing from None
         if stat.S_ISLNK(kind):
             raise missing
     if not stat.S_ISREG(kind):
         raise missing
-    return place
+    return file_path
 
 
 def walk_regular_files(root: Path) -> Iterator[tuple[str, Path]]:
@@ -51,33 +51,34 @@ def walk_regular_files(root: Path) -> Iterator[tuple[str, Path]]:
     for directory, names, files in os.walk(root):
         names.sort()
         for name in sorted(files):
-            place = Path(directory) / name
-            if stat.S_ISREG(place.lstat().st_mode):
-                yield place.relative_to(root).as_posix(), place
+            file_path = Path(directory) / name
+            if stat.S_ISREG(file_path.lstat().st_mode):
+                yield file_path.relative_to(root).as_posix(), file_path
 
 
-def attachment_response(place: Path, name: str) -> FileResponse:
+def attachment_response(path: Path, name: str) -> FileResponse:
     """Respond with a file as a download: a browser must not render a sandbox's files as pages of this server."""
     headers = {"Content-Disposition": content_disposition(name), "Cache-Control": "no-store"}
-    return FileResponse(place, headers=headers, media_type="application/octet-stream")
+    return FileResponse(path, headers=headers, media_type="application/octet-stream")
 
 
 def content_disposition(name: str) -> str:
     safe = "".join(
-        letter if letter.isascii() and letter.isprintable() and letter not in '"\\' else "_" for letter in name
+        character if character.isascii() and character.isprintable() and character not in '"\\' else "_"
+        for character in name
     )
     return f"attachment; filename=\"{safe}\"; filename*=UTF-8''{quote(name, safe='', errors='replace')}"
 
 
 async def stream_growing_file(
-    place: Path, after: int, ended: Callable[[], Awaitable[bool]] | None
+    path: Path, after: int, ended: Callable[[], Awaitable[bool]] | None
 ) -> AsyncIterator[bytes]:
     """Yield a file from an offset to its end; with `ended`, continue until that returns true."""
     position = after
     while True:
         # Check before reading, so that everything written before the end is read.
         done = ended is None or await ended()
-        while chunk := await asyncio.to_thread(_read_chunk, place, position):
+        while chunk := await asyncio.to_thread(_read_chunk, path, position):
             position += len(chunk)
             yield chunk
         if done:
@@ -85,9 +86,9 @@ async def stream_growing_file(
         await asyncio.sleep(_POLL_SECONDS)
 
 
-def _read_chunk(place: Path, position: int) -> bytes:
+def _read_chunk(path: Path, position: int) -> bytes:
     try:
-        with place.open("rb") as file:
+        with path.open("rb") as file:
             file.seek(position)
             return file.read(CHUNK_SIZE)
     except FileNotFoundError:
@@ -158,13 +159,13 @@ class _QueueWriter:
 
 def _finished_files(root: Path) -> Iterator[tuple[str, Path]]:
     """Yield all files except unfinished ones: names that start with a dot."""
-    return ((path, place) for path, place in walk_regular_files(root) if not path.startswith("."))
+    return ((name, file_path) for name, file_path in walk_regular_files(root) if not name.startswith("."))
 
 
 def _write_tar(root: Path, name: str, sink: IO[bytes]) -> None:
     with tarfile.open(fileobj=sink, mode="w|", format=tarfile.PAX_FORMAT, bufsize=CHUNK_SIZE) as archive:
-        for path, place in _finished_files(root):
-            archive.add(place, arcname=f"{name}/{path}", recursive=False, filter=_drop_owner)
+        for path, file_path in _finished_files(root):
+            archive.add(file_path, arcname=f"{name}/{path}", recursive=False, filter=_drop_owner)
 
 
 def _drop_owner(entry: tarfile.TarInfo) -> tarfile.TarInfo:
@@ -175,13 +176,13 @@ def _drop_owner(entry: tarfile.TarInfo) -> tarfile.TarInfo:
 
 def _write_zip(root: Path, name: str, sink: IO[bytes]) -> None:
     with zipfile.ZipFile(sink, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive:
-        for path, place in _finished_files(root):
-            found = place.stat()
-            changed = time.localtime(found.st_mtime)[:6]
-            when = changed if changed[0] >= _EARLIEST_ZIP_YEAR else (_EARLIEST_ZIP_YEAR, 1, 1, 0, 0, 0)
-            entry = zipfile.ZipInfo(f"{name}/{path}", when)
+        for path, file_path in _finished_files(root):
+            status = file_path.stat()
+            changed = time.localtime(status.st_mtime)[:6]
+            modified = changed if changed[0] >= _EARLIEST_ZIP_YEAR else (_EARLIEST_ZIP_YEAR, 1, 1, 0, 0, 0)
+            entry = zipfile.ZipInfo(f"{name}/{path}", modified)
             entry.compress_type = zipfile.ZIP_DEFLATED
-            entry.external_attr = (found.st_mode & 0o777 | stat.S_IFREG) << 16
-            with place.open("rb") as file, archive.open(entry, "w", force_zip64=True) as target:
+            entry.external_attr = (status.st_mode & 0o777 | stat.S_IFREG) << 16
+            with file_path.open("rb") as file, archive.open(entry, "w", force_zip64=True) as target:
                 while chunk := file.read(CHUNK_SIZE):
                     target.write(chunk)

@@ -65,8 +65,8 @@ def render_docs_page(document: Mapping[str, Any]) -> str:
 
 def _render_operation(method: str, path: str, operation: Mapping[str, Any]) -> str:
     rows = [
-        (f"{given['in']} <code>{escape(given['name'])}</code>", escape(given.get("description", "")))
-        for given in operation.get("parameters", ())
+        (f"{parameter['in']} <code>{escape(parameter['name'])}</code>", escape(parameter.get("description", "")))
+        for parameter in operation.get("parameters", ())
     ]
     for kind, content in operation.get("requestBody", {}).get("content", {}).items():
         rows.append(("body", f"{escape(kind)} <code>{escape(_type_name(content.get('schema', {})))}</code>"))

@@ -42,11 +42,11 @@ async def with_heartbeats(source: AsyncIterator[T], silence: float | None = None
 
 
 def parse_resume_position(
-    last_event_id: str | None, after: AfterPosition, what: str, field: str = "Last-Event-ID"
+    last_event_id: str | None, after: AfterPosition, position_name: str, field: str = "Last-Event-ID"
 ) -> int | AfterPosition:
     """Return the position to resume from: `Last-Event-ID` if sent, else `after`."""
     if not last_event_id:
         return after
     if not (last_event_id.isascii() and last_event_id.isdigit() and int(last_event_id) <= MAX_RESUME_POSITION):
-        raise InvalidInput(f"{field}: give the {what}, which is a whole number")
+        raise InvalidInput(f"{field}: give the {position_name}, which is a whole number")
     return int(last_event_id)

@@ -143,10 +143,10 @@ class LimitedHttpProtocol(HttpToolsProtocol):
             self._stop_head_timer()
             self._unset_keepalive_if_required()
             self.connections.discard(self)
-            lent = FastPathConnection(self.model_server, self.loop, self._reclaim)
-            self.transport.set_protocol(lent)
-            lent.connection_made(self.transport)
-            lent.data_received(data)
+            fast_path = FastPathConnection(self.model_server, self.loop, self._reclaim)
+            self.transport.set_protocol(fast_path)
+            fast_path.connection_made(self.transport)
+            fast_path.data_received(data)
         else:
             self._parse(data, 0)
 
@@ -431,7 +431,7 @@ class LimitedWebSocketProtocol(WebSocketsSansIOProtocol):
     taken = False
     _unparsed = b""
     """Received bytes that are not parsed yet; reading is paused meanwhile."""
-    _whole = bytearray()
+    _fragments = bytearray()
     """The fragments of a message received so far."""
     _messages = 0
     """Number of messages passed to the application."""
@@ -506,11 +506,11 @@ class LimitedWebSocketProtocol(WebSocketsSansIOProtocol):
     def handle_cont(self, event: Frame) -> None:
         # One buffer: a list of small fragments takes far more memory than their content.
         if self.frames:
-            self._whole = bytearray(self.frames.pop())
-        self._whole += event.data
+            self._fragments = bytearray(self.frames.pop())
+        self._fragments += event.data
         if event.fin:
-            self.frames = [bytes(self._whole)]
-            self._whole = bytearray()
+            self.frames = [bytes(self._fragments)]
+            self._fragments = bytearray()
             self.send_receive_event_to_app()
 
     async def receive(self) -> ASGIReceiveEvent:

@@ -221,9 +221,11 @@ def _reject_unsupported(body: CreateSandboxRequest) -> None:
     if body.network_policy:
         reject_allowing_policy(body.network_policy)
     if body.platform:
-        here = ARCHITECTURES.get(platform.machine(), platform.machine())
-        if (body.platform.os.lower(), body.platform.arch.lower()) != ("linux", here):
-            raise Unsupported(f"this machine runs linux/{here} only; omit platform or request linux/{here}")
+        architecture = ARCHITECTURES.get(platform.machine(), platform.machine())
+        if (body.platform.os.lower(), body.platform.arch.lower()) != ("linux", architecture):
+            raise Unsupported(
+                f"this machine runs linux/{architecture} only; omit platform or request linux/{architecture}"
+            )
 
 
 def _parse_volume(volume: Volume) -> VolumeRequest:

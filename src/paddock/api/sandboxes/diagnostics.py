@@ -21,7 +21,7 @@ from paddock.config.units import parse_duration
 from paddock.errors import InvalidInput, PaddockError
 from paddock.model.events import EventRecord, sandbox_stream
 from paddock.model.sandbox import Sandbox, SandboxState
-from paddock.sandbox.daemon.client import ENTRYPOINT, QUICK
+from paddock.sandbox.daemon.client import ENTRYPOINT, QUICK_TIMEOUT
 
 MAX_OUTPUT = 2**20
 TAIL_CURSOR_HEADER = "EXECD-COMMANDS-TAIL-CURSOR"
@@ -66,7 +66,7 @@ def create_router(services: ApiServices) -> APIRouter:
             return "", False
         inside = fleet.client(sandbox)
         path = f"/command/{ENTRYPOINT}/logs"
-        limit = aiohttp.ClientTimeout(total=QUICK)
+        limit = aiohttp.ClientTimeout(total=QUICK_TIMEOUT)
         try:
             async with inside.request("HEAD", path, timeout=limit, raw=True) as head:
                 end = int(head.headers.get(TAIL_CURSOR_HEADER, "0")) if head.status == 200 else 0

@@ -154,19 +154,19 @@ class _ProxiedRequest:
         """Stream both directions until the response ends or the client disconnects."""
         answer = asyncio.create_task(self._relay_response())
         disconnected = asyncio.create_task(self._wait_for_disconnect())
-        stuck = asyncio.create_task(self._wait_for_stall())
+        stalled = asyncio.create_task(self._wait_for_stall())
         try:
-            await asyncio.wait((answer, disconnected, stuck), return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait((answer, disconnected, stalled), return_when=asyncio.FIRST_COMPLETED)
             if answer.done():
                 answer.result()
-            elif stuck.done():
+            elif stalled.done():
                 raise SandboxTimeout("the sandbox does not read the request body")
         except (PaddockError, aiohttp.ClientError) as error:
             await self._send_error(error)
         finally:
-            for task in (answer, disconnected, stuck):
+            for task in (answer, disconnected, stalled):
                 task.cancel()
-            await asyncio.gather(answer, disconnected, stuck, return_exceptions=True)
+            await asyncio.gather(answer, disconnected, stalled, return_exceptions=True)
 
     async def _relay_response(self) -> None:
         async with self._open_request() as answer:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from paddock.errors import Conflict, InvalidInput, NotFound, PaddockError, QuotaExceeded, SandboxTimeout, TooLarge
-from paddock.sandbox.daemon.daemon_http import MOST_VALUES, has_too_many_values
+from paddock.sandbox.daemon.daemon_http import MAX_JSON_VALUES, has_too_many_values
 
 VERSIONS = ("2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25", "2026-07-28")
 """Supported MCP revisions. The last has no `initialize`: every request states its own revision."""
@@ -89,7 +89,7 @@ def parse_message(body: bytes) -> McpMessage | None:
     if len(body) > MAX_REQUEST_SIZE:
         raise McpError(413, INVALID_REQUEST, f"the message is larger than {MAX_REQUEST_SIZE >> 20} MiB")
     if has_too_many_values(body):
-        raise McpError(413, INVALID_REQUEST, f"the message has more than {MOST_VALUES} values and commas")
+        raise McpError(413, INVALID_REQUEST, f"the message has more than {MAX_JSON_VALUES} values and commas")
     try:
         document = json.loads(body)
     except (ValueError, RecursionError):

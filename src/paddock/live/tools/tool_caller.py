@@ -31,7 +31,7 @@ from paddock.live.tools.tool_results import (
 from paddock.model.sandbox import Sandbox, SandboxState
 from paddock.model.screens import InputHolder, SandboxTool, Screenshot, ToolResult, ToolResultText
 from paddock.sandbox.daemon.client import DaemonClient
-from paddock.sandbox.daemon.daemon_http import QUICK
+from paddock.sandbox.daemon.daemon_http import QUICK_TIMEOUT
 from paddock.sandbox.daemon.tool_stream import OnOutput
 
 MAX_CONCURRENT_CALLS = 64
@@ -262,7 +262,7 @@ class ToolCaller:
         return mcp_messages.result_response(message, result), {"result": result}
 
     async def _forward_message(
-        self, inside: DaemonClient, message: mcp_messages.McpMessage, body: bytes, timeout: float = QUICK
+        self, inside: DaemonClient, message: mcp_messages.McpMessage, body: bytes, timeout: float = QUICK_TIMEOUT
     ) -> tuple[mcp_messages.McpResponse, dict[str, Any]]:
         """Forward a message and return the sandbox's response. Raises `SandboxError` if it is invalid."""
         status, _, parameters = await inside.mcp(body, timeout=timeout)

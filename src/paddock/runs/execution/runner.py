@@ -497,7 +497,7 @@ class RunExecutor:
     async def _write_run(self, said: Sequence[EventContent], *, at: datetime | None = None, **fields: Any) -> Run:
         """Update the run's row and append events in one transaction. Retries while the disk is full."""
         fields.setdefault("changed_at", at or datetime.now(UTC))
-        changing = self._store.changing(self.run.id, self._owner, **fields)
+        changing = self._store.update_work(self.run.id, self._owner, **fields)
         happened = [NewEvent(f"run/{self.run.id}", kind, data, self.run.tenant, at) for kind, data in said]
         while True:
             try:

@@ -12,8 +12,8 @@ import aiohttp
 
 from paddock.errors import SandboxGone
 from paddock.sandbox.daemon.daemon_http import (
-    MAX_ANSWER,
-    QUICK,
+    MAX_REPLY_BYTES,
+    QUICK_TIMEOUT,
     parse_json_object,
     read_body_chunks,
     read_bounded_body,
@@ -23,7 +23,7 @@ from paddock.sandbox.daemon.screen_client import ScreenClient
 
 __all__ = [
     "ENTRYPOINT",
-    "QUICK",
+    "QUICK_TIMEOUT",
     "CommandEnded",
     "CommandOutputChunk",
     "CommandResult",
@@ -92,10 +92,10 @@ class DaemonClient(ScreenClient):
     refused requests.
     """
 
-    async def ping(self, timeout: float = QUICK) -> None:
+    async def ping(self, timeout: float = QUICK_TIMEOUT) -> None:
         await self._ask("GET", "/ping", timeout=timeout)
 
-    async def state(self, timeout: float = QUICK) -> dict[str, Any]:
+    async def state(self, timeout: float = QUICK_TIMEOUT) -> dict[str, Any]:
         """Return the daemon's status: entrypoint, running commands, time of last use."""
         return parse_json_object(await self._ask("GET", "/paddock/state", timeout=timeout))
 
@@ -107,7 +107,7 @@ class DaemonClient(ScreenClient):
         body = {"env": dict(env), "entrypoint": list(entrypoint) if entrypoint else None}
         await self._ask("POST", "/paddock/claim", json=body)
 
-    async def run(self, command: SandboxCommand | str, *, limit: int = MAX_ANSWER) -> CommandResult:
+    async def run(self, command: SandboxCommand | str, *, limit: int = MAX_REPLY_BYTES) -> CommandResult:
         """Run a command and return its output, at most `limit` bytes per stream."""
         result = CommandResult(exit_code=-1)
         async for event in self.stream(command):
@@ -127,7 +127,9 @@ class DaemonClient(ScreenClient):
             async for event in _events(answer):
                 yield event
 
-    async def start(self, command: SandboxCommand | str, *, id: str | None = None, timeout: float = QUICK) -> str:
+    async def start(
+        self, command: SandboxCommand | str, *, id: str | None = None, timeout: float = QUICK_TIMEOUT
+    ) -> str:
         """Start a background command and return its id.
 
         With the caller's own `id`, repeated requests start it once.
@@ -164,7 +166,7 @@ class DaemonClient(ScreenClient):
             async for event in _events(answer):
                 yield event
 
-    async def read_file(self, path: str, *, limit: int = MAX_ANSWER) -> bytes:
+    async def read_file(self, path: str, *, limit: int = MAX_REPLY_BYTES) -> bytes:
         async with self.request("GET", "/files/download", params={"path": path}) as answer:
             return await read_bounded_body(answer, limit)
 

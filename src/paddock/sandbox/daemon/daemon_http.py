@@ -33,19 +33,19 @@ from paddock.errors import (
 from paddock.model.sandbox import DaemonAddress
 from paddock.sandbox.base import TOKEN_HEADER
 
-MAX_ANSWER = 16 * 2**20
-MAX_LINE = 4 * 2**20
-MAX_WORD = 2**20
+MAX_REPLY_BYTES = 16 * 2**20
+MAX_LINE_BYTES = 4 * 2**20
+MAX_JSON_REPLY_BYTES = 2**20
 """Maximum bytes of a JSON reply."""
-MAX_MESSAGE = 2000
-MAX_INTERIM = 8
+MAX_ERROR_MESSAGE_LENGTH = 2000
+MAX_INTERIM_REPLIES = 8
 """Maximum number of 1xx replies before the final one."""
-MOST_VALUES = 250_000
+MAX_JSON_VALUES = 250_000
 """Approximate maximum of values in a JSON document; parsing a few megabytes of `[]` takes seconds."""
-QUICK = 30.0
-TURN = 0.002
+QUICK_TIMEOUT = 30.0
+READ_SLICE_SECONDS = 0.002
 """Seconds of uninterrupted reading before yielding to the event loop."""
-GOODBYE = 2.0
+CLOSE_SECONDS = 2.0
 
 
 class EventLoopYielder:
@@ -53,17 +53,17 @@ class EventLoopYielder:
 
     def __init__(self, rest: float = 0.0) -> None:
         """`rest` is the pause after each slice, as a multiple of the slice."""
-        self._rest = rest * TURN
-        self.begin()
+        self._rest = rest * READ_SLICE_SECONDS
+        self.restart_slice()
 
-    def begin(self) -> None:
+    def restart_slice(self) -> None:
         """Restart the slice after a wait, which already yielded."""
         self._since = time.perf_counter()
 
-    async def give(self) -> None:
-        if time.perf_counter() - self._since > TURN:
+    async def yield_if_due(self) -> None:
+        if time.perf_counter() - self._since > READ_SLICE_SECONDS:
             await asyncio.sleep(self._rest)
-            self.begin()
+            self.restart_slice()
 
 
 class _Conversation(aiohttp.ClientWebSocketResponse):
@@ -71,19 +71,19 @@ class _Conversation(aiohttp.ClientWebSocketResponse):
 
     def __init__(self, *arguments: Any, **more: Any) -> None:
         super().__init__(*arguments, **more)
-        self._turns = EventLoopYielder()
-        self._way = self._conn
+        self._yielder = EventLoopYielder()
+        self._socket_connection = self._conn
 
     async def receive(self, timeout: float | None = None) -> aiohttp.WSMessage:
-        await self._turns.give()
+        await self._yielder.yield_if_due()
         return await super().receive(timeout)
 
     async def close(self, *, code: int = 1000, message: bytes = b"") -> bool:
         # aiohttp reads until the peer's close frame unless the close code is known.
         self._close_code = self._close_code or code
-        transport = None if self._way is None else self._way.transport
+        transport = None if self._socket_connection is None else self._socket_connection.transport
         try:
-            async with asyncio.timeout(GOODBYE):
+            async with asyncio.timeout(CLOSE_SECONDS):
                 return await super().close(code=code, message=message)
         except TimeoutError:
             return True
@@ -103,7 +103,7 @@ class _Answer(aiohttp.ClientResponse):
         protocol = connection.protocol
         assert protocol is not None
         read = protocol.read
-        left = MAX_INTERIM
+        left = MAX_INTERIM_REPLIES
 
         async def read_a_few() -> Any:
             nonlocal left
@@ -143,7 +143,7 @@ class DaemonConnection:
             headers={TOKEN_HEADER: address.token},
             auto_decompress=False,
             cookie_jar=aiohttp.DummyCookieJar(),
-            timeout=aiohttp.ClientTimeout(total=None, sock_connect=QUICK),
+            timeout=aiohttp.ClientTimeout(total=None, sock_connect=QUICK_TIMEOUT),
             read_bufsize=2**20,
             response_class=_Answer,
             ws_response_class=_Conversation,
@@ -171,13 +171,13 @@ class DaemonConnection:
         """Open a WebSocket to the daemon, or below `/proxy` to a program; with `raw`, `path` is sent unchanged."""
         try:
             async with self._session.ws_connect(
-                self._url(path, raw), autoping=False, max_msg_size=MAX_ANSWER, **arguments
+                self._url(path, raw), autoping=False, max_msg_size=MAX_REPLY_BYTES, **arguments
             ) as ws:
                 yield ws
         except aiohttp.WSServerHandshakeError as error:
             raise daemon_error_from_reply(error.status, error.message) from error
         except aiohttp.ClientConnectionError as error:
-            raise _unconnected(error, "the sandbox has ended") from error
+            raise _connection_failure(error, "the sandbox has ended") from error
 
     @asynccontextmanager
     async def request(
@@ -195,7 +195,7 @@ class DaemonConnection:
             ) as answer:
                 if answer.status >= 400 and not raw:
                     raise daemon_error_from_reply(
-                        answer.status, (await read_bounded_body(answer, MAX_LINE)).decode(errors="replace")
+                        answer.status, (await read_bounded_body(answer, MAX_LINE_BYTES)).decode(errors="replace")
                     )
                 self._answers.add(answer)
                 try:
@@ -206,7 +206,7 @@ class DaemonConnection:
                 finally:
                     self._answers.discard(answer)
         except aiohttp.ClientConnectionError as error:
-            raise _unconnected(error, "the sandbox no longer answers") from error
+            raise _connection_failure(error, "the sandbox no longer answers") from error
         except TimeoutError as error:
             raise SandboxTimeout() from error
         except aiohttp.ClientPayloadError as error:
@@ -216,22 +216,22 @@ class DaemonConnection:
 
     def _url(self, path: str, raw: bool = False) -> URL:
         if raw:  # Joining would resolve `..` and empty segments, which the target program may need.
-            where, _, query = path.partition("?")
+            raw_path, _, query = path.partition("?")
             authority = self._base.authority
-            return URL.build(scheme="http", authority=authority, path=where, query_string=query, encoded=True)
+            return URL.build(scheme="http", authority=authority, path=raw_path, query_string=query, encoded=True)
         return self._base.join(URL(path, encoded=True)) if "%" in path else self._base.join(URL(path))
 
-    async def _ask(self, method: str, path: str, *, timeout: float | None = QUICK, **arguments: Any) -> bytes:
+    async def _ask(self, method: str, path: str, *, timeout: float | None = QUICK_TIMEOUT, **arguments: Any) -> bytes:
         limit = aiohttp.ClientTimeout(total=timeout)
         async with self.request(method, path, timeout=limit, **arguments) as answer:
-            return await read_bounded_body(answer, MAX_WORD)
+            return await read_bounded_body(answer, MAX_JSON_REPLY_BYTES)
 
 
-def _unconnected(error: aiohttp.ClientConnectionError, gone: str) -> PaddockError:
+def _connection_failure(error: aiohttp.ClientConnectionError, gone_message: str) -> PaddockError:
     """Distinguish a busy daemon from a missing one."""
     if isinstance(error, aiohttp.ClientConnectorError) and error.os_error.errno == errno.EAGAIN:
         return Unavailable("the sandbox has too many open connections; close some, or try again in a moment")
-    return SandboxGone(gone)
+    return SandboxGone(gone_message)
 
 
 def _abort(connection: Connection | None) -> None:
@@ -272,23 +272,23 @@ class BoundedLineSplitter:
 
 
 async def read_json_lines(
-    answer: aiohttp.ClientResponse, turns: EventLoopYielder | None = None
+    answer: aiohttp.ClientResponse, yielder: EventLoopYielder | None = None
 ) -> AsyncIterator[dict[str, Any]]:
     """Yield JSON objects that are separated by empty lines."""
-    lines, turns = BoundedLineSplitter(), turns or EventLoopYielder()
+    lines, yielder = BoundedLineSplitter(), yielder or EventLoopYielder()
     async for piece in answer.content.iter_any():
-        turns.begin()
+        yielder.restart_slice()
         for line in lines.add(piece):
-            await turns.give()
+            await yielder.yield_if_due()
             if line:
                 yield parse_json_object(line)
-        if len(lines.rest) > MAX_LINE:
+        if len(lines.rest) > MAX_LINE_BYTES:
             raise SandboxGone("the sandbox sent an oversized event")
 
 
 def has_too_many_values(content: bytes) -> bool:
     """Return whether JSON has too many values; characters in strings count too."""
-    return sum(map(content.count, (b"[", b"{", b","))) > MOST_VALUES
+    return sum(map(content.count, (b"[", b"{", b","))) > MAX_JSON_VALUES
 
 
 def parse_json_object(content: bytes) -> dict[str, Any]:
@@ -310,4 +310,4 @@ def daemon_error_from_reply(status: int, body: str) -> PaddockError:
     except (ValueError, AttributeError, RecursionError):
         message = body
     kinds: dict[int, type[PaddockError]] = {404: NotFound, 502: SandboxError, 503: Unavailable, 507: DiskFull}
-    return kinds.get(status, InvalidInput)(message[:MAX_MESSAGE])
+    return kinds.get(status, InvalidInput)(message[:MAX_ERROR_MESSAGE_LENGTH])

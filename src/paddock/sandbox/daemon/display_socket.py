@@ -23,11 +23,11 @@ from paddock.sandbox.daemon.daemon_http import daemon_error_from_reply
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer, WriteableBuffer
 
-PATH = "/paddock/display"
-MAX_HEAD = 8 * 2**10
-MAX_REFUSAL = 64 * 2**10
+DISPLAY_PATH = "/paddock/display"
+MAX_RESPONSE_HEAD = 8 * 2**10
+MAX_REFUSAL_BODY = 64 * 2**10
 INTEGER = struct.Struct("i")
-MOST_DESCRIPTORS = 8
+MAX_RECEIVED_DESCRIPTORS = 8
 """Maximum descriptors received in one message; one is expected and the kernel drops the rest."""
 
 
@@ -101,7 +101,7 @@ async def _dial(address: DaemonAddress) -> socket.socket:
 
 async def _ask(control: socket.socket, address: DaemonAddress, upgrade: str) -> None:
     lines = [
-        f"GET {PATH} HTTP/1.1",
+        f"GET {DISPLAY_PATH} HTTP/1.1",
         "Host: inside",
         f"{TOKEN_HEADER}: {address.token}",
         f"Upgrade: {upgrade}",
@@ -117,11 +117,11 @@ async def _take_descriptor(control: socket.socket) -> DisplaySocket:
             await _readable(control)
             # Not socket.recv_fds, which ignores its flags on some Pythons.
             data, extras, *_ = control.recvmsg(
-                MAX_HEAD, socket.CMSG_SPACE(MOST_DESCRIPTORS * INTEGER.size), socket.MSG_CMSG_CLOEXEC
+                MAX_RESPONSE_HEAD, socket.CMSG_SPACE(MAX_RECEIVED_DESCRIPTORS * INTEGER.size), socket.MSG_CMSG_CLOEXEC
             )
             descriptors += _descriptors(extras)
             head += data
-            if not data or len(head) > MAX_HEAD:
+            if not data or len(head) > MAX_RESPONSE_HEAD:
                 raise SandboxGone("the sandbox sent an invalid reply")
         await _check_status(control, head)
         if len(descriptors) != 1 or not head.endswith(b"\r\n\r\n"):
@@ -139,7 +139,7 @@ async def _take_over(control: socket.socket) -> DisplaySocket:
     while not head.endswith(b"\r\n\r\n"):
         byte = await asyncio.get_running_loop().sock_recv(control, 1)
         head += byte
-        if not byte or len(head) > MAX_HEAD:
+        if not byte or len(head) > MAX_RESPONSE_HEAD:
             raise SandboxGone("the sandbox sent an invalid reply")
     await _check_status(control, head)
     return DisplaySocket(control.detach())
@@ -154,7 +154,9 @@ async def _check_status(control: socket.socket, head: bytes) -> None:
 
 
 async def _refusal(control: socket.socket, status: int, body: bytes) -> PaddockError:
-    while len(body) < MAX_REFUSAL and (data := await asyncio.get_running_loop().sock_recv(control, MAX_REFUSAL)):
+    while len(body) < MAX_REFUSAL_BODY and (
+        data := await asyncio.get_running_loop().sock_recv(control, MAX_REFUSAL_BODY)
+    ):
         body += data
     return daemon_error_from_reply(status, body.decode(errors="replace"))
 

@@ -19,22 +19,22 @@ from paddock.sandbox.daemon.daemon_http import (
     parse_json_object,
 )
 
-LINES = "application/x-ndjson"
-MAX_OUTPUT = 64 * 2**10
+JSON_LINES_TYPE = "application/x-ndjson"
+MAX_OUTPUT_BYTES = 64 * 2**10
 """Maximum output bytes before the result."""
-_AROUND = 2 * 2**20
+_MAX_OUTPUT_AS_JSON = 2 * 2**20
 """Maximum bytes of that output as JSON, even if sent character by character."""
 OnOutput: TypeAlias = Callable[[str], None]
 
 
-async def read_tool_stream(answer: aiohttp.ClientResponse, most: int, on_output: OnOutput) -> dict[str, Any]:
-    """Forward live output to `on_output` and return the result of at most `most` bytes.
+async def read_tool_stream(answer: aiohttp.ClientResponse, max_bytes: int, on_output: OnOutput) -> dict[str, Any]:
+    """Forward live output to `on_output` and return the result of at most `max_bytes` bytes.
 
     Raises `SandboxGone` for an invalid stream, or the error that the sandbox reports.
     """
-    left, cut = MAX_OUTPUT, False
+    left, cut = MAX_OUTPUT_BYTES, False
     result: dict[str, Any] | None = None
-    async for line in _lines(answer, most + _AROUND):
+    async for line in _lines(answer, max_bytes + _MAX_OUTPUT_AS_JSON):
         document = parse_json_object(line)
         if result is not None:
             raise SandboxGone("the sandbox sent data after the result of a call")
@@ -44,30 +44,30 @@ async def read_tool_stream(answer: aiohttp.ClientResponse, most: int, on_output:
             raise _refusal(found)
         else:
             text = document.get("output")
-            ends = text == "" and document.get("cut") is True
-            if not isinstance(text, str) or cut or not (text or ends):
+            is_cut = text == "" and document.get("cut") is True
+            if not isinstance(text, str) or cut or not (text or is_cut):
                 raise SandboxGone("the sandbox sent an invalid line during a call")
-            cut = ends
-            told = text.encode(errors="replace")
-            left -= len(told)
+            cut = is_cut
+            chunk = text.encode(errors="replace")
+            left -= len(chunk)
             if left < 0:
                 raise SandboxGone("the sandbox sent too much output during a call")
-            if told:
-                on_output(told.decode())
+            if chunk:
+                on_output(chunk.decode())
     if result is None:
         raise SandboxGone("the sandbox sent no result of the call")
     return result
 
 
-async def _lines(answer: aiohttp.ClientResponse, most: int) -> AsyncIterator[bytes]:
-    lines, size, turns = BoundedLineSplitter(), 0, EventLoopYielder()
+async def _lines(answer: aiohttp.ClientResponse, max_bytes: int) -> AsyncIterator[bytes]:
+    lines, size, yielder = BoundedLineSplitter(), 0, EventLoopYielder()
     async for piece in answer.content.iter_any():
-        turns.begin()
+        yielder.restart_slice()
         size += len(piece)
-        if size > most:
-            raise InvalidInput(f"the sandbox's reply is larger than {most} bytes")
+        if size > max_bytes:
+            raise InvalidInput(f"the sandbox's reply is larger than {max_bytes} bytes")
         for line in lines.add(piece):
-            await turns.give()
+            await yielder.yield_if_due()
             yield line
     if lines.rest:
         raise SandboxGone("the sandbox closed the connection in the middle of a line")

@@ -98,9 +98,9 @@ def _one_line_sources(text: str) -> list[AptSource]:
         match = _SOURCE_LINE.fullmatch(line.split("#")[0].strip())
         if match is None:
             continue
-        given = dict(item.partition("=")[::2] for item in shlex.split(match["options"] or ""))
-        options = {"Signed-By": given["signed-by"]} if given.get("signed-by") else {}
-        if given.get("trusted") == "yes":
+        source_options = dict(item.partition("=")[::2] for item in shlex.split(match["options"] or ""))
+        options = {"Signed-By": source_options["signed-by"]} if source_options.get("signed-by") else {}
+        if source_options.get("trusted") == "yes":
             options["Trusted"] = "yes"
         sources.append(AptSource(match["uri"], (match["suite"],), tuple(match["components"].split()), options))
     return sources

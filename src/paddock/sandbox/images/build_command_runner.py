@@ -97,7 +97,7 @@ class BuildCommandRunner:
         deadline = time.monotonic() + timeout
         process = subprocess.Popen(
             argv,
-            env=dict(env) if env is not None else _bare(),
+            env=dict(env) if env is not None else _minimal_environment(),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -117,29 +117,29 @@ class BuildCommandRunner:
         if time.monotonic() >= deadline:
             raise BuildCommandFailed(f"did not end within {timeout:.0f} seconds", last)
         if process.returncode != 0:
-            raise BuildCommandFailed(_ending(process.returncode), last)
+            raise BuildCommandFailed(_describe_exit(process.returncode), last)
 
     def capture(self, argv: Sequence[str], *, env: Mapping[str, str] | None = None, timeout: float = 60.0) -> str:
         """Run a program and return its output, which is logged only on failure."""
         self.check()
         with subprocess.Popen(
             argv,
-            env=dict(env) if env is not None else _bare(),
+            env=dict(env) if env is not None else _minimal_environment(),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             start_new_session=True,
         ) as process:
             try:
-                output, complaint = process.communicate(timeout=timeout)
+                output, error_output = process.communicate(timeout=timeout)
             except subprocess.TimeoutExpired:
                 raise BuildCommandFailed(f"did not answer within {timeout:.0f} seconds", ()) from None
             finally:
                 _end(process)
         if process.returncode != 0:
-            self._log.write(complaint)
-            lines = complaint.decode(errors="replace").strip().splitlines()
-            raise BuildCommandFailed(_ending(process.returncode), lines[-_LAST_LINES:])
+            self._log.write(error_output)
+            lines = error_output.decode(errors="replace").strip().splitlines()
+            raise BuildCommandFailed(_describe_exit(process.returncode), lines[-_LAST_LINES:])
         return output.decode(errors="replace")
 
     def _lines(self, process: subprocess.Popen[bytes], descriptor: int, deadline: float) -> Iterator[str]:
@@ -160,11 +160,11 @@ class BuildCommandRunner:
                     return
                 self._log.write(chunk)
                 # Progress bars rewrite their line with a carriage return.
-                *whole, partial = (partial + chunk).replace(b"\r", b"\n").split(b"\n")
-                yield from (line.decode(errors="replace") for line in whole if line.strip())
+                *lines, partial = (partial + chunk).replace(b"\r", b"\n").split(b"\n")
+                yield from (line.decode(errors="replace") for line in lines if line.strip())
 
 
-def _bare() -> dict[str, str]:
+def _minimal_environment() -> dict[str, str]:
     """Return an environment for build programs without the server's secrets."""
     return {"PATH": os.environ.get("PATH", os.defpath), "LANG": "C.UTF-8"}
 
@@ -178,5 +178,5 @@ def _end(process: subprocess.Popen[bytes]) -> None:
         process.wait()
 
 
-def _ending(code: int) -> str:
+def _describe_exit(code: int) -> str:
     return f"ended with exit code {code}" if code >= 0 else f"was killed by {signal.Signals(-code).name}"

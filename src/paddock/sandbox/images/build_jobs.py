@@ -16,7 +16,7 @@ from paddock.model.sandbox import FrozenModel
 from paddock.sandbox.images.build_command_runner import BuildProgress
 from paddock.sandbox.images.image_store import ImageStore
 
-KEPT = 20
+MAX_LISTED_BUILDS = 20
 """Number of builds kept in the list."""
 _LINES = 200
 log = structlog.get_logger()
@@ -96,7 +96,7 @@ class ImageBuildJobs:
                 raise Conflict(f"the image {job.build.image} is being built; wait for it, or cancel it")
         job = _Job(image)
         self._jobs[job.build.id] = job
-        while len(self._jobs) > KEPT:
+        while len(self._jobs) > MAX_LISTED_BUILDS:
             self._jobs.popitem(last=False)
         job.task = asyncio.create_task(self._run(job), name=f"build of {image}")
         return job.build

@@ -89,12 +89,12 @@ class BuiltImageDirectory:
         self.directory = directory
         self._read: dict[Path, tuple[int, StoredImage]] = {}
 
-    def place(self, name: str, digest: str) -> Path:
+    def image_path(self, name: str, digest: str) -> Path:
         """Return the path of an image."""
         return self.directory / f"{_plain(name)}-{digest[:DIGEST_LENGTH]}"
 
     def get(self, name: str, digest: str) -> StoredImage | None:
-        stored = self._load(self.place(name, digest))
+        stored = self._load(self.image_path(name, digest))
         return stored if stored and stored.manifest.digest == digest else None
 
     def all(self) -> list[StoredImage]:
@@ -138,17 +138,17 @@ class BuiltImageDirectory:
 
     def publish(self, workspace: ImageBuildWorkspace, manifest: ImageManifest) -> StoredImage:
         """Publish a workspace as an image, atomically."""
-        place = self.place(manifest.name, manifest.digest)
+        target = self.image_path(manifest.name, manifest.digest)
         # Flush files before the manifest, so that a power cut cannot keep only the manifest.
         subprocess.run(["sync", "--file-system", str(workspace.path)], check=True, timeout=_WAIT_SECONDS)
         _write_durably(workspace.path / _MANIFEST, manifest.model_dump_json(indent=1))
         with self._guard():
-            if place.exists():
+            if target.exists():
                 # The existing directory has no readable manifest, or it would have been used.
-                self._discard(place)
-            workspace.path.rename(place)
+                self._discard(target)
+            workspace.path.rename(target)
             _sync_directory(self.directory)
-        stored = self._load(place)
+        stored = self._load(target)
         assert stored is not None
         return stored
 
@@ -193,21 +193,23 @@ class BuiltImageDirectory:
                 if _try_lock(descriptor):
                     path.unlink(missing_ok=True)
 
-    def _discard(self, place: Path) -> None:
-        place.rename(self.directory / f"{_WORKSPACE}{secrets.token_hex(8)}")
+    def _discard(self, directory: Path) -> None:
+        directory.rename(self.directory / f"{_WORKSPACE}{secrets.token_hex(8)}")
         _sync_directory(self.directory)
 
-    def _load(self, place: Path) -> StoredImage | None:
-        path = place / _MANIFEST
+    def _load(self, image_directory: Path) -> StoredImage | None:
+        path = image_directory / _MANIFEST
         try:
             stamp = path.stat().st_mtime_ns
-            known = self._read.get(place)
+            known = self._read.get(image_directory)
             if known and known[0] == stamp:
                 return known[1]
-            stored = StoredImage(manifest=ImageManifest.model_validate_json(path.read_bytes()), directory=place)
+            stored = StoredImage(
+                manifest=ImageManifest.model_validate_json(path.read_bytes()), directory=image_directory
+            )
         except (OSError, ValidationError):
             return None
-        self._read[place] = (stamp, stored)
+        self._read[image_directory] = (stamp, stored)
         return stored
 
     def _locks(self) -> Path:
@@ -225,7 +227,7 @@ class BuiltImageDirectory:
 
 def _plain(name: str) -> str:
     """Return a name as a file name without slashes and colons."""
-    return "".join(letter if letter.isalnum() or letter in ".-_" else "_" for letter in name).lstrip(".")
+    return "".join(character if character.isalnum() or character in ".-_" else "_" for character in name).lstrip(".")
 
 
 def disk_size_of_tree(root: Path) -> int:

@@ -48,7 +48,7 @@ _WRITTEN = {
     "etc/profile": "PATH=/usr/local/bin:/usr/bin:/bin\nexport PATH\n",
 }
 _READABLE_BY_ALL = 0o004
-_MOST_LINKS = 40
+_MAX_LINKS = 40
 
 
 @dataclass(frozen=True)
@@ -68,18 +68,18 @@ class _Entry:
 class HostImage:
     """Creates the `host` image on first use, and again when its sources changed."""
 
-    def __init__(self, shelf: BuiltImageDirectory, host: Path = Path("/")) -> None:
-        self._shelf = shelf
+    def __init__(self, images: BuiltImageDirectory, host: Path = Path("/")) -> None:
+        self._images = images
         self._host = host
         self._known: tuple[object, str] | None = None
 
     def resolve(self) -> Image:
         """Return the image, creating it if needed. Raises `Unavailable` on a host without Python 3.9."""
         digest = self.digest()
-        stored = self._shelf.get(HOST, digest)
+        stored = self._images.get(HOST, digest)
         if stored is None:
-            with self._shelf.claim(digest, threading.Event()):
-                stored = self._shelf.get(HOST, digest) or self._make(digest)
+            with self._images.claim(digest, threading.Event()):
+                stored = self._images.get(HOST, digest) or self._make(digest)
         return stored.image
 
     def digest(self) -> str:
@@ -99,7 +99,7 @@ class HostImage:
 
     def _make(self, digest: str) -> StoredImage:
         python = _host_python(self._host)
-        with self._shelf.workspace() as workspace:
+        with self._images.workspace() as workspace:
             for entry in self._entries():
                 path = workspace.root / entry.path
                 if entry.is_directory:
@@ -125,7 +125,7 @@ class HostImage:
                 size=disk_size_of_tree(workspace.root),
                 built_at=datetime.now(UTC),
             )
-            return self._shelf.publish(workspace, manifest)
+            return self._images.publish(workspace, manifest)
 
     def _binds(self) -> tuple[Mount, ...]:
         # Hosts that have not merged /bin and /lib into /usr keep real directories there.
@@ -175,41 +175,41 @@ class HostImage:
             kept = {
                 path: entry
                 for path, entry in entries.items()
-                if entry.link is None or self._leads(path, entries, binds)
+                if entry.link is None or self._resolves(path, entries, binds)
             }
             if len(kept) == len(entries):
                 return kept
             entries = kept
 
-    def _leads(self, path: str, entries: dict[str, _Entry], binds: set[str]) -> bool:
+    def _resolves(self, path: str, entries: dict[str, _Entry], binds: set[str]) -> bool:
         """Return whether a path exists in the image, following links as in the sandbox."""
         pending = list(reversed(PurePosixPath(path).parts))
-        at: list[str] = []
+        current: list[str] = []
         links = 0
         while pending:
             part = pending.pop()
             if part == "..":
-                at = at[:-1]
+                current = current[:-1]
                 continue
-            here = "/".join([*at, part])
+            image_path = "/".join([*current, part])
             target: str | None
-            if (at[:1] or [part])[0] in binds and here not in binds:
-                place = self._host / here
-                if not place.is_symlink() and not place.exists():
+            if (current[:1] or [part])[0] in binds and image_path not in binds:
+                host_path = self._host / image_path
+                if not host_path.is_symlink() and not host_path.exists():
                     return False
-                target = str(place.readlink()) if place.is_symlink() else None
-            elif here in entries:
-                target = entries[here].link
+                target = str(host_path.readlink()) if host_path.is_symlink() else None
+            elif image_path in entries:
+                target = entries[image_path].link
             else:
                 return False
             if target is None:
-                at.append(part)
+                current.append(part)
                 continue
             links += 1
-            if links > _MOST_LINKS:
+            if links > _MAX_LINKS:
                 return False
             if target.startswith("/"):
-                at = []
+                current = []
             pending += [name for name in reversed(PurePosixPath(target).parts) if name != "/"]
         return True
 

@@ -60,8 +60,8 @@ class ImageStore:
         aliases: Mapping[str, str] | None = None,
     ) -> None:
         self.library = RecipeLibrary(default_recipe_directories() if recipe_dirs is None else recipe_dirs)
-        self._shelf = BuiltImageDirectory(directory)
-        self._host = HostImage(self._shelf)
+        self._directory = BuiltImageDirectory(directory)
+        self._host = HostImage(self._directory)
         self._mirror = mirror
         self._aliases = dict(aliases or {})
 
@@ -84,7 +84,7 @@ class ImageStore:
         if self.library.find(reference) is not None:
             return self._by_recipe(reference).image
         canonical = canonical_image_reference(reference)
-        for stored in self._shelf.all():
+        for stored in self._directory.all():
             if stored.manifest.kind == "oci" and stored.manifest.name == canonical:
                 return stored.image
         pull = f"; if it is an OCI image, pull it with 'paddock image build {reference}'" if canonical else ""
@@ -95,9 +95,9 @@ class ImageStore:
 
         Builds and copies nothing.
         """
-        meant = self._aliases.get(reference, reference)
-        if meant != HOST and self.library.find(meant) is None:
-            self.resolve(meant)
+        name = self._aliases.get(reference, reference)
+        if name != HOST and self.library.find(name) is None:
+            self.resolve(name)
 
     def build(
         self,
@@ -133,9 +133,9 @@ class ImageStore:
                     raise
                 raise ImageNotFound(f"{self._unknown(reference)}; {error.message}") from None
             with self._claim(digest, progress, cancel):
-                stored = self._shelf.get(canonical, digest)
+                stored = self._directory.get(canonical, digest)
                 if stored is None:
-                    stored = self._shelf.publish(workspace, pull.run())
+                    stored = self._directory.publish(workspace, pull.run())
         return stored.image
 
     def list(self) -> list[ImageInfo]:
@@ -143,7 +143,7 @@ class ImageStore:
         current = {stored.directory for stored in self._current()}
         return [
             ImageInfo(manifest=stored.manifest, directory=stored.directory, current=stored.directory in current)
-            for stored in self._shelf.all()
+            for stored in self._directory.all()
         ]
 
     def show(self, reference: str) -> ImageInfo:
@@ -159,16 +159,16 @@ class ImageStore:
         reference = self._aliases.get(reference, reference)
         named = {reference, canonical_image_reference(reference)}
         digest = reference.rpartition("@")[2]
-        chosen = [stored for stored in self._shelf.all() if stored.manifest.name in named]
+        chosen = [stored for stored in self._directory.all() if stored.manifest.name in named]
         if not chosen and len(digest) >= 6:
-            chosen = [stored for stored in self._shelf.all() if stored.manifest.digest.startswith(digest)]
+            chosen = [stored for stored in self._directory.all() if stored.manifest.digest.startswith(digest)]
         if not chosen:
             raise ImageNotFound(f"there is no built image '{reference}'; 'paddock image list' shows those there are")
         busy = [stored for stored in chosen if stored.manifest.digest in in_use]
         if busy:
             raise Conflict(f"image '{_title(busy[0])}' is in use by a sandbox; remove that first")
         for stored in chosen:
-            self._shelf.discard(stored)
+            self._directory.discard(stored)
         return [stored.manifest.digest for stored in chosen]
 
     def prune(self, in_use: Collection[str] = frozenset()) -> ImagePruneResult:
@@ -176,14 +176,14 @@ class ImageStore:
         current = {stored.directory for stored in self._current()}
         old = [
             stored
-            for stored in self._shelf.all()
+            for stored in self._directory.all()
             if stored.directory not in current and stored.manifest.digest not in in_use
         ]
-        leftovers = self._shelf.sweep()
+        leftovers = self._directory.sweep()
         for stored in old:
-            self._shelf.discard(stored)
-        self._shelf.forget_logs()
-        self._shelf.forget_locks()
+            self._directory.discard(stored)
+        self._directory.forget_logs()
+        self._directory.forget_locks()
         return ImagePruneResult(
             images=tuple(_title(stored) for stored in old),
             leftovers=leftovers,
@@ -192,14 +192,14 @@ class ImageStore:
 
     def disk_used(self) -> int:
         """Return the disk bytes of all images."""
-        return sum(stored.manifest.size for stored in self._shelf.all())
+        return sum(stored.manifest.size for stored in self._directory.all())
 
     def export_tar(self, image: Image, file: IO[bytes]) -> None:
         """Write an image's root as a tar that `docker import` takes. Raises `ConfigError` for `host`."""
         if image.binds:
             raise ConfigError(f"image '{image.name}' is this machine's own /usr and cannot be exported; use a recipe")
         with tarfile.open(fileobj=file, mode="w|", format=tarfile.PAX_FORMAT) as archive:
-            archive.add(image.root, arcname=".", filter=_owned_as_in(image))
+            archive.add(image.root, arcname=".", filter=_map_owners(image))
 
     async def resolve_async(self, reference: str) -> Image:
         return await asyncio.to_thread(self.resolve, reference)
@@ -240,12 +240,12 @@ class ImageStore:
         chain = [plan]
         while chain[0].base:
             chain.insert(0, chain[0].base)
-        missing = [each.digest for each in chain if self._shelf.get(each.name, each.digest) is None]
+        missing = [each.digest for each in chain if self._directory.get(each.name, each.digest) is None]
         stored: StoredImage | None = None
         for each in chain:
             watcher = progress
             if each.digest in missing and len(missing) > 1:
-                watcher = _share(progress, each.name, missing.index(each.digest), len(missing))
+                watcher = _scale_progress(progress, each.name, missing.index(each.digest), len(missing))
             stored = self._build_one(each, stored, watcher, cancel)
         assert stored is not None
         return stored
@@ -254,11 +254,11 @@ class ImageStore:
         self, plan: RecipeBuildPlan, base: StoredImage | None, progress: Watcher, cancel: threading.Event
     ) -> StoredImage:
         with self._claim(plan.digest, progress, cancel):
-            stored = self._shelf.get(plan.name, plan.digest)
+            stored = self._directory.get(plan.name, plan.digest)
             if stored is None:
                 with self._workspace(plan.name, progress, cancel) as (workspace, console):
                     manifest = RecipeBuild(plan, base, workspace, console, self._mirror).run()
-                    stored = self._shelf.publish(workspace, manifest)
+                    stored = self._directory.publish(workspace, manifest)
                 progress(BuildProgress("done", 1.0))
         return stored
 
@@ -269,10 +269,10 @@ class ImageStore:
         at_once.set()
         with contextlib.ExitStack() as held:
             try:
-                held.enter_context(self._shelf.claim(digest, at_once))
+                held.enter_context(self._directory.claim(digest, at_once))
             except ImageBuildCancelled:
                 progress(BuildProgress("waiting for another build", None))
-                held.enter_context(self._shelf.claim(digest, cancel))
+                held.enter_context(self._directory.claim(digest, cancel))
             yield
 
     @contextlib.contextmanager
@@ -280,27 +280,27 @@ class ImageStore:
         self, name: str, progress: Watcher, cancel: threading.Event
     ) -> Iterator[tuple[ImageBuildWorkspace, BuildCommandRunner]]:
         """Open a workspace with its console; errors name the kept log."""
-        with self._shelf.workspace() as workspace:
+        with self._directory.workspace() as workspace:
             try:
                 with open(workspace.log_path, "wb", buffering=0) as log:
                     yield workspace, BuildCommandRunner(log, progress, cancel)
             except ImageBuildCancelled:
                 raise
             except BuildError as error:
-                log_path = self._shelf.keep_log(workspace, name)
+                log_path = self._directory.keep_log(workspace, name)
                 raise type(error)(f"{error.message}\nThe full log is in {log_path}") from error
 
     def _by_recipe(self, name: str) -> StoredImage:
         plan = self.library.plan(name)
-        stored = self._shelf.get(name, plan.digest)
+        stored = self._directory.get(name, plan.digest)
         if stored is None:
-            older = any(other.manifest.name == name for other in self._shelf.all())
+            older = any(other.manifest.name == name for other in self._directory.all())
             state = "has changed since it was built" if older else "is not built yet"
             raise ImageNotFound(f"image '{name}' {state}: run 'paddock image build {name}'")
         return stored
 
     def _by_digest(self, name: str, digest: str) -> StoredImage:
-        for stored in self._shelf.all():
+        for stored in self._directory.all():
             if stored.manifest.name == name and stored.manifest.digest.startswith(digest):
                 return stored
         raise ImageNotFound(f"there is no image '{name}@{digest}'; 'paddock image list' shows those there are")
@@ -308,7 +308,7 @@ class ImageStore:
     def _current(self) -> Sequence[StoredImage]:
         current = []
         pulled: set[str] = set()
-        for stored in self._shelf.all():
+        for stored in self._directory.all():
             made = stored.manifest
             if made.kind == "oci":
                 if made.name not in pulled:
@@ -335,22 +335,22 @@ class ImageStore:
         return f"no recipe named '{reference}'{hint}; known: {', '.join(names)}"
 
 
-def _share(progress: Watcher, name: str, place: int, count: int) -> Watcher:
+def _scale_progress(progress: Watcher, name: str, index: int, count: int) -> Watcher:
     """Scale the progress of one image to its share of several; all but the last carry their name."""
 
-    def tell(now: BuildProgress) -> None:
-        fraction = None if now.fraction is None else (place + now.fraction) / count
-        step = now.step if place == count - 1 else f"{name}: {now.step}"
-        progress(BuildProgress(step, fraction, now.line))
+    def report(progress_of_image: BuildProgress) -> None:
+        fraction = None if progress_of_image.fraction is None else (index + progress_of_image.fraction) / count
+        step = progress_of_image.step if index == count - 1 else f"{name}: {progress_of_image.step}"
+        progress(BuildProgress(step, fraction, progress_of_image.line))
 
-    return tell
+    return report
 
 
 def _title(stored: StoredImage) -> str:
     return f"{stored.manifest.name}@{stored.manifest.digest[:DIGEST_LENGTH]}"
 
 
-def _owned_as_in(image: Image) -> Callable[[tarfile.TarInfo], tarfile.TarInfo]:
+def _map_owners(image: Image) -> Callable[[tarfile.TarInfo], tarfile.TarInfo]:
     """Map owners to those inside the image; an ordinary user's build owns all files."""
     home = PurePosixPath(image.user.home).relative_to("/")
     unprivileged = image.root.stat().st_uid != 0

@@ -91,17 +91,19 @@ class OciImagePull:
     def find(self) -> str:
         """Return the current digest of the reference. Raises `ImageNotFound` within `LOOKUP_SECONDS`."""
         self._console.step("look", 0.0)
-        words = [*self._skopeo, "inspect", *self._authentication, "--format", "{{.Digest}}", self._source]
+        command = [*self._skopeo, "inspect", *self._authentication, "--format", "{{.Digest}}", self._source]
         try:
-            self._digest = self._console.capture(words, timeout=LOOKUP_SECONDS).strip().removeprefix("sha256:")
+            self._digest = self._console.capture(command, timeout=LOOKUP_SECONDS).strip().removeprefix("sha256:")
         except BuildCommandFailed as error:
-            said = _plain_reason(error)
+            error_text = _plain_reason(error)
             if self._source == self._reference:
-                raise ImageNotFound(f"there is no image at {self._reference}: {said}") from None
+                raise ImageNotFound(f"there is no image at {self._reference}: {error_text}") from None
             registry = self._reference.partition("/")[0]
-            reason = next((words for pattern, words in _REASONS if pattern.search(said)), "it answered: {said}")
-            told = reason.format(registry=registry, said=said)
-            raise ImageNotFound(f"image {self._reference} could not be pulled: {told}") from None
+            reason = next(
+                (template for pattern, template in _REASONS if pattern.search(error_text)), "it answered: {error_text}"
+            )
+            explanation = reason.format(registry=registry, error_text=error_text)
+            raise ImageNotFound(f"image {self._reference} could not be pulled: {explanation}") from None
         return self._digest
 
     def run(self) -> ImageManifest:
@@ -203,14 +205,14 @@ def _image_config(layout: Path) -> Mapping[str, Any]:
 
 def _user(written: str, findings: ImageProbeFindings) -> SandboxUser:
     """Return the configured user of an image, resolved with its /etc/passwd."""
-    who, _, group = written.partition(":")
+    user_name, _, group = written.partition(":")
     users = findings.users
-    name = who or "root"
+    name = user_name or "root"
     if name.isdigit():
         name = next((known for known, (uid, *_) in users.items() if uid == int(name)), "user")
-    uid, gid, home, shell = users.get(name, (int(who) if who.isdigit() else 0, 0, "/", "/bin/sh"))
-    if who and not who.isdigit() and who not in users:
-        raise BuildError(f"the image runs as user '{who}', which its /etc/passwd does not list")
+    uid, gid, home, shell = users.get(name, (int(user_name) if user_name.isdigit() else 0, 0, "/", "/bin/sh"))
+    if user_name and not user_name.isdigit() and user_name not in users:
+        raise BuildError(f"the image runs as user '{user_name}', which its /etc/passwd does not list")
     if group:
         if not group.isdigit() and group not in findings.groups:
             raise BuildError(f"the image runs as group '{group}', which its /etc/group does not list")

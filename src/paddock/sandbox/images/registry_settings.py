@@ -19,7 +19,7 @@ _CERTIFICATES = (
     "SSL_CERT_FILE", "PIP_CERT", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "GIT_SSL_CAINFO", "NODE_EXTRA_CA_CERTS",
     "NPM_CONFIG_CAFILE",
 )  # fmt: skip
-_OURS = frozenset({
+_REPLACED_VARIABLES = frozenset({
     "PIP_CONFIG_FILE", "PIP_CACHE_DIR", "PIP_TARGET", "PIP_PREFIX", "PIP_ROOT", "PIP_USER",
     "NPM_CONFIG_USERCONFIG", "NPM_CONFIG_GLOBALCONFIG", "NPM_CONFIG_PREFIX", "NPM_CONFIG_CACHE",
 })  # fmt: skip
@@ -71,7 +71,7 @@ def collect_package_registry_settings(
     local = _LocalDirectories(directory)
     env = {key: value for key, value in environment.items() if key.upper() in _PROXIES}
     for key, value in environment.items():
-        if key.upper().startswith(("PIP_", "NPM_CONFIG_")) and key.upper() not in _OURS:
+        if key.upper().startswith(("PIP_", "NPM_CONFIG_")) and key.upper() not in _REPLACED_VARIABLES:
             env[key] = local.rewrite(value) if key.startswith("PIP_") else value
     bundle = _certificates(environment)
     if bundle:
@@ -115,9 +115,9 @@ def _pip_settings(local: _LocalDirectories, environment: Mapping[str, str]) -> s
 
 def _npm_settings() -> str:
     lines: list[str] = []
-    for place in ("/etc/npmrc", "/usr/etc/npmrc", "/usr/local/etc/npmrc", Path.home() / ".npmrc"):
-        if Path(place).is_file():
-            lines += Path(place).read_text(errors="replace").splitlines()
+    for path in ("/etc/npmrc", "/usr/etc/npmrc", "/usr/local/etc/npmrc", Path.home() / ".npmrc"):
+        if Path(path).is_file():
+            lines += Path(path).read_text(errors="replace").splitlines()
     kept = [line for line in lines if line.partition("=")[0].strip() not in _HOST_ONLY_NPM_KEYS]
     return "\n".join(kept) + "\n"
 
@@ -137,13 +137,13 @@ def _write_apt_settings(directory: Path, sources: list[AptSource], certificates:
         options["Acquire::https::CAInfo"] = f"{SETTINGS_INSIDE}/certificates.pem"
     if sources:
         options |= {"Dir::Etc::sourcelist": "/dev/null", "Dir::Etc::sourceparts": f"{inside}/sources.list.d"}
-    lent = []
+    local_sources = []
     for number, source in enumerate(sources):
         if source.keyring and source.keyring.is_file():
             keyring = f"{number}{source.keyring.suffix}"
             shutil.copyfile(source.keyring, directory / keyring)
-            lent.append(replace(source, options={**source.options, "Signed-By": f"{inside}/{keyring}"}))
+            local_sources.append(replace(source, options={**source.options, "Signed-By": f"{inside}/{keyring}"}))
         else:
-            lent.append(source)
-    (directory / "sources.list.d/paddock.sources").write_text(format_apt_sources(lent))
+            local_sources.append(source)
+    (directory / "sources.list.d/paddock.sources").write_text(format_apt_sources(local_sources))
     (directory / "apt.conf").write_text("".join(f'{key} "{value}";\n' for key, value in options.items()))

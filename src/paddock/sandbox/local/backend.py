@@ -37,7 +37,7 @@ from paddock.sandbox.local.uid_pool import UidPool
 from paddock.sandbox.local.unlinked_files import find_unlinked_files
 
 P = ParamSpec("P")
-MEASURE_AT_ONCE = 8
+MAX_CONCURRENT_MEASUREMENTS = 8
 
 
 @dataclass(frozen=True)
@@ -79,7 +79,7 @@ class LocalBackend(SandboxBackend):
         )
         self._launcher = LauncherClient()
         # Separate threads, because a sandbox can slow measuring down.
-        self._measuring = ThreadPoolExecutor(MEASURE_AT_ONCE, thread_name_prefix="measure")
+        self._measuring = ThreadPoolExecutor(MAX_CONCURRENT_MEASUREMENTS, thread_name_prefix="measure")
         self._uids: UidPool | None = None
         if os.geteuid() == 0:
             taken = (SandboxFiles(path).read_facts().get("uid") for path in self._sandboxes.iterdir())
@@ -103,14 +103,14 @@ class LocalBackend(SandboxBackend):
     async def start(self, spec: SandboxSpec) -> Record:
         record = self._reserve(spec)  # Faster than a thread, and never cancelled half-way.
         try:
-            await _to_the_end(self._fill, spec, record)
+            await _run_uncancelled(self._prepare_files, spec, record)
             await self._launch(spec, record)
-            await self._answered(record)
+            await self._wait_for_daemon(record)
         except BaseException as error:
             tail = self._files(spec.id).log_tail()
             await asyncio.shield(self.remove(spec.id))
             if isinstance(error, (SandboxError, TimeoutError, subprocess.CalledProcessError)):
-                raise SandboxStartError(_why_not_started(error, tail)) from error
+                raise SandboxStartError(_describe_start_failure(error, tail)) from error
             raise
         return record
 
@@ -142,7 +142,7 @@ class LocalBackend(SandboxBackend):
         if (self._snapshots / snapshot_id).exists():
             raise Conflict(f"snapshot {snapshot_id} exists already")
         try:
-            await _to_the_end(self._keep, record, snapshot_id)
+            await _run_uncancelled(self._save_snapshot, record, snapshot_id)
         except asyncio.CancelledError:
             await self.delete_snapshot(snapshot_id)
             raise
@@ -194,7 +194,7 @@ class LocalBackend(SandboxBackend):
             process_control.read_bwrap_report(files.report), files.read_facts().get("boot", "")
         )
 
-    def _living(self, sandbox_id: str) -> ProcessIdentity:
+    def _running_process(self, sandbox_id: str) -> ProcessIdentity:
         identity = self._identity(sandbox_id)
         if identity is None or not identity.alive():
             raise SandboxGone(f"sandbox {sandbox_id} has ended")
@@ -212,7 +212,7 @@ class LocalBackend(SandboxBackend):
             raise Unavailable(f"the data directory cannot be written: {error.strerror}") from error
         return {"id": spec.id, "token": spec.token, "uid": uid}
 
-    def _fill(self, spec: SandboxSpec, record: Record) -> None:
+    def _prepare_files(self, spec: SandboxSpec, record: Record) -> None:
         files = self._files(spec.id)
         uid: int | None = record["uid"]
         if spec.snapshot:
@@ -225,30 +225,32 @@ class LocalBackend(SandboxBackend):
     async def _launch(self, spec: SandboxSpec, record: Record) -> None:
         files = self._files(spec.id)
         limits = launch_plan.merge_sandbox_limits(self._settings.defaults, spec.limits)
-        with ExitStack() as held:
-            log = held.enter_context(files.log.open("ab")).fileno()
-            kept = [
-                held.enter_context(self._listen(spec.id)).fileno(),
-                held.enter_context(files.report.open("ab")).fileno(),
+        with ExitStack() as resources:
+            log = resources.enter_context(files.log.open("ab")).fileno()
+            passed = [
+                resources.enter_context(self._listen(spec.id)).fileno(),
+                resources.enter_context(files.report.open("ab")).fileno(),
             ]
-            listener, report, config, arguments, *more = range(FIRST_PASSED_DESCRIPTOR, FIRST_PASSED_DESCRIPTOR + 7)
+            listener, report, config, arguments, *remaining = range(
+                FIRST_PASSED_DESCRIPTOR, FIRST_PASSED_DESCRIPTOR + 7
+            )
             programs = (
                 seccomp.build_seccomp_filters(spec.image.nested_namespaces)
                 if self._settings.filter_system_calls
                 else ()
             )
-            filters, output = more[: len(programs)], more[len(programs)]
+            filters, output = remaining[: len(programs)], remaining[len(programs)]
             early = launch_plan.find_early_service(spec.image, output)
-            inside = launch_plan.daemon_config(spec, listener, limits, self._cgroups.controllers, early)
+            daemon_config = launch_plan.build_daemon_config(spec, listener, limits, self._cgroups.controllers, early)
             for name, content in (
-                ("inside", json.dumps(inside).encode()),
-                ("arguments", launch_plan.bwrap_arguments(spec, limits, filters, report)),
+                ("inside", json.dumps(daemon_config).encode()),
+                ("arguments", launch_plan.format_bwrap_arguments(spec, limits, filters, report)),
                 *(("seccomp", program) for program in programs),
             ):
-                kept.append(held.enter_context(process_control.open_memory_file(name, content)))
+                passed.append(resources.enter_context(process_control.open_memory_file(name, content)))
             if early is not None:
-                kept.append(held.enter_context(process_control.open_two_way_pipe()))
-            whole = {
+                passed.append(resources.enter_context(process_control.open_two_way_pipe()))
+            plan = {
                 "lower": str(spec.image.root),
                 "below": str(self._below),
                 **{name: str(getattr(files, name)) for name in ("upper", "work", "root")},
@@ -256,13 +258,13 @@ class LocalBackend(SandboxBackend):
                 "image_uid": spec.image.user.uid,
                 "image_gid": spec.image.user.gid,
                 "host_uid": record["uid"],
-                "cgroups": [str(directory) for directory in self._cgroups.homes(spec.id)],
+                "cgroups": [str(directory) for directory in self._cgroups.process_groups(spec.id)],
                 "rlimits": launch_plan.rlimits_for_all_namespaces(limits),
                 "files": launch_plan.etc_file_contents(spec.hostname),
                 "binds": launch_plan.plan_bind_mounts(spec, files, self._inside, self._settings.shared),
-                "argv": launch_plan.bwrap_command(_bwrap(), arguments, config, early),
+                "argv": launch_plan.build_bwrap_command(_bwrap(), arguments, config, early),
             }
-            if not await self._launcher.launch(whole, log, kept):
+            if not await self._launcher.launch(plan, log, passed):
                 raise SandboxStartError("the sandbox could not be set up")
 
     def _listen(self, sandbox_id: str) -> socket.socket:
@@ -271,7 +273,7 @@ class LocalBackend(SandboxBackend):
         listener.listen(128)
         return listener
 
-    async def _answered(self, record: Record) -> None:
+    async def _wait_for_daemon(self, record: Record) -> None:
         # Only the sandbox holds the listening socket now, so its death ends this at once.
         async with DaemonClient(self.daemon_address(record)) as inside, asyncio.timeout(self._settings.start_timeout):
             await inside.ping()
@@ -297,14 +299,14 @@ class LocalBackend(SandboxBackend):
         )
 
     def _limit(self, sandbox_id: str, limits: SandboxLimits) -> None:
-        self._living(sandbox_id)
+        self._running_process(sandbox_id)
         try:
             self._cgroups.limit(sandbox_id, limits)
         except OSError as error:
             raise Conflict(f"sandbox {sandbox_id} cannot have these limits: {error.strerror}") from error
 
     def _freeze(self, sandbox_id: str, frozen: bool) -> None:
-        identity = self._living(sandbox_id)
+        identity = self._running_process(sandbox_id)
         if self._cgroups.freezable:
             self._cgroups.freeze(sandbox_id, frozen)
         elif frozen:
@@ -312,7 +314,7 @@ class LocalBackend(SandboxBackend):
         else:
             process_control.continue_namespace_processes(identity.pid_namespace)
 
-    def _keep(self, record: Record, snapshot_id: str) -> None:
+    def _save_snapshot(self, record: Record, snapshot_id: str) -> None:
         files = self._files(record["id"])
         was_frozen = self._status(record["id"]).health is SandboxHealth.PAUSED
         partial = self._snapshots / f".{snapshot_id}"
@@ -334,18 +336,18 @@ class LocalBackend(SandboxBackend):
                 self._freeze(record["id"], False)
 
     def _restore(self, snapshot_id: str, files: SandboxFiles, uid: int | None) -> None:
-        kept = self._snapshots / snapshot_id
+        snapshot_directory = self._snapshots / snapshot_id
         try:
-            before = json.loads((kept / "snapshot.json").read_text())["uid"]
+            old_uid = json.loads((snapshot_directory / "snapshot.json").read_text())["uid"]
         except FileNotFoundError:
             raise SnapshotNotFound(f"there is no snapshot {snapshot_id}") from None
-        if (before is None) != (uid is None):
+        if (old_uid is None) != (uid is None):
             raise Unsupported("only root can restore root's snapshots, and only the same user a user's")
         for name in sandbox_files.WRITTEN_DIRECTORIES:
             (files.directory / name).rmdir()
-            sandbox_files.copy_sandbox_tree(kept / name, files.directory / name)
+            sandbox_files.copy_sandbox_tree(snapshot_directory / name, files.directory / name)
             if uid is not None:
-                sandbox_files.change_tree_owner(files.directory / name, before, uid)
+                sandbox_files.change_tree_owner(files.directory / name, old_uid, uid)
 
     def _disk_used(self, sandbox_id: str) -> int:
         files = self._files(sandbox_id)
@@ -363,7 +365,7 @@ class LocalBackend(SandboxBackend):
         return find_unlinked_files(pids, identity.pid, files.upper)
 
     def _end_commands(self, sandbox_id: str) -> None:
-        identity = self._living(sandbox_id)
+        identity = self._running_process(sandbox_id)
         if self._cgroups.hierarchies:
             # Only bubblewrap's monitor is in the host's pid namespace; sandboxes may create nested ones.
             host = process_control.pid_namespace(os.getpid())
@@ -421,7 +423,7 @@ def _bwrap() -> str:
     return found
 
 
-async def _to_the_end(function: Callable[P, None], *arguments: P.args, **named: P.kwargs) -> None:
+async def _run_uncancelled(function: Callable[P, None], *arguments: P.args, **named: P.kwargs) -> None:
     """Run a function in a thread; a cancellation waits until it has ended."""
     task = asyncio.create_task(asyncio.to_thread(function, *arguments, **named))
     try:
@@ -433,17 +435,17 @@ async def _to_the_end(function: Callable[P, None], *arguments: P.args, **named: 
 
 
 def _last_line(error: subprocess.CalledProcessError) -> str:
-    said: bytes = error.stderr or b""
-    return said.decode(errors="replace").strip().rpartition("\n")[2][-500:] or str(error)
+    stderr: bytes = error.stderr or b""
+    return stderr.decode(errors="replace").strip().rpartition("\n")[2][-500:] or str(error)
 
 
-def _why_not_started(error: BaseException, tail: str) -> str:
+def _describe_start_failure(error: BaseException, tail: str) -> str:
     if isinstance(error, TimeoutError):
-        what = "the sandbox did not answer in time"
+        failure = "the sandbox did not answer in time"
     elif isinstance(error, subprocess.CalledProcessError):
-        what = _last_line(error)
+        failure = _last_line(error)
     else:
-        what = str(error)
+        failure = str(error)
     if "execvp /usr/bin/python3" in tail:
         return "the image has no /usr/bin/python3, which every image needs for Paddock's daemon"
-    return f"{what}: {tail}" if tail else what
+    return f"{failure}: {tail}" if tail else failure

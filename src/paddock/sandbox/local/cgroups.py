@@ -44,10 +44,10 @@ class Cgroups:
         object.__setattr__(self, "controllers", found)
 
     def create(self, sandbox_id: str) -> None:
-        for directory in self.homes(sandbox_id):
+        for directory in self.process_groups(sandbox_id):
             directory.mkdir(parents=True, exist_ok=True)
 
-    def homes(self, sandbox_id: str) -> list[Path]:
+    def process_groups(self, sandbox_id: str) -> list[Path]:
         """Return the groups of a sandbox's processes.
 
         In version 2 they are one level below the limits: a sandbox of an ordinary user owns its groups, and a program
@@ -246,7 +246,7 @@ def _prepare_v2(mount_point: Path, base: Path, controllers: set[str]) -> tuple[P
     """Delegate controllers from the mount point to `base`; drop those that a level withholds."""
     base.mkdir(parents=True, exist_ok=True)
     if os.geteuid() != 0:
-        _step_aside(base.parent)
+        _move_to_leaf_group(base.parent)
     levels = [mount_point, *(mount_point / part for part in _ancestors(base.relative_to(mount_point)))]
     for level in levels:
         controllers = controllers & set((level / "cgroup.controllers").read_text().split())
@@ -254,7 +254,7 @@ def _prepare_v2(mount_point: Path, base: Path, controllers: set[str]) -> tuple[P
     return base, controllers
 
 
-def _step_aside(group: Path) -> None:
+def _move_to_leaf_group(group: Path) -> None:
     """Move this process to a leaf group, because v2 groups with processes cannot delegate controllers."""
     leaf = group / LEAF
     leaf.mkdir(exist_ok=True)

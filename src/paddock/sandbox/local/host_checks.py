@@ -69,19 +69,19 @@ def _user_namespaces() -> HostCheck:
 
 
 def _groups(groups: Cgroups) -> Iterator[HostCheck]:
-    places = {controller: h for h in groups.hierarchies for controller in h.controllers}
-    for controller, without in (
+    hierarchies = {controller: h for h in groups.hierarchies for controller in h.controllers}
+    for controller, consequence in (
         ("memory", "memory is limited per process only"),
         ("cpu", "CPU time is not limited"),
         ("pids", "processes are limited by RLIMIT_NPROC"),
         ("freezer", "pausing stops processes one by one"),
     ):
-        place = places.get(controller)
-        lacking = f"{without} ({groups.reason or 'not offered'})"
+        hierarchy = hierarchies.get(controller)
+        problem = f"{consequence} ({groups.reason or 'not offered'})"
         yield HostCheck(
             check=f"cgroup {controller}",
-            ok=place is not None,
-            detail=f"v{place.version} {place.path.parent}" if place else lacking,
+            ok=hierarchy is not None,
+            detail=f"v{hierarchy.version} {hierarchy.path.parent}" if hierarchy else problem,
             fix="run as root, or in a delegated group: systemd-run --user --scope -p Delegate=yes paddock serve",
             required=False,
         )

@@ -69,8 +69,8 @@ def mount_point_directories(shared: Path | None) -> tuple[str, ...]:
     return ("/proc", "/dev", UPLINK_DIRECTORY, WORKSPACE, *((SHARED,) if shared is not None else ()))
 
 
-def merge_sandbox_limits(defaults: SandboxLimits, given: SandboxLimits) -> SandboxLimits:
-    return defaults.model_copy(update=given.model_dump(exclude_none=True))
+def merge_sandbox_limits(defaults: SandboxLimits, requested: SandboxLimits) -> SandboxLimits:
+    return defaults.model_copy(update=requested.model_dump(exclude_none=True))
 
 
 def sandbox_environment(spec: SandboxSpec) -> dict[str, str]:
@@ -88,7 +88,7 @@ def sandbox_environment(spec: SandboxSpec) -> dict[str, str]:
     return {**basic, **spec.image.env, **spec.env}
 
 
-def daemon_config(
+def build_daemon_config(
     spec: SandboxSpec, listener: int, limits: SandboxLimits, grouped: frozenset[str], early: EarlyService | None = None
 ) -> dict[str, Any]:
     """Return the daemon's start configuration."""
@@ -113,7 +113,7 @@ def daemon_config(
     }
 
 
-def bwrap_arguments(spec: SandboxSpec, limits: SandboxLimits, filters: list[int], report: int) -> bytes:
+def format_bwrap_arguments(spec: SandboxSpec, limits: SandboxLimits, filters: list[int], report: int) -> bytes:
     """Return arguments for `bwrap --args`, passed by descriptor to stay out of process lists."""
     user = spec.image.user
     assert limits.memory is not None
@@ -137,7 +137,7 @@ def bwrap_arguments(spec: SandboxSpec, limits: SandboxLimits, filters: list[int]
     return b"".join(word.encode(errors="surrogateescape") + b"\0" for word in words)
 
 
-def bwrap_command(bwrap: str, arguments: int, config: int, early: EarlyService | None = None) -> list[str]:
+def build_bwrap_command(bwrap: str, arguments: int, config: int, early: EarlyService | None = None) -> list[str]:
     daemon = [PYTHON, "-I", "-S", "-c", START_DAEMON_CODE, DAEMON_ZIPAPP_PATH, "--config-fd", str(config)]
     begin = [bwrap, "--args", str(arguments), "--"]
     if early is None:
@@ -167,10 +167,10 @@ def plan_bind_mounts(spec: SandboxSpec, files: SandboxFiles, inside: Path, share
         Mount(source=files.uplinks, target=UPLINK_DIRECTORY, read_only=True),
         Mount(source=files.workspace, target=WORKSPACE),
     ]
-    given = [*spec.mounts]
+    requested = [*spec.mounts]
     if shared is not None and shared.is_dir():
-        given.insert(0, Mount(source=shared, target=SHARED, read_only=True))
-    return [*(_bind(mount, map_owner=False) for mount in own), *(_bind(mount, map_owner=True) for mount in given)]
+        requested.insert(0, Mount(source=shared, target=SHARED, read_only=True))
+    return [*(_bind(mount, map_owner=False) for mount in own), *(_bind(mount, map_owner=True) for mount in requested)]
 
 
 def _bind(mount: Mount, map_owner: bool) -> dict[str, Any]:

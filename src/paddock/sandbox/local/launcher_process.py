@@ -73,15 +73,15 @@ class MountAttr(ctypes.Structure):
     ]
 
 
-def check_syscall_result(result: int, what: str) -> int:
+def check_syscall_result(result: int, operation: str) -> int:
     if result < 0:
         number = ctypes.get_errno()
-        raise OSError(number, f"{what}: {os.strerror(number)}")
+        raise OSError(number, f"{operation}: {os.strerror(number)}")
     return result
 
 
-def call_syscall(number: int, what: str, *arguments: Any) -> int:
-    return check_syscall_result(libc.syscall(ctypes.c_long(number), *arguments), what)
+def call_syscall(number: int, operation: str, *arguments: Any) -> int:
+    return check_syscall_result(libc.syscall(ctypes.c_long(number), *arguments), operation)
 
 
 def mount_filesystem(source: str, target: str, kind: str | None, flags: int, options: str = "") -> None:
@@ -99,20 +99,20 @@ def open_within_root(root: int, path: str, flags: int) -> int:
 
 def open_directory(root: int, path: str) -> int:
     """Open a directory below `root`, creating missing parts."""
-    here = open_within_root(root, "/", os.O_PATH | os.O_DIRECTORY)
+    current = open_within_root(root, "/", os.O_PATH | os.O_DIRECTORY)
     walked = ""
     for name in path.strip("/").split("/"):
         if not name:
             continue
         walked += "/" + name
         try:
-            following = open_within_root(root, walked, os.O_PATH | os.O_DIRECTORY)
+            child = open_within_root(root, walked, os.O_PATH | os.O_DIRECTORY)
         except FileNotFoundError:
-            os.mkdir(name, 0o755, dir_fd=here)
-            following = open_within_root(root, walked, os.O_PATH | os.O_DIRECTORY)
-        os.close(here)
-        here = following
-    return here
+            os.mkdir(name, 0o755, dir_fd=current)
+            child = open_within_root(root, walked, os.O_PATH | os.O_DIRECTORY)
+        os.close(current)
+        current = child
+    return current
 
 
 def open_mount_point(root: int, path: str, directory: bool) -> int:

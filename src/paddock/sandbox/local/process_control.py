@@ -67,7 +67,7 @@ def namespace_members(namespace: int) -> set[int]:
     """Return host pids of all processes in a pid namespace and its descendants."""
     belongs = {namespace: True, pid_namespace(os.getpid()): False}
     found = set()
-    for pid in _all():
+    for pid in _all_pids():
         number = pid_namespace(pid)
         if number is None:
             continue
@@ -78,7 +78,7 @@ def namespace_members(namespace: int) -> set[int]:
     return found
 
 
-def _all() -> list[int]:
+def _all_pids() -> list[int]:
     return [int(entry) for entry in os.listdir("/proc") if entry.isdigit()]
 
 
@@ -116,15 +116,15 @@ def stop_namespace_processes(namespace: int, timeout: float = 10.0) -> None:
     """
     deadline = time.monotonic() + timeout
     signalled: set[int] = set()
-    still = 0
-    while still < 2:
-        now = namespace_members(namespace)
-        moving = {
-            pid for pid in now if not (is_process_stopped(pid) or (pid in signalled and process_state(pid) == "D"))
+    quiet_scans = 0
+    while quiet_scans < 2:
+        members = namespace_members(namespace)
+        running = {
+            pid for pid in members if not (is_process_stopped(pid) or (pid in signalled and process_state(pid) == "D"))
         }
-        signal_processes(moving, signal.SIGSTOP)
-        signalled |= moving
-        still = 0 if moving else still + 1
+        signal_processes(running, signal.SIGSTOP)
+        signalled |= running
+        quiet_scans = 0 if running else quiet_scans + 1
         if time.monotonic() > deadline:
             raise TimeoutError("the sandbox's processes could not be stopped")
         time.sleep(0.001)
@@ -164,14 +164,14 @@ def _writers(log: Path) -> set[int]:
         wanted = log.stat()
     except OSError:
         return found
-    for pid in _all():
+    for pid in _all_pids():
         try:
             if os.path.samestat(os.stat(f"/proc/{pid}/fd/1"), wanted):
                 found.add(pid)
         except OSError:
             continue
     # The first process of an ordinary user's sandbox hides its descriptors, but not its parent.
-    return found | {pid for pid in _all() if found and parent_pid(pid) in found}
+    return found | {pid for pid in _all_pids() if found and parent_pid(pid) in found}
 
 
 def kill_init_process(identity: ProcessIdentity, thaw: Callable[[], None], timeout: float = 10.0) -> None:
@@ -179,7 +179,7 @@ def kill_init_process(identity: ProcessIdentity, thaw: Callable[[], None], timeo
 
     `thaw` is called after the signal, because frozen processes cannot die but must not run again.
     """
-    with _held(identity) as descriptor:
+    with _open_pidfd(identity) as descriptor:
         if descriptor is None:
             return
         try:
@@ -196,20 +196,20 @@ def kill_init_process(identity: ProcessIdentity, thaw: Callable[[], None], timeo
 
 async def wait_for_exit(identity: ProcessIdentity) -> None:
     """Wait for the end of a process on its pidfd."""
-    with _held(identity) as descriptor:
+    with _open_pidfd(identity) as descriptor:
         if descriptor is None:
             return
         loop = asyncio.get_running_loop()
-        gone = asyncio.Event()
-        loop.add_reader(descriptor, gone.set)
+        exited = asyncio.Event()
+        loop.add_reader(descriptor, exited.set)
         try:
-            await gone.wait()
+            await exited.wait()
         finally:
             loop.remove_reader(descriptor)
 
 
 @contextmanager
-def _held(identity: ProcessIdentity) -> Iterator[int | None]:
+def _open_pidfd(identity: ProcessIdentity) -> Iterator[int | None]:
     """Open a pidfd, verified against pid reuse; None if the process is gone."""
     try:
         descriptor = os.pidfd_open(identity.pid)
@@ -245,14 +245,14 @@ def open_two_way_pipe() -> Iterator[int]:
     """Open a bidirectional pipe as one descriptor."""
     reader, writer = os.pipe2(os.O_CLOEXEC)
     try:
-        both = os.open(f"/proc/self/fd/{reader}", os.O_RDWR | os.O_CLOEXEC)
+        two_way = os.open(f"/proc/self/fd/{reader}", os.O_RDWR | os.O_CLOEXEC)
     finally:
         os.close(reader)
         os.close(writer)
     try:
-        yield both
+        yield two_way
     finally:
-        os.close(both)
+        os.close(two_way)
 
 
 @contextmanager

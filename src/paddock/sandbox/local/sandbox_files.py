@@ -121,13 +121,13 @@ def create_mount_points(tree: Path, directories: Sequence[str], files: Sequence[
 def copy_sandbox_tree(source: Path, target: Path) -> None:
     """Copy a tree with special files, links and attributes, without following links."""
     command = ["cp", "-a", "--reflink=auto", "--no-target-directory", "--", str(source), str(target)]
-    subprocess.run([*_all_seeing(), *command], check=True, capture_output=True)
+    subprocess.run([*_command_prefix_with_access(), *command], check=True, capture_output=True)
 
 
 def change_tree_owner(directory: Path, before: int, after: int) -> None:
     """Change uid and gid of files from one sandbox user to another, each where it matches."""
-    for whose, whom in ((str(before), str(after)), (f":{before}", f":{after}")):
-        command = ["chown", "-R", "-h", "-P", f"--from={whose}", whom, "--", str(directory)]
+    for old_owner, new_owner in ((str(before), str(after)), (f":{before}", f":{after}")):
+        command = ["chown", "-R", "-h", "-P", f"--from={old_owner}", new_owner, "--", str(directory)]
         subprocess.run(command, check=True, capture_output=True)
 
 
@@ -152,19 +152,19 @@ def disk_bytes_used(*directories: Path) -> int:
 
 def _du(unit: str, *directories: Path) -> int:
     command = ["du", "--summarize", "--total", unit, "--one-file-system", "--", *map(str, directories)]
-    done = subprocess.run([*_all_seeing(), *command], check=False, capture_output=True)
+    done = subprocess.run([*_command_prefix_with_access(), *command], check=False, capture_output=True)
     last = done.stdout.rstrip().rpartition(b"\n")[2]
     return int(last.split(b"\t")[0]) if last else 0
 
 
 def _bytes_per_inode(directory: Path) -> int:
     try:
-        whole = os.statvfs(directory)
+        file_system = os.statvfs(directory)
     except OSError:
         return 0
-    return whole.f_blocks * whole.f_frsize // whole.f_files if whole.f_files else 0
+    return file_system.f_blocks * file_system.f_frsize // file_system.f_files if file_system.f_files else 0
 
 
-def _all_seeing() -> list[str]:
+def _command_prefix_with_access() -> list[str]:
     """Return a command prefix that grants access to directories closed by their owner."""
     return [] if os.geteuid() == 0 else ["unshare", "--user", "--map-root-user", "--"]

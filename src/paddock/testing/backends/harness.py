@@ -21,12 +21,12 @@ from paddock.sandbox.base import BackendFeature, Record, SandboxBackend
 from paddock.sandbox.daemon.client import CommandResult, DaemonClient, SandboxCommand
 
 MIB = 2**20
-WHOLE_CHECK = 90.0
+CHECK_TIMEOUT = 90.0
 """Timeout of a check."""
-SOON = 15.0
+SHORT_TIMEOUT = 15.0
 
 T = TypeVar("T")
-MakeBackend = Callable[[], SandboxBackend]
+BackendFactory = Callable[[], SandboxBackend]
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class StartedSandbox:
     inside: DaemonClient
 
     async def run(self, command: str | SandboxCommand) -> CommandResult:
-        return await asyncio.wait_for(self.inside.run(command), SOON)
+        return await asyncio.wait_for(self.inside.run(command), SHORT_TIMEOUT)
 
     async def text(self, command: str | SandboxCommand) -> str:
         """Return the output of a command that must succeed."""
@@ -54,7 +54,7 @@ class StartedSandbox:
 class BackendHarness:
     """Backend under test; its sandboxes and snapshots are removed after the check."""
 
-    make_backend: MakeBackend
+    make_backend: BackendFactory
     image: Image
     backend: SandboxBackend = field(init=False)
     prefix: str = field(default_factory=lambda: f"check-{secrets.token_hex(3)}")
@@ -111,7 +111,7 @@ class BackendHarness:
         assert left == [], "sandboxes are left that were removed"
 
 
-async def wait_until_true(condition: Callable[[], Awaitable[T]], timeout: float = SOON) -> T:
+async def wait_until_true(condition: Callable[[], Awaitable[T]], timeout: float = SHORT_TIMEOUT) -> T:
     """Poll a condition until it is truthy, and return its value."""
     async with asyncio.timeout(timeout):
         while not (found := await condition()):
@@ -119,19 +119,19 @@ async def wait_until_true(condition: Callable[[], Awaitable[T]], timeout: float 
     return found
 
 
-def conformance_check(body: Callable[[Any, BackendHarness], Coroutine[Any, Any, None]]) -> Callable[..., None]:
+def make_conformance_test(body: Callable[[Any, BackendHarness], Coroutine[Any, Any, None]]) -> Callable[..., None]:
     """Turn a check into a test function with the fixtures `make_backend` and `image`."""
 
-    def test(self: object, make_backend: MakeBackend, image: Image) -> None:
-        async def whole() -> None:
-            bench = BackendHarness(make_backend, image)
+    def test(self: object, make_backend: BackendFactory, image: Image) -> None:
+        async def run_check() -> None:
+            harness = BackendHarness(make_backend, image)
             try:
-                async with asyncio.timeout(WHOLE_CHECK):
-                    await body(self, bench)
+                async with asyncio.timeout(CHECK_TIMEOUT):
+                    await body(self, harness)
             finally:
-                await bench.end()
+                await harness.end()
 
-        asyncio.run(whole())
+        asyncio.run(run_check())
 
     test.__name__ = body.__name__
     test.__qualname__ = body.__qualname__
@@ -142,27 +142,27 @@ def conformance_check(body: Callable[[Any, BackendHarness], Coroutine[Any, Any, 
 class ConformanceChecks:
     """Base class of the groups of checks."""
 
-    async def fails_to_start(self, bench: BackendHarness, spec: SandboxSpec) -> SandboxError:
-        before = await bench.own_leftovers()
+    async def fails_to_start(self, harness: BackendHarness, spec: SandboxSpec) -> SandboxError:
+        before = await harness.own_leftovers()
         try:
-            record = await bench.backend.start(spec)
+            record = await harness.backend.start(spec)
         except SandboxStartError as error:
-            assert await bench.own_leftovers() == before, "a failed start left something"
+            assert await harness.own_leftovers() == before, "a failed start left something"
             return error
-        bench.hold(spec.id, record)
+        harness.hold(spec.id, record)
         raise AssertionError("the sandbox started")
 
-    async def image_has(self, bench: BackendHarness, path: str) -> None:
-        sandbox = await bench.start()
+    async def image_has(self, harness: BackendHarness, path: str) -> None:
+        sandbox = await harness.start()
         assert await sandbox.text(f"test -e {path} && echo there") == "there"
 
-    async def bomb(self, bench: BackendHarness, sandbox: StartedSandbox) -> None:
+    async def bomb(self, harness: BackendHarness, sandbox: StartedSandbox) -> None:
         try:
             result = await sandbox.run(SandboxCommand(["python3", "-c", "bytearray(512 * 2**20)"]))
             assert result.exit_code != 0, "more memory was taken than allowed"
         except SandboxGone:
             pass
-        status = await bench.backend.status(sandbox.record)
+        status = await harness.backend.status(sandbox.record)
         assert status.out_of_memory_kills >= 1
         if status.health is SandboxHealth.GONE:
             assert status.reason == "out_of_memory"

@@ -11,7 +11,13 @@ from paddock.errors import SandboxGone
 from paddock.model.sandbox import SandboxHealth, SandboxLimits, SandboxStatus
 from paddock.sandbox.base import BackendFeature
 from paddock.sandbox.daemon.client import DaemonClient
-from paddock.testing.backends.harness import MIB, SOON, BackendHarness, ConformanceChecks, conformance_check
+from paddock.testing.backends.harness import (
+    MIB,
+    SHORT_TIMEOUT,
+    BackendHarness,
+    ConformanceChecks,
+    make_conformance_test,
+)
 
 
 class RemovalChecks(ConformanceChecks):
@@ -19,7 +25,7 @@ class RemovalChecks(ConformanceChecks):
 
     # Ending
 
-    @conformance_check
+    @make_conformance_test
     async def test_wait_returns_when_the_sandbox_ends(self, bench: BackendHarness) -> None:
         """`wait` returns only after the end; the status has the reason."""
         sandbox = await bench.start()
@@ -27,12 +33,12 @@ class RemovalChecks(ConformanceChecks):
         done, _ = await asyncio.wait([waiting], timeout=0.1)
         assert not done
         await bench.backend.remove(sandbox.id)
-        status: SandboxStatus = await asyncio.wait_for(waiting, SOON)
+        status: SandboxStatus = await asyncio.wait_for(waiting, SHORT_TIMEOUT)
         assert status.health is SandboxHealth.GONE
         assert status.reason is not None
-        assert (await asyncio.wait_for(bench.backend.wait(sandbox.record), SOON)).health is SandboxHealth.GONE
+        assert (await asyncio.wait_for(bench.backend.wait(sandbox.record), SHORT_TIMEOUT)).health is SandboxHealth.GONE
 
-    @conformance_check
+    @make_conformance_test
     async def test_a_cancelled_wait_leaves_the_sandbox_alone(self, bench: BackendHarness) -> None:
         """A cancelled `wait` has no side effects."""
         sandbox = await bench.start()
@@ -42,7 +48,7 @@ class RemovalChecks(ConformanceChecks):
         await asyncio.wait([task])
         assert await sandbox.text("echo on") == "on"
 
-    @conformance_check
+    @make_conformance_test
     async def test_remove_can_be_repeated(self, bench: BackendHarness) -> None:
         """Removal is idempotent, also for unknown sandboxes."""
         sandbox = await bench.start()
@@ -51,7 +57,7 @@ class RemovalChecks(ConformanceChecks):
             assert sandbox.id not in await bench.backend.leftovers()
         await bench.backend.remove(bench.new_id())
 
-    @conformance_check
+    @make_conformance_test
     async def test_what_is_asked_of_a_sandbox_that_is_gone_is_answered(self, bench: BackendHarness) -> None:
         """`status` and `disk_used` answer; other calls raise `SandboxGone`."""
         sandbox = await bench.start()
@@ -66,10 +72,12 @@ class RemovalChecks(ConformanceChecks):
         if BackendFeature.PAUSE in bench.backend.features:
             attempts |= {"pause": bench.backend.pause(sandbox.record), "resume": bench.backend.resume(sandbox.record)}
         outcomes = await asyncio.gather(*attempts.values(), return_exceptions=True)
-        wrong = [name for name, outcome in zip(attempts, outcomes, strict=True) if not isinstance(outcome, SandboxGone)]
-        assert wrong == [], "these did not say that the sandbox is gone"
+        unexpected = [
+            name for name, outcome in zip(attempts, outcomes, strict=True) if not isinstance(outcome, SandboxGone)
+        ]
+        assert unexpected == [], "these did not say that the sandbox is gone"
 
-    @conformance_check
+    @make_conformance_test
     async def test_an_id_can_be_used_again(self, bench: BackendHarness) -> None:
         """A new sandbox shows nothing of an earlier one with the same id."""
         sandbox = await bench.start()
@@ -78,7 +86,7 @@ class RemovalChecks(ConformanceChecks):
         again = await bench.start(id=sandbox.id)
         assert await again.text("ls /workspace/old /var/tmp/old 2>/dev/null || echo none") == "none"
 
-    @conformance_check
+    @make_conformance_test
     async def test_a_sandbox_that_ended_by_itself_is_still_listed_until_removed(self, bench: BackendHarness) -> None:
         """A dead sandbox is listed as a leftover until it is removed."""
         sandbox = await bench.start()
@@ -86,13 +94,13 @@ class RemovalChecks(ConformanceChecks):
             await sandbox.inside.start("kill -TERM 1")
         except SandboxGone:
             pass  # The sandbox may end before it answers.
-        status = await asyncio.wait_for(bench.backend.wait(sandbox.record), SOON)
+        status = await asyncio.wait_for(bench.backend.wait(sandbox.record), SHORT_TIMEOUT)
         assert status.health is SandboxHealth.GONE
         assert sandbox.id in await bench.backend.leftovers()
 
     # Finding sandboxes again
 
-    @conformance_check
+    @make_conformance_test
     async def test_a_new_backend_object_adopts_a_running_sandbox(self, bench: BackendHarness) -> None:
         """A new backend on the same data can do everything the first one can."""
         bench.needs(BackendFeature.SURVIVE)
@@ -110,10 +118,10 @@ class RemovalChecks(ConformanceChecks):
         waiting = asyncio.create_task(bench.backend.wait(sandbox.record))
         await asyncio.sleep(0)
         await other.remove(sandbox.id)
-        assert (await asyncio.wait_for(waiting, SOON)).health is SandboxHealth.GONE
+        assert (await asyncio.wait_for(waiting, SHORT_TIMEOUT)).health is SandboxHealth.GONE
         assert sandbox.id not in await bench.backend.leftovers()
 
-    @conformance_check
+    @make_conformance_test
     async def test_closing_a_backend_object_leaves_its_sandboxes(self, bench: BackendHarness) -> None:
         """Sandboxes outlive the server process."""
         bench.needs(BackendFeature.SURVIVE)
@@ -126,13 +134,13 @@ class RemovalChecks(ConformanceChecks):
 
     # Failing to start
 
-    @conformance_check
+    @make_conformance_test
     async def test_an_image_that_does_not_exist_fails_the_start(self, bench: BackendHarness) -> None:
         """A failed start raises `SandboxStartError` and leaves nothing."""
         image = bench.image.model_copy(update={"root": Path("/no/such/image"), "binds": ()})
         await self.fails_to_start(bench, bench.spec(image=image))
 
-    @conformance_check
+    @make_conformance_test
     async def test_an_image_without_python_says_what_it_needs(self, bench: BackendHarness) -> None:
         """The error names python3."""
         with TemporaryDirectory() as directory:
@@ -143,14 +151,14 @@ class RemovalChecks(ConformanceChecks):
             error = await self.fails_to_start(bench, bench.spec(image=image))
         assert "python3" in str(error)
 
-    @conformance_check
+    @make_conformance_test
     async def test_an_id_in_use_is_refused(self, bench: BackendHarness) -> None:
         """A start with an id in use fails and does not affect the running sandbox."""
         sandbox = await bench.start()
         await self.fails_to_start(bench, bench.spec(id=sandbox.id))
         assert await sandbox.text("echo on") == "on"
 
-    @conformance_check
+    @make_conformance_test
     async def test_a_cancelled_start_leaves_nothing(self, bench: BackendHarness) -> None:
         """A start cancelled at any moment leaves nothing."""
         for delay in (0.0, 0.001, 0.005, 0.02, 0.04, 0.06, 0.08, 0.1):
@@ -164,7 +172,7 @@ class RemovalChecks(ConformanceChecks):
                 await bench.backend.remove(spec.id)
             assert await bench.own_leftovers() == [], f"cancelled after {delay} seconds"
 
-    @conformance_check
+    @make_conformance_test
     async def test_many_sandboxes_start_and_end_at_once(self, bench: BackendHarness) -> None:
         """Concurrent calls for different sandboxes are independent."""
         sandboxes = await asyncio.gather(*(bench.start() for _ in range(6)))
@@ -175,7 +183,7 @@ class RemovalChecks(ConformanceChecks):
 
     # The machine
 
-    @conformance_check
+    @make_conformance_test
     async def test_the_machine_can_be_examined(self, bench: BackendHarness) -> None:
         """Every failed finding has a fix; everything that sandboxes need is present."""
         findings = await bench.backend.examine()

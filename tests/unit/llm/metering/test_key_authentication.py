@@ -38,9 +38,9 @@ class Reads(ApiKeyStore):
 
     count = 0
 
-    async def by_prefix(self, prefix: str) -> Sequence[tuple[ApiKey, str]]:
+    async def find_by_prefix(self, prefix: str) -> Sequence[tuple[ApiKey, str]]:
         self.count += 1
-        return await super().by_prefix(prefix)
+        return await super().find_by_prefix(prefix)
 
 
 @pytest.fixture
@@ -148,15 +148,15 @@ async def test_revoking_while_a_key_is_looked_up_is_not_undone(
     keys: ApiKeys, callers: KeyAuthenticator, store: Reads, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     secret = await key_of(keys, "sb-1")
-    by_prefix = store.by_prefix
+    find_by_prefix = store.find_by_prefix
 
     async def read_just_before(prefix: str) -> Sequence[tuple[ApiKey, str]]:
-        found = await by_prefix(prefix)
+        found = await find_by_prefix(prefix)
         await keys.revoke_for_sandbox("sb-1")
         return found
 
     with monkeypatch.context() as patch:
-        patch.setattr(store, "by_prefix", read_just_before)
+        patch.setattr(store, "find_by_prefix", read_just_before)
         await callers.identify(secret, "sb-1")
     with pytest.raises(Unauthorized):
         await callers.identify(secret, "sb-1")

@@ -75,9 +75,9 @@ def upgrade() -> None:
         sqlite_autoincrement=True,
     )
     for column in ("sandbox", "run", "session"):
-        given = sa.text(f"{column} IS NOT NULL")
+        is_set = sa.text(f"{column} IS NOT NULL")
         op.create_index(
-            f"ix_exchanges_{column}_id", "exchanges", [column, "id"], sqlite_where=given, postgresql_where=given
+            f"ix_exchanges_{column}_id", "exchanges", [column, "id"], sqlite_where=is_set, postgresql_where=is_set
         )
     op.create_index("ix_exchanges_prompt", "exchanges", ["prompt"])
     op.create_index("ix_exchanges_thread", "exchanges", ["thread"])

@@ -14,17 +14,17 @@ def upgrade() -> None:
     connection = op.get_bind()
     if connection.dialect.name != "sqlite":
         return
-    there = "SELECT count(*) FROM sqlite_schema WHERE name = 'session_search'"
-    if not connection.exec_driver_sql(there).scalar():
+    exists_query = "SELECT count(*) FROM sqlite_schema WHERE name = 'session_search'"
+    if not connection.exec_driver_sql(exists_query).scalar():
         return
     connection.exec_driver_sql(_CREATE)
-    said = connection.exec_driver_sql(
+    messages = connection.exec_driver_sql(
         "SELECT f.rowid, f.said, s.tenant, m.session FROM session_search f "
         "JOIN session_messages m ON m.place = f.rowid JOIN sessions s ON s.id = m.session"
     )
-    while rows := said.fetchmany(_AT_ONCE):
+    while rows := messages.fetchmany(_AT_ONCE):
         connection.exec_driver_sql(
             "INSERT INTO session_index (rowid, said, tenant, session) VALUES (?, ?, ?, ?)",
-            [(place, words, mark_function(tenant), mark_function(session)) for place, words, tenant, session in rows],
+            [(row_id, words, mark_function(tenant), mark_function(session)) for row_id, words, tenant, session in rows],
         )
     connection.exec_driver_sql("DROP TABLE session_search")

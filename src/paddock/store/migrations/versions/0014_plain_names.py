@@ -69,8 +69,8 @@ def _renamed(value: Any) -> Any:
 
 def _renamed_evidence(evidence: dict[str, Any]) -> dict[str, Any]:
     renamed = dict(evidence)
-    said = renamed.get("sandbox")
-    if isinstance(said, str) and not said.startswith("sb-"):
+    collection = renamed.get("sandbox")
+    if isinstance(collection, str) and not collection.startswith("sb-"):
         renamed["collection"] = renamed.pop("sandbox")
     if "box" in renamed:
         renamed["sandbox"] = renamed.pop("box")
